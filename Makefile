@@ -1,0 +1,105 @@
+# `make help` lists the targets.
+
+GO      ?= go
+BIN     ?= bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+LAB    := $(GO) run ./e2e/lab/cmd/lab
+LINTER := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+# Where the lab keeps the programs that it builds.
+export FAIRLEAD_CACHE ?= $(HOME)/.cache/fairlead
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ See it work
+
+.PHONY: demo
+demo: lab-build image ## Start a cluster on this machine and show Fairlead at work (root)
+	$(GO) run ./e2e/demo
+
+.PHONY: demo-down
+demo-down: ## Remove every trace of the demo
+	$(LAB) down
+
+##@ Build
+
+.PHONY: build
+build: ## Build both programs into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker
+
+.PHONY: image
+image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)
+	scripts/image
+
+.PHONY: generate
+generate: ## Generate code, CRDs and the chart's copy of them
+	scripts/generate
+
+##@ Check
+
+# Not -race for speaker/bgp: GoBGP's servers write variables of their package when they
+# start, always with the same values, and its tests run several of them.
+.PHONY: test
+test: packages check-generated lint conformance-build image ## Run all tests, those of the lab included (root); ends a demo
+	$(LAB) down
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
+		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$') \
+		-- -count=1 ./speaker/bgp \
+		-- -count=1 -p=1 -timeout=40m ./e2e/...
+
+.PHONY: test-unit
+test-unit: ## Run what needs no lab; without root, privileged tests are skipped
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) test $$($(GO) list ./... | grep -v '^fairlead.dev/fairlead/e2e/')
+
+.PHONY: conformance
+conformance: conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
+	$(LAB) down
+	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=60m -v ./e2e/conformance
+
+.PHONY: bench-lab
+bench-lab: ## Measure first replies, restarts and memory in the lab that make demo left up (root)
+	$(GO) run ./e2e/measure
+
+.PHONY: bench-forwarding
+bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench -out docs/benchmarks/forwarding.md
+
+.PHONY: lint
+lint: ## Run the linters and check the formatting
+	$(LINTER) run --allow-parallel-runners ./...
+
+.PHONY: format
+format: ## Format the Go code
+	$(LINTER) fmt ./...
+
+.PHONY: check-generated
+check-generated:
+	scripts/generate --check
+
+##@ The lab: a cluster in network namespaces of this machine (root)
+
+.PHONY: lab-build
+lab-build: packages ## Build its programs and images, once: ten minutes
+	$(LAB) build
+
+.PHONY: conformance-build
+conformance-build: packages
+	$(LAB) build conformance
+
+.PHONY: lab-up
+lab-up: lab-build ## Start it
+	$(LAB) up
+
+.PHONY: lab-down
+lab-down: ## Remove every trace of it
+	$(LAB) down
+
+.PHONY: packages
+packages:
+	@scripts/requirements
+	@e2e/lab/install-packages

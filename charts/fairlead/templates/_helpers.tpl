@@ -1,0 +1,59 @@
+{{/* Labels of every object. Pods have fewer, so that a new chart version alone restarts none. */}}
+{{- define "fairlead.labels" -}}
+app.kubernetes.io/name: fairlead
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "fairlead.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Annotations for Prometheus and those of the user; arguments: root, port, extra. */}}
+{{- define "fairlead.podAnnotations" -}}
+{{- $annotations := dict }}
+{{- if .root.Values.metrics.annotations }}
+{{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .port) "prometheus.io/path" "/metrics" }}
+{{- end }}
+{{- with merge (deepCopy .extra) $annotations }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Who and where the program is, and where it reaches the API server. */}}
+{{- define "fairlead.env" -}}
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- with .Values.apiServer }}
+{{- if .host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ .port | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.nodeName" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}
+
+{{/* The securityContext of the containers on the host network. */}}
+{{- define "fairlead.speakerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  add: [NET_ADMIN, NET_RAW]
+{{- end }}

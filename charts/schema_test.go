@@ -1,0 +1,209 @@
+package charts_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// schema is the part of JSON schema that values.schema.json uses.
+type schema struct {
+	Ref                  string             `json:"$ref"`
+	AllOf                []*schema          `json:"allOf"`
+	AnyOf                []*schema          `json:"anyOf"`
+	Type                 string             `json:"type"`
+	Description          string             `json:"description"`
+	Properties           map[string]*schema `json:"properties"`
+	AdditionalProperties json.RawMessage    `json:"additionalProperties"`
+	Items                *schema            `json:"items"`
+	Definitions          map[string]*schema `json:"definitions"`
+}
+
+func readSchema(t *testing.T) *schema {
+	t.Helper()
+	content, err := os.ReadFile(chart + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root schema
+	if err := json.Unmarshal(content, &root); err != nil {
+		t.Fatal(err)
+	}
+	return &root
+}
+
+// resolve follows references; the description beside one is kept.
+func (s *schema) resolve(t *testing.T, root *schema) *schema {
+	t.Helper()
+	ref := s.Ref
+	if len(s.AllOf) == 1 {
+		ref = s.AllOf[0].Ref
+	}
+	if ref == "" {
+		return s
+	}
+	definition, ok := root.Definitions[strings.TrimPrefix(ref, "#/definitions/")]
+	if !ok {
+		t.Fatalf("$ref %q leads nowhere", ref)
+	}
+	resolved := *definition
+	if s.Description != "" {
+		resolved.Description = s.Description
+	}
+	return &resolved
+}
+
+// openEnded are the objects whose keys the chart does not know, and whose.
+var openEnded = map[string]string{
+	".global":                              "Helm's: what an umbrella chart shares with all its charts",
+	".controller.affinity.nodeAffinity":    "the API server's",
+	".controller.affinity.podAffinity":     "the API server's",
+	".controller.affinity.podAntiAffinity": "the API server's",
+}
+
+func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
+	root := readSchema(t)
+	content, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var defaults map[string]any
+	if err := yaml.UnmarshalStrict(content, &defaults); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(path string, s *schema, value any)
+	walk = func(path string, s *schema, value any) {
+		s = s.resolve(t, root)
+		if s.Description == "" {
+			t.Errorf("%s has no description", path)
+		}
+		if s.Items != nil {
+			walk(path+"[]", s.Items, nil)
+		}
+		if s.Type != "object" {
+			return
+		}
+		isMap := strings.HasPrefix(string(s.AdditionalProperties), "{")
+		if _, open := openEnded[path]; !open && !isMap && string(s.AdditionalProperties) != "false" {
+			t.Errorf("%s accepts unknown keys", path)
+		}
+		fields, _ := value.(map[string]any)
+		for key, property := range s.Properties {
+			walk(path+"."+key, property, fields[key])
+		}
+		for key := range fields {
+			if _, known := s.Properties[key]; !known && !isMap {
+				t.Errorf("%s.%s is in values.yaml only", path, key)
+			}
+		}
+		if path == "" || len(fields) > 0 && !strings.HasSuffix(path, ".resources") {
+			for key := range s.Properties {
+				if _, set := fields[key]; !set && key != "global" && !isMap {
+					t.Errorf("%s.%s has no default in values.yaml", path, key)
+				}
+			}
+		}
+	}
+	walk("", root, defaults)
+}
+
+func TestBadValuesAreRefused(t *testing.T) {
+	tests := map[string]struct {
+		values values
+		says   []string
+	}{
+		"unknown key":          {values{"forwardng": values{}}, []string{"forwardng"}},
+		"unknown nested key":   {values{"speaker": values{"hello": values{"prot": 1}}}, []string{"/speaker/hello", "prot"}},
+		"unknown resource key": {values{"controller": values{"resources": values{"limit": values{}}}}, []string{"/controller/resources", "limit"}},
+		"mode":                 {values{"forwarding": values{"mode": "ipvs"}}, []string{"/forwarding/mode", "iptables", "nftables", "none"}},
+		"prefix without length": {
+			values{"forwarding": values{"clusterCIDRs": []string{"10.244.0.0"}}},
+			[]string{"/forwarding/clusterCIDRs/0", "10.244.0.0"},
+		},
+		"prefixes in one string": {
+			values{"forwarding": values{"clusterCIDRs": "10.244.0.0/16,fd00::/48"}},
+			[]string{"/forwarding/clusterCIDRs", "array"},
+		},
+		"prefix too long":       {values{"forwarding": values{"clusterCIDRs": []string{"10.0.0.0/33"}}}, []string{"10.0.0.0/33"}},
+		"host with a port":      {values{"apiServer": values{"host": "192.0.2.10:6443"}}, []string{"/apiServer/host"}},
+		"host with brackets":    {values{"apiServer": values{"host": "[fd00::1]"}}, []string{"/apiServer/host"}},
+		"host with a scheme":    {values{"apiServer": values{"host": "https://192.0.2.10"}}, []string{"/apiServer/host"}},
+		"port of API server":    {values{"apiServer": values{"port": 0}}, []string{"/apiServer/port"}},
+		"port as a string":      {values{"speaker": values{"metricsPort": "7474"}}, []string{"/speaker/metricsPort"}},
+		"port out of range":     {values{"speaker": values{"hello": values{"port": 65536}}}, []string{"/speaker/hello/port"}},
+		"status without a port": {values{"speaker": values{"proxyStatus": values{"address": "127.0.0.1"}}}, []string{"/speaker/proxyStatus/address"}},
+		"status by name":        {values{"speaker": values{"proxyStatus": values{"address": "localhost:10249"}}}, []string{"/speaker/proxyStatus/address"}},
+		"negative port":         {values{"speaker": values{"proxyHealth": values{"port": -1}}}, []string{"/speaker/proxyHealth/port"}},
+		"interval without unit": {values{"speaker": values{"hello": values{"interval": "100"}}}, []string{"/speaker/hello/interval"}},
+		"zero interval":         {values{"speaker": values{"hello": values{"interval": "0s"}}}, []string{"/speaker/hello/interval"}},
+		"multiplier of one":     {values{"speaker": values{"hello": values{"multiplier": 1}}}, []string{"/speaker/hello/multiplier"}},
+		"no replicas":           {values{"controller": values{"replicas": 0}}, []string{"/controller/replicas"}},
+		"log level":             {values{"logLevel": "trace"}, []string{"/logLevel", "debug"}},
+		"class":                 {values{"loadBalancerClass": "a b"}, []string{"/loadBalancerClass"}},
+		"pull policy":           {values{"image": values{"pullPolicy": "Sometimes"}}, []string{"/image/pullPolicy"}},
+		"repository with a tag and digest": {
+			values{"image": values{"repository": "a/b@sha256:00"}}, []string{"/image/repository"},
+		},
+		"toleration": {
+			values{"speaker": values{"tolerations": []any{values{"operator": "Is"}}}},
+			[]string{"/speaker/tolerations/0/operator"},
+		},
+		"maxUnavailable": {
+			values{"speaker": values{"updateStrategy": values{"maxUnavailable": 0}}},
+			[]string{"/speaker/updateStrategy/maxUnavailable"},
+		},
+	}
+	for version, program := range helms(t) {
+		for name, tt := range tests {
+			t.Run(version+"/"+name, func(t *testing.T) {
+				_, err := helm(t, program, tt.values, "template", "fairlead", chart, "--namespace", namespace)
+				if err == nil {
+					t.Fatal("rendered, want it refused")
+				}
+				for _, want := range tt.says {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("the message does not say %q:\n%v", want, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestGoodValuesAreAccepted(t *testing.T) {
+	tests := map[string]values{
+		"hosts by IPv4":       {"apiServer": values{"host": "192.0.2.10"}},
+		"hosts by IPv6":       {"apiServer": values{"host": "2001:db8::10"}},
+		"hosts by name":       {"apiServer": values{"host": "api.cluster.example"}},
+		"registry with port":  {"image": values{"repository": "registry.example:5000/team/fairlead"}},
+		"fractional interval": {"speaker": values{"hello": values{"interval": "0.5s"}}},
+		"percentage":          {"speaker": values{"updateStrategy": values{"maxUnavailable": "10%"}}},
+		"part of a chart":     {"global": values{"anything": true}},
+		"host routes":         {"forwarding": values{"clusterCIDRs": []string{"10.0.0.1/32", "::/0", "fd00::1/128"}}},
+	}
+	for version, program := range helms(t) {
+		for name, v := range tests {
+			t.Run(version+"/"+name, func(t *testing.T) { decode(t, render(t, program, v)) })
+		}
+	}
+}
+
+func TestOpenEndedObjectsExist(t *testing.T) {
+	root := readSchema(t)
+	for path := range openEnded {
+		s := root
+		for key := range strings.SplitSeq(strings.TrimPrefix(path, "."), ".") {
+			next, ok := s.Properties[key]
+			if !ok {
+				t.Fatalf("%s is not in the schema", path)
+			}
+			s = next.resolve(t, root)
+		}
+		if string(s.AdditionalProperties) == "false" {
+			t.Errorf("%s is closed: take it off the list", path)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package charts_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestContainersAreConfined(t *testing.T) {
+	all := objects(t, nil)
+	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template.Spec
+	speaker := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec
+	tests := []struct {
+		pod          corev1.PodSpec
+		containers   []string
+		user         int64
+		nonRoot      bool
+		hostNetwork  bool
+		capabilities []corev1.Capability
+	}{
+		{pod: controller, containers: []string{"controller"}, user: 65532, nonRoot: true},
+		{
+			pod: speaker, containers: []string{"speaker", "pulse"}, hostNetwork: true,
+			capabilities: []corev1.Capability{"NET_ADMIN", "NET_RAW"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.containers[0], func(t *testing.T) {
+			security := tt.pod.SecurityContext
+			if got := *security.RunAsUser; got != tt.user {
+				t.Errorf("user %d, want %d", got, tt.user)
+			}
+			if got := security.RunAsNonRoot != nil && *security.RunAsNonRoot; got != tt.nonRoot {
+				t.Errorf("runAsNonRoot %v, want %v", got, tt.nonRoot)
+			}
+			if got := security.SeccompProfile.Type; got != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("seccomp profile %q", got)
+			}
+			if tt.pod.HostNetwork != tt.hostNetwork || tt.pod.HostPID || tt.pod.HostIPC {
+				t.Errorf("host network %v, PID %v, IPC %v", tt.pod.HostNetwork, tt.pod.HostPID, tt.pod.HostIPC)
+			}
+			if len(tt.pod.InitContainers) != 0 {
+				t.Errorf("%d init containers, want none", len(tt.pod.InitContainers))
+			}
+			var names []string
+			for _, container := range tt.pod.Containers {
+				names = append(names, container.Name)
+				checkConfined(t, container, tt.capabilities)
+			}
+			if diff := cmp.Diff(tt.containers, names); diff != "" {
+				t.Errorf("containers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// checkConfined checks that a container has these capabilities and no other
+// privilege.
+func checkConfined(t *testing.T, container corev1.Container, capabilities []corev1.Capability) {
+	t.Helper()
+	no, yes := false, true
+	want := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no,
+		ReadOnlyRootFilesystem:   &yes,
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
+	}
+	if diff := cmp.Diff(want, container.SecurityContext); diff != "" {
+		t.Errorf("security context of %s (-want +got):\n%s", container.Name, diff)
+	}
+}
+
+// The lock of iptables is there in all modes: they remove what another one left.
+func TestMountsOfTheSpeaker(t *testing.T) {
+	want := map[string][]string{
+		"speaker": {"/run/fairlead", "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount"},
+		"pulse":   {"/run/fairlead"},
+	}
+	for _, mode := range []string{"iptables", "nftables", "none"} {
+		t.Run(mode, func(t *testing.T) {
+			all := objects(t, values{"forwarding": values{"mode": mode}})
+			pod := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec
+			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+				t.Error("the token is mounted into every container")
+			}
+			got := map[string][]string{}
+			for _, container := range pod.Containers {
+				for _, mount := range container.VolumeMounts {
+					got[container.Name] = append(got[container.Name], mount.MountPath)
+				}
+				slices.Sort(got[container.Name])
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("mounts (-want +got):\n%s", diff)
+			}
+			for _, volume := range pod.Volumes {
+				if volume.HostPath != nil && volume.HostPath.Path != "/run/xtables.lock" {
+					t.Errorf("volume %s is the host's %s", volume.Name, volume.HostPath.Path)
+				}
+			}
+		})
+	}
+}
+
+func TestPodsSurviveWhatTheyCauseOrCure(t *testing.T) {
+	all := objects(t, nil)
+	daemonset := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec
+	want := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	if diff := cmp.Diff(want, daemonset.Template.Spec.Tolerations); diff != "" {
+		t.Errorf("a speaker must run on every node (-want +got):\n%s", diff)
+	}
+	if got := daemonset.Template.Spec.PriorityClassName; got != "system-node-critical" {
+		t.Errorf("priority class %q", got)
+	}
+	if got := daemonset.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue(); got != 1 {
+		t.Errorf("an upgrade takes %d nodes at a time, want 1", got)
+	}
+	// BGP is dialed every one to two seconds, and pulse listens for half a one; a
+	// cluster of a hundred nodes is still upgraded in a quarter of an hour.
+	if got := daemonset.MinReadySeconds; got < 3 || got > 6 {
+		t.Errorf("an upgrade goes on %d s after a speaker is ready, want 3 to 6", got)
+	}
+	for _, container := range daemonset.Template.Spec.Containers {
+		if container.LivenessProbe != nil || container.StartupProbe != nil {
+			t.Errorf("container %s is killed while another program holds its port on the node", container.Name)
+		}
+		if container.ReadinessProbe == nil {
+			t.Errorf("nobody sees that container %s is not well", container.Name)
+		}
+	}
+	if got := daemonset.Template.Spec.DNSPolicy; got != corev1.DNSDefault {
+		t.Errorf("DNS policy %q would need a Service to reach the API server by name", got)
+	}
+	budget := one[*policyv1.PodDisruptionBudget](t, all, "fairlead-controller").Spec
+	if got := budget.MaxUnavailable.IntValue(); got != 1 {
+		t.Errorf("%d controllers may be evicted at a time, want 1", got)
+	}
+}
+
+// crs are the resources of our own API.
+const crs = "fairlead.dev bgpadvertisements,bgppeers,ipaddresspools,l2advertisements"
+
+// permissions are everything that the pods may ask of the API server: by role,
+// one line for each rule: API group ("core" for the one without a name),
+// resources, names if limited to some, verbs.
+var permissions = map[string][]string{
+	"ClusterRole fairlead-controller": {
+		"core nodes,services: list,watch",
+		"core services/status: patch",
+		"events.k8s.io events: create,patch",
+		crs + ": list,watch",
+		"fairlead.dev bgpadvertisements/status,bgppeers/status,ipaddresspools/status,l2advertisements/status: patch",
+	},
+	"Role fairlead-controller": {
+		"coordination.k8s.io leases [fairlead-controller]: get,update",
+		"coordination.k8s.io leases: create",
+		"core events: create,patch",
+		"core secrets: create,list,watch",
+	},
+	"ClusterRole fairlead-speaker": {
+		"core nodes,services: list,watch",
+		"discovery.k8s.io endpointslices: list,watch",
+		"events.k8s.io events: create,patch",
+		crs + ": list,watch",
+	},
+	"Role fairlead-speaker": {
+		"apps daemonsets [fairlead-speaker]: get",
+		"core pods: list,watch",
+		"core secrets: list,watch",
+	},
+}
+
+func TestPermissionsAreTheseAndNoMore(t *testing.T) {
+	all := objects(t, nil)
+	got := map[string][]string{}
+	for _, object := range all {
+		switch role := object.(type) {
+		case *rbacv1.ClusterRole:
+			got["ClusterRole "+role.Name] = lines(role.Rules)
+		case *rbacv1.Role:
+			got["Role "+role.Name] = lines(role.Rules)
+		}
+	}
+	if diff := cmp.Diff(permissions, got); diff != "" {
+		t.Errorf("permissions (-want +got):\n%s", diff)
+	}
+}
+
+// lines writes rules as in permissions.
+func lines(rules []rbacv1.PolicyRule) []string {
+	var all []string
+	for _, rule := range rules {
+		groups := strings.Join(sorted(rule.APIGroups), ",")
+		if groups == "" {
+			groups = "core"
+		}
+		line := groups + " " + strings.Join(sorted(rule.Resources), ",")
+		if len(rule.ResourceNames) > 0 {
+			line += " [" + strings.Join(sorted(rule.ResourceNames), ",") + "]"
+		}
+		all = append(all, line+": "+strings.Join(sorted(rule.Verbs), ","))
+	}
+	return sorted(all)
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
+
+func TestEachRoleGoesToItsOwnPods(t *testing.T) {
+	all := objects(t, nil)
+	bound := map[string]string{}
+	for _, object := range all {
+		switch binding := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			bound[binding.RoleRef.Kind+" "+binding.RoleRef.Name] = account(t, binding, binding.Subjects)
+		case *rbacv1.RoleBinding:
+			bound[binding.RoleRef.Kind+" "+binding.RoleRef.Name] = account(t, binding, binding.Subjects)
+		}
+	}
+	for _, role := range slices.Sorted(maps.Keys(permissions)) {
+		_, name, _ := strings.Cut(role, " ")
+		if want := namespace + "/" + name; bound[role] != want {
+			t.Errorf("%s is bound to %q, want %q", role, bound[role], want)
+		}
+	}
+	if len(bound) != len(permissions) {
+		t.Errorf("%d roles are bound, want %d", len(bound), len(permissions))
+	}
+	pods := map[string]string{
+		"fairlead-controller": one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template.Spec.ServiceAccountName,
+		"fairlead-speaker":    one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec.ServiceAccountName,
+	}
+	for want, got := range pods {
+		if got != want {
+			t.Errorf("the pods of %s run as %q", want, got)
+		}
+		one[*corev1.ServiceAccount](t, all, want)
+	}
+}
+
+// account is the one ServiceAccount that a role is bound to.
+func account(t *testing.T, binding client.Object, subjects []rbacv1.Subject) string {
+	t.Helper()
+	if len(subjects) != 1 || subjects[0].Kind != rbacv1.ServiceAccountKind {
+		t.Fatalf("%T %s has subjects %v, want one ServiceAccount", binding, binding.GetName(), subjects)
+	}
+	return subjects[0].Namespace + "/" + subjects[0].Name
+}

@@ -1,0 +1,341 @@
+package allocation_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// plan is one state and what is planned for it.
+type plan struct {
+	pools    []*view.Pool
+	services []*view.Service
+	want     map[string]string // addresses by Service name
+	problems []string          // "object reason"
+}
+
+func check(t *testing.T, plans map[string]plan) {
+	t.Helper()
+	for name, tt := range plans {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assigned, problems := allocation.Plan(cluster(tt.pools, tt.services...), nil, "")
+			addrs, reasons := told(assigned, problems)
+			if d := cmp.Diff(tt.want, addrs); d != "" {
+				t.Errorf("addresses (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(tt.problems, reasons); d != "" {
+				t.Errorf("problems (-want +got):\n%s\n%v", d, problems)
+			}
+		})
+	}
+}
+
+// TestOrder: who chooses first, and what is chosen.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	check(t, map[string]plan{
+		"the lowest free address, older Services first": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("young", 9), service("old", 1), service("holder", 5, holds("192.0.2.10"))},
+			want:     map[string]string{"old": "192.0.2.11", "young": "192.0.2.12", "holder": "192.0.2.10"},
+		},
+		"equal age: by name": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("b", 1), service("a", 1)},
+			want:     map[string]string{"a": "192.0.2.10", "b": "192.0.2.11"},
+		},
+	})
+}
+
+// TestHeld: what is held stays, unless an older Service holds it too.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	check(t, map[string]plan{
+		"other types, other classes and the dying are left alone, and keep what they show": {
+			pools: []*view.Pool{small},
+			services: []*view.Service{
+				service("cluster", 1, func(s *view.Service) { s.Type = view.ClusterIP }),
+				service("other", 2, holds("192.0.2.10"), func(s *view.Service) { s.Class = "example.com/other" }),
+				service("dying", 3, holds("192.0.2.11"), func(s *view.Service) { s.Deleting = true }),
+				service("ours", 0),
+			},
+			want: map[string]string{"ours": "192.0.2.12"},
+		},
+		"held stays when no pool has it any more": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, holds("198.51.100.1"))},
+			want:     map[string]string{"a": "198.51.100.1"},
+			problems: []string{"a OutsidePools"},
+		},
+		"held stays when its pool gives no more": {
+			pools:    []*view.Pool{manual(pool("m", 1, "192.0.2.1/32"))},
+			services: []*view.Service{service("a", 1, holds("192.0.2.1"))},
+			want:     map[string]string{"a": "192.0.2.1"},
+		},
+		"held twice: the younger moves": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("young", 2, holds("192.0.2.10")), service("old", 1, holds("192.0.2.10"))},
+			want:     map[string]string{"old": "192.0.2.10", "young": "192.0.2.11"},
+			problems: []string{"young AddressDuplicate"},
+		},
+	})
+}
+
+// TestFamilies: which families a Service gets addresses of.
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	check(t, map[string]plan{
+		"no pool of the family": {
+			pools:    []*view.Pool{six, manual(pool("m", 3, "192.0.2.1/32"))},
+			services: []*view.Service{service("a", 1)},
+			want:     map[string]string{"a": ""},
+			problems: []string{"a NoPool"},
+		},
+		"a family that is no longer wanted goes": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, holds("192.0.2.10", "2001:db8::"))},
+			want:     map[string]string{"a": "192.0.2.10"},
+		},
+		"both families, from two pools, primary first": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, both)},
+			want:     map[string]string{"a": "2001:db8:: 192.0.2.10"},
+		},
+		"RequireDualStack: both or nothing": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, both), service("b", 2)},
+			want:     map[string]string{"a": "", "b": "192.0.2.10"},
+			problems: []string{"a NoPool"},
+		},
+		"RequireDualStack keeps the one it has": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, both, holds("192.0.2.11"))},
+			want:     map[string]string{"a": "192.0.2.11"},
+			problems: []string{"a NoPool"},
+		},
+		"PreferDualStack makes do with either": {
+			pools:    []*view.Pool{six},
+			services: []*view.Service{service("a", 1, dual)},
+			want:     map[string]string{"a": "2001:db8::"},
+			problems: []string{"a FamilyMissing"},
+		},
+		"PreferDualStack gets its second family when it appears": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, dual, holds("192.0.2.12"))},
+			want:     map[string]string{"a": "192.0.2.12 2001:db8::"},
+		},
+		"PreferDualStack without anything": {
+			services: []*view.Service{service("a", 1, dual)},
+			want:     map[string]string{"a": ""},
+			problems: []string{"a NoPool", "a NoPool"},
+		},
+	})
+}
+
+// TestRequests: what users ask for, and what they get when it cannot be.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	check(t, map[string]plan{
+		"a request from a pool that must be asked": {
+			pools:    []*view.Pool{small, manual(pool("m", 2, "198.51.100.0/24"))},
+			services: []*view.Service{service("a", 1, asks("198.51.100.7"))},
+			want:     map[string]string{"a": "198.51.100.7"},
+		},
+		"a changed request moves the Service": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, holds("192.0.2.10"), asks("192.0.2.12"))},
+			want:     map[string]string{"a": "192.0.2.12"},
+		},
+		"an address is free only once its holder shows it no more": {
+			pools: []*view.Pool{small},
+			services: []*view.Service{
+				service("a", 1, holds("192.0.2.10"), asks("192.0.2.12")),
+				service("b", 2, asks("192.0.2.10")),
+			},
+			want:     map[string]string{"a": "192.0.2.12", "b": ""},
+			problems: []string{"b RequestTaken"},
+		},
+		"requests that cannot be met, and what is kept meanwhile": {
+			pools: []*view.Pool{small, avoiding(pool("avoiding", 2, "198.51.100.0/24"))},
+			services: []*view.Service{
+				service("outside", 1, asks("203.0.113.1"), holds("192.0.2.10")),
+				service("taken", 2, asks("192.0.2.10")),
+				service("buggy", 3, asks("198.51.100.255")),
+				service("family", 4, asks("2001:db8::1")),
+				service("twice", 5, asks("192.0.2.11", "192.0.2.12")),
+				service("elsewhere", 6, asks("192.0.2.12"), asksPool("avoiding")),
+				service("nowhere", 7, asks("192.0.2.12"), asksPool("missing")),
+			},
+			want: map[string]string{
+				"outside": "192.0.2.10", "taken": "", "buggy": "", "family": "198.51.100.1",
+				"twice": "192.0.2.11", "elsewhere": "", "nowhere": "",
+			},
+			problems: []string{
+				"buggy RequestUnusable", "elsewhere RequestOutsidePools", "family RequestFamily",
+				"nowhere PoolNotFound", "outside RequestOutsidePools", "taken RequestTaken", "twice RequestFamily",
+			},
+		},
+		"an address is requested for one family; the other is chosen": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, both, asks("192.0.2.12"))},
+			want:     map[string]string{"a": "2001:db8:: 192.0.2.12"},
+		},
+		"a request that cannot be read: nothing new, nothing lost": {
+			pools: []*view.Pool{small},
+			services: []*view.Service{
+				service("a", 1, holds("192.0.2.12"), func(s *view.Service) { s.Request.Invalid = &invalid }),
+			},
+			want:     map[string]string{"a": "192.0.2.12"},
+			problems: []string{"a InvalidRequest"},
+		},
+		"a requested pool": {
+			pools:    []*view.Pool{small, manual(pool("m", 2, "198.51.100.1/32"))},
+			services: []*view.Service{service("a", 1, asksPool("m")), service("b", 2, asksPool("m")), service("c", 3, asksPool("x"))},
+			want:     map[string]string{"a": "198.51.100.1", "b": "", "c": ""},
+			problems: []string{"b PoolExhausted", "c PoolNotFound"},
+		},
+		"asking for another pool moves the Service": {
+			pools:    []*view.Pool{small, pool("other", 2, "198.51.100.1/32")},
+			services: []*view.Service{service("a", 1, holds("192.0.2.10"), asksPool("other"))},
+			want:     map[string]string{"a": "198.51.100.1"},
+		},
+		"an edited pool does not move those that asked for it": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, holds("192.0.2.99"), asksPool("small"))},
+			want:     map[string]string{"a": "192.0.2.99"},
+			problems: []string{"a OutsidePools"},
+		},
+	})
+}
+
+// TestPools: which pools give, and which do not.
+func TestPools(t *testing.T) {
+	t.Parallel()
+	check(t, map[string]plan{
+		"pools give in the order of their names": {
+			pools:    []*view.Pool{pool("b", 1, "192.0.2.1/32"), pool("a", 2, "192.0.2.9/32")},
+			services: []*view.Service{service("x", 1), service("y", 2)},
+			want:     map[string]string{"x": "192.0.2.9", "y": "192.0.2.1"},
+		},
+		"a full pool": {
+			pools:    []*view.Pool{pool("one", 1, "192.0.2.1/32"), six},
+			services: []*view.Service{service("a", 1), service("b", 2)},
+			want:     map[string]string{"a": "192.0.2.1", "b": ""},
+			problems: []string{"b PoolExhausted"},
+		},
+		"avoidBuggyIPs": {
+			pools:    []*view.Pool{avoiding(pool("p", 1, "192.0.2.254-192.0.3.1"))},
+			services: []*view.Service{service("a", 1), service("b", 2), service("c", 3)},
+			want:     map[string]string{"a": "192.0.2.254", "b": "192.0.3.1", "c": ""},
+			problems: []string{"c PoolExhausted"},
+		},
+		"the younger of two overlapping pools gives nothing": {
+			pools: []*view.Pool{pool("a-young", 2, "192.0.2.0/24"), pool("b-old", 1, "192.0.2.200-192.0.2.201")},
+			services: []*view.Service{
+				service("held", 1, holds("192.0.2.5")), service("x", 2), service("y", 3), service("z", 4),
+				service("req", 5, asks("192.0.2.7")), service("pool", 6, asksPool("a-young")),
+			},
+			want: map[string]string{
+				"held": "192.0.2.5", "x": "192.0.2.200", "y": "192.0.2.201", "z": "", "req": "", "pool": "",
+			},
+			problems: []string{"a-young PoolOverlap", "pool PoolBlocked", "req PoolBlocked", "z PoolExhausted"},
+		},
+	})
+}
+
+// TestAssumed: a decision that the snapshot does not show yet is kept, and the
+// address that the Service is leaving is not free before its status says so.
+func TestAssumed(t *testing.T) {
+	t.Parallel()
+	c := cluster([]*view.Pool{pool("p", 1, "192.0.2.1-192.0.2.3")},
+		service("moving", 1, holds("192.0.2.1")), service("new", 2))
+	assumed := map[view.Ref]allocation.Assignment{
+		{Namespace: "default", Name: "moving"}: {Addresses: parse("192.0.2.2")},
+	}
+	assigned, problems := allocation.Plan(c, assumed, "")
+	addrs, _ := told(assigned, problems)
+	if d := cmp.Diff(map[string]string{"moving": "192.0.2.2", "new": "192.0.2.3"}, addrs); d != "" {
+		t.Errorf("addresses (-want +got):\n%s", d)
+	}
+}
+
+// TestMessages: what people read names the value and the way out.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	c := cluster(
+		[]*view.Pool{pool("old", 1, "192.0.2.0/30"), pool("young", 2, "192.0.2.2-192.0.2.9")},
+		service("a", 1, holds("192.0.2.0")), service("b", 2, asks("192.0.2.0")),
+		service("c", 3, families(view.PreferDualStack, addr.IPv4, addr.IPv6)),
+	)
+	_, problems := allocation.Plan(c, nil, "")
+	want := []string{
+		`IPAddressPool/young: PoolOverlap: 192.0.2.2-192.0.2.3 is in the older IPAddressPool "old" too: this pool gives no addresses until the ranges are apart; addresses already given stay`,
+		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a`,
+		`Service/default/c: FamilyMissing: no IPv6 address: no IPAddressPool gives IPv6 addresses without being asked: create one, or set autoAssign: true on one`,
+	}
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.String())
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
+	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	c := cluster(
+		[]*view.Pool{
+			avoiding(pool("avoiding", 1, "192.0.2.0-192.0.3.255")),
+			pool("blocked", 2, "192.0.2.0/24", "198.51.100.0/24"),
+			pool("big", 3, "2001:db8::/32", "10.0.0.0/8"),
+			pool("all", 4, "0.0.0.0/8"),
+		},
+		service("a", 1, holds("192.0.2.1")), service("b", 2, holds("192.0.2.255")),
+		service("c", 3, holds("198.51.100.1")), service("d", 4), service("e", 5, holds("203.0.113.1")),
+	)
+	got := allocation.Count(c, map[view.Ref]allocation.Assignment{
+		{Namespace: "default", Name: "d"}: {Addresses: parse("10.0.0.0", "2001:db8::")},
+	})
+	want := map[string]allocation.Usage{
+		"avoiding": {AssignedIPv4: 2, AvailableIPv4: 507},
+		"blocked":  {AssignedIPv4: 1},
+		"big":      {AssignedIPv4: 1, AvailableIPv4: 1<<24 - 1, AssignedIPv6: 1, AvailableIPv6: 1<<63 - 1},
+		"all":      {AvailableIPv4: 1 << 24},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("usage (-want +got):\n%s", d)
+	}
+}
+
+// BenchmarkPlan: one more Service among many, in a pool of a /8 and a /64.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			c := cluster([]*view.Pool{pool("p", 1, "10.0.0.0/8", "2001:db8::/64")})
+			for i := range n {
+				s := service(fmt.Sprintf("s%05d", i), i, families(view.PreferDualStack, addr.IPv4, addr.IPv6))
+				c.Services[s.Ref] = s
+			}
+			assigned, _ := allocation.Plan(c, nil, "")
+			for ref, a := range assigned {
+				c.Services[ref].Ingress = a.Addresses
+			}
+			one := service("one-more", n)
+			c.Services[one.Ref] = one
+			for b.Loop() {
+				assigned, _ = allocation.Plan(c, nil, "")
+			}
+			if want := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}); assigned[one.Ref].Addresses[0] != want {
+				b.Fatalf("got %v, want %s", assigned[one.Ref].Addresses, want)
+			}
+		})
+	}
+}

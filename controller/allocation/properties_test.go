@@ -1,0 +1,329 @@
+package allocation_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// The drawn clusters are small and crowded, so that pools run full, overlap,
+// and requests meet.
+var (
+	drawRange = rapid.SampledFrom([]string{
+		"192.0.2.0/30", "192.0.2.2-192.0.2.6", "192.0.2.8/31", "198.51.100.254-198.51.101.1",
+		"2001:db8::/126", "2001:db8::2-2001:db8::5", "2001:db8:1::/64", "10.0.0.0/8",
+	})
+	drawAddr = rapid.SampledFrom(parse(
+		"192.0.2.0", "192.0.2.1", "192.0.2.2", "192.0.2.5", "192.0.2.9", "198.51.100.255", "10.0.0.0",
+		"2001:db8::", "2001:db8::1", "2001:db8::3", "2001:db8:1::1", "203.0.113.1",
+	))
+	drawClass = rapid.SampledFrom([]string{"", "", "", "example.com/other"})
+)
+
+func drawPool(t *rapid.T, name string) *view.Pool {
+	p := pool(name, rapid.IntRange(0, 3).Draw(t, "age"))
+	// Ranges of one pool do not overlap: take them from disjoint parts.
+	for _, text := range rapid.SliceOfNDistinct(drawRange, 1, 2, rapid.ID[string]).Draw(t, "ranges") {
+		r := pool("", 0, text).Ranges[0]
+		if !slices.ContainsFunc(p.Ranges, r.Overlaps) {
+			p.Ranges = append(p.Ranges, r)
+		}
+	}
+	p.AutoAssign = rapid.Float64().Draw(t, "auto") < 0.8
+	p.AvoidBuggyIPs = rapid.Bool().Draw(t, "avoid")
+	return p
+}
+
+func drawService(t *rapid.T, name string) *view.Service {
+	s := service(name, rapid.IntRange(0, 5).Draw(t, "age"))
+	s.Class = drawClass.Draw(t, "class")
+	s.Type = rapid.SampledFrom([]view.ServiceType{view.LoadBalancer, view.LoadBalancer, view.LoadBalancer, view.ClusterIP}).Draw(t, "type")
+	s.Deleting = rapid.Float64().Draw(t, "deleting") < 0.1
+	s.FamilyPolicy = rapid.SampledFrom([]view.IPFamilyPolicy{view.SingleStack, view.PreferDualStack, view.RequireDualStack}).Draw(t, "policy")
+	s.Families = rapid.Permutation(addr.Families()).Draw(t, "families")
+	if s.FamilyPolicy == view.SingleStack {
+		s.Families = s.Families[:1]
+	}
+	if s.Type == view.LoadBalancer {
+		s.Ingress = rapid.SliceOfNDistinct(drawAddr, 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
+	}
+	if rapid.Float64().Draw(t, "asks") < 0.3 {
+		s.Request.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 2, rapid.ID[netip.Addr]).Draw(t, "request")
+	}
+	if rapid.Float64().Draw(t, "asks for a pool") < 0.2 {
+		s.Request.Pool = rapid.SampledFrom([]string{"p0", "p1", "missing"}).Draw(t, "requested pool")
+	}
+	return s
+}
+
+func drawCluster(t *rapid.T) *view.Cluster {
+	c := cluster(nil)
+	for i := range rapid.IntRange(0, 4).Draw(t, "pools") {
+		p := drawPool(t, fmt.Sprintf("p%d", i))
+		c.Pools[p.Name] = p
+	}
+	for i := range rapid.IntRange(0, 10).Draw(t, "services") {
+		s := drawService(t, fmt.Sprintf("s%d", i))
+		c.Services[s.Ref] = s
+	}
+	return c
+}
+
+// applied is the cluster once the statuses show the assignments.
+func applied(c *view.Cluster, assigned map[view.Ref]allocation.Assignment) *view.Cluster {
+	next := &view.Cluster{Pools: c.Pools, Services: maps.Clone(c.Services)}
+	for ref, a := range assigned {
+		s := *next.Services[ref]
+		s.Ingress = a.Addresses
+		next.Services[ref] = &s
+	}
+	return next
+}
+
+func ours(s *view.Service) bool {
+	return s.Type == view.LoadBalancer && s.Class == "" && !s.Deleting
+}
+
+// TestExclusive: no address is given to two Services, nor to one while another
+// that is not ours holds it, nor while an older holder's status shows it.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		assigned, _ := allocation.Plan(c, nil, "")
+		owner := map[netip.Addr]view.Ref{}
+		for ref, a := range assigned {
+			for _, x := range a.Addresses {
+				if other, taken := owner[x]; taken {
+					t.Fatalf("%s is given to %s and %s", x, other, ref)
+				}
+				owner[x] = ref
+				for _, s := range c.Services {
+					isNew := !slices.Contains(c.Services[ref].Ingress, x)
+					if s.Ref != ref && isNew && slices.Contains(s.Ingress, x) {
+						t.Fatalf("%s is given to %s while the status of %s shows it", x, ref, s.Ref)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAllOursAndOnlyOurs: the plan has each of our Services and no other.
+func TestAllOursAndOnlyOurs(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		assigned, _ := allocation.Plan(c, nil, "")
+		for ref, s := range c.Services {
+			if _, planned := assigned[ref]; planned != ours(s) {
+				t.Fatalf("%s planned: %t, ours: %t", ref, planned, ours(s))
+			}
+		}
+	})
+}
+
+// TestSettles: applying a plan and planning again comes to rest, at the latest
+// when each Service that left an address for another has shown it, and a plan
+// at rest changes nothing.
+func TestSettles(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		assigned, _ := allocation.Plan(c, nil, "")
+		for range len(c.Services) + 1 {
+			c = applied(c, assigned)
+			next, _ := allocation.Plan(c, nil, "")
+			if cmp.Equal(assigned, next, addrs, cmpopts.EquateEmpty()) {
+				return
+			}
+			assigned = next
+		}
+		t.Fatalf("the plan does not come to rest")
+	})
+}
+
+// TestAssumedIsIdempotent: planning again before any status was written gives
+// the same plan and the same problems, except that a duplicate is told once.
+func TestAssumedIsIdempotent(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		first, _ := allocation.Plan(c, nil, "")
+		second, told := allocation.Plan(c, first, "")
+		third, toldAgain := allocation.Plan(c, second, "")
+		if d := cmp.Diff(first, second, addrs, cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("the assumed plan changed:\n%s", d)
+		}
+		if d := cmp.Diff(second, third, addrs, cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("the assumed plan changed later:\n%s", d)
+		}
+		if d := cmp.Diff(told, toldAgain); d != "" {
+			t.Fatalf("another story about the same state:\n%s", d)
+		}
+	})
+}
+
+var addrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+// TestDeterministic: the plan depends on the state, not on the order of maps.
+func TestDeterministic(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		first, told := allocation.Plan(c, nil, "")
+		for range 5 {
+			again := cluster(nil)
+			for _, ref := range rapid.Permutation(slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare)).Draw(t, "order") {
+				again.Services[ref] = c.Services[ref]
+			}
+			for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(c.Pools))).Draw(t, "pools") {
+				again.Pools[name] = c.Pools[name]
+			}
+			second, toldAgain := allocation.Plan(again, nil, "")
+			if d := cmp.Diff(first, second, addrs); d != "" {
+				t.Fatalf("another order, another plan:\n%s", d)
+			}
+			if d := cmp.Diff(told, toldAgain); d != "" {
+				t.Fatalf("another order, another story:\n%s", d)
+			}
+		}
+	})
+}
+
+// TestStable: whatever happens to pools and to other Services, a Service at
+// rest keeps its addresses as long as it does not change itself.
+func TestStable(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		for _, s := range c.Services {
+			s.Request = view.Request{}
+		}
+		assigned, _ := allocation.Plan(c, nil, "")
+		c = applied(c, assigned)
+
+		c.Pools = map[string]*view.Pool{}
+		for i := range rapid.IntRange(0, 4).Draw(t, "pools afterwards") {
+			p := drawPool(t, fmt.Sprintf("p%d", i))
+			c.Pools[p.Name] = p
+		}
+		for _, ref := range slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare) {
+			if rapid.Bool().Draw(t, "goes") {
+				delete(c.Services, ref)
+				delete(assigned, ref)
+			}
+		}
+		for i := range rapid.IntRange(0, 4).Draw(t, "newcomers") {
+			s := drawService(t, fmt.Sprintf("n%d", i))
+			s.Ingress = nil
+			c.Services[s.Ref] = s
+		}
+		after, _ := allocation.Plan(c, nil, "")
+		for ref, a := range assigned {
+			for _, x := range a.Addresses {
+				if !slices.Contains(after[ref].Addresses, x) {
+					t.Fatalf("%s lost %s: %v", ref, x, after[ref].Addresses)
+				}
+			}
+		}
+	})
+}
+
+// TestGivenFromPools: a new address is in a pool that may give it, of a wanted
+// family, and requests are honoured to the letter.
+func TestGivenFromPools(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		assigned, problems := allocation.Plan(c, nil, "")
+		for ref, a := range assigned {
+			s := c.Services[ref]
+			for i, x := range a.Addresses {
+				if !slices.Contains(s.Families, addr.FamilyOf(x)) {
+					t.Fatalf("%s got %s, but wants %v", ref, x, s.Families)
+				}
+				if i > 0 && addr.FamilyOf(a.Addresses[i-1]) == addr.FamilyOf(x) {
+					t.Fatalf("%s got two addresses of one family: %v", ref, a.Addresses)
+				}
+				if !slices.Contains(s.Ingress, x) {
+					checkGift(t, c, s, x)
+				}
+			}
+			if s.FamilyPolicy == view.RequireDualStack && len(a.Addresses) == 1 && !slices.Contains(s.Ingress, a.Addresses[0]) {
+				t.Fatalf("%s requires both families and newly got %v", ref, a.Addresses)
+			}
+			told := slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Object == s.Object() })
+			if len(a.Addresses) < len(s.Families) && !told {
+				t.Fatalf("%s wants %v, got %v, and was told nothing", ref, s.Families, a.Addresses)
+			}
+		}
+	})
+}
+
+func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
+	p := view.PoolOf(c.PoolsByAge(), x)
+	asked := slices.Contains(s.Request.Addresses, x)
+	switch {
+	case p == nil:
+		t.Fatalf("%s got %s, which is in no pool", s.Ref, x)
+	case !p.AutoAssign && !asked && s.Request.Pool != p.Name:
+		t.Fatalf("%s got %s of pool %s unasked", s.Ref, x, p.Name)
+	case s.Request.Pool != "" && s.Request.Pool != p.Name:
+		t.Fatalf("%s asks for pool %s and got %s of %s", s.Ref, s.Request.Pool, x, p.Name)
+	case p.AvoidBuggyIPs && x.Is4() && (x.As4()[3] == 0 || x.As4()[3] == 255):
+		t.Fatalf("%s got %s, which pool %s avoids", s.Ref, x, p.Name)
+	}
+	for _, older := range c.PoolsByAge() {
+		if older == p {
+			break
+		}
+		for _, r := range p.Ranges {
+			if slices.ContainsFunc(older.Ranges, r.Overlaps) {
+				t.Fatalf("%s got %s of pool %s, which overlaps the older %s", s.Ref, x, p.Name, older.Name)
+			}
+		}
+	}
+	for _, want := range s.Request.Addresses {
+		if addr.FamilyOf(want) == addr.FamilyOf(x) && !asked {
+			t.Fatalf("%s asks for %v and got %s", s.Ref, s.Request.Addresses, x)
+		}
+	}
+}
+
+// TestFreedIsReused: what a deleted Service held goes to one that waits.
+func TestFreedIsReused(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 8).Draw(t, "size")
+		p := pool("p", 1, fmt.Sprintf("192.0.2.1-192.0.2.%d", size))
+		c := cluster([]*view.Pool{p})
+		for i := range size + 1 {
+			s := service(fmt.Sprintf("s%d", i), i)
+			c.Services[s.Ref] = s
+		}
+		assigned, _ := allocation.Plan(c, nil, "")
+		waiting := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", size)}
+		if got := assigned[waiting].Addresses; len(got) > 0 {
+			t.Fatalf("the pool has %d addresses, yet %s got %v", size, waiting, got)
+		}
+		c = applied(c, assigned)
+		gone := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, size-1).Draw(t, "gone"))}
+		delete(c.Services, gone)
+		after, problems := allocation.Plan(c, nil, "")
+		if !slices.Equal(after[waiting].Addresses, assigned[gone].Addresses) || len(problems) > 0 {
+			t.Fatalf("%s left %v, and %s got %v: %v", gone, assigned[gone].Addresses, waiting, after[waiting].Addresses, problems)
+		}
+	})
+}

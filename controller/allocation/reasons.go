@@ -1,0 +1,156 @@
+package allocation
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// The reasons of the problems that Plan finds. On a Service:
+const (
+	// ReasonPoolExhausted: every pool that the Service may use is full.
+	ReasonPoolExhausted = "PoolExhausted"
+	// ReasonNoPool: no pool that the Service may use has addresses of the family.
+	ReasonNoPool = "NoPool"
+	// ReasonPoolNotFound: the pool that the Service asks for does not exist.
+	ReasonPoolNotFound = "PoolNotFound"
+	// ReasonPoolBlocked: the pool that the Service asks for overlaps an older
+	// pool, and gives no addresses until that is resolved.
+	ReasonPoolBlocked = "PoolBlocked"
+	// ReasonRequestOutsidePools: the requested address is in no pool, or not in
+	// the pool that is requested as well.
+	ReasonRequestOutsidePools = "RequestOutsidePools"
+	// ReasonRequestTaken: another Service holds the requested address.
+	ReasonRequestTaken = "RequestTaken"
+	// ReasonRequestUnusable: the pool of the requested address avoids it
+	// (avoidBuggyIPs).
+	ReasonRequestUnusable = "RequestUnusable"
+	// ReasonRequestFamily: an address of a family that the Service does not
+	// want is requested, or two of one family.
+	ReasonRequestFamily = "RequestFamily"
+	// ReasonAddressDuplicate: the Service held an address that an older Service
+	// holds as well, and had to give it up.
+	ReasonAddressDuplicate = "AddressDuplicate"
+	// ReasonFamilyMissing: a Service with ipFamilyPolicy PreferDualStack has an
+	// address of one family only. It has all that it insists on.
+	ReasonFamilyMissing = "FamilyMissing"
+	// ReasonOutsidePools: no pool holds the Service's address any more. The
+	// Service keeps it.
+	ReasonOutsidePools = "OutsidePools"
+)
+
+// ReasonPoolOverlap is on a pool: it claims addresses of an older pool, and
+// gives none until that is resolved.
+const ReasonPoolOverlap = "PoolOverlap"
+
+// Advisory tells whether a Service with a problem of this reason nevertheless
+// has everything that it insists on.
+func Advisory(reason string) bool {
+	switch reason {
+	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate:
+		return true
+	default:
+		return false
+	}
+}
+
+// refuseStrangers reports the requested addresses that can never be given.
+func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
+	seen := make(map[addr.Family]netip.Addr, len(s.Request.Addresses))
+	for _, a := range s.Request.Addresses {
+		f := addr.FamilyOf(a)
+		if !slices.Contains(wanted, f) {
+			p.add(s, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request", a, f)
+			continue
+		}
+		if first, ok := seen[f]; ok && first != a {
+			p.add(s, ReasonRequestFamily, "%s and %s are requested, but a Service gets one address of each family: take one out of the request", first, a)
+			continue
+		}
+		seen[f] = a
+	}
+}
+
+// refusal says why the Service cannot have the address that it asks for; an
+// empty reason means that it can.
+func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string) {
+	if owner, taken := p.owners[a]; taken && owner != s.Ref {
+		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s", a, owner)
+	}
+	pool := p.stock.poolOf(a)
+	if name := s.Request.Pool; name != "" {
+		asked := p.stock.shelf(name)
+		if asked == nil {
+			return ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
+		}
+		if !asked.pool.Contains(a) {
+			return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %q", a, name)
+		}
+		pool = asked.pool
+	}
+	if pool == nil {
+		return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is in no IPAddressPool: add it to a pool, or request another address", a)
+	}
+	if rival := p.stock.shelf(pool.Name).rival; rival != nil {
+		return ReasonPoolBlocked, fmt.Sprintf("the requested address %s is in IPAddressPool %q, which gives no addresses while it overlaps pool %q", a, pool.Name, rival.Name)
+	}
+	if pool.AvoidBuggyIPs && buggy(a) {
+		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is one that IPAddressPool %q avoids (avoidBuggyIPs: true)", a, pool.Name)
+	}
+	return "", ""
+}
+
+// report turns what went wrong for one Service into problems.
+func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
+	s := cl.service
+	for _, m := range missing {
+		kept := ofFamily(chosen, m.family)
+		switch {
+		case kept.IsValid():
+			p.add(s, m.reason, "%s; the Service keeps %s meanwhile", m.message, kept)
+		case s.FamilyPolicy == view.PreferDualStack && len(chosen) > 0 && !m.pinned:
+			p.add(s, ReasonFamilyMissing, "no %s address: %s", m.family, m.message)
+		case s.FamilyPolicy == view.RequireDualStack && len(missing) == 1 && len(chosen) == 0:
+			p.add(s, m.reason, "%s; ipFamilyPolicy RequireDualStack wants both families or none", m.message)
+		default:
+			p.add(s, m.reason, "%s", m.message)
+		}
+	}
+	for _, a := range cl.lost {
+		instead := ofFamily(chosen, addr.FamilyOf(a))
+		if instead.IsValid() {
+			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service moves to %s", a, p.owners[a], instead)
+		} else {
+			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service lost it", a, p.owners[a])
+		}
+	}
+	for _, a := range chosen {
+		if p.stock.poolOf(a) == nil {
+			p.add(s, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or delete the Service", a)
+		}
+	}
+}
+
+func (p *planner) add(s *view.Service, reason, format string, args ...any) {
+	p.problems = append(p.problems, problem.New(s.Object(), reason, format, args...))
+}
+
+// list writes pool names for people: quoted, and not more of them than one
+// would read.
+func list(names []string) string {
+	const most = 8
+	quoted := make([]string, 0, min(len(names), most))
+	for _, n := range names[:min(len(names), most)] {
+		quoted = append(quoted, fmt.Sprintf("%q", n))
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(names) - most; more > 0 {
+		text = fmt.Sprintf("%s and %d more", text, more)
+	}
+	return text
+}

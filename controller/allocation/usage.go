@@ -1,0 +1,115 @@
+package allocation
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Usage counts the addresses of one pool, by family. Counts that are too large
+// for an int64 stay at the greatest one.
+type Usage struct {
+	AssignedIPv4, AssignedIPv6   int64
+	AvailableIPv4, AvailableIPv6 int64 // what the pool could still give
+}
+
+// Count tells how the pools are used, by name, when the given assignments are
+// in place; Services that have none hold what is in their status. An address in
+// two pools counts for the older one, and a pool that gives nothing because it
+// overlaps an older one has nothing available.
+func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
+	st := newStock(c.Pools)
+	usage := make(map[string]Usage, len(c.Pools))
+	for _, sh := range st.shelves {
+		var u Usage
+		if sh.rival == nil {
+			u.AvailableIPv4, u.AvailableIPv6 = capacity(sh.pool)
+		}
+		usage[sh.pool.Name] = u
+	}
+	for ref, s := range c.Services {
+		held := s.Ingress
+		if a, ok := assigned[ref]; ok {
+			held = a.Addresses
+		}
+		for _, a := range held {
+			if pool := st.poolOf(a); pool != nil {
+				u := usage[pool.Name]
+				u.use(a, !pool.AvoidBuggyIPs || !buggy(a))
+				usage[pool.Name] = u
+			}
+		}
+	}
+	return usage
+}
+
+// use counts an assigned address; counted: it was among the available ones.
+func (u *Usage) use(a netip.Addr, counted bool) {
+	assigned, available := &u.AssignedIPv6, &u.AvailableIPv6
+	if a.Is4() {
+		assigned, available = &u.AssignedIPv4, &u.AvailableIPv4
+	}
+	*assigned++
+	if counted && *available > 0 && *available < math.MaxInt64 {
+		*available--
+	}
+}
+
+// capacity counts the addresses that the pool can give.
+func capacity(p *view.Pool) (v4, v6 int64) {
+	for _, r := range p.Ranges {
+		size := rangeSize(r.From(), r.To())
+		if !r.From().Is4() {
+			v6 = saturatingAdd(v6, size)
+			continue
+		}
+		if p.AvoidBuggyIPs {
+			size -= buggyBelow(lowBits(r.To())+1) - buggyBelow(lowBits(r.From()))
+		}
+		v4 = saturatingAdd(v4, size)
+	}
+	return v4, v6
+}
+
+// rangeSize is how many addresses there are from first to last.
+func rangeSize(first, last netip.Addr) int64 {
+	a, b := first.As16(), last.As16()
+	high := binary.BigEndian.Uint64(b[:8]) - binary.BigEndian.Uint64(a[:8])
+	low := lowBits(last) - lowBits(first)
+	if lowBits(last) < lowBits(first) {
+		high--
+	}
+	if high > 0 || low >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(low) + 1
+}
+
+// buggyBelow counts the IPv4 addresses ending in .0 or .255 below n, the
+// address as a number.
+func buggyBelow(n uint64) int64 {
+	count := int64(n/256) * 2
+	if n%256 > 0 {
+		count++
+	}
+	return count
+}
+
+// lowBits is the address as a number for IPv4, its lower half for IPv6.
+func lowBits(a netip.Addr) uint64 {
+	b := a.As16()
+	low := binary.BigEndian.Uint64(b[8:])
+	if a.Is4() {
+		low &= math.MaxUint32 // As16 maps IPv4 into ::ffff:0:0/96
+	}
+	return low
+}
+
+func saturatingAdd(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

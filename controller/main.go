@@ -1,0 +1,70 @@
+// Command controller gives external addresses to Services of type LoadBalancer
+// and says in their status, and in that of pools, advertisements and peers, what
+// came of it. Of several replicas one leads; the others stand by.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/go-logr/logr"
+)
+
+const defaultNamespace = "fairlead-system"
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "controller:", err)
+		os.Exit(1)
+	}
+}
+
+// command reads the flags and runs the controller until the context ends.
+func command(ctx context.Context, args []string) error {
+	o := options{namespace: os.Getenv("POD_NAMESPACE")}
+	if o.namespace == "" {
+		o.namespace = defaultNamespace
+	}
+	var level slog.Level
+	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
+	flags.StringVar(&o.class, "load-balancer-class", "", "spec.loadBalancerClass of the Services to handle; empty: those without a class")
+	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":7473", "where to serve /healthz and /readyz; 0: nowhere")
+	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	klog.SetSlogLogger(logger)
+	cluster, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	logger.Info("controller begins", "version", version)
+	return run(ctx, cluster, o, metrics.Registry, logger)
+}

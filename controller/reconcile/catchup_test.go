@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// listing is an API server that only lists Services, two on a page.
+type listing struct {
+	client.Reader
+	mu       sync.Mutex
+	services []corev1.Service
+	lists    int
+}
+
+func (l *listing) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lists++
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	from := 0
+	if o.Continue == "more" {
+		from = 2
+	}
+	into, ok := list.(*corev1.ServiceList)
+	if !ok {
+		return nil
+	}
+	into.Items = slices.Clone(l.services[min(from, len(l.services)):min(from+2, len(l.services))])
+	into.Continue = ""
+	if len(l.services) > from+2 {
+		into.Continue = "more"
+	}
+	return nil
+}
+
+func balanced(name, version string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1"},
+	}
+}
+
+func (o *objects) see(s *corev1.Service) {
+	o.mu.Lock()
+	o.setService(client.ObjectKeyFromObject(s), s)
+	o.mu.Unlock()
+	o.notify()
+}
+
+// TestCatchUp: it waits for each Service until the informer is as new, and does
+// not wait for ever for one that is gone.
+func TestCatchUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		plain := balanced("plain", "99")
+		plain.Spec.Type = corev1.ServiceTypeClusterIP // the mirror does not keep such
+		server := &listing{services: []corev1.Service{*balanced("a", "10"), *plain, *balanced("b", "11"), *balanced("gone", "12")}}
+		o := newObjects()
+		o.see(balanced("a", "9"))
+		done := make(chan error, 1)
+		go func() { done <- o.catchUp(t.Context(), server) }()
+		waiting := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-done:
+				t.Fatalf("leads before %s: %v", what, err)
+			default:
+			}
+		}
+		waiting("anything was seen")
+		o.see(balanced("a", "10"))
+		waiting("b was seen")
+		o.see(balanced("b", "100")) // newer, and not by its letters
+		waiting("it is known what became of the last one")
+
+		server.mu.Lock()
+		server.services = server.services[:3]
+		server.mu.Unlock()
+		time.Sleep(relistWait)
+		synctest.Wait()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if server.lists != 4 {
+			t.Errorf("%d pages were read, want 2 + 2", server.lists)
+		}
+	})
+}
+
+func TestCatchUpEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- newObjects().catchUp(ctx, &listing{services: []corev1.Service{*balanced("a", "1")}}) }()
+		synctest.Wait()
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("it has caught up with what it never saw")
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package reconcile
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// decision is the outcome of one pass.
+type decision struct {
+	assigned map[view.Ref]allocation.Assignment
+	usage    map[string]allocation.Usage
+	problems []problem.Problem // of all objects, sorted
+	writes   map[problem.Object]write
+	unseen   map[view.Ref]unseen
+}
+
+// unseen is an assignment that the informer does not show yet, and the version
+// of the Service that it was decided for. Writes are refused by the API server
+// when the Service is not at that version any more. So as long as the informer
+// shows this version the assignment may be in place or under way, and once it
+// shows another one, that one tells the truth.
+type unseen struct {
+	version    string
+	assignment allocation.Assignment
+}
+
+// assumed is what is still not seen of the last decision.
+func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assignment {
+	still := make(map[view.Ref]allocation.Assignment, len(last))
+	for ref, u := range last {
+		if service := s.services[ref]; service != nil && service.ResourceVersion == u.version {
+			still[ref] = u.assignment
+		}
+	}
+	return still
+}
+
+// decide makes up its mind about everything in the snapshot: it has no effects.
+func decide(s *snapshot, last map[view.Ref]unseen, class string, now time.Time) *decision {
+	d := &decision{writes: map[problem.Object]write{}, unseen: map[view.Ref]unseen{}}
+	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last, s), class)
+	d.usage = allocation.Count(s.cluster, d.assigned)
+	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
+	problem.Sort(d.problems)
+
+	w := &statusPlanner{decision: d, problems: byObject(d.problems), now: metav1.NewTime(now)}
+	for ref, service := range s.services {
+		w.service(ref, service, s.cluster.Services[ref])
+	}
+	for _, p := range s.pools {
+		w.pool(p)
+	}
+	for _, a := range s.l2Advertisements {
+		next := a.DeepCopy()
+		w.ready("L2Advertisement", a, next, a.Status.Conditions, &next.Status.Conditions)
+	}
+	for _, a := range s.bgpAdvertisements {
+		next := a.DeepCopy()
+		w.ready("BGPAdvertisement", a, next, a.Status.Conditions, &next.Status.Conditions)
+	}
+	for _, p := range s.bgpPeers {
+		next := p.DeepCopy()
+		w.ready("BGPPeer", p, next, p.Status.Conditions, &next.Status.Conditions)
+	}
+	return d
+}
+
+// statusPlanner collects the statuses that say something else than was decided.
+type statusPlanner struct {
+	*decision
+	problems map[problem.Object][]problem.Problem
+	now      metav1.Time
+}
+
+func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service) {
+	object := problem.Object{Kind: "Service", Namespace: ref.Namespace, Name: ref.Name}
+	var next *corev1.ServiceStatus
+	assignment, ours := w.assigned[ref]
+	switch {
+	case ours:
+		problems := w.problems[object]
+		next = status.Service(s, status.Allocation{
+			Addresses: assignment.Addresses,
+			Met:       !slices.ContainsFunc(problems, func(p problem.Problem) bool { return !allocation.Advisory(p.Reason) }),
+			Problems:  problems,
+		}, w.now)
+		if !slices.Equal(assignment.Addresses, v.Ingress) {
+			w.unseen[ref] = unseen{s.ResourceVersion, assignment}
+		}
+	case s.Spec.Type != corev1.ServiceTypeLoadBalancer:
+		next = status.Released(s)
+	}
+	if next == nil {
+		return
+	}
+	changed := s.DeepCopy()
+	changed.Status = *next
+	w.writes[object] = write{base: s, next: changed, events: status.ServiceEvents(&s.Status, next)}
+}
+
+func (w *statusPlanner) pool(p *v1beta1.IPAddressPool) {
+	next := p.DeepCopy()
+	u := w.usage[p.Name]
+	next.Status.AssignedIPv4, next.Status.AvailableIPv4 = u.AssignedIPv4, u.AvailableIPv4
+	next.Status.AssignedIPv6, next.Status.AvailableIPv6 = u.AssignedIPv6, u.AvailableIPv6
+	if w.ready("IPAddressPool", p, next, p.Status.Conditions, &next.Status.Conditions) {
+		return
+	}
+	before, after := &p.Status, &next.Status
+	if before.AssignedIPv4 != after.AssignedIPv4 || before.AvailableIPv4 != after.AvailableIPv4 ||
+		before.AssignedIPv6 != after.AssignedIPv6 || before.AvailableIPv6 != after.AvailableIPv6 {
+		w.writes[problem.Object{Kind: "IPAddressPool", Name: p.Name}] = write{base: p, next: next}
+	}
+}
+
+// ready plans the condition Ready of one object of ours, and tells whether there
+// is anything to write.
+func (w *statusPlanner) ready(kind string, base, next client.Object, before []metav1.Condition, into *[]metav1.Condition) bool {
+	object := problem.Object{Kind: kind, Name: base.GetName()}
+	after := status.Ready(before, base.GetGeneration(), w.problems[object], w.now)
+	if after == nil {
+		return false
+	}
+	*into = after
+	w.writes[object] = write{base: base, next: next, events: status.ReadyEvents(before, after)}
+	return true
+}

@@ -1,0 +1,84 @@
+package reconcile
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+// filled is a mirror of many Services at rest, in one large pool.
+func filled(tb testing.TB, services int) *objects {
+	tb.Helper()
+	o := newObjects()
+	p := &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}},
+	}
+	o.pools[p.Name] = p
+	for i := range services {
+		s := balanced(fmt.Sprintf("s%05d", i), "1")
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		s.CreationTimestamp = metav1.Unix(int64(i), 0)
+		o.see(s)
+	}
+	apply(tb, o, decide(o.snapshot(), nil, "", time.Unix(0, 0)))
+	return o
+}
+
+// apply shows the mirror every status that was decided.
+func apply(tb testing.TB, o *objects, d *decision) {
+	tb.Helper()
+	for _, w := range d.writes {
+		switch next := w.next.(type) {
+		case *corev1.Service:
+			o.see(next)
+		case *v1beta1.IPAddressPool:
+			o.pools[next.Name] = next
+		default:
+			tb.Fatalf("a status of %T was written", next)
+		}
+	}
+}
+
+// TestDecideAtRest: what is as it should be is not written again, and a change
+// writes what it changes.
+func TestDecideAtRest(t *testing.T) {
+	t.Parallel()
+	o := filled(t, 100)
+	if d := decide(o.snapshot(), nil, "", time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
+		t.Fatalf("%d statuses are to be written at rest", len(d.writes))
+	}
+	s := balanced("one-more", "2")
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	o.see(s)
+	d := decide(o.snapshot(), nil, "", time.Unix(1, 0))
+	for _, want := range []problem.Object{{Kind: "Service", Namespace: "default", Name: "one-more"}, {Kind: "IPAddressPool", Name: "p"}} {
+		if _, ok := d.writes[want]; !ok || len(d.writes) != 2 {
+			t.Errorf("%s is not among the %d statuses to be written, want 2", want, len(d.writes))
+		}
+	}
+	if len(d.unseen) != 1 {
+		t.Errorf("unseen: %v", d.unseen)
+	}
+}
+
+// BenchmarkPass: one more Service among many, from the snapshot to the writes.
+func BenchmarkPass(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			o := filled(b, n)
+			s := balanced("one-more", "2")
+			s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+			o.see(s)
+			for b.Loop() {
+				decide(o.snapshot(), nil, "", time.Unix(1, 0))
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+// Package reconcile joins the decisions of the controller to a cluster. Any
+// change wakes one pass, which looks at everything as it is now, decides anew,
+// and hands the statuses that differ to a publisher. Only the leader does so; a
+// stand-by keeps its mirror of the cluster warm.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+const (
+	// restMost bounds the pause after a pass. It is as long as the pass took,
+	// so that a storm of changes, those of our own writes among them, takes
+	// half a core at most; a change after a quiet time never waits.
+	restMost = 100 * time.Millisecond
+	// listRetry is the wait before the Services are listed anew after a failure.
+	listRetry = time.Second
+)
+
+// Options are what a Loop works with.
+type Options struct {
+	// Class is the spec.loadBalancerClass of the Services to handle; "" means
+	// those without one.
+	Class   string
+	Cache   cache.Informers
+	Live    client.Reader // reads the API server itself
+	Client  client.Client // writes statuses
+	Events  recorder
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Loop decides and publishes. It implements manager.Runnable and
+// manager.LeaderElectionRunnable.
+type Loop struct {
+	Options
+	objects *objects
+	synced  []toolscache.DoneChecker
+
+	unseen map[view.Ref]unseen
+	told   map[problem.Problem]bool
+}
+
+// New makes a Loop and subscribes it to the informers, so that its mirror is
+// warm before it leads. The error is that of an API server without our CRDs, or
+// out of reach.
+func New(ctx context.Context, o Options) (*Loop, error) {
+	l := &Loop{Options: o, objects: newObjects(), told: map[problem.Problem]bool{}}
+	var err error
+	l.synced, err = watchAll(ctx, o.Cache, l.objects)
+	return l, err
+}
+
+// NeedLeaderElection tells the manager to start the Loop on the leader only.
+func (*Loop) NeedLeaderElection() bool { return true }
+
+// Synced is a readiness check: it fails until the mirror knows the whole
+// cluster, on the leader and the stand-by alike.
+func (l *Loop) Synced(*http.Request) error {
+	for _, s := range l.synced {
+		select {
+		case <-s.Done():
+		default:
+			return errors.New("still reading: " + s.Name())
+		}
+	}
+	return nil
+}
+
+// Start leads until the context ends. It returns when no write is under way.
+func (l *Loop) Start(ctx context.Context) error {
+	for _, s := range l.synced {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+		}
+	}
+	if !l.catchUp(ctx) {
+		return nil
+	}
+	l.Logger.Info("leading")
+	publisher := newPublisher(l.Client, l.Events, l.Logger, l.Metrics)
+	var publishing sync.WaitGroup
+	publishing.Go(func() { publisher.run(ctx) })
+	defer publishing.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.objects.wake:
+		}
+		began := time.Now()
+		l.pass(publisher, began)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(min(time.Since(began), restMost)):
+		}
+	}
+}
+
+// catchUp tries until it succeeds or the context ends.
+func (l *Loop) catchUp(ctx context.Context) bool {
+	said := ""
+	for {
+		err := l.objects.catchUp(ctx, l.Live)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if said != err.Error() {
+			said = err.Error()
+			l.Logger.Warn("cannot begin to lead; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(listRetry):
+		}
+	}
+}
+
+func (l *Loop) pass(p *publisher, now time.Time) {
+	d := decide(l.objects.snapshot(), l.unseen, l.Class, now)
+	l.unseen = d.unseen
+	p.apply(d.writes)
+	l.tell(d.problems)
+	l.Metrics.passed(time.Since(now), d)
+}
+
+// tell logs the problems that came and went since the last pass.
+func (l *Loop) tell(problems []problem.Problem) {
+	told := make(map[problem.Problem]bool, len(problems))
+	for _, p := range problems {
+		told[p] = true
+		if !l.told[p] {
+			l.Logger.Warn("problem", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+		}
+	}
+	for p := range l.told {
+		if !told[p] {
+			l.Logger.Info("problem gone", "object", p.Object.String(), "reason", p.Reason)
+		}
+	}
+	l.told = told
+}

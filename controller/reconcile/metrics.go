@@ -1,0 +1,103 @@
+package reconcile
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+// Metrics are the numbers that the leader keeps; those of a stand-by stay empty.
+type Metrics struct {
+	pools    *prometheus.GaugeVec
+	services *prometheus.GaugeVec
+	problems *prometheus.GaugeVec
+	writes   *prometheus.CounterVec
+	passes   prometheus.Histogram
+}
+
+// NewMetrics makes the metrics and registers them. The error is that of the
+// registerer: a name is taken.
+func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		pools: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_pool_addresses",
+			Help: "Addresses of a pool by family and state: assigned to a Service, or available.",
+		}, []string{"pool", "family", "state"}),
+		services: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_services",
+			Help: "Services of type LoadBalancer by whether they have addresses: allocated or waiting.",
+		}, []string{"state"}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_problems",
+			Help: "Problems there are now, by the kind of the object and the reason.",
+		}, []string{"kind", "reason"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_status_writes_total",
+			Help: "Statuses written, by the kind of the object and the result: ok, conflict or error.",
+		}, []string{"kind", "result"}),
+		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "fairlead_allocation_pass_seconds",
+			Help:    "How long it took to decide over the whole cluster once.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
+		}),
+	}
+	return m, errors.Join(to.Register(m.pools), to.Register(m.services), to.Register(m.problems),
+		to.Register(m.writes), to.Register(m.passes))
+}
+
+// wrote counts one write of a status.
+func (m *Metrics) wrote(kind string, err error) {
+	result := "ok"
+	switch {
+	case apierrors.IsConflict(err):
+		result = "conflict"
+	case err != nil:
+		result = "error"
+	}
+	m.writes.WithLabelValues(kind, result).Inc()
+}
+
+// passed records the outcome of one pass. Pools and reasons that are gone go.
+func (m *Metrics) passed(took time.Duration, d *decision) {
+	m.passes.Observe(took.Seconds())
+
+	m.pools.Reset()
+	for name, u := range d.usage {
+		m.pools.WithLabelValues(name, "IPv4", "assigned").Set(float64(u.AssignedIPv4))
+		m.pools.WithLabelValues(name, "IPv6", "assigned").Set(float64(u.AssignedIPv6))
+		m.pools.WithLabelValues(name, "IPv4", "available").Set(float64(u.AvailableIPv4))
+		m.pools.WithLabelValues(name, "IPv6", "available").Set(float64(u.AvailableIPv6))
+	}
+	m.problems.Reset()
+	for _, p := range d.problems {
+		m.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
+	}
+	allocated, waiting := tally(d.assigned)
+	m.services.WithLabelValues("allocated").Set(float64(allocated))
+	m.services.WithLabelValues("waiting").Set(float64(waiting))
+}
+
+func tally[K comparable](assigned map[K]allocation.Assignment) (allocated, waiting int) {
+	for _, a := range assigned {
+		if len(a.Addresses) > 0 {
+			allocated++
+		} else {
+			waiting++
+		}
+	}
+	return allocated, waiting
+}
+
+// byObject groups problems; those of one object keep their order.
+func byObject(problems []problem.Problem) map[problem.Object][]problem.Problem {
+	grouped := map[problem.Object][]problem.Problem{}
+	for _, p := range problems {
+		grouped[p.Object] = append(grouped[p.Object], p)
+	}
+	return grouped
+}

@@ -1,0 +1,177 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
+)
+
+const (
+	// writers is how many statuses are written at the same time.
+	writers = 16
+	// writeTimeout is shorter than what lies between the moment when a leader
+	// that cannot renew gives up and the moment when another one takes over: a
+	// write that hangs must not land after the new leader has looked.
+	writeTimeout = 4 * time.Second
+
+	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
+)
+
+// statusWriter is the part of a client that is used here.
+type statusWriter interface {
+	Status() client.SubResourceWriter
+}
+
+// recorder takes Events (the API events.k8s.io/v1).
+type recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// write is the wanted status of one object.
+type write struct {
+	base   client.Object // as the informer knows it; only read
+	next   client.Object // a copy of base with the wanted status
+	events []status.Event
+}
+
+// publisher brings statuses to the API server, each as often as it takes, none
+// waiting for another. A write holds only for the version that it was made from:
+// once a version was written to, or found out of date, nothing more is written
+// until the informer shows a newer one and the next pass has looked at it.
+type publisher struct {
+	client  statusWriter
+	events  recorder
+	log     *slog.Logger
+	metrics *Metrics
+	queue   workqueue.TypedRateLimitingInterface[problem.Object]
+
+	mu     sync.Mutex
+	wanted map[problem.Object]write
+	spent  map[problem.Object]string // resource versions with nothing more to write
+	failed map[problem.Object]string // what was last said about a write that fails
+}
+
+func newPublisher(c statusWriter, events recorder, log *slog.Logger, metrics *Metrics) *publisher {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[problem.Object](firstRetry, lastRetry)
+	return &publisher{
+		client: c, events: events, log: log, metrics: metrics,
+		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
+		spent:  map[problem.Object]string{},
+		failed: map[problem.Object]string{},
+	}
+}
+
+// run writes until the context ends and returns when no write is under way.
+func (p *publisher) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range writers {
+		workers.Go(func() {
+			for {
+				object, shutdown := p.queue.Get()
+				if shutdown {
+					return
+				}
+				p.publish(ctx, object)
+				p.queue.Done(object)
+			}
+		})
+	}
+	<-ctx.Done()
+	p.queue.ShutDown()
+	workers.Wait()
+}
+
+// apply takes the whole of what is to be written. It does not wait for it.
+func (p *publisher) apply(wanted map[problem.Object]write) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = wanted
+	for object, version := range p.spent {
+		if w, ok := wanted[object]; !ok || w.base.GetResourceVersion() != version {
+			delete(p.spent, object)
+		}
+	}
+	for object := range p.failed {
+		if _, ok := wanted[object]; !ok {
+			delete(p.failed, object)
+		}
+	}
+	for object, w := range wanted {
+		if p.spent[object] != w.base.GetResourceVersion() {
+			p.queue.Add(object)
+		}
+	}
+}
+
+// next is what to write for the object now, if anything.
+func (p *publisher) next(object problem.Object) (write, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, ok := p.wanted[object]
+	return w, ok && p.spent[object] != w.base.GetResourceVersion()
+}
+
+func (p *publisher) publish(ctx context.Context, object problem.Object) {
+	w, ok := p.next(object)
+	if !ok || ctx.Err() != nil {
+		p.queue.Forget(object)
+		return
+	}
+	err := p.patch(ctx, w)
+	p.metrics.wrote(object.Kind, err)
+	switch {
+	case ctx.Err() != nil:
+		return // no longer the leader, or about to end
+	case err == nil:
+		for _, e := range w.events {
+			p.events.Eventf(w.base, nil, e.Type, e.Reason, e.Action, "%s", e.Note)
+			p.log.Info("told", "object", object.String(), "reason", e.Reason, "note", e.Note)
+		}
+		p.spend(object, w)
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		p.spend(object, w) // the informer is about to say what is there now
+	default:
+		p.fail(object, err)
+	}
+}
+
+// patch writes one status, if the object is still at the version that it was
+// decided for.
+func (p *publisher) patch(ctx context.Context, w write) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	next, ok := w.next.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("a copy of %T is no object", w.next)
+	}
+	return p.client.Status().Patch(ctx, next, client.MergeFromWithOptions(w.base, client.MergeFromWithOptimisticLock{}))
+}
+
+func (p *publisher) spend(object problem.Object, w write) {
+	p.queue.Forget(object)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spent[object] = w.base.GetResourceVersion()
+	delete(p.failed, object)
+}
+
+// fail has the write tried again, and says so unless it said the same before.
+func (p *publisher) fail(object problem.Object, err error) {
+	p.queue.AddRateLimited(object)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed[object] != err.Error() {
+		p.failed[object] = err.Error()
+		p.log.Warn("cannot write a status; trying again", "object", object.String(), "error", err)
+	}
+}

@@ -1,0 +1,248 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// simulation is the API server's rules about versions, an informer that lags
+// behind it, writes that are under way for any time, and leaders that die. What
+// decides is the real thing.
+type simulation struct {
+	t        *rapid.T
+	version  int
+	services map[client.ObjectKey]*corev1.Service // what the API server has
+	lag      []change                             // what the informer has not seen yet
+
+	mirror *objects
+	unseen map[view.Ref]unseen
+	wanted map[problem.Object]write
+	flying []write // sent, and not yet arrived
+}
+
+// change is one event of a watch.
+type change struct {
+	key     client.ObjectKey
+	service *corev1.Service // nil: deleted
+	pool    *v1beta1.IPAddressPool
+}
+
+// TestNoAddressTwice: whatever the order in which users, writes, events and
+// leaders act, at no moment two Services show one address; and once all is
+// quiet, nothing is left undone.
+func TestNoAddressTwice(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := &simulation{
+			t: t, services: map[client.ObjectKey]*corev1.Service{},
+			mirror: newObjects(),
+		}
+		s.editPool()
+		// What follows a user's doing is tried more often than it itself, so
+		// that writes and events overtake each other instead of only piling up.
+		actions := []func(){
+			s.user, s.user, s.see, s.see, s.see, s.pass, s.pass, s.pass, s.send, s.send, s.arrive, s.arrive, s.arrive,
+		}
+		for range 200 {
+			rapid.SampledFrom(actions).Draw(t, "action")()
+			if rapid.IntRange(0, 99).Draw(t, "fate") == 42 {
+				s.die()
+			}
+			s.check()
+		}
+		s.rest()
+	})
+}
+
+// user does what users do; a Service comes more often than anything else.
+func (s *simulation) user() {
+	rapid.SampledFrom([]func(){s.create, s.create, s.create, s.remove, s.request, s.request, s.retype, s.editPool}).Draw(s.t, "user")()
+}
+
+func (s *simulation) key() client.ObjectKey {
+	return client.ObjectKey{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(s.t, "service"))}
+}
+
+// store is a successful write to a Service.
+func (s *simulation) store(key client.ObjectKey, service *corev1.Service) {
+	s.version++
+	service.ResourceVersion = strconv.Itoa(s.version)
+	s.services[key] = service
+	s.lag = append(s.lag, change{key: key, service: service})
+}
+
+func (s *simulation) create() {
+	key := s.key()
+	if s.services[key] != nil {
+		return
+	}
+	s.store(key, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name,
+			CreationTimestamp: metav1.Unix(int64(s.version/10), 0),
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1",
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		},
+	})
+}
+
+func (s *simulation) remove() {
+	key := s.key()
+	if s.services[key] != nil {
+		delete(s.services, key)
+		s.lag = append(s.lag, change{key: key})
+	}
+}
+
+func (s *simulation) request() {
+	key := s.key()
+	if old := s.services[key]; old != nil {
+		next := old.DeepCopy()
+		ask := rapid.SampledFrom([]string{"", "192.0.2.1", "192.0.2.2", "192.0.2.4", "203.0.113.1", "nonsense"}).Draw(s.t, "request")
+		next.Annotations = map[string]string{v1beta1.AnnotationAddresses: ask}
+		s.store(key, next)
+	}
+}
+
+// retype changes the type as the API server does: without one of a load
+// balancer there is no address.
+func (s *simulation) retype() {
+	key := s.key()
+	if old := s.services[key]; old != nil {
+		next := old.DeepCopy()
+		if next.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			next.Spec.Type = corev1.ServiceTypeClusterIP
+			next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		} else {
+			next.Spec.Type = corev1.ServiceTypeLoadBalancer
+		}
+		s.store(key, next)
+	}
+}
+
+func (s *simulation) editPool() {
+	s.version++
+	p := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: strconv.Itoa(s.version)}}
+	p.Spec.Addresses = []string{rapid.SampledFrom([]string{"192.0.2.1-192.0.2.4", "192.0.2.3-192.0.2.9", "192.0.2.1/32"}).Draw(s.t, "pool")}
+	s.lag = append(s.lag, change{key: client.ObjectKeyFromObject(p), pool: p})
+}
+
+// see lets the informer see some of the events that it is behind.
+func (s *simulation) see() {
+	s.deliver(rapid.SampledFrom([]int{min(1, len(s.lag)), len(s.lag)}).Draw(s.t, "events"))
+}
+
+func (s *simulation) deliver(events int) {
+	for _, next := range s.lag[:events] {
+		if next.pool != nil {
+			s.mirror.setPool(next.key, next.pool)
+		} else {
+			s.mirror.setService(next.key, next.service)
+		}
+	}
+	s.lag = s.lag[events:]
+}
+
+func (s *simulation) pass() {
+	d := decide(s.mirror.snapshot(), s.unseen, "", time.Unix(0, 0))
+	s.unseen, s.wanted = d.unseen, d.writes
+}
+
+// send puts wanted writes of Services on their way; one may be sent twice.
+func (s *simulation) send() {
+	for _, object := range sorted(s.wanted) {
+		if object.Kind == "Service" && rapid.Bool().Draw(s.t, object.Name) {
+			s.flying = append(s.flying, s.wanted[object])
+		}
+	}
+}
+
+// arrive lets a write arrive that is on its way: the API server takes it if
+// nobody has written since, and nobody learns whether it did.
+func (s *simulation) arrive() {
+	if len(s.flying) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(s.flying)-1).Draw(s.t, "arrival")
+	w := s.flying[i]
+	s.flying = slices.Delete(s.flying, i, i+1)
+	key := client.ObjectKeyFromObject(w.base)
+	now := s.services[key]
+	next, ok := w.next.(*corev1.Service)
+	if !ok || now == nil || now.ResourceVersion != w.base.GetResourceVersion() {
+		return
+	}
+	changed := now.DeepCopy()
+	changed.Status = *next.Status.DeepCopy()
+	s.store(key, changed)
+}
+
+// die ends the leader; its writes end before another one leads, and the other
+// one waits until it has seen what was written.
+func (s *simulation) die() {
+	s.flying, s.wanted, s.unseen = nil, nil, nil
+	s.deliver(len(s.lag))
+}
+
+// rest lets everything arrive and be seen until nothing moves any more.
+func (s *simulation) rest() {
+	for range 100 {
+		s.deliver(len(s.lag))
+		s.pass()
+		for _, object := range sorted(s.wanted) {
+			if object.Kind == "Service" {
+				s.flying = append(s.flying, s.wanted[object])
+			}
+		}
+		for len(s.flying) > 0 {
+			s.arrive()
+		}
+		s.check()
+		if len(s.lag) == 0 {
+			if len(s.unseen) > 0 {
+				s.t.Fatalf("all is quiet, and yet these are not written: %v", s.unseen)
+			}
+			return
+		}
+	}
+	s.t.Fatal("it does not come to rest")
+}
+
+// check looks for an address that two Services show.
+func (s *simulation) check() {
+	shown := map[netip.Addr]client.ObjectKey{}
+	for key, service := range s.services {
+		for _, i := range service.Status.LoadBalancer.Ingress {
+			a := netip.MustParseAddr(i.IP)
+			if other, taken := shown[a]; taken {
+				s.t.Fatalf("%s and %s both show %s", key, other, a)
+			}
+			shown[a] = key
+		}
+	}
+}
+
+func sorted(writes map[problem.Object]write) []problem.Object {
+	objects := make([]problem.Object, 0, len(writes))
+	for o := range writes {
+		objects = append(objects, o)
+	}
+	slices.SortFunc(objects, func(a, b problem.Object) int { return cmp.Compare(a.String(), b.String()) })
+	return objects
+}

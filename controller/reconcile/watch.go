@@ -1,0 +1,121 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+)
+
+// CacheOptions says what the informers hold: Secrets of the given namespace
+// only, without their values, and nothing that is not read.
+func CacheOptions(namespace string) cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+		},
+	}
+}
+
+// forgetValues keeps of a Secret which of its keys have a value: nobody here
+// needs to know more.
+func forgetValues(object any) (any, error) {
+	if s, ok := object.(*corev1.Secret); ok {
+		s.ManagedFields, s.Annotations, s.StringData = nil, nil, nil
+		for key, value := range s.Data {
+			if len(value) > 0 {
+				s.Data[key] = []byte{'x'}
+			}
+		}
+	}
+	return object, nil
+}
+
+// watchAll lets the informers tell the mirror of every change. The result says
+// when it has been told of everything that was there at the beginning.
+func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]toolscache.DoneChecker, error) {
+	nodes := &metav1.PartialObjectMetadata{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	var synced []toolscache.DoneChecker
+	for _, w := range []func() (toolscache.DoneChecker, error){
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &corev1.Service{}, o.setService)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.IPAddressPool{}, o.setPool)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.L2Advertisement{}, o.setL2Advertisement)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.BGPAdvertisement{}, o.setBGPAdvertisement)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.BGPPeer{}, o.setBGPPeer)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &corev1.Secret{}, o.setSecret)
+		},
+		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, nodes, o.setNode) },
+	} {
+		s, err := w()
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, s)
+	}
+	return synced, nil
+}
+
+func watch[T any, O interface {
+	*T
+	client.Object
+}](ctx context.Context, informers cache.Informers, o *objects, kind O, set func(client.ObjectKey, O) bool) (toolscache.DoneChecker, error) {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	take := func(object any, gone bool) {
+		if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		newest, ok := object.(O)
+		if !ok {
+			return
+		}
+		key := client.ObjectKeyFromObject(newest)
+		if gone {
+			newest = nil
+		}
+		o.mu.Lock()
+		matters := set(key, newest)
+		o.mu.Unlock()
+		if matters {
+			o.notify()
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { take(object, false) },
+		UpdateFunc: func(_, object any) { take(object, false) },
+		DeleteFunc: func(object any) { take(object, true) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	return registration.HasSyncedChecker(), nil
+}
+
+// notify fills the one slot of wake; it is full when a pass is due already.
+func (o *objects) notify() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,116 @@
+// Package verify looks for what is wrong among advertisements, peers and pools
+// that only shows when they are seen together: names that nothing has, and peers
+// that stand for one router twice. It is pure.
+package verify
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// The reasons of the problems that Check finds.
+const (
+	// ReasonPoolNotFound: an advertisement names a pool that does not exist.
+	ReasonPoolNotFound = "PoolNotFound"
+	// ReasonNoPoolSelected: an advertisement chooses pools by labels that none has.
+	ReasonNoPoolSelected = "NoPoolSelected"
+	// ReasonPeerNotFound: an advertisement names a peer that does not exist.
+	ReasonPeerNotFound = "PeerNotFound"
+	// ReasonPeerDuplicate: two peers are the same router for one node.
+	ReasonPeerDuplicate = "PeerDuplicate"
+)
+
+// Check finds the problems of all advertisements and peers of the snapshot,
+// sorted. What an advertisement names correctly stays in use beside what it
+// names in vain.
+func Check(c *view.Cluster) []problem.Problem {
+	var problems []problem.Problem
+	for _, ad := range c.L2Advertisements {
+		problems = append(problems, pools(c, problem.Object{Kind: "L2Advertisement", Name: ad.Name}, ad.Pools)...)
+	}
+	for _, ad := range c.BGPAdvertisements {
+		object := problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
+		problems = append(problems, pools(c, object, ad.Pools)...)
+		for _, name := range ad.Peers {
+			if c.BGPPeers[name] == nil {
+				problems = append(problems, problem.New(object, ReasonPeerNotFound,
+					"spec.peers: there is no BGPPeer %q: create it or take it out", name))
+			}
+		}
+	}
+	problems = append(problems, duplicates(c)...)
+	problem.Sort(problems)
+	return problems
+}
+
+func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []problem.Problem {
+	var problems []problem.Problem
+	for _, name := range match.Names {
+		if c.Pools[name] == nil {
+			problems = append(problems, problem.New(object, ReasonPoolNotFound,
+				"spec.ipAddressPools: there is no IPAddressPool %q: create it or take it out", name))
+		}
+	}
+	if len(match.Selectors) == 0 || len(match.Names) > 0 {
+		return problems
+	}
+	for _, p := range c.Pools {
+		if match.Matches(p) {
+			return problems
+		}
+	}
+	return append(problems, problem.New(object, ReasonNoPoolSelected,
+		"spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors"))
+}
+
+// router is what a session is told apart by: two sessions of one node to the
+// same one would break each other.
+type router struct {
+	address netip.AddrPort
+	source  netip.Addr
+}
+
+// duplicates finds peers that are one router for the same node. The first by
+// name is taken for the right one.
+func duplicates(c *view.Cluster) []problem.Problem {
+	same := map[router][]*view.BGPPeer{}
+	for _, name := range slices.Sorted(maps.Keys(c.BGPPeers)) {
+		p := c.BGPPeers[name]
+		if p.PeerAddress.IsValid() {
+			key := router{netip.AddrPortFrom(p.PeerAddress, p.PeerPort), p.SourceAddress}
+			same[key] = append(same[key], p)
+		}
+	}
+	var problems []problem.Problem
+	for key, peers := range same {
+		for i, p := range peers[1:] {
+			for _, first := range peers[:i+1] {
+				node, shared := sharedNode(c, first, p)
+				if !shared {
+					continue
+				}
+				problems = append(problems, problem.New(p.Object(), ReasonPeerDuplicate,
+					"BGPPeer %q is the same router %s on node %s: delete one of the two, or keep them apart by nodeSelectors",
+					first.Name, key.address, node))
+				break
+			}
+		}
+	}
+	return problems
+}
+
+// sharedNode is the first node, by name, that both peers choose.
+func sharedNode(c *view.Cluster, a, b *view.BGPPeer) (string, bool) {
+	nodes := slices.SortedFunc(maps.Values(c.Nodes), func(x, y *view.Node) int { return cmp.Compare(x.Name, y.Name) })
+	for _, n := range nodes {
+		if view.MatchesAny(a.NodeSelectors, n.Labels) && view.MatchesAny(b.NodeSelectors, n.Labels) {
+			return n.Name, true
+		}
+	}
+	return "", false
+}

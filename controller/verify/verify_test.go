@@ -1,0 +1,73 @@
+package verify_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// labelled matches objects that have the label.
+type labelled string
+
+func (l labelled) Matches(labels map[string]string) bool { return labels[string(l)] != "" }
+
+func peer(name, address string, port uint16, selectors ...view.Selector) *view.BGPPeer {
+	return &view.BGPPeer{Name: name, PeerAddress: netip.MustParseAddr(address), PeerPort: port, NodeSelectors: selectors}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	sourced := peer("sourced", "192.0.2.1", 179)
+	sourced.SourceAddress = netip.MustParseAddr("192.0.2.9")
+	c := &view.Cluster{
+		Pools: map[string]*view.Pool{
+			"plain":  {Name: "plain"},
+			"public": {Name: "public", Labels: map[string]string{"public": "yes"}},
+		},
+		Nodes: map[string]*view.Node{
+			"a": {Name: "a", Labels: map[string]string{"left": "yes"}},
+			"b": {Name: "b", Labels: map[string]string{"right": "yes", "both": "yes"}},
+			"c": {Name: "c", Labels: map[string]string{"left": "yes", "both": "yes"}},
+		},
+		L2Advertisements: map[string]*view.L2Advertisement{
+			"all":      {Name: "all"},
+			"names":    {Name: "names", Pools: view.PoolMatch{Names: []string{"plain", "missing", "gone"}}},
+			"selects":  {Name: "selects", Pools: view.PoolMatch{Selectors: []view.Selector{labelled("public")}}},
+			"vain":     {Name: "vain", Pools: view.PoolMatch{Selectors: []view.Selector{labelled("private")}}},
+			"name-too": {Name: "name-too", Pools: view.PoolMatch{Names: []string{"plain"}, Selectors: []view.Selector{labelled("private")}}},
+		},
+		BGPAdvertisements: map[string]*view.BGPAdvertisement{
+			"bgp": {Name: "bgp", Pools: view.PoolMatch{Names: []string{"missing"}}, Peers: []string{"first", "nobody"}},
+		},
+		BGPPeers: map[string]*view.BGPPeer{
+			"first":      peer("first", "192.0.2.1", 179, labelled("left")),
+			"second":     peer("second", "192.0.2.1", 179, labelled("both")),
+			"apart":      peer("apart", "192.0.2.1", 179, labelled("nowhere")),
+			"other-port": peer("other-port", "192.0.2.1", 1790),
+			"sourced":    sourced,
+			"unreadable": {Name: "unreadable"},
+			"unread":     {Name: "unread"},
+		},
+	}
+	want := []string{
+		`BGPAdvertisement/bgp: PeerNotFound: spec.peers: there is no BGPPeer "nobody": create it or take it out`,
+		`BGPAdvertisement/bgp: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
+		`BGPPeer/second: PeerDuplicate: BGPPeer "first" is the same router 192.0.2.1:179 on node c: delete one of the two, or keep them apart by nodeSelectors`,
+		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "gone": create it or take it out`,
+		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
+		`L2Advertisement/vain: NoPoolSelected: spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors`,
+	}
+	for range 10 { // maps come in any order
+		var got []string
+		for _, p := range verify.Check(c) {
+			got = append(got, p.String())
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("problems (-want +got):\n%s", d)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.dev/fairlead/e2e/bench/stage"
+)
+
+// TestMain lets the test's program be the parts of the benchmark that are processes of
+// their own.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == stage.Echo || os.Args[1] == stage.Flows) {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestBench: with few Services and rounds there is a figure in every table, of ours and
+// of kube-proxy.
+func TestBench(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	out := filepath.Join(t.TempDir(), "report.md")
+	o, err := parse([]string{
+		"-sizes", "2,20", "-rounds", "1", "-changes", "3", "-flows", "100", "-settle", "0s", "-out", out,
+		"-modes", "no-nat,fairlead-iptables,kube-proxy-iptables",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bench(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range o.contestants {
+		if c := strings.Count(string(text), "\n| "+mode.Name+" |"); c < 3 {
+			t.Errorf("%s is in %d tables only:\n%s", mode.Name, c, text)
+		}
+	}
+	if strings.Contains(string(text), "took no further part") || strings.Contains(string(text), "–\n") {
+		t.Errorf("something was not measured:\n%s", text)
+	}
+}

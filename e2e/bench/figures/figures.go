@@ -1,0 +1,78 @@
+// Package figures collects what a benchmark measures and renders it.
+package figures
+
+import (
+	"math"
+	"slices"
+)
+
+// Measure is one kind of figure.
+type Measure string
+
+// The measures and their units.
+const (
+	Rate      Measure = "flows a second"
+	Whole     Measure = "median flow, µs"
+	Connect   Measure = "median connect, µs"
+	RateFirst Measure = "flows a second with the least Services, in the same passes"
+
+	Change    Measure = "change of endpoints, ms"
+	ChangeCPU Measure = "CPU time a change, ms"
+
+	Fill       Measure = "from start to all Services, s"
+	FillSynced Measure = "from synced caches to all Services, s"
+	FillCPU    Measure = "CPU time from start to all Services, s"
+
+	Resident  Measure = "VmRSS, MiB"
+	Anonymous Measure = "RssAnon, MiB"
+	Peak      Measure = "VmHWM, MiB"
+)
+
+// key names a series of figures.
+type key struct {
+	contestant string
+	size       int
+	measure    Measure
+}
+
+// Results are figures by contestant, number of Services and measure.
+type Results struct {
+	series map[key][]float64
+	notes  []string
+}
+
+// New makes Results without any.
+func New() *Results { return &Results{series: map[key][]float64{}} }
+
+// Add takes in figures.
+func (r *Results) Add(contestant string, size int, m Measure, values ...float64) {
+	k := key{contestant, size, m}
+	r.series[k] = append(r.series[k], values...)
+}
+
+// Note takes in what a reader of the figures should know. Each is told once.
+func (r *Results) Note(text string) {
+	if !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
+	}
+}
+
+// Count is how many figures there are.
+func (r *Results) Count(contestant string, size int, m Measure) int {
+	return len(r.series[key{contestant, size, m}])
+}
+
+// Quantile is the least figure that at least the share q of all do not exceed; NaN if
+// there are none. The median is Quantile 0.5.
+func (r *Results) Quantile(contestant string, size int, m Measure, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(r.series[key{contestant, size, m}]))
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]
+}
+
+// Median is Quantile 0.5.
+func (r *Results) Median(contestant string, size int, m Measure) float64 {
+	return r.Quantile(contestant, size, m, 0.5)
+}

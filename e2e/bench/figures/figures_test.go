@@ -1,0 +1,56 @@
+package figures_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+)
+
+func TestQuantile(t *testing.T) {
+	t.Parallel()
+	r := figures.New()
+	if got := r.Median("a", 10, figures.Rate); !math.IsNaN(got) {
+		t.Errorf("the median of nothing is %v", got)
+	}
+	for i := range 200 {
+		r.Add("a", 10, figures.Change, float64((i*7)%200+1)) // 1 to 200, mixed
+	}
+	for q, want := range map[float64]float64{0: 1, 0.5: 100, 0.99: 198, 1: 200} {
+		if got := r.Quantile("a", 10, figures.Change, q); got != want {
+			t.Errorf("quantile %v of 1 to 200 is %v, want %v", q, got, want)
+		}
+	}
+}
+
+// TestReport: rows that have nothing to say are left out, ratios say who is better.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	r := figures.New()
+	for _, size := range []int{10, 1000} {
+		r.Add("none", size, figures.Rate, 200)
+		r.Add("ours", size, figures.Rate, 150, 100, 170)
+		r.Add("ours", size, figures.RateFirst, 300)
+		r.Add("ours", size, figures.Change, 2)
+		r.Add("theirs", size, figures.Change, 300)
+	}
+	report := r.Report(figures.Setup{
+		Command: "make it", Facts: []string{"a machine"}, Sizes: []int{10, 1000},
+		Contestants: []figures.Contestant{
+			{Name: "none", NoNAT: true}, {Name: "ours", Ours: true, Rival: "theirs"}, {Name: "theirs", Rival: "ours"},
+		},
+	})
+	for _, want := range []string{
+		"`make it`", "- a machine\n",
+		"| flows a second (least–most) | 10 | 1000 |\n|---|---|---|\n| none | 200 (200–200) | 200 (200–200) |\n| ours | 150 (100–170) | 150 (100–170) |\n\n",
+		"| rate ÷ rate without NAT | 10 | 1000 |\n|---|---|---|\n| ours | 0.75 | 0.75 |\n",
+		"in the same passes | 10 | 1000 |\n|---|---|---|\n| ours | 0.50 | 0.50 |\n",
+		"| ours | 2.00 / 2.00 (1) | 2.00 / 2.00 (1) |\n| theirs | 300 / 300 (1) |",
+		"99th percentile | 10 | 1000 |\n|---|---|---|\n| ours | 150 / 150 | 150 / 150 |\n",
+	} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+}

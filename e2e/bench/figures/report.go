@@ -1,0 +1,201 @@
+package figures
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Setup is what was measured, where.
+type Setup struct {
+	Command     string
+	Facts       []string // about machine, kernel and versions
+	Sizes       []int
+	Contestants []Contestant
+}
+
+// Contestant is a row of the tables.
+type Contestant struct {
+	Name  string
+	NoNAT bool   // it only routes
+	Rival string // the row to compare with, "" for none
+	Ours  bool
+}
+
+// Report renders the results in Markdown.
+func (r *Results) Report(s Setup) string {
+	p := page{r, s, new(strings.Builder)}
+	fmt.Fprintf(p.out, "# Forwarding\n\nMade by `%s`, which writes this page.\n\n", s.Command)
+	for _, fact := range s.Facts {
+		fmt.Fprintf(p.out, "- %s\n", fact)
+	}
+	for _, note := range r.notes {
+		fmt.Fprintf(p.out, "- %s\n", note)
+	}
+	p.flows()
+	p.changes()
+	p.fills()
+	p.memory()
+	return p.out.String()
+}
+
+type page struct {
+	*Results
+	Setup
+	out *strings.Builder
+}
+
+func (p page) chapter(title, text string) {
+	fmt.Fprintf(p.out, "\n## %s\n\n%s\n", title, text)
+}
+
+// nothing is what a cell says if there is no figure.
+const nothing = "–"
+
+// table renders a row for each contestant for which there is anything to say.
+func (p page) table(title string, cell func(c Contestant, size int) string) {
+	fmt.Fprintf(p.out, "\n| %s |", title)
+	for _, size := range p.Sizes {
+		fmt.Fprintf(p.out, " %d |", size)
+	}
+	fmt.Fprintf(p.out, "\n|---|%s\n", strings.Repeat("---|", len(p.Sizes)))
+	for _, c := range p.Contestants {
+		var cells []string
+		for _, size := range p.Sizes {
+			cells = append(cells, cmp.Or(cell(c, size), nothing))
+		}
+		if slices.ContainsFunc(cells, func(text string) bool { return text != nothing }) {
+			fmt.Fprintf(p.out, "| %s | %s |\n", c.Name, strings.Join(cells, " | "))
+		}
+	}
+}
+
+func (p page) flows() {
+	p.chapter("New connections", `One client makes TCP flows one after another: connect, one byte there, four bytes back, close. Client, server and
+all that lies between them share one CPU, so that the time of a flow is what it costs. The Service is the last
+in the list that kube-proxy's iptables mode walks through; in the other modes all are alike, and it is the last one
+created. The client is a pod, so nothing is masqueraded. Modes take turns, with no proxy running meanwhile.`)
+	p.table("flows a second (least–most)", func(c Contestant, size int) string {
+		if p.Count(c.Name, size, Rate) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.0f (%.0f–%.0f)", p.Median(c.Name, size, Rate),
+			p.Quantile(c.Name, size, Rate, 0), p.Quantile(c.Name, size, Rate, 1))
+	})
+	p.table("median µs: whole flow / connect alone", func(c Contestant, size int) string {
+		if p.Count(c.Name, size, Whole) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.1f / %.1f", p.Median(c.Name, size, Whole), p.Median(c.Name, size, Connect))
+	})
+	for _, other := range p.Contestants {
+		switch {
+		case other.NoNAT:
+			p.table("rate ÷ rate without NAT", func(c Contestant, size int) string {
+				if c.NoNAT {
+					return ""
+				}
+				return ratio(p.Median(c.Name, size, Rate), p.Median(other.Name, size, Rate))
+			})
+		case !other.Ours:
+			p.table("our rate ÷ rate of "+other.Name, func(c Contestant, size int) string {
+				if !c.Ours {
+					return ""
+				}
+				return ratio(p.Median(c.Name, size, Rate), p.Median(other.Name, size, Rate))
+			})
+			p.table("connect alone: time of "+other.Name+" ÷ ours", func(c Contestant, size int) string {
+				if !c.Ours {
+					return ""
+				}
+				return ratio(p.Median(other.Name, size, Connect), p.Median(c.Name, size, Connect))
+			})
+		}
+	}
+	if len(p.Sizes) > 1 {
+		p.table(fmt.Sprintf("rate ÷ own rate with %d Services, in the same passes", p.Sizes[0]), func(c Contestant, size int) string {
+			return ratio(p.Median(c.Name, size, Rate), p.Median(c.Name, size, RateFirst))
+		})
+	}
+}
+
+func (p page) changes() {
+	p.chapter("A change of endpoints", `All endpoints of one Service are replaced by others, of a Service after another. The time runs from the change (the API
+server's answer, or the event on a watch of the benchmark's own if that comes first) to the first flow that one of the
+new endpoints answers. A client tries every 0.2 ms, so that a figure is up to 0.4 ms too long.`)
+	p.table("ms: median / 99th percentile (changes)", func(c Contestant, size int) string {
+		n := p.Count(c.Name, size, Change)
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s / %s (%d)", number(p.Median(c.Name, size, Change)), number(p.Quantile(c.Name, size, Change, 0.99)), n)
+	})
+	p.table("kube-proxy in the same mode ÷ ours: median / 99th percentile", func(c Contestant, size int) string {
+		if !c.Ours {
+			return ""
+		}
+		median := ratio(p.Median(c.Rival, size, Change), p.Median(c.Name, size, Change))
+		if median == "" {
+			return ""
+		}
+		return median + " / " + ratio(p.Quantile(c.Rival, size, Change, 0.99), p.Quantile(c.Name, size, Change, 0.99))
+	})
+	p.table("CPU time a change, ms", p.median(ChangeCPU))
+}
+
+func (p page) fills() {
+	p.chapter("From nothing to all Services", `From the start of the process to the first flow that is answered through each of some Services spread over all, the last one
+created among them; then every single one is asked, and has to answer. The caches are synced when the log
+says so.`)
+	p.table("s since the start", p.median(Fill))
+	p.table("s since the caches have synced", p.median(FillSynced))
+	p.table("since synced: kube-proxy in the same mode ÷ ours", p.against(FillSynced))
+	p.table("CPU time, s", p.median(FillCPU))
+}
+
+func (p page) memory() {
+	p.chapter("Memory", "After the changes of endpoints above, MiB.")
+	p.table("VmRSS", p.median(Resident))
+	p.table("of that RssAnon", p.median(Anonymous))
+	p.table("VmHWM, the most that VmRSS ever was", p.median(Peak))
+	p.table("VmRSS: kube-proxy in the same mode ÷ ours", p.against(Resident))
+}
+
+func (p page) median(m Measure) func(Contestant, int) string {
+	return func(c Contestant, size int) string { return number(p.Median(c.Name, size, m)) }
+}
+
+// against is how many times ours the rival's figure is.
+func (p page) against(m Measure) func(Contestant, int) string {
+	return func(c Contestant, size int) string {
+		if !c.Ours {
+			return ""
+		}
+		return ratio(p.Median(c.Rival, size, m), p.Median(c.Name, size, m))
+	}
+}
+
+// ratio is a/b, "" if there is none.
+func ratio(a, b float64) string {
+	if math.IsNaN(a) || math.IsNaN(b) || b == 0 {
+		return ""
+	}
+	return number(a / b)
+}
+
+// number renders three digits, or all those before the point; "" for no number.
+func number(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return ""
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	default:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/bench/objects"
+	"fairlead.dev/fairlead/e2e/bench/stage"
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/program"
+)
+
+// passes of flows in a round: modes take turns at close quarters.
+const passes = 3
+
+// run is one run of the benchmark.
+type run struct {
+	options
+	results  *figures.Results
+	services *objects.Set
+	programs stage.Programs
+	api      string // address of the API server on this machine's loopback
+	began    time.Time
+	busiest  float64
+	gone     map[string]bool // contestants that take no further part
+	// least are the networks of the fewest Services, which stay to be compared with.
+	least []standing
+}
+
+// standing is a network whose rules are in place; nobody looks after them any more.
+type standing struct {
+	contestant stage.Contestant
+	stage      *stage.Stage
+	target     netip.AddrPort
+}
+
+func bench(ctx context.Context, o options) error {
+	r := &run{options: o, results: figures.New(), began: time.Now(), gone: map[string]bool{}}
+	facts, err := facts(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(apiserver.BinEnv, o.bin); err != nil {
+		return err
+	}
+	return program.Run(func(tb testing.TB) {
+		if err := r.prepare(ctx, tb); err != nil {
+			tb.Fatal(err)
+		}
+		for _, size := range o.sizes {
+			r.say("%d Services: creating them", size)
+			if err := r.services.Grow(ctx, size); err != nil {
+				tb.Fatal(err)
+			}
+			for n := range o.rounds {
+				if err := r.round(ctx, tb, size, n); err != nil {
+					tb.Fatal(err)
+				}
+			}
+			// After each size: what is measured is not lost if the rest fails.
+			if err := r.report(facts); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		r.say("done")
+	})
+}
+
+func (r *run) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// prepare starts the API server and builds what is measured.
+func (r *run) prepare(ctx context.Context, tb testing.TB) error {
+	dir, err := os.MkdirTemp("", "fairlead-bench")
+	if err != nil {
+		return err
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r.programs = stage.Programs{
+		Dir: dir, Speaker: filepath.Join(dir, "speaker"), KubeProxy: filepath.Join(r.bin, "kube-proxy"),
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+	}
+	if err := r.programs.Prepare(); err != nil {
+		return err
+	}
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	r.say("starting the API server")
+	server := apiserver.Start(tb)
+	if err := r.access(server.Config); err != nil {
+		return err
+	}
+	r.services, err = objects.New(ctx, server.Config)
+	return err
+}
+
+// build makes the speaker, unless there is one.
+func (r *run) build(ctx context.Context) error {
+	if r.speaker != "" {
+		r.programs.Speaker = r.speaker
+		return nil
+	}
+	r.say("building the speaker")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", r.programs.Speaker, "fairlead.dev/fairlead/speaker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the speaker: %w: %s", err, out)
+	}
+	return nil
+}
+
+// access writes the administrator's kubeconfig.
+func (r *run) access(config *rest.Config) error {
+	_, address, _ := strings.Cut(config.Host, "://")
+	r.api = strings.TrimSuffix(address, "/")
+	const name = "bench"
+	return clientcmd.WriteToFile(api.Config{
+		Clusters:       map[string]*api.Cluster{name: {Server: "https://" + r.api, CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{name: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
+		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, r.programs.Kubeconfig)
+}
+
+// round measures all contestants once with this many Services. The networks of the very
+// first one stay until forGood ends.
+func (r *run) round(ctx context.Context, forGood testing.TB, size, n int) error {
+	if size == r.sizes[0] && n == 0 {
+		var err error
+		if r.least, err = r.perform(ctx, forGood, size, n); err != nil {
+			return err
+		}
+		return r.flowsOf(ctx, r.least, size, n)
+	}
+	return program.Run(func(tb testing.TB) {
+		all, err := r.perform(ctx, tb, size, n)
+		if err == nil {
+			err = r.flowsOf(ctx, all, size, n)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	})
+}
+
+// perform has all contestants that still take part program networks, one after another.
+func (r *run) perform(ctx context.Context, tb testing.TB, size, n int) ([]standing, error) {
+	var all []standing
+	for i := range r.contestants {
+		c := r.contestants[(i+n)%len(r.contestants)]
+		if r.gone[c.Name] {
+			continue
+		}
+		s, err := r.program(ctx, tb, c, size)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			r.gone[c.Name] = true
+			r.say("%d Services, %s: skipped from now on: %v", size, c.Name, err)
+			r.results.Note(fmt.Sprintf("%s took no further part from %d Services on: %s", c.Name, size, lastLine(err)))
+		default:
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// lastLine is where the reason is, in an error and in a log.
+func lastLine(err error) string {
+	text := strings.TrimSpace(err.Error())
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// program has one contestant fill a new network and follow changes, and stops it.
+func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, size int) (standing, error) {
+	last := size - 1
+	s := stage.New(ctx, tb, r.cpu)
+	if c.Name == stage.NoNAT {
+		return standing{c, s, r.services.Endpoint(last)}, nil
+	}
+	s.Relay(ctx, tb, r.api)
+	r.rest(ctx)
+	running, err := s.Start(ctx, tb, c, r.programs)
+	if err != nil {
+		return standing{}, err
+	}
+	if err := r.fill(ctx, s, running, c, size); err != nil {
+		return standing{}, err
+	}
+	if err := r.follow(ctx, s, running, c, size); err != nil {
+		return standing{}, err
+	}
+	use, err := running.Use()
+	if err != nil {
+		return standing{}, errors.Join(running.Ended(), err)
+	}
+	r.results.Add(c.Name, size, figures.Resident, use.Resident)
+	r.results.Add(c.Name, size, figures.Anonymous, use.Anonymous)
+	r.results.Add(c.Name, size, figures.Peak, use.Peak)
+	r.say("%d Services, %s: VmRSS %.0f MiB, anonymous %.0f, at most %.0f", size, c.Name, use.Resident, use.Anonymous, use.Peak)
+	if err := running.Stop(); err != nil {
+		return standing{}, err
+	}
+	target, err := s.Worst(ctx, c, r.programs, objects.Address(last))
+	return standing{c, s, target}, err
+}
+
+// flowsOf measures new connections, contestants in turns.
+func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
+	r.rest(ctx)
+	for range passes {
+		for _, s := range all {
+			result, err := s.stage.Measure(ctx, s.target, r.flows)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.contestant.Name, err)
+			}
+			r.results.Add(s.contestant.Name, size, figures.Rate, result.PerSecond)
+			r.results.Add(s.contestant.Name, size, figures.Whole, micros(result.Whole))
+			r.results.Add(s.contestant.Name, size, figures.Connect, micros(result.Connect))
+		}
+		for _, s := range r.least {
+			result, err := s.stage.Measure(ctx, s.target, r.flows)
+			if err != nil {
+				return fmt.Errorf("%s with the least Services: %w", s.contestant.Name, err)
+			}
+			r.results.Add(s.contestant.Name, size, figures.RateFirst, result.PerSecond)
+		}
+	}
+	for _, s := range all {
+		name := s.contestant.Name
+		r.say("%d Services, round %d, %s: %.0f flows/s, a flow %.1f µs, connect %.1f µs", size, n+1, name,
+			r.results.Median(name, size, figures.Rate), r.results.Median(name, size, figures.Whole), r.results.Median(name, size, figures.Connect))
+	}
+	return nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (r *run) report(facts []string) error {
+	setup := figures.Setup{
+		Command: "make bench-forwarding", Sizes: r.sizes,
+		Facts: append(slices.Clone(facts), fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*r.busiest)),
+	}
+	for _, c := range r.contestants {
+		setup.Contestants = append(setup.Contestants, figures.Contestant{Name: c.Name, NoNAT: c.Name == stage.NoNAT, Ours: c.Ours, Rival: c.Rival()})
+	}
+	text := r.results.Report(setup)
+	if r.out == "" {
+		fmt.Print(text)
+		return nil
+	}
+	return os.WriteFile(r.out, []byte(text), 0o644)
+}

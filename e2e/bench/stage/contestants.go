@@ -1,0 +1,127 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/e2e/bench/objects"
+)
+
+// Contestant is one way to forward Services.
+type Contestant struct {
+	Name    string
+	Ours    bool
+	Mode    string // iptables or nftables; "": no NAT at all
+	Variant string // of iptables, nft or legacy; "" if not used
+}
+
+// NoNAT only routes: flows go to an endpoint itself.
+const NoNAT = "no-nat"
+
+// Contestants are all that can be measured.
+func Contestants() []Contestant {
+	return []Contestant{
+		{Name: NoNAT},
+		{Name: "fairlead-iptables", Ours: true, Mode: "iptables", Variant: "nft"},
+		{Name: "fairlead-nftables", Ours: true, Mode: "nftables"},
+		{Name: "kube-proxy-iptables", Mode: "iptables", Variant: "nft"},
+		{Name: "kube-proxy-nftables", Mode: "nftables"},
+		{Name: "fairlead-iptables-legacy", Ours: true, Mode: "iptables", Variant: "legacy"},
+		{Name: "kube-proxy-iptables-legacy", Mode: "iptables", Variant: "legacy"},
+	}
+}
+
+// Named finds a contestant.
+func Named(name string) (Contestant, error) {
+	all := Contestants()
+	i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == name })
+	if i < 0 {
+		var names []string
+		for _, c := range all {
+			names = append(names, c.Name)
+		}
+		return Contestant{}, fmt.Errorf("no mode %q: choose of %s", name, strings.Join(names, ", "))
+	}
+	return all[i], nil
+}
+
+// Rival is the other product in the same mode, "" for none.
+func (c Contestant) Rival() string {
+	for _, other := range Contestants() {
+		if c.Mode != "" && other.Ours != c.Ours && other.Mode == c.Mode && other.Variant == c.Variant {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// Programs are where the programs and what they need are.
+type Programs struct {
+	Speaker, KubeProxy string
+	Kubeconfig         string
+	Dir                string // for their files
+}
+
+// command is how a contestant is started. The variant of iptables is told as on a real
+// node: to kube-proxy by what iptables in PATH is, to us by the kubelet's hint.
+func (c Contestant) command(ctx context.Context, p Programs) *exec.Cmd {
+	env := append(os.Environ(), "KUBECONFIG="+p.Kubeconfig)
+	var cmd *exec.Cmd
+	if c.Ours {
+		cmd = exec.CommandContext(ctx, p.Speaker, "--forwarding-mode="+c.Mode, "--pulse-socket="+filepath.Join(p.Dir, "pulse.sock"))
+		env = append(env, "NODE_NAME="+objects.NodeName, "POD_NAME=speaker", "POD_NAMESPACE=fairlead-system", "DAEMONSET_NAME=fairlead-speaker")
+	} else {
+		cmd = exec.CommandContext(ctx, p.KubeProxy, "--proxy-mode="+c.Mode, "--hostname-override="+objects.NodeName,
+			"--kubeconfig="+p.Kubeconfig, "--cluster-cidr="+objects.PodRange,
+			// By default it waits up to a second before it acts on a change.
+			"--iptables-min-sync-period=1ms",
+			// The connection tracking limits are the whole machine's: leave them.
+			"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0",
+			"--conntrack-tcp-timeout-close-wait=0")
+	}
+	if c.Variant != "" {
+		env = append(env, "PATH="+p.variantDir(c.Variant)+":"+os.Getenv("PATH"))
+	}
+	cmd.Env = env
+	return cmd
+}
+
+// synced are the texts of the log lines after which the Services and their endpoints
+// have been read.
+func (c Contestant) synced() []string {
+	if c.Ours {
+		return []string{"Services, EndpointSlices and Nodes are read"}
+	}
+	return []string{
+		`"Caches are synced" controller="service config"`,
+		`"Caches are synced" controller="endpoint slice config"`,
+	}
+}
+
+func (p Programs) variantDir(variant string) string { return filepath.Join(p.Dir, variant) }
+
+// Prepare makes directories in which iptables is one variant.
+func (p Programs) Prepare() error {
+	for _, variant := range []string{"nft", "legacy"} {
+		program, err := exec.LookPath("xtables-" + variant + "-multi")
+		if err != nil {
+			return fmt.Errorf("%w: install iptables 1.8 or newer", err)
+		}
+		if err := os.Mkdir(p.variantDir(variant), 0o755); err != nil {
+			return err
+		}
+		for _, name := range []string{"iptables", "ip6tables"} {
+			for _, action := range []string{"", "-save", "-restore"} {
+				if err := os.Symlink(program, filepath.Join(p.variantDir(variant), name+action)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// scope is an environment variable: "whole" runs all tests that concern Services, and not
+// only those that every cluster must pass.
+const scope = "FAIRLEAD_CONFORMANCE"
+
+// TestKubernetesServices has one subtest for each of Kubernetes' tests.
+func TestKubernetesServices(t *testing.T) {
+	focus := conforming
+	if os.Getenv(scope) == "whole" {
+		focus = whole
+	}
+	c := start(t)
+	reports := t.TempDir()
+	var output bytes.Buffer
+	began := time.Now()
+	failed := c.RunE2E(t.Context(), lab.E2E{
+		Focus: focus, Skip: skipPatterns(), Processes: 12, Timeout: 15 * time.Minute, Reports: reports,
+	}, lab.Stdio{Out: &output, Err: &output})
+	t.Logf("ran for %v", time.Since(began).Round(time.Second))
+
+	specs := ran(t, reports)
+	if len(specs) == 0 {
+		t.Fatalf("no test was run: %v\n%s", failed, &output)
+	}
+	for _, s := range specs {
+		t.Run(title(s.name), func(t *testing.T) {
+			t.Logf("took %v", s.took)
+			switch {
+			case s.skips != "":
+				t.Skip(s.skips)
+			case !s.passed:
+				t.Error(s.log)
+			}
+		})
+	}
+	for _, pattern := range focus {
+		matches := regexp.MustCompile(pattern).MatchString
+		if !slices.ContainsFunc(specs, func(s spec) bool { return matches(s.name) }) {
+			t.Errorf("no test was run that matches %s", pattern)
+		}
+	}
+	if failed != nil && !t.Failed() {
+		t.Errorf("%v\n%s", failed, &output)
+	}
+	if t.Failed() {
+		t.Log(c.State(time.Since(began)))
+	}
+}
+
+// start starts the lab with Fairlead in it, and takes it down when the test ends.
+func start(t *testing.T) *product.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c, err := product.Start(ctx, t.Output(), lab.Conformance)
+	if errors.Is(err, product.ErrMachine) {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("down: %v", err)
+		}
+	})
+	if err == nil {
+		err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ran gives the tests that were run, of which there must be some.
+func ran(t *testing.T, reports string) []spec {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(reports, "junit_*.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specs []spec
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		some, err := readReport(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs = append(specs, some...)
+	}
+	return specs
+}

@@ -1,0 +1,283 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Part is what a lab can do without. It is built for those who name it.
+type Part string
+
+// Conformance are the end-to-end tests of Kubernetes, for [Lab.RunE2E].
+const Conformance Part = "conformance"
+
+// program is one Go program of a pinned module.
+type program struct {
+	name    string // file under bin
+	module  string // directory under modules, "" for this module
+	pkg     string
+	ldflags string
+	tags    string
+	tests   bool // the program is the compiled tests of pkg
+	part    Part // "" for what every lab needs
+}
+
+func programs() []program {
+	const kubernetes = "k8s.io/kubernetes/cmd/"
+	const containerd = "github.com/containerd/containerd/v2/"
+	const plugins = "github.com/containernetworking/plugins/plugins/"
+	var all []program
+	for _, name := range []string{
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl",
+	} {
+		all = append(all, program{name: name, module: "kubernetes", pkg: kubernetes + name, ldflags: kubernetesVersionFlags()})
+	}
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
+		all = append(all, program{
+			name: name, module: "containerd", pkg: containerd + "cmd/" + name,
+			ldflags: "-X " + containerd + "version.Version=" + ContainerdVersion,
+			tags:    "no_btrfs no_devmapper no_zfs",
+		})
+	}
+	return append(
+		all,
+		program{name: "agnhost", module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/agnhost", ldflags: kubernetesVersionFlags()},
+		program{
+			name: "e2e.test", module: "kubernetes", pkg: "k8s.io/kubernetes/test/e2e", tests: true,
+			ldflags: kubernetesVersionFlags(), part: Conformance,
+		},
+		program{name: "ginkgo", module: "kubernetes", pkg: "github.com/onsi/ginkgo/v2/ginkgo", part: Conformance},
+		program{name: invalidPackets, module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/" + invalidPackets, part: Conformance},
+		program{name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
+		program{name: "cni/bridge", module: "cni", pkg: plugins + "main/bridge"},
+		program{name: "cni/loopback", module: "cni", pkg: plugins + "main/loopback"},
+		program{name: "cni/host-local", module: "cni", pkg: plugins + "ipam/host-local"},
+		program{name: "cni/portmap", module: "cni", pkg: plugins + "meta/portmap"},
+		program{name: "coredns", module: "coredns", pkg: "github.com/coredns/coredns"},
+		program{name: "helm4", module: "helm4", pkg: "helm.sh/helm/v4/cmd/helm"},
+		program{name: "helm3", module: "helm3", pkg: "helm.sh/helm/v3/cmd/helm"},
+		program{name: "pause", pkg: "fairlead.dev/fairlead/e2e/lab/cmd/pause"},
+	)
+}
+
+// kubernetesVersionFlags set what a Kubernetes program says of its version; a
+// kubelet that says v0.0.0 is refused by the API server.
+func kubernetesVersionFlags() string {
+	parts := strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+	var flags []string
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(
+			flags,
+			"-X "+pkg+".gitVersion="+KubernetesVersion,
+			"-X "+pkg+".gitMajor="+parts[0],
+			"-X "+pkg+".gitMinor="+parts[1],
+			"-X "+pkg+".gitTreeState=clean",
+		)
+	}
+	return strings.Join(flags, " ")
+}
+
+// step makes one file or directory of the cache. Its stamp is a hash of all
+// that decides the result; the step is skipped while the stamp is the same.
+type step struct {
+	name   string
+	output string
+	stamp  string
+	run    func(ctx context.Context) error
+}
+
+// Build makes what is missing or out of date in the cache: all programs from
+// their pinned modules, the nodes' root file system and the images, and the parts that
+// are named. It tells progress, one line a step with the seconds it took.
+func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
+	c, err := openCache()
+	if err != nil {
+		return err
+	}
+	steps, err := buildSteps(c, parts)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{c.bin("cni"), c.path("images"), c.path("stamps")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	say := newTeller(progress)
+	for _, s := range steps {
+		if s.done(c) {
+			continue
+		}
+		if _, err := Open(); err == nil {
+			return fmt.Errorf("%s must be built, but a lab that uses it is up: run lab down", s.name)
+		}
+		took := newTeller(progress)
+		if err := s.run(ctx); err != nil {
+			return fmt.Errorf("build %s: %w", s.name, err)
+		}
+		if err := os.WriteFile(c.stamp(stampName(s.name)), []byte(s.stamp), 0o644); err != nil {
+			return err
+		}
+		took.tell("built %s", s.name)
+	}
+	say.tell("all built in %s", c)
+	return nil
+}
+
+// Built tells whether Build has nothing to do; its error names the first thing
+// that is missing or out of date.
+func Built(parts ...Part) error {
+	c, err := openCache()
+	if err != nil {
+		return err
+	}
+	steps, err := buildSteps(c, parts)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if !s.done(c) {
+			return fmt.Errorf("the lab is not built: %s is missing or out of date in %s: run make lab-build", s.name, c)
+		}
+	}
+	return nil
+}
+
+func (s step) done(c cache) bool {
+	stamp, err := os.ReadFile(c.stamp(stampName(s.name)))
+	if err != nil || string(stamp) != s.stamp {
+		return false
+	}
+	_, err = os.Stat(s.output)
+	return err == nil
+}
+
+func stampName(step string) string { return strings.ReplaceAll(step, "/", "-") }
+
+func buildSteps(c cache, parts []Part) ([]step, error) {
+	source, err := sourceDir()
+	if err != nil {
+		return nil, err
+	}
+	var steps []step
+	for _, p := range programs() {
+		if !wanted(p.part, parts) {
+			continue
+		}
+		s, err := p.step(c, source)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s)
+	}
+	base, err := baseSteps(c)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(steps, base...), imageSteps(c, append(steps, base...), parts)...), nil
+}
+
+// wanted tells whether what belongs to a part is to be built.
+func wanted(part Part, parts []Part) bool { return part == "" || slices.Contains(parts, part) }
+
+func (p program) step(c cache, source string) (step, error) {
+	dir := filepath.Join(source, "modules", p.module)
+	pins := []string{"go.mod", "go.sum"}
+	if p.module == "" {
+		dir = filepath.Join(source, "cmd", p.name)
+		pins = []string{"main.go"}
+	}
+	stamp := []string{runtime.Version(), p.pkg, p.ldflags, p.tags}
+	for _, name := range pins {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return step{}, err
+		}
+		stamp = append(stamp, string(text))
+	}
+	return step{
+		name: p.name, output: c.bin(p.name), stamp: hash(stamp...),
+		run: func(ctx context.Context) error {
+			build := []string{"build"}
+			if p.tests {
+				build = []string{"test", "-c"}
+			}
+			cmd := exec.CommandContext(ctx, "go", append(build, "-trimpath", "-buildvcs=false",
+				"-tags", p.tags, "-ldflags", "-s -w "+p.ldflags, "-o", c.bin(p.name), p.pkg)...)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+			return runQuietly(cmd)
+		},
+	}, nil
+}
+
+// imageSteps make the image archives from what earlier steps make.
+func imageSteps(c cache, earlier []step, parts []Part) []step {
+	stamps := make(map[string]string, len(earlier))
+	for _, s := range earlier {
+		stamps[s.name] = s.stamp
+	}
+	archives := []struct {
+		name, program string
+		part          Part
+		image         Image
+	}{
+		{"pause.tar", "pause", "", Image{Name: pauseImage, Entrypoint: []string{"/pause"}}},
+		{"coredns.tar", "coredns", "", Image{Name: CoreDNSImage, Entrypoint: []string{"/coredns"}}},
+		{"agnhost.tar", "agnhost", "", Image{
+			Name: AgnhostImage, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
+			Base: c.image("base.tar"),
+			// Tests of Kubernetes expect one try of wget, and a second name.
+			Texts: map[string]string{"/etc/wgetrc": "tries = 1\n"},
+			Links: map[string]string{"/agnhost-2": "agnhost"},
+		}},
+		{invalidPackets + ".tar", invalidPackets, Conformance, Image{Name: invalidPacketsImage, Entrypoint: []string{"/" + invalidPackets}}},
+		{"busybox.tar", "", Conformance, Image{Name: busyboxImage, Cmd: []string{"sh"}, Base: c.image("base.tar")}},
+	}
+	var steps []step
+	for _, a := range archives {
+		if !wanted(a.part, parts) {
+			continue
+		}
+		if a.program != "" {
+			a.image.Files = map[string]string{"/" + a.program: c.bin(a.program)}
+		}
+		inputs := []string{fmt.Sprint(a.image), stamps[a.program]}
+		if a.image.Base != "" {
+			inputs = append(inputs, stamps["base.tar"])
+		}
+		steps = append(steps, step{
+			name: a.name, output: c.image(a.name), stamp: hash(inputs...),
+			run: func(context.Context) error { return a.image.Write(c.image(a.name)) },
+		})
+	}
+	return steps
+}
+
+// hash gives a short name to a list of strings.
+func hash(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d %s\n", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// runQuietly runs a command and shows its output only in an error.
+func runQuietly(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err), errors.New(strings.TrimSpace(string(out))))
+	}
+	return nil
+}

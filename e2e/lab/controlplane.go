@@ -1,0 +1,119 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+)
+
+// startProgram starts one of the control plane's programs.
+func (l *Lab) startProgram(ctx context.Context, name string, args ...string) error {
+	return namespaceOf(controlPlaneName).do(func() error {
+		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(name)}, args...)})
+		return err
+	})
+}
+
+func (l *Lab) pkiFile(name string) string { return filepath.Join(l.pkiDir(), name) }
+
+func (l *Lab) pkiDir() string { return l.dir.state("pki") }
+
+// startAPI starts etcd and the API server; [Lab.waitForAPI] waits for them.
+func (l *Lab) startAPI(ctx context.Context) error {
+	const client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+	err := l.startProgram(ctx, "etcd", "--data-dir="+l.dir.state("etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer)
+	if err != nil {
+		return err
+	}
+	return l.startProgram(
+		ctx,
+		"kube-apiserver",
+		"--advertise-address="+controlPlaneAddresses().v4.Addr().String(),
+		"--secure-port=6443",
+		"--etcd-servers="+client,
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--service-cluster-ip-range="+serviceRange4+","+serviceRange6,
+		"--client-ca-file="+l.pkiFile("ca.crt"),
+		"--tls-cert-file="+l.pkiFile("apiserver.crt"),
+		"--tls-private-key-file="+l.pkiFile("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+l.pkiFile("service-accounts.pub"),
+		"--service-account-signing-key-file="+l.pkiFile("service-accounts.key"),
+		"--kubelet-certificate-authority="+l.pkiFile("ca.crt"),
+		"--kubelet-client-certificate="+l.pkiFile("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key="+l.pkiFile("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file="+l.pkiFile("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file="+l.pkiFile("front-proxy-client.crt"),
+		"--proxy-client-key-file="+l.pkiFile("front-proxy-client.key"),
+		"--enable-aggregator-routing=true",
+	)
+}
+
+// waitForAPI waits until the API server says that it is ready.
+func (l *Lab) waitForAPI(ctx context.Context) error {
+	config, err := l.RESTConfig()
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	server, err := l.procs.find("kube-apiserver")
+	if err != nil {
+		return err
+	}
+	return l.procs.untilReady(ctx, server, func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, apiServerURL()+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		if err := resp.Body.Close(); err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz: %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// startControllers starts what needs a ready API server.
+func (l *Lab) startControllers(ctx context.Context) error {
+	config := l.pkiFile("controller-manager.conf")
+	err := l.startProgram(
+		ctx,
+		"kube-controller-manager",
+		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
+		"--leader-elect=false",
+		"--allocate-node-cidrs=false", // the nodes are made with theirs
+		"--cluster-cidr="+podRange4+","+podRange6,
+		"--service-cluster-ip-range="+serviceRange4+","+serviceRange6,
+		"--service-account-private-key-file="+l.pkiFile("service-accounts.key"),
+		"--root-ca-file="+l.pkiFile("ca.crt"),
+		"--use-service-account-credentials=true",
+		"--cluster-signing-cert-file="+l.pkiFile("ca.crt"),
+		"--cluster-signing-key-file="+l.pkiFile("ca.key"),
+	)
+	if err != nil {
+		return err
+	}
+	config = l.pkiFile("scheduler.conf")
+	return l.startProgram(ctx, "kube-scheduler", "--kubeconfig="+config,
+		"--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config, "--leader-elect=false")
+}

@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDownAfterHalfAnUp takes down what an interrupted start leaves.
+func TestDownAfterHalfAnUp(t *testing.T) {
+	requireLab(t)
+	t.Cleanup(func() {
+		if err := Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("down: %v", err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	_, err := Up(ctx, Options{Progress: t.Output()})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Up = %v, want a deadline exceeded", err)
+	}
+	spaces := networkNamespaces(t)
+	if err := Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range leftBehind(t, spaces) {
+		t.Errorf("down left behind: %s", left)
+	}
+}
+
+// networkNamespaces are the kernel's names of the lab's network namespaces.
+func networkNamespaces(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, ns := range namespaces() {
+		if !ns.exists() {
+			continue
+		}
+		err := ns.do(func() error {
+			name, err := os.Readlink("/proc/thread-self/ns/net")
+			names = append(names, name)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(names) == 0 {
+		t.Fatal("no network namespace of the lab is there")
+	}
+	return names
+}
+
+// leftBehind names all that is there of a lab, and the processes that still
+// run in its network namespaces.
+func leftBehind(t *testing.T, spaces []string) []string {
+	t.Helper()
+	c, err := openCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := findCgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := []string{c.state(), runDir}
+	for _, mount := range groups.mounts {
+		dirs = append(dirs, filepath.Join(mount, namespacePrefix))
+	}
+	for _, ns := range namespaces() {
+		dirs = append(dirs, ns.path())
+	}
+	left := slices.DeleteFunc(dirs, func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return err != nil
+	})
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, c.state()) || strings.Contains(line, namespacePrefix) {
+			left = append(left, "mount "+line)
+		}
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if ns, err := os.Readlink(link); err == nil && slices.Contains(spaces, ns) {
+			left = append(left, "process "+link)
+		}
+	}
+	return left
+}

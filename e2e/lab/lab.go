@@ -1,0 +1,256 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Lab is a running lab.
+type Lab struct {
+	ControlPlane *Machine
+	Client       *Machine
+	Router       *Router
+
+	options Options
+	dir     cache
+	nodes   []*Node
+	procs   processes
+	cgroups cgroups
+}
+
+// Options say what lab to start.
+type Options struct {
+	Nodes int    // how many, at most 9; 0 means 3
+	Proxy string // "iptables" or "nftables": run the real kube-proxy; "": run none
+	BFD   bool   // the router runs BFD with its BGP neighbors
+	// Progress gets a line for each step that is done, with the seconds since
+	// the start; nil: none.
+	Progress io.Writer `json:"-"`
+}
+
+// optionsFile is in the state directory, for Open.
+const optionsFile = "options.json"
+
+// Open gives the lab that runs.
+func Open() (*Lab, error) {
+	c, err := openCache()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(c.state(optionsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("no lab is up: run lab up")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var options Options
+	if err := json.Unmarshal(text, &options); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.state(optionsFile), err)
+	}
+	return newLab(c, options)
+}
+
+func newLab(c cache, options Options) (*Lab, error) {
+	groups, err := findCgroups()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{
+		ControlPlane: newMachine(controlPlaneName, controlPlaneAddresses()),
+		Client:       newMachine(clientName, clientAddresses()),
+		options:      options,
+		dir:          c,
+		procs:        processes{records: c.state("processes"), logs: c.state("log")},
+		cgroups:      groups,
+	}
+	l.Router = l.newRouter()
+	for n := range options.Nodes {
+		l.nodes = append(l.nodes, l.newNode(n+1))
+	}
+	return l, nil
+}
+
+// Node gives node number n, from 1. It panics if there is none.
+func (l *Lab) Node(n int) *Node { return l.nodes[n-1] }
+
+// Nodes gives all nodes, in order.
+func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
+
+// Machines gives every machine of the lab.
+func (l *Lab) Machines() []*Machine {
+	all := []*Machine{l.ControlPlane, l.Client, l.Router.Machine}
+	for _, n := range l.nodes {
+		all = append(all, n.Machine)
+	}
+	return all
+}
+
+// Machine gives the machine of that name: cp, client, router or node1 and up.
+func (l *Lab) Machine(name string) (*Machine, error) {
+	all := l.Machines()
+	i := slices.IndexFunc(all, func(m *Machine) bool { return m.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("the lab has no machine %q", name)
+	}
+	return all[i], nil
+}
+
+// Up starts a lab. After an error what was started is left for inspection,
+// with its logs, until Down.
+func Up(ctx context.Context, options Options) (*Lab, error) {
+	if missing := Missing(); len(missing) > 0 {
+		return nil, errors.Join(missing...)
+	}
+	if options.Nodes == 0 {
+		options.Nodes = 3
+	}
+	if options.Nodes < 0 || options.Nodes > maxNodes {
+		return nil, fmt.Errorf("%d nodes: the lab has room for 1 to %d", options.Nodes, maxNodes)
+	}
+	if options.Proxy != "" {
+		if err := checkProxyMode(options.Proxy); err != nil {
+			return nil, err
+		}
+	}
+	if err := Built(); err != nil {
+		return nil, err
+	}
+	c, err := openCache()
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLab(c, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	if err := l.start(ctx); err != nil {
+		return nil, fmt.Errorf("%w\nlogs are in %s until lab down", err, l.procs.logs)
+	}
+	return l, nil
+}
+
+// begin claims the state directory.
+func (l *Lab) begin() error {
+	err := os.Mkdir(l.dir.state(), 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("a lab is up, or was not taken down: run lab down (%s exists)", l.dir.state())
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.saveOptions(), os.Mkdir(l.procs.records, 0o755), os.Mkdir(l.procs.logs, 0o755))
+}
+
+func (l *Lab) saveOptions() error {
+	text, err := json.Marshal(l.options)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.dir.state(optionsFile), text, 0o644)
+}
+
+// start brings everything up: nodes boot while the API server starts.
+func (l *Lab) start(ctx context.Context) error {
+	progress := newTeller(l.options.Progress)
+	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes)); err != nil {
+		return err
+	}
+	if err := l.wireUp(); err != nil {
+		return err
+	}
+	if err := l.startAPI(ctx); err != nil {
+		return err
+	}
+	progress.tell("network made, API server starting")
+
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.Router.Start(groupCtx) })
+	for _, n := range l.nodes {
+		group.Go(func() error { return l.prepare(groupCtx, n) })
+	}
+	group.Go(func() error {
+		if err := l.waitForAPI(groupCtx); err != nil {
+			return err
+		}
+		progress.tell("API server ready")
+		if err := l.startControllers(groupCtx); err != nil {
+			return err
+		}
+		return l.registerNodes(groupCtx)
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	progress.tell("nodes booted, images imported, router started")
+	return l.finish(ctx, progress)
+}
+
+// prepare installs and boots a node and gives it the lab's images.
+func (l *Lab) prepare(ctx context.Context, n *Node) error {
+	if err := n.install(l.pkiDir()); err != nil {
+		return err
+	}
+	if err := n.boot(ctx); err != nil {
+		return err
+	}
+	for _, archive := range []string{"pause.tar", "coredns.tar", "agnhost.tar"} {
+		if err := n.importImage(ctx, l.dir.image(archive)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish starts what needs a ready API server on the nodes. CoreDNS reaches the API
+// server through a Service, so only a kube-proxy makes it worth waiting for.
+func (l *Lab) finish(ctx context.Context, progress *teller) error {
+	for _, n := range l.nodes {
+		if err := n.startDaemons(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.installCoreDNS(ctx); err != nil {
+		return err
+	}
+	if err := l.WaitReady(ctx); err != nil {
+		return err
+	}
+	progress.tell("nodes Ready")
+	if l.options.Proxy != "" {
+		if err := l.waitForCoreDNS(ctx); err != nil {
+			return err
+		}
+		progress.tell("CoreDNS Ready")
+	}
+	return nil
+}
+
+// wireUp makes the network but for the nodes', which wire themselves up.
+func (l *Lab) wireUp() error {
+	if err := createLAN(); err != nil {
+		return err
+	}
+	if err := joinLAN(l.ControlPlane.Name, controlPlaneAddresses()); err != nil {
+		return err
+	}
+	if err := joinLAN(l.Client.Name, clientAddresses()); err != nil {
+		return err
+	}
+	if err := l.Router.wireUp(); err != nil {
+		return err
+	}
+	return routePods(l.ControlPlane.Name, len(l.nodes), 0)
+}

@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// debianPath is where a node and an image look for programs.
+const debianPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Machine is one machine on the LAN: a network namespace, for a node more.
+type Machine struct {
+	Name string
+	IPv4 netip.Addr
+	IPv6 netip.Addr
+	MAC  net.HardwareAddr // of the link to the LAN
+
+	// inside turns a command into one that enters the machine's other
+	// namespaces; nil where a machine has none.
+	inside func(command []string) ([]string, error)
+}
+
+func newMachine(name string, addrs addresses) *Machine {
+	return &Machine{Name: name, IPv4: addrs.v4.Addr(), IPv6: addrs.v6.Addr(), MAC: addrs.mac()}
+}
+
+// Stdio are the standard streams of a command; nil ones are empty.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Exec runs a command on the machine and gives its standard output. The error
+// of a command that fails has its standard error.
+func (m *Machine) Exec(ctx context.Context, command ...string) (string, error) {
+	var out bytes.Buffer
+	err := m.Run(ctx, Stdio{Out: &out}, command...)
+	return out.String(), err
+}
+
+// Run runs a command on the machine with the given streams. At the context's
+// end the command and its children are killed.
+func (m *Machine) Run(ctx context.Context, stdio Stdio, command ...string) error {
+	cmd, err := m.command(ctx, command)
+	if err != nil {
+		return err
+	}
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, &stderr
+	if stdio.Err != nil {
+		cmd.Stderr = stdio.Err
+	}
+	if terminal, ok := stdio.In.(*os.File); ok && isTerminal(terminal) {
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, int(terminal.Fd())
+	}
+	err = namespaceOf(m.Name).do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err == nil {
+		return nil
+	}
+	if text := strings.TrimSpace(stderr.String()); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return fmt.Errorf("%s on %s: %w", strings.Join(command, " "), m.Name, err)
+}
+
+// command prepares a command to be started in the machine's network namespace.
+func (m *Machine) command(ctx context.Context, command []string) (*exec.Cmd, error) {
+	if m.inside != nil {
+		entering, err := m.inside(command)
+		if err != nil {
+			return nil, err
+		}
+		command = entering
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = m.environment()
+	// nsenter has a child that a signal to nsenter alone would not reach.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	return cmd, nil
+}
+
+// environment is what commands on the machine find: this process's own, but on
+// a node that of a fresh login.
+func (m *Machine) environment() []string {
+	if m.inside == nil {
+		return os.Environ()
+	}
+	return []string{"PATH=" + debianPath, "HOME=/root", "TERM=" + os.Getenv("TERM")}
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Dial connects to an IP address and port from the machine; network and
+// address are as in [net.Dial].
+func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, fmt.Errorf("dial from %s: %w: names are not resolved", m.Name, err)
+	}
+	var conn net.Conn
+	err := namespaceOf(m.Name).do(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("from %s: %w", m.Name, err)
+	}
+	return conn, nil
+}
+
+// HTTPClient gives a client whose connections come from the machine, a new one
+// for each request.
+func (m *Machine) HTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true}}
+}
+
+// Get fetches a URL from the machine and gives the body; any status but 200 is
+// an error.
+func (m *Machine) Get(ctx context.Context, url string) (body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := m.HTTPClient().Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s from %s: %s: %s", url, m.Name, resp.Status, text)
+	}
+	return string(text), err
+}
+
+// Unplug pulls the machine's cable out of the switch: it loses the carrier,
+// and its peers learn nothing. No error if it is out.
+func (m *Machine) Unplug() error { return setPort(m.Name, false) }
+
+// Plug puts the cable back.
+func (m *Machine) Plug() error { return setPort(m.Name, true) }

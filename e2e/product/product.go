@@ -1,0 +1,170 @@
+// Package product puts Fairlead into the lab as a user does, by its image and its
+// chart, and looks at it from outside: what the client gets, what the router sees,
+// what the API server says. The demo, the scenarios and the benchmarks share it.
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+// Where Fairlead is installed, and the release's name.
+const (
+	Namespace = "fairlead-system"
+	Release   = "fairlead"
+)
+
+// Image is the archive that make image writes, below the checkout.
+const Image = "build/image.tar"
+
+// Cluster is a lab and a client of its API server.
+type Cluster struct {
+	*lab.Lab
+	API client.WithWatch
+	// Root is the checkout that image, chart and samples come from.
+	Root string
+}
+
+// New connects to the API server of a lab that is up.
+func New(l *lab.Lab) (*Cluster, error) {
+	root, err := checkout()
+	if err != nil {
+		return nil, err
+	}
+	config, err := l.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Lab: l, API: api, Root: root}, nil
+}
+
+// checkout is the directory of the go.mod above the working directory.
+func checkout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run this from a checkout of Fairlead")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// LoadImage gives the image of this checkout to every node.
+func (c *Cluster) LoadImage(ctx context.Context) error {
+	archive := filepath.Join(c.Root, Image)
+	if _, err := os.Stat(archive); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not there: run make image", Image)
+	}
+	return c.Lab.LoadImage(ctx, archive)
+}
+
+// Install installs the chart with the Helm of that major version, 3 or 4, and waits
+// until every part is ready. Values are as for helm --set.
+func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error {
+	args := []string{
+		"upgrade", "--install", Release, filepath.Join(c.Root, "charts/fairlead"),
+		"--namespace", Namespace, "--create-namespace",
+		"--set", "image.tag=dev", "--set", "image.pullPolicy=Never",
+		"--set", "apiServer.host=" + c.ControlPlane.IPv4.String(), "--set", "apiServer.port=6443",
+	}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	if _, err := c.Helm(ctx, helm, args...); err != nil {
+		return err
+	}
+	return c.WaitInstalled(ctx)
+}
+
+// WaitInstalled waits until the controller and every speaker are ready.
+func (c *Cluster) WaitInstalled(ctx context.Context) error {
+	for _, what := range []string{"daemonset/fairlead-speaker", "deployment/fairlead-controller"} {
+		if _, err := c.Kubectl(ctx, "-n", Namespace, "rollout", "status", what, "--timeout=3m"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sample applies a file of config/samples.
+func (c *Cluster) Sample(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if _, err := c.Kubectl(ctx, "apply", "-f", filepath.Join(c.Root, "config/samples", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Until asks again and again until the question is answered without an error, or ctx
+// ends; then the last error tells why.
+func Until(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Addresses are the addresses of a LoadBalancer Service; an error while it has fewer
+// than wanted.
+func (c *Cluster) Addresses(ctx context.Context, key client.ObjectKey, wanted int) ([]netip.Addr, error) {
+	var s corev1.Service
+	if err := c.API.Get(ctx, key, &s); err != nil {
+		return nil, err
+	}
+	var found []netip.Addr
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(ingress.IP); err == nil {
+			found = append(found, a)
+		}
+	}
+	if len(found) < wanted {
+		return found, fmt.Errorf("the Service %s has %d addresses of %d: %s", key, len(found), wanted, conditions(&s))
+	}
+	return found, nil
+}
+
+func conditions(s *corev1.Service) string {
+	text := "no condition says why"
+	for _, condition := range s.Status.Conditions {
+		text = fmt.Sprintf("%s=%s: %s", condition.Type, condition.Status, condition.Message)
+	}
+	return text
+}

@@ -1,0 +1,177 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+// State tells what helps to understand a failure: the pods, who answers for what, and
+// what Fairlead has logged in the time since.
+func (c *Cluster) State(since time.Duration) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var text strings.Builder
+	tell := func(out string, err error) {
+		text.WriteString(out)
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+	}
+	tell(c.Kubectl(ctx, "get", "pods", "-A", "-o", "wide"))
+	tell(c.Client.Exec(ctx, "ip", "neighbour"))
+	for _, component := range []string{"speaker", "controller"} {
+		tell(c.Kubectl(ctx, "-n", Namespace, "logs", "-l", "app.kubernetes.io/component="+component, "--all-containers", "--prefix",
+			"--max-log-requests=10", "--tail=40", fmt.Sprintf("--since=%ds", int(since.Seconds())+5)))
+	}
+	return text.String()
+}
+
+// Answerer asks on the LAN, by ARP from the client, who answers for an address, until
+// it is one node and ctx has not ended. Two nodes that answer are an error: an address
+// has one owner.
+func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, error) {
+	var owner *lab.Node
+	err := Until(ctx, func() error {
+		out, err := c.Client.Exec(ctx, "arping", "-I", "eth0", "-c", "2", "-w", "2", address.String())
+		if err != nil {
+			return fmt.Errorf("nobody answers for %s: %w: %s", address, err, out)
+		}
+		owner, err = c.nodeIn(out, address)
+		return err
+	})
+	return owner, err
+}
+
+// Neighbor is the node that the client's neighbour table has for an address.
+func (c *Cluster) Neighbor(ctx context.Context, address netip.Addr) (*lab.Node, error) {
+	out, err := c.Client.Exec(ctx, "ip", "neighbour", "show", address.String(), "dev", "eth0")
+	if err != nil {
+		return nil, err
+	}
+	return c.nodeIn(out, address)
+}
+
+// nodeIn finds the one node whose hardware address stands in what a program printed.
+func (c *Cluster) nodeIn(out string, address netip.Addr) (*lab.Node, error) {
+	var found []*lab.Node
+	for _, n := range c.Nodes() {
+		if strings.Contains(strings.ToLower(out), n.MAC.String()) {
+			found = append(found, n)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("no node answers for %s: %s", address, out)
+	case 1:
+		return found[0], nil
+	default:
+		return nil, fmt.Errorf("%s and %s answer for %s: %s", found[0].Name, found[1].Name, address, out)
+	}
+}
+
+// Count is what became of a row of requests.
+type Count struct {
+	OK, Failed int
+	// Longest is the longest time between two replies in a row.
+	Longest time.Duration
+	// Errors counts what the failed requests met, in words.
+	Errors map[string]int
+	// Sources counts the addresses that the pods saw.
+	Sources map[netip.Addr]int
+	// Pods counts who answered.
+	Pods map[string]int
+}
+
+// pace is the least time between two requests of a Load. A client has some 28,000 ports,
+// each of which rests for a minute after its connection; without a pace it would soon
+// use ports anew that conntrack on the nodes still remembers.
+const pace = 4 * time.Millisecond
+
+// Load sends one request after another, each on a new connection and each given a
+// second, until ctx ends, and counts.
+func Load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) Count {
+	count := Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}}
+	last := time.Now()
+	ticks := time.NewTicker(pace)
+	defer ticks.Stop()
+	for ; ctx.Err() == nil; <-ticks.C {
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		reply, err := Ask(one, from, address, port)
+		cancel()
+		now := time.Now()
+		if err != nil {
+			count.Failed++
+			count.Errors[err.Error()]++
+			continue
+		}
+		count.OK++
+		count.Sources[reply.Source]++
+		count.Pods[reply.Pod]++
+		count.Longest = max(count.Longest, now.Sub(last))
+		last = now
+	}
+	return count
+}
+
+// How long one of several attempts may take. A SYN that is lost while an address is
+// not announced yet would be sent again by the kernel only after a second; whoever
+// times an announcement must ask anew before. On a machine that is so busy that a reply
+// takes longer, the attempts take longer, too.
+const (
+	firstAttempt   = 100 * time.Millisecond
+	longestAttempt = time.Second
+)
+
+// FirstReply asks again and again until there is a reply or ctx ends.
+func FirstReply(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (Reply, error) {
+	var reply Reply
+	patience := firstAttempt
+	err := Until(ctx, func() (err error) {
+		one, stop := context.WithTimeout(ctx, patience)
+		defer stop()
+		reply, err = Ask(one, from, address, port)
+		patience = min(patience*5/4, longestAttempt)
+		return err
+	})
+	if err != nil {
+		return Reply{}, fmt.Errorf("%s gets no reply from %s: %w", from.Name, address, err)
+	}
+	return reply, nil
+}
+
+// holdPace is the time between two requests of a Hold.
+const holdPace = 20 * time.Millisecond
+
+// Hold opens one connection and asks over it again and again until ctx ends. It returns
+// how many replies there were; an error says that the connection did not outlive them.
+func Hold(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (replies int, err error) {
+	dials := 0
+	transport := &http.Transport{MaxConnsPerHost: 1, DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
+		if dials++; dials > 1 {
+			return nil, errors.New("the connection ended")
+		}
+		return from.Dial(ctx, network, at)
+	}}
+	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport}
+	ticks := time.NewTicker(holdPace)
+	defer ticks.Stop()
+	for ; ctx.Err() == nil; <-ticks.C {
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		_, err := get(one, web, "http://"+net.JoinHostPort(address.String(), fmt.Sprint(port))+"/hostname")
+		cancel()
+		if err != nil {
+			return replies, err
+		}
+		replies++
+	}
+	return replies, nil
+}

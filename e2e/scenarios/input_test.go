@@ -1,0 +1,105 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+func name(n string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: n} }
+
+func key(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }
+
+// What one object can tell is refused by the API server, and the message names the
+// field.
+func TestBadInputIsRefusedByName(t *testing.T) {
+	c := cluster(t)
+	for field, text := range map[string]string{
+		"addresses": `{kind: IPAddressPool, spec: {addresses: [nonsense]}}`,
+		"reversed":  `{kind: IPAddressPool, spec: {addresses: [192.0.2.9-192.0.2.1]}}`,
+		"peerASN":   `{kind: BGPPeer, spec: {myASN: 64500, peerASN: 4294967296, peerAddress: 192.0.2.1}}`,
+		"myASN":     `{kind: BGPPeer, spec: {myASN: 0, peerASN: 64512, peerAddress: 192.0.2.1}}`,
+		"holdTime":  `{kind: BGPPeer, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1, holdTime: 1s}}`,
+		"unknown":   `{kind: L2Advertisement, spec: {ipAddressPool: x}}`,
+	} {
+		err := c.Apply(within(t, 10*time.Second), strings.Replace(text, "{", "{apiVersion: fairlead.dev/v1beta1, metadata: {name: bad}, ", 1))
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v, want to be refused with %q in the message", text, err, field)
+		}
+	}
+}
+
+// What it takes two objects to tell is a condition on the object, and everything else
+// goes on, also after a restart of the controller.
+func TestBadInputOfTwoObjectsIsACondition(t *testing.T) {
+	c := cluster(t)
+	create(t, c, &v1beta1.IPAddressPool{ObjectMeta: name("overlapping"), Spec: v1beta1.IPAddressPoolSpec{Addresses: []string{"172.30.200.90-172.30.200.110"}}})
+	create(t, c, &v1beta1.BGPPeer{ObjectMeta: name("no-secret"), Spec: v1beta1.BGPPeerSpec{
+		MyASN: 64500, PeerASN: 64999, PeerAddress: "192.0.2.1", PasswordSecret: &v1beta1.SecretReference{Name: "missing"},
+	}})
+	create(t, c, &v1beta1.BGPAdvertisement{ObjectMeta: name("no-pool"), Spec: v1beta1.BGPAdvertisementSpec{IPAddressPools: []string{"missing"}}})
+	outside := product.WebService(webs, "outside", "", everyone)
+	outside.Annotations = map[string]string{v1beta1.AnnotationAddresses: "198.51.100.1"}
+	create(t, c, outside)
+
+	told := func() {
+		t.Helper()
+		for what, words := range map[string][]string{
+			"ipaddresspool/overlapping": {"layer2", "172.30.200.90"},
+			"bgppeer/no-secret":         {"missing"},
+			"bgpadvertisement/no-pool":  {"missing"},
+			"service/outside":           {"198.51.100.1"},
+		} {
+			eventually(t, 30*time.Second, func(ctx context.Context) error {
+				out, err := c.Kubectl(ctx, "-n", webs, "get", what, "-o", `jsonpath={range .status.conditions[?(@.status=="False")]}{.reason}: {.message}{end}`)
+				for _, word := range words {
+					if err == nil && !strings.Contains(out, word) {
+						err = fmt.Errorf("%s: condition %q does not name %q", what, out, word)
+					}
+				}
+				return err
+			})
+		}
+		fine := product.WebService(webs, "fine", "layer2", everyone)
+		vip := expose(t, c, fine)[0]
+		reply(t, c.Client, vip, 10*time.Second)
+		remove(t, c, fine)
+	}
+	told()
+	events, err := c.Kubectl(t.Context(), "-n", webs, "get", "events", "--field-selector=involvedObject.name=outside,type=Warning")
+	if err != nil || !strings.Contains(events, "198.51.100.1") {
+		t.Errorf("no Event tells why: %v\n%s", err, events)
+	}
+	if _, err := c.Kubectl(within(t, time.Minute), "-n", product.Namespace, "rollout", "restart", "deployment/fairlead-controller", "daemonset/fairlead-speaker"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitInstalled(within(t, 2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	told()
+}
+
+// kubectl is the manual: columns and explanations are part of the product.
+func TestKubectlExplainsAndLists(t *testing.T) {
+	c := cluster(t)
+	for _, test := range []struct{ command, want string }{
+		{"explain bgppeer.spec.holdTime", "Default: 90s"},
+		{"explain ipaddresspool.spec.autoAssign", "Default: true"},
+		{"get ipaddresspools", "layer2"},
+		{"get bgppeers", "172.30.0.200"},
+		{"get fairlead", "bgpadvertisement"},
+	} {
+		out, err := c.Kubectl(within(t, 10*time.Second), strings.Fields(test.command)...)
+		if err != nil || !strings.Contains(out, test.want) {
+			t.Errorf("kubectl %s (%v) does not tell %q:\n%s", test.command, err, test.want, out)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package scenarios tries the whole product: image and chart in a lab that runs no
+// kube-proxy, with real kubelets, a real router and a client that counts its replies.
+// Each test says why it exists. They share one lab and run one after another.
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// webs is the namespace in which a web server runs on every node.
+const webs = "webs"
+
+// keep is an environment variable: if it is set, the lab stays up for a look.
+const keep = "FAIRLEAD_KEEP_LAB"
+
+// shared is the lab that all tests use; missing says why there is none.
+var (
+	shared  *product.Cluster
+	missing error
+)
+
+func TestMain(m *testing.M) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	down := func() error { return lab.Down(context.WithoutCancel(ctx)) }
+	shared, missing = up(ctx)
+	cancel()
+	if missing != nil && !errors.Is(missing, product.ErrMachine) {
+		fmt.Fprintln(os.Stderr, "the lab did not come up:", errors.Join(missing, down()))
+		os.Exit(1)
+	}
+	code := m.Run()
+	if missing == nil && os.Getenv(keep) == "" {
+		if err := down(); err != nil {
+			fmt.Fprintln(os.Stderr, "the lab did not go down:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// up starts the lab with Fairlead in it.
+func up(ctx context.Context) (*product.Cluster, error) {
+	c, err := product.Start(ctx, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return c, c.DeployWeb(ctx, webs)
+}
+
+// cluster is the shared lab; without one the test is skipped, naming what is missing.
+func cluster(t *testing.T) *product.Cluster {
+	t.Helper()
+	if missing != nil {
+		t.Skip(missing)
+	}
+	began := time.Now()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(shared.State(time.Since(began)))
+		}
+	})
+	return shared
+}
+
+// within is a context for one step that must not take longer.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), d, fmt.Errorf("not within %v", d))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// expose creates a Service of the web servers, gives its addresses, and deletes it
+// when the test ends.
+func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
+	t.Helper()
+	create(t, c, s)
+	var addresses []netip.Addr
+	ctx := within(t, 10*time.Second)
+	err := product.Until(ctx, func() (err error) {
+		addresses, err = c.Addresses(ctx, client.ObjectKeyFromObject(s), max(1, len(s.Spec.IPFamilies)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addresses
+}
+
+// create creates an object and deletes it when the test ends.
+func create(t *testing.T, c *product.Cluster, o client.Object) {
+	t.Helper()
+	if err := c.API.Create(within(t, 10*time.Second), o); err != nil {
+		t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+	}
+	t.Cleanup(func() { remove(t, c, o) })
+}
+
+func remove(t *testing.T, c *product.Cluster, o client.Object) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := client.IgnoreNotFound(c.API.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
+		t.Errorf("deleting %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// reply asks until there is a reply.
+func reply(t *testing.T, from *lab.Machine, address netip.Addr, limit time.Duration) product.Reply {
+	t.Helper()
+	got, err := product.FirstReply(within(t, limit), from, address, 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// eventually fails the test if the question has no good answer in time.
+func eventually(t *testing.T, limit time.Duration, ask func(ctx context.Context) error) {
+	t.Helper()
+	ctx := within(t, limit)
+	if err := product.Until(ctx, func() error { return ask(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,222 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+const (
+	local    = corev1.ServiceExternalTrafficPolicyLocal
+	everyone = corev1.ServiceExternalTrafficPolicyCluster
+)
+
+// An address on the nodes' own network is answered for by one node, and the pod sees
+// the client under policy Local and a node under policy Cluster.
+func TestLayer2ServesAndKeepsTheClientsAddress(t *testing.T) {
+	c := cluster(t)
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
+		t.Run(string(policy), func(t *testing.T) {
+			vip := expose(t, c, product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy))[0]
+			got := reply(t, c.Client, vip, 10*time.Second)
+			if preserved := got.Source == c.Client.IPv4; preserved != (policy == local) {
+				t.Errorf("under policy %s the pod saw %s, the client is %s", policy, got.Source, c.Client.IPv4)
+			}
+			owner, err := c.Answerer(within(t, 3*time.Second), vip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen, err := c.Neighbor(t.Context(), vip); err != nil || seen != owner {
+				t.Errorf("the client sends to %v (%v), %s answers", seen, err, owner.Name)
+			}
+			eventually(t, 5*time.Second, func(ctx context.Context) error {
+				events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=reason=AnsweringARP")
+				if err == nil && !strings.Contains(events, fmt.Sprintf("node %s answers for %s on eth0", owner.Name, vip)) {
+					err = fmt.Errorf("no Event tells that %s answers for %s:\n%s", owner.Name, vip, events)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// By BGP every node that can serve announces, and the router spreads connections over
+// them, in both families.
+func TestBGPServesFromEveryNode(t *testing.T) {
+	c := cluster(t)
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := product.WebService(webs, "bgp-"+strings.ToLower(string(policy)), "bgp", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
+			vips := expose(t, c, s)
+			clients := []netip.Addr{c.Client.IPv4, c.Client.IPv6}
+			for i, vip := range vips {
+				eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+				pods := map[string]bool{}
+				for range 30 {
+					got := reply(t, c.Client, vip, 10*time.Second)
+					pods[got.Pod] = true
+					if preserved := got.Source == clients[i]; preserved != (policy == local) {
+						t.Fatalf("under policy %s the pod saw %s, the client is %s", policy, got.Source, clients[i])
+					}
+				}
+				if len(pods) != 3 {
+					t.Errorf("30 connections to %s reached %d pods of 3", vip, len(pods))
+				}
+			}
+		})
+	}
+}
+
+// nextHops checks the route that the router has in its kernel.
+func nextHops(c *product.Cluster, vip netip.Addr, want int) error {
+	hops, err := c.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
+	if err == nil && len(hops) != want {
+		err = fmt.Errorf("the router has %d next hops to %s, want %d: %v", len(hops), vip, want, hops)
+	}
+	return err
+}
+
+// Under policy Local a node announces only while it has an endpoint; with none
+// anywhere nobody does, and a client is refused by no node but finds nobody.
+func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
+	c := cluster(t)
+	const namespace = "moving"
+	if err := c.DeployWeb(within(t, time.Minute), namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(t, c, &corev1.Namespace{ObjectMeta: name(namespace)}) })
+	vip := expose(t, c, product.WebService(namespace, "web", "bgp", local))[0]
+	onNodes := func(selector string) {
+		t.Helper()
+		patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":%s}}}}`, selector)
+		if _, err := c.Kubectl(within(t, 10*time.Second), "-n", namespace, "patch", "daemonset", "web", "--type=merge", "-p", patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+	onNodes(`{"kubernetes.io/hostname":"node2"}`)
+	eventually(t, 30*time.Second, func(context.Context) error {
+		hops, err := c.Router.Routes(netip.PrefixFrom(vip, 32))
+		if err == nil && !slices.Equal(hops, []netip.Addr{c.Node(2).IPv4}) {
+			err = fmt.Errorf("next hops %v, want node2 alone (%s)", hops, c.Node(2).IPv4)
+		}
+		return err
+	})
+	if got := reply(t, c.Client, vip, 10*time.Second); got.Source != c.Client.IPv4 {
+		t.Errorf("the pod saw %s", got.Source)
+	}
+	onNodes(`{"kubernetes.io/hostname":"nowhere"}`)
+	eventually(t, 30*time.Second, func(context.Context) error { return nextHops(c, vip, 0) })
+	onNodes(`null`)
+	eventually(t, 30*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+}
+
+// The speaker forwards in place of kube-proxy: ClusterIP by name from a pod, NodePort
+// from outside, UDP, and refusal where there are no endpoints.
+func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
+	c := cluster(t)
+	s := product.WebService(webs, "all-ways", "layer2", everyone)
+	vip := expose(t, c, s)[0]
+	reply(t, c.Client, vip, 10*time.Second)
+
+	var now corev1.Service
+	if err := c.API.Get(t.Context(), key(s), &now); err != nil {
+		t.Fatal(err)
+	}
+	nodePort := uint16(now.Spec.Ports[0].NodePort)
+	for _, n := range c.Nodes() {
+		if _, err := product.Ask(within(t, 3*time.Second), c.Client, n.IPv4, nodePort); err != nil {
+			t.Errorf("NodePort on %s: %v", n.Name, err)
+		}
+		clusterIP := netip.MustParseAddr(now.Spec.ClusterIP)
+		if _, err := product.Ask(within(t, 3*time.Second), n.Machine, clusterIP, 80); err != nil {
+			t.Errorf("ClusterIP from %s: %v", n.Name, err)
+		}
+		if _, err := product.Ask(within(t, 3*time.Second), n.Machine, vip, 80); err != nil {
+			t.Errorf("VIP from %s: %v", n.Name, err)
+		}
+	}
+	eventually(t, 30*time.Second, func(ctx context.Context) error { // names resolve as soon as CoreDNS is ready
+		out, err := c.Kubectl(ctx, "-n", webs, "exec", "daemonset/web", "--", "curl", "-sS", "-m", "2", "http://all-ways.webs.svc.cluster.local/hostname")
+		if err == nil && !strings.HasPrefix(out, "web-") {
+			err = fmt.Errorf("a pod asked by name and got %q", out)
+		}
+		return err
+	})
+	if got, err := askUDP(within(t, 5*time.Second), c, vip); err != nil || !strings.HasPrefix(got, "web-") {
+		t.Errorf("UDP: %q, %v", got, err)
+	}
+	for _, n := range c.Nodes() {
+		rules, err := n.Exec(within(t, 5*time.Second), "iptables-save")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(rules, "KUBE-SVC") || !strings.Contains(rules, "FAIRLEAD-") {
+			t.Errorf("%s: somebody else forwards, or nobody does", n.Name)
+		}
+	}
+}
+
+// askUDP sends "hostname" to the web server's UDP port.
+func askUDP(ctx context.Context, c *product.Cluster, vip netip.Addr) (string, error) {
+	conn, err := c.Client.Dial(ctx, "udp", netip.AddrPortFrom(vip, 81).String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte("hostname\n")); err != nil {
+		return "", err
+	}
+	buffer := make([]byte, 256)
+	n, err := conn.Read(buffer)
+	return string(buffer[:n]), err
+}
+
+// A Service without endpoints refuses at once: a client must not wait for a timeout.
+func TestNoEndpointsRefuses(t *testing.T) {
+	c := cluster(t)
+	s := product.WebService(webs, "empty", "layer2", everyone)
+	s.Spec.Selector = map[string]string{"app": "nobody"}
+	expose(t, c, s)
+	var now corev1.Service
+	if err := c.API.Get(t.Context(), key(s), &now); err != nil {
+		t.Fatal(err)
+	}
+	for what, at := range map[string]struct {
+		from string
+		addr netip.AddrPort
+	}{
+		"ClusterIP from a node":    {"node1", netip.AddrPortFrom(netip.MustParseAddr(now.Spec.ClusterIP), 80)},
+		"NodePort from the client": {"client", netip.AddrPortFrom(c.Node(1).IPv4, uint16(now.Spec.Ports[0].NodePort))},
+	} {
+		from, err := c.Machine(at.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 5*time.Second, func(ctx context.Context) error {
+			one, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			conn, err := from.Dial(one, "tcp", at.addr.String())
+			if err == nil {
+				_ = conn.Close()
+				return fmt.Errorf("%s: somebody answered", what)
+			}
+			if !strings.Contains(err.Error(), "refused") {
+				return fmt.Errorf("%s: %w, want to be refused", what, err)
+			}
+			return nil
+		})
+	}
+}

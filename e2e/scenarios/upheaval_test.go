@@ -1,0 +1,84 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// A node that loses its power is replaced by another within seconds over layer 2, and
+// its routes leave the router by the hold time; back again, it takes part again.
+func TestANodeDies(t *testing.T) {
+	c := cluster(t)
+	l2 := expose(t, c, product.WebService(webs, "dies-l2", "layer2", local))[0]
+	bgp := expose(t, c, product.WebService(webs, "dies-bgp", "bgp", local))[0]
+	reply(t, c.Client, l2, 10*time.Second)
+	eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, bgp, 3) })
+	owner, err := c.Answerer(within(t, 3*time.Second), l2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := owner.Kill(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := owner.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.LoadImage(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitInstalled(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	got := reply(t, c.Client, l2, 10*time.Second)
+	t.Logf("%s died; served by pod %s again after %v", owner.Name, got.Pod, time.Since(began).Round(time.Millisecond))
+	eventually(t, 15*time.Second, func(context.Context) error { return nextHops(c, bgp, 2) })
+	t.Logf("its route left the router after %v (hold time 9 s)", time.Since(began).Round(time.Millisecond))
+	reply(t, c.Client, bgp, 10*time.Second)
+}
+
+// An uninstall is no restart: routes are withdrawn and answers end at once, instead of
+// being kept for a speaker that never comes back. What users wrote stays, and so does
+// the forwarding of the node, which "speaker cleanup" removes. It is the last test,
+// since nothing is installed after it.
+func TestUninstallHandsOver(t *testing.T) {
+	c := cluster(t)
+	bgp := expose(t, c, product.WebService(webs, "uninstalled-bgp", "bgp", local))[0]
+	l2 := expose(t, c, product.WebService(webs, "uninstalled-l2", "layer2", local))[0]
+	reply(t, c.Client, l2, 10*time.Second)
+	eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, bgp, 3) })
+	began := time.Now()
+	if _, err := c.Helm(within(t, time.Minute), 3, "uninstall", product.Release, "--namespace", product.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, bgp, 0) })
+	t.Logf("no route %v after helm uninstall began", time.Since(began).Round(time.Millisecond))
+	eventually(t, 20*time.Second, func(ctx context.Context) error {
+		one, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if owner, err := c.Answerer(one, l2); err == nil {
+			return errors.New(owner.Name + " still answers for " + l2.String())
+		}
+		return nil
+	})
+	pools, err := c.Kubectl(within(t, 10*time.Second), "get", "ipaddresspools", "-o", "name")
+	if err != nil || !strings.Contains(pools, "layer2") {
+		t.Errorf("the pools went with the release (%v): %s", err, pools)
+	}
+	rules, err := c.Node(1).Exec(within(t, 5*time.Second), "iptables-save", "-t", "nat")
+	if err != nil || !strings.Contains(rules, bgp.String()) {
+		t.Errorf("the uninstall removed forwarding (%v)", err)
+	}
+}

@@ -1,0 +1,107 @@
+// Package addr has the address arithmetic that pools and rules share: families,
+// and ranges as users write them (a CIDR or first-last).
+package addr
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"go4.org/netipx"
+)
+
+// Family is an IP address family.
+type Family uint8
+
+// The two families. The zero value is neither.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families lists both, IPv4 first.
+func Families() []Family { return []Family{IPv4, IPv6} }
+
+// FamilyOf tells the family of a valid, unmapped address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String is IPv4 or IPv6, as Kubernetes spells them.
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	default:
+		return fmt.Sprintf("Family(%d)", uint8(f))
+	}
+}
+
+// HostPrefix is the prefix that holds this one address: a /32 or a /128.
+func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// ParseRange reads a CIDR ("192.0.2.0/24") or a range ("192.0.2.10-192.0.2.20",
+// white space around the dash allowed) of either family. The error names what
+// is wrong with the text and is fit to be shown to the user. IPv4-mapped IPv6
+// addresses, zones and prefixes with host bits set are refused.
+func ParseRange(text string) (netipx.IPRange, error) {
+	text = strings.TrimSpace(text)
+	if first, last, ok := strings.Cut(text, "-"); ok {
+		from, err := parseAddr(first)
+		if err != nil {
+			return netipx.IPRange{}, fmt.Errorf("range %q: %w", text, err)
+		}
+		to, err := parseAddr(last)
+		if err != nil {
+			return netipx.IPRange{}, fmt.Errorf("range %q: %w", text, err)
+		}
+		if FamilyOf(from) != FamilyOf(to) {
+			return netipx.IPRange{}, fmt.Errorf("range %q: its ends are of two families", text)
+		}
+		if to.Less(from) {
+			return netipx.IPRange{}, fmt.Errorf("range %q is reversed: write %s-%s", text, to, from)
+		}
+		return netipx.IPRangeFrom(from, to), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netipx.IPRange{}, fmt.Errorf("%q is neither a CIDR nor a range first-last", text)
+	}
+	if prefix.Addr().Is4In6() {
+		return netipx.IPRange{}, fmt.Errorf("CIDR %q: write the IPv4 address itself", text)
+	}
+	if prefix != prefix.Masked() {
+		return netipx.IPRange{}, fmt.Errorf("CIDR %q has host bits set: write %s", text, prefix.Masked())
+	}
+	return netipx.RangeOfPrefix(prefix), nil
+}
+
+func parseAddr(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(strings.TrimSpace(text))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", strings.TrimSpace(text))
+	}
+	if a.Is4In6() || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%q: write the address without zone or IPv4 mapping", text)
+	}
+	return a, nil
+}
+
+// Summarize returns the shortest list of prefixes that covers exactly what the
+// given ones cover, in address order: IPv4 before IPv6.
+func Summarize(prefixes []netip.Prefix) []netip.Prefix {
+	var b netipx.IPSetBuilder
+	for _, p := range prefixes {
+		b.AddPrefix(p)
+	}
+	set, err := b.IPSet()
+	if err != nil {
+		return nil // only invalid prefixes err, and they cover nothing
+	}
+	return set.Prefixes()
+}

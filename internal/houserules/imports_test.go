@@ -1,0 +1,152 @@
+package houserules_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ban keeps packages from what its paths match: from importing what is of the
+// standard library, and from depending on all else, through others too. Tests
+// are free. A path stands for itself and all below it.
+type ban struct {
+	packages []string
+	from     []string
+	except   []string // packages that may all the same
+	because  string
+}
+
+var (
+	// pure packages decide and touch nothing.
+	pure = []string{
+		"controller/verify",
+		"controller/allocation", "speaker/desired", "speaker/election",
+		"internal/view", "internal/addr", "internal/problem", "internal/delta",
+	}
+	// effects are what a pure package does without.
+	effects = []string{"context", "log", "math/rand", "net", "os", "sync", "syscall", "github.com", module + "/api"}
+	// appliers each bring one part of a node's wanted state about.
+	appliers = []string{"speaker/forwarding", "speaker/bgp", "speaker/pulse", "speaker/health"}
+	// kubernetes are all modules that know its API.
+	kubernetes = []string{"k8s.io", "sigs.k8s.io"}
+)
+
+var bans = []ban{
+	{
+		packages: pure,
+		from:     slices.Concat(effects, kubernetes),
+		except:   []string{"internal/view/fromkube"},
+		because:  "a decision depends on the snapshot alone, so that the same cluster always gives the same answer",
+	},
+	{
+		packages: append([]string{"speaker/links"}, appliers...),
+		from:     append([]string{module + "/api", module + "/internal/view/fromkube", module + "/internal/status"}, kubernetes...),
+		because:  "an applier gets a whole wanted state; what is in Kubernetes is no business of the kernel's or a router's",
+	},
+	{
+		packages: []string{"controller"},
+		from:     []string{module + "/speaker"},
+		because:  "the programs are released and restarted apart; what both need is in internal",
+	},
+	{
+		packages: []string{"speaker"},
+		from:     []string{module + "/controller"},
+		because:  "the programs are released and restarted apart; what both need is in internal",
+	},
+	{
+		packages: []string{"api"},
+		from:     []string{module + "/internal", module + "/controller", module + "/speaker", "k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"},
+		because:  "others import the API; it must not bring our insides or a client along",
+	},
+	{
+		packages: []string{""},
+		from:     []string{"github.com/osrg/gobgp"},
+		except:   []string{"speaker", "speaker/bgp"},
+		because:  "one package knows the BGP library, so that it can be replaced",
+	},
+	{
+		packages: []string{""},
+		from:     []string{"github.com/mdlayher/arp", "github.com/mdlayher/ethernet", "github.com/mdlayher/packet"},
+		except:   []string{"speaker", "speaker/pulse"},
+		because:  "frames are the business of pulse alone",
+	},
+	{
+		packages: []string{"", "speaker"},
+		from:     []string{"testing", "pgregory.net/rapid", module + "/internal/testenv", module + "/e2e"},
+		except: []string{
+			"internal/testenv", "e2e", "speaker/links/linkstest",
+			"speaker/forwarding/blackbox", // the cluster that the tests of all backends share
+		},
+		because: "what helps tests is not shipped",
+	},
+}
+
+// owned are the modules that one package, or those below it, imports, and nobody else.
+var owned = map[string]string{
+	"github.com/osrg/gobgp":        "speaker/bgp",
+	"github.com/google/nftables":   "speaker/forwarding/nftables",
+	"github.com/mdlayher/netlink":  "speaker/forwarding/nftables",
+	"github.com/mdlayher/arp":      "speaker/pulse",
+	"github.com/mdlayher/ethernet": "speaker/pulse",
+	"github.com/mdlayher/packet":   "speaker/pulse",
+}
+
+// under reports whether path is prefix or below it.
+func under(path, prefix string) bool {
+	return prefix == "" || path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func underAny(path string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return under(path, prefix) })
+}
+
+// standard reports whether an import path is of the standard library.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func TestNobodyImportsWhatIsBanned(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, ban := range bans {
+			if !underAny(p.name(), ban.packages) || underAny(p.name(), ban.except) {
+				continue
+			}
+			for _, path := range p.Deps {
+				if path == "net/netip" || standard(path) && !slices.Contains(p.Imports, path) {
+					continue // netip is plain values, unlike the rest of net
+				}
+				if underAny(path, ban.from) {
+					t.Errorf("%s depends on %s, but %s", p.ImportPath, path, ban.because)
+				}
+			}
+		}
+	}
+}
+
+func TestOnlyItsOwnerImportsAModule(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, path := range p.Imports {
+			for of, owner := range owned {
+				if under(path, of) && !under(p.name(), owner) {
+					t.Errorf("%s imports %s, which %s alone knows, so that it can be replaced", p.ImportPath, path, owner)
+				}
+			}
+		}
+	}
+}
+
+func TestAppliersDoNotKnowEachOther(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, own := range appliers {
+			if !under(p.name(), own) {
+				continue
+			}
+			for _, other := range appliers {
+				if other != own && slices.ContainsFunc(p.Imports, func(path string) bool { return under(path, module+"/"+other) }) {
+					t.Errorf("%s imports %s, but only the agent knows the order in which appliers work", p.ImportPath, other)
+				}
+			}
+		}
+	}
+}

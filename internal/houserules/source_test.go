@@ -1,0 +1,135 @@
+package houserules_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Hard limits, in lines. What comes near one of them has more than one purpose.
+const (
+	maxFile     = 600
+	maxFunction = 100
+)
+
+// source is one parsed file.
+type source struct {
+	*ast.File
+	path  string
+	lines *token.FileSet
+}
+
+// span is how many lines a node takes.
+func (s source) span(n ast.Node) int {
+	return s.lines.Position(n.End()).Line - s.lines.Position(n.Pos()).Line + 1
+}
+
+// sources parses the files of a package that people write.
+func sources(t *testing.T, p goPackage) []source {
+	t.Helper()
+	var all []source
+	for _, path := range p.files() {
+		lines := token.NewFileSet()
+		file, err := parser.ParseFile(lines, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ast.IsGenerated(file) {
+			all = append(all, source{File: file, path: path, lines: lines})
+		}
+	}
+	return all
+}
+
+func TestEveryPackageSaysOnceWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		var where []string
+		for _, s := range sources(t, p) {
+			if s.Doc != nil {
+				where = append(where, s.path)
+			}
+			if s.Doc != nil && !slices.ContainsFunc([]string{"Package " + s.Name.Name + " ", "Command ", strings.ToUpper(last(p)[:1]) + last(p)[1:] + " "},
+				func(start string) bool { return strings.HasPrefix(s.Doc.Text(), start) }) {
+				t.Errorf("%s: the package comment begins %.40q, want \"Package %s \"", s.path, s.Doc.Text(), s.Name.Name)
+			}
+		}
+		if len(where) != 1 {
+			t.Errorf("%s has %d package comments, want one: %q", p.ImportPath, len(where), where)
+		}
+	}
+}
+
+// last is the last element of the import path, by which a command is called.
+func last(p goPackage) string {
+	return p.ImportPath[strings.LastIndexByte(p.ImportPath, '/')+1:]
+}
+
+func TestFilesAndFunctionsAreShort(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, s := range sources(t, p) {
+			if got := s.span(s.File); got > maxFile {
+				t.Errorf("%s has %d lines, want at most %d", s.path, got, maxFile)
+			}
+			for _, declaration := range s.Decls {
+				function, ok := declaration.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				if got := s.span(function) - s.tables(function); got > maxFunction {
+					t.Errorf("%s: %s has %d lines, want at most %d", s.path, function.Name.Name, got, maxFunction)
+				}
+			}
+		}
+	}
+}
+
+// tables is how many lines of a function are literals: test cases, not steps.
+func (s source) tables(function *ast.FuncDecl) int {
+	lines := 0
+	ast.Inspect(function, func(n ast.Node) bool {
+		literal, ok := n.(*ast.CompositeLit)
+		if ok {
+			lines += s.span(literal) - 1
+		}
+		return !ok
+	})
+	return lines
+}
+
+// vague are names that say nothing of what is inside.
+var vague = []string{"base", "common", "helper", "helpers", "lib", "manager", "misc", "shared", "types", "util", "utils"}
+
+func TestPackagesHaveTellingNames(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains(vague, last(p)) {
+			t.Errorf("%s: name the package after what it does", p.ImportPath)
+		}
+	}
+}
+
+// clocks are the functions of package time that do not give the same answer twice.
+var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
+
+func TestPurePackagesAskNoClock(t *testing.T) {
+	for _, p := range packages(t) {
+		if !underAny(p.name(), pure) || under(p.name(), "internal/view/fromkube") {
+			continue
+		}
+		for _, s := range sources(t, p) {
+			if strings.HasSuffix(s.path, "_test.go") {
+				continue
+			}
+			ast.Inspect(s.File, func(n ast.Node) bool {
+				if call, ok := n.(*ast.SelectorExpr); ok {
+					if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && slices.Contains(clocks, call.Sel.Name) {
+						t.Errorf("%s asks for the time: hand it in, in the snapshot", s.lines.Position(call.Pos()))
+					}
+				}
+				return true
+			})
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.dev/fairlead/internal/run"
+)
+
+func untilDone(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+func TestAllStopTogether(t *testing.T) {
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		second func(context.Context) error
+		want   string
+	}{
+		"the context ends":         {untilDone, ""},
+		"one fails":                {func(context.Context) error { return broken }, "second: broken"},
+		"one ends without reason":  {func(context.Context) error { return nil }, "second: ended by itself"},
+		"one fails while it stops": {func(ctx context.Context) error { <-ctx.Done(); return broken }, "second: broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				stopped := false
+				first := func(ctx context.Context) error { defer func() { stopped = true }(); return untilDone(ctx) }
+				err := run.All(ctx, run.Task{Name: "first", Run: first}, run.Task{Name: "second", Run: test.second})
+				got := ""
+				if err != nil {
+					got = err.Error()
+				}
+				if got != test.want {
+					t.Errorf("All = %q, want %q", got, test.want)
+				}
+				if !stopped {
+					t.Error("the first task still runs")
+				}
+			})
+		})
+	}
+}

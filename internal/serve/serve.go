@@ -1,0 +1,87 @@
+// Package serve serves HTTP on addresses that somebody else may hold. Metrics
+// and health are for those who look on; what is looked at goes on without them.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// retryAfter is the pause before an address that cannot be bound is tried
+	// again.
+	retryAfter = time.Second
+	// headersWithin bounds how long a client may take to ask.
+	headersWithin = 5 * time.Second
+)
+
+// HTTP serves on address, of both families, until ctx ends. An address that cannot
+// be bound is told once and tried again.
+func HTTP(ctx context.Context, address string, handler http.Handler, log *slog.Logger) {
+	Server{Network: "tcp", Address: address, Handler: handler, Log: log, Told: func(err error) {
+		if err == nil {
+			log.Info("serving metrics and health", "address", address)
+			return
+		}
+		log.Error("metrics and health cannot be served; trying again: free the port, or choose another",
+			"address", address, "error", err)
+	}}.Run(ctx)
+}
+
+// Server serves HTTP on one address.
+type Server struct {
+	Network string // "tcp4" or "tcp6" for one family, "tcp" for both
+	Address string
+	Handler http.Handler
+	Log     *slog.Logger
+	// Told is told nil when the address is served, or else why it cannot be, at first
+	// and whenever that changes.
+	Told func(error)
+}
+
+// Run serves until ctx ends. When it returns nothing listens any more, and every
+// connection is closed.
+func (s Server) Run(ctx context.Context) {
+	told := "nothing yet"
+	tell := func(err error) {
+		if text := fmt.Sprint(err); text != told {
+			told = text
+			s.Told(err)
+		}
+	}
+	for {
+		err := s.serve(ctx, func() { tell(nil) })
+		if ctx.Err() != nil {
+			return
+		}
+		tell(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// serve serves until ctx ends or the address can no longer be served.
+func (s Server) serve(ctx context.Context, listening func()) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, s.Network, s.Address)
+	if err != nil {
+		return err
+	}
+	listening()
+	server := &http.Server{
+		Handler: s.Handler, ReadHeaderTimeout: headersWithin,
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	err = server.Serve(listener) // never nil
+	stop()
+	_ = server.Close() // what was accepted while the first Close was at work
+	return err
+}

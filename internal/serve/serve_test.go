@@ -1,0 +1,95 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/serve"
+)
+
+// log is what was logged so far.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) complaints() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), "level=ERROR")
+}
+
+func TestATakenAddressIsServedOnceItIsFree(t *testing.T) {
+	var listen net.ListenConfig
+	foreign, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	address := foreign.Addr().String()
+
+	var logged log
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		serve.HTTP(ctx, address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "ours")
+		}), slog.New(slog.NewTextHandler(&logged, nil)))
+	}()
+	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-ended:
+			t.Fatal("gave up on a taken address")
+		default:
+		}
+	}
+	if got := logged.complaints(); got != 1 {
+		t.Errorf("complained %d times in several attempts, want once", got)
+	}
+	_ = foreign.Close()
+	for began := time.Now(); get(t, address) != "ours"; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("a free address is not served")
+		}
+	}
+	cancel()
+	<-ended
+	if get(t, address) != "" {
+		t.Error("served on after the end")
+	}
+}
+
+// get is what is served on the address, empty if nothing is.
+func get(t *testing.T, address string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}

@@ -1,0 +1,99 @@
+package status
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+)
+
+// Actions of Events: what was being done to the object (events.k8s.io/v1).
+const (
+	ActionAllocate = "Allocate"
+	ActionRelease  = "Release"
+	ActionVerify   = "Verify"
+)
+
+// Event is something to tell about an object once.
+type Event struct {
+	Type   string // corev1.EventTypeNormal or EventTypeWarning
+	Reason string
+	Action string
+	Note   string
+}
+
+// ServiceEvents are what a change of a Service's status has to tell: addresses
+// that came or went, and what is newly wrong.
+func ServiceEvents(before, after *corev1.ServiceStatus) []Event {
+	had, has := ips(before), ips(after)
+	var events []Event
+	if gone := without(had, has); len(gone) > 0 {
+		events = append(events, Event{
+			corev1.EventTypeNormal, v1beta1.ReasonReleased, ActionRelease,
+			"gave back " + strings.Join(gone, ", "),
+		})
+	}
+	if came := without(has, had); len(came) > 0 {
+		events = append(events, Event{
+			corev1.EventTypeNormal, v1beta1.ReasonAllocated, ActionAllocate,
+			"got " + strings.Join(came, ", "),
+		})
+	}
+	return append(events, warnings(before.Conditions, after.Conditions, v1beta1.ConditionAllocated,
+		v1beta1.ReasonAllocated, ActionAllocate)...)
+}
+
+// ReadyEvents are what a change of the conditions of an object of ours has to
+// tell: what is newly wrong, and that it is well again.
+func ReadyEvents(before, after []metav1.Condition) []Event {
+	events := warnings(before, after, v1beta1.ConditionReady, v1beta1.ReasonReady, ActionVerify)
+	if meta.IsStatusConditionFalse(before, v1beta1.ConditionReady) && meta.IsStatusConditionTrue(after, v1beta1.ConditionReady) {
+		events = append(events, Event{corev1.EventTypeNormal, v1beta1.ReasonReady, ActionVerify, messageReady})
+	}
+	return events
+}
+
+// warnings has an Event when the condition tells of something that it did not
+// tell before. fine is its reason when there is nothing to tell.
+func warnings(before, after []metav1.Condition, conditionType, fine, action string) []Event {
+	was, is := meta.FindStatusCondition(before, conditionType), meta.FindStatusCondition(after, conditionType)
+	if is == nil || is.Reason == fine || (was != nil && was.Reason == is.Reason && was.Message == is.Message) {
+		return nil
+	}
+	return []Event{{corev1.EventTypeWarning, is.Reason, action, clip(is.Message)}}
+}
+
+// clip keeps a text within what the API server takes for a note; the condition
+// has the whole of it.
+func clip(text string) string {
+	const most, end = 1024, "…"
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(end)], "") + end
+}
+
+func ips(s *corev1.ServiceStatus) []string {
+	var found []string
+	for _, entry := range s.LoadBalancer.Ingress {
+		if entry.IP != "" {
+			found = append(found, entry.IP)
+		}
+	}
+	return found
+}
+
+// without is a less b, in the order of a.
+func without(a, b []string) []string {
+	var rest []string
+	for _, x := range a {
+		if !slices.Contains(b, x) {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,132 @@
+// Package status turns what was decided into what users read: status fields,
+// conditions and Events. It is the only place that does, so that one finding is
+// told the same way everywhere. Nothing here writes; each function returns nil
+// when the object already says what it should.
+package status
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+const (
+	messageAllocated = "the Service has the addresses that it asks for"
+	messageReady     = "the object is valid and in use"
+)
+
+// Allocation is the outcome for one Service.
+type Allocation struct {
+	Addresses []netip.Addr
+	// Met: the Service has everything that it insists on. Problems may add
+	// what else there is to say.
+	Met      bool
+	Problems []problem.Problem
+}
+
+// Service renders the outcome into the status of a Service: the addresses, each
+// with ipMode VIP, and the condition fairlead.dev/Allocated. What else is in the
+// status stays. now is the time of a transition. nil: nothing to change.
+func Service(s *corev1.Service, a Allocation, now metav1.Time) *corev1.ServiceStatus {
+	condition := metav1.Condition{
+		Type:               v1beta1.ConditionAllocated,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: s.Generation,
+		LastTransitionTime: now,
+		Reason:             v1beta1.ReasonAllocated,
+		Message:            messageAllocated,
+	}
+	if !a.Met {
+		condition.Status = metav1.ConditionFalse
+	}
+	if len(a.Problems) > 0 {
+		condition.Reason, condition.Message = tell(a.Problems)
+	}
+	same := shows(s.Status.LoadBalancer.Ingress, a.Addresses)
+	if same && says(s.Status.Conditions, condition) {
+		return nil
+	}
+	next := s.Status.DeepCopy()
+	if !same {
+		next.LoadBalancer.Ingress = ingress(a.Addresses)
+	}
+	meta.SetStatusCondition(&next.Conditions, condition)
+	return next
+}
+
+// Released takes the condition fairlead.dev/Allocated off a Service that is no
+// longer of type LoadBalancer; the API server has taken the addresses. nil:
+// there is no such condition.
+func Released(s *corev1.Service) *corev1.ServiceStatus {
+	if meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated) == nil {
+		return nil
+	}
+	next := s.Status.DeepCopy()
+	meta.RemoveStatusCondition(&next.Conditions, v1beta1.ConditionAllocated)
+	return next
+}
+
+// Ready renders the problems of one object of ours into its conditions: Ready is
+// True when there is none. nil: nothing to change.
+func Ready(conditions []metav1.Condition, generation int64, problems []problem.Problem, now metav1.Time) []metav1.Condition {
+	condition := metav1.Condition{
+		Type:               v1beta1.ConditionReady,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: generation,
+		LastTransitionTime: now,
+		Reason:             v1beta1.ReasonReady,
+		Message:            messageReady,
+	}
+	if len(problems) > 0 {
+		condition.Status = metav1.ConditionFalse
+		condition.Reason, condition.Message = tell(problems)
+	}
+	if says(conditions, condition) {
+		return nil
+	}
+	next := slices.Clone(conditions)
+	meta.SetStatusCondition(&next, condition)
+	return next
+}
+
+// tell joins the problems of one object. The reason is that of the first.
+func tell(problems []problem.Problem) (reason, message string) {
+	messages := make([]string, 0, len(problems))
+	for _, p := range problems {
+		messages = append(messages, p.Message)
+	}
+	return problems[0].Reason, strings.Join(messages, "; ")
+}
+
+// says tells whether the condition is there already; when it began does not matter.
+func says(conditions []metav1.Condition, want metav1.Condition) bool {
+	have := meta.FindStatusCondition(conditions, want.Type)
+	if have == nil {
+		return false
+	}
+	want.LastTransitionTime = have.LastTransitionTime
+	return *have == want
+}
+
+func shows(have []corev1.LoadBalancerIngress, want []netip.Addr) bool {
+	return slices.EqualFunc(have, want, func(h corev1.LoadBalancerIngress, w netip.Addr) bool {
+		a, err := netip.ParseAddr(h.IP)
+		return err == nil && a == w && h.Hostname == "" && h.IPMode != nil && *h.IPMode == corev1.LoadBalancerIPModeVIP
+	})
+}
+
+func ingress(addresses []netip.Addr) []corev1.LoadBalancerIngress {
+	mode := corev1.LoadBalancerIPModeVIP
+	entries := make([]corev1.LoadBalancerIngress, 0, len(addresses))
+	for _, a := range addresses {
+		entries = append(entries, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
+	}
+	return entries
+}

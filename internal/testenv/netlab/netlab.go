@@ -1,0 +1,178 @@
+// Package netlab builds small networks of Linux network namespaces for tests:
+// hosts joined by veth pairs, echo servers that say who they are and whom they
+// see, and clients that tell an answer from a refusal and from silence.
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Host is one network namespace. It has no name in the file system and vanishes
+// with the test and the sockets that were opened in it.
+type Host struct {
+	Name string
+	t    testing.TB
+	ns   netns.NsHandle
+}
+
+// NewHost makes a namespace with nothing but a loopback interface that is up.
+// Without the privilege to do so it skips the test, naming what is missing.
+func NewHost(t testing.TB, name string) *Host {
+	t.Helper()
+	h := &Host{Name: name, t: t}
+	var err error
+	inThread(func() {
+		h.ns, err = netns.New()
+	})
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("network namespaces need CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root")
+	}
+	if err != nil {
+		t.Fatalf("make the network namespace of %s: %v", name, err)
+	}
+	t.Cleanup(func() { _ = h.ns.Close() })
+	h.Do(func() {
+		h.up("lo")
+		h.Sysctl("net/ipv6/conf/all/accept_dad", "0")
+		h.Sysctl("net/ipv6/conf/default/accept_dad", "0")
+	})
+	return h
+}
+
+// inThread runs f on a thread of its own that ends with it, so that f may move
+// the thread to another namespace.
+func inThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		f()
+	}()
+	<-done
+}
+
+// Do runs f, and all processes and sockets that it starts, in the namespace of
+// the host. f must not call t.FailNow, nor leave work to other goroutines.
+func (h *Host) Do(f func()) {
+	h.t.Helper()
+	var err error
+	inThread(func() {
+		if err = netns.Set(h.ns); err == nil {
+			f()
+		}
+	})
+	if err != nil {
+		h.t.Errorf("enter the network namespace of %s: %v", h.Name, err)
+	}
+}
+
+// check ends f of Do with a note on what failed.
+func (h *Host) check(err error, format string, args ...any) {
+	if err != nil {
+		h.t.Errorf("%s: %s: %v", h.Name, fmt.Sprintf(format, args...), err)
+	}
+}
+
+func (h *Host) up(name string) {
+	link, err := netlink.LinkByName(name)
+	h.check(err, "find interface %s", name)
+	if err == nil {
+		h.check(netlink.LinkSetUp(link), "set %s up", name)
+	}
+}
+
+// Sysctl writes a value below /proc/sys of the host's network. Call it in Do.
+func (h *Host) Sysctl(name, value string) {
+	h.check(os.WriteFile("/proc/sys/"+name, []byte(value), 0o600), "set %s", name)
+}
+
+// Forward makes the host a router of both families that sends no redirects.
+func (h *Host) Forward() {
+	h.Do(func() {
+		h.Sysctl("net/ipv4/ip_forward", "1")
+		h.Sysctl("net/ipv6/conf/all/forwarding", "1")
+		h.Sysctl("net/ipv4/conf/all/send_redirects", "0")
+		h.Sysctl("net/ipv4/conf/default/send_redirects", "0")
+	})
+}
+
+// Connect joins two hosts by a cable.
+func Connect(a *Host, nameA string, b *Host, nameB string) {
+	a.Do(func() {
+		a.check(netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.ns),
+		}), "add veth %s to %s", nameA, b.Name)
+		a.up(nameA)
+	})
+	b.Do(func() { b.up(nameB) })
+}
+
+// Addr gives addresses to an interface.
+func (h *Host) Addr(name string, prefixes ...string) {
+	h.Do(func() {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			h.check(err, "find interface %s", name)
+			return
+		}
+		for _, prefix := range prefixes {
+			a, err := netlink.ParseAddr(prefix)
+			if err != nil {
+				h.check(err, "address %s", prefix)
+				continue
+			}
+			a.Flags = unix.IFA_F_NODAD
+			h.check(netlink.AddrAdd(link, a), "add %s to %s", prefix, name)
+		}
+	})
+}
+
+// Route sends packets for a prefix out of an interface, by way of a neighbour if via is not "".
+func (h *Host) Route(prefix, via, name string) {
+	h.Do(func() {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			h.check(err, "find interface %s", name)
+			return
+		}
+		dst, err := netlink.ParseIPNet(prefix)
+		if err != nil {
+			h.check(err, "route to %s", prefix)
+			return
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst}
+		if via != "" {
+			route.Gw = netip.MustParseAddr(via).AsSlice()
+			route.Flags = int(netlink.FLAG_ONLINK)
+		} else {
+			route.Scope = netlink.SCOPE_LINK
+		}
+		h.check(netlink.RouteAdd(route), "add route to %s", prefix)
+	})
+}
+
+// Own makes all addresses of a prefix the host's own, so that it may send from them.
+func (h *Host) Own(prefix netip.Prefix) {
+	h.Do(func() {
+		h.Sysctl("net/ipv6/ip_nonlocal_bind", "1") // IPv6 takes its routes for no reason to let one bind
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			h.check(err, "find the loopback interface")
+			return
+		}
+		h.check(netlink.RouteAdd(&netlink.Route{
+			LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
+			Dst: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
+		}), "own %s", prefix)
+	})
+}

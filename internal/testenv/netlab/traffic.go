@@ -1,0 +1,166 @@
+package netlab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// Answer is what came back.
+type Answer struct {
+	Server string // who answered
+	Seen   string // the source address that it saw
+	Port   uint16 // at which it was asked
+}
+
+// What came instead of an answer.
+var (
+	ErrRefused = errors.New("refused")
+	ErrSilence = errors.New("silence")
+)
+
+// Serve answers on a port, TCP and UDP, of all addresses of both families, with
+// the host's name, the source address that it sees and the port. A TCP connection
+// may ask many times.
+func (h *Host) Serve(port int) {
+	h.t.Helper()
+	h.serve(h.Name, fmt.Sprintf(":%d", port))
+}
+
+// ServeAt answers as Serve does, under another name and on one address only.
+func (h *Host) ServeAt(name string, at netip.AddrPort) {
+	h.t.Helper()
+	h.serve(name, at.String())
+}
+
+func (h *Host) serve(name, at string) {
+	h.t.Helper()
+	var l net.Listener
+	var p net.PacketConn
+	var err error
+	h.Do(func() {
+		if l, err = net.Listen("tcp", at); err != nil {
+			return
+		}
+		p, err = net.ListenPacket("udp", at)
+	})
+	if err != nil {
+		h.t.Fatalf("%s: serve: %v", h.Name, err)
+	}
+	h.t.Cleanup(func() { _, _ = l.Close(), p.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerAll(c, name)
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 64)
+		for {
+			_, from, err := p.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			// A reply that fails shows as silence.
+			_, _ = p.WriteTo(answer(name, from, p.LocalAddr()), from)
+		}
+	}()
+}
+
+func answer(name string, from, at net.Addr) []byte {
+	source, here := netip.MustParseAddrPort(from.String()), netip.MustParseAddrPort(at.String())
+	return fmt.Appendf(nil, "%s %s %d\n", name, source.Addr().Unmap().WithZone(""), here.Port())
+}
+
+func answerAll(c net.Conn, name string) {
+	defer func() { _ = c.Close() }()
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		if _, err := c.Write(answer(name, c.RemoteAddr(), c.LocalAddr())); err != nil {
+			return
+		}
+	}
+}
+
+// Conn is one flow from a host.
+type Conn struct {
+	conn    net.Conn
+	lines   *bufio.Reader
+	timeout time.Duration
+}
+
+// Dial opens a flow; network is tcp or udp, and laddr, if valid, where it comes
+// from. The timeout is for this and for each Ask.
+func (h *Host) Dial(network string, laddr, to netip.AddrPort, timeout time.Duration) (*Conn, error) {
+	var conn net.Conn
+	var err error
+	h.Do(func() {
+		d := net.Dialer{Timeout: timeout}
+		if laddr.IsValid() {
+			d.LocalAddr = net.TCPAddrFromAddrPort(laddr)
+			if network == "udp" {
+				d.LocalAddr = net.UDPAddrFromAddrPort(laddr)
+			}
+		}
+		conn, err = d.DialContext(context.Background(), network, to.String())
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	return &Conn{conn, bufio.NewReader(conn), timeout}, nil
+}
+
+// Ask sends a request on the flow and waits for the answer. A sender whose own
+// host drops or rejects the packet learns no more from sending it than that it
+// may not; waiting for the answer then tells the two apart.
+func (c *Conn) Ask() (Answer, error) {
+	_ = c.conn.SetDeadline(time.Now().Add(c.timeout))
+	if _, err := c.conn.Write([]byte("who\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+		return Answer{}, classify(err)
+	}
+	line, err := c.lines.ReadString('\n')
+	if err != nil {
+		return Answer{}, classify(err)
+	}
+	var a Answer
+	_, err = fmt.Sscan(line, &a.Server, &a.Seen, &a.Port)
+	return a, err
+}
+
+// Local is where the flow comes from.
+func (c *Conn) Local() netip.AddrPort {
+	return netip.MustParseAddrPort(c.conn.LocalAddr().String())
+}
+
+// Close ends the flow.
+func (c *Conn) Close() { _ = c.conn.Close() }
+
+// Ask opens a flow, asks once and closes it.
+func (h *Host) Ask(network string, to netip.AddrPort, timeout time.Duration) (Answer, error) {
+	c, err := h.Dial(network, netip.AddrPort{}, to, timeout)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer c.Close()
+	return c.Ask()
+}
+
+func classify(err error) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ErrRefused
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return ErrSilence
+	default:
+		return err
+	}
+}

@@ -1,0 +1,69 @@
+// Package program lets a program that is no test use the environments of tests, such
+// as networks of namespaces and API servers.
+package program
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// Run gives f what the environments take for a test. What f and the cleanups that it
+// registered report is the error; the cleanups have run when Run returns. f must call
+// FailNow, Fatal and Skip, if at all, in its own goroutine.
+func Run(f func(tb testing.TB)) error {
+	r := &run{}
+	r.do(func() { f(r) })
+	for _, cleanup := range slices.Backward(r.cleanups) {
+		r.do(cleanup)
+	}
+	return errors.Join(r.errs...)
+}
+
+// run is one call of Run. Nobody can implement testing.TB, but a struct may hold one;
+// the methods that are not here are not for environments to use.
+type run struct {
+	testing.TB
+	errs     []error
+	cleanups []func()
+}
+
+// over ends what do does.
+type over struct{}
+
+func (r *run) do(f func()) {
+	defer func() {
+		if p := recover(); p != nil && p != (over{}) {
+			panic(p)
+		}
+	}()
+	f()
+}
+
+func (r *run) Helper() {}
+
+func (r *run) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+
+func (r *run) Error(args ...any) { r.errs = append(r.errs, errors.New(fmt.Sprint(args...))) }
+
+func (r *run) Errorf(format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf(format, args...))
+}
+
+func (r *run) FailNow() { panic(over{}) }
+
+func (r *run) Fatal(args ...any) {
+	r.Error(args...)
+	r.FailNow()
+}
+
+func (r *run) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	r.FailNow()
+}
+
+// Skip is a failure: what cannot be done here was asked for.
+func (r *run) Skip(args ...any) { r.Fatal(args...) }
+
+func (r *run) Skipf(format string, args ...any) { r.Fatalf(format, args...) }

@@ -1,0 +1,108 @@
+package fromkube_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// reasons are the reasons of problems, in order.
+func reasons(problems []problem.Problem) string {
+	var found []string
+	for _, p := range problems {
+		found = append(found, p.Reason)
+	}
+	return strings.Join(found, " ")
+}
+
+func TestPoolKeepsWhatItCanRead(t *testing.T) {
+	pool, problems := fromkube.Pool(object[v1beta1.IPAddressPool](t, `
+metadata: {name: p, labels: {tier: front}}
+spec: {addresses: ["192.0.2.0/25", "192.0.2.128-192.0.2.129", "192.0.2.9-192.0.2.1", nonsense, "2001:db8::/64"], avoidBuggyIPs: true}
+`))
+	if got := reasons(problems); got != "InvalidAddresses InvalidAddresses" {
+		t.Errorf("problems %v", problems)
+	}
+	if !strings.Contains(problems[0].Message, "spec.addresses[2]") || !strings.Contains(problems[0].Message, "192.0.2.1-192.0.2.9") {
+		t.Errorf("the message names neither the field nor the way out: %s", problems[0].Message)
+	}
+	if got := fmt.Sprint(pool.Ranges); got != "[192.0.2.0-192.0.2.129 2001:db8::-2001:db8::ffff:ffff:ffff:ffff]" {
+		t.Errorf("ranges %s", got)
+	}
+	if !pool.AutoAssign || !pool.AvoidBuggyIPs || pool.Labels["tier"] != "front" {
+		t.Errorf("read as %+v", pool)
+	}
+}
+
+func TestAdvertisements(t *testing.T) {
+	l2, problems := fromkube.L2Advertisement(object[v1beta1.L2Advertisement](t, `
+metadata: {name: l2}
+spec:
+  ipAddressPools: [p]
+  nodeSelectors: [{matchLabels: {rack: r1}}, {matchExpressions: [{key: k, operator: Nonsense}]}]
+  interfaces: [eth0]
+`))
+	if got := reasons(problems); got != "InvalidSelector" {
+		t.Errorf("problems %v", problems)
+	}
+	if len(l2.NodeSelectors) != 2 || !l2.NodeSelectors[0].Matches(map[string]string{"rack": "r1"}) || l2.NodeSelectors[1].Matches(nil) {
+		t.Error("a selector that cannot be read must match nothing, and leave the others as they are")
+	}
+	bgp, problems := fromkube.BGPAdvertisement(object[v1beta1.BGPAdvertisement](t, `
+metadata: {name: bgp}
+spec: {communities: ["65535:65281", "64500:100", "1:70000", "x"], localPref: 4294967295, peers: [tor]}
+`))
+	if got := reasons(problems); got != "InvalidCommunity InvalidCommunity" {
+		t.Errorf("problems %v", problems)
+	}
+	if got := fmt.Sprintf("%x %d", bgp.Communities, bgp.LocalPref); got != "[fbf40064 ffffff01] 4294967295" {
+		t.Errorf("communities and local preference %s", got)
+	}
+}
+
+func TestPeerDefaults(t *testing.T) {
+	peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, `
+metadata: {name: tor}
+spec: {myASN: 4200000001, peerASN: 64512, peerAddress: "2001:db8::1", holdTime: 9s}
+`), nil)
+	if len(problems) != 0 || peer.Unusable != nil {
+		t.Fatalf("problems %v", problems)
+	}
+	if peer.MyASN != 4200000001 || peer.PeerPort != 179 || peer.KeepaliveTime != 3*time.Second || peer.ConnectTime != 10*time.Second ||
+		!peer.GracefulRestart || peer.PeerAddress != netip.MustParseAddr("2001:db8::1") {
+		t.Errorf("read as %+v", peer)
+	}
+}
+
+func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
+	secrets := map[string]*corev1.Secret{
+		"good":  {Data: map[string][]byte{"password": []byte("hunter2")}},
+		"empty": {Data: map[string][]byte{"other": []byte("x")}},
+	}
+	find := func(name string) (*corev1.Secret, bool) { s, ok := secrets[name]; return s, ok }
+	for text, want := range map[string]string{
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: good}}`:    "",
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: missing}}`: fromkube.ReasonSecretMissing,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:   fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                   fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2}`:                                                  fromkube.ReasonInvalidPeer,
+		`{myASN: 0, peerASN: 2, peerAddress: 192.0.2.1}`:                          fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, routerID: "2001:db8::1"}`: fromkube.ReasonInvalidPeer,
+	} {
+		peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, "metadata: {name: tor}\nspec: "+text), find)
+		if got := reasons(problems); got != want || (peer.Unusable != nil) != (want != "") {
+			t.Errorf("%s: problems %v, unusable %v, want %q", text, problems, peer.Unusable, want)
+		}
+		if shown := fmt.Sprintf("%v %+v %#v %s", peer, *peer, *peer, peer.Password); strings.Contains(shown, "hunter2") {
+			t.Errorf("the password can be read: %s", shown)
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package fromkube
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	utilnet "k8s.io/utils/net"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Labels of Kubernetes that decide which objects are a proxy's business. Their
+// presence counts, not their value.
+const (
+	LabelProxyName   = "service.kubernetes.io/service-proxy-name"
+	labelHeadless    = corev1.IsHeadlessService
+	labelExcludeNode = corev1.LabelNodeExcludeBalancers
+	defaultAffinity  = 10800 * time.Second
+)
+
+// taintCondemned is set by the cluster autoscaler on nodes that it is about to delete.
+const taintCondemned = "ToBeDeletedByClusterAutoscaler"
+
+// Service reads a Service; nil for those that have no address to forward:
+// headless and ExternalName ones.
+func Service(s *corev1.Service) *view.Service {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
+		return nil
+	}
+	_, elsewhere := s.Labels[LabelProxyName]
+	v := &view.Service{
+		Ref:              view.Ref{Namespace: s.Namespace, Name: s.Name},
+		UID:              string(s.UID),
+		Created:          s.CreationTimestamp.Time,
+		Labels:           s.Labels,
+		Type:             view.ServiceType(s.Spec.Type),
+		ClusterIPs:       addresses(clusterIPs(s)),
+		ExternalIPs:      addresses(s.Spec.ExternalIPs),
+		Ports:            servicePorts(s.Spec.Ports),
+		SourceRanges:     sourceRanges(s.Spec.LoadBalancerSourceRanges),
+		InternalLocal:    s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Deleting:         s.DeletionTimestamp != nil,
+		ProxiedElsewhere: elsewhere,
+		FamilyPolicy:     view.SingleStack,
+	}
+	if s.Spec.LoadBalancerClass != nil {
+		v.Class = *s.Spec.LoadBalancerClass
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		found := addresses([]string{ingress.IP})
+		v.Ingress = append(v.Ingress, found...)
+		if ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP {
+			v.VIPs = append(v.VIPs, found...)
+		}
+	}
+	external := v.Type != view.ClusterIP || len(v.ExternalIPs) > 0
+	v.ExternalLocal = external && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	if v.Type == view.LoadBalancer && v.ExternalLocal {
+		v.HealthCheckPort = uint16(s.Spec.HealthCheckNodePort)
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		v.Affinity = defaultAffinity
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			v.Affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+	if s.Spec.IPFamilyPolicy != nil {
+		v.FamilyPolicy = view.IPFamilyPolicy(*s.Spec.IPFamilyPolicy)
+	}
+	v.Families = families(s, v.ClusterIPs)
+	v.Request = request(s, v)
+	return v
+}
+
+// clusterIPs reads objects of before dual stack, too, which have only clusterIP.
+func clusterIPs(s *corev1.Service) []string {
+	if len(s.Spec.ClusterIPs) > 0 {
+		return s.Spec.ClusterIPs
+	}
+	return []string{s.Spec.ClusterIP}
+}
+
+func families(s *corev1.Service, clusterIPs []netip.Addr) []addr.Family {
+	var found []addr.Family
+	for _, f := range s.Spec.IPFamilies {
+		switch f {
+		case corev1.IPv4Protocol:
+			found = append(found, addr.IPv4)
+		case corev1.IPv6Protocol:
+			found = append(found, addr.IPv6)
+		}
+	}
+	if len(found) == 0 {
+		for _, a := range clusterIPs {
+			found = append(found, addr.FamilyOf(a))
+		}
+	}
+	return found
+}
+
+func servicePorts(ports []corev1.ServicePort) []view.ServicePort {
+	var found []view.ServicePort
+	for _, p := range ports {
+		protocol, ok := protocolOf(p.Protocol)
+		if !ok {
+			continue
+		}
+		found = append(found, view.ServicePort{Name: p.Name, Protocol: protocol, Port: uint16(p.Port), NodePort: uint16(p.NodePort)})
+	}
+	return found
+}
+
+// protocolOf reads a protocol; false for one that is not forwarded. Unset is TCP.
+func protocolOf(p corev1.Protocol) (view.Protocol, bool) {
+	switch p {
+	case corev1.ProtocolTCP, "":
+		return view.TCP, true
+	case corev1.ProtocolUDP:
+		return view.UDP, true
+	case corev1.ProtocolSCTP:
+		return view.SCTP, true
+	default:
+		return "", false
+	}
+}
+
+// sourceRanges reads loadBalancerSourceRanges. An unreadable range admits nobody
+// and does not lift the restriction: it fails closed.
+func sourceRanges(texts []string) []netip.Prefix {
+	if len(texts) == 0 {
+		return nil
+	}
+	return prefixes(texts)
+}
+
+// prefixes reads CIDRs and leaves out what is none; never nil.
+func prefixes(texts []string) []netip.Prefix {
+	found := []netip.Prefix{}
+	for _, text := range texts {
+		_, ipnet, err := utilnet.ParseCIDRSloppy(strings.TrimSpace(text))
+		if err != nil {
+			continue
+		}
+		ones, _ := ipnet.Mask.Size()
+		if a, ok := netip.AddrFromSlice(ipnet.IP); ok {
+			found = append(found, netip.PrefixFrom(a.Unmap(), ones))
+		}
+	}
+	return found
+}
+
+// addresses reads IP addresses as the API server has stored them since ever,
+// leading zeros included, and leaves out what is none.
+func addresses(texts []string) []netip.Addr {
+	var found []netip.Addr
+	for _, text := range texts {
+		if a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(strings.TrimSpace(text))); ok {
+			found = append(found, a.Unmap())
+		}
+	}
+	return found
+}
+
+// request reads what a Service asks of the allocation.
+func request(s *corev1.Service, v *view.Service) view.Request {
+	r := view.Request{Pool: s.Annotations[v1beta1.AnnotationPool]}
+	text, from := s.Annotations[v1beta1.AnnotationAddresses], "annotation "+v1beta1.AnnotationAddresses
+	if text == "" {
+		text, from = s.Spec.LoadBalancerIP, "spec.loadBalancerIP"
+	}
+	if text == "" {
+		return r
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil || a.Is4In6() || a.Zone() != "" {
+			p := problem.New(v.Object(), ReasonInvalidRequest,
+				"%s: %q is not an IP address; write addresses separated by commas", from, strings.TrimSpace(part))
+			r.Addresses, r.Invalid = nil, &p
+			return r
+		}
+		r.Addresses = append(r.Addresses, a)
+	}
+	return r
+}
+
+// EndpointSlice reads the endpoints of a slice and the Service they belong to;
+// false for slices that are no proxy's business: those of headless Services, with
+// no Service, or with names for addresses.
+func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, bool) {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	if _, headless := s.Labels[labelHeadless]; headless || name == "" || s.AddressType == discoveryv1.AddressTypeFQDN {
+		return view.Ref{}, nil, false
+	}
+	ports := endpointPorts(s.Ports)
+	found := make([]view.Endpoint, 0, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		a := addresses(e.Addresses[:1])
+		if len(a) == 0 || (a[0].Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4)) {
+			continue
+		}
+		found = append(found, view.Endpoint{
+			Addr:        a[0],
+			Node:        value(e.NodeName, ""),
+			Ready:       value(e.Conditions.Ready, true),
+			Serving:     value(e.Conditions.Serving, true),
+			Terminating: value(e.Conditions.Terminating, false),
+			Ports:       ports,
+			ForNodes:    nodeHints(e.Hints),
+			ForZones:    zoneHints(e.Hints),
+		})
+	}
+	return view.Ref{Namespace: s.Namespace, Name: name}, found, true
+}
+
+// Trigger reads which endpoints a slice is about, and when what led to its newest
+// change happened; the zero time if the slice does not say or cannot be read.
+func Trigger(s *discoveryv1.EndpointSlice) (view.EndpointsOf, time.Time) {
+	of := view.EndpointsOf{Service: view.Ref{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}, Family: addr.IPv4}
+	if s.AddressType == discoveryv1.AddressTypeIPv6 {
+		of.Family = addr.IPv6
+	}
+	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return of, time.Time{}
+	}
+	return of, at
+}
+
+func endpointPorts(ports []discoveryv1.EndpointPort) []view.EndpointPort {
+	var found []view.EndpointPort
+	for _, p := range ports {
+		protocol, ok := protocolOf(value(p.Protocol, corev1.ProtocolTCP))
+		port := value(p.Port, 0)
+		if !ok || port <= 0 || port > 65535 {
+			continue
+		}
+		found = append(found, view.EndpointPort{Name: value(p.Name, ""), Protocol: protocol, Port: uint16(port)})
+	}
+	return found
+}
+
+func nodeHints(h *discoveryv1.EndpointHints) []string {
+	if h == nil {
+		return nil
+	}
+	var names []string
+	for _, n := range h.ForNodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+func zoneHints(h *discoveryv1.EndpointHints) []string {
+	if h == nil {
+		return nil
+	}
+	var names []string
+	for _, z := range h.ForZones {
+		names = append(names, z.Name)
+	}
+	return names
+}
+
+// value is what the pointer holds, or otherwise.
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// Node reads a node.
+func Node(n *corev1.Node) *view.Node {
+	v := &view.Node{Name: n.Name, Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			v.Addresses = append(v.Addresses, addresses([]string{a.Address})...)
+		}
+	}
+	cidrs := n.Spec.PodCIDRs
+	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
+		cidrs = []string{n.Spec.PodCIDR}
+	}
+	v.PodCIDRs = prefixes(cidrs)
+	for _, c := range n.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeReady:
+			v.Ready = c.Status == corev1.ConditionTrue
+		case corev1.NodeNetworkUnavailable:
+			v.NetworkUnavailable = c.Status == corev1.ConditionTrue
+		}
+	}
+	_, v.Excluded = n.Labels[labelExcludeNode]
+	v.Condemned = slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintCondemned })
+	return v
+}
+
+// SpeakerPod reads a pod of the speaker's DaemonSet; false while it has no node.
+func SpeakerPod(p *corev1.Pod) (view.Speaker, bool) {
+	if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
+		return view.Speaker{}, false
+	}
+	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	return view.Speaker{Node: p.Spec.NodeName, Ready: ready}, true
+}

@@ -1,0 +1,244 @@
+package fromkube_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+var compare = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.EquateEmpty(),
+}
+
+// object reads YAML as the API server would answer it.
+func object[T any](t *testing.T, text string) *T {
+	t.Helper()
+	o := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func ips(texts ...string) []netip.Addr {
+	var list []netip.Addr
+	for _, s := range texts {
+		list = append(list, netip.MustParseAddr(s))
+	}
+	return list
+}
+
+func TestServiceIsReadWhole(t *testing.T) {
+	got := fromkube.Service(object[corev1.Service](t, `
+metadata:
+  name: web
+  namespace: shop
+  uid: u-1
+  creationTimestamp: 2026-01-02T03:04:05Z
+  labels: {app: web}
+  annotations: {fairlead.dev/pool: public, fairlead.dev/addresses: "192.0.2.10, 2001:db8::10"}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: fairlead.dev/front
+  clusterIP: 10.96.0.7
+  clusterIPs: [10.96.0.7, "fd00:96::7"]
+  ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
+  externalIPs: [203.0.113.9, nonsense]
+  externalTrafficPolicy: Local
+  internalTrafficPolicy: Local
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}
+  loadBalancerSourceRanges: [" 10.0.0.0/8 ", "10.1.2.3/16", bad]
+  ports:
+  - {name: http, port: 80, nodePort: 30080, protocol: TCP, targetPort: 8080}
+  - {name: dns, port: 53, protocol: UDP}
+  - {name: x, port: 7, protocol: SCTP}
+status:
+  loadBalancer:
+    ingress: [{ip: 192.0.2.10, ipMode: VIP}, {ip: "2001:db8::10"}, {ip: 192.0.2.99, ipMode: Proxy}, {hostname: lb.example.com}]
+`))
+	want := &view.Service{
+		Ref: view.Ref{Namespace: "shop", Name: "web"}, UID: "u-1",
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Labels: map[string]string{"app": "web"},
+		Type: view.LoadBalancer, Class: "fairlead.dev/front",
+		ClusterIPs: ips("10.96.0.7", "fd00:96::7"), ExternalIPs: ips("203.0.113.9"),
+		Ingress: ips("192.0.2.10", "2001:db8::10", "192.0.2.99"), VIPs: ips("192.0.2.10", "2001:db8::10"),
+		Ports: []view.ServicePort{
+			{Name: "http", Protocol: view.TCP, Port: 80, NodePort: 30080}, {Name: "dns", Protocol: view.UDP, Port: 53}, {Name: "x", Protocol: view.SCTP, Port: 7},
+		},
+		ExternalLocal: true, InternalLocal: true, Affinity: time.Minute,
+		SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16")},
+		Families:     []addr.Family{addr.IPv4, addr.IPv6}, FamilyPolicy: view.RequireDualStack,
+		Request: view.Request{Addresses: ips("192.0.2.10", "2001:db8::10"), Pool: "public"},
+	}
+	got.Created = got.Created.UTC()
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestServicesWithoutAnAddressAreNotThere(t *testing.T) {
+	for name, text := range map[string]string{
+		"headless":      `{spec: {type: ClusterIP, clusterIP: None}}`,
+		"no address":    `{spec: {type: ClusterIP}}`,
+		"external name": `{spec: {type: ExternalName, clusterIP: 10.0.0.1}}`,
+	} {
+		if got := fromkube.Service(object[corev1.Service](t, text)); got != nil {
+			t.Errorf("%s: read as %+v", name, got)
+		}
+	}
+}
+
+func TestServiceDetails(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		ok   func(*view.Service) bool
+	}{
+		"an object from before dual stack": {
+			`{spec: {clusterIP: "fd00::1"}}`,
+			func(s *view.Service) bool { return s.Families[0] == addr.IPv6 && len(s.ClusterIPs) == 1 },
+		},
+		"leading zeros of old objects": {
+			`{spec: {clusterIP: 010.096.000.001}}`,
+			func(s *view.Service) bool { return s.ClusterIPs[0] == netip.MustParseAddr("10.96.0.1") },
+		},
+		"policy Local means nothing to a ClusterIP": {
+			`{spec: {type: ClusterIP, clusterIP: 10.0.0.1, externalTrafficPolicy: Local}}`,
+			func(s *view.Service) bool { return !s.ExternalLocal },
+		},
+		"but to one with externalIPs": {
+			`{spec: {type: ClusterIP, clusterIP: 10.0.0.1, externalTrafficPolicy: Local, externalIPs: [192.0.2.1]}}`,
+			func(s *view.Service) bool { return s.ExternalLocal },
+		},
+		"affinity of three hours unless said": {
+			`{spec: {clusterIP: 10.0.0.1, sessionAffinity: ClientIP}}`,
+			func(s *view.Service) bool { return s.Affinity == 3*time.Hour },
+		},
+		"source ranges that are all unreadable admit nobody": {
+			`{spec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: [nonsense]}}`,
+			func(s *view.Service) bool { return s.SourceRanges != nil && len(s.SourceRanges) == 0 },
+		},
+		"the label of another proxy, empty too": {
+			`{metadata: {labels: {service.kubernetes.io/service-proxy-name: ""}}, spec: {clusterIP: 10.0.0.1}}`,
+			func(s *view.Service) bool { return s.ProxiedElsewhere },
+		},
+		"spec.loadBalancerIP": {
+			`{spec: {type: LoadBalancer, clusterIP: 10.0.0.1, loadBalancerIP: 192.0.2.1}}`,
+			func(s *view.Service) bool { return s.Request.Addresses[0] == netip.MustParseAddr("192.0.2.1") },
+		},
+		"a request that is no address": {
+			`{metadata: {annotations: {fairlead.dev/addresses: "192.0.2.1,nonsense"}}, spec: {clusterIP: 10.0.0.1}}`,
+			func(s *view.Service) bool {
+				return s.Request.Addresses == nil && s.Request.Invalid != nil && s.Request.Invalid.Reason == fromkube.ReasonInvalidRequest
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s := fromkube.Service(object[corev1.Service](t, test.text)); !test.ok(s) {
+				t.Errorf("read as %+v", s)
+			}
+		})
+	}
+}
+
+func TestEndpointSlice(t *testing.T) {
+	service, got, ours := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, `
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}, {name: all}, {name: bad, port: 70000}]
+endpoints:
+- {addresses: [10.0.0.1, 10.9.9.9], nodeName: a}
+- {addresses: [10.0.0.2], conditions: {ready: false, serving: true, terminating: true}}
+- {addresses: [10.0.0.3], hints: {forZones: [{name: z}], forNodes: [{name: a}]}}
+- {addresses: ["fd00::1"]}
+- {addresses: [nonsense]}
+`))
+	ports := []view.EndpointPort{{Name: "http", Protocol: view.TCP, Port: 8080}, {Name: "dns", Protocol: view.UDP, Port: 53}}
+	want := []view.Endpoint{
+		{Addr: ips("10.0.0.1")[0], Node: "a", Ready: true, Serving: true, Ports: ports},
+		{Addr: ips("10.0.0.2")[0], Serving: true, Terminating: true, Ports: ports},
+		{Addr: ips("10.0.0.3")[0], Ready: true, Serving: true, Ports: ports, ForZones: []string{"z"}, ForNodes: []string{"a"}},
+	}
+	if !ours || service != (view.Ref{Namespace: "shop", Name: "web"}) {
+		t.Errorf("of Service %s, ours %v", service, ours)
+	}
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, text := range map[string]string{
+		"names":    `{metadata: {labels: {kubernetes.io/service-name: web}}, addressType: FQDN, endpoints: [{addresses: [a.example]}]}`,
+		"headless": `{metadata: {labels: {kubernetes.io/service-name: web, service.kubernetes.io/headless: ""}}, addressType: IPv4}`,
+		"nobody's": `{addressType: IPv4}`,
+	} {
+		if _, _, ours := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, text)); ours {
+			t.Errorf("%s: taken for ours", name)
+		}
+	}
+}
+
+func TestTriggers(t *testing.T) {
+	web := view.Ref{Namespace: "shop", Name: "web"}
+	for text, want := range map[string]struct {
+		family addr.Family
+		at     time.Time
+	}{
+		`{metadata: {namespace: shop, labels: {kubernetes.io/service-name: web}, annotations: {endpoints.kubernetes.io/last-change-trigger-time: "2026-01-02T03:04:05.5Z"}}, addressType: IPv4}`: {
+			addr.IPv4, time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC),
+		},
+		`{metadata: {namespace: shop, labels: {kubernetes.io/service-name: web}, annotations: {endpoints.kubernetes.io/last-change-trigger-time: "2026-01-02T03:04:05Z"}}, addressType: IPv6}`: {
+			addr.IPv6, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		},
+		`{metadata: {namespace: shop, labels: {kubernetes.io/service-name: web}, annotations: {endpoints.kubernetes.io/last-change-trigger-time: yesterday}}, addressType: IPv4}`: {family: addr.IPv4},
+		`{metadata: {namespace: shop, labels: {kubernetes.io/service-name: web}}, addressType: IPv4}`:                                                                             {family: addr.IPv4},
+	} {
+		of, at := fromkube.Trigger(object[discoveryv1.EndpointSlice](t, text))
+		if of != (view.EndpointsOf{Service: web, Family: want.family}) || !at.Equal(want.at) {
+			t.Errorf("%s: %v at %s", text, of, at)
+		}
+	}
+}
+
+func TestNodeAndSpeaker(t *testing.T) {
+	got := fromkube.Node(object[corev1.Node](t, `
+metadata: {name: a, labels: {node.kubernetes.io/exclude-from-external-load-balancers: ""}}
+spec:
+  podCIDR: 10.244.1.0/24
+  podCIDRs: [10.244.1.0/24, "fd00:1::/64"]
+  taints: [{key: other, effect: NoSchedule}, {key: ToBeDeletedByClusterAutoscaler, value: "1700000000", effect: NoSchedule}]
+status:
+  addresses: [{type: Hostname, address: a}, {type: InternalIP, address: 192.0.2.1}, {type: ExternalIP, address: 203.0.113.1}, {type: InternalIP, address: "2001:db8::1"}]
+  conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True"}]
+`))
+	want := &view.Node{
+		Name: "a", Labels: map[string]string{"node.kubernetes.io/exclude-from-external-load-balancers": ""},
+		Addresses: ips("192.0.2.1", "2001:db8::1"),
+		PodCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
+		Ready:     true, NetworkUnavailable: true, Excluded: true, Condemned: true,
+	}
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if fromkube.Node(object[corev1.Node](t, `{spec: {taints: [{key: other, effect: NoSchedule}]}}`)).Condemned {
+		t.Error("any taint condemns a node")
+	}
+	pod := object[corev1.Pod](t, `{spec: {nodeName: a}, status: {conditions: [{type: Ready, status: "True"}]}}`)
+	if s, ok := fromkube.SpeakerPod(pod); !ok || s != (view.Speaker{Node: "a", Ready: true}) {
+		t.Errorf("speaker %+v, %v", s, ok)
+	}
+	if _, ok := fromkube.SpeakerPod(object[corev1.Pod](t, `{spec: {}}`)); ok {
+		t.Error("a pod without a node is a speaker")
+	}
+}

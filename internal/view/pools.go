@@ -1,0 +1,42 @@
+package view
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// PoolsByAge lists the pools oldest first (by name where ages are equal). The
+// order decides whenever two pools claim one address: the older keeps it.
+func (c *Cluster) PoolsByAge() []*Pool {
+	pools := make([]*Pool, 0, len(c.Pools))
+	for _, p := range c.Pools {
+		pools = append(pools, p)
+	}
+	slices.SortFunc(pools, func(a, b *Pool) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	return pools
+}
+
+// PoolOf is the oldest of the given pools (as PoolsByAge lists them) that holds
+// the address, or nil.
+func PoolOf(pools []*Pool, a netip.Addr) *Pool {
+	for _, p := range pools {
+		if p.Contains(a) {
+			return p
+		}
+	}
+	return nil
+}
+
+// Matches tells whether the advertisement covers addresses of this pool.
+func (m PoolMatch) Matches(p *Pool) bool {
+	if len(m.Names) == 0 && len(m.Selectors) == 0 {
+		return true
+	}
+	if slices.Contains(m.Names, p.Name) {
+		return true
+	}
+	return len(m.Selectors) > 0 && MatchesAny(m.Selectors, p.Labels)
+}

@@ -1,0 +1,321 @@
+// Package view is the cluster as the decisions see it: an immutable snapshot of
+// plain values. Package fromkube makes it from API objects; allocation, election
+// and desired read it. Whoever holds a *Cluster may keep it for ever, and nobody
+// writes to it: a changed object is a new value in a new snapshot, and unchanged
+// ones keep their pointers, so that comparing pointers finds what changed.
+package view
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"go4.org/netipx"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+// Ref names a namespaced object.
+type Ref struct {
+	Namespace, Name string
+}
+
+// String is namespace/name.
+func (r Ref) String() string { return r.Namespace + "/" + r.Name }
+
+// Compare orders by namespace, then name.
+func (r Ref) Compare(o Ref) int {
+	if c := strings.Compare(r.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(r.Name, o.Name)
+}
+
+// Cluster is one snapshot. The controller's holds no endpoints, speakers or
+// peers; the speaker's holds everything. Problems found while reading objects
+// travel along.
+type Cluster struct {
+	Services          map[Ref]*Service
+	Endpoints         map[Ref][]Endpoint // by Service, over all its EndpointSlices
+	Nodes             map[string]*Node
+	Speakers          map[string]Speaker // by node name
+	Pools             map[string]*Pool
+	L2Advertisements  map[string]*L2Advertisement
+	BGPAdvertisements map[string]*BGPAdvertisement
+	BGPPeers          map[string]*BGPPeer
+	// Triggers says when the newest change of a Service's endpoints was caused, as by a
+	// pod that became ready, on the clock of the control plane. It holds changes of the
+	// last minutes only, and none of before this process began.
+	Triggers map[EndpointsOf]time.Time
+	// HelloKey authenticates the nodes to each other.
+	HelloKey Secret
+	// Configured tells that our own kinds and Secrets have been read at least
+	// once. Before, no advertisement means nothing: what is announced stays.
+	Configured bool
+	Problems   []problem.Problem
+	Changes
+}
+
+// Changes tell what differs between a snapshot and an earlier one of the same source, so
+// that a decision need not look at the rest. The zero value tells nothing.
+type Changes struct {
+	// Revision numbers this snapshot, and Since the one that the rest is relative to;
+	// 0: not known.
+	Revision, Since uint64
+	// Touched are the Services that came, went, or changed, themselves or their endpoints.
+	Touched map[Ref]struct{}
+	// Others: something else than Services and endpoints changed.
+	Others bool
+}
+
+// Protocol is a transport protocol as Kubernetes spells it.
+type Protocol string
+
+// The protocols that are forwarded.
+const (
+	TCP  Protocol = "TCP"
+	UDP  Protocol = "UDP"
+	SCTP Protocol = "SCTP"
+)
+
+// ServiceType is spec.type; ExternalName Services are not in a snapshot.
+type ServiceType string
+
+// The types of Services that have addresses.
+const (
+	ClusterIP    ServiceType = "ClusterIP"
+	NodePort     ServiceType = "NodePort"
+	LoadBalancer ServiceType = "LoadBalancer"
+)
+
+// IPFamilyPolicy is spec.ipFamilyPolicy.
+type IPFamilyPolicy string
+
+// The family policies of KEP-563.
+const (
+	SingleStack      IPFamilyPolicy = "SingleStack"
+	PreferDualStack  IPFamilyPolicy = "PreferDualStack"
+	RequireDualStack IPFamilyPolicy = "RequireDualStack"
+)
+
+// Service is a Service with a cluster IP (headless and ExternalName ones are
+// left out unless they are of type LoadBalancer, which cannot be).
+type Service struct {
+	Ref
+	UID     string // tells two Services of one name apart
+	Created time.Time
+	Labels  map[string]string
+	Type    ServiceType
+	Class   string // spec.loadBalancerClass; "" when unset
+
+	ClusterIPs  []netip.Addr // at most one a family, primary first
+	ExternalIPs []netip.Addr
+	// Ingress are the addresses in status.loadBalancer.ingress, whatever
+	// their ipMode; VIPs are those of them that nodes forward (ipMode VIP).
+	Ingress []netip.Addr
+	VIPs    []netip.Addr
+	Ports   []ServicePort
+
+	ExternalLocal bool          // externalTrafficPolicy: Local, and reachable from outside
+	InternalLocal bool          // internalTrafficPolicy: Local
+	Affinity      time.Duration // sessionAffinity: ClientIP and its timeout; 0 for none
+	// HealthCheckPort is spec.healthCheckNodePort of a LoadBalancer with policy Local; 0: none.
+	HealthCheckPort uint16
+	// SourceRanges limit who may use the VIPs. nil: everybody. Both families mixed.
+	SourceRanges []netip.Prefix
+
+	Families     []addr.Family // spec.ipFamilies, primary first
+	FamilyPolicy IPFamilyPolicy
+
+	// Request is what the user asks of the allocation, read from the
+	// fairlead.dev annotations and spec.loadBalancerIP.
+	Request Request
+	// Deleting: the object has a deletion timestamp.
+	Deleting bool
+	// ProxiedElsewhere: the label service.kubernetes.io/service-proxy-name
+	// gives the Service to another proxy; it gets an address, but no forwarding.
+	ProxiedElsewhere bool
+}
+
+// Object is the Service as problems name it.
+func (s *Service) Object() problem.Object {
+	return problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}
+}
+
+// ServicePort is one entry of spec.ports. NodePort is 0 for none.
+type ServicePort struct {
+	Name           string
+	Protocol       Protocol
+	Port, NodePort uint16
+}
+
+// Request is what a Service of type LoadBalancer asks for; zero: any address
+// from any pool that gives addresses by itself. A request that cannot be read
+// is a Problem with Invalid set: such a Service gets nothing new, and loses nothing.
+type Request struct {
+	Addresses []netip.Addr
+	Pool      string
+	Invalid   *problem.Problem
+}
+
+// Endpoint is one endpoint of a Service (EndpointSlice endpoints[i].addresses[0]).
+type Endpoint struct {
+	Addr                        netip.Addr
+	Node                        string // "" when the slice names none
+	Ready, Serving, Terminating bool
+	Ports                       []EndpointPort // shared by all endpoints of one slice
+	// ForNodes and ForZones are the topology hints; nil: none given.
+	ForNodes, ForZones []string
+}
+
+// EndpointsOf names the endpoints of one Service in one family.
+type EndpointsOf struct {
+	Service Ref
+	Family  addr.Family
+}
+
+// EndpointPort is one port of an EndpointSlice; it belongs to the Service port
+// of the same name and protocol.
+type EndpointPort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	Name      string
+	Labels    map[string]string
+	Addresses []netip.Addr   // InternalIPs, primary first
+	PodCIDRs  []netip.Prefix // spec.podCIDRs
+	Ready     bool           // condition Ready is True
+	// NetworkUnavailable: condition NetworkUnavailable is True.
+	NetworkUnavailable bool
+	// Excluded: label node.kubernetes.io/exclude-from-external-load-balancers.
+	Excluded bool
+	Deleting bool
+	Cordoned bool // spec.unschedulable
+	// Condemned: the cluster autoscaler is about to delete it (taint
+	// ToBeDeletedByClusterAutoscaler), and load balancers ought to leave it (KEP-3836).
+	Condemned bool
+}
+
+// Speaker is the speaker's pod on one node.
+type Speaker struct {
+	Node  string
+	Ready bool
+}
+
+// Pool is an IPAddressPool that parsed; Ranges are sorted and do not overlap.
+type Pool struct {
+	Name          string
+	Created       time.Time
+	Labels        map[string]string
+	Ranges        []netipx.IPRange
+	AutoAssign    bool
+	AvoidBuggyIPs bool
+}
+
+// Object is the pool as problems name it.
+func (p *Pool) Object() problem.Object {
+	return problem.Object{Kind: "IPAddressPool", Name: p.Name}
+}
+
+// Contains tells whether the address lies in one of the pool's ranges.
+func (p *Pool) Contains(a netip.Addr) bool {
+	for _, r := range p.Ranges {
+		if r.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Selector decides on labels; fromkube compiles LabelSelectors into it.
+type Selector interface {
+	Matches(labels map[string]string) bool
+}
+
+// PoolMatch says which addresses an advertisement is for: those of the named
+// pools and of the pools whose labels one of Selectors matches. With neither, all.
+type PoolMatch struct {
+	Names     []string
+	Selectors []Selector
+}
+
+// L2Advertisement is one fairlead.dev L2Advertisement. Empty selector lists match all.
+type L2Advertisement struct {
+	Name             string
+	Pools            PoolMatch
+	ServiceSelectors []Selector
+	NodeSelectors    []Selector
+	Interfaces       []string // empty: every interface that suits the address
+}
+
+// BGPAdvertisement is one fairlead.dev BGPAdvertisement. Empty selector lists match all.
+type BGPAdvertisement struct {
+	Name             string
+	Pools            PoolMatch
+	ServiceSelectors []Selector
+	NodeSelectors    []Selector
+	Peers            []string // BGPPeer names; empty: every peer
+	LocalPref        uint32   // 0: not set
+	Communities      []uint32 // RFC 1997, sorted
+}
+
+// BGPPeer is one fairlead.dev BGPPeer.
+type BGPPeer struct {
+	Name            string
+	UID             string
+	MyASN, PeerASN  uint32
+	PeerAddress     netip.Addr
+	PeerPort        uint16
+	SourceAddress   netip.Addr // invalid: the kernel chooses
+	RouterID        netip.Addr // IPv4; invalid: derived from the node
+	HoldTime        time.Duration
+	KeepaliveTime   time.Duration
+	ConnectTime     time.Duration
+	EBGPMultiHop    bool
+	GracefulRestart bool
+	NodeSelectors   []Selector
+	// Password is the TCP-MD5 key (RFC 2385). Unusable says why there may be
+	// no session at all: a Secret that is named but missing or empty.
+	Password Secret
+	Unusable *problem.Problem
+}
+
+// Object is the peer as problems name it.
+func (p *BGPPeer) Object() problem.Object {
+	return problem.Object{Kind: "BGPPeer", Name: p.Name}
+}
+
+// Secret is a string that prints as dots, so that no log or dump shows it.
+type Secret string
+
+// String hides the value.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "••••"
+}
+
+// GoString hides the value from %#v as well.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides the value from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MatchesAny tells whether one of the selectors matches; no selectors match all.
+func MatchesAny(selectors []Selector, labels map[string]string) bool {
+	if len(selectors) == 0 {
+		return true
+	}
+	for _, s := range selectors {
+		if s.Matches(labels) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,235 @@
+// Package agent is the loop of the speaker: wake, take the newest snapshot, decide,
+// apply in the right order, report. It knows no kernel, no peer and no Kubernetes;
+// it is given what does.
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// Source gives the newest snapshot of the cluster, nil before the first complete one.
+type Source interface {
+	Snapshot() *view.Cluster
+	Changed() <-chan struct{}
+}
+
+// Forwarder makes the kernel forward as wanted, and tells which ports are not in place
+// as wanted, also when it errs.
+type Forwarder interface {
+	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+}
+
+// Health answers those who ask whether this node serves.
+type Health interface {
+	// Begin is told that a pass begins, for this snapshot.
+	Begin(cluster *view.Cluster)
+	// Apply is told what became of the forwarding in this pass.
+	Apply(want desired.Node, missing desired.Missing, err error)
+}
+
+// Layer2 takes what this node may answer for on its networks.
+type Layer2 interface {
+	Apply(ctx context.Context, want Answers) error
+}
+
+// BGP makes the sessions and routes as wanted.
+type BGP interface {
+	Apply(ctx context.Context, want map[string]desired.Session) error
+}
+
+// Reporter is told what became of every pass.
+type Reporter interface {
+	Report(Outcome)
+}
+
+// Answers is the whole layer 2 state of this node.
+type Answers struct {
+	Mesh desired.Mesh
+	// Addrs are this node's own addresses; they name the interfaces that an
+	// address outside of every local subnet is answered on.
+	Addrs  []netip.Addr
+	Claims map[netip.Addr]desired.Claim // those whose forwarding is in the kernel
+	// Unable are the addresses that this node ought to serve and cannot, so
+	// that the next candidate does.
+	Unable  []netip.Addr
+	Leaving bool // this node hands everything over: it goes for good
+}
+
+// Outcome is what one pass found and did.
+type Outcome struct {
+	Cluster  *view.Cluster
+	Want     desired.Node
+	Missing  desired.Missing
+	Problems []problem.Problem
+	Err      error // of any applier
+	Duration time.Duration
+}
+
+// Config is what an Agent works with; all of it is needed.
+type Config struct {
+	Options    desired.Options
+	Source     Source
+	Forwarding Forwarder
+	// Disturbed tells that Forwarding is to be applied although nothing changed.
+	Disturbed <-chan struct{}
+	Health    Health
+	Layer2    Layer2
+	BGP       BGP
+	Reporter  Reporter
+	Log       *slog.Logger
+	// Resync is how often the whole state is applied although nothing changed and
+	// nobody told of a disturbance.
+	Resync time.Duration
+}
+
+// Agent runs the loop. One goroutine owns it.
+type Agent struct {
+	Config
+	engine    *desired.Engine
+	announced announced
+	// announcing is the state of the decision that was announced without anything
+	// missing, 0 if something was or not everybody has been told.
+	announcing uint64
+	mesh       desired.Mesh  // as last told
+	told       bool          // this process has told the world something
+	failing    string        // the text of the last error, to log a change only
+	retry      time.Duration // 0: the last pass went well
+}
+
+// announced is what this node told the world in the last pass.
+type announced struct {
+	claims   map[netip.Addr]desired.Claim
+	sessions map[string]desired.Session
+}
+
+// The time to the next attempt after a failure doubles between these.
+const (
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// New makes an agent that has applied nothing yet.
+func New(c Config) *Agent { return &Agent{Config: c, engine: desired.NewEngine(c.Options)} }
+
+// Run works until ctx ends. It leaves everything as it is then: the kernel goes on
+// forwarding and the process may come back.
+func (a *Agent) Run(ctx context.Context) error {
+	timer := time.NewTimer(a.Resync)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.Source.Changed():
+		case <-a.Disturbed:
+		case <-timer.C:
+			a.announcing = 0 // tell all of it again
+		}
+		cluster := a.Source.Snapshot()
+		if cluster == nil {
+			continue // nothing is touched before the cluster is known; Changed comes
+		}
+		timer.Reset(a.after(a.pass(ctx, cluster)))
+	}
+}
+
+// pass brings the node to what the snapshot wants, in the order that never lets an
+// address point at a node that cannot serve it: withdraw, program, announce.
+func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
+	began := time.Now()
+	a.Health.Begin(cluster)
+	want, problems := a.engine.Decide(cluster)
+	var errs []error
+	announce := cluster.Configured && want.Announcing != a.announcing
+	if announce {
+		errs = append(errs, a.withdraw(ctx, want))
+	}
+	missing, err := a.Forwarding.Apply(ctx, want.Forwarding)
+	errs = append(errs, err)
+	if ctx.Err() != nil {
+		return errors.Join(errs...) // cut short: what was told stays, the kernel has it
+	}
+	a.Health.Apply(want, missing, err)
+	if announce = cluster.Configured && (announce || len(missing) > 0); announce && !a.patient(want, missing, err) {
+		told := a.announce(ctx, want, missing)
+		errs = append(errs, told)
+		if a.announcing = 0; told == nil && len(missing) == 0 {
+			a.announcing = want.Announcing
+		}
+	}
+	err = errors.Join(errs...)
+	a.Reporter.Report(Outcome{
+		Cluster: cluster, Want: want, Missing: missing, Problems: problems, Err: err, Duration: time.Since(began),
+	})
+	return err
+}
+
+// patience is how far the pause between attempts may grow while a process that has told
+// nothing yet waits for the kernel to take its first rules: some four attempts.
+const patience = 2 * time.Second
+
+// patient tells whether to try the kernel again before the first announcement. A new
+// process finds the rules, answers and routes of the one before it; to withdraw all of
+// them because one write failed would be worse than to wait for the next.
+func (a *Agent) patient(want desired.Node, missing desired.Missing, err error) bool {
+	return err != nil && !a.told && a.retry < patience && lacksFamily(want.Forwarding, missing)
+}
+
+// withdraw stops announcing what is no longer wanted, while its forwarding is still
+// in place. What is wanted in another way stays as it was announced until announce.
+func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
+	remaining, fewer := a.announced.within(want)
+	if !fewer {
+		return nil
+	}
+	return a.tell(ctx, want, remaining, nil)
+}
+
+// announce tells of everything that is wanted and whose forwarding is in place.
+func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired.Missing) error {
+	served, unable := serveable(want, missing)
+	return a.tell(ctx, want, served, unable)
+}
+
+func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
+	a.announced, a.mesh, a.told = say, want.Mesh, true
+	return errors.Join(
+		a.Layer2.Apply(ctx, Answers{Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Unable: unable}),
+		a.BGP.Apply(ctx, say.sessions),
+	)
+}
+
+// after is when to try again: soon and then ever later after failures, else at the
+// next resync. It logs when the failure changes, not each time that it is met.
+func (a *Agent) after(err error) time.Duration {
+	if err == nil {
+		if a.failing != "" {
+			a.Log.Info("everything is applied again")
+		}
+		a.failing, a.retry = "", 0
+		return a.Resync
+	}
+	if text := err.Error(); text != a.failing {
+		a.failing = text
+		a.Log.Error("not everything could be applied; it is tried again", "error", err)
+	}
+	a.retry = min(max(2*a.retry, firstRetry), lastRetry)
+	return min(a.retry, a.Resync)
+}
+
+// Leave hands over to the other nodes for good, as before an uninstall: it asks for
+// nothing to be answered or announced by this node any more. Run must have returned.
+func (a *Agent) Leave(ctx context.Context) error {
+	return errors.Join(
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true}),
+		a.BGP.Apply(ctx, nil),
+	)
+}

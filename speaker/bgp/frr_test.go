@@ -1,0 +1,252 @@
+package bgp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+)
+
+// router is a real FRR: zebra and bgpd in a network namespace of their own,
+// joined to the tests' namespace by a veth pair. The router is 10.98.0.1 and
+// fd98::1; this side has 10.98.0.2 to .4 and fd98::2 to ::4.
+type router struct {
+	t      testing.TB
+	ns     string
+	dir    string
+	daemon map[string]*exec.Cmd
+}
+
+const (
+	routerASN = 64999
+	nodeASN   = 64512
+)
+
+var (
+	router4 = netip.MustParseAddr("10.98.0.1")
+	router6 = netip.MustParseAddr("fd98::1")
+	node4   = netip.MustParseAddr("10.98.0.2")
+	node4b  = netip.MustParseAddr("10.98.0.3")
+	node6   = netip.MustParseAddr("fd98::2")
+)
+
+// startRouter runs FRR with the given lines of "router bgp 64999".
+func startRouter(t testing.TB, bgp string) *router {
+	t.Helper()
+	if !netlab.IsIsolated() {
+		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
+	}
+	for _, binary := range []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/bin/vtysh", "/usr/sbin/ip"} {
+		if _, err := os.Stat(binary); err != nil {
+			t.Skipf("needs %s (Debian packages frr and iproute2)", binary)
+		}
+	}
+	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: frrDir(t), daemon: map[string]*exec.Cmd{}}
+	r.must("ip", "netns", "add", r.ns)
+	t.Cleanup(r.stop)
+	for _, command := range []string{
+		"ip link add flbgp0 type veth peer name tonode netns " + r.ns,
+		"ip addr add 10.98.0.2/24 dev flbgp0",
+		"ip addr add 10.98.0.3/24 dev flbgp0",
+		"ip addr add fd98::2/64 dev flbgp0 nodad",
+		"ip addr add fd98::3/64 dev flbgp0 nodad",
+		"ip link set flbgp0 up",
+		"ip -n " + r.ns + " link set lo up",
+		"ip -n " + r.ns + " addr add 10.98.0.1/24 dev tonode",
+		"ip -n " + r.ns + " addr add fd98::1/64 dev tonode nodad",
+		"ip -n " + r.ns + " link set tonode up",
+	} {
+		r.must(strings.Fields(command)...)
+	}
+	r.start("zebra", "")
+	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
+	r.start("bgpd", fmt.Sprintf("frr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp))
+	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("show bgp summary json"), "{") })
+	return r
+}
+
+// frrDir makes a directory that the user frr may use: the daemons drop root.
+func frrDir(t testing.TB) string {
+	t.Helper()
+	frr, err := user.Lookup("frr")
+	if err != nil {
+		t.Skipf("needs the user frr (Debian package frr): %v", err)
+	}
+	// Not below t.TempDir, which nobody but root may enter.
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fairlead-frr-%d-%d", os.Getpid(), time.Now().UnixNano()))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	uid, _ := strconv.Atoi(frr.Uid)
+	gid, _ := strconv.Atoi(frr.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (r *router) start(name, config string) {
+	r.t.Helper()
+	file := filepath.Join(r.dir, name+".conf")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	args := []string{
+		"netns", "exec", r.ns, "/usr/lib/frr/" + name, "--vty_socket", r.dir, "-z", r.dir + "/zserv",
+		"-i", filepath.Join(r.dir, name+".pid"), "-f", file, "-P", "0", "--log", "file:" + filepath.Join(r.dir, name+".log"),
+	}
+	r.daemon[name] = exec.Command("ip", args...)
+	r.daemon[name].Stderr = r.t.Output()
+	if err := r.daemon[name].Start(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *router) kill(name string) {
+	if d := r.daemon[name]; d != nil {
+		_ = d.Process.Kill()
+		_ = d.Wait()
+		delete(r.daemon, name)
+	}
+}
+
+func (r *router) stop() {
+	if r.t.Failed() {
+		for _, name := range []string{"zebra", "bgpd"} {
+			log, _ := os.ReadFile(filepath.Join(r.dir, name+".log"))
+			r.t.Logf("%s:\n%s", name, log)
+		}
+	}
+	r.kill("bgpd")
+	r.kill("zebra")
+	_ = exec.Command("ip", "link", "del", "flbgp0").Run()
+	_ = exec.Command("ip", "netns", "del", r.ns).Run()
+}
+
+func (r *router) must(args ...string) {
+	r.t.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		r.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+func (r *router) vty(commands ...string) string {
+	args := []string{"--vty_socket", r.dir}
+	for _, c := range commands {
+		args = append(args, "-c", c)
+	}
+	var out bytes.Buffer
+	cmd := exec.Command("/usr/bin/vtysh", args...)
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		return ""
+	}
+	return out.String()
+}
+
+func (r *router) waitFor(what string, condition func() bool) {
+	r.t.Helper()
+	waitFor(r.t, 15*time.Second, what, condition)
+}
+
+func waitFor(t testing.TB, patience time.Duration, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !condition(); {
+		if time.Now().After(end) {
+			t.Fatalf("after %v still not: %s", patience, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// path is one path of a prefix in the router's BGP table.
+type path struct {
+	Valid       bool   `json:"valid"`
+	Multipath   bool   `json:"multipath"`
+	Stale       bool   `json:"stale"`
+	Origin      string `json:"origin"`
+	LocalPref   uint32 `json:"locPrf"`
+	Communities struct {
+		String string `json:"string"`
+	} `json:"community"`
+	ASPath struct {
+		String string `json:"string"`
+	} `json:"aspath"`
+	NextHops []struct {
+		IP    string `json:"ip"`
+		Scope string `json:"scope"`
+	} `json:"nexthops"`
+}
+
+// paths reads a prefix from the router's BGP table.
+func (r *router) paths(prefix string) []path {
+	r.t.Helper()
+	family := "ipv4"
+	if strings.Contains(prefix, ":") {
+		family = "ipv6"
+	}
+	var answer struct {
+		Paths []path `json:"paths"`
+	}
+	out := r.vty("show bgp " + family + " unicast " + prefix + " json")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		r.t.Fatalf("%v in %q", err, out)
+	}
+	return answer.Paths
+}
+
+// kernel lists the gateways of a prefix in the router's kernel.
+func (r *router) kernel(prefix string) []string {
+	r.t.Helper()
+	family := "-4"
+	if strings.Contains(prefix, ":") {
+		family = "-6"
+	}
+	out, err := exec.Command("ip", "-n", r.ns, family, "-j", "route", "show", prefix, "proto", "bgp").Output()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var routes []struct {
+		Gateway  string `json:"gateway"`
+		NextHops []struct {
+			Gateway string `json:"gateway"`
+		} `json:"nexthops"`
+	}
+	if err := json.Unmarshal(out, &routes); err != nil {
+		r.t.Fatalf("%v in %q", err, out)
+	}
+	var gateways []string
+	for _, route := range routes {
+		if route.Gateway != "" {
+			gateways = append(gateways, route.Gateway)
+		}
+		for _, hop := range route.NextHops {
+			gateways = append(gateways, hop.Gateway)
+		}
+	}
+	return gateways
+}
+
+// neighbor is what the router says about one neighbor.
+type neighbor struct {
+	State           string `json:"bgpState"`
+	LastResetDueTo  string `json:"lastResetDueTo"`
+	LastNotifReason string `json:"lastNotificationReason"`
+}
+
+func (r *router) neighbor(addr netip.Addr) neighbor {
+	answer := map[string]neighbor{}
+	_ = json.Unmarshal([]byte(r.vty("show bgp neighbors "+addr.String()+" json")), &answer)
+	return answer[addr.String()]
+}

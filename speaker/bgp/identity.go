@@ -1,0 +1,87 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+const (
+	// defaultHoldTime is what RFC 4271 section 10 suggests.
+	defaultHoldTime = 90 * time.Second
+	// defaultConnectTime makes GoBGP dial every one to two seconds.
+	defaultConnectTime = time.Second
+	// defaultPort is that of BGP.
+	defaultPort = 179
+	// restartTime is how long peers are asked to keep our routes after the
+	// connection closed without a word (RFC 4724). It covers the upgrade of a
+	// node's speaker with the pull of an image.
+	restartTime = 120 * time.Second
+	// maxPassword is TCP_MD5SIG_MAXKEYLEN, in bytes.
+	maxPassword = 80
+)
+
+// sessionIdentity is what a session must be restarted for: next hops are
+// attributes of routes, which can change on a running session.
+func sessionIdentity(id desired.Identity) desired.Identity {
+	id.NextHop4, id.NextHop6 = netip.Addr{}, netip.Addr{}
+	id.PeerPort = cmp.Or(id.PeerPort, defaultPort)
+	return id
+}
+
+// sameNeighbour tells whether the peer takes a session with identity b for the
+// restarted speaker of a: then it keeps the routes when a closes silently.
+func sameNeighbour(a, b desired.Identity) bool {
+	return a.GracefulRestart && b.GracefulRestart &&
+		a.MyASN == b.MyASN && a.PeerASN == b.PeerASN && a.RouterID == b.RouterID &&
+		a.PeerAddress == b.PeerAddress && a.PeerPort == b.PeerPort && a.SourceAddress == b.SourceAddress
+}
+
+// validate refuses what no session can be made of.
+func validate(id desired.Identity) error {
+	switch {
+	case id.MyASN == 0 || id.PeerASN == 0:
+		return fmt.Errorf("AS numbers %d and %d: 0 is reserved (RFC 7607), set myASN and peerASN", id.MyASN, id.PeerASN)
+	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != "":
+		return fmt.Errorf("peer address %v: give the router's IP address, without a zone", id.PeerAddress)
+	case !id.RouterID.Is4() || id.RouterID.IsUnspecified():
+		return fmt.Errorf("router ID %v: it must be an IPv4 address other than 0.0.0.0", id.RouterID)
+	case id.SourceAddress.IsValid() && id.SourceAddress.Is4() != id.PeerAddress.Is4():
+		return fmt.Errorf("source address %v is not of the family of the peer address %v", id.SourceAddress, id.PeerAddress)
+	case len(id.Password) > maxPassword:
+		return fmt.Errorf("the password has %d bytes, TCP MD5 (RFC 2385) takes at most %d here", len(id.Password), maxPassword)
+	case id.HoldTime != 0 && id.HoldTime < 3*time.Second:
+		return fmt.Errorf("hold time %v: RFC 4271 asks for 3s or more", id.HoldTime)
+	case id.KeepaliveTime > holdTime(id):
+		return fmt.Errorf("keepalive time %v is longer than the hold time %v", id.KeepaliveTime, holdTime(id))
+	}
+	return nil
+}
+
+func holdTime(id desired.Identity) time.Duration {
+	if id.HoldTime == 0 {
+		return defaultHoldTime
+	}
+	return id.HoldTime
+}
+
+// nextHops are the next hops of prefixes on one session, by family. Unspecified
+// stands for the session's own local address; invalid means that there is none.
+type nextHops struct{ v4, v6 netip.Addr }
+
+func nextHopsOf(id desired.Identity) nextHops {
+	if id.PeerAddress.Is4() {
+		return nextHops{v4: netip.IPv4Unspecified(), v6: id.NextHop6}
+	}
+	return nextHops{v4: id.NextHop4, v6: netip.IPv6Unspecified()}
+}
+
+func (h nextHops) of(prefix netip.Prefix) netip.Addr {
+	if prefix.Addr().Is4() {
+		return h.v4
+	}
+	return h.v6
+}

@@ -1,0 +1,28 @@
+package bgp
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/testenv/testlog"
+)
+
+func TestMain(m *testing.M) { netlab.Isolated(func() int { return run(m) }) }
+
+func run(m *testing.M) int {
+	if os.Getenv(restartable) != "" {
+		return speakUntilKilled()
+	}
+	return m.Run()
+}
+
+// quiet is the logger of tests; go test -v with FAIRLEAD_TEST_LOG=debug shows all.
+func quiet(t testing.TB) *slog.Logger {
+	level := slog.LevelWarn
+	if os.Getenv("FAIRLEAD_TEST_LOG") == "debug" {
+		level = slog.LevelDebug
+	}
+	return testlog.AtLevel(t, level)
+}

@@ -1,0 +1,326 @@
+package bgp
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// learned is one route as a router received it.
+type learned struct {
+	nextHop     netip.Addr
+	localPref   uint32
+	communities []uint32
+	asPath      []uint32
+}
+
+// peer is a router in this process: it listens on a loopback address, opens
+// sessions and keeps a table of what it is told. The zero behaviour is that of
+// a helpful router; the fields make it another.
+type peer struct {
+	asn      uint32
+	families []packet.RouteFamily
+	silent   bool // takes connections and says nothing
+	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
+	greeting []byte
+
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu           sync.Mutex
+	conns        map[net.Conn]struct{}
+	table        map[netip.Prefix]learned
+	opened       []*packet.BGPOpen
+	established  int
+	up           bool
+	endOfRIB     int
+	notification *packet.BGPNotification // the last one received
+	updated      chan struct{}
+}
+
+// startPeer listens on address; change sets the behaviour.
+func startPeer(t testing.TB, address string, change func(*peer)) *peer {
+	t.Helper()
+	p := &peer{
+		asn: routerASN, families: []packet.RouteFamily{packet.RF_IPv4_UC, packet.RF_IPv6_UC},
+		conns: map[net.Conn]struct{}{}, table: map[netip.Prefix]learned{}, updated: make(chan struct{}, 1),
+	}
+	if change != nil {
+		change(p)
+	}
+	var err error
+	if p.listener, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		_ = p.listener.Close()
+		p.drop()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *peer) addr() netip.AddrPort { return p.listener.Addr().(*net.TCPAddr).AddrPort() }
+
+func (p *peer) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.conns[conn] = struct{}{}
+		p.mu.Unlock()
+		p.wg.Go(func() {
+			p.serve(conn)
+			_ = conn.Close()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.conns, conn)
+		})
+	}
+}
+
+// drop closes all connections without a word.
+func (p *peer) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+func (p *peer) serve(conn net.Conn) {
+	if p.silent {
+		_, _ = io.Copy(io.Discard, conn)
+		return
+	}
+	if _, err := conn.Write(p.greeting); err != nil {
+		return
+	}
+	if p.greeting == nil {
+		send(conn, p.open())
+	}
+	defer p.closed()
+	for {
+		message, err := receive(conn)
+		if err != nil {
+			return
+		}
+		switch body := message.Body.(type) {
+		case *packet.BGPOpen:
+			p.mu.Lock()
+			p.opened = append(p.opened, body)
+			p.mu.Unlock()
+			send(conn, packet.NewBGPKeepAliveMessage())
+		case *packet.BGPKeepAlive:
+			p.alive(conn)
+		case *packet.BGPUpdate:
+			p.update(body)
+		case *packet.BGPNotification:
+			p.mu.Lock()
+			p.notification = body
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (p *peer) open() *packet.BGPMessage {
+	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapFourOctetASNumber(p.asn)}
+	var tuples []*packet.CapGracefulRestartTuple
+	for _, family := range p.families {
+		capabilities = append(capabilities, packet.NewCapMultiProtocol(family))
+		tuples = append(tuples, packet.NewCapGracefulRestartTuple(family, false))
+	}
+	if !p.restart {
+		tuples = nil // a helper: it keeps the routes of others, and promises nothing for its own
+	}
+	capabilities = append(capabilities, packet.NewCapGracefulRestart(false, false, 120, tuples))
+	return packet.NewBGPOpenMessage(uint16(p.asn), 90, "192.0.2.255",
+		[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(capabilities)})
+}
+
+// alive answers each keepalive with one; the first makes the session.
+func (p *peer) alive(conn net.Conn) {
+	p.mu.Lock()
+	if !p.up {
+		p.up = true
+		p.established++
+	}
+	p.mu.Unlock()
+	send(conn, packet.NewBGPKeepAliveMessage())
+}
+
+func (p *peer) closed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.up = false
+	clear(p.table)
+}
+
+func (p *peer) update(u *packet.BGPUpdate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if end, _ := u.IsEndOfRib(); end {
+		p.endOfRIB++
+	}
+	for _, nlri := range u.WithdrawnRoutes {
+		delete(p.table, netip.MustParsePrefix(nlri.String()))
+	}
+	var route learned
+	var reached []packet.AddrPrefixInterface
+	for _, nlri := range u.NLRI {
+		reached = append(reached, nlri)
+	}
+	for _, attribute := range u.PathAttributes {
+		switch a := attribute.(type) {
+		case *packet.PathAttributeNextHop:
+			route.nextHop, _ = netip.AddrFromSlice(a.Value)
+		case *packet.PathAttributeLocalPref:
+			route.localPref = a.Value
+		case *packet.PathAttributeCommunities:
+			route.communities = a.Value
+		case *packet.PathAttributeAsPath:
+			for _, segment := range a.Value {
+				route.asPath = append(route.asPath, segment.GetAS()...)
+			}
+		case *packet.PathAttributeMpReachNLRI:
+			route.nextHop, _ = netip.AddrFromSlice(a.Nexthop)
+			reached = append(reached, a.Value...)
+		case *packet.PathAttributeMpUnreachNLRI:
+			for _, nlri := range a.Value {
+				delete(p.table, netip.MustParsePrefix(nlri.String()))
+			}
+		}
+	}
+	route.nextHop = route.nextHop.Unmap()
+	for _, nlri := range reached {
+		p.table[netip.MustParsePrefix(nlri.String())] = route
+	}
+	select {
+	case p.updated <- struct{}{}:
+	default:
+	}
+}
+
+func (p *peer) routes() map[netip.Prefix]learned {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.table)
+}
+
+func (p *peer) sessions() (established int, up bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.established, p.up
+}
+
+// identity is that of a session from this node to the peer.
+func (p *peer) identity() desired.Identity {
+	return desired.Identity{
+		MyASN: nodeASN, PeerASN: routerASN, PeerAddress: p.addr().Addr(), PeerPort: p.addr().Port(),
+		RouterID: netip.MustParseAddr("192.0.2.1"), HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second,
+		GracefulRestart: true, NextHop4: netip.MustParseAddr("198.51.100.2"), NextHop6: netip.MustParseAddr("2001:db8::2"),
+	}
+}
+
+func send(conn net.Conn, message *packet.BGPMessage) {
+	raw, err := message.Serialize()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = conn.Write(raw) // whoever reads sees that the connection is gone
+}
+
+func receive(conn net.Conn) (*packet.BGPMessage, error) {
+	header := make([]byte, packet.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(conn, header); err != nil {
+		return nil, err
+	}
+	var h packet.BGPHeader
+	if err := h.DecodeFromBytes(header); err != nil {
+		return nil, err
+	}
+	body := make([]byte, int(h.Len)-len(header))
+	if _, err := io.ReadFull(conn, body); err != nil {
+		return nil, err
+	}
+	return packet.ParseBGPBody(&h, body)
+}
+
+// live counts the speakers of a test that are not closed yet.
+var live atomic.Int32
+
+// checkLeaks fails the test if goroutines of GoBGP or of this package are left
+// when everything that was started is closed.
+func checkLeaks(t testing.TB) {
+	var left []string
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		left = slices.DeleteFunc(strings.Split(string(stacks), "\n\n"), func(stack string) bool {
+			return strings.Contains(stack, "testing.") || !slices.ContainsFunc(
+				[]string{"osrg/gobgp", "eapache/channels", "fairlead/speaker/bgp.(*session)", "fairlead/speaker/bgp.(*daemon)", "fairlead/speaker/bgp.(*Speaker)"},
+				func(ours string) bool { return strings.Contains(stack, ours) })
+		})
+		if len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d goroutines left:\n%s", len(left), strings.Join(left, "\n\n"))
+}
+
+// prefixes parses prefixes into routes without attributes.
+func prefixes(list ...string) map[netip.Prefix]desired.RouteAttrs {
+	routes := map[netip.Prefix]desired.RouteAttrs{}
+	for _, p := range list {
+		routes[netip.MustParsePrefix(p)] = desired.RouteAttrs{}
+	}
+	return routes
+}
+
+// newSpeaker makes a Speaker that is closed with the test.
+func newSpeaker(t testing.TB, options ...slog.Handler) *Speaker {
+	log := quiet(t)
+	for _, handler := range options {
+		log = slog.New(handler)
+	}
+	s := New(log)
+	live.Add(1)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := s.Close(ctx, true); err != nil {
+			t.Error(err)
+		}
+		if live.Add(-1) == 0 {
+			checkLeaks(t)
+		}
+	})
+	return s
+}
+
+func mustApply(t testing.TB, s *Speaker, want map[string]desired.Session) map[string]Report {
+	t.Helper()
+	have, err := s.Apply(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return have
+}

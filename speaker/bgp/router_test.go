@@ -1,0 +1,334 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// restartable makes the test binary a speaker process, for tests that kill it.
+const restartable = "FAIRLEAD_BGP_TEST_SPEAK"
+
+// toRouter is a session to the real router from one of this side's addresses.
+func toRouter(source netip.Addr) desired.Identity {
+	id := desired.Identity{
+		MyASN: nodeASN, PeerASN: routerASN, PeerAddress: router4, SourceAddress: source, RouterID: node4,
+		HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, GracefulRestart: true,
+		NextHop4: node4, NextHop6: node6,
+	}
+	if source.Is6() {
+		id.PeerAddress = router6
+	} else {
+		id.RouterID = source
+	}
+	return id
+}
+
+// neighborLines configure a neighbor that may dial, for both families.
+func neighborLines(addr netip.Addr, asn uint32, more ...string) string {
+	lines := []string{
+		fmt.Sprintf(" neighbor %v remote-as %d", addr, asn),
+		fmt.Sprintf(" neighbor %v passive", addr),
+	}
+	for _, m := range more {
+		lines = append(lines, fmt.Sprintf(" neighbor %v %s", addr, m))
+	}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		lines = append(lines, " address-family "+family+" unicast", fmt.Sprintf("  neighbor %v activate", addr), " exit-address-family")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// watchKernel records every route that the router's kernel loses from now on.
+func (r *router) watchKernel() (lost func() []netip.Prefix) {
+	r.t.Helper()
+	ns, err := netns.GetFromName(r.ns)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = ns.Close() })
+	updates, done := make(chan netlink.RouteUpdate, 1000), make(chan struct{})
+	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &ns}); err != nil {
+		r.t.Fatal(err)
+	}
+	return func() (gone []netip.Prefix) {
+		defer close(done)
+		const last = "203.0.113.99/32"
+		r.must("ip", "-n", r.ns, "route", "add", "blackhole", last)
+		r.must("ip", "-n", r.ns, "route", "del", "blackhole", last)
+		for update := range updates {
+			if update.Type != unix.RTM_DELROUTE || update.Dst == nil {
+				continue
+			}
+			prefix := netip.MustParsePrefix(update.Dst.String())
+			if prefix.String() == last {
+				return gone
+			}
+			gone = append(gone, prefix)
+		}
+		r.t.Fatal("the subscription to routes ended")
+		return nil
+	}
+}
+
+func (r *router) waitForKernel(prefix string, gateways ...string) {
+	r.t.Helper()
+	r.waitFor(fmt.Sprintf("the kernel routes %s to %v", prefix, gateways), func() bool {
+		have := r.kernel(prefix)
+		slices.Sort(have)
+		return slices.Equal(have, gateways)
+	})
+}
+
+func TestFRRBalancesWithdrawsAndChanges(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
+	a, b := newSpeaker(t), newSpeaker(t)
+	idA, idB := toRouter(node4), toRouter(node4b)
+	idB.NextHop6 = netip.MustParseAddr("fd98::3")
+	wantA := map[string]desired.Session{"tor": {Identity: idA, Routes: prefixes(vip, vip6)}}
+	wantB := map[string]desired.Session{"tor": {Identity: idB, Routes: prefixes(vip, vip6)}}
+	mustApply(t, a, wantA)
+	mustApply(t, b, wantB)
+	r.waitForKernel(vip, "10.98.0.2", "10.98.0.3")
+	r.waitForKernel(vip6, "fd98::2", "fd98::3")
+
+	// A new route on a running session.
+	wantA["tor"].Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{Communities: []uint32{64512<<16 | 5}}
+	start := time.Now()
+	mustApply(t, a, wantA)
+	r.waitForKernel(vip2, "10.98.0.2")
+	t.Logf("Apply to the router's kernel: %v, of which FRR holds BGP changes back for 50ms", time.Since(start))
+	paths := r.paths(vip2)
+	if len(paths) != 1 || paths[0].Communities.String != "64512:5" || paths[0].Origin != "IGP" || paths[0].ASPath.String != "64512" {
+		t.Errorf("%s: %+v", vip2, paths)
+	}
+
+	// Another community and none: the path is replaced, the route stays.
+	lost := r.watchKernel()
+	wantA["tor"].Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{Communities: []uint32{64512<<16 | 6}}
+	mustApply(t, a, wantA)
+	r.waitFor("community 64512:6", func() bool { p := r.paths(vip2); return len(p) == 1 && p[0].Communities.String == "64512:6" })
+	wantA["tor"].Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{}
+	mustApply(t, a, wantA)
+	r.waitFor("no community", func() bool { p := r.paths(vip2); return len(p) == 1 && p[0].Communities.String == "" })
+	if gone := lost(); len(gone) != 0 {
+		t.Errorf("a change of communities took routes away: %v", gone)
+	}
+
+	// One node withdraws: the other goes on alone.
+	delete(wantA["tor"].Routes, netip.MustParsePrefix(vip))
+	mustApply(t, a, wantA)
+	r.waitForKernel(vip, "10.98.0.3")
+
+	// A planned stop takes the rest at once, although graceful restart was agreed.
+	if !b.States()["tor"].GracefulRestart {
+		t.Error("FRR did not agree to graceful restart")
+	}
+	start = time.Now()
+	if err := b.Close(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	r.waitForKernel(vip)
+	r.waitForKernel(vip6, "fd98::2")
+	t.Logf("planned stop: routes gone after %v", time.Since(start))
+}
+
+func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
+	s := newSpeaker(t)
+	id := toRouter(node4)
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	r.waitForKernel(vip, "10.98.0.2")
+
+	// Same neighbour, other timer: the connection closes, the route stays.
+	lost := r.watchKernel()
+	id.HoldTime = 12 * time.Second
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	waitFor(t, 5*time.Second, "the new hold time is agreed", func() bool {
+		state := s.States()["tor"]
+		return state.Phase == Established && state.HoldTime == 12*time.Second
+	})
+	r.waitFor("the route is no longer stale", func() bool { p := r.paths(vip); return len(p) == 1 && !p[0].Stale })
+	if gone := lost(); len(gone) != 0 {
+		t.Errorf("routes were lost: %v", gone)
+	}
+
+	// Another source address is another neighbour: the old one is told.
+	id.SourceAddress = node4b
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	r.waitForKernel(vip, "10.98.0.3")
+	if n := r.neighbor(node4); n.State == "Established" {
+		t.Errorf("the old session: %+v", n)
+	}
+
+	// Without graceful restart the routes go with the session and come back.
+	id.GracefulRestart = false
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	r.waitForKernel(vip)
+	r.waitForKernel(vip, "10.98.0.3")
+}
+
+func TestFRRPassword(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN, "password right"))
+	s := newSpeaker(t)
+	id := toRouter(node4)
+	id.Password = "wrong"
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	waitFor(t, 10*time.Second, "the password is suspected", func() bool {
+		return strings.Contains(s.States()["tor"].LastError, "password differs")
+	})
+	if got := r.kernel(vip); len(got) != 0 {
+		t.Errorf("route %v with a wrong password", got)
+	}
+	id.Password = ""
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	waitFor(t, 10*time.Second, "a password is missed", func() bool {
+		return strings.Contains(s.States()["tor"].LastError, "asks for a TCP MD5 password")
+	})
+	id.Password = "right"
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	r.waitForKernel(vip, "10.98.0.2")
+}
+
+// speakUntilKilled is the process that TestFRRKeepsRoutesOverARestart kills.
+func speakUntilKilled() int {
+	s := New(slog.New(slog.DiscardHandler))
+	_, err := s.Apply(context.Background(), map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip, vip2, vip6)}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	<-terminated
+	if err := s.Close(context.Background(), false); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// TestFRRKeepsRoutesOverARestart kills a speaker process outright, and ends one
+// as a rolling update does; another takes over.
+func TestFRRKeepsRoutesOverARestart(t *testing.T) {
+	for name, death := range map[string]os.Signal{"killed": syscall.SIGKILL, "updated": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			r := startRouter(t, neighborLines(node4, nodeASN))
+			speaker := exec.Command("/proc/self/exe")
+			speaker.Env = append(os.Environ(), restartable+"=1")
+			speaker.Stderr = t.Output()
+			if err := speaker.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = speaker.Process.Kill() })
+			for _, prefix := range []string{vip, vip2} {
+				r.waitForKernel(prefix, "10.98.0.2")
+			}
+			r.waitForKernel(vip6, "fd98::2")
+
+			lost := r.watchKernel()
+			if err := speaker.Process.Signal(death); err != nil {
+				t.Fatal(err)
+			}
+			_ = speaker.Wait()
+			r.waitFor("the route is kept as a stale one", func() bool { p := r.paths(vip); return len(p) == 1 && p[0].Stale })
+
+			s := newSpeaker(t)
+			mustApply(t, s, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip, vip6)}})
+			r.waitForKernel(vip2) // what the new speaker does not announce is swept after End-of-RIB
+			r.waitFor("the routes are no longer stale", func() bool {
+				p, p6 := r.paths(vip), r.paths(vip6)
+				return len(p) == 1 && !p[0].Stale && len(p6) == 1 && !p6[0].Stale
+			})
+			if gone := lost(); !slices.Equal(gone, []netip.Prefix{netip.MustParsePrefix(vip2)}) {
+				t.Errorf("the router lost %v, want %s only", gone, vip2)
+			}
+		})
+	}
+}
+
+// TestFRRDropsRoutesOfASilentSpeakerAtHoldTime cuts the node off without a
+// word. Graceful restart must not keep the routes of a dead node.
+func TestFRRDropsRoutesOfASilentSpeakerAtHoldTime(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN))
+	s := newSpeaker(t)
+	id := toRouter(node4)
+	id.HoldTime, id.KeepaliveTime = 3*time.Second, time.Second
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	r.waitForKernel(vip, "10.98.0.2")
+	if !s.States()["tor"].GracefulRestart {
+		t.Error("graceful restart was not agreed")
+	}
+	// Frames to a hardware address that nobody has are the cut cable.
+	r.must("ip", "neigh", "replace", "10.98.0.1", "lladdr", "02:00:00:00:00:99", "dev", "flbgp0", "nud", "permanent")
+	start := time.Now()
+	r.waitForKernel(vip)
+	took := time.Since(start)
+	t.Logf("hold time %v: route gone after %v", id.HoldTime, took)
+	if took > id.HoldTime+time.Second {
+		t.Errorf("the route of a silent speaker stayed for %v", took)
+	}
+	r.must("ip", "neigh", "del", "10.98.0.1", "dev", "flbgp0")
+	r.waitForKernel(vip, "10.98.0.2")
+}
+
+func TestFRROverIPv6AndInternal(t *testing.T) {
+	r := startRouter(t, neighborLines(node6, routerASN))
+	s := newSpeaker(t)
+	id := toRouter(node6)
+	id.MyASN = routerASN
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+		netip.MustParsePrefix(vip6): {LocalPref: 250},
+		netip.MustParsePrefix(vip):  {},
+	}}})
+	r.waitForKernel(vip6, "fd98::2")
+	if p := r.paths(vip6); len(p) != 1 || p[0].LocalPref != 250 || p[0].ASPath.String != "Local" {
+		t.Errorf("%s: %+v", vip6, p)
+	}
+	r.waitForKernel(vip, "10.98.0.2") // an IPv4 prefix on an IPv6 session, by its explicit next hop
+}
+
+// TestFRRThatComesLateAndRestarts has a router that restarts gracefully itself:
+// its kernel keeps the routes, and what we send must not make it drop them.
+func TestFRRThatComesLateAndRestarts(t *testing.T) {
+	r := startRouter(t, " bgp graceful-restart\n"+neighborLines(node4, nodeASN))
+	config, err := os.ReadFile(r.dir + "/bgpd.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.kill("bgpd")
+	s := newSpeaker(t)
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip)}})
+	waitFor(t, 10*time.Second, "the router refuses", func() bool {
+		return strings.Contains(s.States()["tor"].LastError, "connection refused")
+	})
+	r.start("bgpd", string(config))
+	start := time.Now()
+	r.waitForKernel(vip, "10.98.0.2")
+	t.Logf("route in the kernel %v after bgpd started", time.Since(start))
+
+	lost := r.watchKernel()
+	r.kill("bgpd")
+	r.start("bgpd", string(config))
+	start = time.Now()
+	waitFor(t, 10*time.Second, "a second session", func() bool { return s.States()["tor"].Established == 2 })
+	t.Logf("session back %v after bgpd restarted", time.Since(start))
+	r.waitFor("the restarted router has the route", func() bool { return len(r.paths(vip)) == 1 })
+	if gone := lost(); len(gone) != 0 {
+		t.Errorf("the router lost %v", gone)
+	}
+}

@@ -1,0 +1,226 @@
+// Package bgp announces addresses to routers: it renders the wanted sessions of
+// a node onto embedded GoBGP servers, one server a session, and tells what the
+// sessions are doing. It only dials; nothing listens, and nothing that a router
+// sends is taken over.
+//
+// GoBGP is known in this package alone, so that another version or another
+// implementation is a change in one place.
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// handOver is how long Apply waits for ending sessions to leave the wire before
+// it starts the new ones. Ending takes a millisecond with a peer that is alive;
+// a dead one must not hold up the others.
+const handOver = 250 * time.Millisecond
+
+// errClosed is returned by Apply after Close.
+var errClosed = errors.New("the BGP speaker is closed")
+
+// PeerError says that one session is not as wanted, or some prefixes on it are
+// not.
+type PeerError struct {
+	Peer string // BGPPeer name
+	Err  error  // names the prefixes if it is not about the whole session
+}
+
+// Error names the peer and the reason.
+func (e *PeerError) Error() string { return fmt.Sprintf("BGPPeer/%s: %v", e.Peer, e.Err) }
+
+// Unwrap gives the reason.
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// Report is what is in place on one session after Apply.
+type Report struct {
+	Established bool
+	// Announced are the routes that the peer has been told of on the present
+	// session; nil while it is not Established. Callers must not modify it.
+	// A peer that agreed to graceful restart may hold routes a little longer.
+	Announced map[netip.Prefix]desired.RouteAttrs
+}
+
+// Speaker holds the BGP sessions of this node. Its methods may be called from
+// any goroutine.
+type Speaker struct {
+	log          *slog.Logger
+	changed      chan struct{}
+	openPatience time.Duration
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*session // by BGPPeer name
+	// ending are sessions that left the map and are still closing, which takes
+	// up to the hold time with a peer that does not read.
+	ending map[*session]struct{}
+}
+
+// New makes a Speaker without sessions.
+func New(log *slog.Logger) *Speaker {
+	return &Speaker{
+		log:          log,
+		changed:      make(chan struct{}, 1),
+		openPatience: defaultOpenPatience,
+		sessions:     map[string]*session{},
+		ending:       map[*session]struct{}{},
+	}
+}
+
+// Changed receives when a session went up or down, or when the reason why it is
+// down changed. Changes that come together are told once.
+func (s *Speaker) Changed() <-chan struct{} { return s.changed }
+
+func (s *Speaker) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Apply makes the sessions and their routes those wanted, by BGPPeer name. It
+// does not wait for peers: a route is handed to an Established session before
+// it returns, and to any other when that session comes up. What could not be
+// done is an error of *PeerErrors, joined in the order of names and with at most
+// one a family; the rest is done nevertheless. A family that a session cannot
+// carry is no error, but told by States and logged once.
+//
+// A session is started anew only when its identity changes. If both old and new
+// reach the same neighbour and use graceful restart, the neighbour keeps the
+// routes meanwhile; otherwise they are withdrawn.
+func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (map[string]Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	errs := map[string][]error{}
+	// Routes of sessions that stay go first: traffic waits for these.
+	names := slices.Sorted(maps.Keys(want))
+	for _, name := range names {
+		if have := s.sessions[name]; have != nil && have.identity == sessionIdentity(want[name].Identity) {
+			errs[name] = have.announce(want[name])
+		}
+	}
+	s.endUnwanted(ctx, want)
+	for _, name := range names {
+		if s.sessions[name] == nil {
+			errs[name] = s.start(name, want[name])
+		}
+	}
+	have := make(map[string]Report, len(s.sessions))
+	for name, session := range s.sessions {
+		have[name] = session.report()
+	}
+	var all []error
+	for _, name := range names {
+		all = append(all, errs[name]...)
+	}
+	return have, errors.Join(all...)
+}
+
+// endUnwanted ends the sessions that are gone or have a new identity, and gives
+// them a moment to leave the wire.
+func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Session) {
+	var ended []<-chan struct{}
+	for name, have := range s.sessions {
+		next, ok := want[name]
+		identity := sessionIdentity(next.Identity)
+		if ok && have.identity == identity {
+			continue
+		}
+		delete(s.sessions, name)
+		ended = append(ended, s.end(have, !ok || !sameNeighbour(have.identity, identity)))
+	}
+	if len(ended) == 0 {
+		return
+	}
+	patience := time.NewTimer(handOver)
+	defer patience.Stop()
+	for _, done := range ended {
+		select {
+		case <-done:
+		case <-patience.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Speaker) start(name string, want desired.Session) []error {
+	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.log.With("peer", name), s.notify)
+	if err != nil {
+		return []error{&PeerError{Peer: name, Err: err}}
+	}
+	s.sessions[name] = session
+	// All routes before the peer: they are then sent in one go, followed by the
+	// End-of-RIB that lets a peer drop what it kept over a restart.
+	errs := session.announce(want)
+	if err := session.dial(); err != nil {
+		<-s.end(session, false)
+		delete(s.sessions, name)
+		return []error{&PeerError{Peer: name, Err: err}}
+	}
+	return errs
+}
+
+// end closes a session in the background. The caller holds s.mu.
+func (s *Speaker) end(session *session, withdraw bool) <-chan struct{} {
+	s.ending[session] = struct{}{}
+	go func() {
+		session.end(withdraw)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.ending, session)
+	}()
+	return session.done
+}
+
+// States tells about every session, by BGPPeer name.
+func (s *Speaker) States() map[string]State {
+	s.mu.Lock()
+	sessions := maps.Clone(s.sessions)
+	s.mu.Unlock()
+	states := make(map[string]State, len(sessions))
+	for name, session := range sessions {
+		states[name] = session.state()
+	}
+	return states
+}
+
+// Close ends all sessions and waits for that until ctx is done. With withdraw,
+// peers get a CEASE and drop the routes at once: for a planned stop. Without,
+// connections just close, as they do when a process dies: a peer that agreed to
+// graceful restart keeps the routes until the next speaker is back.
+func (s *Speaker) Close(ctx context.Context, withdraw bool) error {
+	s.mu.Lock()
+	s.closed = true
+	var ended []<-chan struct{}
+	for name, session := range s.sessions {
+		s.end(session, withdraw)
+		delete(s.sessions, name)
+	}
+	for session := range s.ending {
+		ended = append(ended, session.done)
+	}
+	s.mu.Unlock()
+	for i, done := range ended {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d BGP sessions were still closing: %w", len(ended)-i, len(ended), ctx.Err())
+		}
+	}
+	return nil
+}

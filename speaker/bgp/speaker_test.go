@@ -1,0 +1,340 @@
+package bgp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+const (
+	vip  = "192.0.2.10/32"
+	vip2 = "192.0.2.11/32"
+	vip6 = "2001:db8:a::10/128"
+)
+
+func (p *peer) waitFor(t testing.TB, want ...string) {
+	t.Helper()
+	waitFor(t, 10*time.Second, fmt.Sprintf("the router has %v", want), func() bool {
+		have := p.routes()
+		if len(have) != len(want) {
+			return false
+		}
+		for _, w := range want {
+			if _, ok := have[netip.MustParsePrefix(w)]; !ok {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestRoutesReachTheRouterWithTheirAttributes(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	want := map[string]desired.Session{"tor": {Identity: p.identity(), Routes: map[netip.Prefix]desired.RouteAttrs{
+		netip.MustParsePrefix(vip):  {LocalPref: 200, Communities: []uint32{64512<<16 | 7}},
+		netip.MustParsePrefix(vip6): {},
+	}}}
+	start := time.Now()
+	mustApply(t, s, want)
+	p.waitFor(t, vip, vip6)
+	t.Logf("first routes %v after Apply", time.Since(start))
+
+	got := p.routes()[netip.MustParsePrefix(vip)]
+	if got.nextHop != netip.MustParseAddr("127.0.0.1") || got.localPref != 0 || !slices.Equal(got.communities, []uint32{64512<<16 | 7}) || !slices.Equal(got.asPath, []uint32{nodeASN}) {
+		t.Errorf("eBGP route %+v", got)
+	}
+	if got := p.routes()[netip.MustParsePrefix(vip6)]; got.nextHop != netip.MustParseAddr("2001:db8::2") {
+		t.Errorf("IPv6 route on an IPv4 session %+v", got)
+	}
+	waitFor(t, time.Second, "End-of-RIB for both families", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.endOfRIB >= 2 })
+
+	// A change of an attribute announces again, on the same session.
+	want["tor"].Routes[netip.MustParsePrefix(vip)] = desired.RouteAttrs{Communities: []uint32{65535 << 16}}
+	mustApply(t, s, want)
+	waitFor(t, time.Second, "the new community", func() bool {
+		return slices.Equal(p.routes()[netip.MustParsePrefix(vip)].communities, []uint32{65535 << 16})
+	})
+	// So does a change of a next hop, though it is part of the identity.
+	moved := want["tor"]
+	moved.Identity.NextHop6 = netip.MustParseAddr("2001:db8::3")
+	have := mustApply(t, s, map[string]desired.Session{"tor": moved})
+	waitFor(t, time.Second, "the new next hop", func() bool {
+		return p.routes()[netip.MustParsePrefix(vip6)].nextHop == moved.Identity.NextHop6
+	})
+	if established, _ := p.sessions(); established != 1 {
+		t.Errorf("the session was restarted %d times", established-1)
+	}
+	if !have["tor"].Established || !maps.EqualFunc(have["tor"].Announced, moved.Routes, desired.RouteAttrs.Equal) {
+		t.Errorf("report %+v", have)
+	}
+}
+
+func TestLocalPreferenceIsForIBGP(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = nodeASN })
+	id := p.identity()
+	id.PeerASN = nodeASN
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+		netip.MustParsePrefix(vip):  {LocalPref: 200},
+		netip.MustParsePrefix(vip2): {},
+	}}})
+	p.waitFor(t, vip, vip2)
+	for prefix, pref := range map[string]uint32{vip: 200, vip2: 100} {
+		if got := p.routes()[netip.MustParsePrefix(prefix)]; got.localPref != pref || len(got.asPath) != 0 {
+			t.Errorf("%s: %+v, want local preference %d and no AS path", prefix, got, pref)
+		}
+	}
+}
+
+func TestChangeReachesTheRouterAtOnce(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	session := desired.Session{Identity: p.identity(), Routes: prefixes(vip)}
+	want := map[string]desired.Session{"tor": session}
+	mustApply(t, s, want)
+	p.waitFor(t, vip)
+	var took []time.Duration
+	for range 50 {
+		for _, change := range []func(){
+			func() { session.Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{} },
+			func() { delete(session.Routes, netip.MustParsePrefix(vip2)) },
+		} {
+			change()
+			start := time.Now()
+			mustApply(t, s, want)
+			for len(p.routes()) != len(session.Routes) {
+				select {
+				case <-p.updated:
+				case <-time.After(5 * time.Second):
+					t.Fatal("the change did not arrive")
+				}
+			}
+			took = append(took, time.Since(start))
+		}
+	}
+	slices.Sort(took)
+	median := took[len(took)/2]
+	t.Logf("Apply to the router's table: median %v, worst %v", median, took[len(took)-1])
+	if median > 10*time.Millisecond {
+		t.Errorf("median %v, want under 10ms", median)
+	}
+}
+
+func capability[C packet.ParameterCapabilityInterface](open *packet.BGPOpen) (found C) {
+	for _, parameter := range open.OptParams {
+		if p, ok := parameter.(*packet.OptionParameterCapability); ok {
+			for _, c := range p.Capability {
+				if c, ok := c.(C); ok {
+					found = c
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.restart = true })
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
+	waitFor(t, 5*time.Second, "a session", func() bool { _, up := p.sessions(); return up })
+	start := time.Now()
+	p.waitFor(t, vip)
+	t.Logf("routes %v after Established", time.Since(start))
+	if took := time.Since(start); took > deferral+time.Second {
+		t.Errorf("routes came %v after the session", took)
+	}
+}
+
+// A family that a session cannot carry is told, and is no failure: the agent
+// would try again for ever, and log each time.
+func TestFamilyThatCannotBeAnnouncedIsToldOnce(t *testing.T) {
+	var log buffer
+	s := newSpeaker(t, slog.NewTextHandler(&log, nil))
+	old := startPeer(t, "127.0.0.11:0", func(p *peer) { p.families = p.families[:1] })
+	both := startPeer(t, "127.0.0.12:0", nil)
+	routes := prefixes(vip, vip6, "2001:db8:a::11/128", "2001:db8:a::9/128")
+	want := map[string]desired.Session{
+		"old":  {Identity: old.identity(), Routes: routes},
+		"both": {Identity: both.identity(), Routes: routes},
+	}
+	mustApply(t, s, want)
+	old.waitFor(t, vip)
+	both.waitFor(t, vip, vip6, "2001:db8:a::11/128", "2001:db8:a::9/128")
+	up := func() bool {
+		states := s.States()
+		return states["old"].Phase == Established && states["both"].Phase == Established
+	}
+	waitFor(t, time.Second, "both states are Established", up)
+	// One router does not speak IPv6; for the other, the node lost its next hop.
+	lost := want["both"]
+	lost.Identity.NextHop6 = netip.Addr{}
+	want["both"] = lost
+	check := func() {
+		t.Helper()
+		have := mustApply(t, s, want)
+		for peer, reason := range map[string]error{"old": errFamily, "both": errNoNextHop6} {
+			if !maps.EqualFunc(have[peer].Announced, prefixes(vip), desired.RouteAttrs.Equal) {
+				t.Errorf("announced to %s: %v", peer, have[peer].Announced)
+			}
+			state := s.States()[peer]
+			if state.Advertised != 1 || !state.IPv4 || state.IPv6 != (peer == "both") {
+				t.Errorf("state of %s: %+v", peer, state)
+			}
+			wanted := []Unannounced{{Family: addr.IPv6, Prefixes: 3, Example: netip.MustParsePrefix("2001:db8:a::9/128"), Err: reason}}
+			if !slices.Equal(state.Unannounced, wanted) {
+				t.Errorf("not announced to %s: %v, want %v", peer, state.Unannounced, wanted)
+			}
+		}
+	}
+	for range 5 {
+		check()
+	}
+	both.waitFor(t, vip)
+	// The session comes back as it was: that is no news either.
+	was, _ := old.sessions()
+	old.drop()
+	waitFor(t, 5*time.Second, "a new session", func() bool { n, _ := old.sessions(); return n > was && up() })
+	check()
+	if told := strings.Count(log.text(), "not announced"); told != 2 {
+		t.Errorf("told %d times, want once a session:\n%s", told, log.text())
+	}
+	// The node has an IPv6 address again.
+	lost.Identity.NextHop6 = netip.MustParseAddr("2001:db8::2")
+	mustApply(t, s, map[string]desired.Session{"both": lost})
+	if state := s.States()["both"]; len(state.Unannounced) != 0 || state.Advertised != len(routes) {
+		t.Errorf("state with a next hop: %+v", state)
+	}
+	if !strings.Contains(log.text(), "all prefixes of a family are announced") {
+		t.Errorf("the end was not told:\n%s", log.text())
+	}
+}
+
+// What is said of many prefixes does not depend on the order of a map, so that
+// it is logged once and not at each attempt.
+func TestTallySaysTheSameInAnyOrder(t *testing.T) {
+	list := slices.Collect(maps.Keys(prefixes(vip, vip2, vip6, "2001:db8:a::11/128", "192.0.2.9/32")))
+	want := "BGPPeer/tor: 3 prefixes, such as 192.0.2.9/32, are not announced: 192.0.2.9/32 is refused\n" +
+		"BGPPeer/tor: 2 prefixes, such as 2001:db8:a::10/128, are not announced: 2001:db8:a::10/128 is refused"
+	rapid.Check(t, func(t *rapid.T) {
+		all := tally{}
+		for _, prefix := range rapid.Permutation(list).Draw(t, "order") {
+			all.add(prefix, fmt.Errorf("%s is refused", prefix))
+		}
+		if got := errors.Join(all.errors("tor", "announced")...).Error(); got != want {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	})
+	one := tally{}
+	one.add(netip.MustParsePrefix(vip), errFamily)
+	if got, want := one.list()[0].String(), vip+" is not announced: "+errFamily.Error(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestCloseTellsOrKeepsSilent(t *testing.T) {
+	speakers, peers := map[bool]*Speaker{}, map[bool]*peer{}
+	for _, withdraw := range []bool{true, false} {
+		speakers[withdraw], peers[withdraw] = newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
+		mustApply(t, speakers[withdraw], map[string]desired.Session{"tor": {Identity: peers[withdraw].identity(), Routes: prefixes(vip)}})
+	}
+	for withdraw, s := range speakers {
+		p := peers[withdraw]
+		p.waitFor(t, vip)
+		if err := s.Close(t.Context(), withdraw); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, time.Second, "the connection is closed", func() bool { _, up := p.sessions(); return !up })
+		p.mu.Lock()
+		told := p.notification
+		p.mu.Unlock()
+		if withdraw && (told == nil || told.ErrorCode != packet.BGP_ERROR_CEASE) {
+			t.Errorf("notification %+v, want a CEASE", told)
+		}
+		if !withdraw && told != nil {
+			t.Errorf("notification %+v, want none", told)
+		}
+		if _, err := s.Apply(t.Context(), nil); !errors.Is(err, errClosed) {
+			t.Errorf("Apply after Close: %v", err)
+		}
+	}
+}
+
+func TestChangedTellsOfSessions(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
+	for _, phase := range []func(State) bool{
+		func(state State) bool { return state.Phase == Established && state.LastError == "" },
+		func(state State) bool { return state.Phase != Established && state.LastError != "" },
+	} {
+		for told := false; !told; {
+			select {
+			case <-s.Changed():
+				told = phase(s.States()["tor"])
+			case <-time.After(5 * time.Second):
+				t.Fatalf("not told: %+v", s.States())
+			}
+		}
+		p.drop()
+	}
+}
+
+// buffer is a log that many goroutines write to.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestPasswordIsNotLogged(t *testing.T) {
+	var log buffer
+	s := newSpeaker(t, slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	p := startPeer(t, "127.0.0.11:0", nil) // without a password: nothing gets through
+	id := p.identity()
+	id.Password = "correct horse"
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	waitFor(t, 10*time.Second, "the password is suspected", func() bool {
+		return strings.Contains(s.States()["tor"].LastError, "password")
+	})
+	tooLong := strings.Repeat("secret", 14)
+	id.Password = view.Secret(tooLong)
+	if _, err := s.Apply(t.Context(), map[string]desired.Session{"tor": {Identity: id}}); err == nil {
+		t.Error("a password of 84 bytes was taken")
+	} else {
+		fmt.Fprintln(&log, err)
+	}
+	if err := s.Close(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if out := log.text(); strings.Contains(out, "correct horse") || strings.Contains(out, tooLong) {
+		t.Error("the log shows the password")
+	}
+}

@@ -1,0 +1,119 @@
+package bgp
+
+import (
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// Phase is the state of a session as RFC 4271 section 8.2.2 names it. Connect
+// is told as Active, as the two differ only in who dials.
+type Phase string
+
+// The phases, from down to up.
+const (
+	Idle        Phase = "Idle"
+	Active      Phase = "Active"
+	OpenSent    Phase = "OpenSent"
+	OpenConfirm Phase = "OpenConfirm"
+	Established Phase = "Established"
+)
+
+// State is what there is to tell about one session.
+type State struct {
+	Phase Phase
+	// Since is when the session last came up, went down, or was configured.
+	Since time.Time
+	// LastError says in words why the session is not up; empty while it is.
+	LastError string
+	// Advertised is the number of prefixes that the peer has been told of; 0
+	// while the session is not up.
+	Advertised int
+	// Unannounced are the families that the session cannot carry, at most one
+	// entry each; empty while it is not up. Nothing that is tried again would
+	// help, so that Apply does not fail for it. Callers must not modify it.
+	Unannounced []Unannounced
+	// Established counts how often the session came up.
+	Established int
+
+	// What was negotiated; zero before the first session.
+	LocalAddress    netip.Addr
+	HoldTime        time.Duration
+	KeepaliveTime   time.Duration
+	GracefulRestart bool // the peer keeps our routes while the speaker restarts
+	IPv4, IPv6      bool // families that both sides speak; false while down
+
+	Messages Messages
+}
+
+// Messages counts BGP messages since the session was configured.
+type Messages struct {
+	Sent, Received MessageCounts
+}
+
+// MessageCounts counts messages of one direction by type.
+type MessageCounts struct {
+	Open, Update, Keepalive, Notification, Total uint64
+}
+
+func (m *Messages) add(o Messages) {
+	m.Sent.add(o.Sent)
+	m.Received.add(o.Received)
+}
+
+func (c *MessageCounts) add(o MessageCounts) {
+	c.Open += o.Open
+	c.Update += o.Update
+	c.Keepalive += o.Keepalive
+	c.Notification += o.Notification
+	c.Total += o.Total
+}
+
+func messagesOf(peer *api.Peer) Messages {
+	counts := func(m *api.Message) MessageCounts {
+		return MessageCounts{
+			Open: m.GetOpen(), Update: m.GetUpdate(), Keepalive: m.GetKeepalive(),
+			Notification: m.GetNotification(), Total: m.GetTotal(),
+		}
+	}
+	messages := peer.GetState().GetMessages()
+	return Messages{Sent: counts(messages.GetSent()), Received: counts(messages.GetReceived())}
+}
+
+// speaks tells whether the family of the prefix was negotiated.
+func (s *State) speaks(prefix netip.Prefix) bool {
+	if prefix.Addr().Is4() {
+		return s.IPv4
+	}
+	return s.IPv6
+}
+
+// negotiated takes over what both sides agreed on.
+func (s *State) negotiated(peer *api.Peer, local netip.Addr) {
+	s.LocalAddress = local
+	timers := peer.GetTimers().GetState()
+	s.HoldTime = time.Duration(timers.GetNegotiatedHoldTime()) * time.Second
+	s.KeepaliveTime = time.Duration(timers.GetKeepaliveInterval()) * time.Second
+	s.GracefulRestart, s.IPv4, s.IPv6 = false, false, false
+	capabilities, err := apiutil.UnmarshalCapabilities(peer.GetState().GetRemoteCap())
+	if err != nil {
+		return // never: GoBGP itself marshalled them
+	}
+	multiprotocol := false
+	for _, capability := range capabilities {
+		switch c := capability.(type) {
+		case *packet.CapMultiProtocol:
+			multiprotocol = true
+			s.IPv4 = s.IPv4 || c.CapValue == packet.RF_IPv4_UC
+			s.IPv6 = s.IPv6 || c.CapValue == packet.RF_IPv6_UC
+		case *packet.CapGracefulRestart:
+			s.GracefulRestart = peer.GetGracefulRestart().GetEnabled()
+		}
+	}
+	if !multiprotocol {
+		s.IPv4 = true // RFC 4760: a speaker without the capability means IPv4 unicast
+	}
+}

@@ -1,0 +1,186 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// tap is the logger of one GoBGP server. GoBGP tells why a session is down only
+// to its logger, so this one also listens. It passes everything on at debug
+// level, errors as such, and lets nothing end the process.
+//
+// GoBGP calls it with locks held: it must not call the server.
+type tap struct {
+	log     *slog.Logger
+	id      desired.Identity
+	changed chan struct{} // receives when a reason for not connecting is new
+
+	mu     sync.Mutex
+	detail string // what was said since the last change of state
+	last   string // why the session is down
+}
+
+func newTap(log *slog.Logger, id desired.Identity) *tap {
+	return &tap{log: log, id: id, changed: make(chan struct{}, 1)}
+}
+
+// reason is why the session is down, in words.
+func (t *tap) reason() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+// Panic logs an error: GoBGP's own logger would panic.
+func (t *tap) Panic(msg string, fields gobgplog.Fields) { t.pass(slog.LevelError, msg, fields) }
+
+// Fatal logs an error: GoBGP's own logger would exit.
+func (t *tap) Fatal(msg string, fields gobgplog.Fields) { t.pass(slog.LevelError, msg, fields) }
+
+// Error logs an error.
+func (t *tap) Error(msg string, fields gobgplog.Fields) { t.pass(slog.LevelError, msg, fields) }
+
+// Warn listens, and logs at debug level: sessions log their own changes.
+func (t *tap) Warn(msg string, fields gobgplog.Fields) {
+	switch msg {
+	case "hold timer expired":
+		t.note(fmt.Sprintf("the hold time passed without a message from %v", t.id.PeerAddress))
+	case "sent notification":
+		t.note(t.sentWords(fields))
+	case "received notification":
+		t.note(fmt.Sprintf("%v ended the session: %s", t.id.PeerAddress, notificationWords(fields)))
+	}
+	t.pass(slog.LevelDebug, msg, fields)
+}
+
+// Info logs at debug level.
+func (t *tap) Info(msg string, fields gobgplog.Fields) { t.pass(slog.LevelDebug, msg, fields) }
+
+// Debug listens, and logs at debug level.
+func (t *tap) Debug(msg string, fields gobgplog.Fields) {
+	switch msg {
+	case "failed to connect":
+		if err, ok := fields["Error"].(error); ok {
+			t.setLast(t.connectWords(err))
+			select {
+			case t.changed <- struct{}{}:
+			default:
+			}
+		}
+	case "state changed":
+		t.stateChanged(fields)
+	}
+	t.pass(slog.LevelDebug, msg, fields)
+}
+
+// SetLevel does nothing: the level is that of the slog handler.
+func (t *tap) SetLevel(gobgplog.LogLevel) {}
+
+// GetLevel is debug, since failures to connect are told at no other level.
+func (t *tap) GetLevel() gobgplog.LogLevel { return gobgplog.DebugLevel }
+
+func (t *tap) pass(level slog.Level, msg string, fields gobgplog.Fields) {
+	if !t.log.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, len(fields))
+	for key, value := range fields {
+		attrs = append(attrs, slog.String(key, fmt.Sprint(value)))
+	}
+	t.log.LogAttrs(context.Background(), level, "GoBGP says", append(attrs, slog.String("message", msg))...)
+}
+
+func (t *tap) note(detail string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.detail = detail
+}
+
+func (t *tap) setLast(reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = reason
+}
+
+// stateChanged settles the reason when the session falls back to Idle: what was
+// said on the way, or else what the state machine gives.
+func (t *tap) stateChanged(fields gobgplog.Fields) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if fields["new"] == packet.BGP_FSM_IDLE.String() && fields["old"] != packet.BGP_FSM_IDLE.String() {
+		t.last = t.detail
+		if t.last == "" {
+			t.last = t.reasonWords(fmt.Sprint(fields["reason"]))
+		}
+	}
+	t.detail = ""
+}
+
+func (t *tap) reasonWords(reason string) string {
+	switch reason {
+	case "read-failed", "graceful-restart":
+		return fmt.Sprintf("%v closed the connection without giving a reason", t.id.PeerAddress)
+	case "write-failed":
+		return fmt.Sprintf("sending to %v failed", t.id.PeerAddress)
+	case "invalid-msg":
+		return fmt.Sprintf("%v refused to open the session: compare the AS numbers (ours %d, theirs %d), the router ID (%v) and the neighbor's configuration there",
+			t.id.PeerAddress, t.id.MyASN, t.id.PeerASN, t.id.RouterID)
+	default:
+		return reason
+	}
+}
+
+// connectWords leaves out the ever-changing local port, so that the same
+// failure has the same words.
+func (t *tap) connectWords(err error) string {
+	peer := fmt.Sprintf("cannot connect to %v port %d: ", t.id.PeerAddress, t.id.PeerPort)
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return peer + "connection refused: no BGP daemon listens there for this node"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return peer + fmt.Sprintf("the source address %v is not on this node", t.id.SourceAddress)
+	case errors.As(err, &timeout) && timeout.Timeout() && t.id.Password != "":
+		return peer + "no answer: unreachable, filtered, or the TCP MD5 password differs"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return peer + "no answer: unreachable, filtered, or the router asks for a TCP MD5 password"
+	}
+	if syscallError, ok := errors.AsType[*os.SyscallError](err); ok {
+		return peer + syscallError.Error()
+	}
+	return peer + err.Error()
+}
+
+// sentWords tell why this side ended a session or refused to open it.
+func (t *tap) sentWords(fields gobgplog.Fields) string {
+	e, ok := fields["Data"].(*packet.MessageError)
+	switch {
+	case ok && e.TypeCode == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && e.SubTypeCode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
+		return fmt.Sprintf("%v opens the session with an AS number other than %d: correct peerASN, or the AS of the router", t.id.PeerAddress, t.id.PeerASN)
+	case ok:
+		return fmt.Sprintf("what %v sent was refused: %s: %s", t.id.PeerAddress, packet.NewNotificationErrorCode(e.TypeCode, e.SubTypeCode), e.Message)
+	default:
+		return "the session was ended here: " + notificationWords(fields)
+	}
+}
+
+func notificationWords(fields gobgplog.Fields) string {
+	code, _ := fields["Code"].(uint8)
+	subcode, _ := fields["Subcode"].(uint8)
+	words := packet.NewNotificationErrorCode(code, subcode).String()
+	if said, _ := fields["Communicated-Reason"].(string); said != "" {
+		words += fmt.Sprintf(" (%q)", said)
+	}
+	return words
+}

@@ -1,0 +1,115 @@
+package bgp
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+func TestDeadPeersHoldUpNobody(t *testing.T) {
+	s := newSpeaker(t)
+	good := startPeer(t, "127.0.0.11:0", nil)
+	silent := startPeer(t, "127.0.0.12:0", func(p *peer) { p.silent = true })
+	refusing := startPeer(t, "127.0.0.13:0", nil)
+	_ = refusing.listener.Close()
+	wrongASN := startPeer(t, "127.0.0.14:0", func(p *peer) { p.asn = 64777 })
+	garbled := startPeer(t, "127.0.0.15:0", func(p *peer) {
+		p.greeting = append(bytes.Repeat([]byte{0xff}, 16), 0, 5, 1) // a message shorter than its header
+	})
+	unknown := startPeer(t, "127.0.0.16:0", func(p *peer) {
+		refusal, err := packet.NewBGPNotificationMessage(packet.BGP_ERROR_OPEN_MESSAGE_ERROR, packet.BGP_ERROR_SUB_BAD_PEER_AS, nil).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.greeting = refusal
+	})
+
+	want := map[string]desired.Session{}
+	for name, p := range map[string]*peer{"good": good, "silent": silent, "refusing": refusing, "wrong-asn": wrongASN, "garbled": garbled, "unknown": unknown} {
+		want[name] = desired.Session{Identity: p.identity(), Routes: prefixes(vip)}
+	}
+	broken := want["good"]
+	broken.Identity.RouterID = netip.Addr{}
+	want["broken"] = broken
+
+	start := time.Now()
+	have, err := s.Apply(t.Context(), want)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("Apply took %v", took)
+	}
+	var problem *PeerError
+	if !errors.As(err, &problem) || problem.Peer != "broken" || !strings.Contains(err.Error(), "router ID") {
+		t.Errorf("error %v, want one about the router ID of broken", err)
+	}
+	if _, ok := have["broken"]; ok || len(have) != 6 {
+		t.Errorf("reports %v", have)
+	}
+	good.waitFor(t, vip)
+	for name, words := range map[string]string{
+		"refusing":  "connection refused",
+		"wrong-asn": "an AS number other than 64999",
+		"garbled":   "what 127.0.0.15 sent was refused",
+		"unknown":   "compare the AS numbers",
+	} {
+		waitFor(t, 10*time.Second, name+" is explained", func() bool {
+			return strings.Contains(s.States()[name].LastError, words)
+		})
+		t.Logf("%s: %s", name, s.States()[name].LastError)
+	}
+	waitFor(t, 10*time.Second, "the silent peer is asked to open a session", func() bool {
+		return s.States()["silent"].Phase == OpenSent
+	})
+	// Removing all of them is as quick.
+	start = time.Now()
+	mustApply(t, s, map[string]desired.Session{"good": want["good"]})
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("removing took %v", took)
+	}
+	if established, up := good.sessions(); established != 1 || !up {
+		t.Errorf("the good session came up %d times, up %v", established, up)
+	}
+}
+
+func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
+	s := newSpeaker(t)
+	s.openPatience = time.Second
+	silent := startPeer(t, "127.0.0.12:0", func(p *peer) { p.silent = true })
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: silent.identity(), Routes: prefixes(vip)}})
+	waitFor(t, 5*time.Second, "it is said that the peer does not open", func() bool {
+		return strings.Contains(s.States()["tor"].LastError, "does not open a BGP session")
+	})
+	waitFor(t, 5*time.Second, "a second attempt", func() bool { return s.States()["tor"].Messages.Sent.Open >= 2 })
+}
+
+func TestSessionComesBackFastAfterADrop(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
+	p.waitFor(t, vip)
+	for range 2 {
+		start := time.Now()
+		was, _ := p.sessions()
+		p.drop()
+		waitFor(t, 4*time.Second, "a new session", func() bool { n, up := p.sessions(); return n > was && up })
+		p.waitFor(t, vip)
+		t.Logf("route back %v after the drop", time.Since(start))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, open := range p.opened {
+		gr := capability[*packet.CapGracefulRestart](open)
+		if gr == nil || gr.Time != uint16(restartTime.Seconds()) || gr.Flags&0x08 == 0 || len(gr.Tuples) != 2 || gr.Tuples[0].Flags&0x80 == 0 || gr.Tuples[1].Flags&0x80 == 0 {
+			t.Errorf("graceful restart capability %+v, want restarting and forwarding kept in both families", gr)
+		}
+		if gr != nil && gr.Flags&0x04 != 0 {
+			t.Error("the N bit (RFC 8538) would keep routes of a dead node after its hold time")
+		}
+	}
+}

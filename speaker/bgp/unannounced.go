@@ -1,0 +1,125 @@
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// The reasons why an Established session leaves a whole family out. Trying again
+// is of no use: another session or another address of the node ends it.
+var (
+	errFamily     = errors.New("the router did not negotiate this address family on the session: activate it for this neighbor")
+	errNoNextHop4 = errors.New("an IPv4 prefix on an IPv6 session needs an IPv4 address of this node as next hop, and it has none")
+	errNoNextHop6 = errors.New("an IPv6 prefix on an IPv4 session needs an IPv6 address of this node as next hop, and it has none")
+)
+
+func errNoNextHop(prefix netip.Prefix) error {
+	if prefix.Addr().Is4() {
+		return errNoNextHop4
+	}
+	return errNoNextHop6
+}
+
+// Unannounced tells of the prefixes of one family that are wanted on a session
+// and that the peer has not been told of.
+type Unannounced struct {
+	Family   addr.Family
+	Prefixes int          // how many
+	Example  netip.Prefix // the lowest of them
+	Err      error        // why; the reason of Example
+}
+
+// String names one prefix and the reason, however many prefixes there are.
+func (u Unannounced) String() string { return u.not("announced") + ": " + u.Err.Error() }
+
+// not says what was not done.
+func (u Unannounced) not(done string) string {
+	if u.Prefixes == 1 {
+		return fmt.Sprintf("%s is not %s", u.Example, done)
+	}
+	return fmt.Sprintf("%d prefixes, such as %s, are not %s", u.Prefixes, u.Example, done)
+}
+
+// tally collects prefixes by family. It does not depend on the order in which
+// they come, so that what is told of them changes only when it is news.
+type tally map[addr.Family]Unannounced
+
+func (t tally) add(prefix netip.Prefix, err error) {
+	u := t[addr.FamilyOf(prefix.Addr())]
+	if u.Prefixes == 0 || prefix.Compare(u.Example) < 0 {
+		u.Example, u.Err = prefix, err
+	}
+	u.Family = addr.FamilyOf(prefix.Addr())
+	u.Prefixes++
+	t[u.Family] = u
+}
+
+// list has the families in their order.
+func (t tally) list() []Unannounced {
+	var all []Unannounced
+	for _, family := range addr.Families() {
+		if u, ok := t[family]; ok {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// errors has one *PeerError a family: that so many prefixes are not done.
+func (t tally) errors(peer, done string) []error {
+	var errs []error
+	for _, u := range t.list() {
+		errs = append(errs, &PeerError{Peer: peer, Err: fmt.Errorf("%s: %w", u.not(done), u.Err)})
+	}
+	return errs
+}
+
+// account sorts the routes into those that the peer has been told of and those
+// that this session cannot carry, unless it is known since the last change.
+func (s *session) account() {
+	if s.announced != nil {
+		return
+	}
+	s.announced = make(map[netip.Prefix]desired.RouteAttrs, len(s.routes))
+	cannot := tally{}
+	for prefix, r := range s.routes {
+		if s.status.speaks(prefix) {
+			s.announced[prefix] = r.attrs
+		} else {
+			cannot.add(prefix, errFamily)
+		}
+	}
+	for prefix := range s.stranded {
+		reason := errFamily
+		if s.status.speaks(prefix) {
+			reason = errNoNextHop(prefix)
+		}
+		cannot.add(prefix, reason)
+	}
+	s.status.Advertised, s.status.Unannounced = len(s.announced), cannot.list()
+	s.tellUnannounced()
+}
+
+// tellUnannounced logs what a session cannot carry when that begins, when the
+// reason is another, and when it ends. The number of prefixes is no news, nor is
+// a session that comes back as it was.
+func (s *session) tellUnannounced() {
+	now := map[addr.Family]error{}
+	for _, u := range s.status.Unannounced {
+		now[u.Family] = u.Err
+		if !errors.Is(u.Err, s.told[u.Family]) {
+			s.log.Warn("prefixes are not announced on a session that is up",
+				"family", u.Family.String(), "prefixes", u.Prefixes, "example", u.Example, "reason", u.Err)
+		}
+	}
+	for family := range s.told {
+		if now[family] == nil {
+			s.log.Info("all prefixes of a family are announced", "family", family.String())
+		}
+	}
+	s.told = now
+}

@@ -1,0 +1,339 @@
+package desired
+
+import (
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/election"
+)
+
+// announcing decides what is announced, for one snapshot.
+type announcing struct {
+	cluster   *view.Cluster
+	options   Options
+	addresses map[netip.Addr]*announced
+	nodes     []string // all nodes that may announce at all, sorted
+	unready   map[string]bool
+}
+
+// announced is one address that Services hold, and who can serve it.
+type announced struct {
+	pool     *view.Pool
+	services []*view.Service
+	can      []func(node string) bool // whether a node can serve, one for each Service
+}
+
+// serves tells whether the node can serve every one of the Services on the address.
+func (e *announced) serves(node string) bool {
+	for _, can := range e.can {
+		if !can(node) {
+			return false
+		}
+	}
+	return true
+}
+
+func newAnnouncing(c *view.Cluster, o Options, able map[view.Ref]ability) *announcing {
+	a := &announcing{cluster: c, options: o, addresses: map[netip.Addr]*announced{}, unready: map[string]bool{}}
+	for name, node := range c.Nodes {
+		if node.Excluded || node.NetworkUnavailable {
+			continue
+		}
+		a.nodes = append(a.nodes, name)
+		a.unready[name] = !node.Ready || node.Deleting
+	}
+	slices.Sort(a.nodes)
+	pools := c.PoolsByAge()
+	for _, ref := range slices.SortedFunc(maps.Keys(able), view.Ref.Compare) {
+		s := able[ref].service
+		for _, address := range s.VIPs {
+			if family := addr.FamilyOf(address); forwarded(s, family) {
+				a.add(address, s, able[ref].usable[family], pools)
+			}
+		}
+	}
+	return a
+}
+
+// announceable tells whether the addresses of a Service are ours to announce.
+func announceable(s *view.Service, o Options) bool {
+	return s.Type == view.LoadBalancer && s.Class == o.Class && !s.ProxiedElsewhere && len(s.VIPs) > 0
+}
+
+// forwarded tells whether a Service has any forwarding in the family. Its status may
+// hold an address longer than its spec has the family.
+func forwarded(s *view.Service, family addr.Family) bool {
+	return len(s.Ports) > 0 && firstOf(s.ClusterIPs, family).IsValid()
+}
+
+// add notes that a Service holds the address. An address that no pool holds is
+// announced by nobody, since advertisements select by pool.
+func (a *announcing) add(address netip.Addr, s *view.Service, usable []string, pools []*view.Pool) {
+	entry := a.addresses[address]
+	if entry == nil {
+		pool := view.PoolOf(pools, address)
+		if pool == nil {
+			return
+		}
+		entry = &announced{pool: pool}
+		a.addresses[address] = entry
+	}
+	entry.services = append(entry.services, s)
+	entry.can = append(entry.can, serving(s, usable))
+}
+
+// serving tells which nodes can serve a Service with usable endpoints on some nodes.
+// Under policy Cluster every node can as soon as there is one; under Local a node needs
+// one of its own.
+func serving(s *view.Service, usable []string) func(node string) bool {
+	if s.ExternalLocal {
+		return func(node string) bool { return slices.Contains(usable, node) }
+	}
+	return func(string) bool { return len(usable) > 0 }
+}
+
+// usableNodes are the nodes with ready endpoints; only when no endpoint is ready
+// anywhere those whose endpoints are terminating but still answer. Sorted; "" stands for
+// endpoints that name no node.
+func usableNodes(endpoints []view.Endpoint, family addr.Family) []string {
+	var ready, terminating []string
+	for i := range endpoints {
+		e := &endpoints[i]
+		if addr.FamilyOf(e.Addr) != family || len(e.Ports) == 0 {
+			continue
+		}
+		switch {
+		case e.Ready:
+			ready = append(ready, e.Node)
+		case e.Serving && e.Terminating:
+			terminating = append(terminating, e.Node)
+		}
+	}
+	if len(ready) == 0 {
+		ready = terminating
+	}
+	slices.Sort(ready)
+	return slices.Compact(ready)
+}
+
+// claims are the layer 2 claims of the addresses that this node is a candidate for.
+// Nodes that Kubernetes calls not ready come last in the order: they answer only
+// where nobody else could.
+func (a *announcing) claims() map[netip.Addr]Claim {
+	claims := map[netip.Addr]Claim{}
+	for address, entry := range a.addresses {
+		var ads []*view.L2Advertisement
+		here := interfaces{}
+		for _, ad := range a.cluster.L2Advertisements {
+			if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) {
+				continue
+			}
+			ads = append(ads, ad)
+			if a.selects(ad, a.options.Node) {
+				here.add(ad.Interfaces)
+			}
+		}
+		var candidates []string
+		for _, node := range a.nodes {
+			selects := func(ad *view.L2Advertisement) bool { return a.selects(ad, node) }
+			if slices.ContainsFunc(ads, selects) && entry.serves(node) {
+				candidates = append(candidates, node)
+			}
+		}
+		if !slices.Contains(candidates, a.options.Node) {
+			continue
+		}
+		claims[address] = Claim{Candidates: a.rank(address, candidates), Interfaces: here.names()}
+	}
+	return claims
+}
+
+// selects tells whether the advertisement is for the node.
+func (a *announcing) selects(ad *view.L2Advertisement, node string) bool {
+	n := a.cluster.Nodes[node]
+	return n != nil && view.MatchesAny(ad.NodeSelectors, n.Labels)
+}
+
+func (a *announcing) rank(address netip.Addr, candidates []string) []string {
+	var ready, unready []string
+	for _, node := range candidates {
+		if a.unready[node] {
+			unready = append(unready, node)
+		} else {
+			ready = append(ready, node)
+		}
+	}
+	return append(election.Rank(address, ready), election.Rank(address, unready)...)
+}
+
+// interfaces is the union of the interfaces of several advertisements; one that
+// names none allows all.
+type interfaces struct {
+	all  bool
+	some map[string]bool
+}
+
+func (i *interfaces) add(names []string) {
+	if len(names) == 0 {
+		i.all = true
+	}
+	if i.some == nil {
+		i.some = map[string]bool{}
+	}
+	for _, name := range names {
+		i.some[name] = true
+	}
+}
+
+func (i *interfaces) names() []string {
+	if i.all {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(i.some))
+}
+
+// matchesAll tells whether the selectors match every one of the Services that
+// share an address.
+func matchesAll(selectors []view.Selector, services []*view.Service) bool {
+	for _, s := range services {
+		if !view.MatchesAny(selectors, s.Labels) {
+			return false
+		}
+	}
+	return true
+}
+
+// neighbour is one end of a session as the router sees it; it has one session with each.
+type neighbour struct {
+	router netip.AddrPort
+	source netip.Addr
+}
+
+// sessions are this node's BGP sessions and what each announces. A peer that
+// cannot be used, or is the second for one router, is a problem and gets no session.
+func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
+	node := a.cluster.Nodes[a.options.Node]
+	if node == nil {
+		return nil, nil
+	}
+	var problems []problem.Problem
+	sessions := map[string]Session{}
+	taken := map[neighbour]string{}
+	for _, name := range slices.Sorted(maps.Keys(a.cluster.BGPPeers)) {
+		peer := a.cluster.BGPPeers[name]
+		if !view.MatchesAny(peer.NodeSelectors, node.Labels) {
+			continue
+		}
+		if peer.Unusable != nil {
+			problems = append(problems, *peer.Unusable)
+			continue
+		}
+		to := neighbour{netip.AddrPortFrom(peer.PeerAddress, peer.PeerPort), peer.SourceAddress}
+		if first, ok := taken[to]; ok {
+			problems = append(problems, problem.New(peer.Object(), ReasonPeerDuplicate,
+				"BGPPeer %s has a session with %s from this node already, and two would end each other: remove one", first, to.router))
+			continue
+		}
+		taken[to] = name
+		sessions[name] = Session{Identity: identity(peer, node), Routes: a.routes(peer, node)}
+	}
+	return sessions, problems
+}
+
+// routes are the prefixes that this node announces to the peer. Where several
+// advertisements cover one address, the highest local preference holds and the
+// communities add up, so that the order of advertisements does not matter.
+func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) map[netip.Prefix]RouteAttrs {
+	routes := map[netip.Prefix]RouteAttrs{}
+	if !slices.Contains(a.nodes, node.Name) {
+		return routes
+	}
+	for address, entry := range a.addresses {
+		if !entry.serves(node.Name) {
+			continue
+		}
+		var attrs RouteAttrs
+		covered := false
+		for _, ad := range a.cluster.BGPAdvertisements {
+			if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) ||
+				!view.MatchesAny(ad.NodeSelectors, node.Labels) ||
+				(len(ad.Peers) > 0 && !slices.Contains(ad.Peers, peer.Name)) {
+				continue
+			}
+			covered = true
+			attrs.LocalPref = max(attrs.LocalPref, ad.LocalPref)
+			attrs.Communities = append(attrs.Communities, ad.Communities...)
+		}
+		if !covered {
+			continue
+		}
+		slices.Sort(attrs.Communities)
+		attrs.Communities = slices.Compact(attrs.Communities)
+		routes[addr.HostPrefix(address)] = attrs
+	}
+	return routes
+}
+
+// identity makes a session's identity. A node without an IPv4 address of its own
+// gets a router ID from its name, which is as unique as the hash (RFC 6286 wants
+// it unique within the AS, and nothing else of it).
+func identity(peer *view.BGPPeer, node *view.Node) Identity {
+	id := Identity{
+		MyASN: peer.MyASN, PeerASN: peer.PeerASN,
+		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort,
+		SourceAddress: peer.SourceAddress, RouterID: peer.RouterID,
+		HoldTime: peer.HoldTime, KeepaliveTime: peer.KeepaliveTime, ConnectTime: peer.ConnectTime,
+		EBGPMultiHop: peer.EBGPMultiHop, GracefulRestart: peer.GracefulRestart, Password: peer.Password,
+		NextHop4: firstOf(node.Addresses, addr.IPv4), NextHop6: firstOf(node.Addresses, addr.IPv6),
+	}
+	if !id.RouterID.IsValid() {
+		id.RouterID = id.NextHop4
+	}
+	if !id.RouterID.IsValid() {
+		id.RouterID = routerIDFromName(node.Name)
+	}
+	return id
+}
+
+func routerIDFromName(name string) netip.Addr {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return netip.AddrFrom4([4]byte(h.Sum(nil)))
+}
+
+// unannounced are the Services with an address that no node may announce at all, which
+// would otherwise be silence.
+func (a *announcing) unannounced() []problem.Problem {
+	var problems []problem.Problem
+	for address, entry := range a.addresses {
+		switch {
+		case len(a.nodes) == 0:
+			problems = append(problems, problem.New(entry.services[0].Object(), ReasonNoNode,
+				"%s is announced by nobody: every node is without network or has the label %s; remove the label", address, excludeLabel))
+		case address.Is6() && a.onlyLayer2(entry):
+			problems = append(problems, problem.New(entry.services[0].Object(), ReasonLayer2IPv4Only,
+				"%s is announced by nobody: over layer 2 only IPv4 is; announce pool %s by BGP", address, entry.pool.Name))
+		}
+	}
+	return problems
+}
+
+// onlyLayer2 tells whether some L2Advertisement covers the address and no BGPAdvertisement does.
+func (a *announcing) onlyLayer2(entry *announced) bool {
+	for _, ad := range a.cluster.BGPAdvertisements {
+		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+			return false
+		}
+	}
+	for _, ad := range a.cluster.L2Advertisements {
+		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,189 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Reasons of the problems that are found here.
+const (
+	ReasonPeerDuplicate  = "PeerDuplicate"  // two BGPPeers are one router to this node
+	ReasonNoNode         = "NoNode"         // no node at all may announce an address
+	ReasonLayer2IPv4Only = "Layer2IPv4Only" // an IPv6 address has an L2Advertisement only
+	ReasonPodsUnknown    = "PodsUnknown"    // this node cannot tell who is a pod
+)
+
+// excludeLabel keeps a node from announcing anything, by its mere presence.
+const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+// Options are the settings of the speaker that decisions depend on.
+type Options struct {
+	Node string // our own node's name
+	// Class is the loadBalancerClass whose Services are announced; "" those
+	// with none.
+	Class string
+	// ClusterCIDRs are where pods send from; empty: the nodes' podCIDRs.
+	ClusterCIDRs []netip.Prefix
+	// NodePortCIDRs narrow down on which of the node's addresses NodePorts answer;
+	// empty: on its InternalIPs.
+	NodePortCIDRs []netip.Prefix
+}
+
+// mesh is every other node that has an address, with a speaker or without one: a
+// speaker's pod is gone for a moment whenever it restarts.
+func mesh(c *view.Cluster, o Options) Mesh {
+	m := Mesh{Key: c.HelloKey, Peers: map[string]Peer{}}
+	for name, node := range c.Nodes {
+		if name != o.Node && len(node.Addresses) > 0 {
+			m.Peers[name] = Peer{Addrs: node.Addresses, Ready: c.Speakers[name].Ready}
+		}
+	}
+	return m
+}
+
+// strangePods is the problem of a node that cannot tell pods from strangers in a family
+// whose Services it forwards: it masquerades pods, and refuses them the short circuit.
+func strangePods(f Forwarding, o Options) []problem.Problem {
+	known := map[addr.Family]bool{}
+	for _, p := range f.Pods {
+		known[addr.FamilyOf(p.Addr())] = true
+	}
+	var problems []problem.Problem
+	for _, family := range addr.Families() {
+		if f.Count[family] > 0 && !known[family] {
+			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: o.Node}, ReasonPodsUnknown,
+				"no node says in spec.podCIDRs where its %s pods send from, so that pods are taken for strangers: "+
+					"set the Helm value forwarding.clusterCIDRs", family))
+		}
+	}
+	return problems
+}
+
+// portsOf decides what the kernel does for one Service. addrs are the node's own.
+func portsOf(s *view.Service, endpoints []view.Endpoint, node, zone string, addrs []netip.Addr) map[PortKey]Port {
+	ports := make(map[PortKey]Port, len(s.Ports))
+	for _, family := range addr.Families() {
+		clusterIP := firstOf(s.ClusterIPs, family)
+		if !clusterIP.IsValid() {
+			continue // without an address of the family the Service is not there for it
+		}
+		for _, p := range s.Ports {
+			key := PortKey{Service: s.Ref, Name: p.Name, Protocol: p.Protocol, Family: family}
+			sets := choose(endpoints, key, node, zone)
+			port := Port{
+				ClusterIP:     clusterIP,
+				ExternalIPs:   allOf(s.ExternalIPs, family),
+				VIPs:          allOf(s.VIPs, family),
+				Port:          p.Port,
+				NodePort:      p.NodePort,
+				Cluster:       sets.cluster,
+				Local:         sets.local,
+				Serving:       sets.serving,
+				Anywhere:      sets.anywhere,
+				InternalLocal: s.InternalLocal,
+				ExternalLocal: s.ExternalLocal,
+				Affinity:      s.Affinity,
+			}
+			port.SourceRanges, port.Restricted = restriction(s.SourceRanges, family)
+			port.SourceRanges = admitItself(port.SourceRanges, addrs, port.VIPs)
+			ports[key] = port
+		}
+	}
+	return ports
+}
+
+// restriction picks the ranges of one family. A range that covers the whole
+// family lifts the restriction. A list that names only the other family admits
+// nobody of this one: kube-proxy lets everybody in there, which no reader of
+// "loadBalancerSourceRanges: [10.0.0.0/8]" expects.
+func restriction(ranges []netip.Prefix, family addr.Family) ([]netip.Prefix, bool) {
+	if ranges == nil {
+		return nil, false
+	}
+	var own []netip.Prefix
+	for _, r := range ranges {
+		if addr.FamilyOf(r.Addr()) != family {
+			continue
+		}
+		if r.Bits() == 0 {
+			return nil, false
+		}
+		own = append(own, r)
+	}
+	slices.SortFunc(own, netip.Prefix.Compare)
+	return slices.Compact(own), true
+}
+
+// admitItself adds the VIPs to ranges that one of the node's addresses is in. Where a
+// VIP is also bound on the node, the node's own requests to it come from the VIP.
+func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix {
+	admitted := slices.ContainsFunc(addrs, func(a netip.Addr) bool {
+		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+	})
+	if !admitted {
+		return ranges
+	}
+	for _, vip := range vips {
+		ranges = append(ranges, addr.HostPrefix(vip))
+	}
+	slices.SortFunc(ranges, netip.Prefix.Compare)
+	return slices.Compact(ranges)
+}
+
+// pods are the prefixes that pods send from.
+func pods(c *view.Cluster, o Options) []netip.Prefix {
+	if len(o.ClusterCIDRs) > 0 {
+		return addr.Summarize(o.ClusterCIDRs)
+	}
+	var all []netip.Prefix
+	for _, node := range c.Nodes {
+		all = append(all, node.PodCIDRs...)
+	}
+	return addr.Summarize(all)
+}
+
+// nodePorts are the prefixes on whose addresses NodePorts answer.
+func nodePorts(node *view.Node, o Options) []netip.Prefix {
+	if len(o.NodePortCIDRs) > 0 {
+		return addr.Summarize(o.NodePortCIDRs)
+	}
+	var own []netip.Prefix
+	for _, a := range addresses(node) {
+		own = append(own, addr.HostPrefix(a))
+	}
+	slices.SortFunc(own, netip.Prefix.Compare)
+	return slices.Compact(own)
+}
+
+func addresses(node *view.Node) []netip.Addr {
+	if node == nil {
+		return nil
+	}
+	return node.Addresses
+}
+
+// firstOf is the first address of the family, invalid when there is none.
+func firstOf(addresses []netip.Addr, family addr.Family) netip.Addr {
+	for _, a := range addresses {
+		if addr.FamilyOf(a) == family {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// allOf are the addresses of the family, sorted, nil when there are none.
+func allOf(addresses []netip.Addr, family addr.Family) []netip.Addr {
+	var own []netip.Addr
+	for _, a := range addresses {
+		if addr.FamilyOf(a) == family {
+			own = append(own, a)
+		}
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	return slices.Compact(own)
+}

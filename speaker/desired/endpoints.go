@@ -1,0 +1,130 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// zoneLabel is where Kubernetes keeps a node's zone.
+const zoneLabel = "topology.kubernetes.io/zone"
+
+// endpointSets are the endpoints of one Service port that one node may use.
+type endpointSets struct {
+	cluster, local, serving []netip.AddrPort // sorted
+	anywhere                bool
+}
+
+// candidate is an endpoint together with its address and port for one Service port.
+type candidate struct {
+	*view.Endpoint
+	to netip.AddrPort
+}
+
+// choose picks the endpoints of one Service port for a node in a zone.
+//
+// The cluster set holds the ready endpoints that topology hints allow, and, when
+// there are none, those that are terminating but still serve (KEP-1669). The local
+// set is the same over this node's endpoints, without topology. The two fall back
+// apart from each other. The serving set holds whatever is ready or serves.
+func choose(endpoints []view.Endpoint, key PortKey, node, zone string) endpointSets {
+	var ready, terminating, readyHere, terminatingHere, serving []candidate
+	for _, c := range candidates(endpoints, key) {
+		if c.Ready || c.Serving {
+			serving = append(serving, c)
+		}
+		here := c.Node == node && node != ""
+		switch {
+		case c.Ready:
+			ready = append(ready, c)
+			if here {
+				readyHere = append(readyHere, c)
+			}
+		case c.Serving && c.Terminating:
+			terminating = append(terminating, c)
+			if here {
+				terminatingHere = append(terminatingHere, c)
+			}
+		}
+	}
+	sets := endpointSets{anywhere: len(ready)+len(terminating) > 0}
+	sets.cluster = targets(near(ready, node, zone), terminating)
+	sets.local = targets(readyHere, terminatingHere)
+	sets.serving = targets(serving, nil)
+	return sets
+}
+
+// candidates are the endpoints that have this port in this family, each address
+// and port once. Where two endpoints claim one, as when a pod's address is used
+// again, the one that is not terminating counts.
+func candidates(endpoints []view.Endpoint, key PortKey) []candidate {
+	found := make([]candidate, 0, len(endpoints))
+	seen := make(map[netip.AddrPort]int, len(endpoints))
+	for i := range endpoints {
+		e := &endpoints[i]
+		if addr.FamilyOf(e.Addr) != key.Family {
+			continue
+		}
+		for _, p := range e.Ports {
+			if p.Name != key.Name || p.Protocol != key.Protocol {
+				continue
+			}
+			c := candidate{Endpoint: e, to: netip.AddrPortFrom(e.Addr, p.Port)}
+			at, twice := seen[c.to]
+			switch {
+			case !twice:
+				seen[c.to] = len(found)
+				found = append(found, c)
+			case found[at].Terminating && !e.Terminating:
+				found[at] = c
+			}
+		}
+	}
+	return found
+}
+
+// near keeps the endpoints that the topology hints mean for this node: those for
+// the node when every endpoint has node hints and one names it, else those for its
+// zone by the same rule, else all (KEP-3015, KEP-4444).
+func near(ready []candidate, node, zone string) []candidate {
+	forNode := func(c candidate) []string { return c.ForNodes }
+	forZone := func(c candidate) []string { return c.ForZones }
+	if hinted := hintedFor(ready, node, forNode); len(hinted) > 0 {
+		return hinted
+	}
+	if hinted := hintedFor(ready, zone, forZone); len(hinted) > 0 {
+		return hinted
+	}
+	return ready
+}
+
+func hintedFor(ready []candidate, place string, hints func(candidate) []string) []candidate {
+	if place == "" {
+		return nil
+	}
+	var hinted []candidate
+	for _, c := range ready {
+		if len(hints(c)) == 0 {
+			return nil // one endpoint without a hint: the hints are not complete
+		}
+		if slices.Contains(hints(c), place) {
+			hinted = append(hinted, c)
+		}
+	}
+	return hinted
+}
+
+// targets sorts the addresses of the first set, or of the second if that is empty.
+func targets(first, otherwise []candidate) []netip.AddrPort {
+	if len(first) == 0 {
+		first = otherwise
+	}
+	var to []netip.AddrPort
+	for _, c := range first {
+		to = append(to, c.to)
+	}
+	slices.SortFunc(to, netip.AddrPort.Compare)
+	return to
+}

@@ -1,0 +1,148 @@
+package desired_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// history draws one cluster after another, each with what changed since the last.
+type history struct {
+	*rapid.T
+	now *view.Cluster
+}
+
+// next changes some Services and their endpoints, and at times something else.
+func (h *history) next() *view.Cluster {
+	last := h.now
+	c := &view.Cluster{}
+	*c = *last
+	c.Services, c.Endpoints = maps.Clone(last.Services), maps.Clone(last.Endpoints)
+	c.Changes = view.Changes{Revision: last.Revision + 1, Since: last.Revision, Touched: map[view.Ref]struct{}{}}
+	for range rapid.IntRange(0, 3).Draw(h.T, "changes") {
+		h.change(c)
+	}
+	if rapid.IntRange(0, 3).Draw(h.T, "others") == 0 {
+		c.Others = true
+		c.Nodes = map[string]*view.Node{}
+		for name, n := range last.Nodes {
+			node := *n
+			node.Labels = map[string]string{"topology.kubernetes.io/zone": rapid.SampledFrom([]string{"east", "west"}).Draw(h.T, "zone")}
+			node.Excluded = rapid.Bool().Draw(h.T, "excluded")
+			node.Addresses = rapid.SampledFrom([][]netip.Addr{ips("198.51.100.1"), ips("198.51.100.2")}).Draw(h.T, "address")
+			c.Nodes[name] = &node
+		}
+	}
+	h.now = c
+	return c
+}
+
+func (h *history) change(c *view.Cluster) {
+	i := rapid.IntRange(1, 4).Draw(h.T, "service")
+	ref := view.Ref{Namespace: "shop", Name: fmt.Sprint("web-", i)}
+	c.Touched[ref] = struct{}{}
+	if rapid.Bool().Draw(h.T, "of the Service") {
+		delete(c.Services, ref)
+		if rapid.IntRange(0, 3).Draw(h.T, "gone") > 0 {
+			s := service()
+			s.Ref = ref
+			s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}
+			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 2).Draw(h.T, "vip"))})}
+			s.ExternalLocal = rapid.Bool().Draw(h.T, "local")
+			s.SourceRanges = rapid.SampledFrom([][]netip.Prefix{nil, {netip.MustParsePrefix("198.51.100.1/32")}}).Draw(h.T, "ranges")
+			s.ProxiedElsewhere = rapid.IntRange(0, 5).Draw(h.T, "elsewhere") == 0
+			s.HealthCheckPort = rapid.SampledFrom([]uint16{0, 30000}).Draw(h.T, "health")
+			s.Type = rapid.SampledFrom([]view.ServiceType{view.ClusterIP, view.LoadBalancer}).Draw(h.T, "type")
+			c.Services[ref] = s
+		}
+		return
+	}
+	var endpoints []view.Endpoint
+	for j := range rapid.IntRange(0, 3).Draw(h.T, "endpoints") {
+		e := endpoint(netip.AddrFrom4([4]byte{10, 0, 0, byte(j + 1)}).String(), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(h.T, "node"))
+		e.Ready = rapid.Bool().Draw(h.T, "ready")
+		e.ForZones = rapid.SampledFrom([][]string{nil, {"east"}, {"west"}}).Draw(h.T, "hint")
+		endpoints = append(endpoints, e)
+	}
+	c.Endpoints[ref] = endpoints
+}
+
+// What an engine says after any history is what one says that sees the last snapshot
+// alone, and what it calls changed leads others from state to state, although they may
+// have missed some.
+func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
+	numbers := cmp.FilterPath(func(p cmp.Path) bool {
+		switch p.Last().String() {
+		case ".Revision", ".Since", ".Changed", ".Announcing":
+			return true
+		}
+		return false
+	}, cmp.Ignore())
+	rapid.Check(t, func(t *rapid.T) {
+		first := cluster(service())
+		first.Services = map[view.Ref]*view.Service{}
+		h := &history{t, first}
+		engine := desired.NewEngine(onNode("a"))
+		held, at := map[desired.PortKey]desired.Port{}, uint64(0)
+		for range rapid.IntRange(1, 8).Draw(t, "snapshots") {
+			c := h.next()
+			if rapid.IntRange(0, 4).Draw(t, "missed") == 0 {
+				continue
+			}
+			got, problems := engine.Decide(c)
+			want, wantProblems := desired.For(c, onNode("a"))
+			if d := cmp.Diff(want, got, compare, cmpopts.EquateComparable(view.Ref{}), numbers); d != "" {
+				t.Fatalf("(-fresh +engine):\n%s", d)
+			}
+			if d := cmp.Diff(wantProblems, problems, cmpopts.EquateEmpty()); d != "" {
+				t.Fatalf("problems (-fresh +engine):\n%s", d)
+			}
+			if rapid.IntRange(0, 4).Draw(t, "holder sleeps") == 0 {
+				continue
+			}
+			for _, change := range got.Forwarding.Changes(held, at) {
+				if change.To == nil {
+					delete(held, change.Key)
+				} else {
+					held[change.Key] = *change.To
+				}
+			}
+			at = got.Forwarding.Revision
+			if !maps.EqualFunc(held, got.Forwarding.Ports, desired.Port.Equal) {
+				t.Fatalf("following the changes gives %v, want %v", held, got.Forwarding.Ports)
+			}
+		}
+	})
+}
+
+// A change of one Service among many costs no look at the others: the engine is given
+// only that one, and must not have read what it was not told of.
+func TestAnEngineLooksAtWhatWasTouched(t *testing.T) {
+	one, two := service(), service()
+	one.Name, two.Name = "one", "two"
+	c := cluster(one)
+	c.Services = map[view.Ref]*view.Service{one.Ref: one, two.Ref: two}
+	c.Changes = view.Changes{Revision: 1, Others: true}
+	engine := desired.NewEngine(onNode("a"))
+	engine.Decide(c)
+	again := *c
+	again.Services = nil // whoever looks at a Service that was not touched finds it gone
+	again.Changes = view.Changes{Revision: 2, Since: 1, Touched: map[view.Ref]struct{}{two.Ref: {}}}
+	got, _ := engine.Decide(&again)
+	for key := range got.Forwarding.Ports {
+		if key.Service != one.Ref {
+			t.Errorf("%v is still there", key)
+		}
+	}
+	if len(got.Forwarding.Ports) == 0 {
+		t.Error("the Service that was not touched is gone")
+	}
+}

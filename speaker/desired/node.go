@@ -1,0 +1,241 @@
+// Package desired decides what one node must do: it turns a snapshot of the
+// cluster into the whole wanted state of this node's forwarding, layer 2 claims
+// and BGP sessions. It is pure, so that the same cluster always gives the same
+// node, whatever path led there. Read this package first: the appliers only
+// render what it says.
+package desired
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Node is the whole wanted state of one node.
+type Node struct {
+	Forwarding Forwarding
+	Addrs      []netip.Addr // its InternalIPs, primary first
+	// Layer2 has a claim for each address that this node may have to answer for.
+	Layer2 map[netip.Addr]Claim
+	// BGP has the sessions of this node by BGPPeer name.
+	BGP map[string]Session
+	// Announcing numbers the state of Layer2, BGP and Mesh: while it stays, they do.
+	Announcing uint64
+	// Mesh is whom this node tells that it is alive, and hears.
+	Mesh Mesh
+	// Health are the Services whose healthCheckNodePort this node answers.
+	Health map[view.Ref]HealthCheck
+}
+
+// HealthCheck is what a cloud's or a user's load balancer learns when it asks a node
+// whether it has endpoints of a Service (spec.healthCheckNodePort, policy Local).
+type HealthCheck struct {
+	Port uint16
+	// Ready counts the distinct addresses of ready endpoints on this node, by the
+	// families that the Service has here. Terminating ones do not count, though they
+	// are still served (KEP-1669).
+	Ready map[addr.Family]int
+}
+
+// Mesh is every other node, and the key that proves that a hello is one of ours.
+type Mesh struct {
+	Key   view.Secret // "": no hello is sent or believed
+	Peers map[string]Peer
+}
+
+// Peer is another node of the mesh.
+type Peer struct {
+	Addrs []netip.Addr // its InternalIPs
+	// Ready: Kubernetes says that a speaker runs there. It is believed only
+	// until the first hello is heard.
+	Ready bool
+}
+
+// Forwarding is what the kernel of one node must do for Services. A backend
+// (iptables, nftables) renders it and decides nothing.
+type Forwarding struct {
+	Ports map[PortKey]Port
+	Count map[addr.Family]int // of Ports
+	// Pods are the prefixes that pods send from, summarized, both families.
+	// They tell pods from strangers (kube-proxy's local detector). Empty for
+	// a family: nobody is taken for a pod.
+	Pods []netip.Prefix
+	// NodePorts are where NodePorts answer: on the addresses in these prefixes that
+	// are this node's own as a packet comes, loopback ones excepted. Summarized, both
+	// families.
+	NodePorts []netip.Prefix
+	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
+	// them in.
+	HealthPorts []uint16
+
+	// Revision numbers this state of Ports, 0 if nobody counts. Changed holds each
+	// key whose port is new, another or gone since revision Since. See Changes.
+	Revision, Since uint64
+	Changed         map[PortKey]struct{}
+}
+
+// Missing are the ports that are wanted and not in the kernel as wanted, each with what
+// the kernel has instead, the zero Port for nothing.
+type Missing map[PortKey]Port
+
+// Change is what one port was and is to be; nil stands for nothing.
+type Change struct {
+	Key      PortKey
+	From, To *Port
+}
+
+// Changes lists what differs between the ports that somebody holds and the wanted
+// ones, in the order of their keys. Whoever brought held to revision at before pays
+// only for what has changed since; 0 compares all.
+func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
+	var changes []Change
+	compare := func(key PortKey) {
+		from, had := held[key]
+		to, wanted := f.Ports[key]
+		switch {
+		case had && wanted && !from.Equal(to):
+			changes = append(changes, Change{key, &from, &to})
+		case had && !wanted:
+			changes = append(changes, Change{key, &from, nil})
+		case !had && wanted:
+			changes = append(changes, Change{key, nil, &to})
+		}
+	}
+	switch {
+	case at != 0 && at == f.Revision:
+	case at != 0 && at == f.Since:
+		for key := range f.Changed {
+			compare(key)
+		}
+	default:
+		for key := range f.Ports {
+			compare(key)
+		}
+		for key := range held {
+			if _, wanted := f.Ports[key]; !wanted {
+				compare(key)
+			}
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return a.Key.Compare(b.Key) })
+	return changes
+}
+
+// PortKey names one port of one Service in one family: the unit of forwarding.
+type PortKey struct {
+	Service  view.Ref
+	Name     string // the Service port's name, "" for an unnamed one
+	Protocol view.Protocol
+	Family   addr.Family
+}
+
+// Compare orders by Service, name, protocol and family.
+func (k PortKey) Compare(o PortKey) int {
+	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Name, o.Name),
+		cmp.Compare(k.Protocol, o.Protocol), cmp.Compare(k.Family, o.Family))
+}
+
+// Port is what a node does with traffic to one Service port in one family.
+//
+// Destinations are ClusterIP:Port (internal), VIPs and ExternalIPs:Port and the
+// node's own addresses:NodePort (external). Each is served by one of two sets of
+// endpoints:
+//
+//	internal                         InternalLocal ? Local : Cluster
+//	external, policy Cluster         Cluster, masqueraded
+//	external, policy Local
+//	  from pods                      Cluster, not masqueraded (short circuit)
+//	  from this node                 Cluster, masqueraded (short circuit)
+//	  from anyone else               Local, not masqueraded: the pod sees the client
+//	internal, not from a pod         masqueraded
+//	an endpoint to itself (hairpin)  masqueraded
+//
+// An empty set refuses (ICMP port unreachable), or drops where the set is Local
+// and Anywhere says that endpoints exist on other nodes.
+//
+// Where destinations meet, one port has them for all senders, whatever it does with
+// their packets: an address of a Service comes before a NodePort, the lowest key
+// before others, and what is several of these to one port is a VIP rather than an
+// ExternalIP, and that rather than a ClusterIP.
+type Port struct {
+	ClusterIP   netip.Addr // invalid: none in this family
+	ExternalIPs []netip.Addr
+	VIPs        []netip.Addr
+	Port        uint16
+	NodePort    uint16 // 0: none
+
+	Cluster, Local []netip.AddrPort // sorted, no duplicates
+	// Serving are the endpoints, on any node, that still serve: ready ones and
+	// terminating ones, whatever policy and topology. New flows do not go by
+	// it; flows that are there stay with these. Sorted, no duplicates.
+	Serving       []netip.AddrPort
+	InternalLocal bool
+	ExternalLocal bool
+	Anywhere      bool // an endpoint that can serve exists on some node
+
+	Affinity time.Duration // 0: none
+	// SourceRanges limit who may use the VIPs (not the ExternalIPs, NodePort or
+	// ClusterIP). Of this family only. Restricted with no ranges admits nobody.
+	SourceRanges []netip.Prefix
+	Restricted   bool
+}
+
+// Equal compares two ports by value.
+func (p Port) Equal(o Port) bool {
+	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
+		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal &&
+		p.Anywhere == o.Anywhere && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
+		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) &&
+		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
+		slices.Equal(p.Serving, o.Serving) &&
+		slices.Equal(p.SourceRanges, o.SourceRanges)
+}
+
+// Claim says who may answer for an address on the local network. The owner is
+// the first candidate that is alive and able.
+type Claim struct {
+	Candidates []string // node names, best first; the same list on every node
+	// Interfaces on which this node may answer; empty: those that suit the address.
+	Interfaces []string
+}
+
+// Session is one BGP session of this node and what it announces.
+type Session struct {
+	Identity Identity
+	Routes   map[netip.Prefix]RouteAttrs
+}
+
+// Identity is what a session is made of: a change of it means a new session.
+// It is comparable.
+type Identity struct {
+	MyASN, PeerASN  uint32
+	PeerAddress     netip.Addr
+	PeerPort        uint16
+	SourceAddress   netip.Addr // invalid: the kernel chooses
+	RouterID        netip.Addr // IPv4, always valid
+	HoldTime        time.Duration
+	KeepaliveTime   time.Duration
+	ConnectTime     time.Duration
+	EBGPMultiHop    bool
+	GracefulRestart bool
+	Password        view.Secret
+	// NextHops for families other than the session's own: this node's first
+	// address of each family, invalid where it has none.
+	NextHop4, NextHop6 netip.Addr
+}
+
+// RouteAttrs are the attributes of one announced prefix; a change of them means
+// announcing it anew.
+type RouteAttrs struct {
+	LocalPref   uint32 // 0: not set
+	Communities []uint32
+}
+
+// Equal compares two attribute sets by value.
+func (a RouteAttrs) Equal(o RouteAttrs) bool {
+	return a.LocalPref == o.LocalPref && slices.Equal(a.Communities, o.Communities)
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// patience bounds the question to the API server: pulse waits two seconds for our
+// last word.
+const patience = time.Second
+
+// goesForGood tells whether this speaker, which was asked to stop, will not be back
+// soon, and why. It does not when in doubt, as when the API server cannot be reached:
+// expecting a restart costs seconds on one node, a needless move breaks connections.
+func goesForGood(ctx context.Context, client kubernetes.Interface, c config, cluster *view.Cluster) (string, bool) {
+	if cluster != nil {
+		node := cluster.Nodes[c.node]
+		switch {
+		case node == nil || node.Deleting:
+			return "the node is being removed", true
+		case !node.Ready:
+			return "the node is not ready, as when it shuts down", true
+		case node.Cordoned:
+			return "the node is cordoned, as before a reboot", true
+		}
+	}
+	if c.daemonSet == "" {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	set, err := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "the DaemonSet is gone", true
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return "the permissions are gone, as in an uninstall", true
+	case err == nil && set.DeletionTimestamp != nil:
+		return "the DaemonSet is being removed", true
+	case err == nil && cluster != nil && !labels.SelectorFromSet(set.Spec.Template.Spec.NodeSelector).Matches(labels.Set(cluster.Nodes[c.node].Labels)):
+		return "the DaemonSet's nodeSelector no longer matches this node", true
+	}
+	return "", false
+}

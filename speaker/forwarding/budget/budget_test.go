@@ -1,0 +1,42 @@
+package budget
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWorkTakesAShareOfTheTime lets others write all the time: what they cause
+// must not take more than their share, but be possible at once after a while of peace.
+func TestWorkTakesAShareOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const repair, run, look = 200 * time.Millisecond, 10 * time.Minute, 250 * time.Millisecond
+		b := New()
+		began := time.Now()
+		var spent, longest time.Duration
+		last := began
+		for time.Since(began) < run {
+			if b.Allowed() {
+				longest = max(longest, time.Since(last))
+				time.Sleep(repair)
+				b.Spend(repair)
+				spent += repair
+				last = time.Now()
+			}
+			time.Sleep(look)
+		}
+		if most := atOnce + run/share + repair; spent > most {
+			t.Errorf("%s of %s were spent, want at most %s", spent, run, most)
+		}
+		if longest > (share+2)*repair {
+			t.Errorf("once it was not allowed for %s", longest)
+		}
+		time.Sleep(share * atOnce)
+		for range 5 {
+			if !b.Allowed() {
+				t.Error("not allowed at once after a while of peace")
+			}
+			b.Spend(repair)
+		}
+	})
+}

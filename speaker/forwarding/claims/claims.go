@@ -1,0 +1,58 @@
+// Package claims decides which of several ports has a destination that all of them
+// claim: the one with the lowest key, so that the order of events decides nothing.
+package claims
+
+import (
+	"slices"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// Claims are who claims each destination, and what for. The zero value has none.
+type Claims[D comparable, V any] struct {
+	of map[D][]Claim[V] // sorted by key
+}
+
+// Claim is that of one port.
+type Claim[V any] struct {
+	Key   desired.PortKey
+	Value V
+}
+
+// Claim makes or changes the claim of a port.
+func (c *Claims[D, V]) Claim(at D, claim Claim[V]) {
+	if c.of == nil {
+		c.of = map[D][]Claim[V]{}
+	}
+	claims := c.of[at]
+	i, found := slices.BinarySearchFunc(claims, claim.Key, compare)
+	if found {
+		claims[i] = claim
+		return
+	}
+	c.of[at] = slices.Insert(claims, i, claim)
+}
+
+// Release takes the claim of a port back, if it has one.
+func (c *Claims[D, V]) Release(at D, key desired.PortKey) {
+	claims := c.of[at]
+	i, found := slices.BinarySearchFunc(claims, key, compare)
+	switch {
+	case !found:
+	case len(claims) == 1:
+		delete(c.of, at)
+	default:
+		c.of[at] = slices.Delete(claims, i, i+1)
+	}
+}
+
+// Holder is the claim that counts.
+func (c *Claims[D, V]) Holder(at D) (Claim[V], bool) {
+	claims := c.of[at]
+	if len(claims) == 0 {
+		return Claim[V]{}, false
+	}
+	return claims[0], true
+}
+
+func compare[V any](c Claim[V], key desired.PortKey) int { return c.Key.Compare(key) }

@@ -1,0 +1,108 @@
+// Package forwarding brings the kernel of this node to desired.Forwarding. It
+// chooses the backend that does so, and deletes the UDP flows that the new rules
+// would leave pointing at endpoints that are gone.
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/iptables"
+	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+)
+
+// Mode is how this node forwards.
+type Mode string
+
+// The modes.
+const (
+	IPTables Mode = "iptables"
+	NFTables Mode = "nftables"
+	// None leaves the kernel alone: another service proxy does the work.
+	None Mode = "none"
+)
+
+// Backend keeps the kernel as wanted.
+type Backend interface {
+	// Apply brings the kernel to want and returns which of its ports are not in
+	// the kernel as wanted, also when it errs. It is cheap when nothing changed,
+	// and repairs what others changed, so it may be called on every occasion. It
+	// keeps no map of want.
+	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+	// Watch calls disturbed, until ctx ends, when an Apply would find something to do
+	// though nothing else is wanted: others changed what is ours, or what kept the last
+	// Apply from its work is over. It notices within a fraction of a second, may be
+	// called beside all other methods, and may call once too often.
+	Watch(ctx context.Context, disturbed func())
+	// Cleanup removes everything that Apply ever put into the kernel.
+	Cleanup(ctx context.Context) error
+	// Tally counts, for one family, the rules (with nftables the map elements) that
+	// the kernel has of ours, and how many chains, sets and the like were found changed
+	// by others since the process began. It costs nothing.
+	Tally(family addr.Family) (rules, repairs int)
+}
+
+// Config says how to forward.
+type Config struct {
+	Mode    Mode
+	Log     *slog.Logger
+	Metrics prometheus.Registerer // nil: nobody looks
+}
+
+// New returns the backend for a mode.
+func New(c Config) (Backend, error) {
+	var backend Backend
+	var err error
+	switch c.Mode {
+	case IPTables:
+		backend, err = iptables.New(iptables.Config{Log: c.Log})
+	case NFTables:
+		backend, err = nftables.New(nftables.Config{Log: c.Log})
+	case None:
+		return &successor{Backend: none{}, ready: othersForward, retire: removeAllBut(None), log: c.Log}, nil
+	default:
+		err = fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := newMeasures(c.Metrics)
+	return &successor{
+		Backend: newMeasured(newCleaner(backend, m.timed(conntrack.DeleteUDP)), m),
+		retire:  removeAllBut(c.Mode), log: c.Log,
+	}, nil
+}
+
+// Cleanup removes from the kernel whatever any mode ever put there.
+func Cleanup(ctx context.Context) error { return removeAllBut(None)(ctx) }
+
+// removeAllBut removes what all modes but one put into the kernel.
+func removeAllBut(stays Mode) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var errs []error
+		for mode, remove := range map[Mode]func(context.Context) error{IPTables: iptables.Remove, NFTables: nftables.Remove} {
+			if mode != stays {
+				errs = append(errs, remove(ctx))
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// none is the backend of a node that another proxy forwards for.
+type none struct{}
+
+func (none) Apply(context.Context, desired.Forwarding) (desired.Missing, error) { return nil, nil }
+
+func (none) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
+
+func (none) Cleanup(context.Context) error { return nil }
+
+func (none) Tally(addr.Family) (rules, repairs int) { return 0, 0 }

@@ -1,0 +1,171 @@
+// Package iptables renders desired.Forwarding into iptables rules and ipsets and
+// keeps the kernel so. README.md in this directory shows the packet path and the
+// chains.
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// Config is what a Backend needs. Only Log is required.
+type Config struct {
+	Log *slog.Logger
+	// Variant to use; Detect, the zero value, asks the host.
+	Variant Variant
+	// MasqueradeBit is the bit of the packet mark, 1 to 31, that asks for
+	// masquerade. It must be nobody else's. 0: 14, as in kube-proxy.
+	MasqueradeBit uint8
+	// Patience is how much longer than its work should take a program is waited for,
+	// before all else goes on without it. It is killed after twenty times that. 0: 3 s.
+	Patience time.Duration
+}
+
+const defaultMasqueradeBit = 14
+
+// Backend owns the chains and sets of this product in one network namespace.
+type Backend struct {
+	config   Config
+	mu       sync.Mutex
+	variant  Variant // Detect until it is known
+	families []*family
+	failed   bool // to find out the variant, when it was last needed
+}
+
+// New makes a backend, and finds out which iptables the host uses. Where that cannot
+// be found out, each Apply tries again. It writes nothing, and errs if the masquerade
+// bit is not one.
+func New(cfg Config) (*Backend, error) {
+	if cfg.MasqueradeBit == 0 {
+		cfg.MasqueradeBit = defaultMasqueradeBit
+	}
+	if cfg.MasqueradeBit > 31 {
+		return nil, fmt.Errorf("masquerade bit %d: a mark has the bits 0 to 31", cfg.MasqueradeBit)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	b := &Backend{config: cfg}
+	_ = b.prepare(context.Background()) // Apply tells
+	return b, nil
+}
+
+// prepare finds out what to work with, unless it is known.
+func (b *Backend) prepare(ctx context.Context) error {
+	if b.families != nil {
+		return nil
+	}
+	if b.variant = b.config.Variant; b.variant == Detect {
+		var err error
+		if b.variant, err = detect(ctx, b.config.Patience); err != nil {
+			return fmt.Errorf("find out which iptables this host uses: %w", err)
+		}
+	}
+	watch := watches(b.variant)
+	for _, f := range addr.Families() {
+		s := style{f, 1 << b.config.MasqueradeBit}
+		family := newFamily(s, commands{b.variant, f}, watch[f], b.config.Log)
+		for i := range family.runners {
+			family.runners[i].patience = b.config.Patience
+		}
+		b.families = append(b.families, family)
+	}
+	b.config.Log.Info("Forwarding by iptables", "variant", string(b.variant))
+	return nil
+}
+
+// Apply brings the kernel to want and returns which of its ports are not in the
+// kernel as wanted. A port that the kernel refuses is missing, with a
+// *desired.RefusedError in the error; all others are in place. The next Apply tries
+// again what failed. With an unchanged want it costs next to nothing, and repairs what
+// others changed.
+func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := desired.Missing{}
+	err := b.prepare(ctx)
+	if b.failed = err != nil; b.failed {
+		for key := range want.Ports {
+			missing[key] = desired.Port{}
+		}
+		return missing, err
+	}
+	var errs []error
+	for _, f := range b.families {
+		errs = append(errs, f.apply(ctx, want, missing))
+	}
+	return missing, errors.Join(errs...)
+}
+
+// Tally counts the rules of one family that were written, and the chains, jumps and
+// sets of it that others were found to have changed.
+func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.families {
+		if f.family != family || !f.loaded {
+			continue
+		}
+		for _, t := range f.tables() {
+			rules += t.rules + len(t.jumps) + t.kernel[chainStamp].rules
+		}
+		repairs = f.repairs + f.sets.repairs()
+	}
+	return rules, repairs
+}
+
+// Cleanup removes what Remove does. A later Apply begins anew.
+func (b *Backend) Cleanup(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.families = nil
+	return Remove(ctx)
+}
+
+// Remove removes all chains, rules and sets of ours from this network namespace, of both
+// variants, and nothing else.
+func Remove(ctx context.Context) error {
+	var errs []error
+	for _, family := range addr.Families() {
+		for _, variant := range []Variant{NFT, Legacy} {
+			c := commands{variant, family}
+			if _, err := exec.LookPath(c.program("restore")); err != nil || variant == Legacy && !legacyInUse(family) {
+				continue
+			}
+			errs = append(errs, c.cleanup(ctx))
+		}
+	}
+	return errors.Join(append(errs, destroySets())...)
+}
+
+// cleanup removes what is ours from both tables. Whoever asked for it would rather wait
+// than do it again.
+func (c commands) cleanup(ctx context.Context) error {
+	for _, table := range []string{"nat", "filter"} {
+		r := runner{patience: defaultPatience}
+		s, err := c.saveTable(ctx, &r, table, 60*pace)
+		if err != nil {
+			return err
+		}
+		script := s.removal(table, c.part())
+		if script == "" {
+			continue
+		}
+		err = c.restore(ctx, &r, script)
+		for attempts := 10; errors.Is(err, errLocked) && attempts > 0; attempts-- {
+			err = c.restore(ctx, &r, script)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

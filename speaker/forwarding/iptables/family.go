@@ -1,0 +1,304 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// family is one address family: its rules, its sets, and what the kernel has of them.
+type family struct {
+	style
+	commands commands
+	log      *slog.Logger
+
+	nat, filter ruleset
+	runners     [2]runner // of the programs that work on nat and on filter
+	sets        *sets
+	nodePorts   []netip.Prefix
+
+	ports   map[desired.PortKey]desired.Port // as rendered into the tables
+	renders map[desired.PortKey]rendering
+	refused map[desired.PortKey]desired.Port // as the kernel did not take them
+	// revision of the wanted ports that all are in the kernel; 0: not all are.
+	revision uint64
+
+	loaded  bool // what an earlier process left is known
+	sound   bool // the last write succeeded
+	begun   bool // a write succeeded once
+	failure error
+	repairs int  // of chains and jumps that others changed
+	damaged bool // others took rules of ours away that are not back yet
+	watch   *watch
+	reading reading
+	tried   time.Time // the last attempt, if nobody wants this family
+	asked   time.Time // when the kernel was last asked what it lacks
+	lacks   error     // and what that is
+}
+
+func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
+	bits := 32
+	if s.family == addr.IPv6 {
+		bits = 128
+	}
+	log = log.With("family", s.family.String())
+	f := &family{
+		style: s, commands: c, watch: w, log: log,
+		nat:     newRuleset("nat", natJumps(), bits),
+		filter:  newRuleset("filter", filterJumps(), bits),
+		sets:    newSets(s, log),
+		ports:   map[desired.PortKey]desired.Port{},
+		renders: map[desired.PortKey]rendering{},
+		refused: map[desired.PortKey]desired.Port{},
+		reading: newReading(),
+	}
+	f.base(nil)
+	return f
+}
+
+// apply brings the kernel to what is wanted of this family and adds to missing the
+// ports that are not in it as wanted.
+func (f *family) apply(ctx context.Context, want desired.Forwarding, missing desired.Missing) error {
+	wanted := f.begun || f.wantedBy(want)
+	if !wanted && time.Since(f.tried) < unwantedPause {
+		return nil
+	}
+	f.tried = time.Now()
+	f.base(want.NodePorts)
+	f.sets.fixed[ofPods].exactly(podElements(want.Pods, f.family))
+	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
+	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
+		func(c desired.Change) bool { return c.Key.Family != f.family })
+	err := f.bring(ctx, changes)
+	if !wanted && !f.begun {
+		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
+		return nil
+	}
+	f.failure, f.revision = err, 0
+	if err == nil {
+		f.revision = want.Revision
+	}
+	f.lacking(want, changes, missing)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.family, err)
+	}
+	return nil
+}
+
+// unwantedPause is how often a family is tried that nobody wants and that fails.
+const unwantedPause = time.Minute
+
+// lacking adds to missing what the kernel lacks after an attempt to make the changes.
+// A transaction that fails leaves the kernel as it was, so all other ports are in
+// place, unless others are known to have taken rules of ours away.
+func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
+	if !f.loaded || f.damaged {
+		for key := range want.Ports {
+			if key.Family == f.family {
+				missing[key] = desired.Port{}
+			}
+		}
+		return
+	}
+	for _, c := range changes {
+		if placed, ok := f.ports[c.Key]; c.To != nil && (!f.sound || !ok || !placed.Equal(*c.To)) {
+			missing[c.Key] = placed
+		}
+	}
+}
+
+func (f *family) wantedBy(want desired.Forwarding) bool {
+	for key := range want.Ports {
+		if key.Family == f.family {
+			return true
+		}
+	}
+	return false
+}
+
+// bring checks that the kernel is as it was left, makes the changes, and only
+// then takes away what nobody uses any more.
+func (f *family) bring(ctx context.Context, changes []desired.Change) error {
+	began := time.Now()
+	f.resume()
+	unread := f.check(ctx)
+	repairs := f.damaged
+	isRefused := func(c desired.Change) bool {
+		port, ok := f.refused[c.Key]
+		return ok && c.To != nil && port.Equal(*c.To)
+	}
+	again := slices.DeleteFunc(slices.Clone(changes), func(c desired.Change) bool { return !isRefused(c) })
+	changes = slices.DeleteFunc(slices.Clone(changes), isRefused)
+	clear(f.refused)
+	err := f.place(ctx, changes)
+	if len(again) > 0 && f.sound { // apart, so that they hold nobody up
+		err = errors.Join(err, f.place(ctx, again))
+	}
+	err = errors.Join(unread, f.sets.failure, err)
+	if f.sound {
+		err = errors.Join(err, f.sets.trim())
+	}
+	if repairs {
+		f.reading.Spend(time.Since(began))
+	}
+	return err
+}
+
+// resume takes note of programs that have ended since they were given up: what they
+// did must be read.
+func (f *family) resume() {
+	for i, t := range f.tables() {
+		if f.runners[i].over() {
+			t.forget()
+			f.loaded = false
+		}
+	}
+}
+
+// base renders the chains that are there whatever Services exist.
+func (f *family) base(nodePorts []netip.Prefix) {
+	mine := slices.DeleteFunc(slices.Clone(nodePorts), func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) != f.family })
+	slices.SortFunc(mine, netip.Prefix.Compare)
+	mine = slices.Compact(mine)
+	if f.nodePorts != nil && slices.Equal(mine, f.nodePorts) {
+		return
+	}
+	f.nodePorts = append([]netip.Prefix{}, mine...)
+	for name, rules := range f.natBase(mine) {
+		f.nat.table.set(name, rules)
+	}
+	for name, rules := range f.filterBase(mine) {
+		f.filter.table.set(name, rules)
+	}
+}
+
+// place writes changes to the kernel. If it refuses them, halves are tried, so
+// that those remain out that it refuses alone.
+func (f *family) place(ctx context.Context, changes []desired.Change) error {
+	f.stage(changes)
+	err := f.write(ctx)
+	if err == nil {
+		return nil
+	}
+	for i := range changes {
+		changes[i].From, changes[i].To = changes[i].To, changes[i].From
+	}
+	f.stage(changes)
+	for i := range changes {
+		changes[i].From, changes[i].To = changes[i].To, changes[i].From
+	}
+	if !refused(err) {
+		return err
+	}
+	if len(changes) == 0 || f.write(ctx) != nil || f.probe(ctx) != nil {
+		// No change at all would succeed now: none is to blame.
+		return errors.Join(err, f.explain(ctx))
+	}
+	if len(changes) == 1 {
+		key, port := changes[0].Key, changes[0].To
+		if port != nil {
+			f.refused[key] = *port
+		}
+		return &desired.RefusedError{Key: key, Err: err}
+	}
+	half := len(changes) / 2
+	return errors.Join(f.place(ctx, changes[:half]), f.place(ctx, changes[half:]))
+}
+
+// stage renders changes into the tables and sets, but not into the kernel.
+func (f *family) stage(changes []desired.Change) {
+	for _, c := range changes {
+		from, before := f.renders[c.Key], f.ports[c.Key]
+		var to rendering
+		if c.To == nil {
+			delete(f.ports, c.Key)
+			delete(f.renders, c.Key)
+		} else {
+			to = f.render(c.Key, *c.To)
+			f.ports[c.Key], f.renders[c.Key] = *c.To, to
+		}
+		f.nat.replace(c.Key, from.nat, to.nat)
+		f.filter.replace(c.Key, from.filter, to.filter)
+		f.sets.use(elements(c.Key, f.ports[c.Key]), to.clients, +1)
+		f.sets.use(elements(c.Key, before), from.clients, -1)
+	}
+	f.nat.publish()
+	f.filter.publish()
+}
+
+// write brings tables and sets into the kernel; what is to leave the sets stays for
+// now. A set that fails does not keep the rules out.
+func (f *family) write(ctx context.Context) error {
+	f.sound = false
+	f.sets.fill()
+	if !f.loaded {
+		if _, err := f.compare(ctx); err != nil {
+			return err
+		}
+		f.loaded = true
+	}
+	err := f.writeTables(ctx)
+	if refused(err) && !f.reading.thorough { // perhaps for what a glance does not see
+		f.reading.deep = true
+		if _, unread := f.compare(ctx); unread == nil && len(f.nat.table.stray)+len(f.filter.table.stray) > 0 {
+			f.sets.fill()
+			err = f.writeTables(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f.begun, f.sound, f.damaged = true, true, false
+	return nil
+}
+
+func (f *family) writeTables(ctx context.Context) error {
+	var errs []error
+	for i := range f.tables() {
+		err := f.writeTable(ctx, i)
+		errs = append(errs, err)
+		if errors.Is(err, errLocked) || errors.Is(err, exec.ErrNotFound) {
+			break // the other table would fare no better
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *family) writeTable(ctx context.Context, i int) error {
+	t := f.tables()[i]
+	script, transactions := t.script(f.commands.part())
+	if transactions == 0 {
+		t.written()
+		return nil
+	}
+	if err := f.commands.restore(ctx, &f.runners[i], script); err != nil {
+		f.sets.forget() // the reason may be that one is gone
+		if transactions > 1 {
+			t.unsure()
+		}
+		return fmt.Errorf("table %s: %w", t.name, err)
+	}
+	f.watch.wrote(i, transactions, t.written())
+	return nil
+}
+
+func (f *family) tables() []*table { return []*table{f.nat.table, f.filter.table} }
+
+// probe writes what is there already, to see whether the kernel takes anything.
+func (f *family) probe(ctx context.Context) error {
+	for i, t := range f.tables() {
+		if err := f.commands.restore(ctx, &f.runners[i], t.probe()); err != nil {
+			return err
+		}
+		f.watch.wrote(i, 1, 0)
+	}
+	return nil
+}

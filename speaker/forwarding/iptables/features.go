@@ -1,0 +1,77 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// feature is something that our rules need of the kernel, a rule that uses it, and
+// the module that has it.
+type feature struct{ table, rule, name, module string }
+
+func (s style) features() []feature {
+	reject := "icmp-port-unreachable"
+	if s.family == 6 {
+		reject = "icmp6-port-unreachable"
+	}
+	to := "10.0.0.1:80"
+	if s.family == 6 {
+		to = "[fd00::1]:80"
+	}
+	return []feature{
+		{"nat", "-m comment --comment x", "the match comment", "xt_comment"},
+		{"nat", s.in(ofPods, "src"), "the match set", "xt_set"},
+		{"nat", "-m statistic --mode random --probability 0.5", "the match statistic", "xt_statistic"},
+		{"nat", fromNode, "the match addrtype", "xt_addrtype"},
+		{"nat", "-m mark --mark 0x1/0x1", "the match mark", "xt_mark"},
+		{"nat", "-j MARK --set-xmark 0x1/0x1", "the target MARK", "xt_mark"},
+		{"nat", "-p tcp -m tcp --dport 80", "the match tcp", "xt_tcpudp"},
+		{"nat", "-j MASQUERADE --random-fully", "the target MASQUERADE with --random-fully", "xt_MASQUERADE"},
+		{"nat", "-p tcp -j DNAT --to-destination " + to, "the target DNAT", "xt_nat"},
+		{"filter", "-m conntrack --ctstate NEW", "the match conntrack", "xt_conntrack"},
+		{"filter", "-j REJECT --reject-with " + reject, "the target REJECT", "ipt_REJECT or ip6t_REJECT"},
+	}
+}
+
+// askAgain is how often the kernel is asked for what it lacks.
+const askAgain = time.Minute
+
+// explain finds out which of the things that the rules need the kernel does not have,
+// when it has refused what no Service is to blame for.
+func (f *family) explain(ctx context.Context) error {
+	if time.Since(f.asked) < askAgain {
+		return f.lacks
+	}
+	f.asked, f.lacks = time.Now(), nil
+	const probe = ours + "PROBE"
+	var lacks []error
+	for _, has := range f.features() {
+		i := 0
+		if has.table == f.filter.table.name {
+			i = 1
+		}
+		try := script{table: has.table}
+		try.chains([]string{probe})
+		fmt.Fprintf(&try.text, "-A %s %s\n", probe, has.rule)
+		try.commit()
+		err := f.commands.restore(ctx, &f.runners[i], try.text.String())
+		if refused(err) {
+			lacks = append(lacks, fmt.Errorf("the kernel does not have %s (module %s), or this iptables does not know it", has.name, has.module))
+			continue
+		}
+		if err != nil {
+			return nil // what keeps the program from running is told already
+		}
+		again := script{table: has.table}
+		again.clear([]string{probe}, 0)
+		if err := f.commands.restore(ctx, &f.runners[i], again.text.String()); err != nil {
+			return err
+		}
+	}
+	if len(lacks) < len(f.features()) { // else the program does not work at all
+		f.lacks = errors.Join(lacks...)
+	}
+	return f.lacks
+}

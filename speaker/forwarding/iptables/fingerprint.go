@@ -1,0 +1,118 @@
+package iptables
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+)
+
+// fingerprint is a cheap digest of what the kernel holds, of everybody's rules:
+// while it stays the same, ours are as they were.
+type fingerprint struct {
+	generation uint32          // of all nf_tables rules (NFT_MSG_GETGEN)
+	tables     [2]legacyCounts // of nat and filter
+}
+
+type legacyCounts struct{ entries, bytes uint32 }
+
+// follows tells whether nothing but a number of transactions of ours, on the i-th
+// table, lies between two fingerprints; they made the table longer by this many entries.
+func (f fingerprint) follows(before fingerprint, variant Variant, i, transactions, longer int) bool {
+	if variant == NFT {
+		return f.generation == before.generation+uint32(transactions)
+	}
+	other := 1 - i
+	return f.tables[other] == before.tables[other] &&
+		int64(f.tables[i].entries) == int64(before.tables[i].entries)+int64(longer)
+}
+
+// readFingerprint asks the kernel, without a process.
+func readFingerprint(variant Variant, family addr.Family) (fingerprint, error) {
+	var f fingerprint
+	var err error
+	if variant == NFT {
+		f.generation, err = nfgen.Generation()
+		return f, err
+	}
+	for i, table := range []string{"nat", "filter"} {
+		if f.tables[i], err = legacyInfo(family, table); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// watch notices that somebody else wrote. The families share one where the
+// kernel counts their changes together.
+type watch struct {
+	variant Variant
+	family  addr.Family
+	seen    fingerprint
+	epoch   int // goes up when others may have written
+}
+
+// watches has one for each family.
+func watches(variant Variant) map[addr.Family]*watch {
+	v4 := &watch{variant: variant, family: addr.IPv4}
+	v6 := v4
+	if variant == Legacy {
+		v6 = &watch{variant: variant, family: addr.IPv6}
+	}
+	return map[addr.Family]*watch{addr.IPv4: v4, addr.IPv6: v6}
+}
+
+// look returns the epoch: tables that were read in the same one are as they
+// were, but for our own writes.
+func (w *watch) look() int {
+	if now, err := readFingerprint(w.variant, w.family); err != nil || now != w.seen {
+		w.seen = now
+		w.epoch++
+	}
+	return w.epoch
+}
+
+// wrote takes note of transactions of ours on the i-th table.
+func (w *watch) wrote(i, transactions, longer int) {
+	now, err := readFingerprint(w.variant, w.family)
+	if err != nil || !now.follows(w.seen, w.variant, i, transactions, longer) {
+		w.epoch++
+	}
+	w.seen = now
+}
+
+// getInfo is struct ipt_getinfo of the kernel, which IPv6 shares.
+type getInfo struct {
+	name       [32]byte
+	validHooks uint32
+	hookEntry  [5]uint32
+	underflow  [5]uint32
+	numEntries uint32
+	size       uint32
+}
+
+const optGetInfo = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+
+func legacyInfo(family addr.Family, table string) (legacyCounts, error) {
+	domain, level := unix.AF_INET, unix.IPPROTO_IP
+	if family == addr.IPv6 {
+		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return legacyCounts{}, fmt.Errorf("open a raw %s socket: %w", family, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var info getInfo
+	copy(info.name[:], table)
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), optGetInfo,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return legacyCounts{}, fmt.Errorf("ask for the size of the %s table %s: %w", family, table, errno)
+	}
+	return legacyCounts{info.numEntries, info.size}, nil
+}

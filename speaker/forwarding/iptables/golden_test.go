@@ -1,0 +1,77 @@
+package iptables
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGolden shows the rules of each Service of the packet test for review: what
+// they do is proven there.
+func TestGolden(t *testing.T) {
+	for _, f := range addr.Families() {
+		for _, s := range blackbox.Services() {
+			golden(t, fmt.Sprintf("%s-%s", strings.ToLower(f.String()), s.Name), f, blackbox.Forwarding(s))
+		}
+		golden(t, strings.ToLower(f.String())+"-sticky", f, blackbox.Forwarding(blackbox.Service{Name: "sticky", N: 11, Fill: func(a blackbox.Addresses, p *desired.Port) {
+			p.Cluster, p.Local = blackbox.At(blackbox.ServePort, a.P1, a.P3), blackbox.At(blackbox.ServePort, a.P1)
+			p.ExternalLocal, p.Affinity = true, 10*time.Minute
+		}}))
+		many := blackbox.Forwarding()
+		for n := range byte(12) {
+			maps.Copy(many.Ports, blackbox.Forwarding(blackbox.Service{Name: fmt.Sprintf("s%02d", n), N: n, Fill: func(a blackbox.Addresses, p *desired.Port) {
+				p.Cluster = blackbox.At(blackbox.ServePort, a.P1)
+			}}).Ports)
+		}
+		golden(t, strings.ToLower(f.String())+"-many", f, many)
+	}
+}
+
+func golden(t *testing.T, name string, f addr.Family, want desired.Forwarding) {
+	t.Helper()
+	fam := newFamily(style{f, 1 << defaultMasqueradeBit}, commands{NFT, f}, nil, blackbox.Quiet())
+	fam.base(want.NodePorts)
+	fam.stage(slices.DeleteFunc(want.Changes(nil, 0), func(c desired.Change) bool { return c.Key.Family != f }))
+	var b strings.Builder
+	for _, table := range fam.tables() {
+		fmt.Fprintf(&b, "-- %s --\n", table.name)
+		for _, chain := range slices.Sorted(maps.Keys(table.want)) {
+			b.WriteString(table.want[chain].text)
+		}
+	}
+	for _, of := range slices.Sorted(maps.Keys(fam.sets.fixed)) {
+		fmt.Fprintf(&b, "-- %s --\n", fam.sets.fixed[of].Name)
+		var elements []string
+		for e := range fam.sets.fixed[of].members {
+			elements = append(elements, e.String()+"\n")
+		}
+		slices.Sort(elements)
+		b.WriteString(strings.Join(elements, ""))
+	}
+
+	file := filepath.Join("testdata", name+".txtar")
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(old) != b.String() {
+		t.Errorf("%s is not what is rendered (run with -update and review the difference):\n%s", file, b.String())
+	}
+}

@@ -1,0 +1,138 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// How long a program may take. It is waited for as long as its work should take, and
+// this much longer, so that one that hangs holds up nothing else, and then left to
+// itself until it is killed: what it was doing may still be done.
+const (
+	defaultPatience = 10 * time.Second
+	killAfter       = 20 // times the patience
+)
+
+// runner runs one program at a time.
+type runner struct {
+	patience time.Duration
+	late     *process
+}
+
+// process is one run of a program.
+type process struct {
+	command string
+	began   time.Time
+	done    chan struct{}
+	stdout  []byte
+	err     error
+}
+
+// LateError says that a program takes longer than its work should. It is not run again
+// before it has ended.
+type LateError struct {
+	Command string
+	Since   time.Duration
+}
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("%s has not ended after %s: it hangs, or the node is overloaded; it is killed in the end, and then tried again",
+		e.Command, e.Since.Round(time.Second))
+}
+
+// run runs a program for as long as its work should take.
+func (r *runner) run(ctx context.Context, work time.Duration, stdin, program string, args ...string) ([]byte, error) {
+	if r.late != nil {
+		return nil, &LateError{r.late.command, time.Since(r.late.began)}
+	}
+	p, err := start(ctx, work+killAfter*r.patience, stdin, program, args...)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(r.patience + work)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return p.stdout, p.err
+	case <-timer.C:
+		r.late = p
+		return nil, &LateError{p.command, time.Since(p.began)}
+	}
+}
+
+// ended tells whether a program has ended that was given up before.
+func (r *runner) ended() bool {
+	if r.late == nil {
+		return false
+	}
+	select {
+	case <-r.late.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// over is ended, once.
+func (r *runner) over() bool {
+	ended := r.ended()
+	if ended {
+		r.late = nil
+	}
+	return ended
+}
+
+// start starts a program, from the calling thread and so in its network namespace.
+func start(ctx context.Context, limit time.Duration, stdin, program string, args ...string) (*process, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = 10 * time.Second // what it said may take a moment to come on a node that is overloaded
+	// With all that it starts, lest a child of it go on holding the lock.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), done: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("%s: %w", p.command, err)
+	}
+	go func() {
+		defer cancel()
+		defer close(p.done)
+		err := cmd.Wait()
+		p.stdout = stdout.Bytes()
+		if err != nil {
+			p.err = failed(p.command, errors.Join(err, ctx.Err()), stderr.String())
+		}
+	}()
+	return p, nil
+}
+
+// failed says what a program said of its failure.
+func failed(command string, err error, said string) error {
+	said = strings.TrimSpace(said)
+	if before, _, usage := strings.Cut(said, "\nTry `"); usage {
+		said = before
+	}
+	if strings.Contains(said, "xtables lock") || strings.Contains(said, "Resource temporarily unavailable") {
+		return fmt.Errorf("%s: %w", command, errLocked)
+	}
+	return fmt.Errorf("%s: %w: %s", command, err, said)
+}
+
+// errLocked says that somebody else keeps legacy iptables to himself.
+var errLocked = errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free")
+
+// refused tells whether a program ran and did not like what it was given, as against
+// one that could not be run or did not come to it.
+func refused(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.Exited() && !errors.Is(err, errLocked)
+}

@@ -1,0 +1,76 @@
+package iptables
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+)
+
+// BenchmarkProgramming measures, with this many Services of three endpoints
+// each, the first fill, one changed Service and an idle Apply.
+func BenchmarkProgramming(b *testing.B) {
+	for _, variant := range variants {
+		for _, n := range []int{1000, 10000} {
+			b.Run(fmt.Sprintf("%s/%d", variant, n), func(b *testing.B) {
+				node := netlab.NewHost(b, "node")
+				for b.Loop() {
+					node.Do(func() { program(b, variant, n) })
+				}
+			})
+		}
+	}
+}
+
+func program(b *testing.B, variant Variant, n int) {
+	backend, err := New(Config{Log: blackbox.Quiet(), Variant: variant})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+	key := func(i int) desired.PortKey {
+		return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: fmt.Sprint("s", i)}, Protocol: view.TCP, Family: addr.IPv4}
+	}
+	for i := range n {
+		hi, lo := byte(i>>8), byte(i)
+		want.Ports[key(i)] = desired.Port{
+			ClusterIP: netip.AddrFrom4([4]byte{10, 96, hi, lo}), Port: 80,
+			Cluster: blackbox.At(blackbox.ServePort, netip.AddrFrom4([4]byte{10, 244, hi, lo}),
+				netip.AddrFrom4([4]byte{10, 245, hi, lo}), netip.AddrFrom4([4]byte{10, 246, hi, lo})),
+		}
+	}
+	// apply reports the least of some times: the machine does other things too.
+	apply := func(name string, times int, change func()) {
+		least := time.Hour
+		for range times {
+			change()
+			start := time.Now()
+			if _, err := backend.Apply(b.Context(), want); err != nil {
+				b.Error(err)
+			}
+			least = min(least, time.Since(start))
+		}
+		b.ReportMetric(float64(least.Microseconds())/1000, name)
+	}
+	apply("fill-ms", 1, func() {})
+	apply("change-ms", 5, func() {
+		want.Ports = maps.Clone(want.Ports)
+		changed := want.Ports[key(n/2)]
+		changed.Cluster = slices.Clone(changed.Cluster)
+		changed.Cluster[0] = netip.AddrPortFrom(changed.Cluster[0].Addr().Next(), blackbox.ServePort)
+		want.Ports[key(n/2)] = changed
+	})
+	apply("idle-ms", 20, func() {})
+	if err := backend.Cleanup(b.Context()); err != nil {
+		b.Error(err)
+	}
+}

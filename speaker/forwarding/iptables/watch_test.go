@@ -1,0 +1,185 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+)
+
+// keep applies want whenever the backend says that it is time, as the agent does, until
+// the test ends.
+func (c *cluster) keep(want desired.Forwarding) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	disturbed := make(chan struct{}, 1)
+	go func() {
+		defer close(done)
+		c.Node.Do(func() {
+			c.backend.Watch(ctx, func() {
+				select {
+				case disturbed <- struct{}{}:
+				default:
+				}
+			})
+		})
+	}()
+	applied := make(chan struct{})
+	go func() {
+		defer close(applied)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-disturbed:
+				_, _ = c.Try(want) // what it cannot do shows in the kernel
+			}
+		}
+	}()
+	c.t.Cleanup(func() { cancel(); <-done; <-applied })
+}
+
+// state is a digest of our tables and sets that costs little.
+func (c *cluster) state() string {
+	var all []string
+	note := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	c.Node.Do(func() {
+		for _, f := range addr.Families() {
+			for _, table := range []string{"nat", "filter"} {
+				if c.variant == Legacy {
+					counts, err := legacyInfo(f, table)
+					note("%s %s %v %v", f, table, counts, err)
+					continue
+				}
+				jumps := map[string][]jump{"nat": natJumps(), "filter": filterJumps()}[table]
+				s, err := glance(f, table, jumps)
+				note("%s %s %v %v %v", f, table, s.chains, s.jumps, err)
+			}
+		}
+		heads, err := ipset.All()
+		note("%v %v", heads, err)
+	})
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// within waits until the state is sound and returns how long that took.
+func (c *cluster) within(limit time.Duration, sound string) time.Duration {
+	began := time.Now()
+	for c.state() != sound {
+		if time.Since(began) > limit {
+			c.t.Fatalf("after %s the state is\n%s\nwant\n%s", limit, c.state(), sound)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// TestForeignChangesAreRepairedWithinASecond does what people and programs do and sees
+// how long it lasts.
+func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.Apply(want)
+		c.Apply(want) // the first write may have made the tables themselves
+		sound := c.state()
+		c.keep(want)
+		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-")
+		v6 := strings.TrimSuffix(commands{c.variant, addr.IPv6}.program(""), "-")
+		chain := chainInto(c, addr.IPv4)
+		for _, damage := range []string{
+			v4 + " -t nat -F",
+			v6 + " -t filter -F",
+			v6 + " -t nat -D PREROUTING -j " + chainDispatch,
+			v4 + " -t filter -F " + chainRefuse,
+			v4 + " -t nat -F " + chain,
+			v4 + " -t nat -F " + chainServices + " && " + v4 + " -t nat -F " + chain,
+			v4 + " -t filter -I " + chainForward + " -j RETURN",
+			v4 + " -t nat -N " + ours + "STRANGE && " + v4 + " -t nat -A " + ours + "STRANGE -j RETURN",
+			"ipset del FAIRLEAD-ENDPOINTS4 " + "10.244.1.11,tcp:8080,10.244.1.11",
+			"ipset flush FAIRLEAD-PODS6",
+			"ipset add FAIRLEAD-SERVICES6 2001:db8::1,udp:7",
+			"ipset flush FAIRLEAD-NODEPORTS4",
+		} {
+			least := time.Hour
+			for range 5 { // the machine does other things too
+				c.Run("sh", "-c", damage)
+				if least = min(least, c.within(20*time.Second, sound)); least < time.Second {
+					break
+				}
+			}
+			if least > time.Second {
+				t.Errorf("%s is repaired after %s", damage, least)
+			}
+		}
+	})
+}
+
+// chainInto is a chain that holds the endpoints of a Service.
+func chainInto(c *cluster, f addr.Family) string {
+	for _, family := range c.backend.families {
+		if family.family != f {
+			continue
+		}
+		for name := range family.nat.table.want {
+			if strings.HasPrefix(name, ours+"C-") {
+				return name
+			}
+		}
+	}
+	c.t.Fatal("no Service has endpoints")
+	return ""
+}
+
+// TestFlushInALoopIsOutlived holds against somebody who flushes all the time: it works in
+// between, and at the end all is there again.
+func TestFlushInALoopIsOutlived(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.Apply(want)
+		c.Apply(want)
+		sound := c.state()
+		c.keep(want)
+		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-")
+		c.Run("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do "+v4+" -w -t nat -F; "+v4+" -w -F; sleep 0.1; done")
+		c.within(20*time.Second, sound)
+		to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80)
+		if got, err := c.Client.Ask("tcp", to, 3*time.Second); err != nil || got.Server != "p1" {
+			t.Errorf("%v, %v, want an answer of p1", got, err)
+		}
+	})
+}
+
+// BenchmarkLook measures what it costs to see that nobody changed anything.
+func BenchmarkLook(b *testing.B) {
+	for _, variant := range variants {
+		b.Run(string(variant), func(b *testing.B) {
+			c := newCluster(b, variant)
+			want := blackbox.Forwarding(blackbox.Services()...)
+			if _, err := c.Try(want); err != nil {
+				b.Fatal(err)
+			}
+			_, second := c.Try(want)
+			var disturbed error
+			c.Node.Do(func() {
+				for b.Loop() {
+					if c.backend.disturbed() {
+						disturbed = errors.New("a change is seen that nobody made")
+					}
+				}
+			})
+			if err := errors.Join(second, disturbed); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+}

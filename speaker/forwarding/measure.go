@@ -1,0 +1,192 @@
+package forwarding
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+)
+
+// measures are the metrics of forwarding, alike for all backends.
+type measures struct {
+	syncs    *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	rules    *prometheus.GaugeVec
+	repairs  *prometheus.CounterVec
+	noLocal  *prometheus.GaugeVec
+	cleaning prometheus.Histogram
+	flows    *prometheus.CounterVec
+}
+
+// newMeasures registers the metrics, unless the registry is nil.
+func newMeasures(registry prometheus.Registerer) *measures {
+	const family = "ip_family"
+	buckets := prometheus.ExponentialBuckets(0.00025, 2, 18) // 0.25 ms to 33 s
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{family})
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	m := &measures{
+		syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fairlead_forwarding_sync_duration_seconds", Buckets: buckets,
+			Help: "Time to bring the kernel to what is wanted: of everything (full), of what changed (partial), or of nothing but to look for what others did (check).",
+		}, []string{"kind"}),
+		failures: counter("fairlead_forwarding_sync_failures_total", "Syncs after which the kernel lacked ports that are wanted."),
+		rules:    gauge("fairlead_forwarding_rules", "Rules of ours, or map elements with nftables.", family),
+		repairs:  counter("fairlead_forwarding_repairs_total", "Chains, jumps, sets and maps of ours that others changed or removed, and that were written again."),
+		noLocal: gauge("fairlead_forwarding_no_local_endpoints",
+			"Service ports with a Local traffic policy and endpoints on other nodes only.", "traffic_policy", family),
+		cleaning: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fairlead_forwarding_conntrack_clean_duration_seconds", Buckets: buckets,
+			Help: "Time to look through the connection table for stale UDP flows.",
+		}),
+		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "UDP flows that were deleted because their endpoint is gone."),
+	}
+	if registry != nil {
+		registry.MustRegister(m.syncs, m.failures, m.rules, m.repairs, m.noLocal, m.cleaning, m.flows)
+	}
+	return m
+}
+
+// timed measures a way to delete flows.
+func (m *measures) timed(del deleteFlows) deleteFlows {
+	return func(family addr.Family, stale func(conntrack.Flow) bool) (int, error) {
+		began := time.Now()
+		n, err := del(family, stale)
+		m.cleaning.Observe(time.Since(began).Seconds())
+		m.flows.WithLabelValues(family.String()).Add(float64(n))
+		return n, err
+	}
+}
+
+// measured is a backend together with its metrics.
+type measured struct {
+	Backend
+	measures *measures
+	revision uint64 // of the wanted ports that all are in the kernel; 0: not all are
+	repairs  map[addr.Family]int
+	unserved unserved
+}
+
+func newMeasured(b Backend, m *measures) *measured {
+	return &measured{Backend: b, measures: m, repairs: map[addr.Family]int{}, unserved: newUnserved()}
+}
+
+// Apply implements Backend.
+func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	kind := "full"
+	switch b.revision {
+	case 0:
+	case want.Revision:
+		kind = "check"
+	case want.Since:
+		kind = "partial"
+	}
+	began := time.Now()
+	missing, err := b.Backend.Apply(ctx, want)
+	b.measures.syncs.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+	if b.revision = want.Revision; err != nil {
+		b.revision = 0
+	}
+	b.count(want, missing)
+	return missing, err
+}
+
+func (b *measured) count(want desired.Forwarding, missing desired.Missing) {
+	failed := map[addr.Family]bool{}
+	for key := range missing {
+		failed[key.Family] = true
+	}
+	b.unserved.update(want)
+	for _, family := range addr.Families() {
+		name := family.String()
+		failures := b.measures.failures.WithLabelValues(name)
+		if failed[family] {
+			failures.Inc()
+		}
+		rules, repairs := b.Tally(family)
+		b.measures.rules.WithLabelValues(name).Set(float64(rules))
+		b.measures.repairs.WithLabelValues(name).Add(float64(max(repairs-b.repairs[family], 0))) // fewer after a Cleanup
+		b.repairs[family] = repairs
+		for _, policy := range policies() {
+			b.measures.noLocal.WithLabelValues(string(policy), name).Set(float64(b.unserved.count[group{policy, family}]))
+		}
+	}
+}
+
+// policy is which traffic policy of a Service is Local.
+type policy string
+
+const (
+	internal policy = "internal"
+	external policy = "external"
+)
+
+func policies() []policy { return []policy{internal, external} }
+
+// group is what is counted together.
+type group struct {
+	policy policy
+	family addr.Family
+}
+
+// unserved counts the ports whose traffic is dropped on this node because a policy is
+// Local and the endpoints are elsewhere.
+type unserved struct {
+	revision uint64
+	ports    map[desired.PortKey]map[policy]bool
+	count    map[group]int
+}
+
+func newUnserved() unserved {
+	return unserved{ports: map[desired.PortKey]map[policy]bool{}, count: map[group]int{}}
+}
+
+// update counts again what has changed.
+func (u *unserved) update(want desired.Forwarding) {
+	switch {
+	case u.revision != 0 && u.revision == want.Revision:
+	case u.revision != 0 && u.revision == want.Since:
+		for key := range want.Changed {
+			u.look(key, want.Ports[key])
+		}
+	default:
+		for key := range u.ports {
+			u.look(key, want.Ports[key])
+		}
+		for key, port := range want.Ports {
+			u.look(key, port)
+		}
+	}
+	u.revision = want.Revision
+}
+
+// look counts one port; the zero port is one that is gone.
+func (u *unserved) look(key desired.PortKey, port desired.Port) {
+	for policy := range u.ports[key] {
+		u.count[group{policy, key.Family}]--
+	}
+	delete(u.ports, key)
+	if len(port.Local) > 0 || !port.Anywhere {
+		return
+	}
+	now := map[policy]bool{}
+	if port.InternalLocal {
+		now[internal] = true
+	}
+	if port.ExternalLocal {
+		now[external] = true
+	}
+	for policy := range now {
+		u.count[group{policy, key.Family}]++
+	}
+	if len(now) > 0 {
+		u.ports[key] = now
+	}
+}

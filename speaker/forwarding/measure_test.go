@@ -1,0 +1,165 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+)
+
+// scripted is a backend that says what a test has it say.
+type scripted struct {
+	Backend
+	missing        desired.Missing
+	err            error
+	rules, repairs int
+}
+
+func (s *scripted) Apply(context.Context, desired.Forwarding) (desired.Missing, error) {
+	return s.missing, s.err
+}
+
+func (s *scripted) Tally(family addr.Family) (rules, repairs int) {
+	if family == addr.IPv4 {
+		return s.rules, s.repairs
+	}
+	return 0, 0
+}
+
+func portKey(name string) desired.PortKey {
+	return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}, Protocol: view.TCP, Family: addr.IPv4}
+}
+
+func TestSyncsAreCountedByKind(t *testing.T) {
+	registry, backend := prometheus.NewRegistry(), &scripted{}
+	m := newMeasures(registry)
+	b := newMeasured(backend, m)
+	apply := func(revision, since uint64) {
+		_, err := b.Apply(t.Context(), desired.Forwarding{Revision: revision, Since: since})
+		if !errors.Is(err, backend.err) {
+			t.Errorf("error %v is swallowed, got %v", backend.err, err)
+		}
+	}
+	expect := func(when string, want map[string]uint64) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]uint64{}
+		for _, family := range families {
+			for _, metric := range family.Metric {
+				if strings.HasSuffix(family.GetName(), "_sync_duration_seconds") {
+					got[metric.Label[0].GetValue()] = metric.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	apply(1, 0)
+	expect("the first", map[string]uint64{"full": 1})
+	apply(2, 1)
+	apply(2, 1)
+	expect("a change, and nothing", map[string]uint64{"full": 1, "partial": 1, "check": 1})
+	apply(4, 3)
+	expect("a change that was not seen", map[string]uint64{"full": 2, "partial": 1, "check": 1})
+	backend.err, backend.missing = errors.New("the lock"), desired.Missing{portKey("web"): {}}
+	apply(5, 4)
+	apply(5, 4)
+	expect("a failure and another attempt", map[string]uint64{"full": 3, "partial": 2, "check": 1})
+	for family, want := range map[string]float64{"IPv4": 2, "IPv6": 0} {
+		if got := testutil.ToFloat64(m.failures.WithLabelValues(family)); got != want {
+			t.Errorf("%s: %v failures, want %v", family, got, want)
+		}
+	}
+}
+
+func TestRulesAndRepairs(t *testing.T) {
+	backend := &scripted{}
+	m := newMeasures(prometheus.NewRegistry())
+	b := newMeasured(backend, m)
+	for _, step := range []struct {
+		rules, repairs int
+		want           float64 // repairs in all
+	}{{17, 3, 3}, {19, 3, 3}, {19, 5, 5}, {2, 0, 5}, {2, 1, 6}} {
+		backend.rules, backend.repairs = step.rules, step.repairs
+		if _, err := b.Apply(t.Context(), desired.Forwarding{}); err != nil {
+			t.Fatal(err)
+		}
+		if rules, repairs := testutil.ToFloat64(m.rules.WithLabelValues("IPv4")), testutil.ToFloat64(m.repairs.WithLabelValues("IPv4")); rules != float64(step.rules) || repairs != step.want {
+			t.Errorf("%v rules and %v repairs, want %d and %v", rules, repairs, step.rules, step.want)
+		}
+	}
+}
+
+func TestDeletedFlowsAreCounted(t *testing.T) {
+	m := newMeasures(prometheus.NewRegistry())
+	lost := errors.New("netlink")
+	n, err := m.timed(func(addr.Family, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, nil)
+	if n != 7 || !errors.Is(err, lost) || testutil.ToFloat64(m.flows.WithLabelValues("IPv6")) != 7 {
+		t.Errorf("%d flows, %v, and another number in the metric", n, err)
+	}
+}
+
+// TestPortsWithoutLocalEndpoints holds the count that goes by changes against one from
+// scratch.
+func TestPortsWithoutLocalEndpoints(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		u := newUnserved()
+		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+		for range rapid.IntRange(1, 10).Draw(t, "steps") {
+			want.Since, want.Changed = want.Revision, map[desired.PortKey]struct{}{}
+			want.Revision++
+			for range rapid.IntRange(0, 4).Draw(t, "changes") {
+				key := portKey(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "service"))
+				key.Family = rapid.SampledFrom(addr.Families()).Draw(t, "family")
+				port := desired.Port{
+					Port: 80, Anywhere: rapid.Bool().Draw(t, "anywhere"),
+					InternalLocal: rapid.Bool().Draw(t, "internal"), ExternalLocal: rapid.Bool().Draw(t, "external"),
+				}
+				if port.Anywhere && rapid.Bool().Draw(t, "local") {
+					port.Local = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}
+				}
+				want.Ports[key] = port
+				if rapid.Bool().Draw(t, "gone") {
+					delete(want.Ports, key)
+				}
+				want.Changed[key] = struct{}{}
+			}
+			if rapid.Bool().Draw(t, "unseen") {
+				continue
+			}
+			u.update(want)
+			count := map[group]int{}
+			for key, p := range want.Ports {
+				dropped := p.Anywhere && len(p.Local) == 0
+				if dropped && p.InternalLocal {
+					count[group{internal, key.Family}]++
+				}
+				if dropped && p.ExternalLocal {
+					count[group{external, key.Family}]++
+				}
+			}
+			for _, family := range addr.Families() {
+				for _, policy := range policies() {
+					if g := (group{policy, family}); u.count[g] != count[g] {
+						t.Fatalf("%v: counted %d, want %d", g, u.count[g], count[g])
+					}
+				}
+			}
+		}
+	})
+}

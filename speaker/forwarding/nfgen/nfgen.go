@@ -1,0 +1,54 @@
+// Package nfgen tells cheaply whether somebody changed the rules of nf_tables: the
+// kernel numbers the transactions that do.
+package nfgen
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+)
+
+// Generation counts the transactions that changed any nf_tables rule of this
+// network namespace (NFT_MSG_GETGEN), those of iptables-nft among them.
+func Generation() (uint32, error) {
+	var generation uint32
+	found := false
+	err := nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
+		generation, found = nfnetlink.Number(answer, unix.NFTA_GEN_ID)
+	})
+	if err == nil && !found {
+		err = errors.New("the kernel's answer has none")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask for the nf_tables generation: %w", err)
+	}
+	return generation, nil
+}
+
+// Watch tells the transactions of others from our own. The zero value has seen none.
+type Watch struct {
+	seen  uint32
+	epoch int
+}
+
+// Look returns the epoch: what was read in the same one is as it was, but for our own
+// transactions.
+func (w *Watch) Look() int {
+	if now, err := Generation(); err != nil || now != w.seen {
+		w.seen = now
+		w.epoch++
+	}
+	return w.epoch
+}
+
+// Wrote takes note of one transaction of ours.
+func (w *Watch) Wrote() {
+	now, err := Generation()
+	if err != nil || now != w.seen+1 {
+		w.epoch++
+	}
+	w.seen = now
+}

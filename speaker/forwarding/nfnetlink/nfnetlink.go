@@ -1,0 +1,213 @@
+// Package nfnetlink speaks with netfilter's part of the kernel over netlink: it sends
+// requests, asks again where an answer was cut short, and writes and reads attributes.
+package nfnetlink
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// Protocol is the kernel's number of a family, that of none for 0.
+func Protocol(family addr.Family) uint8 {
+	switch family {
+	case addr.IPv4:
+		return unix.NFPROTO_IPV4
+	case addr.IPv6:
+		return unix.NFPROTO_IPV6
+	default:
+		return unix.NFPROTO_UNSPEC
+	}
+}
+
+// attempts is how often a listing is asked for that changes keep interrupting.
+const attempts = 5
+
+// Request sends one command of a subsystem and calls f with the attributes of each
+// answer, once all of them have come. The error wraps the kernel's unix.Errno.
+func Request(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
+	var answers [][]byte
+	err := Stream(subsystem, command, flags, family, body, func() { answers = nil }, func(attributes []byte) {
+		answers = append(answers, attributes)
+	})
+	if err != nil {
+		return err
+	}
+	for _, answer := range answers {
+		f(answer)
+	}
+	return nil
+}
+
+// Stream is Request for long listings: f gets the answers as they come, from the first
+// one on after each call of begin. They are not valid after f.
+func Stream(subsystem, command, flags int, family addr.Family, body Attributes, begin func(), f func(attributes []byte)) error {
+	for left := attempts; ; left-- {
+		begin()
+		req := nl.NewNetlinkRequest(subsystem<<8|command, flags)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: Protocol(family), Version: nl.NFNETLINK_V0})
+		req.AddRawData(body)
+		err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(answer []byte) bool {
+			if len(answer) >= nl.SizeofNfgenmsg {
+				f(answer[nl.SizeofNfgenmsg:])
+			}
+			return true
+		})
+		if left > 1 && Again(err) {
+			continue
+		}
+		return err
+	}
+}
+
+// Batch sends a command for each of the bodies, many in one message, and returns how many
+// succeeded, and why others did not unless that is excused.
+func Batch(subsystem, command, flags int, family addr.Family, bodies []Attributes, excuse func(unix.Errno) bool) (done int, err error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	var errs []error
+	for some := range slices.Chunk(bodies, batch) {
+		var message []byte
+		for _, body := range some {
+			message = binary.NativeEndian.AppendUint32(message, uint32(unix.SizeofNlMsghdr+nl.SizeofNfgenmsg+len(body)))
+			message = binary.NativeEndian.AppendUint16(message, uint16(subsystem<<8|command))
+			message = binary.NativeEndian.AppendUint16(message, uint16(unix.NLM_F_REQUEST|flags))
+			message = append(message, make([]byte, 8)...) // the sequence and the port do not matter
+			message = append(message, Protocol(family), nl.NFNETLINK_V0, 0, 0)
+			message = append(message, body...)
+		}
+		// The kernel has done all of it when this returns, and says what failed only.
+		if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		failed, err := failures(fd, excuse)
+		done += len(some) - failed
+		errs = append(errs, err)
+	}
+	return done, errors.Join(errs...)
+}
+
+// batch is how many commands go into one message; what the kernel says about as many
+// fits into the buffer of a socket.
+const batch = 100
+
+// failures counts what failed, and returns what of it is not excused.
+func failures(fd int, excuse func(unix.Errno) bool) (int, error) {
+	count, buffer := 0, make([]byte, 1<<16)
+	var errs []error
+	for {
+		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return count, errors.Join(errs...)
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return count, errors.Join(append(errs, err)...)
+		}
+		for said := buffer[:n]; len(said) >= unix.SizeofNlMsghdr+4; {
+			size := int(binary.NativeEndian.Uint32(said))
+			if size < unix.SizeofNlMsghdr+4 || size > len(said) {
+				break
+			}
+			if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
+				count++
+				errno := unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:])))
+				if !excuse(errno) {
+					errs = append(errs, errno)
+				}
+			}
+			said = said[min((size+3)&^3, len(said)):]
+		}
+	}
+}
+
+// Again tells whether an error is gone when the same is asked again.
+func Again(err error) bool {
+	return errors.Is(err, nl.ErrDumpInterrupted) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS)
+}
+
+// Attributes are netlink attributes in their wire form, to be sent.
+type Attributes []byte
+
+// Add appends one.
+func (a Attributes) Add(kind uint16, value ...byte) Attributes {
+	size := 4 + len(value)
+	a = binary.NativeEndian.AppendUint16(a, uint16(size))
+	a = binary.NativeEndian.AppendUint16(a, kind)
+	a = append(a, value...)
+	return append(a, make([]byte, -size&3)...) // aligned to 4
+}
+
+// Uint16 appends a number in network byte order.
+func (a Attributes) Uint16(kind, v uint16) Attributes { return a.Add(kind, byte(v>>8), byte(v)) }
+
+// Uint32 appends a number in network byte order.
+func (a Attributes) Uint32(kind uint16, v uint32) Attributes {
+	return a.Add(kind, binary.BigEndian.AppendUint32(nil, v)...)
+}
+
+// Text appends a text that ends in a zero byte.
+func (a Attributes) Text(kind uint16, v string) Attributes {
+	return a.Add(kind, append([]byte(v), 0)...)
+}
+
+// Nested appends attributes as one.
+func (a Attributes) Nested(kind uint16, v Attributes) Attributes {
+	return a.Add(kind|unix.NLA_F_NESTED, v...)
+}
+
+// Each calls f for each attribute, its kind without flags. It ends at the first one
+// that is not whole.
+func Each(attributes []byte, f func(kind uint16, value []byte)) {
+	for len(attributes) >= 4 {
+		size := int(binary.NativeEndian.Uint16(attributes))
+		if size < 4 || size > len(attributes) {
+			return
+		}
+		kind := binary.NativeEndian.Uint16(attributes[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+		f(kind, attributes[4:size])
+		attributes = attributes[min((size+3)&^3, len(attributes)):]
+	}
+}
+
+// Find is the value of an attribute, by the kinds that lead to it, nil if there is
+// none.
+func Find(attributes []byte, path ...uint16) []byte {
+	for _, want := range path {
+		var value []byte
+		Each(attributes, func(kind uint16, v []byte) {
+			if kind == want {
+				value = v
+			}
+		})
+		attributes = value
+	}
+	return attributes
+}
+
+// Text is the value of an attribute that holds a text, "" if there is none.
+func Text(attributes []byte, path ...uint16) string {
+	return unix.ByteSliceToString(Find(attributes, path...))
+}
+
+// Number is the value of an attribute of one, two or four bytes in network byte order.
+func Number(attributes []byte, path ...uint16) (n uint32, ok bool) {
+	value := Find(attributes, path...)
+	for _, b := range value[:min(len(value), 4)] {
+		n = n<<8 | uint32(b)
+	}
+	return n, value != nil
+}

@@ -1,0 +1,63 @@
+package nfnetlink
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// TestAttributes writes attributes and finds them again.
+func TestAttributes(t *testing.T) {
+	inner := Attributes(nil).Uint16(1|unix.NLA_F_NET_BYTEORDER, 8080).Text(2, "a name")
+	all := Attributes(nil).Add(7, 9).Nested(8, inner).Uint32(9, 1<<30)
+	if len(all)%4 != 0 {
+		t.Errorf("%d bytes are not aligned", len(all))
+	}
+	if n, ok := Number(all, 7); n != 9 || !ok {
+		t.Errorf("one byte reads %d, %t", n, ok)
+	}
+	if n, ok := Number(all, 8, 1); n != 8080 || !ok {
+		t.Errorf("two bytes read %d, %t", n, ok)
+	}
+	if n, ok := Number(all, 9); n != 1<<30 || !ok {
+		t.Errorf("four bytes read %d, %t", n, ok)
+	}
+	if got := Text(all, 8, 2); got != "a name" {
+		t.Errorf("a text reads %q", got)
+	}
+	if _, ok := Number(all, 8, 3); ok || Find(all, 3, 3) != nil || Text(all, 3) != "" {
+		t.Error("what is not there is found")
+	}
+}
+
+// TestErrors holds that the kernel's refusal can be told.
+func TestErrors(t *testing.T) {
+	err := Request(unix.NFNL_SUBSYS_NFTABLES, 999, unix.NLM_F_ACK, addr.IPv4, nil, func([]byte) {})
+	var errno unix.Errno
+	if !errors.As(err, &errno) || Again(err) {
+		t.Errorf("an unknown command: %v", err)
+	}
+}
+
+// FuzzEach holds that no answer, however odd, ends the process, and that what is
+// whole is read as it was written.
+func FuzzEach(f *testing.F) {
+	f.Add([]byte(Attributes(nil).Text(1, "x").Nested(2, Attributes(nil).Uint32(3, 4))))
+	f.Add([]byte{3, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var again Attributes
+		Each(data, func(kind uint16, value []byte) {
+			again = again.Add(kind, value...)
+			Text(value, 1)
+		})
+		var third Attributes
+		Each(again, func(kind uint16, value []byte) { third = third.Add(kind, value...) })
+		if !bytes.Equal(again, third) {
+			t.Errorf("%x reads as %x and then as %x", data, again, third)
+		}
+	})
+}

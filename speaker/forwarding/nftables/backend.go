@@ -1,0 +1,139 @@
+// Package nftables renders desired.Forwarding into elements of nf_tables maps, which
+// a fixed set of rules looks up, and keeps the kernel so. README.md in this directory
+// shows the packet path and the maps.
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/lookout"
+	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+)
+
+// Config is what a Backend needs. Only Log is required.
+type Config struct {
+	Log *slog.Logger
+	// MasqueradeBit is the bit of the packet mark, 1 to 31, that asks for
+	// masquerade. It must be nobody else's. 0: 14, as in kube-proxy.
+	MasqueradeBit uint8
+}
+
+const defaultMasqueradeBit = 14
+
+// Backend owns the tables of this product in one network namespace.
+type Backend struct {
+	mu       sync.Mutex
+	families []*family
+	reset    func() []*family
+}
+
+// New opens a socket to the kernel and sees whether it has all that the rules need.
+// Nothing stays of that. It errs if something is missing.
+func New(cfg Config) (*Backend, error) {
+	if cfg.MasqueradeBit == 0 {
+		cfg.MasqueradeBit = defaultMasqueradeBit
+	}
+	if cfg.MasqueradeBit > 31 {
+		return nil, fmt.Errorf("masquerade bit %d: a mark has the bits 0 to 31", cfg.MasqueradeBit)
+	}
+	k := &link{}
+	layouts := map[addr.Family]*layout{}
+	for _, f := range addr.Families() {
+		layouts[f] = newLayout(f, 1<<cfg.MasqueradeBit)
+	}
+	unable, err := able(k, layouts)
+	if err != nil {
+		k.close()
+		return nil, err
+	}
+	for f, err := range unable {
+		cfg.Log.Warn("This host cannot forward a family", "family", f.String(), "error", err)
+	}
+	b := &Backend{}
+	b.reset = func() []*family {
+		var families []*family
+		watch := &nfgen.Watch{}
+		for _, f := range addr.Families() {
+			families = append(families, newFamily(layouts[f], k, watch, cfg.Log))
+		}
+		return families
+	}
+	b.families = b.reset()
+	cfg.Log.Info("Forwarding by nftables")
+	return b, nil
+}
+
+// Apply brings the kernel to want and returns which of its ports are not in the
+// kernel as wanted. A port that the kernel refuses is missing, with a
+// *desired.RefusedError in the error; all others are in place. The next Apply tries
+// again what failed. With an unchanged want it costs next to nothing, and repairs what
+// others changed.
+func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (desired.Missing, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := desired.Missing{}
+	var errs []error
+	for _, f := range b.families {
+		errs = append(errs, f.apply(want, missing))
+	}
+	return missing, errors.Join(errs...)
+}
+
+// Watch calls disturbed, until ctx ends, when it is time for an Apply since others wrote.
+func (b *Backend) Watch(ctx context.Context, disturbed func()) {
+	lookout.Keep(ctx, b.disturbed, disturbed)
+}
+
+// disturbed asks the kernel for a number.
+func (b *Backend) disturbed() bool {
+	if !b.mu.TryLock() {
+		return false // an Apply is at work
+	}
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.families, (*family).disturbed)
+}
+
+// Tally counts the elements of our maps and sets in one family, and how many chains,
+// maps and sets were found changed by others.
+func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.families {
+		if f.family == of {
+			return f.size, f.repairs
+		}
+	}
+	return 0, 0
+}
+
+// Cleanup removes our tables and nothing else. A later Apply begins anew.
+func (b *Backend) Cleanup(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.families = b.reset()
+	return Remove(ctx)
+}
+
+// Remove removes our tables from this network namespace, and nothing else. It asks
+// less of the kernel than a Backend does.
+func Remove(_ context.Context) error {
+	k := &link{}
+	defer k.close()
+	var errs []error
+	for _, f := range addr.Families() {
+		l := newLayout(f, 0)
+		there, _, err := l.look()
+		if there {
+			err = k.commit(func(b *batch) { b.conn.DelTable(l.table) })
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,157 @@
+package nftables
+
+import (
+	"fmt"
+	"time"
+)
+
+// group is a set of endpoints to choose from. Its chain is there while a destination
+// uses it, so that there are as many chains as there are different numbers of
+// endpoints, not as many as there are Services.
+type group struct {
+	size    uint32 // 0: nobody serves
+	local   bool   // the endpoints of this node alone
+	silent  bool   // with nobody: say nothing
+	seconds uint32 // of session affinity; 0: none
+}
+
+// localSlot begins the slots of local groups.
+const localSlot = 1 << 29
+
+func (g group) name(w way) string {
+	switch {
+	case g.size == 0 && g.silent:
+		return dropping
+	case g.size == 0:
+		return rejecting
+	}
+	name := w.prefix()
+	if g.seconds > 0 {
+		name += fmt.Sprintf("sticky%ds-", g.seconds)
+	}
+	if g.local {
+		return fmt.Sprintf("%slocal-%d", name, g.size)
+	}
+	return fmt.Sprintf("%scluster-%d", name, g.size)
+}
+
+func (g group) first() uint32 {
+	if g.local {
+		return localSlot
+	}
+	return 0
+}
+
+// chain chooses an endpoint.
+func (l *layout) chain(g group, w way) chain {
+	c := chain{name: g.name(w)}
+	if g.seconds > 0 {
+		c.rules = l.sticky(g, w)
+		return c
+	}
+	one := func(of uint32) []rule {
+		return []rule{{fmt.Sprintf("one of %d", of), flat(l.slot(w, of, g.first()), l.lookup(w.of(endpoints), 0), l.dnat(0))}}
+	}
+	c.rules = one(g.size)
+	if g.size > 1 { // who saw half of a change, and no endpoint in the slot
+		c.rules = append(c.rules, one(1)...)
+	}
+	c.rules = append(c.rules, lost())
+	return c
+}
+
+// sticky are the rules of a group with session affinity. The kernel remembers a seat
+// for a client. Who leaves a port leaves a seat empty, and it stays so.
+func (l *layout) sticky(g group, w way) []rule {
+	seated := seats
+	if g.local {
+		seated = localSeats
+	}
+	visit := flat(loadNote(0), l.lookup(seated, endpointAt))
+	leave := flat(clearNote(l.words()+2), l.dnat(endpointAt))
+	stay := flat(visit, l.remember(time.Duration(g.seconds)*time.Second), leave)
+	return []rule{
+		{"note the port", flat(l.destination(w), l.lookup(w.of(seatings), 0), storeNote(0))},
+		{"note the seat that the client knows", flat(l.source(0), loadNote(l.words()), l.lookup(affinity, 0), storeNote(0))},
+		{"it is taken: go there", stay},
+		{"it is empty: forget it", l.forget()},
+		{fmt.Sprintf("note one of %d", g.size), flat(l.slot(w, g.size, g.first()), l.lookup(w.of(chairs), 0), storeNote(0))},
+		{"go there", stay},
+		{"no room to remember the client", flat(visit, leave)},
+		lost(),
+	}
+}
+
+// entry is what happens to a packet before an endpoint is chosen.
+type entry uint8
+
+// Entries.
+const (
+	plain    entry = iota // nothing
+	internal              // masquerade unless a pod sends
+	masked                // masquerade
+	outside               // pods and this node, masqueraded, go to the main group, others to another
+)
+
+// class is what happens to packets for a destination.
+type class struct {
+	entry
+	main, others group
+	guarded      bool // the source must be admitted
+}
+
+// reached is a class and how packets find it.
+type reached struct {
+	class
+	way
+}
+
+// chains are those that a class needs, the first of them first.
+func (l *layout) chains(c class, w way) []chain {
+	key := reached{c, w}
+	if _, made := l.made[key]; !made {
+		l.made[key] = l.makeChains(c, w)
+	}
+	return l.made[key]
+}
+
+func (l *layout) makeChains(c class, w way) []chain {
+	var all []chain
+	add := func(g group) string {
+		if g.size > 0 {
+			all = append(all, l.chain(g, w))
+		}
+		return g.name(w)
+	}
+	main := add(c.main)
+	first := main
+	begin := func(name string, rules ...rule) {
+		first = name
+		all = append([]chain{{name: name, rules: rules}}, all...)
+	}
+	maskedMain := func() {
+		begin(w.prefix()+"masked-"+c.main.name(way(0)), rule{"masquerade", flat(l.setMark(), goTo(main))})
+	}
+	switch c.entry {
+	case plain:
+	case internal:
+		begin(w.prefix()+"internal-"+c.main.name(way(0)),
+			rule{"masquerade unless a pod sends", flat(l.ifNoPod(), l.setMark())}, rule{"choose", goTo(main)})
+	case masked:
+		maskedMain()
+	case outside:
+		others := add(c.others)
+		maskedMain()
+		begin(w.prefix()+c.others.name(way(0))+"-or-"+c.main.name(way(0)),
+			rule{"pods reach the whole cluster", flat(l.ifPod(), goTo(main))},
+			rule{"so does this node, masqueraded", flat(fromNode(), goTo(first))},
+			rule{"others reach this node", goTo(others)})
+	}
+	if c.guarded {
+		begin("guarded-"+first, rule{"sources that are admitted", flat(l.admitted(), goTo(first))}, rule{"others", drop()})
+	}
+	if len(all) == 0 { // a static chain is all
+		all = []chain{{name: first}}
+	}
+	return all
+}

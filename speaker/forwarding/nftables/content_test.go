@@ -1,0 +1,69 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+)
+
+// TestIntervals holds that intervals are read as they were written, in a tree too,
+// where the kernel has where they begin and what is behind them.
+func TestIntervals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom(addr.Families()).Draw(t, "family")
+		l := newLayout(f, 1)
+		var prefixes []netip.Prefix
+		for range rapid.IntRange(0, 6).Draw(t, "prefixes") {
+			a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 127, 128, 255}), int(4*l.words()), int(4*l.words())).Draw(t, "address"))
+			p, err := a.Prefix(rapid.IntRange(0, a.BitLen()).Draw(t, "length"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			prefixes = append(prefixes, p)
+		}
+		written := intervals(pods, "", prefixes)
+		var begins, ends []string
+		for _, e := range written {
+			for _, half := range l.elements(e, "") {
+				if half.IntervalEnd {
+					ends = append(ends, string(half.Key))
+				} else {
+					begins = append(begins, string(half.Key))
+				}
+			}
+		}
+		read := pair(begins, ends)
+		for i := range read {
+			read[i].set = pods
+		}
+		if !slices.Equal(read, written) {
+			t.Fatalf("%v: read %q, written %q", prefixes, read, written)
+		}
+	})
+}
+
+// FuzzElement has any bytes read as an element of a set.
+func FuzzElement(f *testing.F) {
+	const key, data, flags, value = 1, 2, 3, 1
+	f.Add([]byte{})
+	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nfnetlink.Attributes{}.Add(value, 10, 0, 0, 1)).Uint32(flags, 1)))
+	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nil).Nested(data, nfnetlink.Attributes{}.Nested(2, nfnetlink.Attributes{}.Text(2, "chain")))))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, _ := parseElement(data)
+		if len(e.key)+len(e.value) > 2*len(data) {
+			t.Errorf("%q is longer than what was read", e)
+		}
+		stampOf(data)
+		c := content{delta{}}
+		for _, set := range []setID{seatings, seats, chairs, pods} {
+			e.set = set
+			c.elements.found(e)
+		}
+		c.recall() // must not panic
+	})
+}

@@ -1,0 +1,250 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// Keys begin in register 0, and values are looked up to it. Endpoints go elsewhere
+// where the key of affinity takes its place.
+const endpointAt = 8
+
+// reg is one of the 16 registers of a word. The kernel keeps nothing in them from one
+// rule to the next.
+func reg(at uint32) uint32 { return unix.NFT_REG32_00 + at }
+
+func flat(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// words is how many registers an address takes.
+func (l *layout) words() uint32 {
+	if l.family == addr.IPv6 {
+		return 4
+	}
+	return 1
+}
+
+// destination loads what a packet is addressed to.
+func (l *layout) destination(w way) []expr.Any {
+	if w == byNodePort {
+		return transport(0, destinationPort)
+	}
+	return flat(l.destinationAddress(0), transport(l.words(), destinationPort))
+}
+
+// behind is the register behind a destination.
+func (l *layout) behind(w way) uint32 {
+	if w == byNodePort {
+		return 2
+	}
+	return l.words() + 2
+}
+
+// Where a transport header has its ports.
+const (
+	sourcePort      = 0
+	destinationPort = 2
+)
+
+// transport loads the protocol and a port.
+func transport(at, which uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(at)},
+		&expr.Payload{DestRegister: reg(at + 1), Base: expr.PayloadBaseTransportHeader, Offset: which, Len: 2},
+	}
+}
+
+func (l *layout) source(at uint32) []expr.Any             { return l.address(at, 12, 8) }
+func (l *layout) destinationAddress(at uint32) []expr.Any { return l.address(at, 16, 24) }
+
+func (l *layout) address(at, offset4, offset6 uint32) []expr.Any {
+	offset := offset4
+	if l.family == addr.IPv6 {
+		offset = offset6
+	}
+	return []expr.Any{&expr.Payload{
+		DestRegister: reg(at), Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * l.words(),
+	}}
+}
+
+// lookup finds the value of a key, or ends the rule.
+func (l *layout) lookup(in setID, value uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{
+		SourceRegister: reg(0), DestRegister: reg(value), IsDestRegSet: true, SetName: l.sets[in].Name,
+	}}
+}
+
+// find ends the rule unless the key is in the set, or with none if it is.
+func (l *layout) find(in setID, none bool) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: reg(0), SetName: l.sets[in].Name, Invert: none}}
+}
+
+// follow goes to the chain that a map has for the key.
+func (l *layout) follow(in setID) []expr.Any {
+	return []expr.Any{&expr.Lookup{
+		SourceRegister: reg(0), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: l.sets[in].Name,
+	}}
+}
+
+func goTo(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
+func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+// reject is the answer that an address without anybody behind it gives.
+func (l *layout) reject() expr.Any {
+	const portUnreachable4, portUnreachable6 = 3, 4
+	code := uint8(portUnreachable4)
+	if l.family == addr.IPv6 {
+		code = portUnreachable6
+	}
+	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}
+}
+
+// ifNode ends the rule unless the destination is where NodePorts answer, and is this
+// node's own.
+func (l *layout) ifNode() []expr.Any {
+	return flat(l.destinationAddress(0), l.find(nodes, false), ifLocal(&expr.Fib{FlagDADDR: true}))
+}
+
+// fromNode ends the rule unless this node sends.
+func fromNode() []expr.Any { return ifLocal(&expr.Fib{FlagSADDR: true}) }
+
+func ifLocal(of *expr.Fib) []expr.Any {
+	of.Register, of.ResultADDRTYPE = reg(0), true
+	return []expr.Any{of, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(unix.RTN_LOCAL)}}
+}
+
+// ifPod ends the rule unless a pod sends, ifNoPod if one does.
+func (l *layout) ifPod() []expr.Any   { return flat(l.source(0), l.find(pods, false)) }
+func (l *layout) ifNoPod() []expr.Any { return flat(l.source(0), l.find(pods, true)) }
+
+// hairpin ends the rule unless an endpoint is its own client.
+func (l *layout) hairpin() []expr.Any {
+	return flat(l.source(0), l.destinationAddress(l.words()), transport(2*l.words(), destinationPort), l.find(servers, false))
+}
+
+// fromServer ends the rule unless an endpoint sends.
+func (l *layout) fromServer() []expr.Any {
+	return flat(l.source(0), l.source(l.words()), transport(2*l.words(), sourcePort), l.find(servers, false))
+}
+
+// admitted ends the rule unless the source is among those that the VIP admits.
+func (l *layout) admitted() []expr.Any {
+	return flat(l.destination(byAddress), l.source(l.behind(byAddress)), l.find(ranges, false))
+}
+
+// ifInvalid ends the rule unless the connection table makes no sense of the packet.
+func ifInvalid() []expr.Any {
+	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, ifBit(expr.CtStateBitINVALID))
+}
+
+// ifDNAT ends the rule unless the flow goes elsewhere than it was addressed to.
+func ifDNAT() []expr.Any {
+	const ipsDNAT = 1 << 5 // IPS_DST_NAT of the kernel
+	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATUS}}, ifBit(ipsDNAT))
+}
+
+// ifBit ends the rule unless the first register has this bit.
+func ifBit(bit uint32) []expr.Any {
+	return []expr.Any{
+		bitwise(0, bit, 0),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
+	}
+}
+
+func bitwise(at, mask, xor uint32) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: reg(at), DestRegister: reg(at), Len: 4, Mask: number(mask), Xor: number(xor),
+	}
+}
+
+// number is a number as a register holds it.
+func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+func loadMark() expr.Any { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)} }
+
+func storeMark() expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0), SourceRegister: true}
+}
+
+func (l *layout) ifMarked() []expr.Any {
+	return flat([]expr.Any{loadMark()}, ifBit(l.mark))
+}
+
+// setMark asks for masquerade. All other bits of the mark stay as they are.
+func (l *layout) setMark() []expr.Any {
+	return []expr.Any{loadMark(), bitwise(0, ^l.mark, l.mark), storeMark()}
+}
+
+// clearMark, lest a tunnel masquerade the packet that carries this one.
+func (l *layout) clearMark() []expr.Any {
+	return []expr.Any{loadMark(), bitwise(0, ^l.mark, 0), storeMark()}
+}
+
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// slot loads the destination and, behind it, a random slot, one of so many.
+func (l *layout) slot(w way, slots, first uint32) []expr.Any {
+	return flat(l.destination(w), []expr.Any{
+		&expr.Numgen{Register: reg(l.behind(w)), Modulus: slots, Type: unix.NFT_NG_RANDOM, Offset: first},
+	})
+}
+
+// dnat sends the packet to the endpoint that was looked up.
+func (l *layout) dnat(at uint32) []expr.Any {
+	return []expr.Any{&expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: uint32(l.table.Family),
+		RegAddrMin: reg(at), RegProtoMin: reg(at + l.words()),
+	}}
+}
+
+// The priority of a packet is where the rules of session affinity leave a note for
+// each other: the id of the port, then the seat of an endpoint. The mark would do too,
+// but has other users; the priority is set anew when the packet leaves.
+
+func loadNote(at uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg(at)}}
+}
+
+func storeNote(at uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg(at), SourceRegister: true}}
+}
+
+func clearNote(at uint32) []expr.Any {
+	return flat([]expr.Any{&expr.Immediate{Register: reg(at), Data: number(0)}}, storeNote(at))
+}
+
+// client loads the key of affinity from the source and the note, and the note itself.
+func (l *layout) client() []expr.Any {
+	return flat(l.source(0), loadNote(l.words()), []expr.Any{bitwise(l.words(), ^uint32(chairMask), 0)}, loadNote(l.words()+1))
+}
+
+// remember has the kernel find the client in the noted seat from now on. It does not
+// move a client that it knows, but begins the time anew.
+func (l *layout) remember(timeout time.Duration) []expr.Any {
+	return l.dynset(unix.NFT_DYNSET_OP_UPDATE, timeout)
+}
+
+func (l *layout) forget() []expr.Any {
+	const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE
+	return l.dynset(dynsetDelete, 0)
+}
+
+func (l *layout) dynset(operation uint32, timeout time.Duration) []expr.Any {
+	return flat(l.client(), []expr.Any{&expr.Dynset{
+		SrcRegKey: reg(0), SrcRegData: reg(l.words() + 1),
+		SetName: l.sets[affinity].Name, Operation: operation, Timeout: timeout,
+	}})
+}

@@ -1,0 +1,331 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/budget"
+	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+)
+
+// family is one address family: what its table is to hold, and what is known of the
+// kernel's.
+type family struct {
+	*ledger
+	link  *link
+	watch *nfgen.Watch
+	log   *slog.Logger
+
+	refused map[desired.PortKey]desired.Port // as the kernel did not take them
+	// revision of the wanted ports that all are in the kernel; 0: not all are.
+	revision uint64
+
+	loaded  bool // what an earlier process left is known
+	damaged bool // others took elements or rules of ours away that are not back yet
+	// found is what the kernel has where it is not what the ledger says.
+	found   *content
+	size    int // elements in the kernel
+	repairs int
+	epoch   int // of the watch when the table was last compared
+	reading budget.Budget
+}
+
+func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
+	return &family{
+		ledger: newLedger(l), link: k, watch: w, reading: budget.New(),
+		log: log.With("family", l.family.String()), refused: map[desired.PortKey]desired.Port{},
+	}
+}
+
+// apply brings the kernel to what is wanted of this family and adds to missing the
+// ports that are not in it as wanted.
+func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
+	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
+		func(c desired.Change) bool { return c.Key.Family != f.family })
+	err := f.bring(want, changes)
+	if !f.loaded && !f.wantedBy(want) {
+		if err != nil {
+			f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
+		}
+		return nil
+	}
+	f.revision = 0
+	if err == nil {
+		f.revision = want.Revision
+	}
+	f.lacking(want, changes, missing)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.family, err)
+	}
+	return nil
+}
+
+// lacking adds to missing what the kernel lacks after an attempt to make the changes.
+// A transaction that fails leaves the kernel as it was, so all other ports are in
+// place, unless others are known to have taken something of ours away.
+func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
+	if !f.loaded || f.damaged {
+		for key := range want.Ports {
+			if key.Family == f.family {
+				missing[key] = desired.Port{}
+			}
+		}
+		return
+	}
+	for _, c := range changes {
+		if placed, ok := f.ports[c.Key]; c.To != nil && (!ok || !placed.Equal(*c.To)) {
+			missing[c.Key] = placed
+		}
+	}
+}
+
+func (f *family) wantedBy(want desired.Forwarding) bool {
+	for key := range want.Ports {
+		if key.Family == f.family {
+			return true
+		}
+	}
+	return false
+}
+
+// bring checks that the kernel is as it was left, and makes the changes.
+func (f *family) bring(want desired.Forwarding, changes []desired.Change) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	isRefused := func(c desired.Change) bool {
+		port, ok := f.refused[c.Key]
+		return ok && c.To != nil && port.Equal(*c.To)
+	}
+	again := slices.DeleteFunc(slices.Clone(changes), func(c desired.Change) bool { return !isRefused(c) })
+	changes = slices.DeleteFunc(slices.Clone(changes), isRefused)
+	clear(f.refused)
+	to := f.surroundings(want)
+	err := f.place(to, changes)
+	if len(again) > 0 && f.loaded { // apart, so that they hold nobody up
+		err = errors.Join(err, f.place(to, again))
+	}
+	if err == nil {
+		f.ids.recall = recall{}
+	}
+	for _, c := range slices.Concat(changes, again) {
+		if _, has := f.seatings[c.Key]; !has {
+			f.ids.release(c.Key)
+		}
+	}
+	return err
+}
+
+// place writes changes to the kernel. If it refuses them, halves are tried, so that
+// those remain out that it refuses alone.
+func (f *family) place(to surroundings, changes []desired.Change) error {
+	steps, refusals := f.steps(changes)
+	err := f.try(to, steps, true)
+	if err == nil || !f.loaded {
+		return errors.Join(err, refusals)
+	}
+	if f.try(to, nil, false) != nil || f.link.probe(f.layout) != nil {
+		return errors.Join(err, refusals) // no change at all would succeed now: none is to blame
+	}
+	err = f.isolate(to, steps, err)
+	// What nobody wants any more was left alone so far: halves are no whole.
+	return errors.Join(err, f.try(to, nil, true), refusals)
+}
+
+// steps prepares changes, but for those that no kernel could make.
+func (f *family) steps(changes []desired.Change) ([]step, error) {
+	var steps []step
+	var errs []error
+	for _, c := range changes {
+		s, err := f.step(c)
+		if err != nil {
+			errs = append(errs, f.refuse(s, err))
+			continue
+		}
+		steps = append(steps, s)
+	}
+	return steps, errors.Join(errs...)
+}
+
+func (f *family) refuse(s step, err error) error {
+	if s.to != nil {
+		f.refused[s.key] = s.to.port
+	}
+	return &desired.RefusedError{Key: s.key, Err: err}
+}
+
+// isolate takes those steps that the kernel takes, and returns what it refuses. It
+// refused all of them together for a reason.
+func (f *family) isolate(to surroundings, steps []step, reason error) error {
+	switch len(steps) {
+	case 0:
+		return nil
+	case 1:
+		return f.refuse(steps[0], reason)
+	}
+	var errs []error
+	half := len(steps) / 2
+	for _, some := range [][]step{steps[:half], steps[half:]} {
+		if err := f.try(to, some, false); err != nil && f.loaded {
+			errs = append(errs, f.isolate(to, some, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// try takes steps, all or none of them.
+func (f *family) try(to surroundings, steps []step, removals bool) error {
+	var d delta
+	if f.found == nil { // else the whole is compared
+		d = delta{}
+	}
+	from := f.move(to, d)
+	for _, s := range steps {
+		f.take(s, d)
+	}
+	err := f.write(d, removals)
+	if err != nil {
+		for _, s := range slices.Backward(steps) {
+			f.take(s.reverse(), nil)
+		}
+		f.move(from, nil)
+	}
+	return err
+}
+
+// write makes the delta true, and all else that the kernel is known to have otherwise.
+// Without removals it leaves there what nobody wants.
+func (f *family) write(d delta, removals bool) error {
+	rebuild := false
+	if f.found != nil {
+		if rebuild = f.broken(); rebuild {
+			f.found.elements, f.size = nil, 0
+		}
+		d = f.differences(f.found)
+	}
+	d.prune(removals)
+	if len(d) > 0 {
+		err := f.link.commit(func(b *batch) {
+			if rebuild {
+				b.create(f.layout)
+			}
+			b.change(f.layout, d, f.rules)
+		})
+		if err != nil {
+			return errors.Join(err, f.aftermath())
+		}
+		f.watch.Wrote()
+		f.size += d.growth()
+	}
+	f.damaged = false
+	switch {
+	case f.found == nil:
+	case removals || rebuild:
+		f.found = nil
+	default:
+		for i, c := range d {
+			f.found.elements.found(element{i, c.is})
+		}
+	}
+	return nil
+}
+
+// differences are what all that is wanted changes about what was found.
+func (f *family) differences(found *content) delta {
+	const perPort = 12 // elements, as a guess
+	d := make(delta, max(len(found.elements), perPort*len(f.ports)))
+	maps.Copy(d, found.elements)
+	f.fill(d)
+	return d
+}
+
+// broken tells whether chains are not as they must be. Then nothing of the table can
+// stay: it may be of another layout.
+func (f *family) broken() bool {
+	for _, c := range f.static() {
+		if e := f.element(c); f.found.elements[e.item].was != e.value {
+			return true
+		}
+	}
+	for _, u := range f.chains {
+		if found := f.found.elements[u.chain.item]; found.had && found.was != u.chain.value {
+			return true
+		}
+	}
+	return false
+}
+
+// rules is a chain that a port uses.
+func (f *family) rules(name string) (chain, bool) {
+	if u, ok := f.chains[name]; ok {
+		return u.rules, true
+	}
+	return chain{}, false
+}
+
+// aftermath finds out what a transaction left that seems to have failed. If its
+// receipt alone was lost, it did not fail.
+func (f *family) aftermath() error {
+	if f.watch.Look() == f.epoch {
+		return nil
+	}
+	f.loaded = false
+	return f.load()
+}
+
+// load reads what the kernel has.
+func (f *family) load() error {
+	// First: what changes while it is read shows next time.
+	epoch := f.watch.Look()
+	found, err := f.read()
+	if err != nil {
+		return err
+	}
+	f.epoch, f.found, f.loaded = epoch, found, true
+	f.size = -found.elements.growth() // as if all were taken out
+	return nil
+}
+
+// check looks whether the kernel still is as it was left. Differences are written by
+// the next write.
+func (f *family) check() error {
+	if !f.loaded {
+		err := f.load()
+		if err == nil && len(f.ports) == 0 {
+			f.ids.recall = f.found.recall()
+		}
+		return err
+	}
+	if !f.disturbed() {
+		return nil
+	}
+	began := time.Now()
+	err := f.load()
+	f.reading.Spend(time.Since(began))
+	if nfnetlink.Again(err) {
+		return nil // they write just now; the next look will tell
+	}
+	if err != nil {
+		return err
+	}
+	lost := f.differences(f.found)
+	if lost.prune(true); len(lost) == 0 {
+		f.found = nil
+		return nil
+	}
+	f.damaged = true
+	f.repairs += lost.places()
+	f.log.Warn("Somebody changed what is ours; writing it again", "items", len(lost))
+	return nil
+}
+
+// disturbed tells whether others wrote, and there is time to see what.
+func (f *family) disturbed() bool {
+	return f.loaded && f.reading.Allowed() && f.watch.Look() != f.epoch
+}

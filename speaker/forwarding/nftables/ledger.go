@@ -1,0 +1,235 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/claims"
+)
+
+// ledger is what one family's table is to hold, by who wants it. It keeps no list of
+// elements: those of a port follow from the port, and only what several ports may want
+// is counted.
+type ledger struct {
+	*layout
+	ports    map[desired.PortKey]desired.Port
+	seatings map[desired.PortKey]*seating
+	ids      *ids
+
+	claims  claims.Claims[destination, struct{}]
+	servers map[server]int32
+	chains  map[string]*used
+	around  surroundings
+}
+
+// used is a chain and how many ports use it.
+type used struct {
+	chain element
+	rules chain
+	by    int
+}
+
+func newLedger(l *layout) *ledger {
+	return &ledger{
+		layout: l, ports: map[desired.PortKey]desired.Port{}, seatings: map[desired.PortKey]*seating{},
+		ids: newIDs(), servers: map[server]int32{}, chains: map[string]*used{},
+	}
+}
+
+// step replaces one version of a port by another; nil stands for nothing.
+type step struct {
+	key      desired.PortKey
+	from, to *version
+}
+
+func (s step) reverse() step { return step{s.key, s.to, s.from} }
+
+// step prepares a change. It errs if no kernel could make it.
+func (l *ledger) step(c desired.Change) (step, error) {
+	s := step{key: c.Key}
+	if p, has := l.ports[c.Key]; has {
+		s.from = &version{p, l.seatings[c.Key]}
+	}
+	if c.To == nil {
+		return s, nil
+	}
+	s.to = &version{port: *c.To}
+	if err := l.check(c.Key, *c.To); err != nil {
+		return s, err
+	}
+	if c.To.Affinity <= 0 {
+		return s, nil
+	}
+	before := l.seatings[c.Key]
+	if before == nil {
+		var err error
+		if before, err = l.ids.begin(c.Key, l.leading(c.Key, *c.To)); err != nil {
+			return s, err
+		}
+	}
+	s.to.seating = before.next(slices.Concat(c.To.Cluster, c.To.Local))
+	return s, nil
+}
+
+// leading are the elements that tell the id of a port.
+func (l *ledger) leading(key desired.PortKey, p desired.Port) []item {
+	var all []item
+	for _, h := range l.render(key, version{port: p}).held {
+		all = append(all, item{h.at.way().of(seatings), h.at.key()})
+	}
+	return all
+}
+
+// take makes a step and adds to the delta what it changes in the kernel.
+func (l *ledger) take(s step, d delta) {
+	if s.from != nil {
+		l.withdraw(s.key, *s.from, d)
+		delete(l.ports, s.key)
+		delete(l.seatings, s.key)
+	}
+	if s.to != nil {
+		l.assert(s.key, *s.to, d)
+		l.ports[s.key] = s.to.port
+		if s.to.seating != nil {
+			l.seatings[s.key] = s.to.seating
+		}
+	}
+}
+
+func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
+	r := l.render(key, v)
+	for _, h := range r.held {
+		holder, held := l.claims.Holder(h.at)
+		l.claims.Release(h.at, key)
+		if !held || holder.Key != key {
+			continue
+		}
+		d.remove(h.elements...)
+		if next, ok := l.claims.Holder(h.at); ok {
+			d.add(next.Key, l.holding(next.Key, h.at)...)
+		}
+	}
+	d.remove(r.seats...)
+	for _, s := range r.servers {
+		if l.servers[s]--; l.servers[s] == 0 {
+			delete(l.servers, s)
+			d.remove(s.element())
+		}
+	}
+	for _, c := range r.chains {
+		if u := l.chains[c.name]; u.by == 1 {
+			delete(l.chains, c.name)
+			d.remove(u.chain)
+		} else {
+			u.by--
+		}
+	}
+}
+
+func (l *ledger) assert(key desired.PortKey, v version, d delta) {
+	r := l.render(key, v)
+	for _, c := range r.chains {
+		u := l.chains[c.name]
+		if u == nil {
+			u = &used{chain: l.element(c), rules: c}
+			l.chains[c.name] = u
+			d.add(key, u.chain)
+		}
+		u.by++
+	}
+	for _, h := range r.held {
+		before, held := l.claims.Holder(h.at)
+		l.claims.Claim(h.at, claims.Claim[struct{}]{Key: key})
+		if now, _ := l.claims.Holder(h.at); now.Key != key {
+			continue
+		}
+		if held {
+			d.remove(l.holding(before.Key, h.at)...)
+		}
+		d.add(key, h.elements...)
+	}
+	d.add(key, r.seats...)
+	for _, s := range r.servers {
+		if l.servers[s]++; l.servers[s] == 1 {
+			d.add(key, s.element())
+		}
+	}
+}
+
+// holding is what a port that is there has at a destination.
+func (l *ledger) holding(key desired.PortKey, at destination) []element {
+	for _, h := range l.render(key, version{l.ports[key], l.seatings[key]}).held {
+		if h.at == at {
+			return h.elements
+		}
+	}
+	return nil
+}
+
+// surroundings are where pods send from and where NodePorts answer.
+type surroundings struct{ pods, nodes []element }
+
+func (l *ledger) surroundings(want desired.Forwarding) surroundings {
+	return surroundings{
+		intervals(pods, "", l.mine(want.Pods)),
+		intervals(nodes, "", withoutLoopback(l.mine(want.NodePorts))),
+	}
+}
+
+// move exchanges the surroundings and returns the earlier ones.
+func (l *ledger) move(to surroundings, d delta) (from surroundings) {
+	from = l.around
+	d.exchange(from.pods, to.pods)
+	d.exchange(from.nodes, to.nodes)
+	l.around = to
+	return from
+}
+
+func (l *ledger) mine(prefixes []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
+		return !p.IsValid() || addr.FamilyOf(p.Addr()) != l.family
+	})
+}
+
+// withoutLoopback leaves out addresses that no other host can reach.
+func withoutLoopback(prefixes []netip.Prefix) []netip.Prefix {
+	var b netipx.IPSetBuilder
+	for _, p := range prefixes {
+		b.AddPrefix(p)
+	}
+	b.RemovePrefix(netip.MustParsePrefix("127.0.0.0/8"))
+	b.RemovePrefix(addr.HostPrefix(netip.IPv6Loopback()))
+	set, err := b.IPSet()
+	if err != nil {
+		return nil // only invalid prefixes err, and there are none
+	}
+	return set.Prefixes()
+}
+
+// fill adds all that is wanted to a delta.
+func (l *ledger) fill(d delta) {
+	for _, c := range l.static() {
+		d.add(desired.PortKey{}, l.element(c))
+	}
+	for _, u := range l.chains {
+		d.add(desired.PortKey{}, u.chain)
+	}
+	d.add(desired.PortKey{}, l.around.pods...)
+	d.add(desired.PortKey{}, l.around.nodes...)
+	for key, p := range l.ports {
+		r := l.render(key, version{p, l.seatings[key]})
+		for _, h := range r.held {
+			if holder, _ := l.claims.Holder(h.at); holder.Key == key {
+				d.add(key, h.elements...)
+			}
+		}
+		d.add(key, r.seats...)
+	}
+	for s := range l.servers {
+		d.add(desired.PortKey{}, s.element())
+	}
+}

@@ -1,0 +1,188 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+
+	nft "github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+)
+
+// link is the socket to nf_tables. It is opened when it is needed and closed after an
+// error, since answers may be left in it.
+type link struct{ conn *nft.Conn }
+
+const (
+	// writeBuffer must hold a whole transaction, and readBuffer its receipts. The
+	// kernel takes memory for what is there only.
+	writeBuffer = 256 << 20
+	readBuffer  = 16 << 20
+	// messageSize bounds the elements of one message: the length of an attribute
+	// has 16 bits.
+	messageSize = 48 << 10
+)
+
+func (k *link) open() (*nft.Conn, error) {
+	if k.conn != nil {
+		return k.conn, nil
+	}
+	conn, err := nft.New(nft.AsLasting(), nft.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(writeBuffer), c.SetReadBuffer(readBuffer),
+			c.SetOption(netlink.CapAcknowledge, true))
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to nf_tables: %w", err)
+	}
+	k.conn = conn
+	return conn, nil
+}
+
+func (k *link) close() {
+	if k.conn != nil {
+		_ = k.conn.CloseLasting() // nothing is on its way
+		k.conn = nil
+	}
+}
+
+// commit sends one transaction that the function composes: all of it comes true, or
+// nothing.
+func (k *link) commit(compose func(b *batch)) error {
+	conn, err := k.open()
+	if err != nil {
+		return err
+	}
+	b := &batch{conn: conn}
+	compose(b)
+	if err = errors.Join(b.err, conn.Flush()); err != nil {
+		k.conn = nil
+		return errors.Join(fmt.Errorf("change nf_tables: %w", err), conn.CloseLasting())
+	}
+	return nil
+}
+
+// probe writes what is there already, to see whether the kernel takes anything.
+func (k *link) probe(l *layout) error {
+	return k.commit(func(b *batch) { b.conn.AddTable(l.table) })
+}
+
+// batch composes a transaction.
+type batch struct {
+	conn *nft.Conn
+	err  error
+}
+
+// create puts a table with all that is always there, but no elements, in place of
+// what may be there.
+func (b *batch) create(l *layout) {
+	b.conn.AddTable(l.table) // so that deleting it cannot fail
+	b.conn.DelTable(l.table)
+	b.table(l)
+	b.chains(l, l.static())
+}
+
+// table adds the table with its sets.
+func (b *batch) table(l *layout) {
+	b.conn.AddTable(l.table)
+	for _, s := range l.sets {
+		b.note(b.conn.AddSet(s, nil))
+	}
+}
+
+// change makes a delta true. rules knows the chains that come.
+func (b *batch) change(l *layout, d delta, rules func(name string) (chain, bool)) {
+	var gone, come [setCount][]nft.SetElement
+	var unused []string
+	var needed []chain
+	for i, c := range d {
+		switch {
+		case i.set != chains:
+			if c.had {
+				gone[i.set] = append(gone[i.set], l.elements(element{i, c.was}, "")...)
+			}
+			if c.has {
+				come[i.set] = append(come[i.set], l.elements(element{i, c.is}, c.comment)...)
+			}
+		case !c.has:
+			unused = append(unused, i.key)
+		default:
+			if own, ok := rules(i.key); ok { // the static ones are there
+				needed = append(needed, own)
+			}
+		}
+	}
+	b.chains(l, needed)
+	for id, s := range l.sets {
+		b.inMessages(gone[id], func(e []nft.SetElement) error { return b.conn.SetDeleteElements(s, e) })
+	}
+	for id, s := range l.sets {
+		b.inMessages(come[id], func(e []nft.SetElement) error { return b.conn.SetAddElements(s, e) })
+	}
+	for _, name := range unused { // first all rules: they may lead to each other
+		b.conn.FlushChain(&nft.Chain{Name: name, Table: l.table})
+	}
+	for _, name := range unused {
+		b.conn.DelChain(&nft.Chain{Name: name, Table: l.table})
+	}
+}
+
+// chains adds chains, which may lead to each other.
+func (b *batch) chains(l *layout, all []chain) {
+	for _, c := range all {
+		added := &nft.Chain{Name: c.name, Table: l.table, Type: c.at.kind}
+		if c.at.kind != "" {
+			added.Hooknum, added.Priority = &c.at.number, &c.at.priority
+		}
+		b.conn.AddChain(added)
+	}
+	for _, c := range all {
+		for _, r := range c.rules {
+			b.conn.AddRule(&nft.Rule{
+				Table: l.table, Chain: &nft.Chain{Name: c.name, Table: l.table}, Exprs: r.exprs,
+				UserData: userdata.AppendString(nil, userdata.TypeComment, l.stamp(r)),
+			})
+		}
+	}
+}
+
+// elements are an element as the kernel takes it: in a tree an interval is two.
+func (l *layout) elements(e element, comment string) []nft.SetElement {
+	s := l.sets[e.set]
+	out := nft.SetElement{Key: []byte(e.key), Comment: comment}
+	switch {
+	case l.isTree(e.set):
+		if behind := neighbor(e.value, +1); behind != "" {
+			return []nft.SetElement{out, {Key: []byte(behind), IntervalEnd: true}}
+		}
+	case s.Interval:
+		out.KeyEnd = []byte(e.value)
+	case s.DataType.Name == nft.TypeVerdict.Name:
+		out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.value}
+	case s.IsMap:
+		out.Val = []byte(e.value)
+	}
+	return []nft.SetElement{out}
+}
+
+// inMessages splits elements into messages that are not too large.
+func (b *batch) inMessages(all []nft.SetElement, send func([]nft.SetElement) error) {
+	const headers = 64 // more than all attributes of an element add to what they hold
+	size, begin := 0, 0
+	for i, e := range all {
+		more := headers + len(e.Key) + len(e.KeyEnd) + len(e.Val) + len(e.Comment)
+		if e.VerdictData != nil {
+			more += len(e.VerdictData.Chain)
+		}
+		if size+more > messageSize {
+			b.note(send(all[begin:i]))
+			size, begin = 0, i
+		}
+		size += more
+	}
+	if begin < len(all) {
+		b.note(send(all[begin:]))
+	}
+}
+
+func (b *batch) note(err error) { b.err = errors.Join(b.err, err) }

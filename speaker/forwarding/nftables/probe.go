@@ -1,0 +1,96 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// probeTable is never there: the transaction that makes it deletes it.
+const probeTable = tableName + "-probe"
+
+// specimens are chains that have every kind of rule.
+func (l *layout) specimens() []chain {
+	several, sticky := group{size: 2}, group{size: 2, local: true, seconds: 1}
+	all := l.static()
+	for _, c := range slices.Concat(
+		l.chains(class{entry: outside, main: several, others: sticky, guarded: true}, byAddress),
+		l.chains(class{entry: internal, main: sticky}, byNodePort)) {
+		if !slices.ContainsFunc(all, func(has chain) bool { return has.name == c.name }) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// probe finds out whether the kernel has all that these chains need, and if not, what
+// it lacks.
+func probe(k *link, l *layout, chains []chain) error {
+	l = l.as(probeTable)
+	// try has the kernel check chains and keep none of them.
+	try := func(chains []chain) error {
+		return k.commit(func(b *batch) {
+			b.table(l)
+			b.chains(l, chains)
+			b.conn.DelTable(l.table)
+		})
+	}
+	err := try(chains)
+	if err == nil {
+		return nil
+	}
+	bare := slices.Clone(chains)
+	for i := range bare {
+		bare[i].rules = nil
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("nf_tables of %s: %w: the process needs the capability NET_ADMIN", l.family, err)
+	}
+	if err := try(bare); err != nil {
+		return fmt.Errorf("nf_tables of %s: the kernel has not all tables, sets and NAT chains that are needed: %w: Linux 5.13 or newer has them, with NF_TABLES_IPV4, NF_TABLES_IPV6 and NF_NAT", l.family, err)
+	}
+	for i, c := range chains {
+		for _, r := range c.rules {
+			alone := slices.Clone(bare)
+			alone[i].rules = []rule{r}
+			if reason := try(alone); reason != nil {
+				return fmt.Errorf("nf_tables of %s: the kernel does not take the rule %q of chain %s: %w: it is made of %s, for each of which it must have NFT_ and that name",
+					l.family, r.says, c.name, reason, ingredients(r))
+			}
+		}
+	}
+	return fmt.Errorf("nf_tables of %s: %w", l.family, err)
+}
+
+// ingredients names the expressions of a rule as the kernel's configuration does.
+func ingredients(r rule) string {
+	var names []string
+	for _, e := range r.exprs {
+		name := strings.ToUpper(strings.TrimPrefix(fmt.Sprintf("%T", e), "*expr."))
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// able tells which families the kernel can forward. It errs if it is none of them.
+func able(k *link, layouts map[addr.Family]*layout) (errs map[addr.Family]error, err error) {
+	errs = map[addr.Family]error{}
+	var all []error
+	for f, l := range layouts {
+		if err := probe(k, l, l.specimens()); err != nil {
+			errs[f] = err
+			all = append(all, err)
+		}
+	}
+	if len(errs) == len(layouts) {
+		err = errors.Join(all...)
+	}
+	return errs, err
+}

@@ -1,0 +1,96 @@
+package nftables
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// TestSeats holds, through any comings and goings, that no two endpoints have one seat,
+// that those who stay keep theirs, and that who comes back gets another.
+func TestSeats(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &seating{id: 7 * idStep}
+		var before map[netip.AddrPort]uint32
+		last := map[netip.AddrPort]uint32{} // seats of all that were there
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			var endpoints []netip.AddrPort
+			for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, 12), 0, 12, rapid.ID[int]).Draw(t, "endpoints") {
+				endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), 80))
+			}
+			s = s.next(endpoints)
+			now := map[netip.AddrPort]uint32{}
+			seen := map[uint32]bool{}
+			for _, e := range endpoints {
+				now[e] = s.seat(e)
+				if seen[now[e]] || now[e]&^chairMask != s.id || now[e]&chairMask == 0 {
+					t.Fatalf("seat %#x of %s is not its own", now[e], e)
+				}
+				seen[now[e]] = true
+				old, stayed := before[e]
+				if stayed && old != now[e] {
+					t.Fatalf("%s moved from %#x to %#x", e, old, now[e])
+				}
+				if was, known := last[e]; known && !stayed && was == now[e] {
+					t.Fatalf("%s came back to %#x", e, was)
+				}
+			}
+			before = now
+			maps.Copy(last, now)
+		}
+	})
+}
+
+// TestSeatsRunOut holds that a port whose chairs have all been used goes on.
+func TestSeatsRunOut(t *testing.T) {
+	s := &seating{id: idStep, last: chairMask - 1}
+	var endpoints []netip.AddrPort
+	for n := range byte(4) {
+		endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n}), 80))
+	}
+	s = s.next(endpoints)
+	want := []uint32{chairMask, 1, 2, 3}
+	for i, e := range endpoints {
+		if got := s.seat(e) & chairMask; got != want[i] {
+			t.Errorf("endpoint %d has chair %d, want %d", i, got, want[i])
+		}
+	}
+}
+
+// TestIDs holds that no two ports have one id, that an id that was given back is given
+// again, that an id of an earlier process is found again, and that ids can run out.
+func TestIDs(t *testing.T) {
+	key := func(n int) desired.PortKey { return desired.PortKey{Service: view.Ref{Name: fmt.Sprint(n)}} }
+	is := func(i *ids, n int, from []item, want uint32) {
+		t.Helper()
+		if s, err := i.begin(key(n), from); err != nil || s.id != want*idStep {
+			t.Errorf("port %d: %v, %v, want id %d", n, s, err, want)
+		}
+	}
+	i := newIDs()
+	at := func(n int) []item { return []item{{seatings, fmt.Sprint(n)}} }
+	a := netip.MustParseAddrPort("10.0.0.1:80")
+	i.recall = recall{ids: map[item]uint32{at(9)[0]: 5 * idStep}, chairs: map[uint32]map[netip.AddrPort]uint32{5 * idStep: {a: 3}}}
+	is(i, 1, nil, 1)
+	is(i, 2, nil, 2)
+	is(i, 1, nil, 1)
+	i.release(key(1))
+	is(i, 3, nil, 1)
+	is(i, 9, at(9), 5)
+	if s, _ := i.begin(key(9), at(9)); s.chairs[a] != 3 || s.last != 3 {
+		t.Errorf("the seats of an earlier process are %v", s)
+	}
+	is(i, 10, at(9), 3) // it is another's by now
+	for n := uint32(idStep); n != 0; n += idStep {
+		i.taken[n] = true
+	}
+	if s, err := i.begin(key(11), nil); err == nil {
+		t.Errorf("id %d was given twice", s.id/idStep)
+	}
+}

@@ -1,0 +1,59 @@
+package rivals
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+)
+
+func find(t *testing.T, h *netlab.Host) []string {
+	t.Helper()
+	var found []string
+	var err error
+	h.Do(func() { found, err = Find(t.Context()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func run(t *testing.T, h *netlab.Host, command string) {
+	t.Helper()
+	var out []byte
+	var err error
+	words := strings.Fields(command)
+	h.Do(func() { out, err = exec.Command(words[0], words[1:]...).CombinedOutput() })
+	if err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+// TestFind leaves in a kernel what each mode of kube-proxy would, and takes it away.
+func TestFind(t *testing.T) {
+	for _, test := range []struct{ name, add, remove, want string }{
+		{"nft variant", "iptables-nft -t nat -N KUBE-SERVICES", "iptables-nft -t nat -X KUBE-SERVICES", "iptables rules (nft variant, IPv4)"},
+		{"nft variant, IPv6", "ip6tables-nft -t nat -N KUBE-SERVICES", "ip6tables-nft -t nat -X KUBE-SERVICES", "iptables rules (nft variant, IPv6)"},
+		{"legacy variant", "iptables-legacy -t nat -N KUBE-SERVICES", "iptables-legacy -t nat -X KUBE-SERVICES", "iptables rules (legacy variant, IPv4)"},
+		{"nftables", "nft add table ip6 kube-proxy", "nft delete table ip6 kube-proxy", "nftables rules (IPv6)"},
+		{"ipvs", "ip link add kube-ipvs0 type bridge", "ip link del kube-ipvs0", "IPVS interface kube-ipvs0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := netlab.NewHost(t, "node")
+			run(t, h, "iptables-nft -t nat -N KUBE-MARK-MASQ") // which a kubelet may have made
+			if found := find(t, h); len(found) > 0 {
+				t.Fatalf("found %v where nothing is", found)
+			}
+			run(t, h, test.add)
+			if found := find(t, h); !slices.Equal(found, []string{test.want}) {
+				t.Errorf("found %v, want %s", found, test.want)
+			}
+			run(t, h, test.remove)
+			if found := find(t, h); len(found) > 0 {
+				t.Errorf("found %v after it went", found)
+			}
+		})
+	}
+}

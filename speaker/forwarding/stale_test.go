@@ -1,0 +1,134 @@
+package forwarding
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+)
+
+// flows lists the destinations of the node's UDP flows.
+func (l *lab) flows(f addr.Family) map[netip.AddrPort]bool {
+	l.t.Helper()
+	to := map[netip.AddrPort]bool{}
+	var err error
+	l.node.Do(func() {
+		_, err = conntrack.DeleteUDP(f, func(flow conntrack.Flow) bool {
+			to[flow.To] = true
+			return false
+		})
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return to
+}
+
+// TestUDPFlowsOfNodePortsOnAnyAddress has NodePorts answer on all addresses of the node:
+// their flows follow the Service, and those that go through the node to the same port of
+// somebody else are left alone.
+func TestUDPFlowsOfNodePortsOnAnyAddress(t *testing.T) {
+	l := newLab(t)
+	for _, f := range families() {
+		on := func(want desired.Forwarding, prefixes ...netip.Prefix) desired.Forwarding {
+			want.NodePorts = prefixes
+			return want
+		}
+		all := netip.PrefixFrom(f.node, 0).Masked()
+		second := map[addr.Family]netip.Addr{
+			addr.IPv4: netip.MustParseAddr("10.0.1.1"), addr.IPv6: netip.MustParseAddr("fd00:0:0:1::1"),
+		}[f.Family]
+		l.apply(on(f.want(f.vip, 8080, "e1"), all))
+		ours, theirs := netip.AddrPortFrom(second, 8080), netip.AddrPortFrom(f.endpoint["e2"], 8080)
+		flow, passing := l.dial(ours), l.dial(theirs)
+		defer flow.Close()
+		defer passing.Close()
+		expect := func(when, server string) {
+			t.Helper()
+			if got, err := flow.Ask(); err != nil || got.Server != server {
+				t.Errorf("%s, %s: %v, %v, want an answer of %s", f, when, got, err, server)
+			}
+		}
+		expect("at first", "e1")
+		if got, err := passing.Ask(); err != nil || got.Server != "e2" {
+			t.Fatalf("%s: past the NodePorts: %v, %v", f, got, err)
+		}
+		l.apply(on(f.want(f.vip, 8080), all)) // no endpoints at all
+		if flows := l.flows(f.Family); flows[ours] || !flows[theirs] {
+			t.Errorf("%s: the flows left are %v, want %s and not %s", f, flows, theirs, ours)
+		}
+		l.apply(on(f.want(f.vip, 8080, "e1"), all))
+		expect("again", "e1")
+		l.apply(on(f.want(f.vip, 8080, "e1"), addr.HostPrefix(f.node)))
+		if l.flows(f.Family)[ours] {
+			t.Errorf("%s: the flow to %s is left, where NodePorts no longer answer", f, ours)
+		}
+	}
+}
+
+// TestFlowsThatCannotBeDeletedAreTriedAgain has the table fail once.
+func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
+	f := families()[0]
+	endpoint := netip.AddrPortFrom(f.endpoint["e1"], 8080)
+	stale := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e2"], 8080)}
+	for when, want := range map[string]desired.Forwarding{"the same": f.want(f.vip, 0, "e1"), "a change": f.want(f.vip, 30053, "e1")} {
+		calls, gone := 0, 0
+		broken := errors.New("no buffer space")
+		c := newCleaner(&scripted{}, func(_ addr.Family, isStale func(conntrack.Flow) bool) (int, error) {
+			if calls++; calls == 1 {
+				return 0, broken
+			}
+			if isStale(stale) && !isStale(conntrack.Flow{To: stale.To, Answers: endpoint}) {
+				gone++
+			}
+			return gone, nil
+		})
+		if _, err := c.Apply(t.Context(), f.want(f.vip, 0, "e1")); !errors.Is(err, broken) {
+			t.Errorf("%s: error %v, want %v", when, err, broken)
+		}
+		if _, err := c.Apply(t.Context(), want); err != nil || gone != 1 {
+			t.Errorf("%s: after the failure %d flows are deleted, error %v", when, gone, err)
+		}
+		if _, err := c.Apply(t.Context(), want); err != nil || calls != 2 {
+			t.Errorf("%s: the table is read %d times, want 2 (error %v)", when, calls, err)
+		}
+	}
+}
+
+// TestPortsThatAreMissingKeepTheirFlows leaves flows alone whose port the kernel did not
+// take, until it does.
+func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
+	f := families()[0]
+	old := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
+	deleted := 0
+	backend := &scripted{}
+	c := newCleaner(backend, func(_ addr.Family, isStale func(conntrack.Flow) bool) (int, error) {
+		if isStale(old) {
+			deleted++
+		}
+		return deleted, nil
+	})
+	apply := func(want desired.Forwarding) {
+		t.Helper()
+		if _, err := c.Apply(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(f.want(f.vip, 0, "e1"))
+	next := f.want(f.vip, 0, "e2")
+	for key := range next.Ports {
+		backend.missing = desired.Missing{key: f.want(f.vip, 0, "e1").Ports[key]}
+	}
+	apply(next)
+	if deleted != 0 {
+		t.Error("the flow is deleted though its old rules are in place")
+	}
+	backend.missing = nil
+	apply(next)
+	if deleted != 1 {
+		t.Error("the flow is left though its new rules are in place")
+	}
+}

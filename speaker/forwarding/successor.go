@@ -1,0 +1,73 @@
+package forwarding
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/rivals"
+)
+
+// successor is a backend that takes over from those of other modes: what they left in
+// the kernel goes as soon as something else forwards, and not before. Open connections
+// are the connection table's and outlive the rules.
+type successor struct {
+	Backend
+	// ready tells whether the kernel forwards without what is to go; nil: as soon as
+	// all that is wanted is in place.
+	ready  func(ctx context.Context) (bool, error)
+	retire func(ctx context.Context) error
+	log    *slog.Logger
+
+	done  bool
+	told  string // of a retirement that failed, to tell a change only
+	asked time.Time
+}
+
+// askEvery is the least time between two attempts.
+const askEvery = 5 * time.Second
+
+// Apply implements Backend.
+func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	missing, err := s.Backend.Apply(ctx, want)
+	if s.done || !complete(missing, err) || time.Since(s.asked) < askEvery {
+		return missing, err
+	}
+	s.asked = time.Now()
+	if failed := s.takeOver(ctx); failed != nil && failed.Error() != s.told {
+		s.told = failed.Error()
+		s.log.Error("what another forwarding mode left on this node cannot be removed; it is tried again", "error", failed)
+	}
+	return missing, err
+}
+
+// complete tells whether nothing is missing but what the kernel will never take.
+func complete(missing desired.Missing, err error) bool {
+	refused := desired.Refused(err)
+	for key := range missing {
+		if !refused[key] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *successor) takeOver(ctx context.Context) error {
+	if s.ready != nil {
+		if ready, err := s.ready(ctx); err != nil || !ready {
+			return err
+		}
+	}
+	if err := s.retire(ctx); err != nil {
+		return err
+	}
+	s.done = true
+	return nil
+}
+
+// othersForward tells whether another service proxy is at work on this node.
+func othersForward(ctx context.Context) (bool, error) {
+	found, err := rivals.Find(ctx)
+	return len(found) > 0, err
+}

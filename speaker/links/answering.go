@@ -1,0 +1,54 @@
+package links
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Answering returns the links on which this node may answer for the address,
+// sorted by index:
+//
+//   - those named, if any are named;
+//   - else those with a subnet that holds the address: its neighbours live there;
+//   - else those with one of nodeAddrs, the addresses by which the cluster knows
+//     this node: routers reach the address through them.
+//
+// Of these, only links that are up with a carrier count, and no rule makes up
+// for a link of an earlier one that is down: an address shall not wander into
+// another segment because a cable was pulled. The result is empty if this node
+// cannot answer for the address now.
+func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []netip.Addr) []Link {
+	var byName, bySubnet, byNode []Link
+	for _, l := range s.links {
+		if !s.answers(l) {
+			continue
+		}
+		if slices.Contains(named, l.Name) {
+			byName = append(byName, l)
+		}
+		for _, p := range l.Prefixes {
+			if p.Contains(address) {
+				bySubnet = append(bySubnet, l)
+				break
+			}
+		}
+		for _, p := range l.Prefixes {
+			if slices.Contains(nodeAddrs, p.Addr()) {
+				byNode = append(byNode, l)
+				break
+			}
+		}
+	}
+	var chosen []Link
+	switch {
+	case len(named) > 0:
+		chosen = byName
+	case len(bySubnet) > 0:
+		chosen = bySubnet
+	default:
+		chosen = byNode
+	}
+	chosen = slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
+	slices.SortFunc(chosen, func(a, b Link) int { return a.Index - b.Index })
+	return chosen
+}

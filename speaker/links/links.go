@@ -1,0 +1,88 @@
+// Package links knows the network interfaces of this node and their addresses,
+// as an immutable snapshot that the kernel's netlink notices keep up to date,
+// and holds the rule which of them answer for an address.
+package links
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// Link is one network interface. Treat it as immutable.
+type Link struct {
+	Index int
+	Name  string
+	MAC   net.HardwareAddr // empty where the link has none
+	Kind  string           // as the kernel names it: "veth", "bridge", "vrf"; "device" for hardware
+	// Master is the index of the link that this one is enslaved to; 0: none.
+	Master int
+
+	Up        bool // switched on (IFF_UP)
+	Running   bool // and with a carrier (IFF_RUNNING)
+	Broadcast bool
+	NoARP     bool
+	Loopback  bool
+
+	// Prefixes are the addresses of the link with the lengths of their
+	// subnets, both families, sorted.
+	Prefixes []netip.Prefix
+	// Ups counts how often the link came up since it was first seen. Whoever
+	// was told of the link before must be told again when it changes.
+	Ups uint64
+}
+
+// Equal compares two links by value.
+func (l Link) Equal(o Link) bool {
+	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master &&
+		l.Up == o.Up && l.Running == o.Running && l.Broadcast == o.Broadcast &&
+		l.NoARP == o.NoARP && l.Loopback == o.Loopback && l.Ups == o.Ups &&
+		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes)
+}
+
+// carries tells whether frames can pass.
+func (l Link) carries() bool { return l.Up && l.Running }
+
+// Snapshot is all links at one moment. It never changes.
+type Snapshot struct {
+	links map[int]Link
+}
+
+// NewSnapshot makes a snapshot of the links given.
+func NewSnapshot(all ...Link) *Snapshot {
+	s := &Snapshot{links: make(map[int]Link, len(all))}
+	for _, l := range all {
+		s.links[l.Index] = l
+	}
+	return s
+}
+
+// Link returns the link with the index.
+func (s *Snapshot) Link(index int) (Link, bool) {
+	l, ok := s.links[index]
+	return l, ok
+}
+
+// All returns the links sorted by index.
+func (s *Snapshot) All() []Link {
+	return slices.SortedFunc(maps.Values(s.links), func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
+}
+
+// Equal compares two snapshots by value.
+func (s *Snapshot) Equal(o *Snapshot) bool {
+	return maps.EqualFunc(s.links, o.links, Link.Equal)
+}
+
+// answers tells whether the link is of a kind on which neighbours ask for
+// addresses: Ethernet with ARP that belongs to the node itself. The ports of a
+// bridge, bond or switch are left out, since their master gets the frames; a
+// member of a VRF is an interface of its own.
+func (s *Snapshot) answers(l Link) bool {
+	if l.Loopback || l.NoARP || !l.Broadcast || len(l.MAC) != 6 {
+		return false
+	}
+	return l.Master == 0 || s.links[l.Master].Kind == "vrf"
+}

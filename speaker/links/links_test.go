@@ -1,0 +1,132 @@
+package links_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/speaker/links"
+)
+
+var (
+	vip  = netip.MustParseAddr("192.0.2.10")
+	node = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8::1")}
+)
+
+func link(index int, name string, prefixes ...string) links.Link {
+	l := links.Link{
+		Index: index, Name: name, MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
+		Kind: "device", Up: true, Running: true, Broadcast: true,
+	}
+	for _, p := range prefixes {
+		l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
+	}
+	return l
+}
+
+func with(l links.Link, change func(*links.Link)) links.Link {
+	change(&l)
+	return l
+}
+
+func TestAnswering(t *testing.T) {
+	onSubnet := link(2, "eth0", "192.0.2.1/24")
+	onNode := link(3, "eth1", "198.51.100.1/24")
+	elsewhere := link(4, "eth2", "203.0.113.1/24")
+	down := func(l *links.Link) { l.Running = false }
+	for name, c := range map[string]struct {
+		links []links.Link
+		named []string
+		want  []string
+	}{
+		"its subnet before the node's":      {links: []links.Link{onNode, onSubnet, elsewhere}, want: []string{"eth0"}},
+		"every link with its subnet":        {links: []links.Link{onSubnet, link(9, "eth9", "192.0.2.2/25")}, want: []string{"eth0", "eth9"}},
+		"no subnet: the node's":             {links: []links.Link{elsewhere, onNode}, want: []string{"eth1"}},
+		"neither":                           {links: []links.Link{elsewhere}},
+		"the named ones only":               {links: []links.Link{onSubnet, onNode, elsewhere}, named: []string{"eth2"}, want: []string{"eth2"}},
+		"several named, one missing":        {links: []links.Link{onSubnet, onNode}, named: []string{"eth1", "eth0", "eth7"}, want: []string{"eth0", "eth1"}},
+		"the named one is missing":          {links: []links.Link{onSubnet}, named: []string{"eth7"}},
+		"the named one is down":             {links: []links.Link{onSubnet, with(elsewhere, down)}, named: []string{"eth2"}},
+		"its subnet is down: not the node":  {links: []links.Link{with(onSubnet, down), onNode}},
+		"switched off":                      {links: []links.Link{with(onSubnet, func(l *links.Link) { l.Up, l.Running = false, false })}},
+		"loopback":                          {links: []links.Link{with(onSubnet, func(l *links.Link) { l.Loopback = true })}},
+		"no ARP":                            {links: []links.Link{with(onSubnet, func(l *links.Link) { l.NoARP = true })}},
+		"point to point":                    {links: []links.Link{with(onSubnet, func(l *links.Link) { l.Broadcast = false })}},
+		"InfiniBand":                        {links: []links.Link{with(onSubnet, func(l *links.Link) { l.MAC = make([]byte, 20) })}},
+		"the port of a bridge, even named":  {links: []links.Link{with(link(2, "port"), func(l *links.Link) { l.Master = 5 }), bridge}, named: []string{"port"}},
+		"the bridge over the port":          {links: []links.Link{with(link(2, "port"), func(l *links.Link) { l.Master = 5 }), bridge}, want: []string{"br0"}},
+		"a member of a VRF":                 {links: []links.Link{with(onSubnet, func(l *links.Link) { l.Master = 6 }), vrf}, want: []string{"eth0"}},
+		"the port of a master not seen yet": {links: []links.Link{with(onSubnet, func(l *links.Link) { l.Master = 7 })}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := links.NewSnapshot(c.links...).Answering(vip, c.named, node)
+			if !sameNames(got, c.want) {
+				t.Errorf("got %v, want %v", names(got), c.want)
+			}
+		})
+	}
+}
+
+var (
+	bridge = with(link(5, "br0", "192.0.2.5/24"), func(l *links.Link) { l.Kind = "bridge" })
+	vrf    = with(link(6, "red"), func(l *links.Link) { l.Kind, l.NoARP = "vrf", true })
+)
+
+func names(all []links.Link) []string {
+	var n []string
+	for _, l := range all {
+		n = append(n, l.Name)
+	}
+	return n
+}
+
+func sameNames(all []links.Link, want []string) bool {
+	got := names(all)
+	if len(got) != len(want) {
+		return false
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Whatever the links are like: only links that can carry an answer are chosen,
+// named ones win, and a link that goes down takes only itself out.
+func TestAnsweringProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []links.Link
+		for i := range rapid.IntRange(0, 6).Draw(t, "links") {
+			l := link(i+1, string(rune('a'+i)))
+			l.Prefixes = rapid.SliceOfN(rapid.SampledFrom([]netip.Prefix{
+				netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("198.51.100.1/24"),
+				netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("2001:db8::1/64"),
+			}), 0, 3).Draw(t, "prefixes")
+			l.Running, l.NoARP = rapid.Bool().Draw(t, "running"), rapid.Bool().Draw(t, "noarp")
+			l.Master = rapid.IntRange(0, 3).Draw(t, "master")
+			all = append(all, l)
+		}
+		named := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "z"}), 0, 2).Draw(t, "named")
+		got := links.NewSnapshot(all...).Answering(vip, named, node)
+		for _, l := range got {
+			if !l.Up || !l.Running || l.NoARP || l.Loopback || l.Master != 0 {
+				t.Fatalf("chose %+v", l)
+			}
+			if len(named) > 0 && l.Name != named[0] && l.Name != named[len(named)-1] {
+				t.Fatalf("chose %s, named are %v", l.Name, named)
+			}
+		}
+		if len(got) == 0 {
+			return
+		}
+		all[got[0].Index-1].Running = false
+		less := links.NewSnapshot(all...).Answering(vip, named, node)
+		if !sameNames(less, names(got[1:])) {
+			t.Fatalf("%s went down: %v became %v", got[0].Name, names(got), names(less))
+		}
+	})
+}

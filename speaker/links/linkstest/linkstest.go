@@ -1,0 +1,259 @@
+// Package linkstest builds hosts and Ethernet segments out of network
+// namespaces, for tests that want a real kernel to see real frames. The
+// namespaces have no names: they are gone with the test, however it ends.
+package linkstest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Host is a network namespace of its own with its loopback up.
+type Host struct {
+	t  testing.TB
+	ns netns.NsHandle
+	// Netlink changes the host's links, addresses and routes.
+	Netlink *netlink.Handle
+}
+
+// NewHost makes a host that lives as long as the test. It skips the test,
+// naming what is missing, where namespaces may not be made.
+func NewHost(t testing.TB) *Host {
+	t.Helper()
+	h := &Host{t: t}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		ns, err := netns.New()
+		h.ns = ns
+		made <- err
+	}()
+	switch err := <-made; {
+	case errors.Is(err, os.ErrPermission):
+		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN to make network namespaces")
+	case err != nil:
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { _ = h.ns.Close() })
+	h.must(func() (err error) { h.Netlink, err = netlink.NewHandleAt(h.ns); return err })
+	t.Cleanup(h.Netlink.Close)
+	h.SetUp("lo")
+	return h
+}
+
+// Go runs f in the host's namespace on a thread of its own. Sockets that f
+// opens, and programs that it starts, belong to the host.
+func (h *Host) Go(f func()) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		if err := netns.Set(h.ns); err != nil {
+			h.t.Errorf("enter a network namespace: %v", err)
+			return
+		}
+		f()
+	}()
+	return ended
+}
+
+// Do is Go, and waits for f.
+func (h *Host) Do(f func() error) error {
+	err := errors.New("not run")
+	<-h.Go(func() { err = f() })
+	return err
+}
+
+// Dial connects from the host to a literal address.
+func (h *Host) Dial(network, address string) (conn net.Conn, err error) {
+	var dialer net.Dialer
+	err = h.Do(func() (err error) {
+		conn, err = dialer.DialContext(h.t.Context(), network, address)
+		return err
+	})
+	return conn, err
+}
+
+// ListenPacket opens a socket of the host at a literal address.
+func (h *Host) ListenPacket(network, address string) (conn net.PacketConn, err error) {
+	var listen net.ListenConfig
+	err = h.Do(func() (err error) {
+		conn, err = listen.ListenPacket(h.t.Context(), network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Ask sends a datagram to the address, so that the host's kernel asks the
+// segment who has it unless it knows.
+func (h *Host) Ask(a netip.Addr) {
+	h.t.Helper()
+	const discard = 9
+	conn, err := h.Dial("udp", netip.AddrPortFrom(a, discard).String())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, err = conn.Write([]byte("who has it?"))
+	if err := errors.Join(err, conn.Close()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// Sysctl writes a value of the host's /proc/sys/net.
+func (h *Host) Sysctl(name, value string) {
+	h.t.Helper()
+	h.must(func() error {
+		return h.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0o644) })
+	})
+}
+
+// Link returns the link with the name.
+func (h *Host) Link(name string) netlink.Link {
+	h.t.Helper()
+	l, err := h.Netlink.LinkByName(name)
+	if err != nil {
+		h.t.Fatalf("link %s: %v", name, err)
+	}
+	return l
+}
+
+// MAC returns the MAC of a link.
+func (h *Host) MAC(name string) net.HardwareAddr { return h.Link(name).Attrs().HardwareAddr }
+
+// Add makes a link.
+func (h *Host) Add(l netlink.Link) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.LinkAdd(l) })
+}
+
+// SetUp switches a link on.
+func (h *Host) SetUp(name string) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.LinkSetUp(h.Link(name)) })
+}
+
+// SetDown switches a link off.
+func (h *Host) SetDown(name string) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.LinkSetDown(h.Link(name)) })
+}
+
+// AddAddress gives a link an address.
+func (h *Host) AddAddress(name, prefix string) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.AddrAdd(h.Link(name), address(prefix)) })
+}
+
+// DeleteAddress takes it away.
+func (h *Host) DeleteAddress(name, prefix string) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.AddrDel(h.Link(name), address(prefix)) })
+}
+
+func address(prefix string) *netlink.Addr {
+	p := netip.MustParsePrefix(prefix)
+	return &netlink.Addr{IPNet: &net.IPNet{
+		IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
+	}}
+}
+
+func (h *Host) must(f func() error) {
+	h.t.Helper()
+	if err := f(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// Neighbour returns the MAC under which the host's kernel knows the address;
+// nil for none.
+func (h *Host) Neighbour(link string, a netip.Addr) net.HardwareAddr {
+	h.t.Helper()
+	all, err := h.Netlink.NeighList(h.Link(link).Attrs().Index, netlink.FAMILY_V4)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, n := range all {
+		if known, ok := netip.AddrFromSlice(n.IP); ok && known.Unmap() == a &&
+			n.State&(netlink.NUD_REACHABLE|netlink.NUD_STALE|netlink.NUD_DELAY|netlink.NUD_PROBE) != 0 {
+			return n.HardwareAddr
+		}
+	}
+	return nil
+}
+
+// Forget removes what the host's kernel knows of the address.
+func (h *Host) Forget(link string, a netip.Addr) {
+	h.t.Helper()
+	h.must(func() error {
+		return h.Netlink.NeighDel(&netlink.Neigh{LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice()})
+	})
+}
+
+// Segment is an Ethernet segment: a bridge in a namespace of its own.
+type Segment struct {
+	host  *Host
+	ports int
+}
+
+// NewSegment makes a segment with no stations.
+func NewSegment(t testing.TB) *Segment {
+	t.Helper()
+	s := &Segment{host: NewHost(t)}
+	s.host.Add(&netlink.Bridge{LinkAttrs: attrs("segment")})
+	s.host.SetUp("segment")
+	return s
+}
+
+// Attach gives the host an interface with the name and addresses on the
+// segment, and returns the name of the segment's side of the cable.
+func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string) {
+	h.t.Helper()
+	s.ports++
+	plug = fmt.Sprintf("port%d", s.ports)
+	s.host.Add(&netlink.Veth{LinkAttrs: attrs(plug), PeerName: name, PeerNamespace: netlink.NsFd(int(h.ns))})
+	h.must(func() error {
+		return s.host.Netlink.LinkSetMaster(s.host.Link(plug), s.host.Link("segment"))
+	})
+	s.host.SetUp(plug)
+	h.SetUp(name)
+	for _, p := range prefixes {
+		h.AddAddress(name, p)
+	}
+	s.waitUp(plug)
+	return plug
+}
+
+// waitUp waits until the bridge forwards for the plug. The kernel takes up to a
+// second to see a carrier when it just saw others, and drops all frames before.
+func (s *Segment) waitUp(plug string) {
+	s.host.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if s.host.Link(plug).Attrs().OperState == netlink.OperUp {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.host.t.Fatalf("%s gets no carrier", plug)
+		}
+	}
+}
+
+// Pull unplugs one side's cable: the other side loses its carrier.
+func (s *Segment) Pull(plug string) { s.host.SetDown(plug) }
+
+// Plug plugs it in again.
+func (s *Segment) Plug(plug string) { s.host.SetUp(plug) }
+
+func attrs(name string) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	return a
+}

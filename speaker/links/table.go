@@ -1,0 +1,109 @@
+package links
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// table is the state behind the snapshots: the kernel's lists with every
+// notice since applied.
+type table struct {
+	links    map[int]Link                      // without Prefixes
+	prefixes map[int]map[netip.Prefix]struct{} // by link index
+}
+
+// list reads all links and addresses from the kernel. The counts of ups go on
+// from the last snapshot, which may be nil, and a link that is up now counts as
+// having come up: what happened while nobody listened is not known.
+func list(last *Snapshot) (*table, error) {
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	t := &table{links: map[int]Link{}, prefixes: map[int]map[netip.Prefix]struct{}{}}
+	for _, l := range all {
+		t.link(l, false, unix.AF_UNSPEC)
+	}
+	for _, a := range addrs {
+		t.address(a.LinkIndex, *a.IPNet, true)
+	}
+	if last != nil {
+		for index, l := range t.links {
+			l.Ups += last.links[index].Ups
+			t.links[index] = l
+		}
+	}
+	return t, nil
+}
+
+// link applies one notice about a link. Those of family AF_BRIDGE tell of a
+// port's membership in a bridge (a "deleted" one lives on), not of the link.
+func (t *table) link(l netlink.Link, deleted bool, family uint8) {
+	if family == unix.AF_BRIDGE {
+		return
+	}
+	attrs := l.Attrs()
+	if deleted {
+		delete(t.links, attrs.Index)
+		delete(t.prefixes, attrs.Index)
+		return
+	}
+	if attrs.Name == "" {
+		return // an event of a wireless driver, which describes nothing
+	}
+	before := t.links[attrs.Index]
+	now := Link{
+		Index:     attrs.Index,
+		Name:      attrs.Name,
+		MAC:       slices.Clone(attrs.HardwareAddr),
+		Kind:      l.Type(),
+		Master:    attrs.MasterIndex,
+		Up:        attrs.RawFlags&unix.IFF_UP != 0,
+		Running:   attrs.RawFlags&unix.IFF_RUNNING != 0,
+		Broadcast: attrs.RawFlags&unix.IFF_BROADCAST != 0,
+		NoARP:     attrs.RawFlags&unix.IFF_NOARP != 0,
+		Loopback:  attrs.RawFlags&unix.IFF_LOOPBACK != 0,
+		Ups:       before.Ups,
+	}
+	if now.carries() && !before.carries() {
+		now.Ups++
+	}
+	t.links[now.Index] = now
+}
+
+// address applies one notice about an address.
+func (t *table) address(index int, address net.IPNet, added bool) {
+	a, ok := netip.AddrFromSlice(address.IP)
+	if !ok {
+		return
+	}
+	ones, _ := address.Mask.Size()
+	p := netip.PrefixFrom(a.Unmap(), ones)
+	if !added {
+		delete(t.prefixes[index], p)
+		return
+	}
+	if t.prefixes[index] == nil {
+		t.prefixes[index] = map[netip.Prefix]struct{}{}
+	}
+	t.prefixes[index][p] = struct{}{}
+}
+
+func (t *table) snapshot() *Snapshot {
+	s := &Snapshot{links: make(map[int]Link, len(t.links))}
+	for index, l := range t.links {
+		l.Prefixes = slices.SortedFunc(maps.Keys(t.prefixes[index]), netip.Prefix.Compare)
+		s.links[index] = l
+	}
+	return s
+}

@@ -1,0 +1,140 @@
+package links
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// retryAfter is the pause before a broken subscription is renewed.
+const retryAfter = time.Second
+
+// noticeBuffer is the receive buffer asked of the kernel, in bytes: enough for
+// the notices of a few hundred links that change at once. When it overflows
+// all the same, the subscription is renewed and everything is listed again.
+const noticeBuffer = 1 << 20
+
+// Watcher keeps a Snapshot of the network namespace that Run is called in.
+type Watcher struct {
+	log     *slog.Logger
+	current atomic.Pointer[Snapshot]
+	changed chan struct{}
+}
+
+// NewWatcher makes a watcher; it knows nothing before it runs.
+func NewWatcher(log *slog.Logger) *Watcher {
+	return &Watcher{log: log, changed: make(chan struct{}, 1)}
+}
+
+// Snapshot is the newest state; nil before the first complete one.
+func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
+
+// Changed receives after Snapshot changed; several changes may come as one. It
+// is for one receiver.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Run watches until the context ends, and returns nil then. What the kernel
+// refuses is told once and tried again; the last snapshot stands meanwhile.
+func (w *Watcher) Run(ctx context.Context) error {
+	told := ""
+	for {
+		err := w.watch(ctx, func() { told = "" })
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err.Error() != told {
+			told = err.Error()
+			w.log.Warn("the notices about network interfaces broke off; subscribing again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// watch subscribes, lists, and then follows the notices until they break off.
+// Subscribing comes first so that nothing is missed in between; a notice older
+// than the list is undone by the newer ones behind it.
+func (w *Watcher) watch(ctx context.Context, healthy func()) error {
+	done := make(chan struct{})
+	defer close(done)
+	var broken atomic.Pointer[error]
+	failed := func(err error) { broken.CompareAndSwap(nil, &err) }
+
+	linkNotices := make(chan netlink.LinkUpdate, 64)
+	if err := netlink.LinkSubscribeWithOptions(linkNotices, done, netlink.LinkSubscribeOptions{
+		ErrorCallback: failed, ReceiveBufferSize: noticeBuffer,
+	}); err != nil {
+		return fmt.Errorf("subscribe to link notices: %w", err)
+	}
+	defer drain(linkNotices)
+	addrNotices := make(chan netlink.AddrUpdate, 64)
+	if err := netlink.AddrSubscribeWithOptions(addrNotices, done, netlink.AddrSubscribeOptions{
+		ErrorCallback: failed, ReceiveBufferSize: noticeBuffer,
+	}); err != nil {
+		return fmt.Errorf("subscribe to address notices: %w", err)
+	}
+	defer drain(addrNotices)
+
+	t, err := list(w.current.Load())
+	if err != nil {
+		return err
+	}
+	w.publish(t)
+	healthy()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case notice, open := <-linkNotices:
+			if !open {
+				return reason(broken.Load())
+			}
+			t.link(notice.Link, notice.Header.Type == unix.RTM_DELLINK, notice.Family)
+		case notice, open := <-addrNotices:
+			if !open {
+				return reason(broken.Load())
+			}
+			t.address(notice.LinkIndex, notice.LinkAddress, notice.NewAddr)
+		}
+		if len(linkNotices) == 0 && len(addrNotices) == 0 {
+			w.publish(t)
+		}
+	}
+}
+
+// drain lets the sender behind a subscription that was given up come to its end.
+func drain[T any](notices <-chan T) {
+	go func() {
+		for range notices {
+		}
+	}()
+}
+
+func reason(broken *error) error {
+	if broken == nil {
+		return errors.New("netlink socket closed")
+	}
+	return *broken
+}
+
+// publish makes the table the newest snapshot if it says anything new.
+func (w *Watcher) publish(t *table) {
+	next := t.snapshot()
+	if last := w.current.Load(); last != nil && last.Equal(next) {
+		return
+	}
+	w.current.Store(next)
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}

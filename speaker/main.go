@@ -1,0 +1,137 @@
+// Command speaker runs on every node: it forwards Services in the kernel and
+// announces their addresses. "speaker pulse" is the part of it that must not stop;
+// "speaker cleanup" removes every rule that it ever made.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/pulse/command"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := dispatch(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "speaker:", err)
+		os.Exit(1)
+	}
+}
+
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "pulse":
+			return command.Run(ctx, args[1:], os.Stderr)
+		case "cleanup":
+			return cleanup(ctx, args[1:])
+		}
+	}
+	c, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return speak(ctx, c)
+}
+
+// config is what the flags and the environment say.
+type config struct {
+	node, pod, namespace, daemonSet string
+	mode                            forwarding.Mode
+	clusterCIDRs, nodePortCIDRs     []netip.Prefix
+	class                           string
+	httpAddress                     string
+	proxyHealth, proxyStatus        string // addresses, "" for none
+	pulseSocket                     string
+	log                             *slog.Logger
+}
+
+func parse(args []string) (config, error) {
+	c := config{
+		node: os.Getenv("NODE_NAME"), pod: os.Getenv("POD_NAME"),
+		namespace: os.Getenv("POD_NAMESPACE"), daemonSet: os.Getenv("DAEMONSET_NAME"),
+	}
+	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
+	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")
+	cidrs := flags.String("cluster-cidrs", "", "where pods send from, CIDRs separated by commas; empty: the nodes' podCIDRs")
+	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, CIDRs separated by commas; empty: on its InternalIPs")
+	flags.StringVar(&c.class, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
+	flags.StringVar(&c.httpAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
+	flags.StringVar(&c.proxyHealth, "proxy-health-address", ":10256", "where the /healthz and /livez of a service proxy are served, unless another one forwards; empty: nowhere")
+	flags.StringVar(&c.proxyStatus, "proxy-status-address", "127.0.0.1:10249", "where the /proxyMode, /healthz and /metrics of a service proxy are served, unless another one forwards; empty: nowhere")
+	flags.StringVar(&c.pulseSocket, "pulse-socket", "/run/fairlead/pulse.sock", "the socket of the pulse process beside us")
+	level := flags.String("log-level", "info", "debug, info, warn or error")
+	if err := flags.Parse(args); err != nil {
+		return config{}, err
+	}
+	if flags.NArg() > 0 {
+		return config{}, fmt.Errorf("unknown command %q; there are pulse and cleanup", flags.Arg(0))
+	}
+	c.mode = forwarding.Mode(*mode)
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(*level)); err != nil {
+		return config{}, fmt.Errorf("--log-level: %w", err)
+	}
+	c.log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}))
+	var err error
+	if c.clusterCIDRs, err = prefixes("--cluster-cidrs", *cidrs); err != nil {
+		return config{}, err
+	}
+	if c.nodePortCIDRs, err = prefixes("--node-port-addresses", *nodePorts); err != nil {
+		return config{}, err
+	}
+	if c.node == "" || c.namespace == "" {
+		return config{}, errors.New("the environment must name NODE_NAME and POD_NAMESPACE, as the chart's DaemonSet does")
+	}
+	return c, nil
+}
+
+// prefixes reads a flag of CIDRs separated by commas.
+func prefixes(name, texts string) ([]netip.Prefix, error) {
+	var found []netip.Prefix
+	for text := range strings.SplitSeq(texts, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not a CIDR", name, text)
+		}
+		found = append(found, prefix.Masked())
+	}
+	return found, nil
+}
+
+// cleanup removes every rule and set of ours from this node. Nothing else does:
+// neither stopping nor an uninstall takes forwarding away.
+func cleanup(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("speaker cleanup", flag.ContinueOnError)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := forwarding.Cleanup(ctx); err != nil {
+		return err
+	}
+	log.Info("every rule and set of ours is removed from this node")
+	return nil
+}

@@ -1,0 +1,86 @@
+package command_test
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/arp"
+)
+
+// asking is a client that asks for the address by ARP again and again, as
+// many clients together do.
+type asking struct {
+	mu       sync.Mutex
+	answered []time.Time
+}
+
+// asking begins to ask.
+func (l *lab) asking(t *testing.T) *asking {
+	t.Helper()
+	var card *net.Interface
+	var conn *arp.Client
+	err := l.client.Do(func() (err error) {
+		if card, err = net.InterfaceByName("eth0"); err != nil {
+			return err
+		}
+		conn, err = arp.Dial(card)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &asking{}
+	var ended sync.WaitGroup
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done); _ = conn.Close(); ended.Wait() })
+	ended.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_ = conn.Request(vip) // errors show as a gap
+			}
+		}
+	})
+	ended.Go(func() {
+		for {
+			packet, frame, err := conn.Read()
+			if err != nil {
+				return
+			}
+			// What goes to all is an announcement, not an answer.
+			if packet.Operation == arp.OperationReply && packet.SenderIP == vip && bytes.Equal(frame.Destination, card.HardwareAddr) {
+				a.mu.Lock()
+				a.answered = append(a.answered, time.Now())
+				a.mu.Unlock()
+			}
+		}
+	})
+	return a
+}
+
+// longestGap is the longest time without an answer since the first one, up to
+// now.
+func (a *asking) longestGap(t *testing.T) time.Duration {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.answered) == 0 {
+		t.Fatal("nobody answered")
+	}
+	var longest time.Duration
+	for i, at := range a.answered {
+		next := time.Now()
+		if i+1 < len(a.answered) {
+			next = a.answered[i+1]
+		}
+		longest = max(longest, next.Sub(at))
+	}
+	return longest
+}

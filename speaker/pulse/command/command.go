@@ -1,0 +1,135 @@
+// Package command is the program of the pulse container: it reads the flags,
+// puts the hello mesh, the ARP responder and the link watcher together, and
+// serves metrics and health.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"fairlead.dev/fairlead/internal/serve"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// options are the flags.
+type options struct {
+	node       string
+	socket     string
+	port       uint
+	interval   time.Duration
+	multiplier int
+	metrics    string
+	level      slog.Level
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("pulse", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes; by default $NODE_NAME")
+	f.StringVar(&o.socket, "socket", "/run/fairlead/pulse.sock", "unix socket on which the agent hands over what to do")
+	f.UintVar(&o.port, "hello-port", 7475, "UDP port of the hellos, the same on all nodes")
+	f.DurationVar(&o.interval, "hello-interval", 100*time.Millisecond, "time between two hellos to a node")
+	f.IntVar(&o.multiplier, "hello-multiplier", 5, "so many intervals of silence mean that a node is dead")
+	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
+	f.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: pulse takes only flags", f.Arg(0))
+	case o.node == "":
+		return o, errors.New("the node's name is not known: set NODE_NAME from spec.nodeName, or --node-name")
+	case o.port == 0 || o.port > 65535:
+		return o, fmt.Errorf("--hello-port=%d: must be 1 to 65535", o.port)
+	}
+	return o, nil
+}
+
+// Run is the whole program; it ends well when the context does. Logs go to
+// stderr. It fails on bad flags and if the socket cannot be opened.
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.level}))
+	mesh, err := hello.New(hello.Config{
+		Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	watcher, responder := links.NewWatcher(log), arp.New(log)
+	server := pulse.NewServer(pulse.Config{
+		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: responder, Log: log,
+	})
+
+	// The mesh outlives the server, which says goodbye through it.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var tasks sync.WaitGroup
+	run := func(what string, task func(context.Context) error) {
+		tasks.Go(func() {
+			if err := task(background); err != nil {
+				log.Error("a part of pulse ended", "part", what, "error", err)
+			}
+		})
+	}
+	run("hello mesh", mesh.Run)
+	run("link watcher", watcher.Run)
+	if o.metrics != "" {
+		handler := handler(server, &collector{mesh: mesh, responder: responder, server: server})
+		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
+	}
+	tasks.Go(func() {
+		if err := guard(background, server.Healthy); err != nil {
+			debug.SetTraceback("all") // what waits for what is all that can be learned of it
+			panic(err)
+		}
+	})
+	log.Info("pulse runs", "node", o.node, "socket", o.socket, "helloPort", o.port,
+		"detectionTime", (o.interval * time.Duration(o.multiplier)).String())
+	err = server.Run(ctx)
+	stop()
+	tasks.Wait()
+	return err
+}
+
+// handler serves /metrics and /healthz.
+func handler(server *pulse.Server, metrics prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if err := server.Healthy(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	return mux
+}

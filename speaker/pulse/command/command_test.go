@@ -1,0 +1,414 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/command"
+)
+
+// detection is the time in which a silent node is taken for dead by default.
+const detection = 500 * time.Millisecond
+
+func TestTheNextCandidateTakesOverFromADeadNode(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	s := l.traffic(t)
+	s.served(t, first, 20)
+
+	l.segment.Pull(first.plug)
+	s.served(t, second, 20)
+	gap := s.longestGap()
+	t.Logf("a pulled cable: the client got no reply for %v", gap.Round(time.Millisecond))
+	if gap > 2*time.Second {
+		t.Errorf("no reply for %v; the detection time is %v", gap, detection)
+	}
+	second.until("owner", owns)
+
+	l.segment.Plug(first.plug)
+	s.served(t, first, 20)
+	second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+	l.neighbour(t, first)
+}
+
+func TestAKilledPulseIsTakenOver(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	s := l.traffic(t)
+	s.served(t, first, 20)
+	first.kill()
+	took := l.neighbour(t, second)
+	s.served(t, second, 20)
+	t.Logf("a killed pulse: the neighbour entry moved after %v, the client got no reply for %v",
+		took.Round(time.Millisecond), s.longestGap().Round(time.Millisecond))
+	if took > 2*time.Second {
+		t.Errorf("the neighbour entry moved after %v", took)
+	}
+	if gap := s.longestGap(); gap > detection {
+		t.Errorf("no reply for %v, although the kernel of the first node still served", gap)
+	}
+}
+
+// A node that comes back takes its addresses over from the one that answers for
+// them meanwhile, which stops when the other has begun.
+func TestANodeThatComesBackLeavesNoGap(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	first.kill()
+	second.until("owner", owns)
+	l.resolves(t, second)
+	s, asking := l.traffic(t), l.asking(t)
+	s.served(t, second, 20)
+	first.startPulse()
+	first.until("owner", owns)
+	second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+	s.served(t, first, 20)
+	l.neighbour(t, first)
+	gap := asking.longestGap(t)
+	t.Logf("nobody answered for %v at most, the client got no reply for %v",
+		gap.Round(time.Millisecond), s.longestGap().Round(time.Millisecond))
+	if longest := max(gap, s.longestGap()); longest > detection/2 {
+		t.Errorf("the address was nobody's for %v", longest)
+	}
+}
+
+func TestARestartMovesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	s := l.traffic(t)
+	s.served(t, first, 20)
+
+	t.Logf("pulse ended after %v", first.terminate().Round(time.Millisecond))
+	// Away for twice the detection time, and nobody takes over.
+	away := time.After(2 * detection)
+	for waiting := true; waiting; {
+		select {
+		case <-away:
+			waiting = false
+		case <-second.client.Changed():
+		}
+		if state, _ := second.client.State(); owns(state) {
+			t.Fatal("the second node took over during a restart")
+		}
+	}
+	first.startPulse()
+	t.Logf("pulse answers again %v after it was started", first.until("owner", owns).Round(time.Millisecond))
+	l.resolves(t, first)
+	if got := s.nodes(); !slices.Equal(got, []string{first.name}) {
+		t.Errorf("replies came from %v, want only from %s", got, first.name)
+	}
+	t.Logf("the client got no reply for %v at most", s.longestGap().Round(time.Millisecond))
+}
+
+func TestALeavingNodeHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	s := l.traffic(t)
+	s.served(t, first, 20)
+	table := l.table(first)
+	table.Leaving = true
+	first.say(table)
+	took := l.neighbour(t, second)
+	s.served(t, second, 20)
+	t.Logf("a leaving node: the neighbour entry moved after %v, the client got no reply for %v",
+		took.Round(time.Millisecond), s.longestGap().Round(time.Millisecond))
+	if took > detection/2 {
+		t.Errorf("the neighbour entry moved after %v; leaving need not be detected", took)
+	}
+	first.terminate()
+	l.ask()
+	l.neighbour(t, second)
+}
+
+// Both containers of a pod end at the same moment, and the agent may need a
+// while to find out that the node is leaving.
+func TestTheLastWordOfAnAgentIsHeard(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	ended := make(chan time.Duration, 1)
+	go func() { ended <- first.terminate() }()
+	time.Sleep(detection)
+	if s, connected := first.client.State(); !connected || !owns(s) {
+		t.Fatalf("connected %t, state %+v: pulse did not wait for the agent", connected, s)
+	}
+	table := l.table(first)
+	table.Leaving = true
+	if s, err := first.client.Apply(t.Context(), table); err != nil || owns(s) {
+		t.Fatalf("state %+v, error %v", s, err)
+	}
+	second.until("owner", owns)
+	first.stopAgent()
+	t.Logf("pulse ended after %v", (<-ended).Round(time.Millisecond))
+	l.ask()
+	l.neighbour(t, second)
+}
+
+func TestAnswersGoOnWithoutTheAgent(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	first := l.nodes[0]
+	before, _ := first.client.State()
+	first.stopAgent()
+	l.resolves(t, first)
+	time.Sleep(2 * detection) // and it goes on for longer than the mesh would wait
+	l.resolves(t, first)
+
+	// A new agent learns what is true before it says anything, and pulse does
+	// not begin anew because of it.
+	first.startAgent()
+	first.until("owner", owns)
+	first.say(l.table(first))
+	if after, _ := first.client.State(); !after.Owned[vip].Since.Equal(before.Owned[vip].Since) {
+		t.Errorf("owned since %v, was %v before the agent restarted", after.Owned[vip].Since, before.Owned[vip].Since)
+	}
+}
+
+func TestNothingIsAnsweredWithoutATable(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.nodes[0]
+	n.startPulse()
+	n.startAgent()
+	n.until("connected", func(pulse.State) bool { return true })
+	l.ask()
+	time.Sleep(detection)
+	if mac := l.client.Neighbour("eth0", vip); mac != nil {
+		t.Fatalf("answered by %s", mac)
+	}
+	n.say(l.table(n))
+	n.until("owner", owns)
+	l.resolves(t, n)
+
+	// An address that is claimed no more is answered for no more, and Apply
+	// comes back only when that is so.
+	table := l.table(n)
+	table.Claims = nil
+	state, err := n.client.Apply(t.Context(), table)
+	if err != nil || owns(state) {
+		t.Fatalf("state %+v, error %v", state, err)
+	}
+	l.ask()
+	time.Sleep(detection)
+	if mac := l.client.Neighbour("eth0", vip); mac != nil {
+		t.Fatalf("answered by %s after the claim was gone", mac)
+	}
+}
+
+// The hellos pass on eth0; the address is served on eth1, whose cable is pulled.
+func TestALiveNodeHandsOverWhatItCannotAnswer(t *testing.T) {
+	t.Parallel()
+	l, served := newLab(t, 2), linkstest.NewSegment(t)
+	plugs := map[*node]string{}
+	for _, n := range l.nodes {
+		plugs[n] = served.Attach(n.Host, "eth1")
+	}
+	claimed := func(n *node) pulse.Table {
+		table := l.table(n)
+		table.Claims[vip] = desired.Claim{Candidates: table.Claims[vip].Candidates, Interfaces: []string{"eth1"}}
+		return table
+	}
+	for _, n := range l.nodes {
+		n.startPulse()
+		n.startAgent()
+		n.say(claimed(n))
+	}
+	first, second := l.nodes[0], l.nodes[1]
+	first.until("owner", owns)
+	for _, n := range l.nodes {
+		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == 2 })
+	}
+	served.Pull(plugs[first])
+	both := func(s pulse.State) bool { return len(s.Alive) == 2 }
+	took := second.until("owner", func(s pulse.State) bool { return owns(s) && both(s) })
+	// The kernel tells of a lost carrier after a second if it told of another
+	// link just before; otherwise this takes some 20 ms.
+	t.Logf("the other node took over after %v", took.Round(time.Millisecond))
+	first.until("unable", func(s pulse.State) bool {
+		return !owns(s) && slices.Equal(s.Unable, []netip.Addr{vip}) && both(s)
+	})
+	served.Plug(plugs[first])
+	first.until("owner again", func(s pulse.State) bool {
+		return slices.Equal(s.Owned[vip].Interfaces, []string{"eth1"}) && len(s.Unable) == 0
+	})
+	second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+}
+
+// Whoever comes with nonsense is refused, and the agent is served after that.
+func TestNonsenseOnTheSocketHarmsNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	l.start(t)
+	n := l.nodes[0]
+	for name, said := range map[string]string{
+		"another version":  "FL\x00\x63\x00\x00\x00\x02{}",
+		"another protocol": "GET / HTTP/1.1\r\n\r\n",
+		"an endless body":  "FL\x00\x01\xff\xff\xff\xff",
+	} {
+		conn, err := n.Dial("unix", n.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, said); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(soon))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: pulse does not hang up", name)
+		}
+		_ = conn.Close()
+	}
+	n.until("owner", owns)
+	wrong := l.table(n)
+	wrong.Node = "node-of-another-name"
+	if _, err := n.client.Apply(t.Context(), wrong); err == nil {
+		t.Error("the table of another node was taken")
+	}
+	n.say(l.table(n))
+	n.until("owner", owns)
+	l.resolves(t, n)
+	if info, err := os.Stat(n.socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket %v, error %v; want mode 0600", info.Mode(), err)
+	}
+}
+
+// maxRSS is what pulse may use, in KiB, with a handful of addresses. The test's
+// own code is part of it here.
+const maxRSS = 48 << 10
+
+func TestMetricsAndHealth(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start(t)
+	n := l.nodes[0]
+	// Until it has to ask: an announcement may be quicker.
+	answered := regexp.MustCompile(`(?m)^fairlead_pulse_arp_answers_total [1-9]`)
+	for deadline := time.Now().Add(soon); !answered.MatchString(get(t, n, "/metrics")); l.resolves(t, n) {
+		if time.Now().After(deadline) {
+			t.Fatal("no answer was counted")
+		}
+	}
+	if got := get(t, n, "/healthz"); got != "ok\n" {
+		t.Errorf("/healthz said %q", got)
+	}
+	metrics := get(t, n, "/metrics")
+	for _, want := range []string{
+		`fairlead_pulse_owned_addresses 1`, `fairlead_pulse_unable_addresses 0`, `fairlead_pulse_settled 1`,
+		`fairlead_pulse_nodes_heard 1`, `fairlead_pulse_node_deaths_total 0`, `fairlead_pulse_arp_parse_errors_total 0`,
+		`fairlead_pulse_hellos_sent_total [1-9]`, `fairlead_pulse_hellos_received_total [1-9]`,
+		`fairlead_pulse_arp_gratuitous_total [1-9]`, `fairlead_pulse_hellos_rejected_total\{reason="mac"\} 0`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want).MatchString(metrics) {
+			t.Errorf("no %s in\n%s", want, metrics)
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rss, err := strconv.Atoi(string(regexp.MustCompile(`VmRSS:\s*(\d+) kB`).FindSubmatch(status)[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("pulse has an RSS of %.1f MiB", float64(rss)/1024)
+	if rss > maxRSS {
+		t.Errorf("pulse has an RSS of %d KiB, at most %d are allowed", rss, maxRSS)
+	}
+}
+
+// get fetches a page of the node's pulse.
+func get(t *testing.T, n *node, path string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return n.Dial("tcp", "127.0.0.1:7476") },
+	}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://pulse"+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestFlagsThatAreRefused(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	for args, want := range map[string]string{
+		"":                                       "NODE_NAME",
+		"--node-name=a extra":                    `"extra"`,
+		"--node-name=a --hello-port=0":           "--hello-port=0",
+		"--node-name=a --hello-port=65536":       "--hello-port=65536",
+		"--node-name=a --hello-interval=0s":      "interval",
+		"--node-name=a --hello-multiplier=1":     "multiplier",
+		"--node-name=a --log-level=loud":         "log-level",
+		"--node-name=a --socket=/proc/no/such/s": "/proc/no/such/s",
+		"--no-such-flag":                         "no-such-flag",
+	} {
+		var stderr bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		err := command.Run(ctx, append(strings.Fields(args), "--metrics-bind-address="), &stderr)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one that says %s", args, err, want)
+		}
+	}
+}
+
+// Pulse is small because it has no Kubernetes client; a dependency that slips
+// in would make every restart slower, too.
+func TestPulseDoesNotDependOnKubernetes(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "fairlead.dev/fairlead/speaker/pulse/...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !strings.Contains(string(out), "fairlead.dev/fairlead/speaker/pulse/arp") {
+		t.Fatalf("the list lacks pulse itself:\n%s", out)
+	}
+	for dependency := range strings.Lines(string(out)) {
+		if strings.HasPrefix(dependency, "k8s.io/") || strings.HasPrefix(dependency, "sigs.k8s.io/") {
+			t.Errorf("speaker/pulse depends on %s", dependency)
+		}
+	}
+}

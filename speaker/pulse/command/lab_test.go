@@ -1,0 +1,391 @@
+package command_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/command"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// asPulse in the environment makes the test binary be pulse: the tests start
+// it in network namespaces, and signal and kill it as Kubernetes does.
+const asPulse = "FAIRLEAD_TEST_AS_PULSE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asPulse) == "" {
+		os.Exit(m.Run())
+	}
+	go func() { // it never outlives the test that holds the other end
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := command.Run(ctx, os.Args[1:], os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// The nodes of the lab have the hosts .1, .2 and so on of the LAN; the client
+// is .99. The address that moves is vip.
+var vip = netip.MustParseAddr("192.0.2.200")
+
+// soon is more than anything here takes that does happen.
+const soon = 10 * time.Second
+
+// node is a host with pulse and the side of the agent that talks to it.
+type node struct {
+	*linkstest.Host
+	t      *testing.T
+	name   string
+	plug   string // its cable to the LAN
+	socket string
+
+	process *exec.Cmd
+	stdin   io.Closer
+	exited  chan struct{}
+
+	client    *pulse.Client
+	stopAgent func()
+}
+
+// lab is a LAN with nodes and a client.
+type lab struct {
+	segment *linkstest.Segment
+	nodes   []*node
+	client  *linkstest.Host
+}
+
+func newLab(t *testing.T, nodes int) *lab {
+	t.Helper()
+	l := &lab{segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
+	l.segment.Attach(l.client, "eth0", "192.0.2.99/24")
+	for i := range nodes {
+		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1)}
+		n.plug = l.segment.Attach(n.Host, "eth0", fmt.Sprintf("192.0.2.%d/24", i+1))
+		// The address is on the loopback, as if forwarding to a local pod: the
+		// kernel takes its packets, but leaves ARP to pulse.
+		n.Sysctl("ipv4/conf/all/arp_ignore", "1")
+		n.Sysctl("ipv4/conf/all/arp_announce", "2")
+		n.AddAddress("lo", netip.PrefixFrom(vip, 32).String())
+		n.socket = filepath.Join(t.TempDir(), "run", "pulse.sock")
+		l.nodes = append(l.nodes, n)
+	}
+	return l
+}
+
+// table is what the agent of the node says: all nodes serve the address, the
+// first is its best candidate.
+func (l *lab) table(n *node) pulse.Table {
+	t := pulse.Table{
+		Node: n.name, Key: view.Secret("the key of the lab, 32 bytes long"), Serving: true,
+		Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Claim{},
+	}
+	var names []string
+	for i, peer := range l.nodes {
+		names = append(names, peer.name)
+		a := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", i+1))
+		if peer == n {
+			t.NodeAddrs = []netip.Addr{a}
+			continue
+		}
+		t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{a}, Ready: true}
+	}
+	t.Claims[vip] = desired.Claim{Candidates: names}
+	return t
+}
+
+// start starts pulse, agent and table on each node, and waits until the first
+// node owns the address and all know each other.
+func (l *lab) start(t *testing.T) {
+	t.Helper()
+	for _, n := range l.nodes {
+		n.startPulse()
+		n.startAgent()
+		n.say(l.table(n))
+	}
+	for _, n := range l.nodes {
+		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
+	}
+	l.nodes[0].until("owner", owns)
+}
+
+func owns(s pulse.State) bool { _, ok := s.Owned[vip]; return ok }
+
+// startPulse starts the process and passes its log on to the test's.
+func (n *node) startPulse() {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.process = exec.CommandContext(n.t.Context(), self, "--node-name="+n.name, "--socket="+n.socket, "--log-level=debug")
+	n.process.Env = append(os.Environ(), asPulse+"=1")
+	stdin, err := n.process.StdinPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	stderr, err := n.process.StderrPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.stdin, n.exited = stdin, make(chan struct{})
+	if err := n.Do(n.process.Start); err != nil {
+		n.t.Fatal(err)
+	}
+	process, exited := n.process, n.exited
+	go func() {
+		defer close(exited)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			_, _ = fmt.Fprintf(n.t.Output(), "%s: %s\n", n.name, lines.Text())
+		}
+		_ = process.Wait()
+	}()
+	n.t.Cleanup(n.kill)
+}
+
+// kill ends pulse without a word.
+func (n *node) kill() {
+	_ = n.process.Process.Kill() // an error means that it has ended already
+	<-n.exited
+}
+
+// terminate asks pulse to end, and tells how long it took.
+func (n *node) terminate() time.Duration {
+	n.t.Helper()
+	begun := time.Now()
+	if err := n.process.Process.Signal(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
+	}
+	select {
+	case <-n.exited:
+	case <-time.After(soon):
+		n.t.Fatalf("%s: pulse does not end", n.name)
+	}
+	if code := n.process.ProcessState.ExitCode(); code != 0 {
+		n.t.Fatalf("%s: pulse ended with code %d", n.name, code)
+	}
+	return time.Since(begun)
+}
+
+// startAgent connects a client as the agent does.
+func (n *node) startAgent() {
+	n.client = pulse.NewClient(n.socket, testlog.New(n.t).With("agent", n.name))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = n.client.Run(ctx) // always nil
+	}()
+	n.stopAgent = sync.OnceFunc(func() { cancel(); <-ended })
+	n.t.Cleanup(n.stopAgent)
+}
+
+// say hands over a table, which may have to wait for pulse.
+func (n *node) say(t pulse.Table) {
+	n.t.Helper()
+	deadline := time.After(soon)
+	for {
+		_, err := n.client.Apply(n.t.Context(), t)
+		if err == nil {
+			return
+		}
+		select {
+		case <-n.client.Changed():
+		case <-deadline:
+			n.t.Fatalf("%s: %v", n.name, err)
+		}
+	}
+}
+
+// until waits for a state of which the condition is true.
+func (n *node) until(what string, is func(pulse.State) bool) time.Duration {
+	n.t.Helper()
+	begun, deadline := time.Now(), time.After(soon)
+	for {
+		s, connected := n.client.State()
+		if connected && is(s) {
+			return time.Since(begun)
+		}
+		select {
+		case <-n.client.Changed():
+		case <-deadline:
+			n.t.Fatalf("%s: not %s; connected %t, state %+v", n.name, what, connected, s)
+		}
+	}
+}
+
+// mac is the MAC of the node on the LAN.
+func (n *node) mac() net.HardwareAddr { return n.MAC("eth0") }
+
+// resolves waits until the client's kernel, asked anew, has the address at the
+// node; it asks as long as it takes.
+func (l *lab) resolves(t *testing.T, n *node) {
+	t.Helper()
+	l.ask()
+	l.neighbour(t, n)
+}
+
+// ask makes the client's kernel forget the address and ask for it.
+func (l *lab) ask() {
+	if l.client.Neighbour("eth0", vip) != nil {
+		l.client.Forget("eth0", vip)
+	}
+	l.client.Ask(vip)
+}
+
+// neighbour waits until the client's kernel has the address at the node.
+func (l *lab) neighbour(t *testing.T, n *node) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for {
+		mac := l.client.Neighbour("eth0", vip)
+		switch {
+		case mac.String() == n.mac().String():
+			return time.Since(begun)
+		case time.Since(begun) > soon:
+			t.Fatalf("the client has the address at %q, want %s, the MAC of %s", mac, n.mac(), n.name)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// traffic is a stream of datagrams from the client to the address and back.
+type traffic struct {
+	stop func()
+	mu   sync.Mutex
+	// arrivals of replies, and the node that replied
+	at   []time.Time
+	from []string
+}
+
+const every = 2 * time.Millisecond
+
+// traffic begins a stream, after an echo server was started on each node.
+func (l *lab) traffic(t *testing.T) *traffic {
+	t.Helper()
+	const port = 7007
+	for _, n := range l.nodes {
+		server, err := n.ListenPacket("udp4", netip.AddrPortFrom(vip, port).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		go func() {
+			buffer := make([]byte, 64)
+			for {
+				_, from, err := server.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				_, _ = server.WriteTo([]byte(n.name), from) // a cable may be out
+			}
+		}()
+	}
+	conn, err := l.client.Dial("udp4", netip.AddrPortFrom(vip, port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &traffic{}
+	var ended sync.WaitGroup
+	done := make(chan struct{})
+	s.stop = sync.OnceFunc(func() { close(done); _ = conn.Close(); ended.Wait() })
+	t.Cleanup(s.stop)
+	ended.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_, _ = conn.Write([]byte("?")) // errors show as a gap
+			}
+		}
+	})
+	ended.Go(func() {
+		buffer := make([]byte, 64)
+		for {
+			n, err := conn.Read(buffer)
+			if err != nil {
+				select {
+				case <-done:
+					return
+				default:
+					continue // no route to host, while nobody answers
+				}
+			}
+			s.mu.Lock()
+			s.at, s.from = append(s.at, time.Now()), append(s.from, string(buffer[:n]))
+			s.mu.Unlock()
+		}
+	})
+	return s
+}
+
+// served waits until so many further replies came from the node.
+func (s *traffic) served(t *testing.T, n *node, replies int) {
+	t.Helper()
+	s.mu.Lock()
+	seen := len(s.from)
+	s.mu.Unlock()
+	for deadline := time.Now().Add(soon); ; time.Sleep(every) {
+		s.mu.Lock()
+		got := 0
+		for _, from := range s.from[seen:] {
+			if from == n.name {
+				got++
+			}
+		}
+		s.mu.Unlock()
+		if got >= replies {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d replies from %s, want %d", got, n.name, replies)
+		}
+	}
+}
+
+// longestGap is the longest time in which the client got no reply.
+func (s *traffic) longestGap() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var longest time.Duration
+	for i := 1; i < len(s.at); i++ {
+		longest = max(longest, s.at[i].Sub(s.at[i-1]))
+	}
+	return longest
+}
+
+// nodes that replied, sorted.
+func (s *traffic) nodes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for _, from := range s.from {
+		seen[from] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,195 @@
+package pulse
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+var (
+	vip4 = netip.MustParseAddr("192.0.2.10")
+	vip6 = netip.MustParseAddr("2001:db8::10")
+)
+
+func ethernet(index int, up bool) links.Link {
+	return links.Link{
+		Index: index, Name: fmt.Sprintf("eth%d", index), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
+		Up: true, Running: up, Broadcast: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
+	}
+}
+
+func serving(nodes ...string) hello.View {
+	v := hello.View{Settled: true, Alive: map[string]hello.Member{}}
+	for _, n := range nodes {
+		v.Alive[n] = hello.Member{Serving: true}
+	}
+	return v
+}
+
+func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Claim {
+	return map[netip.Addr]desired.Claim{a: {Candidates: candidates}}
+}
+
+func TestOwned(t *testing.T) {
+	unable := serving("a", "b")
+	unable.Alive["b"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	unsettled := serving("a", "b")
+	unsettled.Settled = false
+	for name, c := range map[string]struct {
+		claims map[netip.Addr]desired.Claim
+		view   hello.View
+		down   bool
+		want   bool
+	}{
+		"the first candidate":                {claim(vip4, "a", "b"), serving("a", "b"), false, true},
+		"the second candidate":               {claim(vip4, "b", "a"), serving("a", "b"), false, false},
+		"the second, the first is dead":      {claim(vip4, "b", "a"), serving("a"), false, true},
+		"the second, the first is unable":    {claim(vip4, "b", "a"), unable, false, true},
+		"no candidate":                       {claim(vip4, "b"), serving("a", "b"), false, false},
+		"nobody listened long enough":        {claim(vip4, "a"), unsettled, false, false},
+		"its interface is down":              {claim(vip4, "a", "b"), serving("a", "b"), true, false},
+		"IPv6, which nothing answers for":    {claim(vip6, "a"), serving("a"), false, false},
+		"no claims at all":                   {nil, serving("a"), false, false},
+		"named interface that is not there":  {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth9"}}}, serving("a"), false, false},
+		"named interface that is there":      {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}}}, serving("a"), false, true},
+		"a candidate that nobody has met":    {claim(vip4, "z", "a"), serving("a", "b"), false, true},
+		"a claim with an empty candidate":    {claim(vip4, "", "a"), serving("a"), false, true},
+		"a claim without any candidate":      {claim(vip4), serving("a"), false, false},
+		"an address of the other family too": {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}}, vip6: {Candidates: []string{"a"}}}, serving("a"), false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := Table{Node: "a", Serving: true, Claims: c.claims}
+			r := reachOf(table, links.NewSnapshot(ethernet(2, !c.down)))
+			mine := owned(table, c.view, r)
+			if on, got := mine[vip4]; got != c.want || got && (len(on) != 1 || on[0].Name != "eth2") {
+				t.Errorf("owned on %v: %t, want %t", on, got, c.want)
+			}
+			if _, got := mine[vip6]; got || slices.Contains(r.unable(), vip6) {
+				t.Error("an IPv6 address is owned or told as unable")
+			}
+		})
+	}
+}
+
+// What the mesh believes of this node follows later: the table counts.
+func TestOwnedByTheTablesWord(t *testing.T) {
+	unsaid := serving("a", "b")
+	unsaid.Alive["a"] = hello.Member{}
+	for name, c := range map[string]struct {
+		table Table
+		view  hello.View
+		want  bool
+	}{
+		"serving, and the others do not know yet": {Table{Serving: true}, unsaid, true},
+		"not serving any more":                    {Table{}, serving("a", "b"), false},
+		"leaving":                                 {Table{Serving: true, Leaving: true}, serving("a", "b"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.table.Node, c.table.Claims = "a", claim(vip4, "a", "b")
+			r := reachOf(c.table, links.NewSnapshot(ethernet(2, true)))
+			if _, got := owned(c.table, c.view, r)[vip4]; got != c.want {
+				t.Errorf("owned: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+// A link that cannot be opened counts as no link: what only it serves is unable.
+func TestReachWithoutFailedLinks(t *testing.T) {
+	only2 := netip.MustParseAddr("192.0.2.11")
+	table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Claim{
+		vip4:  {Candidates: []string{"a"}},
+		only2: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}},
+	}}
+	r := reachOf(table, links.NewSnapshot(ethernet(2, true), ethernet(3, true)))
+	if got := r.links(); len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
+		t.Fatalf("links %v", got)
+	}
+	r.without(map[int]error{2: errors.New("no such device")})
+	if got := r.unable(); !slices.Equal(got, []netip.Addr{only2}) {
+		t.Errorf("unable %v, want %v", got, only2)
+	}
+	if on := owned(table, serving("a"), r)[vip4]; len(on) != 1 || on[0].Index != 3 {
+		t.Errorf("%s is owned on %v, want eth3", vip4, on)
+	}
+}
+
+func TestWantedJoinsWhatIsUnable(t *testing.T) {
+	other := netip.MustParseAddr("192.0.2.11")
+	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true)
+	if !slices.Equal(w.Unable, []netip.Addr{vip4, other}) || string(w.Key) != "secret" || !w.Serving || !w.Leaving {
+		t.Errorf("got %+v", w)
+	}
+	if w := wanted(Table{Unable: []netip.Addr{vip6}}, nil, true); len(w.Unable) != 0 {
+		t.Errorf("%v is told as unable, which nobody answers for", w.Unable)
+	}
+	if w := wanted(Table{Serving: true}, nil, false); w.Serving {
+		t.Error("a node that is not ready is told as serving")
+	}
+}
+
+// Nodes that share a view have exactly one owner for each address that one of
+// them can serve, and none for the others.
+func TestNodesThatSeeTheSameAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var nodes []string
+		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+			nodes = append(nodes, fmt.Sprintf("node-%d", i))
+		}
+		claims := map[netip.Addr]desired.Claim{}
+		for i := range rapid.IntRange(1, 20).Draw(t, "addresses") {
+			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
+			c := desired.Claim{Candidates: election.Rank(a, nodes)}
+			if rapid.Bool().Draw(t, "named") {
+				c.Interfaces = []string{"eth2"}
+			}
+			claims[a] = c
+		}
+		view := hello.View{Settled: true, Alive: map[string]hello.Member{}}
+		tables, reaches := map[string]Table{}, map[string]reach{}
+		able := map[netip.Addr]int{}
+		for _, n := range nodes {
+			snapshot := links.NewSnapshot(
+				ethernet(2, rapid.Bool().Draw(t, "eth2 up")), ethernet(3, rapid.Bool().Draw(t, "eth3 up")))
+			m := hello.Member{Serving: rapid.Bool().Draw(t, "serving"), Unable: map[netip.Addr]bool{}}
+			tables[n] = Table{Node: n, Serving: m.Serving, Claims: claims}
+			reaches[n] = reachOf(tables[n], snapshot)
+			for _, a := range reaches[n].unable() {
+				m.Unable[a] = true
+			}
+			if rapid.Bool().Draw(t, "alive") {
+				view.Alive[n] = m
+				for a := range claims {
+					if m.Serving && !m.Unable[a] {
+						able[a]++
+					}
+				}
+			}
+		}
+		owners := map[netip.Addr][]string{}
+		for _, n := range nodes {
+			// A dead node does not share the view; it has none.
+			if _, alive := view.Alive[n]; alive {
+				for a := range maps.Keys(owned(tables[n], view, reaches[n])) {
+					owners[a] = append(owners[a], n)
+				}
+			}
+		}
+		for a := range claims {
+			if want := min(able[a], 1); len(owners[a]) != want {
+				t.Fatalf("%s: %d nodes are able, owners %v", a, able[a], owners[a])
+			}
+		}
+	})
+}

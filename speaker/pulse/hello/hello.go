@@ -1,0 +1,153 @@
+// Package hello tells which nodes are alive. Each node sends a small
+// authenticated datagram to every other one some ten times a second; a few of
+// them missing in a row is a death, known long before Kubernetes knows it.
+//
+// The mesh is two parts: machine decides, given datagrams and times, and knows
+// neither sockets nor clocks; Mesh feeds it and sends what it says.
+//
+// # Who is alive
+//
+// A node is alive when a proven hello came from it within the detection time,
+// Interval × Multiplier; or while a hold that it announced lasts, so that a
+// restart moves no address; or, if it was never heard at all, while Kubernetes
+// says that its speaker is ready. The last rule makes a firewall between the
+// nodes cost speed, not correctness.
+//
+// # What is believed
+//
+// A hello carries an HMAC of a key that all nodes share, the random id of the
+// process that sent it (its boot) and a sequence number that grows. A boot is
+// believed once it has answered a nonce of ours, and until it falls silent for
+// a detection time. So a recorded hello never revives a dead node, even in the
+// eyes of a process that just began; and since no clock is compared, no clock
+// that goes back locks a node out. Proving takes one round trip.
+package hello
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// MaxHold bounds for how long a restarting node counts as alive without a hello.
+const MaxHold = 15 * time.Second
+
+// Config is what a Mesh is made of.
+type Config struct {
+	Node       string        // our name in Kubernetes
+	Port       uint16        // UDP port that we listen on and send to
+	Interval   time.Duration // between hellos at most, see jitter; at least 10 ms
+	Multiplier int           // so many intervals of silence are a death; at least 3, so that one lost hello is none
+	Log        *slog.Logger
+	// Listen opens the transport; nil: a UDP socket on all addresses of both
+	// families.
+	Listen func(ctx context.Context, port uint16) (Transport, error)
+}
+
+// Transport carries datagrams between nodes. Its methods may run at the same time.
+type Transport interface {
+	// Send never blocks: a datagram that cannot leave now is an error.
+	Send(to netip.AddrPort, datagram []byte) error
+	// Receive waits for a datagram and says how long it is and where it came
+	// from. It fails with net.ErrClosed after Close.
+	Receive(buf []byte) (n int, from netip.AddrPort, err error)
+	Close() error
+}
+
+// Peer is another node.
+type Peer struct {
+	// Addrs are the node's InternalIPs; hellos go to the first of each family.
+	Addrs []netip.Addr
+	// Ready: Kubernetes says that the node's speaker runs. Believed only until
+	// the first hello comes from it.
+	Ready bool
+}
+
+// Wanted is the whole state that the mesh is given.
+type Wanted struct {
+	Peers map[string]Peer // by node name, without ourselves
+	// Key is the HMAC-SHA256 key that all nodes share. While it is empty no
+	// hello is sent or believed. A key that is replaced or taken away stays
+	// in use beside the new one for a minute, because the nodes do not learn
+	// of it at the same moment.
+	Key     []byte
+	Serving bool         // this node can serve addresses at all
+	Unable  []netip.Addr // addresses that this node was asked to serve and cannot
+	Leaving bool         // going away for good: others take over at once
+}
+
+// View is who is alive, as one node sees it. It is never written to again.
+type View struct {
+	// Settled: we have listened, with a key, for a full detection time, so
+	// that silence means something.
+	Settled bool
+	// Alive has the nodes that are alive, ourselves included.
+	Alive map[string]Member
+}
+
+// Member is a node that is alive.
+type Member struct {
+	Serving bool
+	// Unable are the addresses that the node was asked to serve and cannot.
+	Unable map[netip.Addr]bool
+	// UnableAny: they are too many to list, and the node counts as unable to
+	// serve any.
+	UnableAny bool
+	// Heard: we know it from the node itself, not from Kubernetes.
+	Heard bool
+}
+
+// CanServe tells whether a node is alive and able to serve an address.
+func (v View) CanServe(node string, a netip.Addr) bool {
+	m, alive := v.Alive[node]
+	return alive && m.CanServe(a)
+}
+
+// CanServe tells whether a node that is alive is able to serve an address.
+func (m Member) CanServe(a netip.Addr) bool {
+	return m.Serving && !m.UnableAny && !m.Unable[a.Unmap()]
+}
+
+// Reason says why a datagram was not believed.
+type Reason string
+
+// The reasons, as they appear in metrics.
+const (
+	ReasonMagic       Reason = "magic"        // not a hello
+	ReasonVersion     Reason = "version"      // a hello of a version that we do not speak
+	ReasonMAC         Reason = "mac"          // made with another key, or changed on its way
+	ReasonMalformed   Reason = "malformed"    // authentic, and still not to be read
+	ReasonNoKey       Reason = "no-key"       // we have no key yet
+	ReasonUnknownNode Reason = "unknown-node" // authentic, from a node that we were not told of
+	ReasonReplayed    Reason = "replayed"     // older than what we have heard already
+	ReasonUnproven    Reason = "unproven"     // of a process that has not answered our nonce yet; normal once at a start
+)
+
+// Stats are counters since the start, and two gauges.
+type Stats struct {
+	Sent       uint64 // datagrams handed to the transport
+	SendErrors uint64 // datagrams that it refused
+	Received   uint64 // datagrams that came, believed or not
+	Duplicates uint64 // copies of the newest hello, which come by another family or under another key
+	Rejected   map[Reason]uint64
+	Deaths     uint64 // nodes that fell silent without a word
+
+	Heard   int // nodes that are alive by their own word, without ourselves
+	Unheard int // nodes that were never heard and count as alive because Kubernetes says that they are ready
+}
+
+func (c Config) check() error {
+	switch {
+	case c.Node == "" || len(c.Node) > maxName:
+		return fmt.Errorf("node name %q: must have 1 to %d bytes", c.Node, maxName)
+	case c.Port == 0:
+		return fmt.Errorf("hello port 0: must be 1 to 65535, the same on all nodes")
+	case c.Interval < 10*time.Millisecond:
+		return fmt.Errorf("hello interval %v: must be at least 10ms", c.Interval)
+	case c.Multiplier < 3:
+		return fmt.Errorf("hello multiplier %d: must be at least 3, or one lost datagram is a death", c.Multiplier)
+	}
+	return nil
+}

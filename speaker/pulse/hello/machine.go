@@ -1,0 +1,348 @@
+package hello
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// machine decides who is alive and what to send. It is driven by one caller at
+// a time, which must call check at least once an interval and send the hellos
+// of hellos as often.
+type machine struct {
+	node             string
+	interval, detect time.Duration
+	log              *slog.Logger
+	random           func() uint64 // never 0
+
+	boot, seq uint64
+	keys      keyring
+	said      said      // what we say about ourselves
+	parting   bool      // this process ends, and the node
+	partsAt   time.Time // counts as alive until then
+	peers     map[string]*peer
+
+	listening bool
+	settlesAt time.Time // zero while we lack a key or an ear
+	settled   bool
+	checkedAt time.Time
+
+	dirty bool // the view has changed since it was last taken
+	stats Stats
+	told  map[Reason]bool // rejections that the log knows of
+}
+
+// outgoing is datagrams with the same content for some nodes. There is one for
+// each key in use; receivers take the first that they can open.
+type outgoing struct {
+	datagrams [][]byte
+	to        []netip.Addr
+}
+
+func newMachine(cfg Config, random func() uint64) *machine {
+	return &machine{
+		node:     cfg.Node,
+		interval: cfg.Interval,
+		detect:   cfg.Interval * time.Duration(cfg.Multiplier),
+		log:      cfg.Log,
+		random:   random,
+		boot:     random(),
+		peers:    map[string]*peer{},
+		stats:    Stats{Rejected: map[Reason]uint64{}},
+		told:     map[Reason]bool{},
+		dirty:    true,
+	}
+}
+
+// set takes over what is wanted and tells whether the others should hear of it
+// at once.
+func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
+	if s := saying(m.node, w); !s.equal(m.said) {
+		m.said, m.dirty, urgent = s, true, true
+	}
+	if m.keys.set(now, w.Key) {
+		m.awaitSettled(now)
+		urgent = true
+	}
+	for node, p := range m.peers {
+		if _, keep := w.Peers[node]; !keep {
+			delete(m.peers, node)
+			m.dirty = m.dirty || p.alive
+		}
+	}
+	for node, want := range w.Peers {
+		if node == m.node {
+			continue
+		}
+		p, known := m.peers[node]
+		if !known {
+			p = &peer{node: node, since: now}
+			m.peers[node] = p
+		}
+		if p.update(want) && !p.heard {
+			p.alive, m.dirty = p.ready, true
+		}
+	}
+	return urgent
+}
+
+// listen says that from now on datagrams are received.
+func (m *machine) listen(now time.Time) {
+	m.listening, m.checkedAt = true, now
+	m.awaitSettled(now)
+}
+
+func (m *machine) awaitSettled(now time.Time) {
+	if m.settlesAt.IsZero() && m.listening && len(m.keys) > 0 {
+		m.settlesAt = now.Add(m.detect)
+	}
+}
+
+// part says that this process ends and that the node stays in service for hold,
+// or not at all if it is 0. It is final: hellos that follow say so too.
+func (m *machine) part(now time.Time, hold time.Duration) {
+	m.parting, m.partsAt = true, now.Add(min(hold, MaxHold))
+	m.dirty = true
+}
+
+// hello is our own next one.
+func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
+	m.seq++
+	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now)}
+	if m.parting && !h.leaving {
+		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
+	}
+	body := h.encode()
+	var datagrams [][]byte
+	for _, k := range m.keys {
+		datagrams = append(datagrams, seal(body, k.secret))
+	}
+	return datagrams
+}
+
+// current is what we say now: as wanted, unless we part.
+func (m *machine) current(now time.Time) said {
+	s := m.said
+	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
+	return s
+}
+
+// hellos gives what to send in a round: nothing, or a hello to each peer but
+// those that have long been silent and wait for their turn.
+func (m *machine) hellos(now time.Time) outgoing {
+	if len(m.keys) == 0 {
+		return outgoing{}
+	}
+	var out outgoing
+	for _, p := range m.peers {
+		if p.due(now) {
+			out.to = append(out.to, p.addrs...)
+		}
+	}
+	out.datagrams = m.hello(now, 0, 0)
+	return out
+}
+
+// hear takes a datagram in and gives the answer to it, mostly none. from is
+// for the log only: the MAC says who sent it, whatever way it came.
+func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
+	m.stats.Received++
+	h, reason := open(datagram, m.keys.secrets())
+	if reason != "" {
+		m.reject(reason, from, h)
+		return outgoing{}
+	}
+	p := m.peers[h.node]
+	if p == nil {
+		m.reject(ReasonUnknownNode, from, h)
+		return outgoing{}
+	}
+	var ask, echo uint64
+	switch p.judge(now, h, m.detect) {
+	case fresh:
+		m.believe(now, p, h)
+	case duplicate:
+		m.stats.Duplicates++
+	case replayed:
+		m.reject(ReasonReplayed, from, h)
+	case unproven:
+		m.reject(ReasonUnproven, from, h)
+		ask = p.ask(now, m.detect, m.interval/4, m.random)
+	}
+	if h.ask != 0 {
+		echo = p.echo(now, h.ask, m.interval/4)
+	}
+	if ask == 0 && echo == 0 {
+		return outgoing{}
+	}
+	return outgoing{datagrams: m.hello(now, ask, echo), to: p.addrs}
+}
+
+func (m *machine) believe(now time.Time, p *peer, h hello) {
+	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
+	if p.take(now, h) {
+		m.dirty = true
+	}
+	switch {
+	case before && revived:
+		m.log.Info("node is heard again", "node", p.node, "silence", silent.Round(time.Millisecond))
+	case p.warned:
+		m.log.Info("node is heard for the first time", "node", p.node)
+	case !before:
+		m.log.Debug("node is heard for the first time", "node", p.node)
+	}
+	p.warned = false
+}
+
+func (m *machine) reject(reason Reason, from netip.AddrPort, h hello) {
+	m.stats.Rejected[reason]++
+	switch reason {
+	case ReasonNoKey, ReasonUnknownNode, ReasonUnproven:
+		return // normal while a node starts or joins
+	}
+	if !m.told[reason] {
+		m.told[reason] = true
+		m.log.Warn("rejected a hello; further ones are only counted", "reason", reason, "from", from, "node", h.node)
+	}
+}
+
+// check makes true what the passing of time makes true: deaths and settling.
+func (m *machine) check(now time.Time) {
+	// Where this process did not run for a while, hellos wait in the socket:
+	// a pause of ours is no silence of theirs.
+	if pause := now.Sub(m.checkedAt); m.listening && pause > 2*m.interval {
+		m.excuse(now, pause-m.interval)
+	}
+	m.checkedAt = now
+
+	m.keys.expire(now)
+	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
+		m.mute(now)
+	}
+	if !m.settled && !m.settlesAt.IsZero() && !now.Before(m.settlesAt) {
+		m.settled, m.dirty = true, true
+	}
+	var unheard []string
+	for _, p := range m.peers {
+		switch {
+		case p.heard && p.alive && !p.aliveAt(now, m.detect):
+			m.bury(now, p)
+		case m.settled && !p.heard && p.ready && !p.warned && !now.Before(p.since.Add(m.detect)):
+			p.warned = true
+			unheard = append(unheard, p.node)
+		}
+	}
+	if len(unheard) > 0 {
+		slices.Sort(unheard)
+		m.log.Warn("nodes were never heard though Kubernetes says that they are ready; "+
+			"they count as alive for as long as it says so: "+
+			"allow the hello port (UDP) between all nodes, in both directions", "nodes", unheard)
+	}
+}
+
+func (m *machine) bury(now time.Time, p *peer) {
+	silence := now.Sub(p.at).Round(time.Millisecond)
+	if p.said.leaving {
+		m.log.Info("node has left", "node", p.node, "silence", silence)
+	} else {
+		m.stats.Deaths++
+		m.log.Warn("node fell silent and counts as dead", "node", p.node, "silence", silence)
+	}
+	p.alive, p.proven, p.held = false, false, time.Time{}
+	m.dirty = true
+}
+
+// excuse moves all that waits for silence by a pause.
+func (m *machine) excuse(now time.Time, pause time.Duration) {
+	later := func(t time.Time) time.Time {
+		if t = t.Add(pause); t.After(now) {
+			return now
+		}
+		return t
+	}
+	for _, p := range m.peers {
+		p.at = later(p.at)
+		if !p.held.IsZero() {
+			p.held = p.held.Add(pause)
+		}
+	}
+	if !m.settled && !m.settlesAt.IsZero() {
+		m.settlesAt = m.settlesAt.Add(pause)
+	}
+	level := slog.LevelDebug // on a busy machine nothing to worry about, until others take it for death
+	if pause > m.detect/2 {
+		level = slog.LevelWarn
+	}
+	m.log.Log(context.Background(), level, "this process stood still; the silence of other nodes meanwhile does not count",
+		"pause", pause.Round(time.Millisecond).String())
+}
+
+// mute: without a key nothing is heard any more, which says nothing about the
+// others.
+func (m *machine) mute(now time.Time) {
+	m.settled, m.settlesAt, m.dirty = false, time.Time{}, true
+	for _, p := range m.peers {
+		p.forget(now)
+	}
+	m.log.Warn("there is no key for hellos any more; nodes are alive as Kubernetes says")
+}
+
+// next is when check has something to do if nothing is heard until then, or
+// limit if that is earlier.
+func (m *machine) next(limit time.Time) time.Time {
+	sooner := func(t time.Time) {
+		if t.Before(limit) {
+			limit = t
+		}
+	}
+	if !m.settled && !m.settlesAt.IsZero() {
+		sooner(m.settlesAt)
+	}
+	for _, p := range m.peers {
+		if p.heard && p.alive {
+			sooner(p.until(m.detect))
+		}
+	}
+	return limit
+}
+
+// view gives who is alive now.
+func (m *machine) view(now time.Time) View {
+	m.dirty = false
+	v := View{Settled: m.settled, Alive: make(map[string]Member, len(m.peers)+1)}
+	for node, p := range m.peers {
+		if p.alive {
+			v.Alive[node] = p.member()
+		}
+	}
+	v.Alive[m.node] = m.current(now).member()
+	return v
+}
+
+// figures gives the counters and gauges.
+func (m *machine) figures() Stats {
+	s := m.stats
+	s.Rejected = maps.Clone(s.Rejected)
+	for _, p := range m.peers {
+		switch {
+		case p.heard && p.alive:
+			s.Heard++
+		case !p.heard && p.ready:
+			s.Unheard++
+		}
+	}
+	return s
+}
+
+// sendsTo tells whether some peer has the address.
+func (m *machine) sendsTo(a netip.Addr) bool {
+	for _, p := range m.peers {
+		if slices.Contains(p.addrs, a) {
+			return true
+		}
+	}
+	return false
+}

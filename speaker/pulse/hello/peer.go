@@ -1,0 +1,170 @@
+package hello
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Neighbours that do not answer ARP keep the datagrams for them queued in the
+// kernel for seconds, at the cost of our one send buffer. So a peer that has
+// been silent for a while is tried less often. It loses nothing by that: its own
+// first hello makes us answer at once.
+const (
+	eagerFor   = 10 * time.Second // silence after which a peer is tried less often
+	retryEvery = time.Second
+)
+
+// peer is what we know of another node.
+type peer struct {
+	node  string
+	addrs []netip.Addr // where hellos go: at most one a family
+	ready bool
+	since time.Time // when we were told of it
+
+	heard bool      // a proven hello came since then
+	at    time.Time // when the newest came
+	held  time.Time // alive until then at least, because it said so
+	said  said      // its newest word
+
+	proven    bool   // boot has answered a nonce and did not fall silent since
+	boot, seq uint64 // of the newest hello
+	nonce     uint64 // what we asked boot's successor to send back; 0: nothing
+	nonceAt   time.Time
+	askedAt   time.Time
+	echoed    uint64 // the nonce that we sent back last, and when
+	echoedAt  time.Time
+
+	alive   bool // as in the view
+	warned  bool // its being alive without a hello was told
+	retryAt time.Time
+}
+
+// update takes over what Kubernetes says and tells whether the view may have changed.
+func (p *peer) update(want Peer) bool {
+	p.addrs = nil
+	for _, a := range want.Addrs {
+		a = a.Unmap()
+		sameFamily := func(b netip.Addr) bool { return a.Is4() == b.Is4() }
+		if a.IsValid() && !slices.ContainsFunc(p.addrs, sameFamily) {
+			p.addrs = append(p.addrs, a)
+		}
+	}
+	changed := p.ready != want.Ready
+	p.ready = want.Ready
+	return changed
+}
+
+// until is when the peer dies if nothing more comes. Only for one that was heard.
+func (p *peer) until(detect time.Duration) time.Time {
+	t := p.at.Add(detect)
+	if p.held.After(t) {
+		return p.held
+	}
+	return t
+}
+
+func (p *peer) aliveAt(now time.Time, detect time.Duration) bool {
+	if !p.heard {
+		return p.ready
+	}
+	return now.Before(p.until(detect))
+}
+
+func (p *peer) member() Member {
+	if !p.heard {
+		return Member{Serving: true}
+	}
+	return p.said.member()
+}
+
+// due tells whether the peer gets a hello in this round.
+func (p *peer) due(now time.Time) bool {
+	heardLately := p.heard && (p.alive || now.Before(p.at.Add(eagerFor)))
+	if heardLately || now.Before(p.since.Add(eagerFor)) {
+		return true
+	}
+	if now.Before(p.retryAt) {
+		return false
+	}
+	p.retryAt = now.Add(retryEvery)
+	return true
+}
+
+type verdict int
+
+const (
+	fresh verdict = iota
+	duplicate
+	replayed
+	unproven
+)
+
+// judge tells whether an authentic hello is new. nonceLife bounds the age of a
+// nonce, so that an answer to it is recent.
+func (p *peer) judge(now time.Time, h hello, nonceLife time.Duration) verdict {
+	switch {
+	case p.proven && h.boot == p.boot:
+		switch {
+		case h.seq > p.seq:
+			return fresh
+		case h.seq == p.seq:
+			return duplicate
+		}
+		return replayed
+	case p.nonce != 0 && h.echo == p.nonce && now.Before(p.nonceAt.Add(nonceLife)):
+		return fresh
+	}
+	return unproven
+}
+
+// take believes a hello and tells whether the view changes.
+func (p *peer) take(now time.Time, h hello) bool {
+	if !p.proven || p.boot != h.boot {
+		p.nonce = 0
+	}
+	p.proven, p.boot, p.seq = true, h.boot, h.seq
+	changed := !p.heard || !p.alive
+	p.heard, p.at, p.alive = true, now, true
+	switch {
+	case h.hold > 0 && !h.leaving:
+		p.held = now.Add(min(h.hold, MaxHold))
+	case now.Before(p.held) && !h.serving && !h.leaving:
+		// It has restarted and is not ready to take over from its former
+		// self, whose work the kernel still does. Its former word holds.
+		return changed
+	default:
+		p.held = time.Time{}
+	}
+	changed = changed || !p.said.equal(h.said)
+	p.said = h.said
+	return changed
+}
+
+// ask gives the nonce that the peer is to send back, 0 if it was asked a
+// moment ago. A nonce is kept for life and asked again, so that a forged or
+// recorded flood cannot outrun the true answer.
+func (p *peer) ask(now time.Time, life, pause time.Duration, random func() uint64) uint64 {
+	if now.Before(p.askedAt.Add(pause)) {
+		return 0
+	}
+	p.askedAt = now
+	if p.nonce == 0 || !now.Before(p.nonceAt.Add(life)) {
+		p.nonce, p.nonceAt = random(), now
+	}
+	return p.nonce
+}
+
+// echo gives the answer to a nonce, 0 if it was sent back a moment ago.
+func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
+	if nonce == p.echoed && now.Before(p.echoedAt.Add(pause)) {
+		return 0
+	}
+	p.echoed, p.echoedAt = nonce, now
+	return nonce
+}
+
+// forget drops all that was heard: the peer is known by Kubernetes' word again.
+func (p *peer) forget(now time.Time) {
+	*p = peer{node: p.node, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready}
+}

@@ -1,0 +1,92 @@
+package hello
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bufferSize of the socket, each way: some seconds of hellos of a large
+	// mesh, so that neither a pause of this process nor datagrams that wait
+	// for the ARP answers of dead nodes cost a hello.
+	bufferSize = 4 << 20
+	// trafficClass is CS6, network control (RFC 2474, RFC 4594): what a
+	// congested switch drops last.
+	trafficClass = 0xc0
+)
+
+// udp is one socket for both families, or for IPv4 where there is no IPv6.
+type udp struct {
+	conn *net.UDPConn
+	raw  syscall.RawConn
+	is6  bool
+}
+
+func listenUDP(ctx context.Context, port uint16) (Transport, error) {
+	return listenUDPOn(ctx, fmt.Sprintf(":%d", port))
+}
+
+func listenUDPOn(ctx context.Context, address string) (Transport, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { tune(int(fd)) })
+	}}
+	conn, err := config.ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return nil, err
+	}
+	t := &udp{conn: conn.(*net.UDPConn)}
+	if t.raw, err = t.conn.SyscallConn(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if err := t.raw.Control(func(fd uintptr) {
+		domain, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		t.is6 = domain == unix.AF_INET6
+	}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return t, nil
+}
+
+// tune asks for what helps; the mesh works without it, so errors are not told.
+// The forced buffers exceed the system's limits and need CAP_NET_ADMIN.
+func tune(fd int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferSize) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferSize)
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, bufferSize) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, bufferSize)
+	}
+	// On an IPv6 socket the first is for the IPv4 datagrams that it sends.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, trafficClass)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, trafficClass)
+}
+
+// Send bypasses net's own write, which would wait for room in the send buffer
+// and delay the hellos for all other nodes.
+func (t *udp) Send(to netip.AddrPort, datagram []byte) error {
+	var dest unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	if !t.is6 {
+		if !to.Addr().Is4() {
+			return unix.EAFNOSUPPORT
+		}
+		dest = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	var sent error
+	err := t.raw.Write(func(fd uintptr) bool {
+		sent = unix.Sendto(int(fd), datagram, unix.MSG_DONTWAIT, dest)
+		return true
+	})
+	return errors.Join(err, sent)
+}
+
+func (t *udp) Receive(buf []byte) (int, netip.AddrPort, error) {
+	return t.conn.ReadFromUDPAddrPort(buf)
+}
+
+func (t *udp) Close() error { return t.conn.Close() }

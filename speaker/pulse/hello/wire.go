@@ -1,0 +1,207 @@
+package hello
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A datagram, version 1, numbers big-endian:
+//
+//	 0   4  magic "FLHI"
+//	 4   1  version
+//	 5   1  flags: 1 serving, 2 leaving, 4 unable to serve any address; others are ignored
+//	 6   2  hold in milliseconds, 0 for none
+//	 8   8  boot: random id of the sending process
+//	16   8  sequence, grows by one with each hello of a boot
+//	24   8  ask: a nonce that the receiver is to send back, 0 for none
+//	32   8  echo: a nonce of the receiver's that is sent back, 0 for none
+//	40   1  length n of the node name, 1 to 253
+//	41   1  number a of IPv4 addresses
+//	42   1  number b of IPv6 addresses
+//	43   n  node name
+//	    4a  IPv4 addresses that the node is unable to serve
+//	   16b  IPv6 addresses that it is unable to serve
+//	     *  for additions; ignored
+//	    32  HMAC-SHA256 of everything before
+//
+// A change that old nodes cannot ignore needs a new version, and nodes that
+// send both for as long as an upgrade takes.
+const (
+	magic       = "FLHI"
+	version     = 1
+	headerSize  = 43
+	macSize     = sha256.Size
+	maxName     = 253  // a Kubernetes node name is a DNS subdomain
+	maxDatagram = 1199 // fits the smallest IPv6 MTU with room for tunnels
+)
+
+const (
+	flagServing = 1 << iota
+	flagLeaving
+	flagUnableAny
+)
+
+// said is what a node says about itself.
+type said struct {
+	serving, leaving, unableAny bool
+	unable                      []netip.Addr // sorted, unmapped, no duplicates; nil if unableAny
+}
+
+func (s said) equal(o said) bool {
+	return s.serving == o.serving && s.leaving == o.leaving &&
+		s.unableAny == o.unableAny && slices.Equal(s.unable, o.unable)
+}
+
+// member is how a node that says so appears in a View.
+func (s said) member() Member {
+	m := Member{Serving: s.serving && !s.leaving, UnableAny: s.unableAny, Heard: true}
+	if len(s.unable) > 0 {
+		m.Unable = make(map[netip.Addr]bool, len(s.unable))
+		for _, a := range s.unable {
+			m.Unable[a] = true
+		}
+	}
+	return m
+}
+
+// hello is one datagram.
+type hello struct {
+	said
+	node      string
+	boot, seq uint64
+	ask, echo uint64
+	hold      time.Duration // whole milliseconds
+}
+
+// saying turns what is wanted into what fits into a datagram.
+func saying(node string, w Wanted) said {
+	s := said{serving: w.Serving, leaving: w.Leaving}
+	size, count := headerSize+len(node)+macSize, [2]int{}
+	for _, a := range w.Unable {
+		if a = a.Unmap().WithZone(""); a.IsValid() {
+			s.unable = append(s.unable, a)
+		}
+	}
+	slices.SortFunc(s.unable, netip.Addr.Compare)
+	s.unable = slices.Compact(s.unable)
+	for _, a := range s.unable {
+		size += a.BitLen() / 8
+		count[a.BitLen()/128]++
+	}
+	if size > maxDatagram || max(count[0], count[1]) > 255 {
+		s.unableAny, s.unable = true, nil
+	}
+	return s
+}
+
+// encode gives the datagram without its MAC.
+func (h hello) encode() []byte {
+	var flags byte
+	if h.serving {
+		flags |= flagServing
+	}
+	if h.leaving {
+		flags |= flagLeaving
+	}
+	if h.unableAny {
+		flags |= flagUnableAny
+	}
+	b := make([]byte, 0, headerSize+len(h.node)+16*len(h.unable))
+	b = append(b, magic...)
+	b = append(b, version, flags)
+	b = binary.BigEndian.AppendUint16(b, uint16(h.hold/time.Millisecond))
+	b = binary.BigEndian.AppendUint64(b, h.boot)
+	b = binary.BigEndian.AppendUint64(b, h.seq)
+	b = binary.BigEndian.AppendUint64(b, h.ask)
+	b = binary.BigEndian.AppendUint64(b, h.echo)
+	// The order of netip.Addr has IPv4 first.
+	four := slices.IndexFunc(h.unable, netip.Addr.Is6)
+	if four < 0 {
+		four = len(h.unable)
+	}
+	b = append(b, byte(len(h.node)), byte(four), byte(len(h.unable)-four))
+	b = append(b, h.node...)
+	for _, a := range h.unable {
+		b = append(b, a.AsSlice()...)
+	}
+	return b
+}
+
+func sum(body, key []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// seal gives the whole datagram: body and its MAC.
+func seal(body, key []byte) []byte {
+	return append(slices.Clip(body), sum(body, key)...)
+}
+
+// open checks everything about a datagram that needs no knowledge of nodes,
+// and reads it. The reason is empty when it is good.
+func open(datagram []byte, keys [][]byte) (hello, Reason) {
+	switch {
+	case len(datagram) < headerSize+1+macSize || string(datagram[:4]) != magic:
+		return hello{}, ReasonMagic
+	case datagram[4] != version:
+		return hello{}, ReasonVersion
+	case len(keys) == 0:
+		return hello{}, ReasonNoKey
+	}
+	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
+	if !slices.ContainsFunc(keys, func(key []byte) bool { return hmac.Equal(sum(body, key), mac) }) {
+		return hello{}, ReasonMAC
+	}
+	h, ok := decode(body)
+	if !ok {
+		return hello{}, ReasonMalformed
+	}
+	return h, ""
+}
+
+// decode reads a datagram without its MAC.
+func decode(body []byte) (hello, bool) {
+	if len(body) < headerSize {
+		return hello{}, false
+	}
+	name, four, six := int(body[40]), int(body[41]), int(body[42])
+	rest := body[headerSize:]
+	if name == 0 || name > maxName || len(rest) < name+4*four+16*six {
+		return hello{}, false
+	}
+	flags := body[5]
+	h := hello{
+		said: said{
+			serving:   flags&flagServing != 0,
+			leaving:   flags&flagLeaving != 0,
+			unableAny: flags&flagUnableAny != 0,
+		},
+		hold: time.Duration(binary.BigEndian.Uint16(body[6:])) * time.Millisecond,
+		boot: binary.BigEndian.Uint64(body[8:]),
+		seq:  binary.BigEndian.Uint64(body[16:]),
+		ask:  binary.BigEndian.Uint64(body[24:]),
+		echo: binary.BigEndian.Uint64(body[32:]),
+		node: string(rest[:name]),
+	}
+	rest = rest[name:]
+	for range four {
+		h.unable = append(h.unable, netip.AddrFrom4([4]byte(rest)))
+		rest = rest[4:]
+	}
+	for range six {
+		a := netip.AddrFrom16([16]byte(rest))
+		if a.Is4In6() {
+			return hello{}, false
+		}
+		h.unable = append(h.unable, a)
+		rest = rest[16:]
+	}
+	slices.SortFunc(h.unable, netip.Addr.Compare)
+	h.unable = slices.Compact(h.unable)
+	return h, true
+}

@@ -1,0 +1,187 @@
+package hello
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+var (
+	testKey  = []byte("0123456789abcdef0123456789abcdef")
+	otherKey = []byte("fedcba9876543210fedcba9876543210")
+)
+
+func drawAddr(t *rapid.T) netip.Addr {
+	if rapid.Bool().Draw(t, "ipv4") {
+		return netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
+	}
+	a := netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address")))
+	return a.Unmap()
+}
+
+func drawHello(t *rapid.T) hello {
+	node := rapid.StringMatching(`[a-z0-9.-]{1,253}`).Draw(t, "node")
+	return hello{
+		node: node,
+		said: saying(node, Wanted{
+			Serving: rapid.Bool().Draw(t, "serving"),
+			Leaving: rapid.Bool().Draw(t, "leaving"),
+			Unable:  rapid.SliceOfN(rapid.Custom(drawAddr), 0, 300).Draw(t, "unable"),
+		}),
+		boot: rapid.Uint64().Draw(t, "boot"),
+		seq:  rapid.Uint64().Draw(t, "seq"),
+		ask:  rapid.Uint64().Draw(t, "ask"),
+		echo: rapid.Uint64().Draw(t, "echo"),
+		hold: time.Duration(rapid.Uint16().Draw(t, "hold")) * time.Millisecond,
+	}
+}
+
+func diffHello(want, got hello) string {
+	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty())
+}
+
+func TestWireCarriesEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawHello(t)
+		datagram := seal(want.encode(), testKey)
+		if len(datagram) > maxDatagram {
+			t.Fatalf("datagram of %d bytes, at most %d allowed", len(datagram), maxDatagram)
+		}
+		got, reason := open(datagram, [][]byte{otherKey, testKey})
+		if reason != "" {
+			t.Fatalf("rejected: %s", reason)
+		}
+		if diff := diffHello(want, got); diff != "" {
+			t.Fatalf("sent and received differ:\n%s", diff)
+		}
+	})
+}
+
+func TestWireRejectsEveryChange(t *testing.T) {
+	h := hello{node: "node-a", boot: 7, seq: 9, said: saying("node-a", Wanted{
+		Serving: true,
+		Unable:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+	})}
+	datagram := seal(h.encode(), testKey)
+	keys := [][]byte{testKey}
+	for i := range datagram {
+		for bit := range 8 {
+			forged := bytes.Clone(datagram)
+			forged[i] ^= 1 << bit
+			if _, reason := open(forged, keys); reason == "" {
+				t.Errorf("bit %d of byte %d was changed and nobody saw", bit, i)
+			}
+		}
+	}
+	for n := range datagram {
+		if _, reason := open(datagram[:n], keys); reason == "" {
+			t.Errorf("the first %d of %d bytes were believed", n, len(datagram))
+		}
+	}
+}
+
+func TestWireReasons(t *testing.T) {
+	good := seal(hello{node: "a"}.encode(), testKey)
+	change := func(at int, to byte) []byte {
+		b := bytes.Clone(good[:len(good)-macSize])
+		b[at] = to
+		return seal(b, testKey)
+	}
+	keys := [][]byte{testKey}
+	tests := []struct {
+		name     string
+		datagram []byte
+		keys     [][]byte
+		want     Reason
+	}{
+		{"good", good, keys, ""},
+		{"empty", nil, keys, ReasonMagic},
+		{"short", good[:headerSize+macSize], keys, ReasonMagic},
+		{"another protocol", bytes.Repeat([]byte("GET /"), 40), keys, ReasonMagic},
+		{"version of tomorrow", change(4, 2), keys, ReasonVersion},
+		{"no key", good, nil, ReasonNoKey},
+		{"another key", good, [][]byte{otherKey}, ReasonMAC},
+		{"empty name", change(40, 0), keys, ReasonMalformed},
+		{"name beyond the end", change(40, 2), keys, ReasonMalformed},
+		{"addresses beyond the end", change(41, 1), keys, ReasonMalformed},
+		{"flag of tomorrow", change(5, 0x80), keys, ""},
+		{"addition of tomorrow", seal(append(hello{node: "a"}.encode(), "more"...), testKey), keys, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, got := open(tt.datagram, tt.keys); got != tt.want {
+				t.Errorf("rejected as %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
+	var many []netip.Addr
+	for i := range 300 {
+		many = append(many, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
+	}
+	long := strings.Repeat("n", maxName)
+	for _, tt := range []struct {
+		node   string
+		unable []netip.Addr
+		any    bool
+	}{
+		{"a", many[:255], false},
+		{"a", many[:256], true},
+		{long, many[:217], false},
+		{long, many[:218], true},
+		{"a", slices.Concat(many[:100], many[:100], many[:100]), false},
+	} {
+		t.Run(fmt.Sprintf("%d bytes of name, %d addresses", len(tt.node), len(tt.unable)), func(t *testing.T) {
+			s := saying(tt.node, Wanted{Serving: true, Unable: tt.unable})
+			if s.unableAny != tt.any {
+				t.Fatalf("unable to serve any: %v, want %v", s.unableAny, tt.any)
+			}
+			v := View{Alive: map[string]Member{tt.node: s.member()}}
+			if v.CanServe(tt.node, tt.unable[0]) {
+				t.Errorf("%s can serve %v, which it said it cannot", tt.node, tt.unable[0])
+			}
+			if other := netip.MustParseAddr("203.0.113.1"); v.CanServe(tt.node, other) == tt.any {
+				t.Errorf("%s can serve %v: %v", tt.node, other, !tt.any)
+			}
+			if n := len(seal(hello{node: tt.node, said: s}.encode(), testKey)); n > maxDatagram {
+				t.Errorf("datagram of %d bytes, at most %d allowed", n, maxDatagram)
+			}
+		})
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add(hello{node: "node-a", boot: 1, seq: 2}.encode())
+	f.Add(hello{node: strings.Repeat("n", maxName), boot: 1, seq: 2, ask: 3, echo: 4, hold: MaxHold, said: said{
+		serving: true, leaving: true, unableAny: true,
+		unable: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+	}}.encode())
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if h, reason := open(body, [][]byte{testKey}); reason == "" {
+			t.Fatalf("believed %+v, which nobody sealed", h)
+		}
+		h, ok := decode(body)
+		if !ok {
+			return
+		}
+		again, ok := decode(h.encode())
+		if !ok {
+			t.Fatalf("%+v was read, and cannot be read again", h)
+		}
+		if diff := diffHello(h, again); diff != "" {
+			t.Fatalf("reading, writing and reading again differ:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package hello
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+const (
+	testInterval   = 100 * time.Millisecond
+	testMultiplier = 5
+	testDetect     = testInterval * testMultiplier
+	testDelay      = time.Millisecond // one way
+)
+
+// world runs machines on a network with a clock of its own: nothing sleeps,
+// and the same seed gives the same history.
+type world struct {
+	now     time.Time
+	random  *rand.Rand
+	hosts   []*host
+	flying  []flight // sorted by arrival, as the delay is constant
+	cut     map[[2]int]bool
+	lose    func(from, to int) bool
+	sent    func(from int, datagram []byte)     // a datagram is about to leave, or to be lost
+	arrived func(from, to int, datagram []byte) // a datagram is about to be heard
+	stepped func()                              // time went on or something arrived
+}
+
+type host struct {
+	index int
+	name  string
+	addr  netip.Addr
+	want  Wanted
+	state *machine  // nil while the process is down
+	due   time.Time // of the next hello
+	wakes time.Time // as Mesh's timer
+	log   bytes.Buffer
+}
+
+type flight struct {
+	at       time.Time
+	from, to int
+	datagram []byte
+}
+
+func newWorld(size int, seed uint64) *world {
+	w := &world{
+		now:     time.Unix(1_700_000_000, 0),
+		random:  rand.New(rand.NewPCG(seed, 1)),
+		cut:     map[[2]int]bool{},
+		lose:    func(int, int) bool { return false },
+		sent:    func(int, []byte) {},
+		arrived: func(int, int, []byte) {},
+		stepped: func() {},
+	}
+	for i := range size {
+		w.hosts = append(w.hosts, &host{
+			index: i,
+			name:  fmt.Sprintf("node-%d", i),
+			addr:  netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+		})
+	}
+	for _, h := range w.hosts {
+		h.want = Wanted{Key: testKey, Serving: true, Peers: map[string]Peer{}}
+		for _, o := range w.hosts {
+			if o != h {
+				h.want.Peers[o.name] = Peer{Addrs: []netip.Addr{o.addr}}
+			}
+		}
+	}
+	return w
+}
+
+// start begins a new process on a host.
+func (w *world) start(i int) {
+	h := w.hosts[i]
+	cfg := Config{
+		Node: h.name, Port: 7475, Interval: testInterval, Multiplier: testMultiplier,
+		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
+	}
+	h.state = newMachine(cfg, func() uint64 { return max(w.random.Uint64(), 1) })
+	h.due, h.wakes = w.now, w.now
+	h.state.listen(w.now)
+	h.state.set(w.now, h.want)
+}
+
+// set changes what a host wants, as Mesh.Set does.
+func (w *world) set(i int, change func(*Wanted)) {
+	h := w.hosts[i]
+	change(&h.want)
+	if h.state.set(w.now, h.want) {
+		h.due = w.now
+		w.wake(i)
+	}
+}
+
+func (w *world) send(from int, out outgoing) {
+	to := slices.SortedFunc(slices.Values(out.to), netip.Addr.Compare) // the same in each run
+	for _, datagram := range out.datagrams {
+		w.sent(from, datagram)
+		for _, a := range to {
+			b := a.As4()
+			to := int(b[2])<<8 | int(b[3])
+			if w.cut[[2]int{from, to}] || w.lose(from, to) {
+				continue
+			}
+			w.flying = append(w.flying, flight{w.now.Add(testDelay), from, to, datagram})
+		}
+	}
+}
+
+// run lets time pass.
+func (w *world) run(d time.Duration) {
+	for end := w.now.Add(d); w.step(end); {
+	}
+}
+
+// step goes on to the next event, or to end if there is none before.
+func (w *world) step(end time.Time) bool {
+	at, who := end, -1
+	for i, h := range w.hosts {
+		if h.state == nil {
+			continue
+		}
+		if h.wakes.Before(at) {
+			at, who = h.wakes, i
+		}
+	}
+	if len(w.flying) > 0 && !w.flying[0].at.After(at) {
+		f := w.flying[0]
+		w.flying = w.flying[1:]
+		w.now = f.at
+		w.deliver(f.from, f.to, f.datagram)
+		w.stepped()
+		return true
+	}
+	w.now = at
+	if who < 0 {
+		w.stepped()
+		return false
+	}
+	w.wake(who)
+	w.stepped()
+	return true
+}
+
+func (w *world) wake(i int) {
+	h := w.hosts[i]
+	h.state.check(w.now)
+	if !w.now.Before(h.due) {
+		w.send(i, h.state.hellos(w.now))
+		h.due = w.now.Add(jitter(testInterval, w.random.Int64N))
+	}
+	h.wakes = h.state.next(h.due)
+}
+
+func (w *world) deliver(from, to int, datagram []byte) {
+	h := w.hosts[to]
+	if h.state == nil {
+		return
+	}
+	w.arrived(from, to, datagram)
+	w.send(to, h.state.hear(w.now, datagram, netip.AddrPortFrom(w.hosts[from].addr, 7475)))
+}
+
+// member is how one host sees another.
+func (w *world) member(at, of int) (Member, bool) {
+	m, alive := w.hosts[at].state.view(w.now).Alive[w.hosts[of].name]
+	return m, alive
+}
+
+func (w *world) alive(at, of int) bool {
+	_, alive := w.member(at, of)
+	return alive
+}
+
+// expect fails the test unless each of the hosts that run sees exactly those.
+func (w *world) expect(t testing.TB, when string, alive ...int) {
+	t.Helper()
+	for _, at := range w.hosts {
+		if at.state == nil {
+			continue
+		}
+		want := map[int]bool{at.index: true}
+		for _, i := range alive {
+			want[i] = true
+		}
+		for _, of := range w.hosts {
+			if got := w.alive(at.index, of.index); got != want[of.index] {
+				t.Errorf("%s: %s counts %s as alive: %v, want %v", when, at.name, of.name, got, want[of.index])
+			}
+		}
+	}
+}
+
+// started gives a world of running hosts that know each other.
+func started(t testing.TB, size int, seed uint64) *world {
+	t.Helper()
+	w := newWorld(size, seed)
+	var all []int
+	for i := range size {
+		w.start(i)
+		all = append(all, i)
+	}
+	w.run(2 * testDetect)
+	w.expect(t, "after the start", all...)
+	return w
+}

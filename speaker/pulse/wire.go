@@ -1,0 +1,238 @@
+package pulse
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// The agent and pulse exchange messages of one kind in each direction: tables
+// one way, states the other, each of them whole. A message is a header of 8
+// bytes and JSON:
+//
+//	"FL"  version (16 bits)  length of the JSON (32 bits)
+//
+// Numbers are big endian. Fields that the reader does not know are ignored, so
+// that the two sides may be of different releases; the version counts only
+// changes that a reader cannot ignore.
+const (
+	wireVersion = 1
+	headerSize  = 8
+	// maxMessage bounds a message, in bytes. Ten thousand addresses with thirty
+	// candidates each make about 2 MB.
+	maxMessage = 32 << 20
+	// maxTable bounds an encoded table, which needs an envelope.
+	maxTable = maxMessage - 64
+)
+
+var magic = [2]byte{'F', 'L'}
+
+// versionError says that the other side speaks another version.
+type versionError uint16
+
+func (v versionError) Error() string {
+	return fmt.Sprintf("the other side speaks version %d of the pulse protocol, this one %d: "+
+		"run the same image in the containers speaker and pulse", uint16(v), wireVersion)
+}
+
+// writeMessage sends one message.
+func writeMessage(w io.Writer, body []byte) error {
+	if len(body) > maxMessage {
+		return fmt.Errorf("message of %d bytes: at most %d are allowed", len(body), maxMessage)
+	}
+	header := make([]byte, headerSize, headerSize+len(body))
+	copy(header, magic[:])
+	binary.BigEndian.PutUint16(header[2:], wireVersion)
+	binary.BigEndian.PutUint32(header[4:], uint32(len(body)))
+	_, err := w.Write(append(header, body...))
+	return err
+}
+
+// readMessage receives one message. io.EOF says that the other side ended
+// between two messages.
+func readMessage(r io.Reader) ([]byte, error) {
+	var header [headerSize]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	if [2]byte(header[:2]) != magic {
+		return nil, fmt.Errorf("message begins with %q, want %q: this is not the pulse protocol", header[:2], magic[:])
+	}
+	if v := binary.BigEndian.Uint16(header[2:]); v != wireVersion {
+		return nil, versionError(v)
+	}
+	length := binary.BigEndian.Uint32(header[4:])
+	if length > maxMessage {
+		return nil, fmt.Errorf("message of %d bytes: at most %d are allowed", length, maxMessage)
+	}
+	// The buffer grows with what comes, not with what the header promises.
+	body, err := io.ReadAll(io.LimitReader(r, int64(length)))
+	if err == nil && len(body) < int(length) {
+		err = io.ErrUnexpectedEOF
+	}
+	return body, err
+}
+
+// tableMessage carries a table. Number is chosen by the agent and comes back
+// with the states that follow from this table.
+type tableMessage struct {
+	Number uint64    `json:"number"`
+	Table  wireTable `json:"table"`
+}
+
+type wireTable struct {
+	Node      string              `json:"node"`
+	NodeAddrs []netip.Addr        `json:"nodeAddrs,omitempty"`
+	Peers     map[string]wirePeer `json:"peers,omitempty"`
+	Key       []byte              `json:"key,omitempty"`
+	Serving   bool                `json:"serving"`
+	Unable    []netip.Addr        `json:"unable,omitempty"`
+	Leaving   bool                `json:"leaving,omitempty"`
+	// Names are the nodes that candidates are given by index of.
+	Names  []string    `json:"names,omitempty"`
+	Claims []wireClaim `json:"claims,omitempty"`
+}
+
+type wirePeer struct {
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+	Ready bool         `json:"ready"`
+}
+
+type wireClaim struct {
+	Address    netip.Addr `json:"address"`
+	Candidates []int      `json:"candidates,omitempty"`
+	Interfaces []string   `json:"interfaces,omitempty"`
+}
+
+// encodeTable renders a table; equal tables give equal bytes.
+func encodeTable(t Table) ([]byte, error) {
+	w := wireTable{
+		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
+		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving,
+		Peers: make(map[string]wirePeer, len(t.Peers)),
+	}
+	for node, p := range t.Peers {
+		w.Peers[node] = wirePeer(p)
+	}
+	index := map[string]int{}
+	for _, claim := range t.Claims {
+		for _, node := range claim.Candidates {
+			if _, ok := index[node]; !ok {
+				index[node] = 0
+				w.Names = append(w.Names, node)
+			}
+		}
+	}
+	slices.Sort(w.Names)
+	for i, node := range w.Names {
+		index[node] = i
+	}
+	for a, claim := range t.Claims {
+		c := wireClaim{Address: a, Interfaces: claim.Interfaces, Candidates: make([]int, len(claim.Candidates))}
+		for i, node := range claim.Candidates {
+			c.Candidates[i] = index[node]
+		}
+		w.Claims = append(w.Claims, c)
+	}
+	slices.SortFunc(w.Claims, func(a, b wireClaim) int { return a.Address.Compare(b.Address) })
+	return json.Marshal(w)
+}
+
+// encodeTableMessage wraps an encoded table.
+func encodeTableMessage(number uint64, table json.RawMessage) ([]byte, error) {
+	return json.Marshal(struct {
+		Number uint64          `json:"number"`
+		Table  json.RawMessage `json:"table"`
+	}{number, table})
+}
+
+// decodeTableMessage reads a table and its number.
+func decodeTableMessage(body []byte) (Table, uint64, error) {
+	var m tableMessage
+	if err := json.Unmarshal(body, &m); err != nil {
+		return Table{}, 0, fmt.Errorf("table message: %w", err)
+	}
+	w := m.Table
+	if w.Node == "" {
+		return Table{}, 0, errors.New("table message: it names no node")
+	}
+	t := Table{
+		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
+		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving,
+		Peers:  make(map[string]hello.Peer, len(w.Peers)),
+		Claims: make(map[netip.Addr]desired.Claim, len(w.Claims)),
+	}
+	for node, p := range w.Peers {
+		t.Peers[node] = hello.Peer(p)
+	}
+	for _, c := range w.Claims {
+		if !c.Address.IsValid() {
+			return Table{}, 0, errors.New("table message: a claim without an address")
+		}
+		claim := desired.Claim{Interfaces: c.Interfaces}
+		for _, i := range c.Candidates {
+			if i < 0 || i >= len(w.Names) {
+				return Table{}, 0, fmt.Errorf("table message: claim for %s: candidate %d of %d names", c.Address, i, len(w.Names))
+			}
+			claim.Candidates = append(claim.Candidates, w.Names[i])
+		}
+		t.Claims[c.Address] = claim
+	}
+	return t, m.Number, nil
+}
+
+// stateMessage carries a state. Number is that of the table which the state
+// follows from; 0 while no table came over this connection.
+type stateMessage struct {
+	Number uint64    `json:"number"`
+	State  wireState `json:"state"`
+}
+
+type wireState struct {
+	Settled bool         `json:"settled"`
+	Alive   []string     `json:"alive,omitempty"`
+	Owned   []wireOwned  `json:"owned,omitempty"`
+	Unable  []netip.Addr `json:"unable,omitempty"`
+}
+
+type wireOwned struct {
+	Address    netip.Addr `json:"address"`
+	Interfaces []string   `json:"interfaces,omitempty"`
+	Since      time.Time  `json:"since"`
+}
+
+func encodeStateMessage(number uint64, s State) ([]byte, error) {
+	w := wireState{Settled: s.Settled, Alive: s.Alive, Unable: s.Unable}
+	for a, o := range s.Owned {
+		w.Owned = append(w.Owned, wireOwned{Address: a, Interfaces: o.Interfaces, Since: o.Since})
+	}
+	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
+	return json.Marshal(stateMessage{Number: number, State: w})
+}
+
+func decodeStateMessage(body []byte) (State, uint64, error) {
+	var m stateMessage
+	if err := json.Unmarshal(body, &m); err != nil {
+		return State{}, 0, fmt.Errorf("state message: %w", err)
+	}
+	s := State{
+		Settled: m.State.Settled, Alive: m.State.Alive, Unable: m.State.Unable,
+		Owned: make(map[netip.Addr]Ownership, len(m.State.Owned)),
+	}
+	for _, o := range m.State.Owned {
+		if !o.Address.IsValid() {
+			return State{}, 0, errors.New("state message: an owned entry without an address")
+		}
+		s.Owned[o.Address] = Ownership{Interfaces: o.Interfaces, Since: o.Since}
+	}
+	return s, m.Number, nil
+}

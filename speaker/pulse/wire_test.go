@@ -1,0 +1,251 @@
+package pulse
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// sample has something in each field.
+func sample() Table {
+	return Table{
+		Node:      "a",
+		NodeAddrs: []netip.Addr{netip.MustParseAddr("198.51.100.1")},
+		Peers:     map[string]hello.Peer{"b": {Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}, Ready: true}},
+		Key:       "\x00\xffsecret",
+		Serving:   true,
+		Unable:    []netip.Addr{vip6},
+		Leaving:   true,
+		Claims: map[netip.Addr]desired.Claim{
+			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}},
+			vip6: {Candidates: []string{"a", "c"}},
+		},
+	}
+}
+
+var compareAddrs = cmp.Options{
+	cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty(),
+	cmp.Transformer("secret", func(s view.Secret) []byte { return []byte(s) }),
+}
+
+func encodedTable(tb testing.TB, number uint64, t Table) []byte {
+	tb.Helper()
+	table, err := encodeTable(t)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	body, err := encodeTableMessage(number, table)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return body
+}
+
+// The text of version 1: a change of it that an older release cannot read needs
+// another version.
+func TestTableMessageText(t *testing.T) {
+	const want = `{"number":7,"table":{"node":"a","nodeAddrs":["198.51.100.1"],` +
+		`"peers":{"b":{"addrs":["198.51.100.2"],"ready":true}},"key":"AP9zZWNyZXQ=","serving":true,` +
+		`"unable":["2001:db8::10"],"leaving":true,"names":["a","b","c"],"claims":[` +
+		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"]},` +
+		`{"address":"2001:db8::10","candidates":[0,2]}]}}`
+	if got := string(encodedTable(t, 7, sample())); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	got, number, err := decodeTableMessage([]byte(want))
+	if err != nil || number != 7 {
+		t.Fatalf("number %d, error %v", number, err)
+	}
+	if diff := cmp.Diff(sample(), got, compareAddrs); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
+	}
+}
+
+func TestANewerTableIsUnderstood(t *testing.T) {
+	body := strings.Replace(string(encodedTable(t, 1, sample())), `"node":`, `"colour":{"of":["the","sky"]},"node":`, 1)
+	got, _, err := decodeTableMessage([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sample(), got, compareAddrs); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheKeyIsNotPrinted(t *testing.T) {
+	for _, text := range []string{fmt.Sprint(sample()), fmt.Sprintf("%+v", sample()), fmt.Sprintf("%#v", sample())} {
+		if strings.Contains(text, "secret") {
+			t.Errorf("the key is in %s", text)
+		}
+	}
+}
+
+func TestTablesThatAreRefused(t *testing.T) {
+	for name, body := range map[string]string{
+		"not JSON":                `{`,
+		"no node":                 `{"number":1,"table":{}}`,
+		"no address":              `{"table":{"node":"a","claims":[{"candidates":[]}]}}`,
+		"candidate without name":  `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[1]}]}}`,
+		"candidate below zero":    `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[-1]}]}}`,
+		"an address that is none": `{"table":{"node":"a","unable":["192.0.2.256"]}}`,
+	} {
+		if got, _, err := decodeTableMessage([]byte(body)); err == nil {
+			t.Errorf("%s: read as %+v", name, got)
+		}
+	}
+}
+
+func drawAddr(t *rapid.T) netip.Addr {
+	return rapid.SampledFrom([]netip.Addr{
+		vip4, vip6, netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7"),
+	}).Draw(t, "address")
+}
+
+func TestMessagesSurviveTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		addrs := rapid.SliceOfN(rapid.Custom(drawAddr), 0, 3)
+		names := rapid.SliceOfN(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4)
+		want := Table{
+			Node: "n", NodeAddrs: addrs.Draw(t, "node addresses"), Key: view.Secret(rapid.SliceOf(rapid.Byte()).Draw(t, "key")),
+			Serving: rapid.Bool().Draw(t, "serving"), Leaving: rapid.Bool().Draw(t, "leaving"), Unable: addrs.Draw(t, "unable"),
+			Peers: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(func(t *rapid.T) hello.Peer {
+				return hello.Peer{Addrs: addrs.Draw(t, "peer"), Ready: rapid.Bool().Draw(t, "ready")}
+			}), 0, 3).Draw(t, "peers"),
+			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Claim {
+				return desired.Claim{Candidates: names.Draw(t, "candidates"), Interfaces: names.Draw(t, "interfaces")}
+			}), 0, 3).Draw(t, "claims"),
+		}
+		encoded, err := encodeTable(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := encodeTableMessage(3, encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wire bytes.Buffer
+		if err := writeMessage(&wire, body); err != nil {
+			t.Fatal(err)
+		}
+		read, err := readMessage(&wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, number, err := decodeTableMessage(read)
+		if err != nil || number != 3 {
+			t.Fatalf("number %d, error %v", number, err)
+		}
+		if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
+			t.Fatalf("a table changed on the wire (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestStatesSurviveTheWire(t *testing.T) {
+	want := State{
+		Settled: true, Alive: []string{"a", "b"}, Unable: []netip.Addr{vip6},
+		Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}, Since: time.Now()}},
+	}
+	body, err := encodeStateMessage(5, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, number, err := decodeStateMessage(body)
+	if err != nil || number != 5 || !got.Equal(want) {
+		t.Errorf("number %d, error %v, got %+v, want %+v", number, err, got, want)
+	}
+}
+
+func TestReadMessage(t *testing.T) {
+	var other versionError
+	for name, c := range map[string]struct {
+		bytes string
+		want  func(error) bool
+	}{
+		"nothing":            {"", func(err error) bool { return errors.Is(err, io.EOF) }},
+		"half a header":      {"FL\x00", func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		"half a body":        {"FL\x00\x01\x00\x00\x00\x05{}", func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		"another protocol":   {"GET / HTTP/1.1\r\n\r\n", func(err error) bool { return strings.Contains(err.Error(), "not the pulse protocol") }},
+		"a version of later": {"FL\x00\x02\x00\x00\x00\x02{}", func(err error) bool { return errors.As(err, &other) && other == 2 }},
+		"far too long":       {"FL\x00\x01\xff\xff\xff\xff{}", func(err error) bool { return strings.Contains(err.Error(), "at most") }},
+	} {
+		if _, err := readMessage(strings.NewReader(c.bytes)); err == nil || !c.want(err) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func FuzzReadMessage(f *testing.F) {
+	f.Add([]byte("FL\x00\x01\x00\x00\x00\x02{}"))
+	f.Add([]byte("FL\x00\x02\x00\x00\x00\x02{}"))
+	f.Add([]byte("FL\x00\x01\xff\xff\xff\xff"))
+	f.Add([]byte("FL\x00\x01\x01\x00\x00\x00{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		body, err := readMessage(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := writeMessage(&again, body); err != nil || !bytes.HasPrefix(data, again.Bytes()) {
+			t.Fatalf("%q was read from %q, error %v", body, data, err)
+		}
+	})
+}
+
+func FuzzDecodeTable(f *testing.F) {
+	f.Add(encodedTable(f, 1, sample()))
+	f.Add(encodedTable(f, 0, Table{Node: "a"}))
+	f.Add([]byte(`{"table":{"node":"a","names":["a"],"claims":[{"address":"::ffff:192.0.2.1","candidates":[0,0]}]}}`))
+	f.Add([]byte(`{"table":{"node":"a","peers":{"":{}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		table, number, err := decodeTableMessage(data)
+		if err != nil {
+			return
+		}
+		// What was understood is understood the same the next time.
+		again, n, err := decodeTableMessage(encodedTable(t, number, table))
+		if err != nil || n != number {
+			t.Fatalf("number %d became %d, error %v", number, n, err)
+		}
+		if diff := cmp.Diff(table, again, compareAddrs); diff != "" {
+			t.Fatalf("read twice (-first +second):\n%s", diff)
+		}
+	})
+}
+
+func FuzzDecodeState(f *testing.F) {
+	for _, s := range []State{{}, {Settled: true, Alive: []string{"a"}, Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}}}}} {
+		body, err := encodeStateMessage(1, s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, number, err := decodeStateMessage(data)
+		if err != nil {
+			return
+		}
+		body, err := encodeStateMessage(number, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !json.Valid(body) {
+			t.Fatalf("encoded as %q", body)
+		}
+	})
+}

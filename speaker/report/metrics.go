@@ -1,0 +1,45 @@
+package report
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are the speaker's own; names are documented in docs/metrics.md.
+type metrics struct {
+	apply      prometheus.Histogram
+	failures   prometheus.Counter
+	ports      *prometheus.GaugeVec
+	changes    *prometheus.CounterVec
+	problems   *prometheus.GaugeVec
+	owned      prometheus.Gauge
+	sessions   *prometheus.GaugeVec
+	advertised *prometheus.GaugeVec
+}
+
+func newMetrics() metrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	return metrics{
+		apply: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "fairlead_speaker_apply_duration_seconds",
+			Help:    "Time from a decision to the kernel, layer 2 and BGP being told.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // 1 ms to 16 s,
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fairlead_speaker_apply_failures_total", Help: "Passes in which not everything could be applied.",
+		}),
+		ports: gauge("fairlead_forwarding_ports", "Service ports whose forwarding is in the kernel.", "ip_family"),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_speaker_changes_total", Help: "Changes of objects in what decisions read.",
+		}, []string{"kind"}),
+		problems: gauge("fairlead_speaker_problems", "Objects that do not get what they ask for on this node.", "kind", "reason"),
+		owned: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fairlead_layer2_owned_addresses", Help: "Addresses that this node answers for on its networks.",
+		}),
+		sessions:   gauge("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
+		advertised: gauge("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
+	}
+}
+
+func (m metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.sessions, m.advertised}
+}

@@ -1,0 +1,284 @@
+// Package report tells people what is true on this node: in logs when it changes,
+// in metrics, and in Events on the Services and peers concerned.
+package report
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/agent"
+)
+
+// Reasons of the Events that a speaker writes.
+const (
+	ReasonAnswering   = "AnsweringARP" // on a Service: this node answers for its address
+	ReasonSessionUp   = "SessionUp"    // on a BGPPeer
+	ReasonSessionDown = "SessionDown"  // on a BGPPeer
+	ReasonOtherProxy  = "OtherProxy"   // on a Node: another service proxy's rules are in its kernel
+	ReasonFamilyLeft  = "FamilyLeft"   // on a BGPPeer: the session cannot carry a family that is wanted
+	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
+	// served, in kube-proxy's words.
+	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
+)
+
+// Actions: what the speaker was doing that an Event is about.
+const (
+	action       = "Announce"
+	actionListen = "Listen"
+)
+
+// maxTold bounds the problems that one pass logs; the metric counts them all.
+const maxTold = 20
+
+// Recorder writes Events.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// Session is what a BGP session is doing.
+type Session struct {
+	Up         bool
+	LastError  string // why it is not up
+	Advertised int    // prefixes that the peer has been told of
+	// LeftOut says by family why its prefixes are not announced on a session that is up.
+	LeftOut map[addr.Family]string
+}
+
+// Ownership is how this node answers for an address.
+type Ownership struct {
+	Interfaces []string
+	Since      time.Time
+}
+
+// Reporter renders. Its methods may be called from several goroutines.
+type Reporter struct {
+	node     string
+	began    time.Time
+	recorder Recorder
+	log      *slog.Logger
+	metrics  metrics
+
+	mu       sync.Mutex
+	cluster  *view.Cluster
+	passed   []problem.Problem // of the last pass
+	rivals   []problem.Problem
+	problems []problem.Problem // all that are told
+	owned    map[netip.Addr]Ownership
+	untold   map[netip.Addr]bool // owned, and its Services have had no Event of it yet
+	sessions map[string]Session
+	ready    bool
+}
+
+// New makes a reporter for this node and registers its metrics.
+func New(node string, recorder Recorder, registry prometheus.Registerer, log *slog.Logger) *Reporter {
+	r := &Reporter{node: node, began: time.Now(), recorder: recorder, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}, sessions: map[string]Session{}}
+	registry.MustRegister(r.metrics.all()...)
+	return r
+}
+
+// Ready tells whether the kernel has once been brought to the cluster's state.
+func (r *Reporter) Ready() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready
+}
+
+// Report takes in what a pass of the agent found and did.
+func (r *Reporter) Report(o agent.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cluster = o.Cluster
+	r.ready = r.ready || len(o.Missing) < len(o.Want.Forwarding.Ports) || o.Err == nil
+	r.metrics.apply.Observe(o.Duration.Seconds())
+	if o.Err != nil {
+		r.metrics.failures.Inc()
+	}
+	ports := map[addr.Family]int{}
+	maps.Copy(ports, o.Want.Forwarding.Count)
+	for key := range o.Missing {
+		ports[key.Family]--
+	}
+	for _, family := range addr.Families() {
+		r.metrics.ports.WithLabelValues(family.String()).Set(float64(ports[family]))
+	}
+	r.passed = slices.Concat(o.Problems, o.Cluster.Problems)
+	r.tellProblems()
+	r.tellOwned()
+}
+
+// Rivals takes in what was found of other service proxies in this node's kernel.
+func (r *Reporter) Rivals(found []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rivals = nil
+	if len(found) > 0 {
+		r.rivals = []problem.Problem{problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonOtherProxy,
+			"kube-proxy has rules in this node's kernel besides Fairlead's: %s; remove it and run kube-proxy --cleanup on the node, "+
+				"or set the Helm value forwarding.mode to none", strings.Join(found, ", "))}
+	}
+	r.tellProblems()
+}
+
+// tellProblems logs the problems that have come and gone since it was called last. One
+// of this node as a whole is an Event as well, since no other object tells of it.
+func (r *Reporter) tellProblems() {
+	problems := slices.Concat(r.passed, r.rivals)
+	problem.Sort(problems)
+	problems = slices.Compact(problems)
+	told := 0
+	for _, p := range problems {
+		if !slices.Contains(r.problems, p) && told < maxTold {
+			r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+			told++
+			if p.Object.Kind == "Node" && p.Object.Name == r.node {
+				r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+			}
+		}
+	}
+	for _, p := range r.problems {
+		if !slices.Contains(problems, p) {
+			r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
+		}
+	}
+	r.problems = problems
+	r.metrics.problems.Reset()
+	for _, p := range problems {
+		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
+	}
+}
+
+// Owns takes in which addresses this node answers for, and on which interfaces. For
+// each new one the Services that hold it get an Event; what this node answered for
+// before this process began is nothing new.
+func (r *Reporter) Owns(owned map[netip.Addr]Ownership) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for address, how := range owned {
+		before, known := r.owned[address]
+		if known && slices.Equal(before.Interfaces, how.Interfaces) || !known && how.Since.Before(r.began) {
+			continue
+		}
+		r.log.Info("answering for an address", "address", address.String(), "interfaces", how.Interfaces)
+		r.untold[address] = true
+	}
+	for address := range r.owned {
+		if _, ok := owned[address]; !ok {
+			r.log.Info("no longer answering for an address", "address", address.String())
+			delete(r.untold, address)
+		}
+	}
+	r.owned = owned
+	r.tellOwned()
+	r.metrics.owned.Set(float64(len(owned)))
+}
+
+// tellOwned writes the Events of new ownerships. Pulse may tell of one before the
+// pass that led to it is reported; then its Services are known only later.
+func (r *Reporter) tellOwned() {
+	for address := range r.untold {
+		for _, s := range r.holders(address) {
+			r.event(serviceReference(s), corev1.EventTypeNormal, ReasonAnswering, "node %s answers for %s on %s",
+				r.node, address, strings.Join(r.owned[address].Interfaces, ", "))
+			delete(r.untold, address)
+		}
+	}
+}
+
+// Sessions takes in what the BGP sessions are doing. A session that comes up or goes
+// down is an Event on its BGPPeer.
+func (r *Reporter) Sessions(states map[string]Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.metrics.sessions.Reset()
+	r.metrics.advertised.Reset()
+	for peer, state := range states {
+		before, known := r.sessions[peer]
+		switch {
+		case state.Up && !before.Up:
+			r.event(r.peerReference(peer), corev1.EventTypeNormal, ReasonSessionUp, "node %s: the session is established", r.node)
+		case !state.Up && known && (before.Up || state.LastError != before.LastError) && state.LastError != "":
+			r.event(r.peerReference(peer), corev1.EventTypeWarning, ReasonSessionDown, "node %s: %s", r.node, state.LastError)
+		}
+		for family, why := range state.LeftOut {
+			if before.LeftOut[family] != why {
+				r.event(r.peerReference(peer), corev1.EventTypeWarning, ReasonFamilyLeft,
+					"node %s: %s addresses are not announced: %s", r.node, family, why)
+			}
+		}
+		up := 0.0
+		if state.Up {
+			up = 1
+		}
+		r.metrics.sessions.WithLabelValues(peer).Set(up)
+		r.metrics.advertised.WithLabelValues(peer).Set(float64(state.Advertised))
+	}
+	r.sessions = states
+}
+
+// HealthCheckFailed takes in why the healthCheckNodePort of a Service cannot be served.
+func (r *Reporter) HealthCheckFailed(service view.Ref, port uint16, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reference := &corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: service.Namespace, Name: service.Name}
+	if r.cluster != nil && r.cluster.Services[service] != nil {
+		reference = serviceReference(r.cluster.Services[service])
+	}
+	r.recorder.Eventf(reference, nil, corev1.EventTypeWarning, ReasonHealthCheckFailed, actionListen,
+		"node %s failed to start healthcheck %q on port %d: %v", r.node, service, port, err)
+}
+
+// Changed takes in that an object of a kind changed in what decisions read.
+func (r *Reporter) Changed(kind string) { r.metrics.changes.WithLabelValues(kind).Inc() }
+
+// holders are the Services that have the address as a VIP.
+func (r *Reporter) holders(address netip.Addr) []*view.Service {
+	var found []*view.Service
+	if r.cluster == nil {
+		return nil
+	}
+	for _, s := range r.cluster.Services {
+		if slices.Contains(s.VIPs, address) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func (r *Reporter) event(regarding *corev1.ObjectReference, kind, reason, note string, args ...any) {
+	r.recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
+}
+
+func serviceReference(s *view.Service) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
+}
+
+// nodeReference has the node's name for a UID, as the kubelet's own Events have and
+// kubectl describe expects.
+func nodeReference(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
+}
+
+// peerReference has the UID without which kubectl describe finds no Event.
+func (r *Reporter) peerReference(name string) *corev1.ObjectReference {
+	reference := &corev1.ObjectReference{Kind: "BGPPeer", APIVersion: v1beta1.GroupVersion.String(), Name: name}
+	if r.cluster != nil && r.cluster.BGPPeers[name] != nil {
+		reference.UID = types.UID(r.cluster.BGPPeers[name].UID)
+	}
+	return reference
+}
+
+var _ agent.Reporter = (*Reporter)(nil)

@@ -1,0 +1,176 @@
+package report_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// events keeps what is recorded, in words.
+type events []string
+
+func (e *events) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	o := regarding.(*corev1.ObjectReference)
+	*e = append(*e, strings.TrimPrefix(fmt.Sprintf("%s/%s %s %s: ", o.Namespace, o.Name, kind, reason)+fmt.Sprintf(note, args...), "/"))
+}
+
+func (e *events) want(t *testing.T, texts ...string) {
+	t.Helper()
+	if !slices.Equal(*e, texts) {
+		t.Errorf("events\n%s\nwant\n%s", strings.Join(*e, "\n"), strings.Join(texts, "\n"))
+	}
+	*e = nil
+}
+
+var vip = netip.MustParseAddr("192.0.2.10")
+
+func outcome() agent.Outcome {
+	s := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "web"}, VIPs: []netip.Addr{vip}}
+	key := desired.PortKey{Service: s.Ref, Protocol: view.TCP, Family: addr.IPv4}
+	return agent.Outcome{
+		Cluster: &view.Cluster{Services: map[view.Ref]*view.Service{s.Ref: s}},
+		Want: desired.Node{Forwarding: desired.Forwarding{
+			Ports: map[desired.PortKey]desired.Port{key: {}}, Count: map[addr.Family]int{addr.IPv4: 1},
+		}},
+	}
+}
+
+func TestEventsTellWhatChanged(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
+	r.Owns(owned)
+	r.Owns(owned)
+	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
+
+	r.Sessions(map[string]report.Session{"tor": {LastError: "dialing"}})
+	r.Sessions(map[string]report.Session{"tor": {Up: true}})
+	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3}})
+	r.Sessions(map[string]report.Session{"tor": {LastError: "hold timer expired"}})
+	r.Sessions(map[string]report.Session{"tor": {LastError: "hold timer expired"}})
+	got.want(t, "tor Normal SessionUp: node node1: the session is established", "tor Warning SessionDown: node node1: hold timer expired")
+}
+
+func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
+	got.want(t)
+	r.Report(outcome())
+	r.Report(outcome())
+	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
+}
+
+func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	for range 2 {
+		r.Report(outcome())
+		r.Rivals([]string{"nftables rules (IPv4)"})
+	}
+	got.want(t, "node1 Warning OtherProxy: kube-proxy has rules in this node's kernel besides Fairlead's: nftables rules (IPv4); "+
+		"remove it and run kube-proxy --cleanup on the node, or set the Helm value forwarding.mode to none")
+	r.Rivals(nil)
+	r.Rivals([]string{"nftables rules (IPv4)"})
+	if len(got) != 1 {
+		t.Errorf("%d Events after it went and came back, want one more", len(got))
+	}
+}
+
+func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	for range 2 {
+		r.Sessions(map[string]report.Session{"tor": {Up: true, LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}}})
+	}
+	got.want(t, "tor Normal SessionUp: node node1: the session is established",
+		"tor Warning FamilyLeft: node node1: IPv6 addresses are not announced: not negotiated")
+}
+
+func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
+	got.want(t)
+}
+
+func TestAHealthCheckPortThatIsTaken(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	web, taken := view.Ref{Namespace: "shop", Name: "web"}, errors.New("listen tcp4 0.0.0.0:30871: bind: address already in use")
+	r.HealthCheckFailed(web, 30871, taken)
+	r.Report(outcome())
+	r.HealthCheckFailed(web, 30871, taken)
+	text := `shop/web Warning FailedToStartServiceHealthcheck: node node1 failed to start healthcheck "shop/web" on port 30871: ` + taken.Error()
+	got.want(t, text, text)
+}
+
+func TestMetricsAndReadiness(t *testing.T) {
+	var got events
+	registry := prometheus.NewRegistry()
+	r := report.New("node1", &got, registry, slog.New(slog.DiscardHandler))
+	if r.Ready() {
+		t.Error("ready before anything was applied")
+	}
+	o := outcome()
+	o.Missing, o.Err = desired.Missing{}, errors.New("no kernel")
+	for key := range o.Want.Forwarding.Ports {
+		o.Missing[key] = desired.Port{}
+	}
+	r.Report(o)
+	if r.Ready() {
+		t.Error("ready though nothing could be applied")
+	}
+	o = outcome()
+	o.Problems = []problem.Problem{problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "x")}
+	r.Report(o)
+	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3}})
+	r.Changed("Service")
+	if !r.Ready() {
+		t.Error("not ready though everything is applied")
+	}
+	err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP fairlead_bgp_advertised_prefixes Prefixes that the peer has been told of.
+# TYPE fairlead_bgp_advertised_prefixes gauge
+fairlead_bgp_advertised_prefixes{peer="tor"} 3
+# HELP fairlead_bgp_session_up 1 while the BGP session with the peer is established.
+# TYPE fairlead_bgp_session_up gauge
+fairlead_bgp_session_up{peer="tor"} 1
+# HELP fairlead_forwarding_ports Service ports whose forwarding is in the kernel.
+# TYPE fairlead_forwarding_ports gauge
+fairlead_forwarding_ports{ip_family="IPv4"} 1
+fairlead_forwarding_ports{ip_family="IPv6"} 0
+# HELP fairlead_speaker_apply_failures_total Passes in which not everything could be applied.
+# TYPE fairlead_speaker_apply_failures_total counter
+fairlead_speaker_apply_failures_total 1
+# HELP fairlead_speaker_changes_total Changes of objects in what decisions read.
+# TYPE fairlead_speaker_changes_total counter
+fairlead_speaker_changes_total{kind="Service"} 1
+# HELP fairlead_speaker_problems Objects that do not get what they ask for on this node.
+# TYPE fairlead_speaker_problems gauge
+fairlead_speaker_problems{kind="BGPPeer",reason="SecretMissing"} 1
+`), "fairlead_bgp_advertised_prefixes", "fairlead_bgp_session_up", "fairlead_forwarding_ports",
+		"fairlead_speaker_apply_failures_total", "fairlead_speaker_changes_total", "fairlead_speaker_problems")
+	if err != nil {
+		t.Error(err)
+	}
+}

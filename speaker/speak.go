@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"fairlead.dev/fairlead/internal/run"
+	"fairlead.dev/fairlead/internal/serve"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/bgp"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/forwarding/rivals"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/report"
+	"fairlead.dev/fairlead/speaker/watch"
+)
+
+// Times of the speaker.
+const (
+	// resync is how often the whole state is applied although nothing changed. What
+	// others did to our rules is noticed sooner.
+	resync = 10 * time.Second
+	// sessionsEvery is how often the BGP sessions are looked at for what no
+	// notice tells of, such as the number of prefixes.
+	sessionsEvery = 10 * time.Second
+	// lookoutEvery is how often other service proxies are looked for.
+	lookoutEvery = 30 * time.Second
+	// farewell bounds what is done between the signal to stop and the exit.
+	farewell = 5 * time.Second
+)
+
+// clientQPS and clientBurst bound what one speaker asks of the API server, which is
+// hardly more than watches and Events.
+const (
+	clientQPS   = 20
+	clientBurst = 40
+)
+
+// speak wires the parts together and runs them until ctx ends.
+func speak(ctx context.Context, c config) error {
+	ctrl.SetLogger(logr.FromSlogHandler(c.log.Handler()))
+	klog.SetSlogLogger(c.log)
+	c.log.Info("speaker begins", "version", version, "node", c.node, "forwarding", string(c.mode))
+	rest, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	rest.QPS, rest.Burst = clientQPS, clientBurst
+	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("preparing the Kubernetes client: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	backend, err := forwarding.New(forwarding.Config{Mode: c.mode, Log: c.log, Metrics: registry})
+	if err != nil {
+		return err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), registry, c.log)
+
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	asked := newHealth(c, reporter, registry, metrics)
+	cluster := watch.New(watch.Config{REST: rest, Namespace: c.namespace, Speakers: speakerLabels(), Log: c.log, Noted: func(kind string) {
+		reporter.Changed(kind)
+		asked.Changed()
+	}})
+	pulses := pulse.NewClient(c.pulseSocket, c.log)
+	sessions := bgp.New(c.log)
+	disturbed := make(chan struct{}, 1)
+	loop := agent.New(agent.Config{
+		Options:    desired.Options{Node: c.node, Class: c.class, ClusterCIDRs: c.clusterCIDRs, NodePortCIDRs: c.nodePortCIDRs},
+		Source:     cluster,
+		Forwarding: backend,
+		Disturbed:  disturbed,
+		Health:     asked,
+		Layer2:     layer2{node: c.node, client: pulses},
+		BGP:        routes{sessions},
+		Reporter:   reporter,
+		Log:        c.log,
+		Resync:     resync,
+	})
+
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("preparing to record Events: %w", err)
+	}
+	defer broadcaster.Shutdown()
+
+	// Pulse is talked to until the very end: leaving is told to it last.
+	talking, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	hungUp := make(chan error, 1)
+	go func() { hungUp <- pulses.Run(talking) }()
+
+	err = run.All(ctx,
+		run.Task{Name: "watching the cluster", Run: cluster.Run},
+		run.Task{Name: "the agent", Run: loop.Run},
+		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error {
+			backend.Watch(ctx, func() {
+				select {
+				case disturbed <- struct{}{}:
+				default: // the agent has yet to see the last
+				}
+			})
+			return nil
+		}},
+		run.Task{Name: "reporting", Run: func(ctx context.Context) error { return follow(ctx, pulses, sessions, reporter) }},
+		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
+		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
+			answer(ctx, c, metrics, reporter.Ready)
+			return nil
+		}},
+		run.Task{Name: "answering for health", Run: asked.Run},
+	)
+	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions))
+	hangUp()
+	return errors.Join(err, <-hungUp)
+}
+
+// part says farewell. A restart keeps everything: forwarding is in the kernel, pulse
+// goes on or asks for patience, and routers keep our routes. Only a speaker that goes
+// for good hands over.
+func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker) error {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	reason, forGood := goesForGood(ctx, client, c, cluster)
+	if !forGood {
+		c.log.Info("stopping; this node goes on serving and the speaker is expected back")
+		return sessions.Close(ctx, false)
+	}
+	c.log.Info("stopping for good; other nodes take over", "reason", reason)
+	return errors.Join(loop.Leave(ctx), sessions.Close(ctx, true))
+}
+
+// follow hands what pulse and the sessions say to the reporter.
+func follow(ctx context.Context, pulses *pulse.Client, sessions *bgp.Speaker, reporter *report.Reporter) error {
+	ticker := time.NewTicker(sessionsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pulses.Changed():
+			state, _ := pulses.State()
+			reporter.Owns(ownerships(state))
+		case <-sessions.Changed():
+			reporter.Sessions(sessionsOf(sessions))
+		case <-ticker.C:
+			reporter.Sessions(sessionsOf(sessions))
+		}
+	}
+}
+
+// lookout looks now and then whether another service proxy is at work where we are.
+func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
+	if c.mode == forwarding.None {
+		<-ctx.Done()
+		return nil
+	}
+	failing := ""
+	for {
+		found, err := rivals.Find(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			c.log.Warn("cannot look everywhere for rules of other service proxies", "error", err)
+		}
+		reporter.Rivals(found)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookoutEvery):
+		}
+	}
+}
+
+// answer serves /metrics, /healthz and /readyz until ctx ends.
+func answer(ctx context.Context, c config, metrics http.Handler, ready func() bool) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics)
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "the kernel has not been brought to the cluster's state yet", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	serve.HTTP(ctx, c.httpAddress, mux, c.log)
+}

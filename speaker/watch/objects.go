@@ -1,0 +1,200 @@
+package watch
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// objects are the values that a snapshot is made of. Every value is replaced, never
+// written to, since snapshots share them.
+type objects struct {
+	services  map[view.Ref]*view.Service
+	slices    map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
+	byService map[view.Ref][]part           // sorted by slice
+	endpoints map[view.Ref][]view.Endpoint  // byService, joined
+	triggers  triggers
+	nodes     map[string]*view.Node
+	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
+	secrets   map[string]*corev1.Secret
+
+	pools             map[string]read[*view.Pool]
+	l2Advertisements  map[string]read[*view.L2Advertisement]
+	bgpAdvertisements map[string]read[*view.BGPAdvertisement]
+	bgpPeers          map[string]*v1beta1.BGPPeer // read at snapshot time: they need Secrets
+
+	// What has changed since the last snapshot: Services themselves or their endpoints,
+	// and whether anything else has.
+	touchedServices, touchedEndpoints map[view.Ref]struct{}
+	others                            bool
+}
+
+// part are the endpoints of a Service that one slice lists.
+type part struct {
+	slice     string
+	endpoints []view.Endpoint
+}
+
+func newObjects() objects {
+	return objects{
+		services: map[view.Ref]*view.Service{}, slices: map[client.ObjectKey]view.Ref{},
+		byService: map[view.Ref][]part{}, endpoints: map[view.Ref][]view.Endpoint{},
+		triggers: newTriggers(),
+		nodes:    map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
+		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
+		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
+		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
+	}
+}
+
+// put stores a value, or deletes it when there is none, and tells whether that
+// changed anything.
+func put[K comparable, V any](into map[K]V, key K, value V, present bool) bool {
+	old, had := into[key]
+	if !present {
+		delete(into, key)
+		return had
+	}
+	if had && reflect.DeepEqual(old, value) {
+		return false
+	}
+	into[key] = value
+	return true
+}
+
+// putNamed stores values of a kind whose objects are told apart by name.
+func putNamed[V any](into map[string]V) func(client.ObjectKey, V, bool) bool {
+	return func(key client.ObjectKey, value V, present bool) bool { return put(into, key.Name, value, present) }
+}
+
+func (o *objects) service(key client.ObjectKey, v *view.Service, present bool) bool {
+	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
+	if !put(o.services, ref, v, present) {
+		return false
+	}
+	o.touchedServices[ref] = struct{}{}
+	return true
+}
+
+func (o *objects) slice(key client.ObjectKey, s slice, present bool) bool {
+	changed := false
+	if service, had := o.slices[key]; had && (!present || service != s.service) {
+		delete(o.slices, key)
+		changed = o.join(service, key.Name, nil)
+	}
+	if present {
+		o.slices[key] = s.service
+		changed = o.join(s.service, key.Name, s.endpoints) || changed
+	}
+	if present && changed {
+		o.triggers.note(s.of, s.trigger)
+	}
+	return changed
+}
+
+// join replaces what one slice says about a Service, nil for nothing any more, in the
+// order of the slices' names.
+func (o *objects) join(service view.Ref, name string, endpoints []view.Endpoint) bool {
+	parts := o.byService[service]
+	i, had := slices.BinarySearchFunc(parts, name, func(p part, name string) int { return strings.Compare(p.slice, name) })
+	switch {
+	case endpoints == nil && !had, endpoints != nil && had && reflect.DeepEqual(parts[i].endpoints, endpoints):
+		return false
+	case endpoints == nil:
+		parts = slices.Delete(parts, i, i+1)
+	case had:
+		parts[i].endpoints = endpoints
+	default:
+		parts = slices.Insert(parts, i, part{name, endpoints})
+	}
+	o.touchedEndpoints[service] = struct{}{}
+	o.byService[service] = parts
+	switch len(parts) {
+	case 0:
+		delete(o.byService, service)
+		delete(o.endpoints, service)
+	case 1:
+		o.endpoints[service] = parts[0].endpoints // shared: neither is ever written to
+	default:
+		var joined []view.Endpoint
+		for _, p := range parts {
+			joined = append(joined, p.endpoints...)
+		}
+		o.endpoints[service] = joined
+	}
+	return true
+}
+
+// dirty tells whether anything has changed since the last snapshot.
+func (o *objects) dirty() bool {
+	return o.others || len(o.touchedServices)+len(o.touchedEndpoints) > 0
+}
+
+// snapshot copies what has changed since the last one, nil at first, and shares the rest.
+func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
+	c := &view.Cluster{}
+	if last != nil {
+		*c = *last
+	}
+	c.Changes = view.Changes{Revision: c.Revision + 1, Since: c.Revision, Others: o.others}
+	if len(o.touchedServices) > 0 || last == nil {
+		c.Services = maps.Clone(o.services)
+	}
+	if len(o.touchedEndpoints) > 0 || last == nil {
+		c.Endpoints = maps.Clone(o.endpoints)
+		c.Triggers = o.triggers.share()
+	}
+	if o.others || last == nil {
+		o.readOthers(c)
+	}
+	maps.Copy(o.touchedServices, o.touchedEndpoints)
+	c.Touched = o.touchedServices
+	o.touchedServices, o.touchedEndpoints, o.others = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}, false
+	return c
+}
+
+// readOthers copies all that are no Services and no endpoints.
+func (o *objects) readOthers(c *view.Cluster) {
+	c.Nodes = maps.Clone(o.nodes)
+	c.Speakers = map[string]view.Speaker{}
+	c.Pools = map[string]*view.Pool{}
+	c.L2Advertisements = map[string]*view.L2Advertisement{}
+	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{}
+	c.BGPPeers = map[string]*view.BGPPeer{}
+	c.Problems = nil
+	for _, s := range o.speakers {
+		c.Speakers[s.Node] = view.Speaker{Node: s.Node, Ready: s.Ready || c.Speakers[s.Node].Ready}
+	}
+	if s := o.secrets[v1beta1.HelloSecret]; s != nil {
+		c.HelloKey = view.Secret(s.Data[v1beta1.HelloSecretKey])
+	}
+	take(c, c.Pools, o.pools)
+	take(c, c.L2Advertisements, o.l2Advertisements)
+	take(c, c.BGPAdvertisements, o.bgpAdvertisements)
+	for name, p := range o.bgpPeers {
+		peer, problems := fromkube.BGPPeer(p, func(name string) (*corev1.Secret, bool) {
+			s, ok := o.secrets[name]
+			return s, ok
+		})
+		c.BGPPeers[name] = peer
+		c.Problems = append(c.Problems, problems...)
+	}
+	problem.Sort(c.Problems)
+}
+
+// take moves what was read of one kind into the snapshot.
+func take[T any](c *view.Cluster, into map[string]T, from map[string]read[T]) {
+	for name, r := range from {
+		into[name] = r.value
+		c.Problems = append(c.Problems, r.problems...)
+	}
+}

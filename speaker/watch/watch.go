@@ -1,0 +1,325 @@
+// Package watch keeps the speaker's view of the cluster: informers in, immutable
+// snapshots out. A change costs what it touches: each event replaces one value, and
+// events that change nothing a decision reads wake nobody.
+package watch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// Config says what to watch.
+type Config struct {
+	REST      *rest.Config
+	Namespace string            // our own: Secrets and speaker pods are read only there
+	Speakers  map[string]string // labels of the speaker's pods
+	Log       *slog.Logger
+	// Noted is told of every change that a decision reads, by the kind of its object.
+	// It must be quick, and not ask for a snapshot.
+	Noted func(kind string)
+}
+
+// Watch holds the newest state of the cluster.
+type Watch struct {
+	config Config
+
+	mu      sync.Mutex
+	objects objects
+	kinds   []*kind
+	newest  *view.Cluster // the last snapshot that somebody took
+
+	changed chan struct{}
+}
+
+// kind is one kind of object that is watched.
+type kind struct {
+	example client.Object
+	// read takes out of an object all that decisions need, nil for nothing.
+	read func(object client.Object) any
+	// apply stores what was read of an object, nil for nothing or if it is gone, and
+	// tells whether anything that a decision reads has changed.
+	apply func(key client.ObjectKey, value any) bool
+	// touches: apply notes by itself which Service it touched.
+	touches bool
+	// core kinds are needed for forwarding; the others only for announcing.
+	core   bool
+	synced bool
+}
+
+// watched makes a kind; present is false where there is no value.
+func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool) *kind {
+	return &kind{
+		example: example,
+		read: func(object client.Object) any {
+			o, ok := object.(O)
+			if !ok {
+				return nil
+			}
+			value, present := read(o)
+			if !present {
+				return nil
+			}
+			return value
+		},
+		apply: func(key client.ObjectKey, value any) bool {
+			v, present := value.(V)
+			return apply(key, v, present)
+		},
+	}
+}
+
+// known is all that the informers keep of an object: they share what was read of it
+// with the snapshots. Whole objects would be half of the memory of a speaker.
+type known struct {
+	metav1.ObjectMeta
+	value any
+}
+
+// know turns an object into what is kept of it, once.
+func (w *Watch) know(o any) (any, error) {
+	object, ok := o.(client.Object)
+	if !ok {
+		return o, nil // known already, or a note that the object is gone
+	}
+	i := slices.IndexFunc(w.kinds, func(k *kind) bool { return reflect.TypeOf(k.example) == reflect.TypeOf(o) })
+	if i < 0 {
+		return o, nil
+	}
+	return &known{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: object.GetNamespace(), Name: object.GetName(),
+			UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+		},
+		value: w.kinds[i].read(object),
+	}, nil
+}
+
+// retryContact is the pause before an API server that does not answer is asked again.
+const retryContact = time.Second
+
+// retryMissingKind is the pause before a kind is asked for again whose definition
+// the cluster does not have.
+const retryMissingKind = 5 * time.Second
+
+// New prepares a watch; nothing happens before Run.
+func New(config Config) *Watch {
+	w := &Watch{config: config, objects: newObjects(), changed: make(chan struct{}, 1)}
+	o := &w.objects
+	w.kinds = []*kind{
+		watched(&corev1.Service{}, readService, o.service),
+		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice),
+		watched(&corev1.Node{}, readNode, putNamed(o.nodes)),
+		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
+		watched(&corev1.Secret{}, readSecret, putNamed(o.secrets)),
+		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),
+		watched(&v1beta1.L2Advertisement{}, reading(fromkube.L2Advertisement), putNamed(o.l2Advertisements)),
+		watched(&v1beta1.BGPAdvertisement{}, reading(fromkube.BGPAdvertisement), putNamed(o.bgpAdvertisements)),
+		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
+	}
+	w.kinds[0].core, w.kinds[1].core, w.kinds[2].core = true, true, true
+	w.kinds[0].touches, w.kinds[1].touches = true, true
+	return w
+}
+
+// Changed receives after the snapshot has changed; several changes in a row may
+// give one receipt.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
+
+// Snapshot is the newest view of the cluster, nil until all Services, EndpointSlices
+// and Nodes have been read once. It must not be written to.
+func (w *Watch) Snapshot() *view.Cluster {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	configured := true
+	for _, k := range w.kinds {
+		if k.core && !k.synced {
+			return nil
+		}
+		configured = configured && k.synced
+	}
+	if w.objects.dirty() {
+		w.newest = w.objects.snapshot(w.newest)
+		w.newest.Configured = configured
+	}
+	return w.newest
+}
+
+// Run watches until ctx ends. When the API server goes away the last view stays.
+func (w *Watch) Run(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("preparing the scheme: %w", err)
+		}
+	}
+	informers := w.firstContact(ctx, scheme)
+	if informers == nil {
+		return nil
+	}
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	for _, k := range w.kinds {
+		wait.Go(func() { w.follow(ctx, informers, k) })
+	}
+	return informers.Start(ctx)
+}
+
+// firstContact waits until the API server tells about its kinds, nil when ctx ends. A
+// node that boots before its control plane must not give up: each restart by the
+// kubelet would come later than the one before.
+func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.Cache {
+	told := ""
+	for {
+		informers, err := w.newCache(scheme)
+		if err == nil {
+			return informers
+		}
+		if text := err.Error(); text != told {
+			w.config.Log.Error("the API server cannot be asked; it is tried again", "error", err)
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryContact):
+		}
+	}
+}
+
+func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
+	notHeadless, err := labels.NewRequirement(corev1.IsHeadlessService, selection.DoesNotExist, nil)
+	if err != nil {
+		return nil, fmt.Errorf("selecting EndpointSlices: %w", err)
+	}
+	own := map[string]cache.Config{w.config.Namespace: {}}
+	informers, err := cache.New(w.config.REST, cache.Options{
+		Scheme:           scheme,
+		DefaultTransform: w.know,
+		ByObject: map[client.Object]cache.ByObject{
+			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*notHeadless)},
+			&corev1.Secret{}:             {Namespaces: own},
+			&corev1.Pod{}:                {Namespaces: own, Label: labels.SelectorFromSet(w.config.Speakers)},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing to watch %s: %w", w.config.REST.Host, err)
+	}
+	return informers, nil
+}
+
+// follow feeds one kind into the objects, and marks it as read when its first list
+// is. A kind that the cluster does not know yet is asked for again.
+func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
+	name := fmt.Sprintf("%T", k.example)
+	told := false
+	for {
+		registration, err := w.register(ctx, informers, k)
+		if err == nil {
+			select {
+			case <-registration.HasSyncedChecker().Done():
+				w.update(func() bool { return w.read(k) })
+			case <-ctx.Done():
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !told {
+			hint := "the API server may be starting"
+			if meta.IsNoMatchError(err) {
+				hint = "install the CRDs"
+			}
+			w.config.Log.Error("cannot watch a kind; it is tried again", "kind", name, "hint", hint, "error", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryMissingKind):
+		}
+	}
+}
+
+// read notes that the first list of a kind is in.
+func (w *Watch) read(k *kind) bool {
+	k.synced, w.objects.others = true, true
+	waiting := func(other *kind) bool { return other.core && !other.synced }
+	if k.core && !slices.ContainsFunc(w.kinds, waiting) {
+		w.config.Log.Info("Services, EndpointSlices and Nodes are read",
+			"services", len(w.objects.services), "endpointSlices", len(w.objects.slices), "nodes", len(w.objects.nodes))
+	}
+	return true
+}
+
+func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (toolscache.ResourceEventHandlerRegistration, error) {
+	informer, err := informers.GetInformer(ctx, k.example, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	set := func(o any) {
+		if object, ok := o.(*known); ok {
+			w.apply(k, object, object.value)
+		}
+	}
+	return informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, o any) { set(o) },
+		DeleteFunc: func(o any) {
+			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj
+			}
+			if object, ok := o.(metav1.Object); ok {
+				w.apply(k, object, nil)
+			}
+		},
+	})
+}
+
+// apply stores what was read of one object, nil if it is gone.
+func (w *Watch) apply(k *kind, object metav1.Object, value any) {
+	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetName()}
+	w.update(func() bool {
+		changed := k.apply(key, value)
+		w.objects.others = w.objects.others || changed && !k.touches
+		if changed {
+			w.config.Noted(reflect.TypeOf(k.example).Elem().Name())
+		}
+		return changed
+	})
+}
+
+// update changes the objects and wakes whoever waits for a change.
+func (w *Watch) update(change func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !change() {
+		return
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default: // a wake-up is already waiting
+	}
+}

@@ -1,0 +1,271 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/watch"
+)
+
+// namespace is our own.
+const namespace = "fairlead-system"
+
+// observed is a watch on a real API server.
+type observed struct {
+	*testing.T
+	*watch.Watch
+	client.Client
+
+	noted chan string // kinds of what changed
+}
+
+// observe starts a watch after the cluster is prepared.
+func observe(t *testing.T, prepare ...func(*testing.T, client.Client)) observed {
+	server := apiserver.Start(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := client.New(server.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prepare {
+		p(t, api)
+	}
+	noted := make(chan string, 1000)
+	w := watch.New(watch.Config{
+		Noted: func(kind string) { noted <- kind },
+		REST:  server.Config, Namespace: namespace, Speakers: map[string]string{"app": "speaker"}, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return observed{t, w, api, noted}
+}
+
+func (o observed) create(objects ...client.Object) {
+	o.Helper()
+	for _, object := range objects {
+		if err := o.Create(o.Context(), object); err != nil {
+			o.Fatalf("creating %T %s: %v", object, object.GetName(), err)
+		}
+	}
+}
+
+// sees waits for a snapshot that is as the test says; the snapshot changes only
+// together with a wake-up.
+func (o observed) sees(what string, ok func(*view.Cluster) bool) *view.Cluster {
+	o.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		if c := o.Snapshot(); c != nil && ok(c) {
+			return c
+		}
+		select {
+		case <-o.Changed():
+		case <-limit:
+			o.Fatalf("never seen: %s; the last snapshot is %+v", what, o.Snapshot())
+		}
+	}
+}
+
+// drain returns the kinds of the changes that were noted since it was called last.
+func (o observed) drain() []string {
+	var kinds []string
+	for len(o.noted) > 0 {
+		kinds = append(kinds, <-o.noted)
+	}
+	return kinds
+}
+
+func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}
+}
+
+func slice(name, service, address string) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: meta("default", name, map[string]string{discoveryv1.LabelServiceName: service}), AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
+		Ports:     []discoveryv1.EndpointPort{{Port: new(int32(80))}},
+	}
+}
+
+func TestWatch(t *testing.T) {
+	o := observe(t)
+	web := view.Ref{Namespace: "default", Name: "web"}
+	endpoints := func(want ...string) func(*view.Cluster) bool {
+		return func(c *view.Cluster) bool {
+			var got []string
+			for _, e := range c.Endpoints[web] {
+				got = append(got, e.Addr.String())
+			}
+			return fmt.Sprint(got) == fmt.Sprint(want)
+		}
+	}
+	o.sees("the kinds of ours", func(c *view.Cluster) bool { return c.Configured })
+
+	o.create(&corev1.Service{
+		ObjectMeta: meta("default", "web", nil), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}, slice("web-a", "web", "10.0.0.1"), slice("web-b", "web", "10.0.0.2"))
+	before := o.sees("both slices", endpoints("10.0.0.1", "10.0.0.2"))
+
+	t.Run("a slice that moves to another Service", func(*testing.T) {
+		moved := slice("web-b", "other", "10.0.0.2")
+		if err := o.Update(o.Context(), moved); err != nil {
+			o.Fatal(err)
+		}
+		o.sees("one slice left", endpoints("10.0.0.1"))
+		if !endpoints("10.0.0.1", "10.0.0.2")(before) {
+			t.Error("an old snapshot was written to")
+		}
+	})
+	t.Run("the label of headless Services comes and goes", func(*testing.T) {
+		toggled := slice("web-a", "web", "10.0.0.1")
+		toggled.Labels[corev1.IsHeadlessService] = ""
+		if err := o.Update(o.Context(), toggled); err != nil {
+			o.Fatal(err)
+		}
+		o.sees("no endpoint", endpoints())
+		if err := o.Update(o.Context(), slice("web-a", "web", "10.0.0.1")); err != nil {
+			o.Fatal(err)
+		}
+		o.sees("the endpoint again", endpoints("10.0.0.1"))
+	})
+	t.Run("a Service that nothing has changed keeps its value", func(*testing.T) {
+		held := o.Snapshot().Services[web]
+		o.create(slice("web-c", "web", "10.0.0.3"))
+		if now := o.sees("a new endpoint", endpoints("10.0.0.1", "10.0.0.3")); now.Services[web] != held {
+			t.Error("an unchanged Service is another value")
+		}
+	})
+	t.Run("a Secret makes a peer usable", func(*testing.T) {
+		o.create(&corev1.Namespace{ObjectMeta: meta("", namespace, nil)}, &v1beta1.BGPPeer{
+			ObjectMeta: meta("", "tor", nil),
+			Spec: v1beta1.BGPPeerSpec{
+				MyASN: 64500, PeerASN: 64512, PeerAddress: "192.0.2.1", PasswordSecret: &v1beta1.SecretReference{Name: "tor"},
+			},
+		})
+		c := o.sees("a peer that lacks its Secret", func(c *view.Cluster) bool {
+			return c.BGPPeers["tor"] != nil && c.BGPPeers["tor"].Unusable != nil
+		})
+		if len(c.Problems) != 1 {
+			t.Errorf("problems %v, want the missing Secret", c.Problems)
+		}
+		o.create(&corev1.Secret{ObjectMeta: meta(namespace, "tor", nil), Data: map[string][]byte{"password": []byte("p")}},
+			&corev1.Secret{ObjectMeta: meta(namespace, "fairlead-hello", nil), Data: map[string][]byte{"key": []byte("k")}},
+			&corev1.Secret{ObjectMeta: meta("default", "tor", nil), Data: map[string][]byte{"password": []byte("another")}})
+		o.sees("the peer with its password, and the key", func(c *view.Cluster) bool {
+			return c.BGPPeers["tor"].Unusable == nil && string(c.BGPPeers["tor"].Password) == "p" && string(c.HelloKey) == "k"
+		})
+	})
+	t.Run("pools and advertisements", func(*testing.T) {
+		o.create(&v1beta1.IPAddressPool{ObjectMeta: meta("", "p", nil), Spec: v1beta1.IPAddressPoolSpec{Addresses: []string{"192.0.2.0/24"}}},
+			&v1beta1.L2Advertisement{ObjectMeta: meta("", "l2", nil)}, &v1beta1.BGPAdvertisement{ObjectMeta: meta("", "bgp", nil)})
+		o.sees("all three", func(c *view.Cluster) bool {
+			return c.Pools["p"] != nil && c.Pools["p"].Contains(netip.MustParseAddr("192.0.2.1")) &&
+				c.L2Advertisements["l2"] != nil && c.BGPAdvertisements["bgp"] != nil
+		})
+	})
+	t.Run("deletion", func(*testing.T) {
+		for _, object := range []client.Object{
+			&corev1.Service{ObjectMeta: meta("default", "web", nil)}, slice("web-a", "web", "10.0.0.1"), slice("web-c", "web", "10.0.0.3"),
+			&v1beta1.BGPPeer{ObjectMeta: meta("", "tor", nil)}, &v1beta1.IPAddressPool{ObjectMeta: meta("", "p", nil)},
+		} {
+			if err := o.Delete(o.Context(), object); err != nil {
+				o.Fatal(err)
+			}
+		}
+		o.sees("all of it gone", func(c *view.Cluster) bool {
+			return c.Services[web] == nil && len(c.Endpoints[web]) == 0 && len(c.BGPPeers)+len(c.Pools)+len(c.Problems) == 0
+		})
+	})
+}
+
+// A change that names what triggered it is told of once, with that time.
+func TestTriggersOfChanges(t *testing.T) {
+	o := observe(t)
+	web := view.EndpointsOf{Service: view.Ref{Namespace: "default", Name: "web"}, Family: addr.IPv4}
+	has := func(address string) func(*view.Cluster) bool {
+		return func(c *view.Cluster) bool {
+			endpoints := c.Endpoints[web.Service]
+			return len(endpoints) == 1 && endpoints[0].Addr.String() == address
+		}
+	}
+	update := func(address string, trigger time.Time) {
+		changed := slice("web-a", "web", address)
+		changed.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger.Format(time.RFC3339Nano)}
+		if err := o.Update(o.Context(), changed); err != nil {
+			o.Fatal(err)
+		}
+	}
+	o.create(slice("web-a", "web", "10.0.0.1"))
+	before := o.sees("the slice", has("10.0.0.1"))
+	o.drain()
+
+	at := time.Now().UTC()
+	update("10.0.0.1", at) // no endpoint changes, so nothing is triggered
+	update("10.0.0.4", at.Add(time.Second))
+	c := o.sees("the change", has("10.0.0.4"))
+	if got := c.Triggers[web]; !got.Equal(at.Add(time.Second)) {
+		t.Errorf("triggered at %s, want %s", got, at.Add(time.Second))
+	}
+	if kinds := o.drain(); !slices.Equal(kinds, []string{"EndpointSlice"}) {
+		t.Errorf("changes of %q are noted, want the one that changed an endpoint", kinds)
+	}
+	if len(before.Triggers) != 0 {
+		t.Errorf("an old snapshot has %v", before.Triggers)
+	}
+}
+
+// Forwarding must not wait for kinds that a cluster does not have: a missing CRD
+// would otherwise stop every Service.
+func TestCoreKindsDoNotWaitForOurs(t *testing.T) {
+	o := observe(t, removeOurKinds)
+	if c := o.sees("the core kinds", func(*view.Cluster) bool { return true }); c.Configured {
+		t.Error("the cluster has none of our kinds, and the snapshot says that they were read")
+	}
+}
+
+// removeOurKinds takes the CRDs from a cluster.
+func removeOurKinds(t *testing.T, api client.Client) {
+	t.Helper()
+	if err := api.DeleteAllOf(t.Context(), &apiextensionsv1.CustomResourceDefinition{}); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(20 * time.Second); ; {
+		var left apiextensionsv1.CustomResourceDefinitionList
+		if err := api.List(t.Context(), &left); err == nil && len(left.Items) == 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the CRDs do not go")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

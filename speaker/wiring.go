@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/bgp"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/health"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// speakerLabels are the labels that the chart gives to the speaker's pods.
+func speakerLabels() map[string]string {
+	return map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "speaker"}
+}
+
+// layer2 hands the agent's answers to pulse.
+type layer2 struct {
+	node   string
+	client *pulse.Client
+}
+
+func (l layer2) Apply(ctx context.Context, want agent.Answers) error {
+	peers := make(map[string]hello.Peer, len(want.Mesh.Peers))
+	for name, peer := range want.Mesh.Peers {
+		peers[name] = hello.Peer{Addrs: peer.Addrs, Ready: peer.Ready}
+	}
+	_, err := l.client.Apply(ctx, pulse.Table{
+		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
+		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, Claims: want.Claims,
+	})
+	if errors.Is(err, pulse.ErrAway) {
+		return nil // the client tells of it, keeps the table and hands it over
+	}
+	return err
+}
+
+// asked is who tells load balancers and others whether this node serves.
+type asked interface {
+	agent.Health
+	Changed()
+	Run(ctx context.Context) error
+}
+
+func newHealth(c config, reporter *report.Reporter, registry prometheus.Registerer, metrics http.Handler) asked {
+	if c.mode == forwarding.None {
+		return unasked{}
+	}
+	return health.New(health.Config{
+		Node: c.node, ProxyAddress: c.proxyHealth, StatusAddress: c.proxyStatus,
+		Status: health.Status(string(c.mode), metrics), Failed: reporter.HealthCheckFailed,
+		Metrics: registry, Log: c.log,
+	})
+}
+
+// unasked is the health of a node that another proxy forwards and answers for.
+type unasked struct{}
+
+func (unasked) Begin(*view.Cluster) {}
+
+func (unasked) Apply(desired.Node, desired.Missing, error) {}
+
+func (unasked) Changed() {}
+
+func (unasked) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// routes hands the agent's sessions to BGP.
+type routes struct{ speaker *bgp.Speaker }
+
+func (r routes) Apply(ctx context.Context, want map[string]desired.Session) error {
+	_, err := r.speaker.Apply(ctx, want)
+	return err
+}
+
+// ownerships is what pulse answers for, as the reporter takes it.
+func ownerships(s pulse.State) map[netip.Addr]report.Ownership {
+	owned := make(map[netip.Addr]report.Ownership, len(s.Owned))
+	for address, o := range s.Owned {
+		owned[address] = report.Ownership{Interfaces: o.Interfaces, Since: o.Since}
+	}
+	return owned
+}
+
+// sessionsOf is what the sessions are doing, as the reporter takes it.
+func sessionsOf(s *bgp.Speaker) map[string]report.Session {
+	states := map[string]report.Session{}
+	for peer, state := range s.States() {
+		session := report.Session{
+			Up: state.Phase == bgp.Established, LastError: state.LastError, Advertised: state.Advertised,
+			LeftOut: map[addr.Family]string{},
+		}
+		for _, u := range state.Unannounced {
+			session.LeftOut[u.Family] = u.Err.Error()
+		}
+		states[peer] = session
+	}
+	return states
+}
