@@ -74,10 +74,13 @@ func TestBadInputOfTwoObjectsIsACondition(t *testing.T) {
 		remove(t, c, fine)
 	}
 	told()
-	events, err := c.Kubectl(t.Context(), "-n", webs, "get", "events", "--field-selector=involvedObject.name=outside,type=Warning")
-	if err != nil || !strings.Contains(events, "198.51.100.1") {
-		t.Errorf("no Event tells why: %v\n%s", err, events)
-	}
+	eventually(t, 10*time.Second, func(ctx context.Context) error { // Events are written behind the conditions
+		events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=involvedObject.name=outside,type=Warning")
+		if err == nil && !strings.Contains(events, "198.51.100.1") {
+			err = fmt.Errorf("no Event tells why:\n%s", events)
+		}
+		return err
+	})
 	if _, err := c.Kubectl(within(t, time.Minute), "-n", product.Namespace, "rollout", "restart", "deployment/fairlead-controller", "daemonset/fairlead-speaker"); err != nil {
 		t.Fatal(err)
 	}

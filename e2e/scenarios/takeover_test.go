@@ -65,10 +65,11 @@ func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var ends []func()
-	for _, f := range []flow{
+	for _, f := range []flow{ // each begins once its own way is there
 		{"from outside to a NodePort", c.Client, netip.AddrPortFrom(c.Node(2).IPv4, uint16(s.Spec.Ports[0].NodePort))},
 		{"from a node to the ClusterIP", c.Node(1).Machine, netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), 80)},
 	} {
+		answers(t, f.name, f.from, f.to.Addr(), f.to.Port())
 		ends = append(ends, f.begin(ctx, t))
 	}
 	mode := func(mode string) {
