@@ -188,10 +188,10 @@ func TestProxyPortsFollowTheMode(t *testing.T) {
 func TestArgumentsFollowTheValues(t *testing.T) {
 	all := objects(t, values{
 		"logLevel":          "debug",
-		"loadBalancerClass": "fairlead.dev/main",
-		"apiServer":         values{"host": "192.0.2.10", "port": 8443},
-		"forwarding":        values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}},
-		"controller":        values{"metricsPort": 17472, "healthPort": 17473},
+		"loadBalancerClass": "fairlead.dev/main", "serveUnclassed": true, "metallbAnnotations": false,
+		"apiServer":  values{"host": "192.0.2.10", "port": 8443},
+		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}},
+		"controller": values{"metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
 			"metricsPort": 17474,
 			"hello":       values{"port": 17475, "interval": "50ms", "multiplier": 4},
@@ -212,8 +212,8 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: controller.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/controller"},
 			args: []string{
-				"--load-balancer-class=fairlead.dev/main", "--leader-elect=true", "--metrics-bind-address=:17472",
-				"--health-probe-bind-address=:17473", "--log-level=debug",
+				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false",
+				"--leader-elect=true", "--metrics-bind-address=:17472", "--health-probe-bind-address=:17473", "--log-level=debug",
 			},
 			ports:     []int32{17472, 17473},
 			apiServer: "192.0.2.10 8443",
@@ -224,7 +224,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
 				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
-				"--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
+				"--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",

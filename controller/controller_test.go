@@ -15,9 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/hellokey"
+	"fairlead.dev/fairlead/internal/view"
 )
 
 // TestController runs the controller, with the rights it has in production,
@@ -173,6 +175,12 @@ func testRequests(t *testing.T, c *cluster) {
 	c.holds(t, good, "198.51.100.7")
 	taken := c.service(t, "taken", asking(v1beta1.AnnotationAddresses, "198.51.100.7"))
 	pooled := c.service(t, "pooled", asking(v1beta1.AnnotationPool, "named"))
+	moved := c.service(t, "moved", asking("metallb.universe.tf/loadBalancerIPs", "198.51.100.9"), func(s *corev1.Service) {
+		none := false
+		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.LoadBalancerIP = &none, "198.51.100.10"
+	})
+	c.holds(t, moved, "198.51.100.9")
+	c.told(t, moved, "RequestConflict")
 	c.refused(t, outside, "RequestOutsidePools")
 	c.refused(t, unreadable, "InvalidRequest")
 	c.refused(t, lost, "PoolNotFound")
@@ -221,7 +229,16 @@ func testClass(t *testing.T, c *cluster) {
 		t.Errorf("a Service of another class was touched: %+v", theirs.Status)
 	}
 	stop()
-	c.start(t, func(o *options) { o.class = class })
+	stop = c.start(t, func(o *options) { o.classes.Name = class })
+	c.holds(t, theirs, "192.0.2.1")
+	plain := c.service(t, "plain")
+	c.holds(t, c.service(t, "barrier", classed), "192.0.2.2")
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(plain), plain); err != nil || len(ips(plain)) > 0 {
+		t.Errorf("a Service without a class has %v: %v", ips(plain), err)
+	}
+	stop()
+	c.start(t, func(o *options) { o.classes = view.Classes{Name: class, Unclassed: true} })
+	c.holds(t, plain, "192.0.2.3")
 	c.holds(t, theirs, "192.0.2.1")
 }
 

@@ -26,6 +26,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 const (
@@ -110,7 +111,7 @@ func (c *cluster) grant(t *testing.T) {
 // start runs a controller in this process until stop or the end of the test.
 func (c *cluster) start(t *testing.T, change ...func(*options)) (stop func()) {
 	t.Helper()
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0"}
+	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", requests: fromkube.Requests{MetalLB: true}}
 	for _, f := range change {
 		f(&o)
 	}

@@ -46,7 +46,9 @@ func command(ctx context.Context, args []string) error {
 	}
 	var level slog.Level
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
-	flags.StringVar(&o.class, "load-balancer-class", "", "spec.loadBalancerClass of the Services to handle; empty: those without a class")
+	flags.StringVar(&o.classes.Name, "load-balancer-class", "", "spec.loadBalancerClass of the Services to handle; empty: those without a class")
+	flags.BoolVar(&o.classes.Unclassed, "serve-unclassed", false, "handle Services without a class as well as those of --load-balancer-class")
+	flags.BoolVar(&o.requests.MetalLB, "metallb-annotations", true, "follow MetalLB's annotations on Services where ours are missing")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":7473", "where to serve /healthz and /readyz; 0: nowhere")

@@ -19,6 +19,8 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/hellokey"
 	"fairlead.dev/fairlead/controller/reconcile"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // The lease. A leader that cannot renew gives up after renewDeadline, and nobody
@@ -34,7 +36,8 @@ const (
 
 // options are what flags and environment say.
 type options struct {
-	class          string
+	classes        view.Classes
+	requests       fromkube.Requests
 	namespace      string // where the lease and the Secrets are
 	leaderElect    bool
 	metricsAddress string
@@ -54,13 +57,14 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	loop, err := reconcile.New(ctx, reconcile.Options{
-		Class:   o.class,
-		Cache:   m.GetCache(),
-		Live:    m.GetAPIReader(),
-		Client:  m.GetClient(),
-		Events:  m.GetEventRecorder("fairlead.dev/controller"),
-		Logger:  logger,
-		Metrics: numbers,
+		Classes:  o.classes,
+		Requests: o.requests,
+		Cache:    m.GetCache(),
+		Live:     m.GetAPIReader(),
+		Client:   m.GetClient(),
+		Events:   m.GetEventRecorder("fairlead.dev/controller"),
+		Logger:   logger,
+		Metrics:  numbers,
 	})
 	if err != nil {
 		return fmt.Errorf("%w (are the CRDs of %s installed?)", err, v1beta1.GroupVersion)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
@@ -56,7 +57,7 @@ type config struct {
 	node, pod, namespace, daemonSet string
 	mode                            forwarding.Mode
 	clusterCIDRs, nodePortCIDRs     []netip.Prefix
-	class                           string
+	classes                         view.Classes
 	httpAddress                     string
 	proxyHealth, proxyStatus        string // addresses, "" for none
 	pulseSocket                     string
@@ -72,7 +73,8 @@ func parse(args []string) (config, error) {
 	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")
 	cidrs := flags.String("cluster-cidrs", "", "where pods send from, CIDRs separated by commas; empty: the nodes' podCIDRs")
 	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, CIDRs separated by commas; empty: on its InternalIPs")
-	flags.StringVar(&c.class, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
+	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
+	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.StringVar(&c.httpAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
 	flags.StringVar(&c.proxyHealth, "proxy-health-address", ":10256", "where the /healthz and /livez of a service proxy are served, unless another one forwards; empty: nowhere")
 	flags.StringVar(&c.proxyStatus, "proxy-status-address", "127.0.0.1:10249", "where the /proxyMode, /healthz and /metrics of a service proxy are served, unless another one forwards; empty: nowhere")

@@ -84,7 +84,7 @@ func speak(ctx context.Context, c config) error {
 	sessions := bgp.New(c.log)
 	disturbed := make(chan struct{}, 1)
 	loop := agent.New(agent.Config{
-		Options:    desired.Options{Node: c.node, Class: c.class, ClusterCIDRs: c.clusterCIDRs, NodePortCIDRs: c.nodePortCIDRs},
+		Options:    desired.Options{Node: c.node, Classes: c.classes, ClusterCIDRs: c.clusterCIDRs, NodePortCIDRs: c.nodePortCIDRs},
 		Source:     cluster,
 		Forwarding: backend,
 		Disturbed:  disturbed,

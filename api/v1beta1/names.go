@@ -2,14 +2,28 @@ package v1beta1
 
 // Annotations that users put on a Service of type LoadBalancer.
 const (
-	// AnnotationAddresses asks for certain addresses: one, or one of each
-	// family, separated by commas ("192.0.2.10,2001:db8::10"). It is used in
-	// place of spec.loadBalancerIP, which Kubernetes has deprecated.
+	// AnnotationAddresses asks for certain addresses, separated by commas
+	// ("192.0.2.10,2001:db8::10"): up to 16, of each family as many as one
+	// likes. It is used in place of spec.loadBalancerIP, which Kubernetes has
+	// deprecated.
 	AnnotationAddresses = GroupName + "/addresses"
-	// AnnotationPool asks for any address of one IPAddressPool, by its name;
-	// the pool need not have autoAssign.
+	// AnnotationPool asks for an address of one IPAddressPool, by its name; the
+	// pool need not have autoAssign. Of several names, separated by commas, each
+	// family is served from the first that can: "lan-v4,lan-v6".
 	AnnotationPool = GroupName + "/pool"
 )
+
+// MetalLB's annotations that mean the same, to be appended to one of
+// MetalLBPrefixes.
+const (
+	// MetalLBAddresses is MetalLB's name of AnnotationAddresses.
+	MetalLBAddresses = "loadBalancerIPs"
+	// MetalLBPool is MetalLB's name of AnnotationPool.
+	MetalLBPool = "address-pool"
+)
+
+// MetalLBPrefixes are the prefixes of MetalLB's annotations, the newer first.
+func MetalLBPrefixes() []string { return []string{"metallb.io/", "metallb.universe.tf/"} }
 
 // Condition types.
 const (

@@ -59,8 +59,8 @@ func asks(addrs ...string) option {
 	return func(s *view.Service) { s.Request.Addresses = parse(addrs...) }
 }
 
-func asksPool(name string) option {
-	return func(s *view.Service) { s.Request.Pool = name }
+func asksPool(names ...string) option {
+	return func(s *view.Service) { s.Request.Pools = names }
 }
 
 func parse(texts ...string) []netip.Addr {

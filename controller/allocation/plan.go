@@ -15,13 +15,12 @@ import (
 
 // Assignment is what one Service holds.
 type Assignment struct {
-	// Addresses has at most one address of each family, in the order of the
-	// Service's families. Empty: the Service holds nothing.
+	// Addresses are in the order of the Service's families: one of each, or as
+	// many as are asked for. Empty: the Service holds nothing.
 	Addresses []netip.Addr
 }
 
-// Plan decides over every Service of type LoadBalancer whose class is the given
-// one ("" means Services without a class). The result has an entry for each of
+// Plan decides over every Service of type LoadBalancer of the given classes. The result has an entry for each of
 // them, except those that are being deleted: these are left as they are.
 //
 // A Service holds the addresses in its status, or those in assumed, which has
@@ -36,8 +35,8 @@ type Assignment struct {
 //
 // The problems name Services that lack what they ask for, and pools that claim
 // addresses of an older pool.
-func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, class string) (map[view.Ref]Assignment, []problem.Problem) {
-	claims := claimsByAge(c, assumed, class)
+func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) (map[view.Ref]Assignment, []problem.Problem) {
+	claims := claimsByAge(c, assumed, classes)
 	p := &planner{
 		stock:  newStock(c.Pools),
 		owners: make(map[netip.Addr]view.Ref, len(claims)),
@@ -76,11 +75,11 @@ type claim struct {
 	lost    []netip.Addr // those of held that an older Service holds as well
 }
 
-func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, class string) []*claim {
+func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) []*claim {
 	all := make([]claim, 0, len(c.Services)) // never grows: claims points into it
 	claims := make([]*claim, 0, len(c.Services))
 	for ref, s := range c.Services {
-		ours := s.Type == view.LoadBalancer && s.Class == class && !s.Deleting
+		ours := s.Type == view.LoadBalancer && classes.Serves(s.Class) && !s.Deleting
 		held := s.Ingress
 		if a, ok := assumed[ref]; ok {
 			held = a.Addresses
@@ -100,7 +99,7 @@ func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, class string)
 }
 
 // keep settles what the claim keeps of what it holds: of ours one address for
-// each wanted family, of others everything.
+// each wanted family, or all where it asks for certain ones; of others everything.
 func (p *planner) keep(cl *claim) {
 	if !cl.ours {
 		p.reserve(cl)
@@ -117,7 +116,9 @@ func (p *planner) keep(cl *claim) {
 			}
 			p.owners[a] = cl.service.Ref
 			cl.kept = append(cl.kept, a)
-			break
+			if request := &cl.service.Request; request.Invalid == nil && !asksFor(cl.service, f) {
+				break
+			}
 		}
 	}
 }
@@ -143,22 +144,23 @@ func (p *planner) settle(cl *claim) {
 		return
 	}
 	wanted := families(s)
-	if len(s.Request.Addresses) > 0 {
-		p.refuseStrangers(s, wanted)
+	p.refuseStrangers(s, wanted)
+	for _, conflict := range s.Request.Conflicts {
+		p.add(s, ReasonRequestConflict, "%s", conflict)
 	}
 
 	chosen := make([]netip.Addr, 0, len(wanted))
 	var missing []shortage
+	served := 0
 	for _, f := range wanted {
-		a, short := p.choose(cl, f)
-		if short != nil {
-			missing = append(missing, *short)
-		}
-		if a.IsValid() {
-			chosen = append(chosen, a)
+		found, short := p.choose(cl, f)
+		missing = append(missing, short...)
+		chosen = append(chosen, found...)
+		if len(found) > 0 {
+			served++
 		}
 	}
-	if s.FamilyPolicy == view.RequireDualStack && len(chosen) < len(wanted) {
+	if s.FamilyPolicy == view.RequireDualStack && served < len(wanted) {
 		chosen = cl.kept
 	}
 	for _, a := range chosen {
@@ -176,28 +178,46 @@ type shortage struct {
 	pinned  bool // the user asked for one certain address
 }
 
-// choose finds the address of one family. With a shortage, the address is the
-// one that the Service keeps meanwhile, if any.
-func (p *planner) choose(cl *claim, f addr.Family) (netip.Addr, *shortage) {
+// choose finds the addresses of one family. With a shortage, they include those
+// that the Service keeps meanwhile.
+func (p *planner) choose(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 	s := cl.service
-	kept := ofFamily(cl.kept, f)
-	if pinned := ofFamily(s.Request.Addresses, f); pinned.IsValid() {
-		if pinned == kept {
-			return kept, nil
-		}
-		if reason, message := p.refusal(s, pinned); reason != "" {
-			return kept, &shortage{f, reason, message, true}
-		}
-		return pinned, nil
+	kept := allOf(cl.kept, f)
+	if asksFor(s, f) {
+		return p.chooseAsked(s, f, kept)
 	}
-	if kept.IsValid() && !p.mustLeave(s, kept) {
+	if len(kept) > 0 && !p.mustLeave(s, kept[0]) {
 		return kept, nil
 	}
-	a, reason, message := p.stock.lowestFree(s.Request.Pool, f, p.taken)
+	a, reason, message := p.stock.lowestFree(s.Request.Pools, f, p.taken)
 	if reason != "" {
-		return kept, &shortage{f, reason, message, false}
+		return kept, []shortage{{f, reason, message, false}}
 	}
-	return a, nil
+	return []netip.Addr{a}, nil
+}
+
+// chooseAsked finds the addresses that are asked for by themselves. As long as one
+// of them cannot be had, what the Service has beside them stays.
+func (p *planner) chooseAsked(s *view.Service, f addr.Family, kept []netip.Addr) ([]netip.Addr, []shortage) {
+	var found []netip.Addr
+	var missing []shortage
+	for _, a := range allOf(s.Request.Addresses, f) {
+		if slices.Contains(kept, a) {
+			found = append(found, a)
+		} else if reason, message := p.refusal(s, a); reason != "" {
+			missing = append(missing, shortage{f, reason, message, true})
+		} else {
+			found = append(found, a)
+		}
+	}
+	if len(missing) > 0 {
+		for _, a := range kept {
+			if !slices.Contains(found, a) {
+				found = append(found, a)
+			}
+		}
+	}
+	return found, missing
 }
 
 func (p *planner) taken(a netip.Addr) bool {
@@ -209,12 +229,13 @@ func (p *planner) taken(a netip.Addr) bool {
 // address is from. An address that no pool holds any more may stay: the pool
 // was edited, and nobody asked the Service to move.
 func (p *planner) mustLeave(s *view.Service, held netip.Addr) bool {
-	if s.Request.Pool == "" {
+	if len(s.Request.Pools) == 0 {
 		return false
 	}
-	asked := p.stock.shelf(s.Request.Pool)
-	if asked != nil && asked.pool.Contains(held) {
-		return false
+	for _, name := range s.Request.Pools {
+		if asked := p.stock.shelf(name); asked != nil && asked.pool.Contains(held) {
+			return false
+		}
 	}
 	return p.stock.poolOf(held) != nil
 }
@@ -230,12 +251,18 @@ func families(s *view.Service) []addr.Family {
 	return wanted
 }
 
-// ofFamily is the first address of the family, or the zero Addr.
-func ofFamily(addrs []netip.Addr, f addr.Family) netip.Addr {
+// asksFor tells whether the Service asks for certain addresses of the family.
+func asksFor(s *view.Service, f addr.Family) bool {
+	return slices.ContainsFunc(s.Request.Addresses, func(a netip.Addr) bool { return addr.FamilyOf(a) == f })
+}
+
+// allOf are the addresses of the family, in their order.
+func allOf(addrs []netip.Addr, f addr.Family) []netip.Addr {
+	var own []netip.Addr
 	for _, a := range addrs {
 		if addr.FamilyOf(a) == f {
-			return a
+			own = append(own, a)
 		}
 	}
-	return netip.Addr{}
+	return own
 }

@@ -25,7 +25,7 @@ func check(t *testing.T, plans map[string]plan) {
 	for name, tt := range plans {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assigned, problems := allocation.Plan(cluster(tt.pools, tt.services...), nil, "")
+			assigned, problems := allocation.Plan(cluster(tt.pools, tt.services...), nil, view.Classes{})
 			addrs, reasons := told(assigned, problems)
 			if d := cmp.Diff(tt.want, addrs); d != "" {
 				t.Errorf("addresses (-want +got):\n%s", d)
@@ -169,17 +169,16 @@ func TestRequests(t *testing.T) {
 				service("taken", 2, asks("192.0.2.10")),
 				service("buggy", 3, asks("198.51.100.255")),
 				service("family", 4, asks("2001:db8::1")),
-				service("twice", 5, asks("192.0.2.11", "192.0.2.12")),
 				service("elsewhere", 6, asks("192.0.2.12"), asksPool("avoiding")),
 				service("nowhere", 7, asks("192.0.2.12"), asksPool("missing")),
 			},
 			want: map[string]string{
 				"outside": "192.0.2.10", "taken": "", "buggy": "", "family": "198.51.100.1",
-				"twice": "192.0.2.11", "elsewhere": "", "nowhere": "",
+				"elsewhere": "", "nowhere": "",
 			},
 			problems: []string{
 				"buggy RequestUnusable", "elsewhere RequestOutsidePools", "family RequestFamily",
-				"nowhere PoolNotFound", "outside RequestOutsidePools", "taken RequestTaken", "twice RequestFamily",
+				"nowhere PoolNotFound", "outside RequestOutsidePools", "taken RequestTaken",
 			},
 		},
 		"an address is requested for one family; the other is chosen": {
@@ -187,12 +186,61 @@ func TestRequests(t *testing.T) {
 			services: []*view.Service{service("a", 1, both, asks("192.0.2.12"))},
 			want:     map[string]string{"a": "2001:db8:: 192.0.2.12"},
 		},
+		"several addresses of one family": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, both, asks("192.0.2.12", "2001:db8::7", "192.0.2.10", "2001:db8::6"))},
+			want:     map[string]string{"a": "2001:db8::7 2001:db8::6 192.0.2.12 192.0.2.10"},
+		},
+		"one of several cannot be had: the rest is given, and what there was stays": {
+			pools: []*view.Pool{small},
+			services: []*view.Service{
+				service("other", 1, holds("192.0.2.10")),
+				service("a", 2, holds("192.0.2.11"), asks("192.0.2.10", "192.0.2.12")),
+			},
+			want:     map[string]string{"other": "192.0.2.10", "a": "192.0.2.12 192.0.2.11"},
+			problems: []string{"a RequestTaken"},
+		},
+		"all of several can be had: the rest goes": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 2, holds("192.0.2.12", "192.0.2.11"), asks("192.0.2.10", "192.0.2.12"))},
+			want:     map[string]string{"a": "192.0.2.10 192.0.2.12"},
+		},
+		"without the request, one of several stays": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 2, holds("192.0.2.12", "192.0.2.11"))},
+			want:     map[string]string{"a": "192.0.2.12"},
+		},
+		"RequireDualStack is not served by two of one family": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, both, asks("192.0.2.10", "192.0.2.11"))},
+			want:     map[string]string{"a": ""},
+			problems: []string{"a NoPool"},
+		},
+		"what is asked for in two places is told": {
+			pools: []*view.Pool{small},
+			services: []*view.Service{
+				service("a", 1, asks("192.0.2.10"), func(s *view.Service) { s.Request.Conflicts = []string{"this and that"} }),
+			},
+			want:     map[string]string{"a": "192.0.2.10"},
+			problems: []string{"a RequestConflict"},
+		},
+		"each family from the first of the named pools that can": {
+			pools: []*view.Pool{manual(pool("four", 1, "192.0.2.1/32")), manual(pool("more", 2, "198.51.100.1/32")), manual(pool("v6", 3, "2001:db8::/64"))},
+			services: []*view.Service{
+				service("a", 1, both, asksPool("four", "v6", "more")),
+				service("b", 2, both, asksPool("four", "v6", "more")),
+				service("c", 3, asksPool("four", "v6")),
+				service("d", 4, asksPool("v6", "missing")),
+			},
+			want:     map[string]string{"a": "2001:db8:: 192.0.2.1", "b": "2001:db8::1 198.51.100.1", "c": "", "d": ""},
+			problems: []string{"c PoolExhausted", "d PoolNotFound"},
+		},
 		"a request that cannot be read: nothing new, nothing lost": {
 			pools: []*view.Pool{small},
 			services: []*view.Service{
-				service("a", 1, holds("192.0.2.12"), func(s *view.Service) { s.Request.Invalid = &invalid }),
+				service("a", 1, holds("192.0.2.12", "192.0.2.11"), func(s *view.Service) { s.Request.Invalid = &invalid }),
 			},
-			want:     map[string]string{"a": "192.0.2.12"},
+			want:     map[string]string{"a": "192.0.2.12 192.0.2.11"},
 			problems: []string{"a InvalidRequest"},
 		},
 		"a requested pool": {
@@ -259,7 +307,7 @@ func TestAssumed(t *testing.T) {
 	assumed := map[view.Ref]allocation.Assignment{
 		{Namespace: "default", Name: "moving"}: {Addresses: parse("192.0.2.2")},
 	}
-	assigned, problems := allocation.Plan(c, assumed, "")
+	assigned, problems := allocation.Plan(c, assumed, view.Classes{})
 	addrs, _ := told(assigned, problems)
 	if d := cmp.Diff(map[string]string{"moving": "192.0.2.2", "new": "192.0.2.3"}, addrs); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
@@ -274,7 +322,7 @@ func TestMessages(t *testing.T) {
 		service("a", 1, holds("192.0.2.0")), service("b", 2, asks("192.0.2.0")),
 		service("c", 3, families(view.PreferDualStack, addr.IPv4, addr.IPv6)),
 	)
-	_, problems := allocation.Plan(c, nil, "")
+	_, problems := allocation.Plan(c, nil, view.Classes{})
 	want := []string{
 		`IPAddressPool/young: PoolOverlap: 192.0.2.2-192.0.2.3 is in the older IPAddressPool "old" too: this pool gives no addresses until the ranges are apart; addresses already given stay`,
 		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a`,
@@ -324,14 +372,14 @@ func BenchmarkPlan(b *testing.B) {
 				s := service(fmt.Sprintf("s%05d", i), i, families(view.PreferDualStack, addr.IPv4, addr.IPv6))
 				c.Services[s.Ref] = s
 			}
-			assigned, _ := allocation.Plan(c, nil, "")
+			assigned, _ := allocation.Plan(c, nil, view.Classes{})
 			for ref, a := range assigned {
 				c.Services[ref].Ingress = a.Addresses
 			}
 			one := service("one-more", n)
 			c.Services[one.Ref] = one
 			for b.Loop() {
-				assigned, _ = allocation.Plan(c, nil, "")
+				assigned, _ = allocation.Plan(c, nil, view.Classes{})
 			}
 			if want := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}); assigned[one.Ref].Addresses[0] != want {
 				b.Fatalf("got %v, want %s", assigned[one.Ref].Addresses, want)

@@ -59,10 +59,10 @@ func drawService(t *rapid.T, name string) *view.Service {
 		s.Ingress = rapid.SliceOfNDistinct(drawAddr, 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
 	}
 	if rapid.Float64().Draw(t, "asks") < 0.3 {
-		s.Request.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 2, rapid.ID[netip.Addr]).Draw(t, "request")
+		s.Request.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 3, rapid.ID[netip.Addr]).Draw(t, "request")
 	}
 	if rapid.Float64().Draw(t, "asks for a pool") < 0.2 {
-		s.Request.Pool = rapid.SampledFrom([]string{"p0", "p1", "missing"}).Draw(t, "requested pool")
+		s.Request.Pools = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p0", "p1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested pools")
 	}
 	return s
 }
@@ -101,7 +101,7 @@ func TestExclusive(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, "")
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		owner := map[netip.Addr]view.Ref{}
 		for ref, a := range assigned {
 			for _, x := range a.Addresses {
@@ -125,7 +125,7 @@ func TestAllOursAndOnlyOurs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, "")
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		for ref, s := range c.Services {
 			if _, planned := assigned[ref]; planned != ours(s) {
 				t.Fatalf("%s planned: %t, ours: %t", ref, planned, ours(s))
@@ -141,10 +141,10 @@ func TestSettles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, "")
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		for range len(c.Services) + 1 {
 			c = applied(c, assigned)
-			next, _ := allocation.Plan(c, nil, "")
+			next, _ := allocation.Plan(c, nil, view.Classes{})
 			if cmp.Equal(assigned, next, addrs, cmpopts.EquateEmpty()) {
 				return
 			}
@@ -160,9 +160,9 @@ func TestAssumedIsIdempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		first, _ := allocation.Plan(c, nil, "")
-		second, told := allocation.Plan(c, first, "")
-		third, toldAgain := allocation.Plan(c, second, "")
+		first, _ := allocation.Plan(c, nil, view.Classes{})
+		second, told := allocation.Plan(c, first, view.Classes{})
+		third, toldAgain := allocation.Plan(c, second, view.Classes{})
 		if d := cmp.Diff(first, second, addrs, cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("the assumed plan changed:\n%s", d)
 		}
@@ -182,7 +182,7 @@ func TestDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		first, told := allocation.Plan(c, nil, "")
+		first, told := allocation.Plan(c, nil, view.Classes{})
 		for range 5 {
 			again := cluster(nil)
 			for _, ref := range rapid.Permutation(slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare)).Draw(t, "order") {
@@ -191,7 +191,7 @@ func TestDeterministic(t *testing.T) {
 			for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(c.Pools))).Draw(t, "pools") {
 				again.Pools[name] = c.Pools[name]
 			}
-			second, toldAgain := allocation.Plan(again, nil, "")
+			second, toldAgain := allocation.Plan(again, nil, view.Classes{})
 			if d := cmp.Diff(first, second, addrs); d != "" {
 				t.Fatalf("another order, another plan:\n%s", d)
 			}
@@ -211,7 +211,7 @@ func TestStable(t *testing.T) {
 		for _, s := range c.Services {
 			s.Request = view.Request{}
 		}
-		assigned, _ := allocation.Plan(c, nil, "")
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		c = applied(c, assigned)
 
 		c.Pools = map[string]*view.Pool{}
@@ -230,7 +230,7 @@ func TestStable(t *testing.T) {
 			s.Ingress = nil
 			c.Services[s.Ref] = s
 		}
-		after, _ := allocation.Plan(c, nil, "")
+		after, _ := allocation.Plan(c, nil, view.Classes{})
 		for ref, a := range assigned {
 			for _, x := range a.Addresses {
 				if !slices.Contains(after[ref].Addresses, x) {
@@ -247,15 +247,15 @@ func TestGivenFromPools(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, problems := allocation.Plan(c, nil, "")
+		assigned, problems := allocation.Plan(c, nil, view.Classes{})
 		for ref, a := range assigned {
 			s := c.Services[ref]
 			for i, x := range a.Addresses {
 				if !slices.Contains(s.Families, addr.FamilyOf(x)) {
 					t.Fatalf("%s got %s, but wants %v", ref, x, s.Families)
 				}
-				if i > 0 && addr.FamilyOf(a.Addresses[i-1]) == addr.FamilyOf(x) {
-					t.Fatalf("%s got two addresses of one family: %v", ref, a.Addresses)
+				if i > 0 && addr.FamilyOf(a.Addresses[i-1]) == addr.FamilyOf(x) && len(s.Request.Addresses) == 0 {
+					t.Fatalf("%s asks for none and got two addresses of one family: %v", ref, a.Addresses)
 				}
 				if !slices.Contains(s.Ingress, x) {
 					checkGift(t, c, s, x)
@@ -278,10 +278,10 @@ func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
 	switch {
 	case p == nil:
 		t.Fatalf("%s got %s, which is in no pool", s.Ref, x)
-	case !p.AutoAssign && !asked && s.Request.Pool != p.Name:
+	case !p.AutoAssign && !asked && !slices.Contains(s.Request.Pools, p.Name):
 		t.Fatalf("%s got %s of pool %s unasked", s.Ref, x, p.Name)
-	case s.Request.Pool != "" && s.Request.Pool != p.Name:
-		t.Fatalf("%s asks for pool %s and got %s of %s", s.Ref, s.Request.Pool, x, p.Name)
+	case len(s.Request.Pools) > 0 && !slices.Contains(s.Request.Pools, p.Name):
+		t.Fatalf("%s asks for pools %v and got %s of %s", s.Ref, s.Request.Pools, x, p.Name)
 	case p.AvoidBuggyIPs && x.Is4() && (x.As4()[3] == 0 || x.As4()[3] == 255):
 		t.Fatalf("%s got %s, which pool %s avoids", s.Ref, x, p.Name)
 	}
@@ -313,7 +313,7 @@ func TestFreedIsReused(t *testing.T) {
 			s := service(fmt.Sprintf("s%d", i), i)
 			c.Services[s.Ref] = s
 		}
-		assigned, _ := allocation.Plan(c, nil, "")
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		waiting := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", size)}
 		if got := assigned[waiting].Addresses; len(got) > 0 {
 			t.Fatalf("the pool has %d addresses, yet %s got %v", size, waiting, got)
@@ -321,7 +321,7 @@ func TestFreedIsReused(t *testing.T) {
 		c = applied(c, assigned)
 		gone := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, size-1).Draw(t, "gone"))}
 		delete(c.Services, gone)
-		after, problems := allocation.Plan(c, nil, "")
+		after, problems := allocation.Plan(c, nil, view.Classes{})
 		if !slices.Equal(after[waiting].Addresses, assigned[gone].Addresses) || len(problems) > 0 {
 			t.Fatalf("%s left %v, and %s got %v: %v", gone, assigned[gone].Addresses, waiting, after[waiting].Addresses, problems)
 		}

@@ -31,8 +31,11 @@ const (
 	// (avoidBuggyIPs).
 	ReasonRequestUnusable = "RequestUnusable"
 	// ReasonRequestFamily: an address of a family that the Service does not
-	// want is requested, or two of one family.
+	// want is requested.
 	ReasonRequestFamily = "RequestFamily"
+	// ReasonRequestConflict: annotations of one meaning, or an annotation and
+	// spec.loadBalancerIP, say different things. One of them is followed.
+	ReasonRequestConflict = "RequestConflict"
 	// ReasonAddressDuplicate: the Service held an address that an older Service
 	// holds as well, and had to give it up.
 	ReasonAddressDuplicate = "AddressDuplicate"
@@ -52,7 +55,7 @@ const ReasonPoolOverlap = "PoolOverlap"
 // has everything that it insists on.
 func Advisory(reason string) bool {
 	switch reason {
-	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate:
+	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate, ReasonRequestConflict:
 		return true
 	default:
 		return false
@@ -61,18 +64,10 @@ func Advisory(reason string) bool {
 
 // refuseStrangers reports the requested addresses that can never be given.
 func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
-	seen := make(map[addr.Family]netip.Addr, len(s.Request.Addresses))
 	for _, a := range s.Request.Addresses {
-		f := addr.FamilyOf(a)
-		if !slices.Contains(wanted, f) {
+		if f := addr.FamilyOf(a); !slices.Contains(wanted, f) {
 			p.add(s, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request", a, f)
-			continue
 		}
-		if first, ok := seen[f]; ok && first != a {
-			p.add(s, ReasonRequestFamily, "%s and %s are requested, but a Service gets one address of each family: take one out of the request", first, a)
-			continue
-		}
-		seen[f] = a
 	}
 }
 
@@ -83,15 +78,12 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s", a, owner)
 	}
 	pool := p.stock.poolOf(a)
-	if name := s.Request.Pool; name != "" {
-		asked := p.stock.shelf(name)
+	if len(s.Request.Pools) > 0 {
+		asked, reason, message := p.askedPoolOf(s, a)
 		if asked == nil {
-			return ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
+			return reason, message
 		}
-		if !asked.pool.Contains(a) {
-			return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %q", a, name)
-		}
-		pool = asked.pool
+		pool = asked
 	}
 	if pool == nil {
 		return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is in no IPAddressPool: add it to a pool, or request another address", a)
@@ -105,14 +97,31 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	return "", ""
 }
 
+// askedPoolOf is the first of the pools that the Service asks for that holds the
+// address, or nil and why there is none.
+func (p *planner) askedPoolOf(s *view.Service, a netip.Addr) (pool *view.Pool, reason, message string) {
+	for _, name := range s.Request.Pools {
+		switch asked := p.stock.shelf(name); {
+		case asked == nil:
+			reason, message = ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
+		case asked.pool.Contains(a):
+			return asked.pool, "", ""
+		}
+	}
+	if reason == "" {
+		reason, message = ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %s", a, list(s.Request.Pools))
+	}
+	return nil, reason, message
+}
+
 // report turns what went wrong for one Service into problems.
 func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 	s := cl.service
 	for _, m := range missing {
-		kept := ofFamily(chosen, m.family)
+		kept := slices.DeleteFunc(allOf(cl.kept, m.family), func(a netip.Addr) bool { return !slices.Contains(chosen, a) })
 		switch {
-		case kept.IsValid():
-			p.add(s, m.reason, "%s; the Service keeps %s meanwhile", m.message, kept)
+		case len(kept) > 0:
+			p.add(s, m.reason, "%s; the Service keeps %s meanwhile", m.message, join(kept))
 		case s.FamilyPolicy == view.PreferDualStack && len(chosen) > 0 && !m.pinned:
 			p.add(s, ReasonFamilyMissing, "no %s address: %s", m.family, m.message)
 		case s.FamilyPolicy == view.RequireDualStack && len(missing) == 1 && len(chosen) == 0:
@@ -122,9 +131,8 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 		}
 	}
 	for _, a := range cl.lost {
-		instead := ofFamily(chosen, addr.FamilyOf(a))
-		if instead.IsValid() {
-			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service moves to %s", a, p.owners[a], instead)
+		if instead := allOf(chosen, addr.FamilyOf(a)); len(instead) > 0 {
+			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service has %s instead", a, p.owners[a], join(instead))
 		} else {
 			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service lost it", a, p.owners[a])
 		}
@@ -138,6 +146,15 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 
 func (p *planner) add(s *view.Service, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.New(s.Object(), reason, format, args...))
+}
+
+// join writes addresses for people.
+func join(addrs []netip.Addr) string {
+	texts := make([]string, 0, len(addrs))
+	for _, a := range addrs {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 // list writes pool names for people: quoted, and not more of them than one

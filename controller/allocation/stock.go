@@ -132,12 +132,21 @@ func (st *stock) poolOf(a netip.Addr) *view.Pool {
 	return oldest.pool
 }
 
-// lowestFree finds the lowest free address of the family in the named pool, or
-// with no name in the first pool, by name, that gives addresses by itself. A
-// reason and a message say why there is none.
-func (st *stock) lowestFree(name string, f addr.Family, taken func(netip.Addr) bool) (free netip.Addr, reason, message string) {
-	if name != "" {
-		return st.lowestFreeOf(name, f, taken)
+// lowestFree finds the lowest free address of the family in the first of the named
+// pools that has one, or with no names in the first pool, by name, that gives
+// addresses by itself. A reason and a message say why there is none.
+func (st *stock) lowestFree(names []string, f addr.Family, taken func(netip.Addr) bool) (free netip.Addr, reason, message string) {
+	for _, name := range names {
+		a, why, text := st.lowestFreeOf(name, f, taken)
+		if why == "" {
+			return a, "", ""
+		}
+		if reason == "" || reason == ReasonNoPool {
+			reason, message = why, text // a pool of the other family explains nothing
+		}
+	}
+	if len(names) > 0 {
+		return netip.Addr{}, reason, message
 	}
 	var full []string
 	for _, sh := range st.shelves {

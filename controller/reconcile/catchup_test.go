@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // listing is an API server that only lists Services, two on a page.
@@ -65,7 +67,7 @@ func TestCatchUp(t *testing.T) {
 		plain := balanced("plain", "99")
 		plain.Spec.Type = corev1.ServiceTypeClusterIP // the mirror does not keep such
 		server := &listing{services: []corev1.Service{*balanced("a", "10"), *plain, *balanced("b", "11"), *balanced("gone", "12")}}
-		o := newObjects()
+		o := newObjects(fromkube.Requests{})
 		o.see(balanced("a", "9"))
 		done := make(chan error, 1)
 		go func() { done <- o.catchUp(t.Context(), server) }()
@@ -103,7 +105,9 @@ func TestCatchUpEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- newObjects().catchUp(ctx, &listing{services: []corev1.Service{*balanced("a", "1")}}) }()
+		go func() {
+			done <- newObjects(fromkube.Requests{}).catchUp(ctx, &listing{services: []corev1.Service{*balanced("a", "1")}})
+		}()
 		synctest.Wait()
 		cancel()
 		if err := <-done; err == nil {

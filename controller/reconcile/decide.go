@@ -47,9 +47,9 @@ func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assi
 }
 
 // decide makes up its mind about everything in the snapshot: it has no effects.
-func decide(s *snapshot, last map[view.Ref]unseen, class string, now time.Time) *decision {
+func decide(s *snapshot, last map[view.Ref]unseen, classes view.Classes, now time.Time) *decision {
 	d := &decision{writes: map[problem.Object]write{}, unseen: map[view.Ref]unseen{}}
-	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last, s), class)
+	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last, s), classes)
 	d.usage = allocation.Count(s.cluster, d.assigned)
 	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
 	problem.Sort(d.problems)

@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 const (
@@ -31,9 +32,11 @@ const (
 
 // Options are what a Loop works with.
 type Options struct {
-	// Class is the spec.loadBalancerClass of the Services to handle; "" means
-	// those without one.
-	Class   string
+	// Classes are those of the Services to handle.
+	Classes view.Classes
+	// Requests reads what they ask for.
+	Requests fromkube.Requests
+
 	Cache   cache.Informers
 	Live    client.Reader // reads the API server itself
 	Client  client.Client // writes statuses
@@ -57,7 +60,7 @@ type Loop struct {
 // warm before it leads. The error is that of an API server without our CRDs, or
 // out of reach.
 func New(ctx context.Context, o Options) (*Loop, error) {
-	l := &Loop{Options: o, objects: newObjects(), told: map[problem.Problem]bool{}}
+	l := &Loop{Options: o, objects: newObjects(o.Requests), told: map[problem.Problem]bool{}}
 	var err error
 	l.synced, err = watchAll(ctx, o.Cache, l.objects)
 	return l, err
@@ -136,7 +139,7 @@ func (l *Loop) catchUp(ctx context.Context) bool {
 }
 
 func (l *Loop) pass(p *publisher, now time.Time) {
-	d := decide(l.objects.snapshot(), l.unseen, l.Class, now)
+	d := decide(l.objects.snapshot(), l.unseen, l.Classes, now)
 	l.unseen = d.unseen
 	p.apply(d.writes)
 	l.tell(d.problems)

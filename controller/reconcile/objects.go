@@ -22,6 +22,8 @@ type objects struct {
 	mu    sync.Mutex
 	wake  chan struct{} // one slot: something changed since the last snapshot
 	views map[view.Ref]*view.Service
+	// requests reads what Services ask for.
+	requests fromkube.Requests
 
 	services          map[view.Ref]*corev1.Service
 	pools             map[string]*v1beta1.IPAddressPool
@@ -32,8 +34,9 @@ type objects struct {
 	secrets           map[string]*corev1.Secret
 }
 
-func newObjects() *objects {
+func newObjects(requests fromkube.Requests) *objects {
 	return &objects{
+		requests:          requests,
 		wake:              make(chan struct{}, 1),
 		views:             map[view.Ref]*view.Service{},
 		services:          map[view.Ref]*corev1.Service{},
@@ -114,6 +117,7 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	}
 	o.services[ref] = s
 	if v := fromkube.Service(s); v != nil {
+		v.Request = o.requests.Read(s, v)
 		o.views[ref] = v
 	} else {
 		delete(o.views, ref)

@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // simulation is the API server's rules about versions, an informer that lags
@@ -49,7 +50,7 @@ func TestNoAddressTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &simulation{
 			t: t, services: map[client.ObjectKey]*corev1.Service{},
-			mirror: newObjects(),
+			mirror: newObjects(fromkube.Requests{}),
 		}
 		s.editPool()
 		// What follows a user's doing is tried more often than it itself, so
@@ -160,7 +161,7 @@ func (s *simulation) deliver(events int) {
 }
 
 func (s *simulation) pass() {
-	d := decide(s.mirror.snapshot(), s.unseen, "", time.Unix(0, 0))
+	d := decide(s.mirror.snapshot(), s.unseen, view.Classes{}, time.Unix(0, 0))
 	s.unseen, s.wanted = d.unseen, d.writes
 }
 

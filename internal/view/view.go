@@ -128,8 +128,8 @@ type Service struct {
 	Families     []addr.Family // spec.ipFamilies, primary first
 	FamilyPolicy IPFamilyPolicy
 
-	// Request is what the user asks of the allocation, read from the
-	// fairlead.dev annotations and spec.loadBalancerIP.
+	// Request is what the user asks of the allocation. Only the controller's
+	// snapshot has it.
 	Request Request
 	// Deleting: the object has a deletion timestamp.
 	Deleting bool
@@ -150,13 +150,27 @@ type ServicePort struct {
 	Port, NodePort uint16
 }
 
+// Classes are the load balancer classes whose Services are ours: those of the name
+// ("" for those that name none), and with Unclassed those that name none as well.
+type Classes struct {
+	Name      string
+	Unclassed bool
+}
+
+// Serves tells whether a Service with this spec.loadBalancerClass is ours.
+func (c Classes) Serves(class string) bool {
+	return class == c.Name || class == "" && c.Unclassed
+}
+
 // Request is what a Service of type LoadBalancer asks for; zero: any address
 // from any pool that gives addresses by itself. A request that cannot be read
 // is a Problem with Invalid set: such a Service gets nothing new, and loses nothing.
 type Request struct {
-	Addresses []netip.Addr
-	Pool      string
+	Addresses []netip.Addr // any number of each family, no duplicates
+	Pools     []string     // the Service gets addresses of these only, of the first that can
 	Invalid   *problem.Problem
+	// Conflicts says what is asked for in several places, and differently.
+	Conflicts []string
 }
 
 // Endpoint is one endpoint of a Service (EndpointSlice endpoints[i].addresses[0]).

@@ -62,7 +62,7 @@ func newAnnouncing(c *view.Cluster, o Options, able map[view.Ref]ability) *annou
 
 // announceable tells whether the addresses of a Service are ours to announce.
 func announceable(s *view.Service, o Options) bool {
-	return s.Type == view.LoadBalancer && s.Class == o.Class && !s.ProxiedElsewhere && len(s.VIPs) > 0
+	return s.Type == view.LoadBalancer && o.Classes.Serves(s.Class) && !s.ProxiedElsewhere && len(s.VIPs) > 0
 }
 
 // forwarded tells whether a Service has any forwarding in the family. Its status may

@@ -23,9 +23,8 @@ const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 // Options are the settings of the speaker that decisions depend on.
 type Options struct {
 	Node string // our own node's name
-	// Class is the loadBalancerClass whose Services are announced; "" those
-	// with none.
-	Class string
+	// Classes are those of the Services that are announced.
+	Classes view.Classes
 	// ClusterCIDRs are where pods send from; empty: the nodes' podCIDRs.
 	ClusterCIDRs []netip.Prefix
 	// NodePortCIDRs narrow down on which of the node's addresses NodePorts answer;

@@ -10,9 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
 
-	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -28,8 +26,8 @@ const (
 // taintCondemned is set by the cluster autoscaler on nodes that it is about to delete.
 const taintCondemned = "ToBeDeletedByClusterAutoscaler"
 
-// Service reads a Service; nil for those that have no address to forward:
-// headless and ExternalName ones.
+// Service reads a Service but for its Request, which only the controller needs; nil for
+// those that have no address to forward: headless and ExternalName ones.
 func Service(s *corev1.Service) *view.Service {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
@@ -75,7 +73,6 @@ func Service(s *corev1.Service) *view.Service {
 		v.FamilyPolicy = view.IPFamilyPolicy(*s.Spec.IPFamilyPolicy)
 	}
 	v.Families = families(s, v.ClusterIPs)
-	v.Request = request(s, v)
 	return v
 }
 
@@ -166,29 +163,6 @@ func addresses(texts []string) []netip.Addr {
 		}
 	}
 	return found
-}
-
-// request reads what a Service asks of the allocation.
-func request(s *corev1.Service, v *view.Service) view.Request {
-	r := view.Request{Pool: s.Annotations[v1beta1.AnnotationPool]}
-	text, from := s.Annotations[v1beta1.AnnotationAddresses], "annotation "+v1beta1.AnnotationAddresses
-	if text == "" {
-		text, from = s.Spec.LoadBalancerIP, "spec.loadBalancerIP"
-	}
-	if text == "" {
-		return r
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		a, err := netip.ParseAddr(strings.TrimSpace(part))
-		if err != nil || a.Is4In6() || a.Zone() != "" {
-			p := problem.New(v.Object(), ReasonInvalidRequest,
-				"%s: %q is not an IP address; write addresses separated by commas", from, strings.TrimSpace(part))
-			r.Addresses, r.Invalid = nil, &p
-			return r
-		}
-		r.Addresses = append(r.Addresses, a)
-	}
-	return r
 }
 
 // EndpointSlice reads the endpoints of a slice and the Service they belong to;

@@ -48,7 +48,6 @@ metadata:
   uid: u-1
   creationTimestamp: 2026-01-02T03:04:05Z
   labels: {app: web}
-  annotations: {fairlead.dev/pool: public, fairlead.dev/addresses: "192.0.2.10, 2001:db8::10"}
 spec:
   type: LoadBalancer
   loadBalancerClass: fairlead.dev/front
@@ -82,7 +81,6 @@ status:
 		ExternalLocal: true, InternalLocal: true, Affinity: time.Minute,
 		SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16")},
 		Families:     []addr.Family{addr.IPv4, addr.IPv6}, FamilyPolicy: view.RequireDualStack,
-		Request: view.Request{Addresses: ips("192.0.2.10", "2001:db8::10"), Pool: "public"},
 	}
 	got.Created = got.Created.UTC()
 	if diff := cmp.Diff(want, got, compare); diff != "" {
@@ -134,16 +132,6 @@ func TestServiceDetails(t *testing.T) {
 		"the label of another proxy, empty too": {
 			`{metadata: {labels: {service.kubernetes.io/service-proxy-name: ""}}, spec: {clusterIP: 10.0.0.1}}`,
 			func(s *view.Service) bool { return s.ProxiedElsewhere },
-		},
-		"spec.loadBalancerIP": {
-			`{spec: {type: LoadBalancer, clusterIP: 10.0.0.1, loadBalancerIP: 192.0.2.1}}`,
-			func(s *view.Service) bool { return s.Request.Addresses[0] == netip.MustParseAddr("192.0.2.1") },
-		},
-		"a request that is no address": {
-			`{metadata: {annotations: {fairlead.dev/addresses: "192.0.2.1,nonsense"}}, spec: {clusterIP: 10.0.0.1}}`,
-			func(s *view.Service) bool {
-				return s.Request.Addresses == nil && s.Request.Invalid != nil && s.Request.Invalid.Reason == fromkube.ReasonInvalidRequest
-			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,135 @@
+package fromkube
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// maxRequested is how many addresses one Service can ask for.
+const maxRequested = 16
+
+// Requests reads what Services ask of the allocation.
+type Requests struct {
+	// MetalLB: read MetalLB's annotations too, those of both its prefixes.
+	MetalLB bool
+}
+
+// mention is one place where a Service says something about its address.
+type mention struct {
+	where string // for people
+	text  string
+}
+
+// Read reads the request of a Service, of which v is the rest. Where several places
+// say the same thing, ours is followed, then MetalLB's newer annotation, its older
+// one, and the field of the Service at last; what differs is a conflict.
+func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
+	var r view.Request
+	invalid := func(at mention, err error) view.Request {
+		p := problem.New(v.Object(), ReasonInvalidRequest, "%s: %v", at.where, err)
+		return view.Request{Invalid: &p}
+	}
+	pools := o.mentions(s, v1beta1.AnnotationPool, v1beta1.MetalLBPool)
+	if len(pools) > 0 {
+		names, err := parsePools(pools[0].text)
+		if err != nil {
+			return invalid(pools[0], err)
+		}
+		r.Pools = names
+		r.Conflicts = append(r.Conflicts, conflicts(pools, parsePools)...)
+	}
+	addresses := o.mentions(s, v1beta1.AnnotationAddresses, v1beta1.MetalLBAddresses)
+	if s.Spec.LoadBalancerIP != "" {
+		addresses = append(addresses, mention{"spec.loadBalancerIP", s.Spec.LoadBalancerIP})
+	}
+	if len(addresses) > 0 {
+		found, err := parseAddresses(addresses[0].text)
+		if err != nil {
+			return invalid(addresses[0], err)
+		}
+		r.Addresses = found
+		r.Conflicts = append(r.Conflicts, conflicts(addresses, parseAddresses)...)
+	}
+	return r
+}
+
+// mentions are the annotations of one meaning that say something, those to be
+// followed first. theirs is a name below MetalLB's prefixes.
+func (o Requests) mentions(s *corev1.Service, ours, theirs string) []mention {
+	keys := []string{ours}
+	if o.MetalLB {
+		for _, prefix := range v1beta1.MetalLBPrefixes() {
+			keys = append(keys, prefix+theirs)
+		}
+	}
+	var found []mention
+	for _, key := range keys {
+		if text := s.Annotations[key]; strings.TrimSpace(text) != "" {
+			found = append(found, mention{"annotation " + key, text})
+		}
+	}
+	return found
+}
+
+// conflicts says which places say something else than the first.
+func conflicts[T comparable](mentions []mention, parse func(string) ([]T, error)) []string {
+	var told []string
+	first := mentions[0]
+	meant, err := parse(first.text)
+	for _, other := range mentions[1:] {
+		also, otherErr := parse(other.text)
+		if err == nil && otherErr == nil && sameSet(meant, also) {
+			continue
+		}
+		told = append(told, fmt.Sprintf("%s says %q and %s says %q: the former is followed; remove one, or make them the same",
+			first.where, first.text, other.where, other.text))
+	}
+	return told
+}
+
+// sameSet compares two lists without duplicates, whatever their order.
+func sameSet[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
+}
+
+// parsePools reads the names of pools, separated by commas.
+func parsePools(text string) ([]string, error) {
+	var names []string
+	for part := range strings.SplitSeq(text, ",") {
+		name := strings.TrimSpace(part)
+		if name == "" {
+			return nil, fmt.Errorf("%q has an empty name; write names of IPAddressPools separated by commas", text)
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// parseAddresses reads addresses separated by commas.
+func parseAddresses(text string) ([]netip.Addr, error) {
+	var found []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil || a.Is4In6() || a.Zone() != "" {
+			return nil, fmt.Errorf("%q is not an IP address; write addresses separated by commas", strings.TrimSpace(part))
+		}
+		if slices.Contains(found, a) {
+			continue
+		}
+		if len(found) == maxRequested {
+			return nil, fmt.Errorf("more than %d addresses are too many for one Service", maxRequested)
+		}
+		found = append(found, a)
+	}
+	return found, nil
+}
