@@ -12,6 +12,13 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
+const (
+	// answerIn is long enough for any answer on a busy machine.
+	answerIn = 20 * time.Second
+	// silenceAfter is how long nobody answers for it to be silence.
+	silenceAfter = 300 * time.Millisecond
+)
+
 // lab is a client, a node and two endpoints, one behind the other's back.
 type lab struct {
 	t            *testing.T
@@ -67,7 +74,7 @@ func (l *lab) apply(want desired.Forwarding) {
 // dial begins a UDP flow of the client.
 func (l *lab) dial(to netip.AddrPort) *netlab.Conn {
 	l.t.Helper()
-	flow, err := l.client.Dial("udp", netip.AddrPort{}, to, 3*time.Second)
+	flow, err := l.client.Dial("udp", netip.AddrPort{}, to, answerIn)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -121,10 +128,7 @@ func TestUDPFlowsFollowTheService(t *testing.T) {
 			t.Run(f.String()+" "+name, func(t *testing.T) {
 				l.t = t
 				l.apply(none)
-				flow, err := l.client.Dial("udp", netip.AddrPort{}, to, 300*time.Millisecond)
-				if err != nil {
-					t.Fatal(err)
-				}
+				flow := l.dial(to)
 				defer flow.Close()
 				other := f.want(f.other, 30054, "e1")
 				for _, step := range []struct {
@@ -142,7 +146,11 @@ func TestUDPFlowsFollowTheService(t *testing.T) {
 					{"the Service goes", none, ""},
 				} {
 					l.apply(step.want)
-					got, err := flow.Ask()
+					patience := answerIn
+					if step.server == "" {
+						patience = silenceAfter
+					}
+					got, err := flow.AskFor(patience)
 					if step.server == "" && err == nil {
 						t.Errorf("%s: %s answered, want nobody", step.name, got.Server)
 					}

@@ -105,7 +105,7 @@ func TestModesAreSwitchedUnderOpenConnections(t *testing.T) {
 			for _, network := range []string{"tcp", "udp"} {
 				for _, to := range []netip.AddrPort{netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.node, 30053)} {
 					what := fmt.Sprintf("%s to %s of mode %s", network, to, mode)
-					conn, err := l.client.Dial(network, netip.AddrPort{}, to, 3*time.Second)
+					conn, err := l.client.Dial(network, netip.AddrPort{}, to, answerIn)
 					if err != nil {
 						t.Fatalf("%s: %v", what, err)
 					}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -91,6 +92,12 @@ func (h *Host) up(name string) {
 	}
 }
 
+// LocksForEachHost gives each host a lock of legacy iptables of its own, as each node
+// has one, instead of this machine's. It is for a TestMain.
+func LocksForEachHost() error {
+	return os.Setenv("XTABLES_LOCKFILE", "/proc/thread-self/ns/net")
+}
+
 // Sysctl writes a value below /proc/sys of the host's network. Call it in Do.
 func (h *Host) Sysctl(name, value string) {
 	h.check(os.WriteFile("/proc/sys/"+name, []byte(value), 0o600), "set %s", name)
@@ -106,7 +113,8 @@ func (h *Host) Forward() {
 	})
 }
 
-// Connect joins two hosts by a cable.
+// Connect joins two hosts by a cable and waits until it carries frames: the kernel takes
+// up to a second to notice that it does, and drops them before.
 func Connect(a *Host, nameA string, b *Host, nameB string) {
 	a.Do(func() {
 		a.check(netlink.LinkAdd(&netlink.Veth{
@@ -115,6 +123,24 @@ func Connect(a *Host, nameA string, b *Host, nameB string) {
 		a.up(nameA)
 	})
 	b.Do(func() { b.up(nameB) })
+	a.awaitCarrier(nameA)
+	b.awaitCarrier(nameB)
+}
+
+func (h *Host) awaitCarrier(name string) {
+	const patience = 30 * time.Second
+	h.Do(func() {
+		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+			link, err := netlink.LinkByName(name)
+			if err == nil && link.Attrs().OperState == netlink.OperUp {
+				return
+			}
+			if time.Since(began) > patience {
+				h.t.Errorf("%s: %s has no carrier after %s: %v", h.Name, name, patience, err)
+				return
+			}
+		}
+	})
 }
 
 // Addr gives addresses to an interface.

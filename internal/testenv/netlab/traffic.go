@@ -24,6 +24,9 @@ var (
 	ErrSilence = errors.New("silence")
 )
 
+// burst is room for some hundred requests, in bytes.
+const burst = 1 << 20
+
 // Serve answers on a port, TCP and UDP, of all addresses of both families, with
 // the host's name, the source address that it sees and the port. A TCP connection
 // may ask many times.
@@ -47,7 +50,12 @@ func (h *Host) serve(name, at string) {
 		if l, err = net.Listen("tcp", at); err != nil {
 			return
 		}
-		p, err = net.ListenPacket("udp", at)
+		if p, err = net.ListenPacket("udp", at); err != nil {
+			return
+		}
+		if udp, ok := p.(*net.UDPConn); ok {
+			err = udp.SetReadBuffer(burst) // what comes while the server has no processor must wait
+		}
 	})
 	if err != nil {
 		h.t.Fatalf("%s: serve: %v", h.Name, err)
@@ -121,8 +129,11 @@ func (h *Host) Dial(network string, laddr, to netip.AddrPort, timeout time.Durat
 // Ask sends a request on the flow and waits for the answer. A sender whose own
 // host drops or rejects the packet learns no more from sending it than that it
 // may not; waiting for the answer then tells the two apart.
-func (c *Conn) Ask() (Answer, error) {
-	_ = c.conn.SetDeadline(time.Now().Add(c.timeout))
+func (c *Conn) Ask() (Answer, error) { return c.AskFor(c.timeout) }
+
+// AskFor is Ask with a timeout of its own.
+func (c *Conn) AskFor(timeout time.Duration) (Answer, error) {
+	_ = c.conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := c.conn.Write([]byte("who\n")); err != nil && !errors.Is(err, syscall.EPERM) {
 		return Answer{}, classify(err)
 	}

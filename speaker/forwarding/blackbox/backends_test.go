@@ -3,24 +3,22 @@ package blackbox_test
 import (
 	"errors"
 	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
 )
 
 // TestMain has more tests run side by side than there are processors: most of the
-// time they wait for silence. Legacy iptables gets a lock for each network namespace,
-// as it has one on each node, lest they wait for each other.
+// time they wait for silence.
 func TestMain(m *testing.M) {
-	err := errors.Join(flag.Set("test.parallel", "8"), os.Setenv("XTABLES_LOCKFILE", "/proc/thread-self/ns/net"))
-	if err != nil {
+	if err := errors.Join(flag.Set("test.parallel", "8"), netlab.LocksForEachHost()); err != nil {
 		panic(err)
 	}
 	m.Run()
@@ -29,7 +27,7 @@ func TestMain(m *testing.M) {
 // answerIn is long enough for any answer, silenceAfter for a machine under load
 // to have answered.
 const (
-	answerIn     = 3 * time.Second
+	answerIn     = blackbox.AnswerIn
 	silenceAfter = 250 * time.Millisecond
 )
 

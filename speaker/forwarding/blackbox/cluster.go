@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -32,6 +33,9 @@ const (
 	SecondPort = 8081 // pods too
 	HostPort   = 9090 // the hosts that are no pods
 )
+
+// AnswerIn is long enough for any answer, on a machine that is busy with other tests.
+const AnswerIn = 20 * time.Second
 
 // Cluster is a node under test with two pods, a client on its network, and
 // another node with a pod behind it.
@@ -119,7 +123,7 @@ func NewCluster(t testing.TB, create func() (Backend, error)) *Cluster {
 	c.Other.Addr("peer", "192.0.3.2/24", "2001:db8:3::2/64")
 	c.Node.Forward()
 	c.Other.Forward()
-	for _, h := range []*netlab.Host{c.Node, c.Other} { // every refusal is to be heard
+	for _, h := range []*netlab.Host{c.Client, c.Node, c.Other, c.P1, c.P2, c.P3} { // every refusal is to be heard
 		h.Do(func() {
 			h.Sysctl("net/ipv4/icmp_ratemask", "0")
 			h.Sysctl("net/ipv6/icmp/ratemask", "\n")

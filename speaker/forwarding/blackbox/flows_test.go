@@ -164,7 +164,7 @@ func TestNothingLeaksThroughChanges(t *testing.T) {
 		}
 		var asked atomic.Int64
 		done := make(chan struct{})
-		var group errgroup.Group
+		group, failed := errgroup.WithContext(t.Context())
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
 			for _, s := range []sender{c.senders(f)[0], c.senders(f)[2], c.senders(f)[4]} { // client, node, p1
@@ -186,18 +186,16 @@ func TestNothingLeaksThroughChanges(t *testing.T) {
 				})
 			}
 		}
-		for i := range 24 {
+		// Until it has been tried often enough, on a busy machine too.
+		for i := 0; i < 24 || asked.Load() < 100 && failed.Err() == nil; i++ {
 			if i%8 == 7 {
 				c.Restart()
 			}
-			serving(some[i%3], slices.Concat(blackbox.Services(), moreServices())[:i]...)
+			serving(some[i%3], slices.Concat(blackbox.Services(), moreServices())[:i%24]...)
 		}
 		close(done)
 		if err := group.Wait(); err != nil {
 			t.Error(err)
-		}
-		if n := asked.Load(); n < 100 {
-			t.Errorf("only %d questions were asked meanwhile", n)
 		}
 	})
 }
@@ -213,7 +211,12 @@ func TestEndpointsComeAndGo(t *testing.T) {
 						p.Cluster = blackbox.At(blackbox.ServePort, endpoints...)
 					}
 				}}))
-				return c.Client.Ask("udp", netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80), answerIn)
+				flow, err := c.Client.Dial("udp", netip.AddrPort{}, netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80), answerIn)
+				if err != nil {
+					return netlab.Answer{}, err
+				}
+				t.Cleanup(flow.Close) // not before, lest a later one get its port and go where it went
+				return flow.Ask()
 			}
 			for _, step := range []struct {
 				endpoint netip.Addr
@@ -257,8 +260,9 @@ func TestShares(t *testing.T) {
 			if slices.Contains([]string{"p1", "p2", "p3"}, server) {
 				expected = 400
 			}
-			// Five times the standard deviation is never seen by chance.
-			if off := math.Abs(float64(n) - expected); off > 5*math.Sqrt(expected*2/3) {
+			// Six times the standard deviation is never seen by chance: once in ten million
+			// runs in one of the 45 numbers.
+			if off := math.Abs(float64(n) - expected); off > 6*math.Sqrt(expected*2/3) {
 				t.Errorf("%s got %d flows, want about %.0f", server, n, expected)
 			}
 		}

@@ -77,14 +77,14 @@ func (c *faulty) off() { _ = os.Remove(filepath.Join(c.bin, "fault")) }
 // serves tells whether a Service of a family is reached.
 func (c *faulty) serves(f addr.Family) bool {
 	to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).VIPs, 2), 80)
-	got, err := c.Client.Ask("tcp", to, 500*time.Millisecond)
+	got, err := c.Client.Ask("tcp", to, blackbox.AnswerIn)
 	return err == nil && got.Server == "p1"
 }
 
 // heals holds that the backend says when it is time to try again, and that it works then.
 func (c *faulty) heals(want desired.Forwarding, end func()) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	said := make(chan struct{})
 	go func() {
@@ -96,10 +96,9 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 		c.t.Error("it is to be tried again though nothing has become better")
 	case <-time.After(3 * lookout.Every):
 	}
-	began := time.Now()
 	end()
 	<-said
-	if took := time.Since(began); took > 15*time.Second {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		c.t.Errorf("the end of the fault was not noticed")
 	}
 	c.Apply(want)
@@ -211,7 +210,7 @@ func TestHangingProgram(t *testing.T) {
 			t.Error("the filter table is not written because nat hangs")
 		}
 		began = time.Now()
-		if _, err := c.Try(want); err == nil || time.Since(began) > defaultPatience/2 {
+		if _, err := c.Try(want); err == nil || time.Since(began) >= defaultPatience {
 			t.Errorf("the second time took %s, error %v", time.Since(began), err)
 		}
 		c.heals(want, c.off)
@@ -224,7 +223,7 @@ func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.Node.Do(func() {
 			var err error
-			if c.backend, err = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: 100 * time.Millisecond}); err != nil {
+			if c.backend, err = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: 300 * time.Millisecond}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -236,14 +235,14 @@ func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 		if _, err := apply(); err == nil {
 			t.Error("no error though a program hangs")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		c.off() // which does not wake the one that sleeps
 		c.Node.Do(func() { c.backend.Watch(ctx, cancel) })
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.Error("the program still runs")
 		}
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			missing, err := apply()
 			if err == nil && len(missing) == 0 {
@@ -270,13 +269,12 @@ func TestLockHeldByOthers(t *testing.T) {
 		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
-		missing, err := c.Try(want)
+		missing, err := c.Try(want) // a program that waits for it longer than a second is late
 		if !errors.Is(err, errLocked) || len(missing) != len(want.Ports) {
 			t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the lock was waited for %s", took)
+		if late, ok := errors.AsType[*LateError](err); ok {
+			t.Errorf("the lock was waited for %s", late.Since)
 		}
 		c.heals(want, func() { _ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) })
 	})

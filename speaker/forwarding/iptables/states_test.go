@@ -226,7 +226,7 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 				t.Fatalf("%d of %d ports are missing, want the bad four", len(missing), len(want.Ports))
 			}
 		}
-		got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80), 3*time.Second)
+		got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80), blackbox.AnswerIn)
 		if err != nil || got.Server != "p1" {
 			t.Errorf("a good Service: %v, %v, want an answer of p1", got, err)
 		}
@@ -254,7 +254,7 @@ func (c *cluster) changeToRefused(good desired.Forwarding) {
 	if _, ok := missing[key]; !ok || err == nil || len(missing) != 1 {
 		t.Errorf("%d of %d ports are missing, error %v", len(missing), len(good.Ports), err)
 	}
-	got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80), 3*time.Second)
+	got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80), blackbox.AnswerIn)
 	if err != nil || got.Server != "p1" {
 		t.Errorf("the Service with a bad change: %v, %v, want an answer of p1", got, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/forwarding/budget"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 )
 
@@ -91,11 +92,11 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.Apply(want)
 		c.Apply(want) // the first write may have made the tables themselves
-		sound := c.state()
+		sound, chain := c.state(), chainInto(c, addr.IPv4)
 		c.keep(want)
-		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-")
-		v6 := strings.TrimSuffix(commands{c.variant, addr.IPv6}.program(""), "-")
-		chain := chainInto(c, addr.IPv4)
+		// They wait for the lock: the backend may be about to repair what came before.
+		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-") + " -w"
+		v6 := strings.TrimSuffix(commands{c.variant, addr.IPv6}.program(""), "-") + " -w"
 		for _, damage := range []string{
 			v4 + " -t nat -F",
 			v6 + " -t filter -F",
@@ -111,9 +112,10 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 			"ipset flush FAIRLEAD-NODEPORTS4",
 		} {
 			least := time.Hour
-			for range 5 { // the machine does other things too
+			for range 10 { // the machine does other things too
+				c.peace()
 				c.Run("sh", "-c", damage)
-				if least = min(least, c.within(20*time.Second, sound)); least < time.Second {
+				if least = min(least, c.within(time.Minute, sound)); least < time.Second {
 					break
 				}
 			}
@@ -122,6 +124,16 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 			}
 		}
 	})
+}
+
+// peace gives the backend all the time for repairs that it has after a while in which
+// nobody disturbed it.
+func (c *cluster) peace() {
+	c.backend.mu.Lock()
+	defer c.backend.mu.Unlock()
+	for _, f := range c.backend.families {
+		f.reading.Budget = budget.New()
+	}
 }
 
 // chainInto is a chain that holds the endpoints of a Service.
@@ -151,9 +163,9 @@ func TestFlushInALoopIsOutlived(t *testing.T) {
 		c.keep(want)
 		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-")
 		c.Run("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do "+v4+" -w -t nat -F; "+v4+" -w -F; sleep 0.1; done")
-		c.within(20*time.Second, sound)
+		c.within(time.Minute, sound)
 		to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, 2), 80)
-		if got, err := c.Client.Ask("tcp", to, 3*time.Second); err != nil || got.Server != "p1" {
+		if got, err := c.Client.Ask("tcp", to, blackbox.AnswerIn); err != nil || got.Server != "p1" {
 			t.Errorf("%v, %v, want an answer of p1", got, err)
 		}
 	})

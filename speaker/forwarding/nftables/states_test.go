@@ -318,7 +318,7 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 			t.Errorf("%d ports are missing, want %d", len(missing), len(bad))
 		}
 		for n, server := range map[byte]string{1: "p1 p2 p3", 2: "p1", 21: "p2"} {
-			got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, n), 80), 3*time.Second)
+			got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(addr.IPv4).VIPs, n), 80), blackbox.AnswerIn)
 			if err != nil || !strings.Contains(server, got.Server) {
 				t.Errorf("Service %d: %v, %v, want an answer of %s", n, got, err, server)
 			}
@@ -375,7 +375,7 @@ func TestTheLowestKeyHasADestination(t *testing.T) {
 			for _, to := range []netip.AddrPort{
 				netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).VIPs, 1), 80), netip.AddrPortFrom(blackbox.Plan(f).Node, 30001),
 			} {
-				if got, err := c.Client.Ask("tcp", to, 3*time.Second); err != nil || got.Server != step.server {
+				if got, err := c.Client.Ask("tcp", to, blackbox.AnswerIn); err != nil || got.Server != step.server {
 					t.Errorf("%d Services: %s: %v, %v, want an answer of %s", len(step.services), to, got, err, step.server)
 				}
 			}
