@@ -27,12 +27,12 @@ func BenchmarkChange(b *testing.B) {
 	for name, address := range map[string]string{"a": "127.0.0.31:0", "b": "127.0.0.32:0"} {
 		p := startPeer(b, address, nil)
 		want[name] = desired.Session{Identity: p.identity(), Routes: manyRoutes(10_000)}
-		defer waitFor(b, 20*time.Second, name+" has the routes", func() bool { return len(p.routes()) == 10_000 })
+		defer waitFor(b, name+" has the routes", func() bool { return len(p.routes()) == 10_000 })
 	}
 	start := time.Now()
 	mustApply(b, s, want)
 	first := time.Since(start)
-	waitFor(b, 20*time.Second, "both sessions are up", func() bool {
+	waitFor(b, "both sessions are up", func() bool {
 		return s.States()["a"].Advertised == 10_000 && s.States()["b"].Advertised == 10_000
 	})
 	one := netip.MustParsePrefix(vip)

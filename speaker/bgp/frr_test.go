@@ -157,10 +157,15 @@ func (r *router) vty(commands ...string) string {
 
 func (r *router) waitFor(what string, condition func() bool) {
 	r.t.Helper()
-	waitFor(r.t, 15*time.Second, what, condition)
+	waitFor(r.t, what, condition)
 }
 
-func waitFor(t testing.TB, patience time.Duration, what string, condition func() bool) {
+// patience is more than what does happen takes on a busy machine. It is less than the
+// time for which routers keep the routes of a node that restarts, so that whoever waits
+// for a route to go sees that it was not kept.
+const patience = restartTime / 2
+
+func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !condition(); {
 		if time.Now().After(end) {
@@ -200,6 +205,9 @@ func (r *router) paths(prefix string) []path {
 		Paths []path `json:"paths"`
 	}
 	out := r.vty("show bgp " + family + " unicast " + prefix + " json")
+	if out == "" {
+		return nil // bgpd does not listen yet
+	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		r.t.Fatalf("%v in %q", err, out)
 	}

@@ -43,10 +43,10 @@ type peer struct {
 
 	mu           sync.Mutex
 	conns        map[net.Conn]struct{}
+	session      net.Conn // of the session that is up, nil for none
 	table        map[netip.Prefix]learned
 	opened       []*packet.BGPOpen
 	established  int
-	up           bool
 	endOfRIB     int
 	notification *packet.BGPNotification // the last one received
 	updated      chan struct{}
@@ -116,7 +116,7 @@ func (p *peer) serve(conn net.Conn) {
 	if p.greeting == nil {
 		send(conn, p.open())
 	}
-	defer p.closed()
+	defer p.closed(conn)
 	for {
 		message, err := receive(conn)
 		if err != nil {
@@ -131,7 +131,7 @@ func (p *peer) serve(conn net.Conn) {
 		case *packet.BGPKeepAlive:
 			p.alive(conn)
 		case *packet.BGPUpdate:
-			p.update(body)
+			p.update(conn, body)
 		case *packet.BGPNotification:
 			p.mu.Lock()
 			p.notification = body
@@ -156,27 +156,34 @@ func (p *peer) open() *packet.BGPMessage {
 		[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(capabilities)})
 }
 
-// alive answers each keepalive with one; the first makes the session.
+// alive answers each keepalive with one; the first makes the session, and takes the place
+// of one whose end was not seen yet.
 func (p *peer) alive(conn net.Conn) {
 	p.mu.Lock()
-	if !p.up {
-		p.up = true
+	if p.session != conn {
+		p.session = conn
 		p.established++
+		clear(p.table)
 	}
 	p.mu.Unlock()
 	send(conn, packet.NewBGPKeepAliveMessage())
 }
 
-func (p *peer) closed() {
+func (p *peer) closed(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.up = false
-	clear(p.table)
+	if p.session == conn {
+		p.session = nil
+		clear(p.table)
+	}
 }
 
-func (p *peer) update(u *packet.BGPUpdate) {
+func (p *peer) update(conn net.Conn, u *packet.BGPUpdate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.session != conn {
+		return
+	}
 	if end, _ := u.IsEndOfRib(); end {
 		p.endOfRIB++
 	}
@@ -228,7 +235,7 @@ func (p *peer) routes() map[netip.Prefix]learned {
 func (p *peer) sessions() (established int, up bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.established, p.up
+	return p.established, p.session != nil
 }
 
 // identity is that of a session from this node to the peer.
@@ -271,7 +278,7 @@ var live atomic.Int32
 // when everything that was started is closed.
 func checkLeaks(t testing.TB) {
 	var left []string
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		left = slices.DeleteFunc(strings.Split(string(stacks), "\n\n"), func(stack string) bool {
@@ -304,7 +311,7 @@ func newSpeaker(t testing.TB, options ...slog.Handler) *Speaker {
 	s := New(log)
 	live.Add(1)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.Close(ctx, true); err != nil {
 			t.Error(err)

@@ -61,7 +61,7 @@ func TestAnyStateToAnyState(t *testing.T) {
 			mustApply(t, s, want)
 		}
 		for name, p := range peers {
-			waitFor(t, 15*time.Second, fmt.Sprintf("%s has %v", name, want[name].Routes), func() bool { return p.hasExactly(want[name]) })
+			waitFor(t, fmt.Sprintf("%s has %v", name, want[name].Routes), func() bool { return p.hasExactly(want[name]) })
 		}
 	})
 }

