@@ -36,7 +36,7 @@ func watch(t *testing.T, h *linkstest.Host) *links.Watcher {
 // until waits for a snapshot of which the condition is true.
 func until(t *testing.T, w *links.Watcher, what string, is func(*links.Snapshot) bool) *links.Snapshot {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		s := w.Snapshot()
 		if s != nil && is(s) {

@@ -20,7 +20,7 @@ const (
 	// reconnectAfter is the pause between attempts to reach pulse. A pulse that
 	// restarted answers for nothing until it has its table again.
 	reconnectAfter = 100 * time.Millisecond
-	// applyWithin bounds how long Apply waits for pulse.
+	// applyWithin bounds how long an Apply waits for pulse.
 	applyWithin = 2 * time.Second
 )
 
@@ -31,6 +31,7 @@ type Client struct {
 	log     *slog.Logger
 	changed chan struct{}
 	wake    chan struct{} // a new table is to be sent
+	within  time.Duration // bounds each Apply
 
 	mu        sync.Mutex
 	table     []byte // encoded; nil: none yet
@@ -45,7 +46,7 @@ type Client struct {
 func NewClient(socket string, log *slog.Logger) *Client {
 	return &Client{
 		socket: socket, log: log,
-		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), news: make(chan struct{}),
+		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), news: make(chan struct{}), within: applyWithin,
 	}
 }
 
@@ -63,7 +64,7 @@ func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 		return State{}, fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
 			"%d addresses are claimed on this node; claim fewer", len(encoded), maxTable, len(t.Claims))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, applyWithin, fmt.Errorf("pulse did not answer within %v", applyWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.within, fmt.Errorf("pulse did not answer within %v", c.within))
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,6 +21,9 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "pulse.sock")
 }
 
+// patience is more than what does happen takes on a busy machine.
+const patience = time.Minute
+
 func runClient(t *testing.T, c *Client) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,7 +45,7 @@ func accepted(t *testing.T, l net.Listener) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -74,7 +77,7 @@ func tell(t *testing.T, conn net.Conn, number uint64, s State) {
 
 func connected(t *testing.T, c *Client, want bool) State {
 	t.Helper()
-	for deadline := time.After(10 * time.Second); ; {
+	for deadline := time.After(patience); ; {
 		s, got := c.State()
 		if got == want {
 			return s
@@ -90,6 +93,7 @@ func connected(t *testing.T, c *Client, want bool) State {
 func TestATableGivenWhilePulseIsAwayIsHandedOverLater(t *testing.T) {
 	path := socketPath(t)
 	c := NewClient(path, testlog.New(t))
+	c.within = patience
 	runClient(t, c)
 	if _, err := c.Apply(t.Context(), Table{Node: "a"}); !errors.Is(err, ErrAway) {
 		t.Fatalf("error %v, want ErrAway", err)
@@ -130,6 +134,7 @@ func TestApplyWaitsForItsOwnTable(t *testing.T) {
 	}
 	defer l.Close()
 	c := NewClient(path, testlog.New(t))
+	c.within = patience
 	runClient(t, c)
 	conn := accepted(t, l)
 	tell(t, conn, 0, State{})
@@ -154,7 +159,10 @@ func TestApplyWaitsForItsOwnTable(t *testing.T) {
 		results <- result{s, err}
 	}()
 	_, next := received(t, conn)
-	if next <= number {
+	for next == number { // a connection may begin with the same table twice
+		_, next = received(t, conn)
+	}
+	if next < number {
 		t.Fatalf("table %d came after table %d", next, number)
 	}
 	tell(t, conn, number, State{Alive: []string{"old"}})
@@ -178,7 +186,7 @@ func TestApplyGivesUpOnAHangingPulse(t *testing.T) {
 	connected(t, c, true)
 	begun := time.Now()
 	_, err = c.Apply(t.Context(), sample())
-	if took := time.Since(begun); err == nil || !strings.Contains(err.Error(), "did not answer within 2s") || took > 2*applyWithin {
+	if took := time.Since(begun); err == nil || !strings.Contains(err.Error(), "did not answer within 2s") || took > patience/2 {
 		t.Errorf("error %v after %v", err, took)
 	}
 }

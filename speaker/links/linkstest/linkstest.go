@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Host is a network namespace of its own with its loopback up.
@@ -194,7 +195,11 @@ func (h *Host) Neighbour(link string, a netip.Addr) net.HardwareAddr {
 func (h *Host) Forget(link string, a netip.Addr) {
 	h.t.Helper()
 	h.must(func() error {
-		return h.Netlink.NeighDel(&netlink.Neigh{LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice()})
+		err := h.Netlink.NeighDel(&netlink.Neigh{LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice()})
+		if errors.Is(err, unix.ENOENT) {
+			return nil // it was forgotten already
+		}
+		return err
 	})
 }
 
@@ -228,20 +233,21 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 	for _, p := range prefixes {
 		h.AddAddress(name, p)
 	}
-	s.waitUp(plug)
+	s.host.waitUp(plug)
+	h.waitUp(name)
 	return plug
 }
 
-// waitUp waits until the bridge forwards for the plug. The kernel takes up to a
-// second to see a carrier when it just saw others, and drops all frames before.
-func (s *Segment) waitUp(plug string) {
-	s.host.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if s.host.Link(plug).Attrs().OperState == netlink.OperUp {
+// waitUp waits until a link carries frames. The kernel takes up to a second to see a
+// carrier when it just saw others, and drops all frames before.
+func (h *Host) waitUp(name string) {
+	h.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if h.Link(name).Attrs().OperState == netlink.OperUp {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.host.t.Fatalf("%s gets no carrier", plug)
+			h.t.Fatalf("%s gets no carrier", name)
 		}
 	}
 }

@@ -56,12 +56,16 @@ func (s *station) answer(addresses ...netip.Addr) {
 	s.responder.Answer(map[int][]netip.Addr{s.Link("eth0").Attrs().Index: addresses})
 }
 
-// resolve makes the client's kernel ask for the address on the link, and waits
-// for what it learns: nil if nothing within the time.
+// resolve makes the client's kernel ask for the address on the link, again and again,
+// and waits for what it learns: nil if nothing within the time.
 func resolve(t *testing.T, client *linkstest.Host, link string, a netip.Addr, within time.Duration) net.HardwareAddr {
 	t.Helper()
-	client.Ask(a)
-	return await(t, client, link, a, within, func(mac net.HardwareAddr) bool { return mac != nil })
+	var mac net.HardwareAddr
+	for end := time.Now().Add(within); mac == nil && time.Until(end) > 0; {
+		client.Ask(a) // the kernel asks three times, once a second
+		mac = await(t, client, link, a, min(time.Until(end), 3*time.Second), func(mac net.HardwareAddr) bool { return mac != nil })
+	}
+	return mac
 }
 
 // await waits until the client's kernel knows the address under a MAC of which
@@ -80,7 +84,7 @@ func await(t *testing.T, client *linkstest.Host, link string, a netip.Addr, with
 
 // soon is more than an answer ever takes; never is enough to see that none comes.
 const (
-	soon  = 3 * time.Second
+	soon  = 30 * time.Second
 	never = 300 * time.Millisecond
 )
 

@@ -65,6 +65,13 @@ func (l *lab) asking(t *testing.T) *asking {
 	return a
 }
 
+// anew forgets the answers of before.
+func (a *asking) anew() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered = nil
+}
+
 // longestGap is the longest time without an answer since the first one, up to
 // now.
 func (a *asking) longestGap(t *testing.T) time.Duration {

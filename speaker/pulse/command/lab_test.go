@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 var vip = netip.MustParseAddr("192.0.2.200")
 
 // soon is more than anything here takes that does happen.
-const soon = 10 * time.Second
+const soon = time.Minute
 
 // node is a host with pulse and the side of the agent that talks to it.
 type node struct {
@@ -61,6 +61,7 @@ type node struct {
 	name   string
 	plug   string // its cable to the LAN
 	socket string
+	flags  []string // of pulse, besides those that each has
 
 	process *exec.Cmd
 	stdin   io.Closer
@@ -77,12 +78,12 @@ type lab struct {
 	client  *linkstest.Host
 }
 
-func newLab(t *testing.T, nodes int) *lab {
+func newLab(t *testing.T, nodes int, flags ...string) *lab {
 	t.Helper()
 	l := &lab{segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
 	l.segment.Attach(l.client, "eth0", "192.0.2.99/24")
 	for i := range nodes {
-		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1)}
+		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), flags: flags}
 		n.plug = l.segment.Attach(n.Host, "eth0", fmt.Sprintf("192.0.2.%d/24", i+1))
 		// The address is on the loopback, as if forwarding to a local pod: the
 		// kernel takes its packets, but leaves ARP to pulse.
@@ -140,7 +141,8 @@ func (n *node) startPulse() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.process = exec.CommandContext(n.t.Context(), self, "--node-name="+n.name, "--socket="+n.socket, "--log-level=debug")
+	args := append([]string{"--node-name=" + n.name, "--socket=" + n.socket, "--log-level=debug"}, n.flags...)
+	n.process = exec.CommandContext(n.t.Context(), self, args...)
 	n.process.Env = append(os.Environ(), asPulse+"=1")
 	stdin, err := n.process.StdinPipe()
 	if err != nil {
@@ -202,17 +204,18 @@ func (n *node) startAgent() {
 	n.t.Cleanup(n.stopAgent)
 }
 
-// say hands over a table, which may have to wait for pulse.
-func (n *node) say(t pulse.Table) {
+// say hands over a table, which may have to wait for pulse, and returns what is true then.
+func (n *node) say(t pulse.Table) pulse.State {
 	n.t.Helper()
 	deadline := time.After(soon)
 	for {
-		_, err := n.client.Apply(n.t.Context(), t)
+		state, err := n.client.Apply(n.t.Context(), t)
 		if err == nil {
-			return
+			return state
 		}
 		select {
 		case <-n.client.Changed():
+		case <-time.After(50 * time.Millisecond):
 		case <-deadline:
 			n.t.Fatalf("%s: %v", n.name, err)
 		}
@@ -259,11 +262,14 @@ func (l *lab) ask() {
 func (l *lab) neighbour(t *testing.T, n *node) time.Duration {
 	t.Helper()
 	begun := time.Now()
-	for {
+	for asked := begun; ; {
 		mac := l.client.Neighbour("eth0", vip)
 		switch {
 		case mac.String() == n.mac().String():
 			return time.Since(begun)
+		case mac == nil && time.Since(asked) > 3*time.Second: // after which the kernel gives up
+			l.client.Ask(vip)
+			asked = time.Now()
 		case time.Since(begun) > soon:
 			t.Fatalf("the client has the address at %q, want %s, the MAC of %s", mac, n.mac(), n.name)
 		}
@@ -366,6 +372,13 @@ func (s *traffic) served(t *testing.T, n *node, replies int) {
 			t.Fatalf("%d replies from %s, want %d", got, n.name, replies)
 		}
 	}
+}
+
+// anew forgets the replies of before.
+func (s *traffic) anew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.from = nil, nil
 }
 
 // longestGap is the longest time in which the client got no reply.
