@@ -27,6 +27,8 @@ const (
 	// changePause is between attempts to see a change, which are not to take the CPU
 	// away from who makes it.
 	changePause = 200 * time.Microsecond
+	// attempts are how often a Service is asked again that does not answer at once.
+	attempts = 20
 	// restPause is between changes.
 	restPause = 50 * time.Millisecond
 	// patienceForOne is how long a single change may take.
@@ -68,12 +70,17 @@ func (r *run) fill(ctx context.Context, s *stage.Stage, running *stage.Running, 
 	return r.askAll(s, size)
 }
 
-// askAll fails unless every single Service answers.
+// askAll fails unless every single Service answers, if not at once because the machine
+// is busy.
 func (r *run) askAll(s *stage.Stage, size int) error {
 	var failed []error
 	s.AtClient(func() {
 		for i := range size {
-			if _, err := flows.Ask(objects.Address(i)); err != nil {
+			_, err := flows.Ask(objects.Address(i))
+			for n := 0; err != nil && n < attempts; n++ {
+				_, err = flows.Ask(objects.Address(i))
+			}
+			if err != nil {
 				failed = append(failed, err)
 			}
 		}

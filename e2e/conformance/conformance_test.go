@@ -66,7 +66,7 @@ func TestKubernetesServices(t *testing.T) {
 // start starts the lab with Fairlead in it, and takes it down when the test ends.
 func start(t *testing.T) *product.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	c, err := product.Start(ctx, t.Output(), lab.Conformance)
 	if errors.Is(err, product.ErrMachine) {

@@ -120,7 +120,7 @@ func (c cgroups) joining(node string, first bool, command ...string) []string {
 // remove removes the cgroups of a node, or the lab's with node "". Processes
 // that have been killed leave them shortly after.
 func (c cgroups) remove(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, mount := range c.mounts {
 		dir := filepath.Join(mount, namespacePrefix, node)

@@ -12,7 +12,7 @@ import (
 // cgroups and state, whatever of them there is. The state, which says what was
 // started, goes only when all else has.
 func Down(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	c, err := openCache()
 	if err != nil {

@@ -43,7 +43,7 @@ spec:
 // the lab and not Fairlead, uses every part of it and takes it down.
 func TestLab(t *testing.T) {
 	requireLab(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	down := func() {
 		if err := Down(context.WithoutCancel(ctx)); err != nil {
@@ -56,7 +56,7 @@ func TestLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustApply(ctx, t, l, webManifest)
-	if _, err := l.Kubectl(ctx, "rollout", "status", "daemonset/web", "--timeout=1m"); err != nil {
+	if _, err := l.Kubectl(ctx, "rollout", "status", "daemonset/web", "--timeout=3m"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -74,7 +74,7 @@ func TestLab(t *testing.T) {
 	down()
 	var lefts []string
 	// A process that is killed is gone a moment later.
-	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
 		if lefts = leftBehind(t, spaces); len(lefts) == 0 {
 			break
 		}
@@ -133,22 +133,29 @@ func testServices(ctx context.Context, t *testing.T, l *Lab) {
 	}
 	for _, ip := range clusterIPs {
 		service := netip.AddrPortFrom(netip.MustParseAddr(ip), 80).String()
-		reachable(t, "pod", service, from["pod"])
-		reachable(t, "node", service, from["node"])
+		reachable(ctx, t, "pod", service, from["pod"])
+		reachable(ctx, t, "node", service, from["node"])
 	}
 	for _, nodePort := range nodePorts {
 		for who, get := range from {
-			reachable(t, who, nodePort, get)
+			reachable(ctx, t, who, nodePort, get)
 		}
 	}
-	reachable(t, "pod", "web.default.svc.cluster.local:80", from["pod"])
+	reachable(ctx, t, "pod", "web.default.svc.cluster.local:80", from["pod"])
 }
 
-func reachable(t *testing.T, who, server string, get func(url string) (string, error)) {
+// reachable waits until a web pod answers: each kube-proxy learns of it by itself.
+func reachable(ctx context.Context, t *testing.T, who, server string, get func(url string) (string, error)) {
 	t.Helper()
-	body, err := get("http://" + server + "/hostname")
-	if err != nil || !strings.HasPrefix(body, "web-") {
-		t.Errorf("%s → %s: %q, %v; want the name of a web pod", who, server, body, err)
+	err := patiently(ctx, "the name of a web pod", func() error {
+		body, err := get("http://" + server + "/hostname")
+		if err == nil && !strings.HasPrefix(body, "web-") {
+			err = fmt.Errorf("%q answers", body)
+		}
+		return err
+	})
+	if err != nil {
+		t.Errorf("%s → %s: %v", who, server, err)
 	}
 }
 
@@ -191,7 +198,7 @@ func testCapture(ctx context.Context, t *testing.T, l *Lab) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := connect(ctx, l.Client, netip.AddrPortFrom(l.Node(1).IPv4, 30080)); err != nil {
+		if err := connect(ctx, l.Client, netip.AddrPortFrom(l.Node(1).IPv4, 30080), 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,9 +216,9 @@ func testCapture(ctx context.Context, t *testing.T, l *Lab) {
 	}
 }
 
-// connect makes a connection and ends it.
-func connect(ctx context.Context, from *Machine, to netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// connect makes a connection within the time and ends it.
+func connect(ctx context.Context, from *Machine, to netip.AddrPort, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	conn, err := from.Dial(ctx, "tcp", to.String())
 	if err != nil {
@@ -221,7 +228,7 @@ func connect(ctx context.Context, from *Machine, to netip.AddrPort) error {
 }
 
 func patiently(ctx context.Context, what string, condition func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return until(ctx, what, condition)
 }
@@ -258,19 +265,19 @@ const kubeletPort = 10250
 // testCable pulls the cable of a node and puts it back.
 func testCable(ctx context.Context, t *testing.T, l *Lab) {
 	kubelet := netip.AddrPortFrom(l.Node(2).IPv6, kubeletPort)
-	if err := connect(ctx, l.Client, kubelet); err != nil {
+	if err := connect(ctx, l.Client, kubelet, 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Node(2).Unplug(); err != nil {
 		t.Fatal(err)
 	}
-	if err := connect(ctx, l.Client, kubelet); err == nil {
+	if err := connect(ctx, l.Client, kubelet, time.Second); err == nil {
 		t.Error("an unplugged node answers")
 	}
 	if err := l.Node(2).Plug(); err != nil {
 		t.Fatal(err)
 	}
-	err := patiently(ctx, "node2 to answer", func() error { return connect(ctx, l.Client, kubelet) })
+	err := patiently(ctx, "node2 to answer", func() error { return connect(ctx, l.Client, kubelet, time.Second) })
 	if err != nil {
 		t.Error(err)
 	}
@@ -285,7 +292,7 @@ func testPower(ctx context.Context, t *testing.T, l *Lab) {
 	if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "powered off") {
 		t.Errorf("Exec on a dead node = %v", err)
 	}
-	if err := connect(ctx, l.Client, netip.AddrPortFrom(node.IPv4, kubeletPort)); err == nil {
+	if err := connect(ctx, l.Client, netip.AddrPortFrom(node.IPv4, kubeletPort), time.Second); err == nil {
 		t.Error("a dead node answers")
 	}
 	if err := node.Start(ctx); err != nil {
@@ -300,7 +307,7 @@ func testPower(ctx context.Context, t *testing.T, l *Lab) {
 		if err != nil {
 			return err
 		}
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		attempt, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		_, err = l.ControlPlane.Get(attempt, "http://"+ip+":8080/hostname")
 		return err
@@ -314,7 +321,7 @@ func testPower(ctx context.Context, t *testing.T, l *Lab) {
 func testProxy(ctx context.Context, t *testing.T, l *Lab) {
 	for _, n := range l.Nodes() {
 		nodePort := netip.AddrPortFrom(n.IPv4, 30080)
-		if err := patiently(ctx, "kube-proxy", func() error { return connect(ctx, l.Client, nodePort) }); err != nil {
+		if err := patiently(ctx, "kube-proxy", func() error { return connect(ctx, l.Client, nodePort, time.Second) }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -322,13 +329,13 @@ func testProxy(ctx context.Context, t *testing.T, l *Lab) {
 		t.Fatal(err)
 	}
 	nodePort := netip.AddrPortFrom(l.Node(1).IPv6, 30080)
-	if err := connect(ctx, l.Client, nodePort); err == nil {
+	if err := connect(ctx, l.Client, nodePort, time.Second); err == nil {
 		t.Error("a NodePort answers without kube-proxy")
 	}
 	if err := l.StartProxy(ctx, "nftables"); err != nil {
 		t.Fatal(err)
 	}
-	if err := patiently(ctx, "kube-proxy", func() error { return connect(ctx, l.Client, nodePort) }); err != nil {
+	if err := patiently(ctx, "kube-proxy", func() error { return connect(ctx, l.Client, nodePort, time.Second) }); err != nil {
 		t.Error(err)
 	}
 	if err := l.StartProxy(ctx, "ipvs"); err == nil || !strings.Contains(err.Error(), "ipvs") {
@@ -344,7 +351,7 @@ func testCommands(ctx context.Context, t *testing.T, l *Lab) {
 		}
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		began := time.Now()
-		if _, err := m.Exec(short, "sleep", "60"); err == nil || time.Since(began) > 5*time.Second {
+		if _, err := m.Exec(short, "sleep", "60"); err == nil || time.Since(began) > 30*time.Second {
 			t.Errorf("a command beyond its deadline on %s: %v after %v", m.Name, err, time.Since(began))
 		}
 		cancel()

@@ -109,7 +109,7 @@ func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error
 // WaitInstalled waits until the controller and every speaker are ready.
 func (c *Cluster) WaitInstalled(ctx context.Context) error {
 	for _, what := range []string{"daemonset/fairlead-speaker", "deployment/fairlead-controller"} {
-		if _, err := c.Kubectl(ctx, "-n", Namespace, "rollout", "status", what, "--timeout=3m"); err != nil {
+		if _, err := c.Kubectl(ctx, "-n", Namespace, "rollout", "status", what, "--timeout=5m"); err != nil {
 			return err
 		}
 	}

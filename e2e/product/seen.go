@@ -165,7 +165,7 @@ func Hold(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 	ticks := time.NewTicker(holdPace)
 	defer ticks.Stop()
 	for ; ctx.Err() == nil; <-ticks.C {
-		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		_, err := get(one, web, "http://"+net.JoinHostPort(address.String(), fmt.Sprint(port))+"/hostname")
 		cancel()
 		if err != nil {

@@ -59,7 +59,7 @@ func (c *Cluster) DeployWeb(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	_, err := c.Kubectl(ctx, "-n", namespace, "rollout", "status", "daemonset/"+Web, "--timeout=2m")
+	_, err := c.Kubectl(ctx, "-n", namespace, "rollout", "status", "daemonset/"+Web, "--timeout=5m")
 	return err
 }
 

@@ -30,7 +30,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		"holdTime":  `{kind: BGPPeer, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1, holdTime: 1s}}`,
 		"unknown":   `{kind: L2Advertisement, spec: {ipAddressPool: x}}`,
 	} {
-		err := c.Apply(within(t, 10*time.Second), strings.Replace(text, "{", "{apiVersion: fairlead.dev/v1beta1, metadata: {name: bad}, ", 1))
+		err := c.Apply(within(t, soon), strings.Replace(text, "{", "{apiVersion: fairlead.dev/v1beta1, metadata: {name: bad}, ", 1))
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v, want to be refused with %q in the message", text, err, field)
 		}
@@ -58,7 +58,7 @@ func TestBadInputOfTwoObjectsIsACondition(t *testing.T) {
 			"bgpadvertisement/no-pool":  {"missing"},
 			"service/outside":           {"198.51.100.1"},
 		} {
-			eventually(t, 30*time.Second, func(ctx context.Context) error {
+			eventually(t, soon, func(ctx context.Context) error {
 				out, err := c.Kubectl(ctx, "-n", webs, "get", what, "-o", `jsonpath={range .status.conditions[?(@.status=="False")]}{.reason}: {.message}{end}`)
 				for _, word := range words {
 					if err == nil && !strings.Contains(out, word) {
@@ -70,21 +70,21 @@ func TestBadInputOfTwoObjectsIsACondition(t *testing.T) {
 		}
 		fine := product.WebService(webs, "fine", "layer2", everyone)
 		vip := expose(t, c, fine)[0]
-		reply(t, c.Client, vip, 10*time.Second)
+		reply(t, c.Client, vip)
 		remove(t, c, fine)
 	}
 	told()
-	eventually(t, 10*time.Second, func(ctx context.Context) error { // Events are written behind the conditions
+	eventually(t, soon, func(ctx context.Context) error { // Events are written behind the conditions
 		events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=involvedObject.name=outside,type=Warning")
 		if err == nil && !strings.Contains(events, "198.51.100.1") {
 			err = fmt.Errorf("no Event tells why:\n%s", events)
 		}
 		return err
 	})
-	if _, err := c.Kubectl(within(t, time.Minute), "-n", product.Namespace, "rollout", "restart", "deployment/fairlead-controller", "daemonset/fairlead-speaker"); err != nil {
+	if _, err := c.Kubectl(within(t, 3*time.Minute), "-n", product.Namespace, "rollout", "restart", "deployment/fairlead-controller", "daemonset/fairlead-speaker"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.WaitInstalled(within(t, 2*time.Minute)); err != nil {
+	if err := c.WaitInstalled(within(t, 5*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	told()
@@ -100,7 +100,7 @@ func TestKubectlExplainsAndLists(t *testing.T) {
 		{"get bgppeers", "172.30.0.200"},
 		{"get fairlead", "bgpadvertisement"},
 	} {
-		out, err := c.Kubectl(within(t, 10*time.Second), strings.Fields(test.command)...)
+		out, err := c.Kubectl(within(t, soon), strings.Fields(test.command)...)
 		if err != nil || !strings.Contains(out, test.want) {
 			t.Errorf("kubectl %s (%v) does not tell %q:\n%s", test.command, err, test.want, out)
 		}

@@ -23,6 +23,11 @@ import (
 // webs is the namespace in which a web server runs on every node.
 const webs = "webs"
 
+// soon is more than what does happen at once takes on a busy machine. It is less than the
+// 40 seconds after which Kubernetes takes a silent node for dead, so that whoever waits
+// for Fairlead to notice does not get it from Kubernetes.
+const soon = 30 * time.Second
+
 // keep is an environment variable: if it is set, the lab stays up for a look.
 const keep = "FAIRLEAD_KEEP_LAB"
 
@@ -33,7 +38,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	down := func() error { return lab.Down(context.WithoutCancel(ctx)) }
 	shared, missing = up(ctx)
 	cancel()
@@ -93,7 +98,7 @@ func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
 	t.Helper()
 	create(t, c, s)
 	var addresses []netip.Addr
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, soon)
 	err := product.Until(ctx, func() (err error) {
 		addresses, err = c.Addresses(ctx, client.ObjectKeyFromObject(s), max(1, len(s.Spec.IPFamilies)))
 		return err
@@ -107,7 +112,7 @@ func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
 // create creates an object and deletes it when the test ends.
 func create(t *testing.T, c *product.Cluster, o client.Object) {
 	t.Helper()
-	if err := c.API.Create(within(t, 10*time.Second), o); err != nil {
+	if err := c.API.Create(within(t, soon), o); err != nil {
 		t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
 	}
 	t.Cleanup(func() { remove(t, c, o) })
@@ -115,7 +120,7 @@ func create(t *testing.T, c *product.Cluster, o client.Object) {
 
 func remove(t *testing.T, c *product.Cluster, o client.Object) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	if err := client.IgnoreNotFound(c.API.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
 		t.Errorf("deleting %T %s: %v", o, o.GetName(), err)
@@ -123,9 +128,9 @@ func remove(t *testing.T, c *product.Cluster, o client.Object) {
 }
 
 // reply asks until there is a reply.
-func reply(t *testing.T, from *lab.Machine, address netip.Addr, limit time.Duration) product.Reply {
+func reply(t *testing.T, from *lab.Machine, address netip.Addr) product.Reply {
 	t.Helper()
-	got, err := product.FirstReply(within(t, limit), from, address, 80)
+	got, err := product.FirstReply(within(t, soon), from, address, 80)
 	if err != nil {
 		t.Fatal(err)
 	}

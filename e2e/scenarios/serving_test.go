@@ -27,18 +27,23 @@ func TestLayer2ServesAndKeepsTheClientsAddress(t *testing.T) {
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
 		t.Run(string(policy), func(t *testing.T) {
 			vip := expose(t, c, product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy))[0]
-			got := reply(t, c.Client, vip, 10*time.Second)
+			got := reply(t, c.Client, vip)
 			if preserved := got.Source == c.Client.IPv4; preserved != (policy == local) {
 				t.Errorf("under policy %s the pod saw %s, the client is %s", policy, got.Source, c.Client.IPv4)
 			}
-			owner, err := c.Answerer(within(t, 3*time.Second), vip)
+			owner, err := c.Answerer(within(t, soon), vip)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen, err := c.Neighbor(t.Context(), vip); err != nil || seen != owner {
-				t.Errorf("the client sends to %v (%v), %s answers", seen, err, owner.Name)
-			}
-			eventually(t, 5*time.Second, func(ctx context.Context) error {
+			// An earlier Service may have had the address on another node.
+			eventually(t, soon, func(ctx context.Context) error {
+				seen, err := c.Neighbor(ctx, vip)
+				if err == nil && seen != owner {
+					err = fmt.Errorf("the client sends to %s, %s answers", seen.Name, owner.Name)
+				}
+				return err
+			})
+			eventually(t, soon, func(ctx context.Context) error {
 				events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=reason=AnsweringARP")
 				if err == nil && !strings.Contains(events, fmt.Sprintf("node %s answers for %s on eth0", owner.Name, vip)) {
 					err = fmt.Errorf("no Event tells that %s answers for %s:\n%s", owner.Name, vip, events)
@@ -59,17 +64,18 @@ func TestBGPServesFromEveryNode(t *testing.T) {
 			vips := expose(t, c, s)
 			clients := []netip.Addr{c.Client.IPv4, c.Client.IPv6}
 			for i, vip := range vips {
-				eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+				eventually(t, soon, func(context.Context) error { return nextHops(c, vip, 3) })
 				pods := map[string]bool{}
-				for range 30 {
-					got := reply(t, c.Client, vip, 10*time.Second)
+				// Chance leaves one pod out of 100 once in 10^17 times.
+				for n := 0; n < 30 || len(pods) < 3 && n < 100; n++ {
+					got := reply(t, c.Client, vip)
 					pods[got.Pod] = true
 					if preserved := got.Source == clients[i]; preserved != (policy == local) {
 						t.Fatalf("under policy %s the pod saw %s, the client is %s", policy, got.Source, clients[i])
 					}
 				}
 				if len(pods) != 3 {
-					t.Errorf("30 connections to %s reached %d pods of 3", vip, len(pods))
+					t.Errorf("100 connections to %s reached %d pods of 3", vip, len(pods))
 				}
 			}
 		})
@@ -90,7 +96,7 @@ func nextHops(c *product.Cluster, vip netip.Addr, want int) error {
 func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
 	c := cluster(t)
 	const namespace = "moving"
-	if err := c.DeployWeb(within(t, time.Minute), namespace); err != nil {
+	if err := c.DeployWeb(within(t, 3*time.Minute), namespace); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { remove(t, c, &corev1.Namespace{ObjectMeta: name(namespace)}) })
@@ -98,26 +104,26 @@ func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
 	onNodes := func(selector string) {
 		t.Helper()
 		patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":%s}}}}`, selector)
-		if _, err := c.Kubectl(within(t, 10*time.Second), "-n", namespace, "patch", "daemonset", "web", "--type=merge", "-p", patch); err != nil {
+		if _, err := c.Kubectl(within(t, soon), "-n", namespace, "patch", "daemonset", "web", "--type=merge", "-p", patch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 20*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 3) })
 	onNodes(`{"kubernetes.io/hostname":"node2"}`)
-	eventually(t, 30*time.Second, func(context.Context) error {
+	eventually(t, 3*time.Minute, func(context.Context) error {
 		hops, err := c.Router.Routes(netip.PrefixFrom(vip, 32))
 		if err == nil && !slices.Equal(hops, []netip.Addr{c.Node(2).IPv4}) {
 			err = fmt.Errorf("next hops %v, want node2 alone (%s)", hops, c.Node(2).IPv4)
 		}
 		return err
 	})
-	if got := reply(t, c.Client, vip, 10*time.Second); got.Source != c.Client.IPv4 {
+	if got := reply(t, c.Client, vip); got.Source != c.Client.IPv4 {
 		t.Errorf("the pod saw %s", got.Source)
 	}
 	onNodes(`{"kubernetes.io/hostname":"nowhere"}`)
-	eventually(t, 30*time.Second, func(context.Context) error { return nextHops(c, vip, 0) })
+	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 0) })
 	onNodes(`null`)
-	eventually(t, 30*time.Second, func(context.Context) error { return nextHops(c, vip, 3) })
+	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 3) })
 }
 
 // The speaker forwards in place of kube-proxy: ClusterIP by name from a pod, NodePort
@@ -126,7 +132,7 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 	c := cluster(t)
 	s := product.WebService(webs, "all-ways", "layer2", everyone)
 	vip := expose(t, c, s)[0]
-	reply(t, c.Client, vip, 10*time.Second)
+	reply(t, c.Client, vip)
 
 	var now corev1.Service
 	if err := c.API.Get(t.Context(), key(s), &now); err != nil {
@@ -140,14 +146,14 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 		answers(t, "ClusterIP from "+n.Name, n.Machine, clusterIP, 80)
 		answers(t, "VIP from "+n.Name, n.Machine, vip, 80)
 	}
-	eventually(t, 30*time.Second, func(ctx context.Context) error { // names resolve as soon as CoreDNS is ready
+	eventually(t, soon, func(ctx context.Context) error { // names resolve as soon as CoreDNS is ready
 		out, err := c.Kubectl(ctx, "-n", webs, "exec", "daemonset/web", "--", "curl", "-sS", "-m", "2", "http://all-ways.webs.svc.cluster.local/hostname")
 		if err == nil && !strings.HasPrefix(out, "web-") {
 			err = fmt.Errorf("a pod asked by name and got %q", out)
 		}
 		return err
 	})
-	eventually(t, 10*time.Second, func(ctx context.Context) error { // a datagram may be lost
+	eventually(t, soon, func(ctx context.Context) error { // a datagram may be lost
 		got, err := askUDP(ctx, c, vip)
 		if err == nil && !strings.HasPrefix(got, "web-") {
 			err = fmt.Errorf("asked by UDP and got %q", got)
@@ -155,7 +161,7 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 		return err
 	})
 	for _, n := range c.Nodes() {
-		rules, err := n.Exec(within(t, 5*time.Second), "iptables-save")
+		rules, err := n.Exec(within(t, soon), "iptables-save")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,10 +171,10 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 	}
 }
 
-// answers fails the test if nobody replies at that address within ten seconds.
+// answers fails the test if nobody replies at that address soon.
 func answers(t *testing.T, what string, from *lab.Machine, address netip.Addr, port uint16) {
 	t.Helper()
-	if _, err := product.FirstReply(within(t, 10*time.Second), from, address, port); err != nil {
+	if _, err := product.FirstReply(within(t, soon), from, address, port); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -215,7 +221,7 @@ func TestNoEndpointsRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 5*time.Second, func(ctx context.Context) error {
+		eventually(t, soon, func(ctx context.Context) error {
 			one, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			conn, err := from.Dial(one, "tcp", at.addr.String())

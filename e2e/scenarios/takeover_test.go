@@ -58,7 +58,7 @@ func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	c := cluster(t)
 	s := product.WebService(webs, "taken-over", "layer2", everyone)
 	vip := expose(t, c, s)[0]
-	reply(t, c.Client, vip, 10*time.Second)
+	reply(t, c.Client, vip)
 	if err := c.API.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
 		t.Fatal(err)
 	}
@@ -74,29 +74,29 @@ func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	}
 	mode := func(mode string) {
 		t.Helper()
-		if err := c.Install(within(t, 2*time.Minute), 3, "forwarding.mode="+mode); err != nil {
+		if err := c.Install(within(t, 5*time.Minute), 3, "forwarding.mode="+mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 
 	// Back to kube-proxy: it comes, ours goes once it is there.
-	if err := c.StartProxy(within(t, time.Minute), "iptables"); err != nil {
+	if err := c.StartProxy(within(t, 3*time.Minute), "iptables"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func(ctx context.Context) error { return toldOfOtherProxy(ctx, c) })
+	eventually(t, 3*time.Minute, func(ctx context.Context) error { return toldOfOtherProxy(ctx, c) })
 	mode("none")
-	eventually(t, time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
+	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
 	// And away from it.
 	mode("iptables")
-	eventually(t, time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
-	if err := c.StopProxy(within(t, time.Minute)); err != nil {
+	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
+	if err := c.StopProxy(within(t, 3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	// Between our own two.
 	mode("nftables")
-	eventually(t, time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
+	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
 	mode("iptables")
-	eventually(t, time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
+	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
 
 	stop()
 	for _, end := range ends {

@@ -24,11 +24,14 @@ func TestFlows(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "127.9.8.7"} {
 		to := netip.AddrPortFrom(netip.MustParseAddr(address), port)
 		answer, err := flows.Ask(to)
+		for n := 0; err != nil && n < 100; n++ { // it gives a busy server 50 ms
+			answer, err = flows.Ask(to)
+		}
 		if err != nil || answer.Endpoint != to.Addr() || answer.Connect > answer.Whole {
 			t.Errorf("ask %s: %+v, %v", to, answer, err)
 		}
 	}
-	result, err := flows.Measure(netip.MustParseAddrPort("127.0.0.1:18080"), 200, 0)
+	result, err := flows.Measure(netip.MustParseAddrPort("127.0.0.1:18080"), 2000, 0)
 	if err != nil || result.PerSecond <= 0 || result.Whole <= 0 || result.Connect > result.Whole {
 		t.Errorf("measure: %+v, %v", result, err)
 	}
