@@ -154,6 +154,7 @@ var permissions = map[string][]string{
 	"ClusterRole fairlead-controller": {
 		"core nodes,services: list,watch",
 		"core services/status: patch",
+		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",
 		crs + ": list,watch",
 		"fairlead.dev bgpadvertisements/status,bgppeers/status,ipaddresspools/status,l2advertisements/status: patch",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,7 @@ func TestController(t *testing.T) {
 		{"frees the address on a change of type", testTypeChange},
 		{"says that a pool is full, and heals when it grows", testExhausted},
 		{"says what is wrong with a request", testRequests},
+		{"lets Services share an address, and says where no node serves all", testSharing},
 		{"takes overlapping pools apart", testOverlap},
 		{"leaves other classes alone", testClass},
 		{"says what is wrong with advertisements and peers", testReferences},
@@ -191,6 +193,53 @@ func testRequests(t *testing.T, c *cluster) {
 	c.holds(t, good, "198.51.100.8")
 	c.told(t, good, v1beta1.ReasonReleased)
 	c.holds(t, taken, "198.51.100.7")
+}
+
+func testSharing(t *testing.T, c *cluster) {
+	c.start(t)
+	c.pool(t, "p", "192.0.2.0/24")
+	for _, name := range []string{"n1", "n2"} {
+		c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	shared := func(port int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Annotations = map[string]string{v1beta1.AnnotationShareKey: "k"}
+			s.Spec.Ports[0].Port, s.Spec.ExternalTrafficPolicy = port, corev1.ServiceExternalTrafficPolicyLocal
+		}
+	}
+	slice := func(service, node string) *discoveryv1.EndpointSlice {
+		port := int32(8080)
+		e := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, NodeName: &node}},
+			Ports:       []discoveryv1.EndpointPort{{Port: &port}},
+		}
+		c.temporary(t, e)
+		return e
+	}
+	first := c.service(t, "first", shared(80))
+	c.holds(t, first, "192.0.2.0")
+	second := c.service(t, "second", shared(443))
+	c.holds(t, second, "192.0.2.0")
+	third := c.service(t, "third", shared(443))
+	c.holds(t, third, "192.0.2.1")
+
+	slice("first", "n1")
+	apart := slice("second", "n2")
+	for _, s := range []*corev1.Service{first, second} {
+		until(t, c, s, "told that no node serves both", func(s *corev1.Service) bool {
+			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
+			return condition.Reason == "NoCommonNode" && condition.Status == metav1.ConditionTrue &&
+				strings.Contains(condition.Message, "default/second has them on n2")
+		})
+	}
+	update(t, c, apart, func(e *discoveryv1.EndpointSlice) { node := "n1"; e.Endpoints[0].NodeName = &node })
+	for _, s := range []*corev1.Service{first, second} {
+		until(t, c, s, "well again", func(s *corev1.Service) bool {
+			return meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated).Reason == v1beta1.ReasonAllocated
+		})
+	}
 }
 
 func testOverlap(t *testing.T, c *cluster) {

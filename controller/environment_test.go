@@ -92,6 +92,7 @@ func (c *cluster) grant(t *testing.T) {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		rule("", read, "services", "nodes"),
+		rule("discovery.k8s.io", read, "endpointslices"),
 		rule("", patch, "services/status"),
 		rule(v1beta1.GroupName, read, "ipaddresspools", "l2advertisements", "bgpadvertisements", "bgppeers"),
 		rule(v1beta1.GroupName, patch, "ipaddresspools/status", "l2advertisements/status", "bgpadvertisements/status", "bgppeers/status"),
@@ -249,16 +250,16 @@ func ips(s *corev1.Service) []string {
 }
 
 // auditor follows every change of every Service and remembers each moment at
-// which two of them showed one address.
+// which two of them showed one address that they do not share.
 type auditor struct {
 	mu     sync.Mutex
-	shown  map[client.ObjectKey][]string
+	shown  map[client.ObjectKey]*corev1.Service
 	faults []string
 }
 
 func audit(t *testing.T, c *cluster) *auditor {
 	t.Helper()
-	a := &auditor{shown: map[client.ObjectKey][]string{}}
+	a := &auditor{shown: map[client.ObjectKey]*corev1.Service{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	w, err := c.Watch(ctx, &corev1.ServiceList{})
 	if err != nil {
@@ -293,13 +294,22 @@ func (a *auditor) see(e watch.Event) {
 		delete(a.shown, key)
 		return
 	}
-	a.shown[key] = nil
+	delete(a.shown, key)
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		for other, addresses := range a.shown {
-			if slices.Contains(addresses, i.IP) {
+		for other, o := range a.shown {
+			if slices.Contains(ips(o), i.IP) && !mayShare(s, o) {
 				a.faults = append(a.faults, fmt.Sprintf("%s and %s both showed %s", key, other, i.IP))
 			}
 		}
 	}
-	a.shown[key] = ips(s)
+	a.shown[key] = s
+}
+
+// mayShare tells whether two Services may have one address, as they are now.
+func mayShare(a, b *corev1.Service) bool {
+	key := a.Annotations[v1beta1.AnnotationShareKey]
+	return key != "" && key == b.Annotations[v1beta1.AnnotationShareKey] &&
+		!slices.ContainsFunc(a.Spec.Ports, func(x corev1.ServicePort) bool {
+			return slices.ContainsFunc(b.Spec.Ports, func(y corev1.ServicePort) bool { return x.Port == y.Port && x.Protocol == y.Protocol })
+		})
 }

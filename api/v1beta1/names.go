@@ -11,6 +11,10 @@ const (
 	// pool need not have autoAssign. Of several names, separated by commas, each
 	// family is served from the first that can: "lan-v4,lan-v6".
 	AnnotationPool = GroupName + "/pool"
+	// AnnotationShareKey lets Services with the same value, of any namespace,
+	// share an address, as long as no two of them have a port and protocol in
+	// common.
+	AnnotationShareKey = GroupName + "/share-key"
 )
 
 // MetalLB's annotations that mean the same, to be appended to one of
@@ -20,6 +24,8 @@ const (
 	MetalLBAddresses = "loadBalancerIPs"
 	// MetalLBPool is MetalLB's name of AnnotationPool.
 	MetalLBPool = "address-pool"
+	// MetalLBShareKey is MetalLB's name of AnnotationShareKey.
+	MetalLBShareKey = "allow-shared-ip"
 )
 
 // MetalLBPrefixes are the prefixes of MetalLB's annotations, the newer first.

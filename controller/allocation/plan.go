@@ -26,8 +26,9 @@ type Assignment struct {
 // A Service holds the addresses in its status, or those in assumed, which has
 // the decisions that the snapshot does not show yet. The rules, in this order:
 //
-//   - An address belongs to one Service. Where two hold it, the older one keeps
-//     it and the other gets a new one.
+//   - An address belongs to one Service, or to several that share it: they have one
+//     share key, and no port in common. Where two hold it that cannot share it, the
+//     older one keeps it and the other gets a new one.
 //   - What is held stays, whatever becomes of the pools, until the Service no
 //     longer wants the family or asks for something else.
 //   - An address that a Service leaves is free once no status shows it any more.
@@ -38,9 +39,11 @@ type Assignment struct {
 func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) (map[view.Ref]Assignment, []problem.Problem) {
 	claims := claimsByAge(c, assumed, classes)
 	p := &planner{
-		stock:  newStock(c.Pools),
-		owners: make(map[netip.Addr]view.Ref, len(claims)),
-		result: make(map[view.Ref]Assignment, len(claims)),
+		classes: classes,
+		stock:   newStock(c.Pools),
+		tenants: make(map[netip.Addr]tenants, len(claims)),
+		shared:  map[string][]netip.Addr{},
+		result:  make(map[view.Ref]Assignment, len(claims)),
 	}
 	p.problems = p.stock.overlaps()
 	for _, cl := range claims {
@@ -60,8 +63,10 @@ func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes
 
 // planner is the state of one run of Plan.
 type planner struct {
+	classes  view.Classes
 	stock    *stock
-	owners   map[netip.Addr]view.Ref
+	tenants  map[netip.Addr]tenants
+	shared   map[string][]netip.Addr // by share key
 	result   map[view.Ref]Assignment
 	problems []problem.Problem
 }
@@ -72,7 +77,14 @@ type claim struct {
 	ours    bool         // Plan decides what it holds; otherwise it holds what it holds
 	held    []netip.Addr // in its status, or assumed
 	kept    []netip.Addr // those of held that it may keep, in the order of its families
-	lost    []netip.Addr // those of held that an older Service holds as well
+	lost    []lost
+}
+
+// lost is an address that a Service holds and cannot keep, because of an older one.
+type lost struct {
+	addr  netip.Addr
+	older *view.Service
+	why   string
 }
 
 func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) []*claim {
@@ -110,11 +122,11 @@ func (p *planner) keep(cl *claim) {
 			if addr.FamilyOf(a) != f {
 				continue
 			}
-			if _, taken := p.owners[a]; taken {
-				cl.lost = append(cl.lost, a)
+			if older, why := p.obstacle(a, cl.service); older != nil {
+				cl.lost = append(cl.lost, lost{a, older, why})
 				continue
 			}
-			p.owners[a] = cl.service.Ref
+			p.settleOn(a, cl.service)
 			cl.kept = append(cl.kept, a)
 			if request := &cl.service.Request; request.Invalid == nil && !asksFor(cl.service, f) {
 				break
@@ -128,9 +140,7 @@ func (p *planner) keep(cl *claim) {
 func (p *planner) reserve(cl *claim) {
 	for _, held := range [][]netip.Addr{cl.held, cl.service.Ingress} {
 		for _, a := range held {
-			if _, taken := p.owners[a]; !taken {
-				p.owners[a] = cl.service.Ref
-			}
+			p.settleOn(a, cl.service)
 		}
 	}
 }
@@ -164,7 +174,7 @@ func (p *planner) settle(cl *claim) {
 		chosen = cl.kept
 	}
 	for _, a := range chosen {
-		p.owners[a] = s.Ref
+		p.settleOn(a, s)
 	}
 	p.result[s.Ref] = Assignment{Addresses: chosen}
 	p.report(cl, chosen, missing)
@@ -188,6 +198,11 @@ func (p *planner) choose(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 	}
 	if len(kept) > 0 && !p.mustLeave(s, kept[0]) {
 		return kept, nil
+	}
+	if s.Request.ShareKey != "" {
+		if a := p.together(s, f); a.IsValid() {
+			return []netip.Addr{a}, nil
+		}
 	}
 	a, reason, message := p.stock.lowestFree(s.Request.Pools, f, p.taken)
 	if reason != "" {
@@ -221,8 +236,7 @@ func (p *planner) chooseAsked(s *view.Service, f addr.Family, kept []netip.Addr)
 }
 
 func (p *planner) taken(a netip.Addr) bool {
-	_, taken := p.owners[a]
-	return taken
+	return p.tenants[a].first != nil
 }
 
 // mustLeave tells whether the Service asks for another pool than the one its

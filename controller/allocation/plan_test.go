@@ -325,7 +325,7 @@ func TestMessages(t *testing.T) {
 	_, problems := allocation.Plan(c, nil, view.Classes{})
 	want := []string{
 		`IPAddressPool/young: PoolOverlap: 192.0.2.2-192.0.2.3 is in the older IPAddressPool "old" too: this pool gives no addresses until the ranges are apart; addresses already given stay`,
-		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a`,
+		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a (to share it, give both the same annotation fairlead.dev/share-key)`,
 		`Service/default/c: FamilyMissing: no IPv6 address: no IPAddressPool gives IPv6 addresses without being asked: create one, or set autoAssign: true on one`,
 	}
 	var got []string

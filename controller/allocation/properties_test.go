@@ -64,6 +64,10 @@ func drawService(t *rapid.T, name string) *view.Service {
 	if rapid.Float64().Draw(t, "asks for a pool") < 0.2 {
 		s.Request.Pools = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p0", "p1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested pools")
 	}
+	s.Request.ShareKey = rapid.SampledFrom([]string{"", "k", "k", "l"}).Draw(t, "share key")
+	for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Range(1, 3), 1, 2, rapid.ID[uint16]).Draw(t, "ports") {
+		s.Ports = append(s.Ports, view.ServicePort{Port: port, Protocol: rapid.SampledFrom([]view.Protocol{view.TCP, view.UDP}).Draw(t, "protocol")})
+	}
 	return s
 }
 
@@ -95,23 +99,25 @@ func ours(s *view.Service) bool {
 	return s.Type == view.LoadBalancer && s.Class == "" && !s.Deleting
 }
 
-// TestExclusive: no address is given to two Services, nor to one while another
-// that is not ours holds it, nor while an older holder's status shows it.
+// TestExclusive: no address is given to two Services that do not share it, nor to one
+// while another that is not ours holds it, nor while an older holder's status shows it.
 func TestExclusive(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
 		assigned, _ := allocation.Plan(c, nil, view.Classes{})
-		owner := map[netip.Addr]view.Ref{}
+		owners := map[netip.Addr][]view.Ref{}
 		for ref, a := range assigned {
 			for _, x := range a.Addresses {
-				if other, taken := owner[x]; taken {
-					t.Fatalf("%s is given to %s and %s", x, other, ref)
+				for _, other := range owners[x] {
+					if !sharing(c.Services[other], c.Services[ref]) {
+						t.Fatalf("%s is given to %s and %s", x, other, ref)
+					}
 				}
-				owner[x] = ref
+				owners[x] = append(owners[x], ref)
 				for _, s := range c.Services {
 					isNew := !slices.Contains(c.Services[ref].Ingress, x)
-					if s.Ref != ref && isNew && slices.Contains(s.Ingress, x) {
+					if s.Ref != ref && isNew && slices.Contains(s.Ingress, x) && !sharing(s, c.Services[ref]) {
 						t.Fatalf("%s is given to %s while the status of %s shows it", x, ref, s.Ref)
 					}
 				}
@@ -209,7 +215,7 @@ func TestStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
 		for _, s := range c.Services {
-			s.Request = view.Request{}
+			s.Request = view.Request{ShareKey: s.Request.ShareKey}
 		}
 		assigned, _ := allocation.Plan(c, nil, view.Classes{})
 		c = applied(c, assigned)

@@ -37,7 +37,7 @@ const (
 	// spec.loadBalancerIP, say different things. One of them is followed.
 	ReasonRequestConflict = "RequestConflict"
 	// ReasonAddressDuplicate: the Service held an address that an older Service
-	// holds as well, and had to give it up.
+	// holds as well and does not share with it, and had to give it up.
 	ReasonAddressDuplicate = "AddressDuplicate"
 	// ReasonFamilyMissing: a Service with ipFamilyPolicy PreferDualStack has an
 	// address of one family only. It has all that it insists on.
@@ -74,8 +74,8 @@ func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
 // refusal says why the Service cannot have the address that it asks for; an
 // empty reason means that it can.
 func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string) {
-	if owner, taken := p.owners[a]; taken && owner != s.Ref {
-		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s", a, owner)
+	if other, why := p.obstacle(a, s); other != nil {
+		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s (%s)", a, other.Ref, why)
 	}
 	pool := p.stock.poolOf(a)
 	if len(s.Request.Pools) > 0 {
@@ -130,11 +130,11 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 			p.add(s, m.reason, "%s", m.message)
 		}
 	}
-	for _, a := range cl.lost {
-		if instead := allOf(chosen, addr.FamilyOf(a)); len(instead) > 0 {
-			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service has %s instead", a, p.owners[a], join(instead))
+	for _, l := range cl.lost {
+		if instead := allOf(chosen, addr.FamilyOf(l.addr)); len(instead) > 0 {
+			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well (%s); this Service has %s instead", l.addr, l.older.Ref, l.why, join(instead))
 		} else {
-			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well; this Service lost it", a, p.owners[a])
+			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well (%s); this Service lost it", l.addr, l.older.Ref, l.why)
 		}
 	}
 	for _, a := range chosen {

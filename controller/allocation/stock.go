@@ -132,6 +132,19 @@ func (st *stock) poolOf(a netip.Addr) *view.Pool {
 	return oldest.pool
 }
 
+// offers tells whether a Service that asks for the named pools, or for none, may get
+// the address without asking for it.
+func (st *stock) offers(names []string, a netip.Addr) bool {
+	if len(names) == 0 {
+		pool := st.poolOf(a)
+		return pool != nil && pool.AutoAssign && st.shelf(pool.Name).rival == nil
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		sh := st.shelf(name)
+		return sh != nil && sh.rival == nil && sh.pool.Contains(a)
+	})
+}
+
 // lowestFree finds the lowest free address of the family in the first of the named
 // pools that has one, or with no names in the first pool, by name, that gives
 // addresses by itself. A reason and a message say why there is none.

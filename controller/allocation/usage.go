@@ -16,8 +16,8 @@ type Usage struct {
 }
 
 // Count tells how the pools are used, by name, when the given assignments are
-// in place; Services that have none hold what is in their status. An address in
-// two pools counts for the older one, and a pool that gives nothing because it
+// in place; Services that have none hold what is in their status. An address that
+// several share counts once, one in two pools for the older one, and a pool that gives nothing because it
 // overlaps an older one has nothing available.
 func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 	st := newStock(c.Pools)
@@ -29,12 +29,17 @@ func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 		}
 		usage[sh.pool.Name] = u
 	}
+	counted := make(map[netip.Addr]struct{}, len(c.Services))
 	for ref, s := range c.Services {
 		held := s.Ingress
 		if a, ok := assigned[ref]; ok {
 			held = a.Addresses
 		}
 		for _, a := range held {
+			if _, again := counted[a]; again {
+				continue
+			}
+			counted[a] = struct{}{}
 			if pool := st.poolOf(a); pool != nil {
 				u := usage[pool.Name]
 				u.use(a, !pool.AvoidBuggyIPs || !buggy(a))

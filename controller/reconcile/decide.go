@@ -50,11 +50,12 @@ func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assi
 func decide(s *snapshot, last map[view.Ref]unseen, classes view.Classes, now time.Time) *decision {
 	d := &decision{writes: map[problem.Object]write{}, unseen: map[view.Ref]unseen{}}
 	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last, s), classes)
+	unmet := unmet(d.problems)
 	d.usage = allocation.Count(s.cluster, d.assigned)
 	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
 	problem.Sort(d.problems)
 
-	w := &statusPlanner{decision: d, problems: byObject(d.problems), now: metav1.NewTime(now)}
+	w := &statusPlanner{decision: d, problems: byObject(d.problems), unmet: unmet, now: metav1.NewTime(now)}
 	for ref, service := range s.services {
 		w.service(ref, service, s.cluster.Services[ref])
 	}
@@ -76,10 +77,22 @@ func decide(s *snapshot, last map[view.Ref]unseen, classes view.Classes, now tim
 	return d
 }
 
+// unmet are the Services that lack something that they insist on.
+func unmet(problems []problem.Problem) map[problem.Object]bool {
+	lacking := map[problem.Object]bool{}
+	for _, p := range problems {
+		if !allocation.Advisory(p.Reason) {
+			lacking[p.Object] = true
+		}
+	}
+	return lacking
+}
+
 // statusPlanner collects the statuses that say something else than was decided.
 type statusPlanner struct {
 	*decision
 	problems map[problem.Object][]problem.Problem
+	unmet    map[problem.Object]bool // Services without all that they insist on
 	now      metav1.Time
 }
 
@@ -89,11 +102,10 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	assignment, ours := w.assigned[ref]
 	switch {
 	case ours:
-		problems := w.problems[object]
 		next = status.Service(s, status.Allocation{
 			Addresses: assignment.Addresses,
-			Met:       !slices.ContainsFunc(problems, func(p problem.Problem) bool { return !allocation.Advisory(p.Reason) }),
-			Problems:  problems,
+			Met:       !w.unmet[object],
+			Problems:  w.problems[object],
 		}, w.now)
 		if !slices.Equal(assignment.Addresses, v.Ingress) {
 			w.unseen[ref] = unseen{s.ResourceVersion, assignment}

@@ -32,6 +32,9 @@ type objects struct {
 	bgpPeers          map[string]*v1beta1.BGPPeer
 	nodes             map[string]*view.Node
 	secrets           map[string]*corev1.Secret
+
+	slices map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
+	parts  map[view.Ref][]part
 }
 
 func newObjects(requests fromkube.Requests) *objects {
@@ -46,6 +49,8 @@ func newObjects(requests fromkube.Requests) *objects {
 		bgpPeers:          map[string]*v1beta1.BGPPeer{},
 		nodes:             map[string]*view.Node{},
 		secrets:           map[string]*corev1.Secret{},
+		slices:            map[client.ObjectKey]view.Ref{},
+		parts:             map[view.Ref][]part{},
 	}
 }
 
@@ -67,6 +72,7 @@ func (o *objects) snapshot() *snapshot {
 	defer o.mu.Unlock()
 	c := &view.Cluster{
 		Services:          maps.Clone(o.views),
+		Endpoints:         o.endpoints(),
 		Nodes:             maps.Clone(o.nodes),
 		Pools:             make(map[string]*view.Pool, len(o.pools)),
 		L2Advertisements:  make(map[string]*view.L2Advertisement, len(o.l2Advertisements)),

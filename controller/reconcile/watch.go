@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -19,7 +20,8 @@ func CacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+			&corev1.Secret{}:             {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+			&discoveryv1.EndpointSlice{}: {Transform: slim},
 		},
 	}
 }
@@ -62,6 +64,9 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 		},
 		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, &corev1.Secret{}, o.setSecret)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice)
 		},
 		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, nodes, o.setNode) },
 	} {

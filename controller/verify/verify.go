@@ -1,6 +1,7 @@
-// Package verify looks for what is wrong among advertisements, peers and pools
-// that only shows when they are seen together: names that nothing has, and peers
-// that stand for one router twice. It is pure.
+// Package verify looks for what is wrong among advertisements, peers, pools and
+// Services that only shows when they are seen together: names that nothing has, peers
+// that stand for one router twice, and Services that share an address and no node. It
+// is pure.
 package verify
 
 import (
@@ -25,8 +26,7 @@ const (
 	ReasonPeerDuplicate = "PeerDuplicate"
 )
 
-// Check finds the problems of all advertisements and peers of the snapshot,
-// sorted. What an advertisement names correctly stays in use beside what it
+// Check finds such problems of all objects of the snapshot, sorted. What an advertisement names correctly stays in use beside what it
 // names in vain.
 func Check(c *view.Cluster) []problem.Problem {
 	var problems []problem.Problem
@@ -44,6 +44,7 @@ func Check(c *view.Cluster) []problem.Problem {
 		}
 	}
 	problems = append(problems, duplicates(c)...)
+	problems = append(problems, apart(c)...)
 	problem.Sort(problems)
 	return problems
 }

@@ -32,8 +32,8 @@ func (r Ref) Compare(o Ref) int {
 	return strings.Compare(r.Name, o.Name)
 }
 
-// Cluster is one snapshot. The controller's holds no endpoints, speakers or
-// peers; the speaker's holds everything. Problems found while reading objects
+// Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
+// of Services with a share key and policy Local; the speaker's holds everything. Problems found while reading objects
 // travel along.
 type Cluster struct {
 	Services          map[Ref]*Service
@@ -168,7 +168,9 @@ func (c Classes) Serves(class string) bool {
 type Request struct {
 	Addresses []netip.Addr // any number of each family, no duplicates
 	Pools     []string     // the Service gets addresses of these only, of the first that can
-	Invalid   *problem.Problem
+	// ShareKey lets Services with the same one share an address; "": none may.
+	ShareKey string
+	Invalid  *problem.Problem
 	// Conflicts says what is asked for in several places, and differently.
 	Conflicts []string
 }

@@ -25,11 +25,16 @@ type announcing struct {
 type announced struct {
 	pool     *view.Pool
 	services []*view.Service
-	can      []func(node string) bool // whether a node can serve, one for each Service
+	// can tells whether a node can serve, one for each Service that any node can.
+	can []func(node string) bool
 }
 
-// serves tells whether the node can serve every one of the Services on the address.
+// serves tells whether the node can serve every one of the Services on the address
+// that any node can. One that has no endpoints at all takes nothing from the others.
 func (e *announced) serves(node string) bool {
+	if len(e.can) == 0 {
+		return false
+	}
 	for _, can := range e.can {
 		if !can(node) {
 			return false
@@ -84,7 +89,9 @@ func (a *announcing) add(address netip.Addr, s *view.Service, usable []string, p
 		a.addresses[address] = entry
 	}
 	entry.services = append(entry.services, s)
-	entry.can = append(entry.can, serving(s, usable))
+	if can := serving(s, usable); slices.ContainsFunc(a.nodes, can) {
+		entry.can = append(entry.can, can)
+	}
 }
 
 // serving tells which nodes can serve a Service with usable endpoints on some nodes.
@@ -95,30 +102,6 @@ func serving(s *view.Service, usable []string) func(node string) bool {
 		return func(node string) bool { return slices.Contains(usable, node) }
 	}
 	return func(string) bool { return len(usable) > 0 }
-}
-
-// usableNodes are the nodes with ready endpoints; only when no endpoint is ready
-// anywhere those whose endpoints are terminating but still answer. Sorted; "" stands for
-// endpoints that name no node.
-func usableNodes(endpoints []view.Endpoint, family addr.Family) []string {
-	var ready, terminating []string
-	for i := range endpoints {
-		e := &endpoints[i]
-		if addr.FamilyOf(e.Addr) != family || len(e.Ports) == 0 {
-			continue
-		}
-		switch {
-		case e.Ready:
-			ready = append(ready, e.Node)
-		case e.Serving && e.Terminating:
-			terminating = append(terminating, e.Node)
-		}
-	}
-	if len(ready) == 0 {
-		ready = terminating
-	}
-	slices.Sort(ready)
-	return slices.Compact(ready)
 }
 
 // claims are the layer 2 claims of the addresses that this node is a candidate for.

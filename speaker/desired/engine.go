@@ -162,7 +162,7 @@ func (e *Engine) announces(c *view.Cluster, ref view.Ref) bool {
 	}
 	now := ability{s, map[addr.Family][]string{}}
 	for _, family := range addr.Families() {
-		now.usable[family] = usableNodes(c.Endpoints[ref], family)
+		now.usable[family] = view.UsableNodes(c.Endpoints[ref], family)
 	}
 	e.able[ref] = now
 	return !was || before.service != now.service || !maps.EqualFunc(before.usable, now.usable, slices.Equal[[]string])

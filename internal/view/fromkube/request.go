@@ -35,7 +35,12 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 	var r view.Request
 	invalid := func(at mention, err error) view.Request {
 		p := problem.New(v.Object(), ReasonInvalidRequest, "%s: %v", at.where, err)
-		return view.Request{Invalid: &p}
+		return view.Request{ShareKey: r.ShareKey, Invalid: &p}
+	}
+	keys := o.mentions(s, v1beta1.AnnotationShareKey, v1beta1.MetalLBShareKey)
+	if len(keys) > 0 {
+		r.ShareKey = strings.TrimSpace(keys[0].text)
+		r.Conflicts = append(r.Conflicts, conflicts(keys, parseKey)...)
 	}
 	pools := o.mentions(s, v1beta1.AnnotationPool, v1beta1.MetalLBPool)
 	if len(pools) > 0 {
@@ -114,6 +119,9 @@ func parsePools(text string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// parseKey reads a share key, which may be any text.
+func parseKey(text string) ([]string, error) { return []string{strings.TrimSpace(text)}, nil }
 
 // parseAddresses reads addresses separated by commas.
 func parseAddresses(text string) ([]netip.Addr, error) {

@@ -33,6 +33,15 @@ func TestRequests(t *testing.T) {
 		invalid        string // part of the message
 	}{
 		"nothing": {},
+		"a share key, ours or MetalLB's": {
+			annotations: map[string]string{"fairlead.dev/share-key": " one two ", "metallb.io/allow-shared-ip": "one two"},
+			want:        view.Request{ShareKey: "one two"},
+		},
+		"two share keys": {
+			annotations: map[string]string{"metallb.io/allow-shared-ip": "k", "metallb.universe.tf/allow-shared-ip": "l", "metallb.io/address-pool": ","},
+			want:        view.Request{ShareKey: "k"},
+			invalid:     "has an empty name",
+		},
 		"ours": {
 			annotations: map[string]string{"fairlead.dev/pool": "lan-v4, lan-v6", "fairlead.dev/addresses": "192.0.2.10, 2001:db8::10,192.0.2.10"},
 			want:        view.Request{Addresses: ips("192.0.2.10", "2001:db8::10"), Pools: []string{"lan-v4", "lan-v6"}},

@@ -1,0 +1,84 @@
+package reconcile
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// part are the endpoints of a Service that one EndpointSlice lists.
+type part struct {
+	slice     string
+	endpoints []view.Endpoint
+}
+
+// setSlice takes in an EndpointSlice. It matters only to a Service that may share an
+// address under policy Local: what nodes serve the others is the speakers' business.
+func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) bool {
+	changed := false
+	if before, had := o.slices[key]; had {
+		o.parts[before] = slices.DeleteFunc(o.parts[before], func(p part) bool { return p.slice == key.Name })
+		if len(o.parts[before]) == 0 {
+			delete(o.parts, before)
+		}
+		delete(o.slices, key)
+		changed = sharesLocally(o.views[before])
+	}
+	if s == nil {
+		return changed
+	}
+	ref, endpoints, ours := fromkube.EndpointSlice(s)
+	if !ours {
+		return changed
+	}
+	o.slices[key] = ref
+	o.parts[ref] = append(o.parts[ref], part{key.Name, endpoints})
+	return changed || sharesLocally(o.views[ref])
+}
+
+// sharesLocally tells whether a Service may share its addresses under policy Local.
+func sharesLocally(s *view.Service) bool {
+	return s != nil && s.ExternalLocal && s.Request.ShareKey != ""
+}
+
+// endpoints are those of the Services that may share an address under policy Local.
+func (o *objects) endpoints() map[view.Ref][]view.Endpoint {
+	found := map[view.Ref][]view.Endpoint{}
+	for ref, v := range o.views {
+		if !sharesLocally(v) {
+			continue
+		}
+		for _, p := range o.parts[ref] {
+			found[ref] = append(found[ref], p.endpoints...)
+		}
+	}
+	return found
+}
+
+// slim keeps of an EndpointSlice what is read here: where endpoints are, and whether
+// they serve.
+func slim(object any) (any, error) {
+	s, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return object, nil
+	}
+	s.ManagedFields, s.Annotations, s.OwnerReferences = nil, nil, nil
+	labels := map[string]string{}
+	for _, name := range []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService} {
+		if value, has := s.Labels[name]; has {
+			labels[name] = value
+		}
+	}
+	s.Labels = labels
+	s.Ports = s.Ports[:min(1, len(s.Ports))]
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		*e = discoveryv1.Endpoint{Addresses: e.Addresses[:min(1, len(e.Addresses))], Conditions: e.Conditions, NodeName: e.NodeName}
+	}
+	return s, nil
+}

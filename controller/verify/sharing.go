@@ -1,0 +1,90 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// ReasonNoCommonNode is on Services that share an address under policy Local while no
+// node has endpoints of all of them, so that nobody announces it.
+const ReasonNoCommonNode = "NoCommonNode"
+
+// most is how many names of one kind a message has.
+const most = 8
+
+// local is a Service of policy Local on an address, and the nodes that can serve it.
+type local struct {
+	service *view.Service
+	nodes   []string
+}
+
+// apart finds the addresses that Services share under externalTrafficPolicy Local and
+// that no node may announce, since none can serve all of them. A Service that no node
+// can serve keeps nobody from being announced, and one of policy Cluster any node
+// serves.
+func apart(c *view.Cluster) []problem.Problem {
+	sharing := map[netip.Addr][]local{}
+	for ref, endpoints := range c.Endpoints {
+		s := c.Services[ref]
+		if s == nil || s.Type != view.LoadBalancer || !s.ExternalLocal {
+			continue
+		}
+		for _, vip := range s.VIPs {
+			nodes := slices.DeleteFunc(view.UsableNodes(endpoints, addr.FamilyOf(vip)), func(name string) bool {
+				n := c.Nodes[name]
+				return n == nil || n.Excluded
+			})
+			if len(nodes) > 0 {
+				sharing[vip] = append(sharing[vip], local{s, nodes})
+			}
+		}
+	}
+	var problems []problem.Problem
+	for vip, all := range sharing {
+		if meet(all) {
+			continue
+		}
+		told := whoWhere(all)
+		for _, l := range all {
+			problems = append(problems, problem.New(l.service.Object(), ReasonNoCommonNode,
+				"%s is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: %s; "+
+					"run their pods on the same nodes, or set the policy Cluster", vip, told))
+		}
+	}
+	return problems
+}
+
+// meet tells whether some node can serve all.
+func meet(all []local) bool {
+	return slices.ContainsFunc(all[0].nodes, func(node string) bool {
+		return !slices.ContainsFunc(all[1:], func(l local) bool { return !slices.Contains(l.nodes, node) })
+	})
+}
+
+func whoWhere(all []local) string {
+	where := make(map[string]string, len(all))
+	for _, l := range all {
+		where[l.service.String()] = fmt.Sprintf("%s has them on %s", l.service.Ref, short(l.nodes))
+	}
+	told := make([]string, 0, len(where))
+	for _, name := range slices.Sorted(maps.Keys(where)) {
+		told = append(told, where[name])
+	}
+	return strings.Join(told, ", ")
+}
+
+// short lists no more names than one would read.
+func short(names []string) string {
+	text := strings.Join(names[:min(len(names), most)], " ")
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", text, more)
+	}
+	return text
+}
