@@ -25,6 +25,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -33,17 +34,20 @@ const (
 	// runMain makes the test binary the controller itself, so that a test can
 	// kill a real process.
 	runMain = "FAIRLEAD_TEST_RUN_CONTROLLER"
-	// patience is how long a test waits for what should take milliseconds.
-	patience = 30 * time.Second
+	// patience is how long a test waits for what should take milliseconds. After a
+	// leader was killed its lease has to run out first.
+	patience = 2 * time.Minute
 	user     = "fairlead-controller"
 )
 
+// TestMain keeps the tests by themselves: a port that was free when it was chosen must
+// be free when it is bound.
 func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	netlab.Isolated(m.Run)
 }
 
 // cluster is an API server, and a user with the rights of the controller.
@@ -222,9 +226,7 @@ func (c *cluster) told(t *testing.T, object client.Object, reason string) {
 	deadline := time.After(patience)
 	for {
 		var events eventsv1.EventList
-		if err := c.List(t.Context(), &events); err != nil {
-			t.Fatal(err)
-		}
+		err := c.List(t.Context(), &events)
 		for _, e := range events.Items {
 			if e.Regarding.UID == object.GetUID() && e.Reason == reason {
 				return
@@ -232,7 +234,7 @@ func (c *cluster) told(t *testing.T, object client.Object, reason string) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("no Event %s about %s", reason, object.GetName())
+			t.Fatalf("no Event %s about %s (%v)", reason, object.GetName(), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

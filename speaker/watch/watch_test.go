@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -26,6 +28,9 @@ import (
 
 // namespace is our own.
 const namespace = "fairlead-system"
+
+// patience is more than what does happen takes on a busy machine.
+const patience = time.Minute
 
 // observed is a watch on a real API server.
 type observed struct {
@@ -82,7 +87,7 @@ func (o observed) create(objects ...client.Object) {
 // together with a wake-up.
 func (o observed) sees(what string, ok func(*view.Cluster) bool) *view.Cluster {
 	o.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(patience)
 	for {
 		if c := o.Snapshot(); c != nil && ok(c) {
 			return c
@@ -224,6 +229,11 @@ func TestTriggersOfChanges(t *testing.T) {
 			o.Fatal(err)
 		}
 	}
+	// The API server makes a Service for itself at some time after it is ready.
+	o.sees("the Service of the API server", func(c *view.Cluster) bool {
+		itself := view.Ref{Namespace: "default", Name: "kubernetes"}
+		return c.Services[itself] != nil && len(c.Endpoints[itself]) > 0
+	})
 	o.create(slice("web-a", "web", "10.0.0.1"))
 	before := o.sees("the slice", has("10.0.0.1"))
 	o.drain()
@@ -252,20 +262,21 @@ func TestCoreKindsDoNotWaitForOurs(t *testing.T) {
 	}
 }
 
-// removeOurKinds takes the CRDs from a cluster.
+// removeOurKinds takes the CRDs from a cluster. The API server serves their objects for
+// a moment longer.
 func removeOurKinds(t *testing.T, api client.Client) {
 	t.Helper()
 	if err := api.DeleteAllOf(t.Context(), &apiextensionsv1.CustomResourceDefinition{}); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(20 * time.Second); ; {
-		var left apiextensionsv1.CustomResourceDefinitionList
-		if err := api.List(t.Context(), &left); err == nil && len(left.Items) == 0 {
-			return
-		}
+	kinds := []client.ObjectList{&v1beta1.IPAddressPoolList{}, &v1beta1.L2AdvertisementList{}, &v1beta1.BGPAdvertisementList{}, &v1beta1.BGPPeerList{}}
+	served := func(list client.ObjectList) bool {
+		err := api.List(t.Context(), list)
+		return !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err)
+	}
+	for limit := time.Now().Add(patience); slices.ContainsFunc(kinds, served); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the CRDs do not go")
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -4,11 +4,15 @@
 package apiserver
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -17,12 +21,16 @@ import (
 // it they are looked for on PATH.
 const BinEnv = "FAIRLEAD_TEST_BIN"
 
+// patience is how long each step of the start may take. envtest's own limits, of five
+// to twenty seconds, are too short for a machine on which many tests run.
+const patience = 2 * time.Minute
+
 // Server is a running API server.
 type Server struct {
 	// Config is a client with all rights (group system:masters).
 	Config *rest.Config
 
-	environment *envtest.Environment
+	plane *envtest.ControlPlane
 }
 
 // Start runs an API server until the test ends. It hands out ClusterIPs of both
@@ -30,34 +38,62 @@ type Server struct {
 // binaries.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join(root(tb), "config", "crd")},
-		ErrorIfCRDPathMissing: true,
-	}
-	server := environment.ControlPlane.GetAPIServer()
-	server.Path = find(tb, "kube-apiserver")
-	environment.ControlPlane.Etcd = &envtest.Etcd{Path: find(tb, "etcd")}
-	environment.ControlPlane.KubectlPath = "kubectl" // not used
+	s := &Server{plane: &envtest.ControlPlane{
+		Etcd:        &envtest.Etcd{Path: find(tb, "etcd"), StartTimeout: patience, StopTimeout: patience},
+		KubectlPath: "kubectl", // not used
+	}}
+	server := s.plane.GetAPIServer()
+	server.Path, server.StartTimeout, server.StopTimeout = find(tb, "kube-apiserver"), patience, patience
 	server.Configure().
+		Set("advertise-address", "203.0.113.1"). // nobody's, lest it look for a default route
 		Set("service-cluster-ip-range", "10.96.0.0/16,fd00:10:96::/112").
 		Set("service-node-port-range", "20000-60000")
-
-	config, err := environment.Start()
-	if err != nil {
+	if err := s.plane.Start(); err != nil {
 		tb.Fatalf("start the API server: %v", err)
 	}
 	tb.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
+		if err := s.plane.Stop(); err != nil {
 			tb.Errorf("stop the API server: %v", err)
 		}
 	})
-	return &Server{Config: config, environment: environment}
+	admin, err := s.plane.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: -1})
+	if err != nil {
+		tb.Fatalf("add the administrator: %v", err)
+	}
+	s.Config = admin.Config()
+	s.awaitNamespace(tb)
+	_, err = envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join(root(tb), "config", "crd")}, ErrorIfPathMissing: true, MaxTime: patience,
+	})
+	if err != nil {
+		tb.Fatalf("install the CRDs: %v", err)
+	}
+	return s
+}
+
+// awaitNamespace waits for the namespace default, which the API server makes after it
+// has said that it is ready.
+func (s *Server) awaitNamespace(tb testing.TB) {
+	tb.Helper()
+	api, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		_, err := api.CoreV1().Namespaces().Get(context.Background(), metav1.NamespaceDefault, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			return
+		case time.Since(began) > patience:
+			tb.Fatalf("the API server has no namespace default: %v", err)
+		}
+	}
 }
 
 // User makes a user who has no rights but those bound to the name.
 func (s *Server) User(tb testing.TB, name string) *envtest.AuthenticatedUser {
 	tb.Helper()
-	user, err := s.environment.AddUser(envtest.User{Name: name}, s.Config)
+	user, err := s.plane.AddUser(envtest.User{Name: name}, s.Config)
 	if err != nil {
 		tb.Fatalf("add user %s: %v", name, err)
 	}
