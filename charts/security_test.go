@@ -152,7 +152,7 @@ const crs = "fairlead.dev bgpadvertisements,bgppeers,ipaddresspools,l2advertisem
 // resources, names if limited to some, verbs.
 var permissions = map[string][]string{
 	"ClusterRole fairlead-controller": {
-		"core nodes,services: list,watch",
+		"core namespaces,nodes,services: list,watch",
 		"core services/status: patch",
 		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",

@@ -38,6 +38,7 @@ func TestController(t *testing.T) {
 		{"frees the address of a deleted Service", testDeletion},
 		{"frees the address on a change of type", testTypeChange},
 		{"says that a pool is full, and heals when it grows", testExhausted},
+		{"lets pools choose, and keeps freed addresses back", testPoolRules},
 		{"says what is wrong with a request", testRequests},
 		{"lets Services share an address, and says where no node serves all", testSharing},
 		{"takes overlapping pools apart", testOverlap},
@@ -72,7 +73,7 @@ func testAllocates(t *testing.T, c *cluster) {
 	until(t, c, pool, "counted", func(p *v1beta1.IPAddressPool) bool {
 		want := v1beta1.IPAddressPoolStatus{
 			Conditions:   p.Status.Conditions,
-			AssignedIPv4: 2, AvailableIPv4: 254, AssignedIPv6: 1, AvailableIPv6: 1<<63 - 1,
+			AssignedIPv4: 2, AvailableIPv4: 254, TotalIPv4: 256, AssignedIPv6: 1, AvailableIPv6: 1<<63 - 1, TotalIPv6: 1<<63 - 1,
 		}
 		return meta.IsStatusConditionTrue(p.Status.Conditions, v1beta1.ConditionReady) && fmt.Sprint(p.Status) == fmt.Sprint(want)
 	})
@@ -146,6 +147,10 @@ func testExhausted(t *testing.T, c *cluster) {
 	second := c.service(t, "second")
 	c.refused(t, second, "PoolExhausted")
 	c.told(t, second, "PoolExhausted")
+	until(t, c, pool, "without capacity", func(p *v1beta1.IPAddressPool) bool {
+		return meta.IsStatusConditionFalse(p.Status.Conditions, v1beta1.ConditionHasCapacity)
+	})
+	c.told(t, pool, "PoolExhausted")
 	update(t, c, pool, func(p *v1beta1.IPAddressPool) { p.Spec.Addresses = []string{"192.0.2.1-192.0.2.2"} })
 	c.holds(t, second, "192.0.2.2")
 	c.told(t, second, v1beta1.ReasonAllocated)
@@ -160,6 +165,46 @@ func testExhausted(t *testing.T, c *cluster) {
 	c.holds(t, third, "198.51.100.0")
 	c.holds(t, second, "192.0.2.2")
 	c.holds(t, first, "192.0.2.1")
+}
+
+func testPoolRules(t *testing.T, c *cluster) {
+	c.start(t)
+	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}
+	c.create(t, tenant) // it stays: nobody here removes what is in a namespace
+	p := &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1beta1.IPAddressPoolSpec{
+			Addresses: []string{"192.0.2.1-192.0.2.2"},
+			CoolDown:  &metav1.Duration{Duration: 2 * time.Second},
+			ServiceAllocation: &v1beta1.ServiceAllocation{
+				NamespaceSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"rent": "paid"}}},
+			},
+		},
+	}
+	c.temporary(t, p)
+	elsewhere := c.service(t, "elsewhere")
+	in := func(s *corev1.Service) { s.Namespace = "tenant" }
+	first := c.service(t, "first", in)
+	c.refused(t, elsewhere, "NoPool")
+	c.refused(t, first, "NoPool")
+	update(t, c, tenant, func(n *corev1.Namespace) { n.Labels = map[string]string{"rent": "paid"} })
+	c.holds(t, first, "192.0.2.1")
+
+	update(t, c, p, func(p *v1beta1.IPAddressPool) { p.Spec.Disabled = true })
+	second := c.service(t, "second", in)
+	c.refused(t, second, "NoPool")
+	c.holds(t, first, "192.0.2.1")
+	update(t, c, p, func(p *v1beta1.IPAddressPool) { p.Spec.Disabled = false })
+	c.holds(t, second, "192.0.2.2")
+
+	if err := c.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	until(t, c, p, "keeping the freed address back", func(p *v1beta1.IPAddressPool) bool {
+		return len(p.Status.CoolingDown) == 1 && p.Status.CoolingDown[0].Service == "tenant/first" && p.Status.AvailableIPv4 == 0
+	})
+	third := c.service(t, "third", in)
+	c.holds(t, third, "192.0.2.1") // in time, with nothing else to wake the controller
 }
 
 func testRequests(t *testing.T, c *cluster) {

@@ -95,7 +95,7 @@ func (c *cluster) grant(t *testing.T) {
 	named := metav1.ObjectMeta{Namespace: defaultNamespace, Name: user}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		rule("", read, "services", "nodes"),
+		rule("", read, "services", "nodes", "namespaces"),
 		rule("discovery.k8s.io", read, "endpointslices"),
 		rule("", patch, "services/status"),
 		rule(v1beta1.GroupName, read, "ipaddresspools", "l2advertisements", "bgpadvertisements", "bgppeers"),

@@ -37,6 +37,9 @@ const (
 	// and in use. False: the reason and the message say what is wrong, and the
 	// object takes no part until it is put right; everything else goes on.
 	ConditionReady = "Ready"
+	// ConditionHasCapacity is on pools. True: it can give an address of each of
+	// its families. False: the message says why not.
+	ConditionHasCapacity = "HasCapacity"
 	// ConditionAllocated is on Services of type LoadBalancer. True: the Service
 	// has the addresses it asks for. False: the message says why not.
 	ConditionAllocated = GroupName + "/Allocated"
@@ -47,6 +50,8 @@ const (
 const (
 	// ReasonReady goes with ConditionReady when it is True.
 	ReasonReady = "Ready"
+	// ReasonHasCapacity goes with ConditionHasCapacity when it is True.
+	ReasonHasCapacity = "HasCapacity"
 	// ReasonAllocated goes with ConditionAllocated when it is True, and with
 	// the Event that tells which addresses a Service got.
 	ReasonAllocated = "Allocated"

@@ -25,9 +25,20 @@ func TestIPAddressPoolSpec(t *testing.T) {
 	for i := range 65 {
 		many = append(many, fmt.Sprintf("192.0.2.%d/32", i))
 	}
-	checkSpecs(t, "IPAddressPool", []spec{
+	checkSpecs(t, "IPAddressPool", append([]spec{
 		{"both families and forms", "{addresses: [192.0.2.0/24, '2001:db8::/64', 198.51.100.7-198.51.100.9, '2001:db8:1::1-2001:db8:1::ffff']}", ""},
-		{"all fields", "{addresses: [192.0.2.0/24], autoAssign: false, avoidBuggyIPs: true}", ""},
+		{"all fields", "{addresses: [192.0.2.0/24], autoAssign: false, avoidBuggyIPs: true, disabled: true, priority: 10, maxPerNamespace: 4, coolDown: 10m, serviceAllocation: {namespaces: [shop], namespaceSelectors: [{matchLabels: {a: b}}], serviceSelectors: [{}]}}", ""},
+		{"MetalLB's priority", "{addresses: [192.0.2.0/24], serviceAllocation: {priority: 10}}", ""},
+		{"two priorities", "{addresses: [192.0.2.0/24], priority: 1, serviceAllocation: {priority: 10}}", "spec.priority: Invalid value: give the priority once"},
+		{"priority negative", "{addresses: [192.0.2.0/24], priority: -1}", "spec.priority: Invalid value: -1: spec.priority in body should be greater than or equal to 0"},
+		{"MetalLB's priority negative", "{addresses: [192.0.2.0/24], serviceAllocation: {priority: -1}}", "spec.serviceAllocation.priority: Invalid value: -1"},
+		{"quota of none", "{addresses: [192.0.2.0/24], maxPerNamespace: 0}", "spec.maxPerNamespace: Invalid value: 0: spec.maxPerNamespace in body should be greater than or equal to 1"},
+		{"coolDown of nothing", "{addresses: [192.0.2.0/24], coolDown: 0s}", "spec.coolDown: Invalid value: \"0s\": coolDown must be 1s to 168h"},
+		{"coolDown too long", "{addresses: [192.0.2.0/24], coolDown: 169h}", "spec.coolDown: Invalid value: \"169h\": coolDown must be 1s to 168h"},
+		{"coolDown in fractions", "{addresses: [192.0.2.0/24], coolDown: 1.5m}", "spec.coolDown: Invalid value: \"1.5m\": coolDown must be 1s to 168h"},
+		{"coolDown a number", "{addresses: [192.0.2.0/24], coolDown: 10}", "spec.coolDown: Invalid value: \"integer\": spec.coolDown in body must be of type string"},
+		{"namespace no name", "{addresses: [192.0.2.0/24], serviceAllocation: {namespaces: [Shop]}}", "spec.serviceAllocation.namespaces[0]: Invalid value: \"Shop\": must be the name of a namespace"},
+		{"namespace twice", "{addresses: [192.0.2.0/24], serviceAllocation: {namespaces: [a, a]}}", "spec.serviceAllocation.namespaces[1]: Duplicate value: \"a\""},
 		{"host bits", "{addresses: [192.0.2.0/24, 198.51.100.7/24]}", "spec.addresses[1]: Invalid value: \"198.51.100.7/24\": a CIDR must begin at its network address"},
 		{"reversed", "{addresses: [192.0.2.20-192.0.2.10]}", "spec.addresses[0]: Invalid value: \"192.0.2.20-192.0.2.10\": the range is reversed: write the lower address first"},
 		{"no spec.addresses", "{autoAssign: true}", "spec.addresses: Required value"},
@@ -36,7 +47,7 @@ func TestIPAddressPoolSpec(t *testing.T) {
 		{"too many addresses", "{addresses: [" + strings.Join(many, ", ") + "]}", "spec.addresses: Too many: 65: must have at most 64 items"},
 		{"a number", "{addresses: [7]}", "spec.addresses[0]: Invalid value: \"integer\": spec.addresses[0] in body must be of type string"},
 		{"autoAssign as text", "{addresses: [192.0.2.0/24], autoAssign: 'no'}", "spec.autoAssign: Invalid value: \"string\": spec.autoAssign in body must be of type boolean"},
-	})
+	}, nested("addresses: [192.0.2.0/24]", "serviceAllocation", slices.Concat(selectors("namespaceSelectors"), selectors("serviceSelectors")))...))
 }
 
 func TestL2AdvertisementSpec(t *testing.T) {
@@ -174,6 +185,15 @@ func selectors(field string) []spec {
 		{field + " with 17 expressions", expressions(exists + "{key: a, operator: Exists}, {key: a, operator: Exists}"), at + "[0]: Invalid value: at most 16 matchExpressions"},
 		{field + " too many", "{" + field + ": [" + strings.Repeat("{}, ", 16) + "{}]}", at + ": Too many: 17: must have at most 16 items"},
 	}
+}
+
+// nested puts the fields of some cases into a field of a spec that has others.
+func nested(others, field string, cases []spec) []spec {
+	for i := range cases {
+		cases[i].spec = "{" + others + ", " + field + ": " + cases[i].spec + "}"
+		cases[i].want = strings.Replace(cases[i].want, "spec.", "spec."+field+".", 1)
+	}
+	return cases
 }
 
 // prefixed puts fields in front of the specs of some cases.

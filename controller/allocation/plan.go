@@ -32,6 +32,7 @@ type Assignment struct {
 //   - What is held stays, whatever becomes of the pools, until the Service no
 //     longer wants the family or asks for something else.
 //   - An address that a Service leaves is free once no status shows it any more.
+//   - An address that is cooling down is for nobody but the Service that left it.
 //   - Older Services choose before younger ones.
 //
 // The problems name Services that lack what they ask for, and pools that claim
@@ -44,6 +45,14 @@ func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes
 		tenants: make(map[netip.Addr]tenants, len(claims)),
 		shared:  map[string][]netip.Addr{},
 		result:  make(map[view.Ref]Assignment, len(claims)),
+
+		namespaces: c.Namespaces,
+		held:       map[quota]int{},
+		cooling:    c.Cooling,
+		left:       map[view.Ref][]netip.Addr{},
+	}
+	for a, ref := range c.Cooling {
+		p.left[ref] = append(p.left[ref], a)
 	}
 	p.problems = p.stock.overlaps()
 	for _, cl := range claims {
@@ -69,6 +78,12 @@ type planner struct {
 	shared   map[string][]netip.Addr // by share key
 	result   map[view.Ref]Assignment
 	problems []problem.Problem
+
+	namespaces map[string]map[string]string // their labels
+	held       map[quota]int                // of pools with a quota
+	move       move
+	cooling    map[netip.Addr]view.Ref   // who left it a short time ago
+	left       map[view.Ref][]netip.Addr // the same the other way round
 }
 
 // claim is a Service that holds addresses or wants some.
@@ -162,8 +177,10 @@ func (p *planner) settle(cl *claim) {
 	chosen := make([]netip.Addr, 0, len(wanted))
 	var missing []shortage
 	served := 0
+	p.move = move{}
 	for _, f := range wanted {
 		found, short := p.choose(cl, f)
+		p.move.taking = append(p.move.taking, found...)
 		missing = append(missing, short...)
 		chosen = append(chosen, found...)
 		if len(found) > 0 {
@@ -189,54 +206,66 @@ type shortage struct {
 }
 
 // choose finds the addresses of one family. With a shortage, they include those
-// that the Service keeps meanwhile.
+// that the Service keeps meanwhile: as long as one of several that it asks for cannot
+// be had, all that it has beside them.
 func (p *planner) choose(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 	s := cl.service
 	kept := allOf(cl.kept, f)
 	if asksFor(s, f) {
-		return p.chooseAsked(s, f, kept)
+		asked := allOf(s.Request.Addresses, f)
+		p.move.giving = slices.DeleteFunc(slices.Clone(kept), func(a netip.Addr) bool { return slices.Contains(asked, a) })
+		if found, missing := p.chooseAsked(s, asked, kept); len(missing) == 0 {
+			return found, nil
+		}
+		p.move.giving = nil // it gives up nothing before it gets all
+		found, missing := p.chooseAsked(s, asked, kept)
+		for _, a := range kept {
+			if !slices.Contains(found, a) {
+				found = append(found, a)
+			}
+		}
+		return found, missing
 	}
+	p.move.giving = nil
 	if len(kept) > 0 && !p.mustLeave(s, kept[0]) {
 		return kept, nil
 	}
+	p.move.giving = kept
 	if s.Request.ShareKey != "" {
 		if a := p.together(s, f); a.IsValid() {
 			return []netip.Addr{a}, nil
 		}
 	}
-	a, reason, message := p.stock.lowestFree(s.Request.Pools, f, p.taken)
+	if a := p.returning(s, f); a.IsValid() {
+		return []netip.Addr{a}, nil
+	}
+	a, reason, message := p.lowestFree(s, f)
 	if reason != "" {
 		return kept, []shortage{{f, reason, message, false}}
 	}
 	return []netip.Addr{a}, nil
 }
 
-// chooseAsked finds the addresses that are asked for by themselves. As long as one
-// of them cannot be had, what the Service has beside them stays.
-func (p *planner) chooseAsked(s *view.Service, f addr.Family, kept []netip.Addr) ([]netip.Addr, []shortage) {
-	var found []netip.Addr
-	var missing []shortage
-	for _, a := range allOf(s.Request.Addresses, f) {
-		if slices.Contains(kept, a) {
-			found = append(found, a)
-		} else if reason, message := p.refusal(s, a); reason != "" {
-			missing = append(missing, shortage{f, reason, message, true})
-		} else {
-			found = append(found, a)
-		}
-	}
-	if len(missing) > 0 {
-		for _, a := range kept {
-			if !slices.Contains(found, a) {
-				found = append(found, a)
+// chooseAsked finds those addresses of one family that are asked for by themselves.
+func (p *planner) chooseAsked(s *view.Service, asked, kept []netip.Addr) (found []netip.Addr, missing []shortage) {
+	before := len(p.move.taking)
+	for _, a := range asked {
+		if !slices.Contains(kept, a) {
+			if reason, message := p.refusal(s, a); reason != "" {
+				missing = append(missing, shortage{addr.FamilyOf(a), reason, message, true})
+				continue
 			}
+			p.move.taking = append(p.move.taking, a)
 		}
+		found = append(found, a)
 	}
+	p.move.taking = p.move.taking[:before]
 	return found, missing
 }
 
 func (p *planner) taken(a netip.Addr) bool {
-	return p.tenants[a].first != nil
+	_, cooling := p.cooling[a]
+	return cooling || p.tenants[a].first != nil
 }
 
 // mustLeave tells whether the Service asks for another pool than the one its

@@ -42,11 +42,16 @@ func drawPool(t *rapid.T, name string) *view.Pool {
 	}
 	p.AutoAssign = rapid.Float64().Draw(t, "auto") < 0.8
 	p.AvoidBuggyIPs = rapid.Bool().Draw(t, "avoid")
+	p.Disabled = rapid.Float64().Draw(t, "disabled") < 0.1
+	p.Priority = rapid.Int32Range(0, 2).Draw(t, "priority")
+	p.Namespaces = rapid.SampledFrom([][]string{nil, nil, {"default"}, {"shop"}}).Draw(t, "namespaces")
+	p.MaxPerNamespace = rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "quota")
 	return p
 }
 
 func drawService(t *rapid.T, name string) *view.Service {
 	s := service(name, rapid.IntRange(0, 5).Draw(t, "age"))
+	s.Namespace = rapid.SampledFrom([]string{"default", "shop"}).Draw(t, "namespace")
 	s.Class = drawClass.Draw(t, "class")
 	s.Type = rapid.SampledFrom([]view.ServiceType{view.LoadBalancer, view.LoadBalancer, view.LoadBalancer, view.ClusterIP}).Draw(t, "type")
 	s.Deleting = rapid.Float64().Draw(t, "deleting") < 0.1
@@ -288,6 +293,10 @@ func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
 		t.Fatalf("%s got %s of pool %s unasked", s.Ref, x, p.Name)
 	case len(s.Request.Pools) > 0 && !slices.Contains(s.Request.Pools, p.Name):
 		t.Fatalf("%s asks for pools %v and got %s of %s", s.Ref, s.Request.Pools, x, p.Name)
+	case p.Disabled:
+		t.Fatalf("%s got %s of pool %s, which is disabled", s.Ref, x, p.Name)
+	case len(p.Namespaces) > 0 && !slices.Contains(p.Namespaces, s.Namespace):
+		t.Fatalf("%s got %s of pool %s, which is for %v", s.Ref, x, p.Name, p.Namespaces)
 	case p.AvoidBuggyIPs && x.Is4() && (x.As4()[3] == 0 || x.As4()[3] == 255):
 		t.Fatalf("%s got %s, which pool %s avoids", s.Ref, x, p.Name)
 	}
@@ -306,6 +315,37 @@ func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
 			t.Fatalf("%s asks for %v and got %s", s.Ref, s.Request.Addresses, x)
 		}
 	}
+}
+
+// TestQuotaIsKept: no namespace comes to have more of a pool than it may.
+func TestQuotaIsKept(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCluster(t)
+		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		after := applied(c, assigned)
+		for _, p := range c.Pools {
+			for _, namespace := range []string{"default", "shop"} {
+				was, is := heldOf(c, p, namespace), heldOf(after, p, namespace)
+				if p.MaxPerNamespace > 0 && is > p.MaxPerNamespace && is > was {
+					t.Fatalf("%s has %d addresses of pool %s, had %d and may have %d", namespace, is, p.Name, was, p.MaxPerNamespace)
+				}
+			}
+		}
+	})
+}
+
+// heldOf counts the addresses of a pool that the Services of a namespace show.
+func heldOf(c *view.Cluster, p *view.Pool, namespace string) int {
+	held := map[netip.Addr]bool{}
+	for _, s := range c.Services {
+		for _, a := range s.Ingress {
+			if s.Namespace == namespace && view.PoolOf(c.PoolsByAge(), a) == p {
+				held[a] = true
+			}
+		}
+	}
+	return len(held)
 }
 
 // TestFreedIsReused: what a deleted Service held goes to one that waits.

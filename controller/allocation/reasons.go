@@ -22,6 +22,12 @@ const (
 	// ReasonPoolBlocked: the pool that the Service asks for overlaps an older
 	// pool, and gives no addresses until that is resolved.
 	ReasonPoolBlocked = "PoolBlocked"
+	// ReasonPoolDisabled: the pool that the Service asks for gives no new addresses.
+	ReasonPoolDisabled = "PoolDisabled"
+	// ReasonPoolNotAllowed: the pool that the Service asks for is for other Services.
+	ReasonPoolNotAllowed = "PoolNotAllowed"
+	// ReasonQuotaExceeded: the namespace has as many addresses of the pool as it may.
+	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonRequestOutsidePools: the requested address is in no pool, or not in
 	// the pool that is requested as well.
 	ReasonRequestOutsidePools = "RequestOutsidePools"
@@ -30,6 +36,8 @@ const (
 	// ReasonRequestUnusable: the pool of the requested address avoids it
 	// (avoidBuggyIPs).
 	ReasonRequestUnusable = "RequestUnusable"
+	// ReasonAddressCooling: another Service left the requested address a short time ago.
+	ReasonAddressCooling = "AddressCooling"
 	// ReasonRequestFamily: an address of a family that the Service does not
 	// want is requested.
 	ReasonRequestFamily = "RequestFamily"
@@ -77,6 +85,9 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	if other, why := p.obstacle(a, s); other != nil {
 		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s (%s)", a, other.Ref, why)
 	}
+	if former, cooling := p.cooling[a]; cooling && former != s.Ref {
+		return ReasonAddressCooling, fmt.Sprintf("the requested address %s is kept back for Service %s, which left it, until it has cooled down", a, former)
+	}
 	pool := p.stock.poolOf(a)
 	if len(s.Request.Pools) > 0 {
 		asked, reason, message := p.askedPoolOf(s, a)
@@ -88,8 +99,8 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	if pool == nil {
 		return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is in no IPAddressPool: add it to a pool, or request another address", a)
 	}
-	if rival := p.stock.shelf(pool.Name).rival; rival != nil {
-		return ReasonPoolBlocked, fmt.Sprintf("the requested address %s is in IPAddressPool %q, which gives no addresses while it overlaps pool %q", a, pool.Name, rival.Name)
+	if reason, message := p.closedFor(p.stock.shelf(pool.Name), s, a); reason != "" {
+		return reason, fmt.Sprintf("the requested address %s cannot be given: %s", a, message)
 	}
 	if pool.AvoidBuggyIPs && buggy(a) {
 		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is one that IPAddressPool %q avoids (avoidBuggyIPs: true)", a, pool.Name)

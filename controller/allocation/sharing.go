@@ -21,9 +21,31 @@ func (t tenants) has(s *view.Service) bool {
 	return t.first == s || slices.Contains(t.more, s)
 }
 
+// of tells whether one of them is of the namespace.
+func (t tenants) of(namespace string) bool {
+	return t.first != nil && t.first.Namespace == namespace ||
+		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Namespace == namespace })
+}
+
+// without are the tenants but for one.
+func (t tenants) without(s *view.Service) tenants {
+	var rest tenants
+	for _, other := range append([]*view.Service{t.first}, t.more...) {
+		switch {
+		case other == s:
+		case rest.first == nil:
+			rest.first = other
+		default:
+			rest.more = append(rest.more, other)
+		}
+	}
+	return rest
+}
+
 // settleOn makes the Service a tenant of the address.
 func (p *planner) settleOn(a netip.Addr, s *view.Service) {
 	t := p.tenants[a]
+	before := t
 	switch {
 	case t.first == nil:
 		t.first = s
@@ -33,6 +55,7 @@ func (p *planner) settleOn(a netip.Addr, s *view.Service) {
 		t.more = append(slices.Clip(t.more), s)
 	}
 	p.tenants[a] = t
+	p.countQuota(a, before, s)
 	if s.Request.ShareKey != "" && !slices.Contains(p.shared[s.Request.ShareKey], a) {
 		p.shared[s.Request.ShareKey] = append(p.shared[s.Request.ShareKey], a)
 	}
@@ -90,7 +113,7 @@ func (p *planner) allocates(s *view.Service) bool {
 func (p *planner) together(s *view.Service, f addr.Family) netip.Addr {
 	var lowest netip.Addr
 	for _, a := range p.shared[s.Request.ShareKey] {
-		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.stock.offers(s.Request.Pools, a) {
+		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.offers(s, a) {
 			continue
 		}
 		if other, _ := p.obstacle(a, s); other == nil {

@@ -105,7 +105,7 @@ func TestSharing(t *testing.T) {
 				service("b", 2, shares("k", 443), holds("192.0.2.12"), func(s *view.Service) { s.Request.Invalid = &invalid }),
 			},
 			want:     map[string]string{"a": "192.0.2.12", "b": "192.0.2.12"},
-			problems: []string{"a InvalidRequest"}, // invalid is about Service a
+			problems: []string{"a InvalidRequest"}, // the problem of the test is about a
 		},
 	})
 }

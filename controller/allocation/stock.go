@@ -2,7 +2,6 @@ package allocation
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sort"
@@ -16,8 +15,10 @@ import (
 
 // stock is all pools, ready to be asked who has an address and which is free.
 type stock struct {
-	shelves []*shelf // by name: the order in which pools give addresses
-	spans   []span   // every range of every pool, by first address
+	shelves []*shelf // in the order in which pools give addresses
+	byName  map[string]*shelf
+	spans   []span // every range of every pool, by first address
+	quotas  bool   // some pool has one
 }
 
 // shelf is one pool and how far its ranges are known to be taken.
@@ -43,7 +44,7 @@ type span struct {
 }
 
 func newStock(pools map[string]*view.Pool) *stock {
-	st := &stock{shelves: make([]*shelf, 0, len(pools))}
+	st := &stock{shelves: make([]*shelf, 0, len(pools)), byName: make(map[string]*shelf, len(pools))}
 	cluster := view.Cluster{Pools: pools}
 	for age, pool := range cluster.PoolsByAge() {
 		sh := &shelf{pool: pool, age: age, next: make([]netip.Addr, len(pool.Ranges))}
@@ -52,8 +53,10 @@ func newStock(pools map[string]*view.Pool) *stock {
 			st.spans = append(st.spans, span{shelf: sh, r: r})
 		}
 		st.shelves = append(st.shelves, sh)
+		st.byName[pool.Name] = sh
+		st.quotas = st.quotas || pool.MaxPerNamespace > 0
 	}
-	slices.SortFunc(st.shelves, func(a, b *shelf) int { return cmp.Compare(a.pool.Name, b.pool.Name) })
+	slices.SortFunc(st.shelves, inOrder)
 	slices.SortFunc(st.spans, func(a, b span) int {
 		return cmp.Or(a.r.From().Compare(b.r.From()), cmp.Compare(a.shelf.age, b.shelf.age))
 	})
@@ -66,6 +69,23 @@ func newStock(pools map[string]*view.Pool) *stock {
 	}
 	st.findRivals()
 	return st
+}
+
+// inOrder is the order in which pools give addresses: by priority, those for certain
+// Services before those for all, and by name.
+func inOrder(a, b *shelf) int {
+	rank := func(p *view.Pool) uint32 { return uint32(p.Priority) - 1 } // 0 comes last
+	general := func(p *view.Pool) int {
+		if p.Chooses() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(rank(a.pool), rank(b.pool)),
+		cmp.Compare(general(a.pool), general(b.pool)),
+		cmp.Compare(a.pool.Name, b.pool.Name),
+	)
 }
 
 // findRivals compares each span with those that begin inside it.
@@ -106,15 +126,7 @@ func (st *stock) overlaps() []problem.Problem {
 }
 
 // shelf finds a pool by name, nil for none.
-func (st *stock) shelf(name string) *shelf {
-	i, ok := slices.BinarySearchFunc(st.shelves, name, func(sh *shelf, name string) int {
-		return cmp.Compare(sh.pool.Name, name)
-	})
-	if !ok {
-		return nil
-	}
-	return st.shelves[i]
-}
+func (st *stock) shelf(name string) *shelf { return st.byName[name] }
 
 // poolOf is the oldest pool that holds the address, nil for none.
 func (st *stock) poolOf(a netip.Addr) *view.Pool {
@@ -130,67 +142,6 @@ func (st *stock) poolOf(a netip.Addr) *view.Pool {
 		return nil
 	}
 	return oldest.pool
-}
-
-// offers tells whether a Service that asks for the named pools, or for none, may get
-// the address without asking for it.
-func (st *stock) offers(names []string, a netip.Addr) bool {
-	if len(names) == 0 {
-		pool := st.poolOf(a)
-		return pool != nil && pool.AutoAssign && st.shelf(pool.Name).rival == nil
-	}
-	return slices.ContainsFunc(names, func(name string) bool {
-		sh := st.shelf(name)
-		return sh != nil && sh.rival == nil && sh.pool.Contains(a)
-	})
-}
-
-// lowestFree finds the lowest free address of the family in the first of the named
-// pools that has one, or with no names in the first pool, by name, that gives
-// addresses by itself. A reason and a message say why there is none.
-func (st *stock) lowestFree(names []string, f addr.Family, taken func(netip.Addr) bool) (free netip.Addr, reason, message string) {
-	for _, name := range names {
-		a, why, text := st.lowestFreeOf(name, f, taken)
-		if why == "" {
-			return a, "", ""
-		}
-		if reason == "" || reason == ReasonNoPool {
-			reason, message = why, text // a pool of the other family explains nothing
-		}
-	}
-	if len(names) > 0 {
-		return netip.Addr{}, reason, message
-	}
-	var full []string
-	for _, sh := range st.shelves {
-		if !sh.pool.AutoAssign || sh.rival != nil || !sh.has(f) {
-			continue
-		}
-		if a := sh.lowestFree(f, taken); a.IsValid() {
-			return a, "", ""
-		}
-		full = append(full, sh.pool.Name)
-	}
-	if len(full) == 0 {
-		return netip.Addr{}, ReasonNoPool, fmt.Sprintf("no IPAddressPool gives %s addresses without being asked: create one, or set autoAssign: true on one", f)
-	}
-	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in IPAddressPool %s: add addresses to a pool, or create one", f, list(full))
-}
-
-func (st *stock) lowestFreeOf(name string, f addr.Family, taken func(netip.Addr) bool) (free netip.Addr, reason, message string) {
-	sh := st.shelf(name)
-	switch {
-	case sh == nil:
-		return netip.Addr{}, ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
-	case sh.rival != nil:
-		return netip.Addr{}, ReasonPoolBlocked, fmt.Sprintf("the requested IPAddressPool %q gives no addresses while it overlaps pool %q", name, sh.rival.Name)
-	case !sh.has(f):
-		return netip.Addr{}, ReasonNoPool, fmt.Sprintf("the requested IPAddressPool %q has no %s addresses", name, f)
-	}
-	if a := sh.lowestFree(f, taken); a.IsValid() {
-		return a, "", ""
-	}
-	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in the requested IPAddressPool %q", f, name)
 }
 
 func (sh *shelf) has(f addr.Family) bool {

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"strings"
 
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -13,19 +15,54 @@ import (
 type Usage struct {
 	AssignedIPv4, AssignedIPv6   int64
 	AvailableIPv4, AvailableIPv6 int64 // what the pool could still give
+	TotalIPv4, TotalIPv6         int64 // what it could give were none assigned
+	// Lack is why the pool can give no address of one of its families; nil when it can.
+	Lack *problem.Problem
+}
+
+// judge sets Lack of an open pool by the counts.
+func (u *Usage) judge(p *view.Pool) {
+	var empty []string
+	for _, f := range []struct {
+		name             string
+		available, total int64
+	}{{"IPv4", u.AvailableIPv4, u.TotalIPv4}, {"IPv6", u.AvailableIPv6, u.TotalIPv6}} {
+		if f.total > 0 && f.available == 0 {
+			empty = append(empty, f.name)
+		}
+	}
+	switch {
+	case u.Lack != nil:
+	case u.TotalIPv4 == 0 && u.TotalIPv6 == 0:
+		u.lacks(p, ReasonPoolExhausted, "the pool has no addresses to give: look at spec.addresses")
+	case len(empty) > 0:
+		u.lacks(p, ReasonPoolExhausted, "no %s address is free: add addresses", strings.Join(empty, " and no "))
+	}
+}
+
+func (u *Usage) lacks(p *view.Pool, reason, format string, args ...any) {
+	lack := problem.New(p.Object(), reason, format, args...)
+	u.Lack = &lack
 }
 
 // Count tells how the pools are used, by name, when the given assignments are
 // in place; Services that have none hold what is in their status. An address that
 // several share counts once, one in two pools for the older one, and a pool that gives nothing because it
-// overlaps an older one has nothing available.
+// overlaps an older one or is disabled has nothing available. What is cooling down is not
+// available either.
 func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 	st := newStock(c.Pools)
 	usage := make(map[string]Usage, len(c.Pools))
 	for _, sh := range st.shelves {
 		var u Usage
-		if sh.rival == nil {
-			u.AvailableIPv4, u.AvailableIPv6 = capacity(sh.pool)
+		u.TotalIPv4, u.TotalIPv6 = capacity(sh.pool)
+		switch {
+		case sh.rival != nil:
+			u.lacks(sh.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", sh.rival.Name)
+		case sh.pool.Disabled:
+			u.lacks(sh.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
+		default:
+			u.AvailableIPv4, u.AvailableIPv6 = u.TotalIPv4, u.TotalIPv6
 		}
 		usage[sh.pool.Name] = u
 	}
@@ -47,17 +84,43 @@ func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 			}
 		}
 	}
+	for a := range c.Cooling {
+		if _, again := counted[a]; again {
+			continue
+		}
+		if pool := st.poolOf(a); pool != nil && (!pool.AvoidBuggyIPs || !buggy(a)) {
+			u := usage[pool.Name]
+			u.take(a)
+			usage[pool.Name] = u
+		}
+	}
+	for _, sh := range st.shelves {
+		u := usage[sh.pool.Name]
+		u.judge(sh.pool)
+		usage[sh.pool.Name] = u
+	}
 	return usage
 }
 
 // use counts an assigned address; counted: it was among the available ones.
 func (u *Usage) use(a netip.Addr, counted bool) {
-	assigned, available := &u.AssignedIPv6, &u.AvailableIPv6
 	if a.Is4() {
-		assigned, available = &u.AssignedIPv4, &u.AvailableIPv4
+		u.AssignedIPv4++
+	} else {
+		u.AssignedIPv6++
 	}
-	*assigned++
-	if counted && *available > 0 && *available < math.MaxInt64 {
+	if counted {
+		u.take(a)
+	}
+}
+
+// take counts an address as not available.
+func (u *Usage) take(a netip.Addr) {
+	available := &u.AvailableIPv6
+	if a.Is4() {
+		available = &u.AvailableIPv4
+	}
+	if *available > 0 && *available < math.MaxInt64 {
 		*available--
 	}
 }

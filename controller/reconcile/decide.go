@@ -1,10 +1,13 @@
 package reconcile
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +26,9 @@ type decision struct {
 	problems []problem.Problem // of all objects, sorted
 	writes   map[problem.Object]write
 	unseen   map[view.Ref]unseen
+
+	cooling map[netip.Addr]rest
+	held    map[netip.Addr]view.Ref // addresses of pools with a cool-down
 }
 
 // unseen is an assignment that the informer does not show yet, and the version
@@ -46,10 +52,20 @@ func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assi
 	return still
 }
 
-// decide makes up its mind about everything in the snapshot: it has no effects.
-func decide(s *snapshot, last map[view.Ref]unseen, classes view.Classes, now time.Time) *decision {
+// decide makes up its mind about everything in the snapshot: it has no effects. last is
+// what it decided last, the zero decision for nothing.
+func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *decision {
 	d := &decision{writes: map[problem.Object]write{}, unseen: map[view.Ref]unseen{}}
-	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last, s), classes)
+	d.cooling = cooling(s, last, now)
+	s.cluster.Cooling = make(map[netip.Addr]view.Ref, len(d.cooling))
+	for a, r := range d.cooling {
+		s.cluster.Cooling[a] = r.left
+	}
+	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last.unseen, s), classes)
+	if d.cooling != nil {
+		d.held = holders(s.cluster, d.assigned, s.cluster.PoolsByAge())
+		maps.DeleteFunc(d.cooling, func(a netip.Addr, _ rest) bool { _, again := d.held[a]; return again })
+	}
 	unmet := unmet(d.problems)
 	d.usage = allocation.Count(s.cluster, d.assigned)
 	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
@@ -59,8 +75,9 @@ func decide(s *snapshot, last map[view.Ref]unseen, classes view.Classes, now tim
 	for ref, service := range s.services {
 		w.service(ref, service, s.cluster.Services[ref])
 	}
+	pools := s.cluster.PoolsByAge()
 	for _, p := range s.pools {
-		w.pool(p)
+		w.pool(p, pools)
 	}
 	for _, a := range s.l2Advertisements {
 		next := a.DeepCopy()
@@ -86,6 +103,18 @@ func unmet(problems []problem.Problem) map[problem.Object]bool {
 		}
 	}
 	return lacking
+}
+
+// due is when time alone changes the decision: an address has cooled down. The zero time
+// for never.
+func (d *decision) due() time.Time {
+	var first time.Time
+	for _, r := range d.cooling {
+		if first.IsZero() || r.until.Before(first) {
+			first = r.until
+		}
+	}
+	return first
 }
 
 // statusPlanner collects the statuses that say something else than was decided.
@@ -121,30 +150,32 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	w.writes[object] = write{base: s, next: changed, events: status.ServiceEvents(&s.Status, next)}
 }
 
-func (w *statusPlanner) pool(p *v1beta1.IPAddressPool) {
+func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, all []*view.Pool) {
+	object := problem.Object{Kind: "IPAddressPool", Name: p.Name}
 	next := p.DeepCopy()
-	u := w.usage[p.Name]
-	next.Status.AssignedIPv4, next.Status.AvailableIPv4 = u.AssignedIPv4, u.AvailableIPv4
-	next.Status.AssignedIPv6, next.Status.AvailableIPv6 = u.AssignedIPv6, u.AvailableIPv6
-	if w.ready("IPAddressPool", p, next, p.Status.Conditions, &next.Status.Conditions) {
+	u, after := w.usage[p.Name], &next.Status
+	after.AssignedIPv4, after.AvailableIPv4, after.TotalIPv4 = u.AssignedIPv4, u.AvailableIPv4, u.TotalIPv4
+	after.AssignedIPv6, after.AvailableIPv6, after.TotalIPv6 = u.AssignedIPv6, u.AvailableIPv6, u.TotalIPv6
+	after.CoolingDown = coolingDown(w.cooling, all, p.Name)
+	if changed := status.Ready(after.Conditions, p.Generation, w.problems[object], w.now); changed != nil {
+		after.Conditions = changed
+	}
+	if changed := status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now); changed != nil {
+		after.Conditions = changed
+	}
+	if equality.Semantic.DeepEqual(&p.Status, after) {
 		return
 	}
-	before, after := &p.Status, &next.Status
-	if before.AssignedIPv4 != after.AssignedIPv4 || before.AvailableIPv4 != after.AvailableIPv4 ||
-		before.AssignedIPv6 != after.AssignedIPv6 || before.AvailableIPv6 != after.AvailableIPv6 {
-		w.writes[problem.Object{Kind: "IPAddressPool", Name: p.Name}] = write{base: p, next: next}
-	}
+	w.writes[object] = write{base: p, next: next, events: status.PoolEvents(p.Status.Conditions, after.Conditions)}
 }
 
-// ready plans the condition Ready of one object of ours, and tells whether there
-// is anything to write.
-func (w *statusPlanner) ready(kind string, base, next client.Object, before []metav1.Condition, into *[]metav1.Condition) bool {
+// ready plans the condition Ready of one object of ours.
+func (w *statusPlanner) ready(kind string, base, next client.Object, before []metav1.Condition, into *[]metav1.Condition) {
 	object := problem.Object{Kind: kind, Name: base.GetName()}
 	after := status.Ready(before, base.GetGeneration(), w.problems[object], w.now)
 	if after == nil {
-		return false
+		return
 	}
 	*into = after
 	w.writes[object] = write{base: base, next: next, events: status.ReadyEvents(before, after)}
-	return true
 }

@@ -29,7 +29,7 @@ func filled(tb testing.TB, services int) *objects {
 		s.CreationTimestamp = metav1.Unix(int64(i), 0)
 		o.see(s)
 	}
-	apply(tb, o, decide(o.snapshot(), nil, view.Classes{}, time.Unix(0, 0)))
+	apply(tb, o, decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(0, 0)))
 	return o
 }
 
@@ -53,13 +53,13 @@ func apply(tb testing.TB, o *objects, d *decision) {
 func TestDecideAtRest(t *testing.T) {
 	t.Parallel()
 	o := filled(t, 100)
-	if d := decide(o.snapshot(), nil, view.Classes{}, time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
+	if d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
 		t.Fatalf("%d statuses are to be written at rest", len(d.writes))
 	}
 	s := balanced("one-more", "2")
 	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	o.see(s)
-	d := decide(o.snapshot(), nil, view.Classes{}, time.Unix(1, 0))
+	d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0))
 	for _, want := range []problem.Object{{Kind: "Service", Namespace: "default", Name: "one-more"}, {Kind: "IPAddressPool", Name: "p"}} {
 		if _, ok := d.writes[want]; !ok || len(d.writes) != 2 {
 			t.Errorf("%s is not among the %d statuses to be written, want 2", want, len(d.writes))
@@ -79,7 +79,7 @@ func BenchmarkPass(b *testing.B) {
 			s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 			o.see(s)
 			for b.Loop() {
-				decide(o.snapshot(), nil, view.Classes{}, time.Unix(1, 0))
+				decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0))
 			}
 		})
 	}

@@ -52,15 +52,15 @@ type Loop struct {
 	objects *objects
 	synced  []toolscache.DoneChecker
 
-	unseen map[view.Ref]unseen
-	told   map[problem.Problem]bool
+	last *decision
+	told map[problem.Problem]bool
 }
 
 // New makes a Loop and subscribes it to the informers, so that its mirror is
 // warm before it leads. The error is that of an API server without our CRDs, or
 // out of reach.
 func New(ctx context.Context, o Options) (*Loop, error) {
-	l := &Loop{Options: o, objects: newObjects(o.Requests), told: map[problem.Problem]bool{}}
+	l := &Loop{Options: o, objects: newObjects(o.Requests), last: &decision{}, told: map[problem.Problem]bool{}}
 	var err error
 	l.synced, err = watchAll(ctx, o.Cache, l.objects)
 	return l, err
@@ -104,6 +104,7 @@ func (l *Loop) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-l.objects.wake:
+		case <-l.due():
 		}
 		began := time.Now()
 		l.pass(publisher, began)
@@ -113,6 +114,15 @@ func (l *Loop) Start(ctx context.Context) error {
 		case <-time.After(min(time.Since(began), restMost)):
 		}
 	}
+}
+
+// due fires when the passing of time alone calls for another pass.
+func (l *Loop) due() <-chan time.Time {
+	at := l.last.due()
+	if at.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(at))
 }
 
 // catchUp tries until it succeeds or the context ends.
@@ -139,8 +149,8 @@ func (l *Loop) catchUp(ctx context.Context) bool {
 }
 
 func (l *Loop) pass(p *publisher, now time.Time) {
-	d := decide(l.objects.snapshot(), l.unseen, l.Classes, now)
-	l.unseen = d.unseen
+	d := decide(l.objects.snapshot(), l.last, l.Classes, now)
+	l.last = d
 	p.apply(d.writes)
 	l.tell(d.problems)
 	l.Metrics.passed(time.Since(now), d)

@@ -33,6 +33,8 @@ type objects struct {
 	nodes             map[string]*view.Node
 	secrets           map[string]*corev1.Secret
 
+	namespaces map[string]map[string]string // their labels
+
 	slices map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
 	parts  map[view.Ref][]part
 }
@@ -49,6 +51,7 @@ func newObjects(requests fromkube.Requests) *objects {
 		bgpPeers:          map[string]*v1beta1.BGPPeer{},
 		nodes:             map[string]*view.Node{},
 		secrets:           map[string]*corev1.Secret{},
+		namespaces:        map[string]map[string]string{},
 		slices:            map[client.ObjectKey]view.Ref{},
 		parts:             map[view.Ref][]part{},
 	}
@@ -73,6 +76,7 @@ func (o *objects) snapshot() *snapshot {
 	c := &view.Cluster{
 		Services:          maps.Clone(o.views),
 		Endpoints:         o.endpoints(),
+		Namespaces:        maps.Clone(o.namespaces),
 		Nodes:             maps.Clone(o.nodes),
 		Pools:             make(map[string]*view.Pool, len(o.pools)),
 		L2Advertisements:  make(map[string]*view.L2Advertisement, len(o.l2Advertisements)),
@@ -168,6 +172,20 @@ func (o *objects) setNode(key client.ObjectKey, n *metav1.PartialObjectMetadata)
 		return false
 	}
 	return set(o.nodes, key.Name, v)
+}
+
+// setNamespace knows of namespaces what selectors see: their labels.
+func (o *objects) setNamespace(key client.ObjectKey, n *metav1.PartialObjectMetadata) bool {
+	labels, known := o.namespaces[key.Name]
+	switch {
+	case n == nil:
+		delete(o.namespaces, key.Name)
+		return false // its Services are gone, or about to
+	case known && maps.Equal(labels, n.Labels):
+		return false
+	}
+	o.namespaces[key.Name] = n.Labels
+	return true
 }
 
 // set stores what is there and deletes what is not.

@@ -30,7 +30,7 @@ type simulation struct {
 	lag      []change                             // what the informer has not seen yet
 
 	mirror *objects
-	unseen map[view.Ref]unseen
+	last   *decision
 	wanted map[problem.Object]write
 	flying []write // sent, and not yet arrived
 }
@@ -50,7 +50,7 @@ func TestNoAddressTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &simulation{
 			t: t, services: map[client.ObjectKey]*corev1.Service{},
-			mirror: newObjects(fromkube.Requests{}),
+			mirror: newObjects(fromkube.Requests{}), last: &decision{},
 		}
 		s.editPool()
 		// What follows a user's doing is tried more often than it itself, so
@@ -165,8 +165,8 @@ func (s *simulation) deliver(events int) {
 }
 
 func (s *simulation) pass() {
-	d := decide(s.mirror.snapshot(), s.unseen, view.Classes{}, time.Unix(0, 0))
-	s.unseen, s.wanted = d.unseen, d.writes
+	d := decide(s.mirror.snapshot(), s.last, view.Classes{}, time.Unix(0, 0))
+	s.last, s.wanted = d, d.writes
 }
 
 // send puts wanted writes of Services on their way; one may be sent twice.
@@ -201,7 +201,7 @@ func (s *simulation) arrive() {
 // die ends the leader; its writes end before another one leads, and the other
 // one waits until it has seen what was written.
 func (s *simulation) die() {
-	s.flying, s.wanted, s.unseen = nil, nil, nil
+	s.flying, s.wanted, s.last = nil, nil, &decision{}
 	s.deliver(len(s.lag))
 }
 
@@ -220,8 +220,8 @@ func (s *simulation) rest() {
 		}
 		s.check()
 		if len(s.lag) == 0 {
-			if len(s.unseen) > 0 {
-				s.t.Fatalf("all is quiet, and yet these are not written: %v", s.unseen)
+			if len(s.last.unseen) > 0 {
+				s.t.Fatalf("all is quiet, and yet these are not written: %v", s.last.unseen)
 			}
 			return
 		}

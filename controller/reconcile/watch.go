@@ -43,8 +43,9 @@ func forgetValues(object any) (any, error) {
 // watchAll lets the informers tell the mirror of every change. The result says
 // when it has been told of everything that was there at the beginning.
 func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]toolscache.DoneChecker, error) {
-	nodes := &metav1.PartialObjectMetadata{}
+	nodes, namespaces := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	var synced []toolscache.DoneChecker
 	for _, w := range []func() (toolscache.DoneChecker, error){
 		func() (toolscache.DoneChecker, error) {
@@ -69,6 +70,9 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 			return watch(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice)
 		},
 		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, nodes, o.setNode) },
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, namespaces, o.setNamespace)
+		},
 	} {
 		s, err := w()
 		if err != nil {

@@ -57,6 +57,17 @@ func ReadyEvents(before, after []metav1.Condition) []Event {
 	return events
 }
 
+// PoolEvents are what a change of the conditions of a pool has to tell: those of Ready,
+// and that it can give no addresses any more, or again.
+func PoolEvents(before, after []metav1.Condition) []Event {
+	events := ReadyEvents(before, after)
+	events = append(events, warnings(before, after, v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, ActionVerify)...)
+	if meta.IsStatusConditionFalse(before, v1beta1.ConditionHasCapacity) && meta.IsStatusConditionTrue(after, v1beta1.ConditionHasCapacity) {
+		events = append(events, Event{corev1.EventTypeNormal, v1beta1.ReasonHasCapacity, ActionVerify, messageHasCapacity})
+	}
+	return events
+}
+
 // warnings has an Event when the condition tells of something that it did not
 // tell before. fine is its reason when there is nothing to tell.
 func warnings(before, after []metav1.Condition, conditionType, fine, action string) []Event {

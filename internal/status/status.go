@@ -20,6 +20,8 @@ import (
 const (
 	messageAllocated = "the Service has the addresses that it asks for"
 	messageReady     = "the object is valid and in use"
+
+	messageHasCapacity = "the pool can give an address of each of its families"
 )
 
 // Allocation is the outcome for one Service.
@@ -88,6 +90,28 @@ func Ready(conditions []metav1.Condition, generation int64, problems []problem.P
 		condition.Status = metav1.ConditionFalse
 		condition.Reason, condition.Message = tell(problems)
 	}
+	return with(conditions, condition)
+}
+
+// HasCapacity renders into the conditions of a pool whether it can give addresses; lack
+// is why it cannot, nil when it can. nil: nothing to change.
+func HasCapacity(conditions []metav1.Condition, generation int64, lack *problem.Problem, now metav1.Time) []metav1.Condition {
+	condition := metav1.Condition{
+		Type:               v1beta1.ConditionHasCapacity,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: generation,
+		LastTransitionTime: now,
+		Reason:             v1beta1.ReasonHasCapacity,
+		Message:            messageHasCapacity,
+	}
+	if lack != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, lack.Reason, lack.Message
+	}
+	return with(conditions, condition)
+}
+
+// with adds the condition, or takes the place of the one of its type. nil: it is there.
+func with(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {
 	if says(conditions, condition) {
 		return nil
 	}

@@ -7,6 +7,7 @@ package view
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,11 @@ type Cluster struct {
 	// pod that became ready, on the clock of the control plane. It holds changes of the
 	// last minutes only, and none of before this process began.
 	Triggers map[EndpointsOf]time.Time
+	// Namespaces are the labels of each namespace. The controller's snapshot has them.
+	Namespaces map[string]map[string]string
+	// Cooling are addresses that were freed a short time ago, and by whom: nobody else
+	// may have them yet. The controller's snapshot has them.
+	Cooling map[netip.Addr]Ref
 	// HelloKey authenticates the nodes to each other.
 	HelloKey Secret
 	// Configured tells that our own kinds and Secrets have been read at least
@@ -231,6 +237,30 @@ type Pool struct {
 	Ranges        []netipx.IPRange
 	AutoAssign    bool
 	AvoidBuggyIPs bool
+	Disabled      bool // gives no new addresses
+	// Priority: lower is better; 0 comes after all others.
+	Priority int32
+	// Namespaces, NamespaceSelectors and ServiceSelectors choose the Services that may
+	// have new addresses; see Serves.
+	Namespaces         []string
+	NamespaceSelectors []Selector
+	ServiceSelectors   []Selector
+	MaxPerNamespace    int           // addresses of both families; 0: any number
+	CoolDown           time.Duration // before somebody else gets a freed address
+}
+
+// Chooses tells whether the pool is not for all Services.
+func (p *Pool) Chooses() bool {
+	return len(p.Namespaces)+len(p.NamespaceSelectors)+len(p.ServiceSelectors) > 0
+}
+
+// Serves tells whether the Service may have new addresses of the pool. namespace are the
+// labels of its namespace.
+func (p *Pool) Serves(s *Service, namespace map[string]string) bool {
+	everywhere := len(p.Namespaces)+len(p.NamespaceSelectors) == 0
+	in := everywhere || slices.Contains(p.Namespaces, s.Namespace) ||
+		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, namespace)
+	return in && MatchesAny(p.ServiceSelectors, s.Labels)
 }
 
 // Object is the pool as problems name it.

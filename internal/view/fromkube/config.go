@@ -35,8 +35,23 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		Labels:        p.Labels,
 		AutoAssign:    value(p.Spec.AutoAssign, true),
 		AvoidBuggyIPs: p.Spec.AvoidBuggyIPs,
+		Disabled:      p.Spec.Disabled,
+		Priority:      p.Spec.Priority,
+		CoolDown:      duration(p.Spec.CoolDown, 0),
+
+		MaxPerNamespace: int(value(p.Spec.MaxPerNamespace, 0)),
 	}
 	var problems []problem.Problem
+	if a := p.Spec.ServiceAllocation; a != nil {
+		r := selectorReader{object: v.Object()}
+		if v.Priority == 0 {
+			v.Priority = a.Priority
+		}
+		v.Namespaces = a.Namespaces
+		v.NamespaceSelectors = r.read("serviceAllocation.namespaceSelectors", a.NamespaceSelectors)
+		v.ServiceSelectors = r.read("serviceAllocation.serviceSelectors", a.ServiceSelectors)
+		problems = r.problems
+	}
 	var ranges netipx.IPSetBuilder
 	for i, text := range p.Spec.Addresses {
 		r, err := addr.ParseRange(text)

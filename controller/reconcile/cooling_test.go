@@ -1,0 +1,86 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// TestCoolDown: a freed address is kept from others for as long as the pool says, over a
+// change of leaders too, and who left it gets it back.
+func TestCoolDown(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_000_000, 500_000_000)
+	o := newObjects(fromkube.Requests{})
+	o.pools["p"] = &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1beta1.IPAddressPoolSpec{
+			Addresses: []string{"192.0.2.1/32"}, CoolDown: &metav1.Duration{Duration: time.Minute},
+		},
+	}
+	last := &decision{}
+	pass := func(after time.Duration) {
+		t.Helper()
+		last = decide(o.snapshot(), last, view.Classes{}, begin.Add(after))
+		apply(t, o, last)
+	}
+	create := func(name, version string) *corev1.Service {
+		s := balanced(name, version)
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		o.see(s)
+		return s
+	}
+	holds := func(name string, want bool) {
+		t.Helper()
+		got := o.services[view.Ref{Namespace: "default", Name: name}].Status.LoadBalancer.Ingress
+		if (len(got) == 1) != want {
+			t.Errorf("%s holds %v, want an address: %t", name, got, want)
+		}
+	}
+	remove := func(name string) { o.setService(client.ObjectKey{Namespace: "default", Name: name}, nil) }
+
+	create("first", "1")
+	pass(0)
+	holds("first", true)
+	if at := last.due(); !at.IsZero() {
+		t.Errorf("due at %v while nothing cools down", at)
+	}
+	remove("first")
+	create("second", "2")
+	pass(time.Second)
+	holds("second", false)
+	until := begin.Truncate(time.Second).Add(62 * time.Second)
+	if entries := o.pools["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Address != "192.0.2.1" ||
+		entries[0].Service != "default/first" || !entries[0].Until.Time.Equal(until) {
+		t.Fatalf("the status of the pool lists %+v, want 192.0.2.1 of default/first until %v", entries, until)
+	}
+	if !last.due().Equal(until) {
+		t.Errorf("due at %v, want %v", last.due(), until)
+	}
+
+	last = &decision{} // another leader
+	pass(30 * time.Second)
+	holds("second", false)
+	create("first", "3")
+	pass(40 * time.Second)
+	holds("first", true)
+	holds("second", false)
+	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 {
+		t.Errorf("it is in use and cools down: %+v", entries)
+	}
+	remove("first")
+	pass(50 * time.Second)
+	holds("second", false)
+	pass(112 * time.Second)
+	holds("second", true)
+	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 || !last.due().IsZero() {
+		t.Errorf("still cooling down: %+v", entries)
+	}
+}
