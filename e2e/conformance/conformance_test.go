@@ -19,13 +19,29 @@ import (
 // only those that every cluster must pass.
 const scope = "FAIRLEAD_CONFORMANCE"
 
-// TestKubernetesServices has one subtest for each of Kubernetes' tests.
+// TestKubernetesServices has one subtest for each of Kubernetes' tests, run once with each
+// backend of the forwarding.
 func TestKubernetesServices(t *testing.T) {
 	focus := conforming
 	if os.Getenv(scope) == "whole" {
 		focus = whole
 	}
 	c := start(t)
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			if err := c.Install(ctx, 3, "forwarding.mode="+mode); err != nil {
+				t.Fatal(err)
+			}
+			conform(t, c, focus)
+		})
+	}
+}
+
+// conform runs the tests that match focus, of which there must be one for each pattern.
+func conform(t *testing.T, c *product.Cluster, focus []string) {
+	t.Helper()
 	reports := t.TempDir()
 	var output bytes.Buffer
 	began := time.Now()
