@@ -31,6 +31,11 @@ type established struct {
 // Services that serve the sender.
 func (c *cluster) establish(want desired.Forwarding) []established {
 	c.t.Helper()
+	// A flow that rests must not be forgotten while the machine does other things.
+	c.Node.Do(func() {
+		c.Node.Sysctl("net/netfilter/nf_conntrack_udp_timeout", "3600")
+		c.Node.Sysctl("net/netfilter/nf_conntrack_udp_timeout_stream", "3600")
+	})
 	var flows []established
 	for _, f := range addr.Families() {
 		o := oracle{blackbox.Plan(f), want}
