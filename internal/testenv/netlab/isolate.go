@@ -58,3 +58,14 @@ func loopbackUp() error {
 	}
 	return netlink.LinkSetUp(lo)
 }
+
+// LocksApart is for a TestMain: it runs the tests with a lock of legacy iptables for each
+// host, as each node has one, so that they wait for nobody on this machine, and exits with
+// what run returns.
+func LocksApart(run func() int) {
+	if err := os.Setenv("XTABLES_LOCKFILE", "/proc/thread-self/ns/net"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(run())
+}

@@ -92,12 +92,6 @@ func (h *Host) up(name string) {
 	}
 }
 
-// LocksForEachHost gives each host a lock of legacy iptables of its own, as each node
-// has one, instead of this machine's. It is for a TestMain.
-func LocksForEachHost() error {
-	return os.Setenv("XTABLES_LOCKFILE", "/proc/thread-self/ns/net")
-}
-
 // Sysctl writes a value below /proc/sys of the host's network. Call it in Do.
 func (h *Host) Sysctl(name, value string) {
 	h.check(os.WriteFile("/proc/sys/"+name, []byte(value), 0o600), "set %s", name)

@@ -1,7 +1,6 @@
 package blackbox_test
 
 import (
-	"errors"
 	"flag"
 	"slices"
 	"strings"
@@ -18,10 +17,10 @@ import (
 // TestMain has more tests run side by side than there are processors: most of the
 // time they wait for silence.
 func TestMain(m *testing.M) {
-	if err := errors.Join(flag.Set("test.parallel", "8"), netlab.LocksForEachHost()); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	m.Run()
+	netlab.LocksApart(m.Run)
 }
 
 // answerIn is long enough for any answer, silenceAfter for a machine under load

@@ -1,19 +1,10 @@
 package rivals
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
-// TestMain keeps these tests and those of other packages, which run at the same time,
-// from waiting for one lock of iptables.
-func TestMain(m *testing.M) {
-	if err := netlab.LocksForEachHost(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+// The lock of iptables must be nobody else's: other packages are tested at the same time.
+func TestMain(m *testing.M) { netlab.LocksApart(m.Run) }
