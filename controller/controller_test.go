@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +37,7 @@ func TestController(t *testing.T) {
 		{"frees the address of a deleted Service", testDeletion},
 		{"frees the address on a change of type", testTypeChange},
 		{"says that a pool is full, and heals when it grows", testExhausted},
+		{"keeps the address over changes of families", testFamilies},
 		{"lets pools choose, and keeps freed addresses back", testPoolRules},
 		{"says what is wrong with a request", testRequests},
 		{"lets Services share an address, and says where no node serves all", testSharing},
@@ -72,7 +72,7 @@ func testAllocates(t *testing.T, c *cluster) {
 	c.holds(t, two, "192.0.2.1", "2001:db8::")
 	until(t, c, pool, "counted", func(p *v1beta1.IPAddressPool) bool {
 		want := v1beta1.IPAddressPoolStatus{
-			Conditions:   p.Status.Conditions,
+			Conditions: p.Status.Conditions, Addresses: []string{"192.0.2.0/24", "2001:db8::/64"},
 			AssignedIPv4: 2, AvailableIPv4: 254, TotalIPv4: 256, AssignedIPv6: 1, AvailableIPv6: 1<<63 - 1, TotalIPv6: 1<<63 - 1,
 		}
 		return meta.IsStatusConditionTrue(p.Status.Conditions, v1beta1.ConditionReady) && fmt.Sprint(p.Status) == fmt.Sprint(want)
@@ -139,74 +139,6 @@ func testTypeChange(t *testing.T, c *cluster) {
 	}
 }
 
-func testExhausted(t *testing.T, c *cluster) {
-	c.start(t)
-	pool := c.pool(t, "p", "192.0.2.1/32")
-	first := c.service(t, "first")
-	c.holds(t, first, "192.0.2.1")
-	second := c.service(t, "second")
-	c.refused(t, second, "PoolExhausted")
-	c.told(t, second, "PoolExhausted")
-	until(t, c, pool, "without capacity", func(p *v1beta1.IPAddressPool) bool {
-		return meta.IsStatusConditionFalse(p.Status.Conditions, v1beta1.ConditionHasCapacity)
-	})
-	c.told(t, pool, "PoolExhausted")
-	update(t, c, pool, func(p *v1beta1.IPAddressPool) { p.Spec.Addresses = []string{"192.0.2.1-192.0.2.2"} })
-	c.holds(t, second, "192.0.2.2")
-	c.told(t, second, v1beta1.ReasonAllocated)
-
-	// Edits and deletion of the pool move nobody.
-	update(t, c, pool, func(p *v1beta1.IPAddressPool) { p.Spec.Addresses = []string{"198.51.100.0/24"} })
-	until(t, c, second, "told that its address is in no pool", func(s *corev1.Service) bool {
-		condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
-		return condition.Reason == "OutsidePools" && condition.Status == metav1.ConditionTrue
-	})
-	third := c.service(t, "third")
-	c.holds(t, third, "198.51.100.0")
-	c.holds(t, second, "192.0.2.2")
-	c.holds(t, first, "192.0.2.1")
-}
-
-func testPoolRules(t *testing.T, c *cluster) {
-	c.start(t)
-	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}
-	c.create(t, tenant) // it stays: nobody here removes what is in a namespace
-	p := &v1beta1.IPAddressPool{
-		ObjectMeta: metav1.ObjectMeta{Name: "p"},
-		Spec: v1beta1.IPAddressPoolSpec{
-			Addresses: []string{"192.0.2.1-192.0.2.2"},
-			CoolDown:  &metav1.Duration{Duration: 2 * time.Second},
-			ServiceAllocation: &v1beta1.ServiceAllocation{
-				NamespaceSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"rent": "paid"}}},
-			},
-		},
-	}
-	c.temporary(t, p)
-	elsewhere := c.service(t, "elsewhere")
-	in := func(s *corev1.Service) { s.Namespace = "tenant" }
-	first := c.service(t, "first", in)
-	c.refused(t, elsewhere, "NoPool")
-	c.refused(t, first, "NoPool")
-	update(t, c, tenant, func(n *corev1.Namespace) { n.Labels = map[string]string{"rent": "paid"} })
-	c.holds(t, first, "192.0.2.1")
-
-	update(t, c, p, func(p *v1beta1.IPAddressPool) { p.Spec.Disabled = true })
-	second := c.service(t, "second", in)
-	c.refused(t, second, "NoPool")
-	c.holds(t, first, "192.0.2.1")
-	update(t, c, p, func(p *v1beta1.IPAddressPool) { p.Spec.Disabled = false })
-	c.holds(t, second, "192.0.2.2")
-
-	if err := c.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	until(t, c, p, "keeping the freed address back", func(p *v1beta1.IPAddressPool) bool {
-		return len(p.Status.CoolingDown) == 1 && p.Status.CoolingDown[0].Service == "tenant/first" && p.Status.AvailableIPv4 == 0
-	})
-	third := c.service(t, "third", in)
-	c.holds(t, third, "192.0.2.1") // in time, with nothing else to wake the controller
-}
-
 func testRequests(t *testing.T, c *cluster) {
 	c.start(t)
 	manual := false
@@ -238,76 +170,6 @@ func testRequests(t *testing.T, c *cluster) {
 	c.holds(t, good, "198.51.100.8")
 	c.told(t, good, v1beta1.ReasonReleased)
 	c.holds(t, taken, "198.51.100.7")
-}
-
-func testSharing(t *testing.T, c *cluster) {
-	c.start(t)
-	c.pool(t, "p", "192.0.2.0/24")
-	for _, name := range []string{"n1", "n2"} {
-		c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	shared := func(port int32) func(*corev1.Service) {
-		return func(s *corev1.Service) {
-			s.Annotations = map[string]string{v1beta1.AnnotationShareKey: "k"}
-			s.Spec.Ports[0].Port, s.Spec.ExternalTrafficPolicy = port, corev1.ServiceExternalTrafficPolicyLocal
-		}
-	}
-	slice := func(service, node string) *discoveryv1.EndpointSlice {
-		port := int32(8080)
-		e := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, NodeName: &node}},
-			Ports:       []discoveryv1.EndpointPort{{Port: &port}},
-		}
-		c.temporary(t, e)
-		return e
-	}
-	first := c.service(t, "first", shared(80))
-	c.holds(t, first, "192.0.2.0")
-	second := c.service(t, "second", shared(443))
-	c.holds(t, second, "192.0.2.0")
-	third := c.service(t, "third", shared(443))
-	c.holds(t, third, "192.0.2.1")
-
-	slice("first", "n1")
-	apart := slice("second", "n2")
-	for _, s := range []*corev1.Service{first, second} {
-		until(t, c, s, "told that no node serves both", func(s *corev1.Service) bool {
-			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
-			return condition.Reason == "NoCommonNode" && condition.Status == metav1.ConditionTrue &&
-				strings.Contains(condition.Message, "default/second has them on n2")
-		})
-	}
-	update(t, c, apart, func(e *discoveryv1.EndpointSlice) { node := "n1"; e.Endpoints[0].NodeName = &node })
-	for _, s := range []*corev1.Service{first, second} {
-		until(t, c, s, "well again", func(s *corev1.Service) bool {
-			return meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated).Reason == v1beta1.ReasonAllocated
-		})
-	}
-}
-
-func testOverlap(t *testing.T, c *cluster) {
-	c.start(t)
-	older := c.pool(t, "a-older", "192.0.2.0/24")
-	younger := c.pool(t, "b-younger", "192.0.2.128/25", "198.51.100.0/24")
-	ready := func(want metav1.ConditionStatus, reason string) func(*v1beta1.IPAddressPool) bool {
-		return func(p *v1beta1.IPAddressPool) bool {
-			condition := meta.FindStatusCondition(p.Status.Conditions, v1beta1.ConditionReady)
-			return condition != nil && condition.Status == want && condition.Reason == reason
-		}
-	}
-	until(t, c, younger, "told of the overlap", ready(metav1.ConditionFalse, "PoolOverlap"))
-	until(t, c, older, "ready", ready(metav1.ConditionTrue, v1beta1.ReasonReady))
-	c.told(t, younger, "PoolOverlap")
-	plain := c.service(t, "plain")
-	c.holds(t, plain, "192.0.2.0")
-	blocked := c.service(t, "blocked", asking(v1beta1.AnnotationPool, "b-younger"))
-	c.refused(t, blocked, "PoolBlocked")
-
-	update(t, c, younger, func(p *v1beta1.IPAddressPool) { p.Spec.Addresses = []string{"198.51.100.0/24"} })
-	until(t, c, younger, "ready", ready(metav1.ConditionTrue, v1beta1.ReasonReady))
-	c.holds(t, blocked, "198.51.100.0")
 }
 
 func testClass(t *testing.T, c *cluster) {

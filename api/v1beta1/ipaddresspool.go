@@ -93,12 +93,32 @@ type IPAddressPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="coolDown must be 1s to 168h in whole seconds, such as 10m"
 	CoolDown *metav1.Duration `json:"coolDown,omitempty"`
 
+	// onPoolChange says what happens to a Service whose address an edit takes out
+	// of addresses. Keep: it keeps the address, which stays announced as one of
+	// this pool, and the condition Ready names the Service. Renumber: it gets
+	// another address, and keeps the old one until there is one. Default: Keep.
+	// +optional
+	// +kubebuilder:default=Keep
+	// +kubebuilder:validation:Enum=Keep;Renumber
+	OnPoolChange PoolChange `json:"onPoolChange,omitempty"`
+
 	// avoidBuggyIPs keeps IPv4 addresses that end in .0 or .255 from being
 	// given out: some old equipment takes them for network and broadcast
 	// addresses whatever the netmask. Default: false.
 	// +optional
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 }
+
+// PoolChange is what becomes of addresses in use that an edit takes out of a pool.
+type PoolChange string
+
+// The values of onPoolChange.
+const (
+	// PoolChangeKeep leaves them to the Services that have them.
+	PoolChangeKeep PoolChange = "Keep"
+	// PoolChangeRenumber gives these Services other addresses.
+	PoolChangeRenumber PoolChange = "Renumber"
+)
 
 // ServiceAllocation chooses Services: those of the namespaces that namespaces or
 // namespaceSelectors choose, and among them those that serviceSelectors choose. What
@@ -164,6 +184,13 @@ type IPAddressPoolStatus struct {
 	// counting at 9223372036854775807.
 	// +optional
 	TotalIPv6 int64 `json:"totalIPv6"`
+
+	// addresses are those that count as the pool's: what spec.addresses says, and
+	// what Services still have of that which an edit has taken out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	Addresses []string `json:"addresses,omitempty"`
 
 	// coolingDown are the addresses that others than the Service that had them
 	// cannot get yet (spec.coolDown). At most 256 are listed, the latest ones.

@@ -29,6 +29,8 @@ func TestIPAddressPoolSpec(t *testing.T) {
 		{"both families and forms", "{addresses: [192.0.2.0/24, '2001:db8::/64', 198.51.100.7-198.51.100.9, '2001:db8:1::1-2001:db8:1::ffff']}", ""},
 		{"all fields", "{addresses: [192.0.2.0/24], autoAssign: false, avoidBuggyIPs: true, disabled: true, priority: 10, maxPerNamespace: 4, coolDown: 10m, serviceAllocation: {namespaces: [shop], namespaceSelectors: [{matchLabels: {a: b}}], serviceSelectors: [{}]}}", ""},
 		{"MetalLB's priority", "{addresses: [192.0.2.0/24], serviceAllocation: {priority: 10}}", ""},
+		{"onPoolChange Renumber", "{addresses: [192.0.2.0/24], onPoolChange: Renumber}", ""},
+		{"onPoolChange unknown", "{addresses: [192.0.2.0/24], onPoolChange: Drop}", "spec.onPoolChange: Unsupported value: \"Drop\": supported values: \"Keep\", \"Renumber\""},
 		{"two priorities", "{addresses: [192.0.2.0/24], priority: 1, serviceAllocation: {priority: 10}}", "spec.priority: Invalid value: give the priority once"},
 		{"priority negative", "{addresses: [192.0.2.0/24], priority: -1}", "spec.priority: Invalid value: -1: spec.priority in body should be greater than or equal to 0"},
 		{"MetalLB's priority negative", "{addresses: [192.0.2.0/24], serviceAllocation: {priority: -1}}", "spec.serviceAllocation.priority: Invalid value: -1"},

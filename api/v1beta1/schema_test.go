@@ -116,7 +116,7 @@ func TestDefaults(t *testing.T) {
 		spec string
 		want map[string]any
 	}{
-		"IPAddressPool": {"{addresses: [192.0.2.0/24]}", map[string]any{"autoAssign": true}},
+		"IPAddressPool": {"{addresses: [192.0.2.0/24]}", map[string]any{"autoAssign": true, "onPoolChange": "Keep"}},
 		"BGPPeer": {"{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1}", map[string]any{
 			"peerPort": int64(179), "holdTime": "90s", "connectTime": "10s", "enableGracefulRestart": true,
 		}},

@@ -413,6 +413,11 @@ func (in *IPAddressPoolStatus) DeepCopyInto(out *IPAddressPoolStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Addresses != nil {
+		in, out := &in.Addresses, &out.Addresses
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.CoolingDown != nil {
 		in, out := &in.CoolingDown, &out.CoolingDown
 		*out = make([]CoolingAddress, len(*in))

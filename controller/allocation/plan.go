@@ -29,8 +29,10 @@ type Assignment struct {
 //   - An address belongs to one Service, or to several that share it: they have one
 //     share key, and no port in common. Where two hold it that cannot share it, the
 //     older one keeps it and the other gets a new one.
-//   - What is held stays, whatever becomes of the pools, until the Service no
-//     longer wants the family or asks for something else.
+//   - What is held stays, whoever wrote it, and whatever becomes of the pools, until
+//     the Service no longer wants the family or asks for something else, or the pool
+//     has dropped the address and says Renumber. What no Service can have, such as a
+//     loopback address, is not taken over from a status.
 //   - An address that a Service leaves is free once no status shows it any more.
 //   - An address that is cooling down is for nobody but the Service that left it.
 //   - Older Services choose before younger ones.
@@ -48,6 +50,7 @@ func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes
 
 		namespaces: c.Namespaces,
 		held:       map[quota]int{},
+		dropped:    map[string][]holding{},
 		cooling:    c.Cooling,
 		left:       map[view.Ref][]netip.Addr{},
 	}
@@ -66,6 +69,7 @@ func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes
 			p.settle(cl)
 		}
 	}
+	p.tellDropped()
 	problem.Sort(p.problems)
 	return p.result, slices.Compact(p.problems)
 }
@@ -81,6 +85,7 @@ type planner struct {
 
 	namespaces map[string]map[string]string // their labels
 	held       map[quota]int                // of pools with a quota
+	dropped    map[string][]holding         // by pool, what Services keep after an edit
 	move       move
 	cooling    map[netip.Addr]view.Ref   // who left it a short time ago
 	left       map[view.Ref][]netip.Addr // the same the other way round
@@ -95,7 +100,8 @@ type claim struct {
 	lost    []lost
 }
 
-// lost is an address that a Service holds and cannot keep, because of an older one.
+// lost is an address that a Service holds and cannot keep, because of an older one, or
+// for itself.
 type lost struct {
 	addr  netip.Addr
 	older *view.Service
@@ -135,6 +141,10 @@ func (p *planner) keep(cl *claim) {
 	for _, f := range families(cl.service) {
 		for _, a := range cl.held {
 			if addr.FamilyOf(a) != f {
+				continue
+			}
+			if !addr.Reachable(a) {
+				cl.lost = append(cl.lost, lost{addr: a})
 				continue
 			}
 			if older, why := p.obstacle(a, cl.service); older != nil {
@@ -269,9 +279,13 @@ func (p *planner) taken(a netip.Addr) bool {
 }
 
 // mustLeave tells whether the Service asks for another pool than the one its
-// address is from. An address that no pool holds any more may stay: the pool
-// was edited, and nobody asked the Service to move.
+// address is from, or its pool has dropped the address and wants it to move.
+// Otherwise an address that no pool holds any more may stay: the pool was
+// edited, and nobody asked the Service to move.
 func (p *planner) mustLeave(s *view.Service, held netip.Addr) bool {
+	if former := p.stock.formerPool(held); former != nil && former.Renumber {
+		return true
+	}
 	if len(s.Request.Pools) == 0 {
 		return false
 	}

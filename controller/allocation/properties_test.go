@@ -42,6 +42,10 @@ func drawPool(t *rapid.T, name string) *view.Pool {
 	}
 	p.AutoAssign = rapid.Float64().Draw(t, "auto") < 0.8
 	p.AvoidBuggyIPs = rapid.Bool().Draw(t, "avoid")
+	if rapid.Bool().Draw(t, "edited") {
+		p.Former = pool("", 0, drawRange.Draw(t, "former range")).Ranges
+		p.Renumber = rapid.Bool().Draw(t, "renumber")
+	}
 	p.Disabled = rapid.Float64().Draw(t, "disabled") < 0.1
 	p.Priority = rapid.Int32Range(0, 2).Draw(t, "priority")
 	p.Namespaces = rapid.SampledFrom([][]string{nil, nil, {"default"}, {"shop"}}).Draw(t, "namespaces")
@@ -228,6 +232,7 @@ func TestStable(t *testing.T) {
 		c.Pools = map[string]*view.Pool{}
 		for i := range rapid.IntRange(0, 4).Draw(t, "pools afterwards") {
 			p := drawPool(t, fmt.Sprintf("p%d", i))
+			p.Renumber = false // which asks for what this excludes
 			c.Pools[p.Name] = p
 		}
 		for _, ref := range slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare) {

@@ -53,17 +53,27 @@ const (
 	// ReasonOutsidePools: no pool holds the Service's address any more. The
 	// Service keeps it.
 	ReasonOutsidePools = "OutsidePools"
+	// ReasonAddressDropped: an edit has taken the Service's address out of its pool.
+	// The Service keeps it, with onPoolChange Renumber until there is another.
+	ReasonAddressDropped = "AddressDropped"
+	// ReasonAddressRefused: the status had an address that no Service can have.
+	ReasonAddressRefused = "AddressRefused"
 )
+
+// ReasonUsedAddressesDropped is on a pool: an edit has taken addresses out of it that
+// Services have and keep. The pool is in use all the same.
+const ReasonUsedAddressesDropped = "UsedAddressesDropped"
 
 // ReasonPoolOverlap is on a pool: it claims addresses of an older pool, and
 // gives none until that is resolved.
 const ReasonPoolOverlap = "PoolOverlap"
 
-// Advisory tells whether a Service with a problem of this reason nevertheless
-// has everything that it insists on.
+// Advisory tells whether a Service with a problem of this reason nevertheless has
+// everything that it insists on, or a pool is in use.
 func Advisory(reason string) bool {
 	switch reason {
-	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate, ReasonRequestConflict:
+	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate, ReasonRequestConflict,
+		ReasonAddressDropped, ReasonAddressRefused, ReasonUsedAddressesDropped:
 		return true
 	default:
 		return false
@@ -142,6 +152,10 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 		}
 	}
 	for _, l := range cl.lost {
+		if l.older == nil {
+			p.add(s, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
+			continue
+		}
 		if instead := allOf(chosen, addr.FamilyOf(l.addr)); len(instead) > 0 {
 			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well (%s); this Service has %s instead", l.addr, l.older.Ref, l.why, join(instead))
 		} else {
@@ -149,6 +163,13 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 		}
 	}
 	for _, a := range chosen {
+		if former := p.stock.formerPool(a); former != nil {
+			if !former.Renumber {
+				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, s.Ref})
+			}
+			p.add(s, ReasonAddressDropped, "IPAddressPool %q has %s no more; the Service keeps it, and it stays announced: add it back, or ask for another", former.Name, a)
+			continue
+		}
 		if p.stock.poolOf(a) == nil {
 			p.add(s, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or delete the Service", a)
 		}

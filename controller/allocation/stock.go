@@ -19,6 +19,7 @@ type stock struct {
 	byName  map[string]*shelf
 	spans   []span // every range of every pool, by first address
 	quotas  bool   // some pool has one
+	edited  bool   // some pool had addresses that it has no more
 }
 
 // shelf is one pool and how far its ranges are known to be taken.
@@ -54,6 +55,7 @@ func newStock(pools map[string]*view.Pool) *stock {
 		}
 		st.shelves = append(st.shelves, sh)
 		st.byName[pool.Name] = sh
+		st.edited = st.edited || !slices.Equal(pool.Former, pool.Ranges) && len(pool.Former) > 0
 		st.quotas = st.quotas || pool.MaxPerNamespace > 0
 	}
 	slices.SortFunc(st.shelves, inOrder)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ type decision struct {
 	writes   map[problem.Object]write
 	unseen   map[view.Ref]unseen
 
+	extent  map[string][]netipx.IPRange // by pool
 	cooling map[netip.Addr]rest
 	held    map[netip.Addr]view.Ref // addresses of pools with a cool-down
 }
@@ -66,12 +68,12 @@ func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *d
 		d.held = holders(s.cluster, d.assigned, s.cluster.PoolsByAge())
 		maps.DeleteFunc(d.cooling, func(a netip.Addr, _ rest) bool { _, again := d.held[a]; return again })
 	}
-	unmet := unmet(d.problems)
 	d.usage = allocation.Count(s.cluster, d.assigned)
+	d.extent = allocation.Extent(s.cluster, d.assigned)
 	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
 	problem.Sort(d.problems)
 
-	w := &statusPlanner{decision: d, problems: byObject(d.problems), unmet: unmet, now: metav1.NewTime(now)}
+	w := &statusPlanner{decision: d, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
 	for ref, service := range s.services {
 		w.service(ref, service, s.cluster.Services[ref])
 	}
@@ -94,11 +96,11 @@ func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *d
 	return d
 }
 
-// unmet are the Services that lack something that they insist on.
+// unmet are the objects with a problem that is more than advice.
 func unmet(problems []problem.Problem) map[problem.Object]bool {
 	lacking := map[problem.Object]bool{}
 	for _, p := range problems {
-		if !allocation.Advisory(p.Reason) {
+		if !allocation.Advisory(p.Reason) && !verify.Advisory(p.Reason) {
 			lacking[p.Object] = true
 		}
 	}
@@ -121,7 +123,7 @@ func (d *decision) due() time.Time {
 type statusPlanner struct {
 	*decision
 	problems map[problem.Object][]problem.Problem
-	unmet    map[problem.Object]bool // Services without all that they insist on
+	unmet    map[problem.Object]bool // without all that they insist on, or out of use
 	now      metav1.Time
 }
 
@@ -157,7 +159,8 @@ func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, all []*view.Pool) {
 	after.AssignedIPv4, after.AvailableIPv4, after.TotalIPv4 = u.AssignedIPv4, u.AvailableIPv4, u.TotalIPv4
 	after.AssignedIPv6, after.AvailableIPv6, after.TotalIPv6 = u.AssignedIPv6, u.AvailableIPv6, u.TotalIPv6
 	after.CoolingDown = coolingDown(w.cooling, all, p.Name)
-	if changed := status.Ready(after.Conditions, p.Generation, w.problems[object], w.now); changed != nil {
+	after.Addresses = ranges(w.extent[p.Name])
+	if changed := status.Ready(after.Conditions, p.Generation, w.problems[object], !w.unmet[object], w.now); changed != nil {
 		after.Conditions = changed
 	}
 	if changed := status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now); changed != nil {
@@ -169,10 +172,24 @@ func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, all []*view.Pool) {
 	w.writes[object] = write{base: p, next: next, events: status.PoolEvents(p.Status.Conditions, after.Conditions)}
 }
 
+// ranges writes ranges of addresses for a status, as CIDRs where they are one.
+func ranges(all []netipx.IPRange) []string {
+	const most = 4096 // as the schema has it
+	texts := make([]string, 0, len(all))
+	for _, r := range all[:min(len(all), most)] {
+		if prefix, ok := r.Prefix(); ok {
+			texts = append(texts, prefix.String())
+		} else {
+			texts = append(texts, r.String())
+		}
+	}
+	return texts
+}
+
 // ready plans the condition Ready of one object of ours.
 func (w *statusPlanner) ready(kind string, base, next client.Object, before []metav1.Condition, into *[]metav1.Condition) {
 	object := problem.Object{Kind: kind, Name: base.GetName()}
-	after := status.Ready(before, base.GetGeneration(), w.problems[object], w.now)
+	after := status.Ready(before, base.GetGeneration(), w.problems[object], !w.unmet[object], w.now)
 	if after == nil {
 		return
 	}

@@ -27,7 +27,11 @@ type simulation struct {
 	t        *rapid.T
 	version  int
 	services map[client.ObjectKey]*corev1.Service // what the API server has
-	lag      []change                             // what the informer has not seen yet
+	pool     *v1beta1.IPAddressPool
+	lag      []change // what the informer has not seen yet
+	// scribbled are the Services whose status somebody else has written: for what
+	// they show, nobody here answers until all is quiet.
+	scribbled map[client.ObjectKey]bool
 
 	mirror *objects
 	last   *decision
@@ -43,30 +47,43 @@ type change struct {
 }
 
 // TestNoAddressTwice: whatever the order in which users, writes, events and
-// leaders act, at no moment two Services show one address unless they share it; and
+// leaders act, and at whichever write a leader dies, before or after it has landed, at
+// no moment two Services show one address unless they share it; and
 // once all is quiet, nothing is left undone.
 func TestNoAddressTwice(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := &simulation{
-			t: t, services: map[client.ObjectKey]*corev1.Service{},
-			mirror: newObjects(fromkube.Requests{}), last: &decision{},
+	rapid.Check(t, func(t *rapid.T) { simulate(t, false) })
+}
+
+// TestScribbledStatus: the same with somebody else who writes statuses. What they make
+// two Services show is taken apart: once all is quiet, no two show one address.
+func TestScribbledStatus(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) { simulate(t, true) })
+}
+
+func simulate(t *rapid.T, scribbling bool) {
+	s := &simulation{
+		t: t, services: map[client.ObjectKey]*corev1.Service{}, scribbled: map[client.ObjectKey]bool{},
+		mirror: newObjects(fromkube.Requests{}), last: &decision{},
+	}
+	s.editPool()
+	// What follows a user's doing is tried more often than it itself, so
+	// that writes and events overtake each other instead of only piling up.
+	actions := []func(){
+		s.user, s.user, s.see, s.see, s.see, s.pass, s.pass, s.pass, s.send, s.send, s.arrive, s.arrive, s.arrive,
+	}
+	if scribbling {
+		actions = append(actions, s.scribble)
+	}
+	for range 200 {
+		rapid.SampledFrom(actions).Draw(t, "action")()
+		if rapid.IntRange(0, 99).Draw(t, "fate") == 42 {
+			s.die()
 		}
-		s.editPool()
-		// What follows a user's doing is tried more often than it itself, so
-		// that writes and events overtake each other instead of only piling up.
-		actions := []func(){
-			s.user, s.user, s.see, s.see, s.see, s.pass, s.pass, s.pass, s.send, s.send, s.arrive, s.arrive, s.arrive,
-		}
-		for range 200 {
-			rapid.SampledFrom(actions).Draw(t, "action")()
-			if rapid.IntRange(0, 99).Draw(t, "fate") == 42 {
-				s.die()
-			}
-			s.check()
-		}
-		s.rest()
-	})
+		s.check()
+	}
+	s.rest()
 }
 
 // user does what users do; a Service comes more often than anything else.
@@ -91,6 +108,7 @@ func (s *simulation) create() {
 	if s.services[key] != nil {
 		return
 	}
+	delete(s.scribbled, key)
 	s.store(key, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
@@ -141,10 +159,32 @@ func (s *simulation) retype() {
 	}
 }
 
+// scribble writes a status by hand, as another implementation would.
+func (s *simulation) scribble() {
+	key := s.key()
+	if old := s.services[key]; old != nil && old.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		next := old.DeepCopy()
+		what := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "192.0.2.8", "203.0.113.9", "127.0.0.1"}).Draw(s.t, "scribble")
+		next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: what}}
+		s.scribbled[key] = true
+		s.store(key, next)
+	}
+}
+
 func (s *simulation) editPool() {
-	s.version++
-	p := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: strconv.Itoa(s.version)}}
+	p := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	if s.pool != nil {
+		p = s.pool.DeepCopy()
+	}
 	p.Spec.Addresses = []string{rapid.SampledFrom([]string{"192.0.2.1-192.0.2.4", "192.0.2.3-192.0.2.9", "192.0.2.1/32"}).Draw(s.t, "pool")}
+	p.Spec.OnPoolChange = rapid.SampledFrom([]v1beta1.PoolChange{v1beta1.PoolChangeKeep, v1beta1.PoolChangeRenumber}).Draw(s.t, "on change")
+	s.storePool(p)
+}
+
+func (s *simulation) storePool(p *v1beta1.IPAddressPool) {
+	s.version++
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.pool = p
 	s.lag = append(s.lag, change{key: client.ObjectKeyFromObject(p), pool: p})
 }
 
@@ -169,17 +209,18 @@ func (s *simulation) pass() {
 	s.last, s.wanted = d, d.writes
 }
 
-// send puts wanted writes of Services on their way; one may be sent twice.
+// send puts wanted writes on their way; one may be sent twice.
 func (s *simulation) send() {
 	for _, object := range sorted(s.wanted) {
-		if object.Kind == "Service" && rapid.Bool().Draw(s.t, object.Name) {
+		if rapid.Bool().Draw(s.t, object.Name) {
 			s.flying = append(s.flying, s.wanted[object])
 		}
 	}
 }
 
 // arrive lets a write arrive that is on its way: the API server takes it if
-// nobody has written since, and nobody learns whether it did.
+// nobody has written since, and nobody learns whether it did. Now and then the leader
+// dies with it, before it has landed or after.
 func (s *simulation) arrive() {
 	if len(s.flying) == 0 {
 		return
@@ -187,15 +228,39 @@ func (s *simulation) arrive() {
 	i := rapid.IntRange(0, len(s.flying)-1).Draw(s.t, "arrival")
 	w := s.flying[i]
 	s.flying = slices.Delete(s.flying, i, i+1)
-	key := client.ObjectKeyFromObject(w.base)
-	now := s.services[key]
-	next, ok := w.next.(*corev1.Service)
-	if !ok || now == nil || now.ResourceVersion != w.base.GetResourceVersion() {
+	fate := rapid.IntRange(0, 9).Draw(s.t, "fate of the leader")
+	if fate == 1 {
+		s.die()
 		return
 	}
-	changed := now.DeepCopy()
-	changed.Status = *next.Status.DeepCopy()
-	s.store(key, changed)
+	s.land(w)
+	if fate == 2 {
+		s.die()
+	}
+}
+
+// land is the API server taking a write, or refusing it.
+func (s *simulation) land(w write) {
+	switch next := w.next.(type) {
+	case *corev1.Service:
+		key := client.ObjectKeyFromObject(w.base)
+		now := s.services[key]
+		if now == nil || now.ResourceVersion != w.base.GetResourceVersion() {
+			return
+		}
+		changed := now.DeepCopy()
+		changed.Status = *next.Status.DeepCopy()
+		s.store(key, changed)
+	case *v1beta1.IPAddressPool:
+		if s.pool.ResourceVersion != w.base.GetResourceVersion() {
+			return
+		}
+		changed := s.pool.DeepCopy()
+		changed.Status = *next.Status.DeepCopy()
+		s.storePool(changed)
+	default:
+		s.t.Fatalf("a status of %T is written", next)
+	}
 }
 
 // die ends the leader; its writes end before another one leads, and the other
@@ -211,15 +276,16 @@ func (s *simulation) rest() {
 		s.deliver(len(s.lag))
 		s.pass()
 		for _, object := range sorted(s.wanted) {
-			if object.Kind == "Service" {
-				s.flying = append(s.flying, s.wanted[object])
-			}
+			s.flying = append(s.flying, s.wanted[object])
 		}
-		for len(s.flying) > 0 {
-			s.arrive()
+		for _, w := range s.flying {
+			s.land(w)
 		}
+		s.flying = nil
 		s.check()
 		if len(s.lag) == 0 {
+			clear(s.scribbled)
+			s.check()
 			if len(s.last.unseen) > 0 {
 				s.t.Fatalf("all is quiet, and yet these are not written: %v", s.last.unseen)
 			}
@@ -234,7 +300,10 @@ func (s *simulation) rest() {
 // Services show it that may not.
 func (s *simulation) check() {
 	shown := map[netip.Addr][]*corev1.Service{}
-	for _, service := range s.services {
+	for key, service := range s.services {
+		if s.scribbled[key] {
+			continue
+		}
 		for _, i := range service.Status.LoadBalancer.Ingress {
 			a := netip.MustParseAddr(i.IP)
 			for _, other := range shown[a] {

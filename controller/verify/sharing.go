@@ -16,6 +16,10 @@ import (
 // node has endpoints of all of them, so that nobody announces it.
 const ReasonNoCommonNode = "NoCommonNode"
 
+// Advisory tells whether an object with a problem of this reason nevertheless takes
+// part, or has what it asks for.
+func Advisory(reason string) bool { return reason == ReasonNoCommonNode }
+
 // most is how many names of one kind a message has.
 const most = 8
 

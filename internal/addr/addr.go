@@ -45,6 +45,13 @@ func (f Family) String() string {
 // HostPrefix is the prefix that holds this one address: a /32 or a /128.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+// Reachable tells whether other machines can reach a Service by the address: it is
+// unicast, and neither loopback nor unspecified nor the broadcast address, nor IPv6
+// link-local.
+func Reachable(a netip.Addr) bool {
+	return a.IsGlobalUnicast() || a.Is4() && a.IsLinkLocalUnicast()
+}
+
 // ParseRange reads a CIDR ("192.0.2.0/24") or a range ("192.0.2.10-192.0.2.20",
 // white space around the dash allowed) of either family. The error names what
 // is wrong with the text and is fit to be shown to the user. IPv4-mapped IPv6

@@ -75,9 +75,9 @@ func Released(s *corev1.Service) *corev1.ServiceStatus {
 	return next
 }
 
-// Ready renders the problems of one object of ours into its conditions: Ready is
-// True when there is none. nil: nothing to change.
-func Ready(conditions []metav1.Condition, generation int64, problems []problem.Problem, now metav1.Time) []metav1.Condition {
+// Ready renders the problems of one object of ours into its conditions. inUse: they do
+// not keep it from taking part; it is when there is none. nil: nothing to change.
+func Ready(conditions []metav1.Condition, generation int64, problems []problem.Problem, inUse bool, now metav1.Time) []metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1beta1.ConditionReady,
 		Status:             metav1.ConditionTrue,
@@ -86,8 +86,10 @@ func Ready(conditions []metav1.Condition, generation int64, problems []problem.P
 		Reason:             v1beta1.ReasonReady,
 		Message:            messageReady,
 	}
-	if len(problems) > 0 {
+	if !inUse {
 		condition.Status = metav1.ConditionFalse
+	}
+	if len(problems) > 0 {
 		condition.Reason, condition.Message = tell(problems)
 	}
 	return with(conditions, condition)

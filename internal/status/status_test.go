@@ -158,7 +158,7 @@ func TestReleased(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	t.Parallel()
-	bad := status.Ready(nil, 1, full, then)
+	bad := status.Ready(nil, 1, full, false, then)
 	want := []metav1.Condition{{
 		Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1, LastTransitionTime: then,
 		Reason: "PoolExhausted", Message: "no address is free; and more",
@@ -166,14 +166,14 @@ func TestReady(t *testing.T) {
 	if d := cmp.Diff(want, bad); d != "" {
 		t.Fatalf("conditions (-want +got):\n%s", d)
 	}
-	if again := status.Ready(bad, 1, full, now); again != nil {
+	if again := status.Ready(bad, 1, full, false, now); again != nil {
 		t.Errorf("written, and yet to be written again: %+v", again)
 	}
-	edited := status.Ready(bad, 2, full, now)
+	edited := status.Ready(bad, 2, full, false, now)
 	if edited == nil || edited[0].ObservedGeneration != 2 || edited[0].LastTransitionTime != then {
 		t.Errorf("after an edit that changed nothing: %+v", edited)
 	}
-	well := status.Ready(bad, 1, nil, now)
+	well := status.Ready(bad, 1, nil, true, now)
 	if well == nil || well[0].Status != metav1.ConditionTrue || well[0].LastTransitionTime != now {
 		t.Errorf("after the cure: %+v", well)
 	}
@@ -187,7 +187,7 @@ func TestReady(t *testing.T) {
 		t.Errorf("events of the cure (-want +got):\n%s", d)
 	}
 	long := []problem.Problem{{Reason: "Long", Message: strings.Repeat("é", 1000)}}
-	if note := status.ReadyEvents(nil, status.Ready(nil, 1, long, now))[0].Note; len(note) > 1024 || !utf8.ValidString(note) {
+	if note := status.ReadyEvents(nil, status.Ready(nil, 1, long, false, now))[0].Note; len(note) > 1024 || !utf8.ValidString(note) {
 		t.Errorf("a note of %d bytes, of which the API server takes 1024: %s", len(note), note)
 	}
 	if events := append(status.ReadyEvents(nil, well), status.ReadyEvents(bad, edited)...); len(events) > 0 {

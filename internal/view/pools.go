@@ -19,11 +19,16 @@ func (c *Cluster) PoolsByAge() []*Pool {
 	return pools
 }
 
-// PoolOf is the oldest of the given pools (as PoolsByAge lists them) that holds
-// the address, or nil.
+// PoolOf is the oldest of the given pools (as PoolsByAge lists them) that holds the
+// address; if none does, the oldest that held it before an edit, or nil.
 func PoolOf(pools []*Pool, a netip.Addr) *Pool {
 	for _, p := range pools {
 		if p.Contains(a) {
+			return p
+		}
+	}
+	for _, p := range pools {
+		if p.Had(a) {
 			return p
 		}
 	}

@@ -247,6 +247,16 @@ type Pool struct {
 	ServiceSelectors   []Selector
 	MaxPerNamespace    int           // addresses of both families; 0: any number
 	CoolDown           time.Duration // before somebody else gets a freed address
+
+	// Former are the ranges that the pool has or had when its status was written, and
+	// of those that it had, what Services hold. Renumber: these get other addresses.
+	Former   []netipx.IPRange
+	Renumber bool
+}
+
+// Had tells whether the address counted as one of the pool when its status was written.
+func (p *Pool) Had(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Former, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
 // Chooses tells whether the pool is not for all Services.

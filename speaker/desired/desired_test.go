@@ -306,6 +306,14 @@ func TestWhoAnnounces(t *testing.T) {
 		"no address outside of every pool": {
 			service: service(), endpoints: everywhere, change: func(c *view.Cluster) { clear(c.Pools) },
 		},
+		"an address that an edit took out of its pool, as long as its status has it": {
+			service: service(), endpoints: everywhere, change: func(c *view.Cluster) {
+				for _, p := range c.Pools {
+					p.Former, p.Ranges = p.Ranges, nil
+				}
+			},
+			layer2: []string{"a", "b", "c"}, bgp: []string{"a", "b", "c"},
+		},
 		"advertisements select pools by label": {
 			service: service(), endpoints: everywhere,
 			change: func(c *view.Cluster) {

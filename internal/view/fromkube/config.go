@@ -40,6 +40,8 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		CoolDown:      duration(p.Spec.CoolDown, 0),
 
 		MaxPerNamespace: int(value(p.Spec.MaxPerNamespace, 0)),
+		Former:          former(p.Status.Addresses),
+		Renumber:        p.Spec.OnPoolChange == v1beta1.PoolChangeRenumber,
 	}
 	var problems []problem.Problem
 	if a := p.Spec.ServiceAllocation; a != nil {
@@ -65,6 +67,18 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		v.Ranges = set.Ranges()
 	}
 	return v, problems
+}
+
+// former reads the ranges in the status of a pool. They are ours; what is none was
+// written by somebody else, and is left out.
+func former(texts []string) []netipx.IPRange {
+	var ranges []netipx.IPRange
+	for _, text := range texts {
+		if r, err := addr.ParseRange(text); err == nil {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
 }
 
 // L2Advertisement reads an L2Advertisement.
