@@ -34,8 +34,8 @@ func (r Ref) Compare(o Ref) int {
 }
 
 // Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
-// of Services with a share key and policy Local; the speaker's holds everything. Problems found while reading objects
-// travel along.
+// of Services with a share key and policy Local; the speaker's holds everything, but of
+// a Service only what a speaker reads. Problems found while reading objects travel along.
 type Cluster struct {
 	Services          map[Ref]*Service
 	Endpoints         map[Ref][]Endpoint // by Service, over all its EndpointSlices
@@ -187,9 +187,11 @@ type Endpoint struct {
 	Node                        string // "" when the slice names none
 	Ready, Serving, Terminating bool
 	Ports                       []EndpointPort // shared by all endpoints of one slice
-	// ForNodes and ForZones are the topology hints; nil: none given.
-	ForNodes, ForZones []string
+	Hints                       *Hints         // nil: none given
 }
+
+// Hints say on which nodes and in which zones an endpoint is meant to be used.
+type Hints struct{ ForNodes, ForZones []string }
 
 // EndpointsOf names the endpoints of one Service in one family.
 type EndpointsOf struct {

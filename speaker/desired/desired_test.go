@@ -54,11 +54,18 @@ func endpoint(address, node string, change ...func(*view.Endpoint)) view.Endpoin
 func terminating(e *view.Endpoint) { e.Ready, e.Terminating = false, true }
 func dead(e *view.Endpoint)        { e.Ready, e.Serving = false, false }
 func forZones(z ...string) func(*view.Endpoint) {
-	return func(e *view.Endpoint) { e.ForZones = z }
+	return func(e *view.Endpoint) { hinted(e).ForZones = z }
 }
 
 func forNodes(n ...string) func(*view.Endpoint) {
-	return func(e *view.Endpoint) { e.ForNodes = n }
+	return func(e *view.Endpoint) { hinted(e).ForNodes = n }
+}
+
+func hinted(e *view.Endpoint) *view.Hints {
+	if e.Hints == nil {
+		e.Hints = &view.Hints{}
+	}
+	return e.Hints
 }
 
 var web = view.Ref{Namespace: "shop", Name: "web"}

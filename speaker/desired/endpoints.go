@@ -89,8 +89,8 @@ func candidates(endpoints []view.Endpoint, key PortKey) []candidate {
 // the node when every endpoint has node hints and one names it, else those for its
 // zone by the same rule, else all (KEP-3015, KEP-4444).
 func near(ready []candidate, node, zone string) []candidate {
-	forNode := func(c candidate) []string { return c.ForNodes }
-	forZone := func(c candidate) []string { return c.ForZones }
+	forNode := func(h *view.Hints) []string { return h.ForNodes }
+	forZone := func(h *view.Hints) []string { return h.ForZones }
 	if hinted := hintedFor(ready, node, forNode); len(hinted) > 0 {
 		return hinted
 	}
@@ -100,16 +100,16 @@ func near(ready []candidate, node, zone string) []candidate {
 	return ready
 }
 
-func hintedFor(ready []candidate, place string, hints func(candidate) []string) []candidate {
+func hintedFor(ready []candidate, place string, names func(*view.Hints) []string) []candidate {
 	if place == "" {
 		return nil
 	}
 	var hinted []candidate
 	for _, c := range ready {
-		if len(hints(c)) == 0 {
+		if c.Hints == nil || len(names(c.Hints)) == 0 {
 			return nil // one endpoint without a hint: the hints are not complete
 		}
-		if slices.Contains(hints(c), place) {
+		if slices.Contains(names(c.Hints), place) {
 			hinted = append(hinted, c)
 		}
 	}

@@ -27,9 +27,19 @@ func reading[O, V any](from func(O) (V, []problem.Problem)) func(O) (read[V], bo
 	}
 }
 
+// readService leaves out what only the controller reads and, of Services that nobody
+// announces, what only announcing does: a cluster has thousands of these, and labels are
+// most of each.
 func readService(s *corev1.Service) (*view.Service, bool) {
 	v := fromkube.Service(s)
-	return v, v != nil
+	if v == nil {
+		return nil, false
+	}
+	v.Created, v.Ingress, v.Families, v.FamilyPolicy, v.Request = time.Time{}, nil, nil, "", view.Request{}
+	if v.Type != view.LoadBalancer {
+		v.UID, v.Labels = "", nil
+	}
+	return v, true
 }
 
 func readNode(n *corev1.Node) (*view.Node, bool) { return fromkube.Node(n), true }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -93,8 +94,14 @@ func watched[O client.Object, V any](example O, read func(O) (V, bool), apply fu
 // known is all that the informers keep of an object: they share what was read of it
 // with the snapshots. Whole objects would be half of the memory of a speaker.
 type known struct {
-	metav1.ObjectMeta
-	value any
+	key     client.ObjectKey
+	version string // tells the informers whether it is news
+	value   any
+}
+
+// GetObjectMeta is how informers ask for the name and the version of an object.
+func (k *known) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: k.key.Namespace, Name: k.key.Name, ResourceVersion: k.version}
 }
 
 // know turns an object into what is kept of it, once.
@@ -107,11 +114,10 @@ func (w *Watch) know(o any) (any, error) {
 	if i < 0 {
 		return o, nil
 	}
+	// There are few namespaces and many objects.
+	object.SetNamespace(unique.Make(object.GetNamespace()).Value())
 	return &known{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: object.GetNamespace(), Name: object.GetName(),
-			UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
-		},
+		key: client.ObjectKeyFromObject(object), version: object.GetResourceVersion(),
 		value: w.kinds[i].read(object),
 	}, nil
 }
@@ -281,7 +287,7 @@ func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (t
 	}
 	set := func(o any) {
 		if object, ok := o.(*known); ok {
-			w.apply(k, object, object.value)
+			w.apply(k, object.key, object.value)
 		}
 	}
 	return informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -291,16 +297,15 @@ func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (t
 			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = tombstone.Obj
 			}
-			if object, ok := o.(metav1.Object); ok {
-				w.apply(k, object, nil)
+			if object, ok := o.(*known); ok {
+				w.apply(k, object.key, nil)
 			}
 		},
 	})
 }
 
 // apply stores what was read of one object, nil if it is gone.
-func (w *Watch) apply(k *kind, object metav1.Object, value any) {
-	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetName()}
+func (w *Watch) apply(k *kind, key client.ObjectKey, value any) {
 	w.update(func() bool {
 		changed := k.apply(key, value)
 		w.objects.others = w.objects.others || changed && !k.touches

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -186,13 +187,12 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, boo
 		}
 		found = append(found, view.Endpoint{
 			Addr:        a[0],
-			Node:        value(e.NodeName, ""),
+			Node:        unique.Make(value(e.NodeName, "")).Value(), // one text for all endpoints of a node
 			Ready:       value(e.Conditions.Ready, true),
 			Serving:     value(e.Conditions.Serving, true),
 			Terminating: value(e.Conditions.Terminating, false),
 			Ports:       ports,
-			ForNodes:    nodeHints(e.Hints),
-			ForZones:    zoneHints(e.Hints),
+			Hints:       hints(e.Hints),
 		})
 	}
 	return view.Ref{Namespace: s.Namespace, Name: name}, found, true
@@ -225,26 +225,18 @@ func endpointPorts(ports []discoveryv1.EndpointPort) []view.EndpointPort {
 	return found
 }
 
-func nodeHints(h *discoveryv1.EndpointHints) []string {
+func hints(h *discoveryv1.EndpointHints) *view.Hints {
 	if h == nil {
 		return nil
 	}
-	var names []string
+	found := &view.Hints{}
 	for _, n := range h.ForNodes {
-		names = append(names, n.Name)
+		found.ForNodes = append(found.ForNodes, n.Name)
 	}
-	return names
-}
-
-func zoneHints(h *discoveryv1.EndpointHints) []string {
-	if h == nil {
-		return nil
-	}
-	var names []string
 	for _, z := range h.ForZones {
-		names = append(names, z.Name)
+		found.ForZones = append(found.ForZones, z.Name)
 	}
-	return names
+	return found
 }
 
 // value is what the pointer holds, or otherwise.

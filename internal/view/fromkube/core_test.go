@@ -158,7 +158,7 @@ endpoints:
 	want := []view.Endpoint{
 		{Addr: ips("10.0.0.1")[0], Node: "a", Ready: true, Serving: true, Ports: ports},
 		{Addr: ips("10.0.0.2")[0], Serving: true, Terminating: true, Ports: ports},
-		{Addr: ips("10.0.0.3")[0], Ready: true, Serving: true, Ports: ports, ForZones: []string{"z"}, ForNodes: []string{"a"}},
+		{Addr: ips("10.0.0.3")[0], Ready: true, Serving: true, Ports: ports, Hints: &view.Hints{ForZones: []string{"z"}, ForNodes: []string{"a"}}},
 	}
 	if !ours || service != (view.Ref{Namespace: "shop", Name: "web"}) {
 		t.Errorf("of Service %s, ours %v", service, ours)
