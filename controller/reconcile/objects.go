@@ -75,8 +75,8 @@ func (o *objects) snapshot() *snapshot {
 	defer o.mu.Unlock()
 	c := &view.Cluster{
 		Services:          maps.Clone(o.views),
-		Endpoints:         o.endpoints(),
 		Namespaces:        maps.Clone(o.namespaces),
+		Endpoints:         new(view.Endpoints).With(o.endpoints()),
 		Nodes:             maps.Clone(o.nodes),
 		Pools:             make(map[string]*view.Pool, len(o.pools)),
 		L2Advertisements:  make(map[string]*view.L2Advertisement, len(o.l2Advertisements)),

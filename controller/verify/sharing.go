@@ -35,11 +35,11 @@ type local struct {
 // serves.
 func apart(c *view.Cluster) []problem.Problem {
 	sharing := map[netip.Addr][]local{}
-	for ref, endpoints := range c.Endpoints {
-		s := c.Services[ref]
-		if s == nil || s.Type != view.LoadBalancer || !s.ExternalLocal {
+	for ref, s := range c.Services {
+		if s.Type != view.LoadBalancer || !s.ExternalLocal {
 			continue
 		}
+		endpoints := c.Endpoints.Of(ref)
 		for _, vip := range s.VIPs {
 			nodes := slices.DeleteFunc(view.UsableNodes(endpoints, addr.FamilyOf(vip)), func(name string) bool {
 				n := c.Nodes[name]

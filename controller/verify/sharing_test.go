@@ -61,10 +61,11 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 			t.Parallel()
 			c := &view.Cluster{
 				Nodes:    map[string]*view.Node{"n1": {Name: "n1"}, "n2": {Name: "n2"}, "n3": {Name: "n3"}},
-				Services: map[view.Ref]*view.Service{}, Endpoints: map[view.Ref][]view.Endpoint{},
+				Services: map[view.Ref]*view.Service{},
 			}
 			for name, endpoints := range test.endpoints {
-				c.Services[ref(name)], c.Endpoints[ref(name)] = local(name), endpoints
+				c.Services[ref(name)] = local(name)
+				c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{ref(name): endpoints})
 			}
 			if test.change != nil {
 				test.change(c)

@@ -1,10 +1,60 @@
 package view
 
 import (
+	"maps"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 )
+
+// shards are how many maps Endpoints are spread over.
+const shards = 1 << 8
+
+// Endpoints are those of each Service, over all its EndpointSlices: a map that is never
+// written to. The next version of it shares all but the shards in which Services
+// changed, so that a snapshot does not cost a copy of everything. The zero value has none.
+type Endpoints struct {
+	shards [shards]map[Ref][]Endpoint
+}
+
+// Of are the endpoints of one Service.
+func (e *Endpoints) Of(service Ref) []Endpoint { return e.shards[shardOf(service)][service] }
+
+// With are these endpoints but for those of some Services: none of them are left where
+// the list is empty.
+func (e *Endpoints) With(changed map[Ref][]Endpoint) Endpoints {
+	next := *e
+	var own [shards]bool // the shard is next's alone
+	for service, endpoints := range changed {
+		i := shardOf(service)
+		switch {
+		case own[i]:
+		case next.shards[i] == nil:
+			next.shards[i] = map[Ref][]Endpoint{}
+		default:
+			next.shards[i] = maps.Clone(next.shards[i])
+		}
+		own[i] = true
+		if len(endpoints) == 0 {
+			delete(next.shards[i], service)
+		} else {
+			next.shards[i][service] = endpoints
+		}
+	}
+	return next
+}
+
+// shardOf spreads Services evenly, by FNV-1a over their names.
+func shardOf(service Ref) uint32 {
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, text := range [...]string{service.Namespace, service.Name} {
+		for i := range len(text) {
+			h = (h ^ uint32(text[i])) * prime
+		}
+	}
+	return h % shards
+}
 
 // UsableNodes are the nodes with ready endpoints of the family; only when no endpoint
 // is ready anywhere those whose endpoints are terminating but still answer. Sorted; ""

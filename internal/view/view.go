@@ -38,7 +38,7 @@ func (r Ref) Compare(o Ref) int {
 // a Service only what a speaker reads. Problems found while reading objects travel along.
 type Cluster struct {
 	Services          map[Ref]*Service
-	Endpoints         map[Ref][]Endpoint // by Service, over all its EndpointSlices
+	Endpoints         Endpoints
 	Nodes             map[string]*Node
 	Speakers          map[string]Speaker // by node name
 	Pools             map[string]*Pool

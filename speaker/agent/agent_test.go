@@ -172,9 +172,9 @@ func (s *source) set(c *view.Cluster) {
 func cluster(addresses ...netip.Addr) *view.Cluster {
 	c := &view.Cluster{
 		Configured: true,
-		Services:   map[view.Ref]*view.Service{}, Endpoints: map[view.Ref][]view.Endpoint{},
-		Nodes: map[string]*view.Node{"a": {Name: "a", Ready: true, Addresses: []netip.Addr{netip.MustParseAddr("198.51.100.11")}}},
-		Pools: map[string]*view.Pool{},
+		Services:   map[view.Ref]*view.Service{},
+		Nodes:      map[string]*view.Node{"a": {Name: "a", Ready: true, Addresses: []netip.Addr{netip.MustParseAddr("198.51.100.11")}}},
+		Pools:      map[string]*view.Pool{},
 		L2Advertisements: map[string]*view.L2Advertisement{
 			"l2": {Name: "l2"},
 		},
@@ -193,10 +193,10 @@ func cluster(addresses ...netip.Addr) *view.Cluster {
 			Ref: ref, Type: view.LoadBalancer, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 			VIPs: []netip.Addr{address}, Ports: []view.ServicePort{{Protocol: view.TCP, Port: 80}},
 		}
-		c.Endpoints[ref] = []view.Endpoint{{
+		c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{ref: {{
 			Addr: netip.MustParseAddr("10.0.0.1"), Node: "a", Ready: true, Serving: true,
 			Ports: []view.EndpointPort{{Protocol: view.TCP, Port: 8080}},
-		}}
+		}}})
 	}
 	return c
 }

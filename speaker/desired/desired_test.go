@@ -89,7 +89,7 @@ func local(s *view.Service) { s.ExternalLocal = true }
 func cluster(s *view.Service, endpoints ...view.Endpoint) *view.Cluster {
 	c := &view.Cluster{
 		Services:  map[view.Ref]*view.Service{s.Ref: s},
-		Endpoints: map[view.Ref][]view.Endpoint{s.Ref: endpoints},
+		Endpoints: new(view.Endpoints).With(map[view.Ref][]view.Endpoint{s.Ref: endpoints}),
 		Nodes:     map[string]*view.Node{},
 		Pools: map[string]*view.Pool{
 			"all": {Name: "all", Labels: map[string]string{"tier": "front"}, Ranges: ranges("192.0.2.0/24", "2001:db8::/64")},
@@ -351,7 +351,9 @@ func TestWhoAnnounces(t *testing.T) {
 				second := service(local)
 				second.Name = "second"
 				c.Services[second.Ref] = second
-				c.Endpoints[second.Ref] = []view.Endpoint{endpoint("10.0.1.2", "b"), endpoint("10.0.1.3", "c")}
+				c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{
+					second.Ref: {endpoint("10.0.1.2", "b"), endpoint("10.0.1.3", "c")},
+				})
 			},
 			layer2: []string{"b"}, bgp: []string{"b"},
 		},

@@ -113,9 +113,9 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	s := c.Services[ref]
 	delete(e.node.Health, ref)
 	if s != nil && !s.ProxiedElsewhere {
-		ports = portsOf(s, c.Endpoints[ref], e.options.Node, e.zone, e.node.Addrs)
+		ports = portsOf(s, c.Endpoints.Of(ref), e.options.Node, e.zone, e.node.Addrs)
 		if s.HealthCheckPort != 0 {
-			e.node.Health[ref] = healthCheck(s, c.Endpoints[ref], e.options.Node)
+			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}
 	}
 	for _, key := range e.keys[ref] {
@@ -162,7 +162,7 @@ func (e *Engine) announces(c *view.Cluster, ref view.Ref) bool {
 	}
 	now := ability{s, map[addr.Family][]string{}}
 	for _, family := range addr.Families() {
-		now.usable[family] = view.UsableNodes(c.Endpoints[ref], family)
+		now.usable[family] = view.UsableNodes(c.Endpoints.Of(ref), family)
 	}
 	e.able[ref] = now
 	return !was || before.service != now.service || !maps.EqualFunc(before.usable, now.usable, slices.Equal[[]string])

@@ -25,7 +25,7 @@ func (h *history) next() *view.Cluster {
 	last := h.now
 	c := &view.Cluster{}
 	*c = *last
-	c.Services, c.Endpoints = maps.Clone(last.Services), maps.Clone(last.Endpoints)
+	c.Services = maps.Clone(last.Services)
 	c.Changes = view.Changes{Revision: last.Revision + 1, Since: last.Revision, Touched: map[view.Ref]struct{}{}}
 	for range rapid.IntRange(0, 3).Draw(h.T, "changes") {
 		h.change(c)
@@ -72,7 +72,7 @@ func (h *history) change(c *view.Cluster) {
 		e.Hints = rapid.SampledFrom([]*view.Hints{nil, {ForZones: []string{"east"}}, {ForZones: []string{"west"}}}).Draw(h.T, "hint")
 		endpoints = append(endpoints, e)
 	}
-	c.Endpoints[ref] = endpoints
+	c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{ref: endpoints})
 }
 
 // What an engine says after any history is what one says that sees the last snapshot

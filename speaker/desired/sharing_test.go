@@ -40,7 +40,8 @@ func TestASharedAddressIsAnnouncedByThoseThatServeAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(test.first, test.at...)
-			c.Services[test.second.Ref], c.Endpoints[test.second.Ref] = test.second, test.also
+			c.Services[test.second.Ref] = test.second
+			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{test.second.Ref: test.also})
 			if test.excluded != "" {
 				c.Nodes[test.excluded].Excluded = true
 			}

@@ -21,7 +21,6 @@ type objects struct {
 	services  map[view.Ref]*view.Service
 	slices    map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
 	byService map[view.Ref][]part           // sorted by slice
-	endpoints map[view.Ref][]view.Endpoint  // byService, joined
 	triggers  triggers
 	nodes     map[string]*view.Node
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
@@ -47,9 +46,8 @@ type part struct {
 func newObjects() objects {
 	return objects{
 		services: map[view.Ref]*view.Service{}, slices: map[client.ObjectKey]view.Ref{},
-		byService: map[view.Ref][]part{}, endpoints: map[view.Ref][]view.Endpoint{},
-		triggers: newTriggers(),
-		nodes:    map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
+		byService: map[view.Ref][]part{}, triggers: newTriggers(),
+		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
 		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
@@ -117,21 +115,25 @@ func (o *objects) join(service view.Ref, name string, endpoints []view.Endpoint)
 		parts = slices.Insert(parts, i, part{name, endpoints})
 	}
 	o.touchedEndpoints[service] = struct{}{}
-	o.byService[service] = parts
-	switch len(parts) {
-	case 0:
+	if len(parts) == 0 {
 		delete(o.byService, service)
-		delete(o.endpoints, service)
-	case 1:
-		o.endpoints[service] = parts[0].endpoints // shared: neither is ever written to
-	default:
-		var joined []view.Endpoint
-		for _, p := range parts {
-			joined = append(joined, p.endpoints...)
-		}
-		o.endpoints[service] = joined
+	} else {
+		o.byService[service] = parts
 	}
 	return true
+}
+
+// endpoints are those of a Service over all its slices.
+func (o *objects) endpoints(service view.Ref) []view.Endpoint {
+	parts := o.byService[service]
+	if len(parts) == 1 {
+		return parts[0].endpoints // shared: neither is ever written to
+	}
+	var joined []view.Endpoint
+	for _, p := range parts {
+		joined = append(joined, p.endpoints...)
+	}
+	return joined
 }
 
 // dirty tells whether anything has changed since the last snapshot.
@@ -150,7 +152,11 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 		c.Services = maps.Clone(o.services)
 	}
 	if len(o.touchedEndpoints) > 0 || last == nil {
-		c.Endpoints = maps.Clone(o.endpoints)
+		changed := make(map[view.Ref][]view.Endpoint, len(o.touchedEndpoints))
+		for service := range o.touchedEndpoints {
+			changed[service] = o.endpoints(service)
+		}
+		c.Endpoints = c.Endpoints.With(changed)
 		c.Triggers = o.triggers.share()
 	}
 	if o.others || last == nil {

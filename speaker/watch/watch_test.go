@@ -127,7 +127,7 @@ func TestWatch(t *testing.T) {
 	endpoints := func(want ...string) func(*view.Cluster) bool {
 		return func(c *view.Cluster) bool {
 			var got []string
-			for _, e := range c.Endpoints[web] {
+			for _, e := range c.Endpoints.Of(web) {
 				got = append(got, e.Addr.String())
 			}
 			return fmt.Sprint(got) == fmt.Sprint(want)
@@ -207,7 +207,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		o.sees("all of it gone", func(c *view.Cluster) bool {
-			return c.Services[web] == nil && len(c.Endpoints[web]) == 0 && len(c.BGPPeers)+len(c.Pools)+len(c.Problems) == 0
+			return c.Services[web] == nil && len(c.Endpoints.Of(web)) == 0 && len(c.BGPPeers)+len(c.Pools)+len(c.Problems) == 0
 		})
 	})
 }
@@ -218,7 +218,7 @@ func TestTriggersOfChanges(t *testing.T) {
 	web := view.EndpointsOf{Service: view.Ref{Namespace: "default", Name: "web"}, Family: addr.IPv4}
 	has := func(address string) func(*view.Cluster) bool {
 		return func(c *view.Cluster) bool {
-			endpoints := c.Endpoints[web.Service]
+			endpoints := c.Endpoints.Of(web.Service)
 			return len(endpoints) == 1 && endpoints[0].Addr.String() == address
 		}
 	}
@@ -232,7 +232,7 @@ func TestTriggersOfChanges(t *testing.T) {
 	// The API server makes a Service for itself at some time after it is ready.
 	o.sees("the Service of the API server", func(c *view.Cluster) bool {
 		itself := view.Ref{Namespace: "default", Name: "kubernetes"}
-		return c.Services[itself] != nil && len(c.Endpoints[itself]) > 0
+		return c.Services[itself] != nil && len(c.Endpoints.Of(itself)) > 0
 	})
 	o.create(slice("web-a", "web", "10.0.0.1"))
 	before := o.sees("the slice", has("10.0.0.1"))
