@@ -104,6 +104,17 @@ func serving(s *view.Service, usable []string) func(node string) bool {
 	return func(string) bool { return len(usable) > 0 }
 }
 
+// usable are the nodes with usable endpoints, as far as it matters which they are: under
+// policy Cluster one that has no name stands for them, and nothing is announced anew
+// when a pod moves.
+func usable(s *view.Service, endpoints []view.Endpoint, family addr.Family) []string {
+	nodes := view.UsableNodes(endpoints, family)
+	if len(nodes) > 0 && !s.ExternalLocal {
+		return []string{""}
+	}
+	return nodes
+}
+
 // claims are the layer 2 claims of the addresses that this node is a candidate for.
 // Nodes that Kubernetes calls not ready come last in the order: they answer only
 // where nobody else could.

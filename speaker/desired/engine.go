@@ -148,7 +148,7 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 // ability is all that announcing an address reads of a Service and its endpoints.
 type ability struct {
 	service *view.Service
-	usable  map[addr.Family][]string // nodes with usable endpoints, sorted
+	usable  map[addr.Family][]string // from where it is served, see usable
 }
 
 // announces tells whether the announcing must be decided anew for what changed in a
@@ -162,7 +162,7 @@ func (e *Engine) announces(c *view.Cluster, ref view.Ref) bool {
 	}
 	now := ability{s, map[addr.Family][]string{}}
 	for _, family := range addr.Families() {
-		now.usable[family] = view.UsableNodes(c.Endpoints.Of(ref), family)
+		now.usable[family] = usable(s, c.Endpoints.Of(ref), family)
 	}
 	e.able[ref] = now
 	return !was || before.service != now.service || !maps.EqualFunc(before.usable, now.usable, slices.Equal[[]string])

@@ -146,3 +146,23 @@ func TestAnEngineLooksAtWhatWasTouched(t *testing.T) {
 		t.Error("the Service that was not touched is gone")
 	}
 }
+
+// Under policy Cluster every node can serve wherever the pods are, so that one which
+// moves is no reason to decide about all addresses anew.
+func TestAPodThatMovesMattersUnderLocalOnly(t *testing.T) {
+	for _, isLocal := range []bool{false, true} {
+		s := service()
+		s.ExternalLocal = isLocal
+		c := cluster(s, endpoint("10.0.0.1", "a"))
+		c.Changes = view.Changes{Revision: 1, Others: true}
+		engine := desired.NewEngine(onNode("a"))
+		before, _ := engine.Decide(c)
+		moved := *c
+		moved.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{s.Ref: {endpoint("10.0.0.2", "b")}})
+		moved.Changes = view.Changes{Revision: 2, Since: 1, Touched: map[view.Ref]struct{}{s.Ref: {}}}
+		after, _ := engine.Decide(&moved)
+		if again := before.Announcing != after.Announcing; again != isLocal {
+			t.Errorf("policy Local %t: decided anew: %t", isLocal, again)
+		}
+	}
+}
