@@ -53,6 +53,13 @@ func choose(endpoints []view.Endpoint, key PortKey, node, zone string) endpointS
 	sets.cluster = targets(near(ready, node, zone), terminating)
 	sets.local = targets(readyHere, terminatingHere)
 	sets.serving = targets(serving, nil)
+	// Most Services have the same endpoints for all; nobody writes to them.
+	if slices.Equal(sets.local, sets.cluster) {
+		sets.local = sets.cluster
+	}
+	if slices.Equal(sets.serving, sets.cluster) {
+		sets.serving = sets.cluster
+	}
 	return sets
 }
 
@@ -121,7 +128,10 @@ func targets(first, otherwise []candidate) []netip.AddrPort {
 	if len(first) == 0 {
 		first = otherwise
 	}
-	var to []netip.AddrPort
+	if len(first) == 0 {
+		return nil
+	}
+	to := make([]netip.AddrPort, 0, len(first))
 	for _, c := range first {
 		to = append(to, c.to)
 	}

@@ -96,14 +96,17 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 	compare := func(key PortKey) {
 		from, had := held[key]
 		to, wanted := f.Ports[key]
-		switch {
-		case had && wanted && !from.Equal(to):
-			changes = append(changes, Change{key, &from, &to})
-		case had && !wanted:
-			changes = append(changes, Change{key, &from, nil})
-		case !had && wanted:
-			changes = append(changes, Change{key, nil, &to})
+		if had == wanted && from.Equal(to) {
+			return
 		}
+		change := Change{Key: key}
+		if had {
+			change.From = new(from)
+		}
+		if wanted {
+			change.To = new(to)
+		}
+		changes = append(changes, change)
 	}
 	switch {
 	case at != 0 && at == f.Revision:
