@@ -26,7 +26,6 @@ type family struct {
 	nodePorts   []netip.Prefix
 
 	ports   map[desired.PortKey]desired.Port // as rendered into the tables
-	renders map[desired.PortKey]rendering
 	refused map[desired.PortKey]desired.Port // as the kernel did not take them
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
 	revision uint64
@@ -56,7 +55,6 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		filter:  newRuleset("filter", filterJumps(), bits),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
-		renders: map[desired.PortKey]rendering{},
 		refused: map[desired.PortKey]desired.Port{},
 		reading: newReading(),
 	}
@@ -213,17 +211,20 @@ func (f *family) place(ctx context.Context, changes []desired.Change) error {
 	return errors.Join(f.place(ctx, changes[:half]), f.place(ctx, changes[half:]))
 }
 
-// stage renders changes into the tables and sets, but not into the kernel.
+// stage renders changes into the tables and sets, but not into the kernel. What a port
+// had follows from the port, and is rendered again rather than kept for all of them.
 func (f *family) stage(changes []desired.Change) {
 	for _, c := range changes {
-		from, before := f.renders[c.Key], f.ports[c.Key]
-		var to rendering
+		var from, to rendering
+		before, had := f.ports[c.Key]
+		if had {
+			from = f.render(c.Key, before)
+		}
 		if c.To == nil {
 			delete(f.ports, c.Key)
-			delete(f.renders, c.Key)
 		} else {
 			to = f.render(c.Key, *c.To)
-			f.ports[c.Key], f.renders[c.Key] = *c.To, to
+			f.ports[c.Key] = *c.To
 		}
 		f.nat.replace(c.Key, from.nat, to.nat)
 		f.filter.replace(c.Key, from.filter, to.filter)

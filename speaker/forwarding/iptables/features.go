@@ -54,7 +54,7 @@ func (f *family) explain(ctx context.Context) error {
 		}
 		try := script{table: has.table}
 		try.chains([]string{probe})
-		fmt.Fprintf(&try.text, "-A %s %s\n", probe, has.rule)
+		try.rules(probe, newChain(has.rule))
 		try.commit()
 		err := f.commands.restore(ctx, &f.runners[i], try.text.String())
 		if refused(err) {

@@ -48,7 +48,9 @@ func golden(t *testing.T, name string, f addr.Family, want desired.Forwarding) {
 	for _, table := range fam.tables() {
 		fmt.Fprintf(&b, "-- %s --\n", table.name)
 		for _, chain := range slices.Sorted(maps.Keys(table.want)) {
-			b.WriteString(table.want[chain].text)
+			for rule := range strings.Lines(table.want[chain].text) {
+				fmt.Fprintf(&b, "-A %s %s", chain, rule)
+			}
 		}
 	}
 	for _, of := range slices.Sorted(maps.Keys(fam.sets.fixed)) {

@@ -36,6 +36,16 @@ func (s *script) chains(names []string) {
 	}
 }
 
+// rules appends the rules of a chain.
+func (s *script) rules(name string, c chain) {
+	s.begin()
+	for rule := range strings.Lines(c.text) {
+		for _, part := range []string{"-A ", name, " ", rule} {
+			s.text.WriteString(part)
+		}
+	}
+}
+
 // jumps deletes some rules of others' chains and puts some at their beginning.
 func (s *script) jumps(gone, come []jump) {
 	s.begin()

@@ -219,8 +219,8 @@ func (s *set) trim() error {
 	for _, e := range surplus {
 		s.mark(e, false)
 	}
-	if s.known {
-		clear(s.dirty)
+	if s.known && len(s.dirty) > 0 {
+		s.dirty = map[ipset.Element]struct{}{} // a map keeps the room that the first fill took
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ type table struct {
 	rules  int    // in all of these
 }
 
-// chain is the rules of one chain, each in the form of a line for
-// iptables-restore. Of a chain that is read back only the number is known.
+// chain is the rules of one chain, each on a line of its own. Of a chain that is read
+// back only the number is known.
 type chain struct {
 	text  string
 	rules int
@@ -42,11 +42,11 @@ func newTable(name string, jumps []jump) *table {
 
 // set makes rules the wanted content of a chain.
 func (t *table) set(name string, rules []string) {
-	var b strings.Builder
-	for _, rule := range rules {
-		fmt.Fprintf(&b, "-A %s %s\n", name, rule)
-	}
-	t.replace(name, chain{b.String(), len(rules)})
+	t.replace(name, newChain(rules...))
+}
+
+func newChain(rules ...string) chain {
+	return chain{strings.Join(append(slices.Clip(rules), ""), "\n"), len(rules)} // not a byte too many: it stays
 }
 
 func (t *table) replace(name string, c chain) {
@@ -84,7 +84,7 @@ func (t *table) stampText() string { return fmt.Sprintf("%016x", t.sum) }
 
 // stamp is the chain that says it.
 func (t *table) stamp() chain {
-	return chain{fmt.Sprintf("-A %s -m comment --comment %s\n", chainStamp, t.stampText()), 1}
+	return newChain("-m comment --comment " + t.stampText())
 }
 
 // differences are the chains to write and to remove.
@@ -114,12 +114,13 @@ func (t *table) script(part int) (text string, transactions int) {
 		return "", 0
 	}
 	s := script{table: t.name}
+	s.text.Grow(t.length(write))
 	if part == 0 || len(write)+len(remove) <= part {
 		s.chains(slices.Concat(write, remove, []string{chainStamp}))
 		for _, name := range write {
-			s.text.WriteString(t.want[name].text)
+			s.rules(name, t.want[name])
 		}
-		s.text.WriteString(t.stamp().text)
+		s.rules(chainStamp, t.stamp())
 		s.jumps(t.stray, t.absent)
 		s.drop(remove)
 		s.commit()
@@ -133,7 +134,7 @@ func (t *table) script(part int) (text string, transactions int) {
 		slices.Reverse(names)
 		s.chains(names)
 		for _, name := range names {
-			s.text.WriteString(t.want[name].text)
+			s.rules(name, t.want[name])
 		}
 		s.commit()
 	}
@@ -141,9 +142,20 @@ func (t *table) script(part int) (text string, transactions int) {
 	s.commit()
 	s.clear(remove, part)
 	s.chains([]string{chainStamp})
-	s.text.WriteString(t.stamp().text)
+	s.rules(chainStamp, t.stamp())
 	s.commit()
 	return s.text.String(), s.transactions
+}
+
+// length is about how much text it takes to write chains, a little too much.
+func (t *table) length(names []string) int {
+	const more = len("-A :  - [0:0]\n")
+	n := 0
+	for _, name := range names {
+		c := t.want[name]
+		n += len(c.text) + (c.rules+1)*(len(name)+more)
+	}
+	return n
 }
 
 // bottomUp sorts wanted chains such that each comes after those that it leads to.
@@ -173,7 +185,8 @@ func (c chain) leadsTo(f func(name string)) {
 	for line := range strings.Lines(c.text) {
 		line = strings.TrimSuffix(line, "\n")
 		i := strings.LastIndexByte(line, ' ')
-		if to := line[i+1:]; strings.HasPrefix(to, ours) && (strings.HasSuffix(line[:i], " -g") || strings.HasSuffix(line[:i], " -j")) {
+		how := line[strings.LastIndexByte(line[:i], ' ')+1 : i]
+		if to := line[i+1:]; strings.HasPrefix(to, ours) && (how == "-g" || how == "-j") {
 			f(to)
 		}
 	}
@@ -205,7 +218,7 @@ func (t *table) lines() int { return len(t.want) + t.rules }
 func (t *table) probe() string {
 	s := script{table: t.name}
 	s.chains([]string{chainStamp})
-	s.text.WriteString(t.stamp().text)
+	s.rules(chainStamp, t.stamp())
 	s.commit()
 	return s.text.String()
 }
@@ -241,7 +254,7 @@ func (t *table) written() (longer int) {
 	longer += len(t.absent) - len(t.stray) - t.kernel[chainStamp].entries()
 	t.kernel[chainStamp] = t.stamp()
 	longer += t.kernel[chainStamp].entries()
-	clear(t.dirty)
+	t.dirty = map[string]struct{}{} // cleared, it would keep the room that the first fill took
 	t.absent, t.stray = nil, nil
 	return longer
 }
