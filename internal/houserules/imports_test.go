@@ -85,7 +85,7 @@ var bans = []ban{
 var owned = map[string]string{
 	"github.com/osrg/gobgp":        "speaker/bgp",
 	"github.com/google/nftables":   "speaker/forwarding/nftables",
-	"github.com/mdlayher/netlink":  "speaker/forwarding/nftables",
+	"github.com/mdlayher/netlink":  "speaker/forwarding",
 	"github.com/mdlayher/arp":      "speaker/pulse",
 	"github.com/mdlayher/ethernet": "speaker/pulse",
 	"github.com/mdlayher/packet":   "speaker/pulse",

@@ -198,9 +198,10 @@ func send(command int, name string, elements []Element) error {
 
 func ignore([]byte) {}
 
-// Look reads the header of one set. It costs the same however many elements there are.
-func Look(name string) (Header, error) {
-	found, err := headers(named(name))
+// Look reads the header of one set, over a socket that is kept since this is asked often.
+// It costs the same however many elements there are.
+func Look(over *nfnetlink.Conn, name string) (Header, error) {
+	found, err := headers(over.Ask, named(name))
 	if err != nil {
 		return Header{}, about("look at", name, err)
 	}
@@ -212,7 +213,7 @@ func Look(name string) (Header, error) {
 
 // All reads the headers of all sets, of everybody.
 func All() ([]Header, error) {
-	found, err := headers(protocol())
+	found, err := headers(nfnetlink.Request, protocol())
 	if err != nil {
 		return nil, fmt.Errorf("list the ipsets: %w", err)
 	}
@@ -222,10 +223,10 @@ func All() ([]Header, error) {
 // listHeader is IPSET_FLAG_LIST_HEADER of the kernel: no elements.
 const listHeader = 1 << 2
 
-func headers(of nfnetlink.Attributes) ([]Header, error) {
+func headers(ask request, of nfnetlink.Attributes) ([]Header, error) {
 	var found []Header
 	body := of.Uint32(nl.IPSET_ATTR_FLAGS|nl.NLA_F_NET_BYTEORDER, listHeader)
-	err := call(nl.IPSET_CMD_LIST, 0, body, func(answer []byte) { found = append(found, parseHeader(answer)) })
+	err := put(ask, nl.IPSET_CMD_LIST, 0, body, func(answer []byte) { found = append(found, parseHeader(answer)) })
 	return found, err
 }
 

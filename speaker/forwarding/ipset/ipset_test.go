@@ -10,6 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // TestSets makes a set of each type, fills it over several messages, reads it back,
@@ -63,7 +64,7 @@ func TestSets(t *testing.T) {
 			var err error
 			netlab.NewHost(t, "node").Do(func() {
 				err = errors.Join(Create(spec, 0), Add("ours", want), Add("ours", want[3:9]))
-				head, _ = Look("ours")
+				head, _ = Look(new(nfnetlink.Conn), "ours")
 				got, _ = Elements("ours")
 				err = errors.Join(err, Delete("ours", want[1:]), Delete("ours", want[1:3]))
 				less, _ = Elements("ours")
@@ -111,7 +112,7 @@ func TestErrors(t *testing.T) {
 		want error
 	}{
 		{"no such set", func() error { return Add("none", []Element{host(1)}) }, ErrMissing},
-		{"look at none", func() error { _, err := Look("none"); return err }, ErrMissing},
+		{"look at none", func() error { _, err := Look(new(nfnetlink.Conn), "none"); return err }, ErrMissing},
 		{"twice", func() error { return errors.Join(Create(small, 0), Create(small, 0)) }, ErrExists},
 		{"no such type", func() error { return Create(Spec{Name: "odd", Type: "hash:odd", Family: addr.IPv4}, 0) }, ErrType},
 		{"full", func() error { return errors.Join(Create(small, 0), Add("small", many)) }, ErrFull},

@@ -91,9 +91,17 @@ func parseAddress(nest []byte) (a netip.Addr, ok bool) {
 	return a, ok
 }
 
+// request is how to send a command: nfnetlink.Request, or one over a Conn.
+type request func(subsystem, command, flags int, family addr.Family, body nfnetlink.Attributes, f func(answer []byte)) error
+
 // call sends one command and calls f with each answer.
 func call(command, flags int, body nfnetlink.Attributes, f func(answer []byte)) error {
-	err := nfnetlink.Request(unix.NFNL_SUBSYS_IPSET, command, nl.GetIpsetFlags(command)|flags, addr.IPv4, body, f)
+	return put(nfnetlink.Request, command, flags, body, f)
+}
+
+// put is call in a way to send it.
+func put(over request, command, flags int, body nfnetlink.Attributes, f func(answer []byte)) error {
+	err := over(unix.NFNL_SUBSYS_IPSET, command, nl.GetIpsetFlags(command)|flags, addr.IPv4, body, f)
 	var errno unix.Errno
 	if errors.As(err, &errno) && kernelErrors[errno] != nil {
 		return kernelErrors[errno]

@@ -30,27 +30,12 @@ func (f fingerprint) follows(before fingerprint, variant Variant, i, transaction
 		int64(f.tables[i].entries) == int64(before.tables[i].entries)+int64(longer)
 }
 
-// readFingerprint asks the kernel, without a process.
-func readFingerprint(variant Variant, family addr.Family) (fingerprint, error) {
-	var f fingerprint
-	var err error
-	if variant == NFT {
-		f.generation, err = nfgen.Generation()
-		return f, err
-	}
-	for i, table := range []string{"nat", "filter"} {
-		if f.tables[i], err = legacyInfo(family, table); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
-}
-
 // watch notices that somebody else wrote. The families share one where the
 // kernel counts their changes together.
 type watch struct {
 	variant Variant
 	family  addr.Family
+	counter nfgen.Counter
 	seen    fingerprint
 	epoch   int // goes up when others may have written
 }
@@ -65,10 +50,26 @@ func watches(variant Variant) map[addr.Family]*watch {
 	return map[addr.Family]*watch{addr.IPv4: v4, addr.IPv6: v6}
 }
 
+// read asks the kernel, without a process.
+func (w *watch) read() (fingerprint, error) {
+	var f fingerprint
+	var err error
+	if w.variant == NFT {
+		f.generation, err = w.counter.Generation()
+		return f, err
+	}
+	for i, table := range []string{"nat", "filter"} {
+		if f.tables[i], err = legacyInfo(w.family, table); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
 // look returns the epoch: tables that were read in the same one are as they
 // were, but for our own writes.
 func (w *watch) look() int {
-	if now, err := readFingerprint(w.variant, w.family); err != nil || now != w.seen {
+	if now, err := w.read(); err != nil || now != w.seen {
 		w.seen = now
 		w.epoch++
 	}
@@ -77,7 +78,7 @@ func (w *watch) look() int {
 
 // wrote takes note of transactions of ours on the i-th table.
 func (w *watch) wrote(i, transactions, longer int) {
-	now, err := readFingerprint(w.variant, w.family)
+	now, err := w.read()
 	if err != nil || !now.follows(w.seen, w.variant, i, transactions, longer) {
 		w.epoch++
 	}

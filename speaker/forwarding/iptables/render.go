@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // Names of chains. Those that begin with ours belong to this package, and no
@@ -75,7 +76,7 @@ const (
 // fixedSets makes the sets that are there whatever Services exist, empty, by what they
 // are of.
 func (s style) fixedSets() map[string]*set {
-	sets := map[string]*set{}
+	sets, socket := map[string]*set{}, &nfnetlink.Conn{}
 	for of, kind := range map[string]ipset.Type{
 		ofPods:         ipset.HashNet,      // where pods send from
 		ofEndpoints:    ipset.HashIPPortIP, // endpoint, port, the same endpoint
@@ -83,7 +84,7 @@ func (s style) fixedSets() map[string]*set {
 		ofNodePorts:    ipset.BitmapPort,
 		ofHealthPorts:  ipset.BitmapPort, // healthCheckNodePorts
 	} {
-		sets[of] = newSet(s.setName(of), kind, s.family)
+		sets[of] = newSet(s.setName(of), kind, s.family, socket)
 	}
 	return sets
 }

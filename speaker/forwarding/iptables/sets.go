@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // maxElements bounds a set; the kernel allocates as it fills.
@@ -23,6 +24,7 @@ const maxElements = 1 << 20
 // which elements may differ.
 type set struct {
 	ipset.Spec
+	socket  *nfnetlink.Conn // that all sets of a family share
 	members map[ipset.Element]member
 	dirty   map[ipset.Element]struct{}
 	known   bool // what the kernel holds
@@ -37,13 +39,13 @@ type member struct {
 	present bool  // in the kernel
 }
 
-func newSet(name string, kind ipset.Type, family addr.Family) *set {
+func newSet(name string, kind ipset.Type, family addr.Family, socket *nfnetlink.Conn) *set {
 	spec := ipset.Spec{Name: name, Type: kind, Family: family, MaxElements: maxElements}
 	if kind == ipset.BitmapPort {
 		spec.Family, spec.MaxElements = 0, 0
 	}
 	return &set{
-		Spec:    spec,
+		Spec: spec, socket: socket,
 		members: map[ipset.Element]member{}, dirty: map[ipset.Element]struct{}{},
 	}
 }
@@ -96,7 +98,7 @@ func (s *set) mark(e ipset.Element, present bool) {
 // ours are made.
 func (s *set) load() error {
 	s.known = false
-	head, err := ipset.Look(s.Name)
+	head, err := ipset.Look(s.socket, s.Name)
 	var elements []ipset.Element
 	switch {
 	case errors.Is(err, ipset.ErrMissing):
@@ -177,7 +179,7 @@ func (s *set) check() error {
 }
 
 func (s *set) asLeft() bool {
-	head, err := ipset.Look(s.Name)
+	head, err := ipset.Look(s.socket, s.Name)
 	return err == nil && head == (ipset.Header{Spec: s.Spec, Elements: s.present})
 }
 

@@ -72,7 +72,7 @@ func (c *cluster) generation() uint32 {
 	c.t.Helper()
 	var n uint32
 	var err error
-	c.Node.Do(func() { n, err = nfgen.Generation() })
+	c.Node.Do(func() { n, err = new(nfgen.Counter).Generation() })
 	if err != nil {
 		c.t.Fatal(err)
 	}
