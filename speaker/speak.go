@@ -55,6 +55,7 @@ const (
 func speak(ctx context.Context, c config) error {
 	ctrl.SetLogger(logr.FromSlogHandler(c.log.Handler()))
 	klog.SetSlogLogger(c.log)
+	collectSooner()
 	c.log.Info("speaker begins", "version", version, "node", c.node, "forwarding", string(c.mode))
 	rest, err := ctrl.GetConfig()
 	if err != nil {
@@ -86,7 +87,7 @@ func speak(ctx context.Context, c config) error {
 	loop := agent.New(agent.Config{
 		Options:    desired.Options{Node: c.node, Classes: c.classes, ClusterCIDRs: c.clusterCIDRs, NodePortCIDRs: c.nodePortCIDRs},
 		Source:     cluster,
-		Forwarding: backend,
+		Forwarding: &settling{Forwarder: backend},
 		Disturbed:  disturbed,
 		Health:     asked,
 		Layer2:     layer2{node: c.node, client: pulses},
