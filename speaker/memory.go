@@ -9,20 +9,15 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// garbage is how much may gather until it is collected, in percent of what lives. A
-// speaker holds the cluster for days and allocates little for a change: Go's own 100 %
-// would take memory from every node to save some milliseconds of a CPU a minute.
+// garbage is how much may gather until it is collected, in percent of what lives, once a
+// speaker has settled. It holds the cluster for days and allocates little for a change:
+// Go's own 100 % would take memory from every node to save some milliseconds of a CPU a
+// minute.
 const garbage = 50
 
-// collectSooner sets that, unless the environment says GOGC.
-func collectSooner() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
-	}
-}
-
 // settling gives back to the system, once, what reading the cluster and writing all of
-// its rules took for a moment.
+// its rules took for a moment, and has garbage collected sooner from then on, unless the
+// environment says GOGC. Until then nothing slows the node's first rules down.
 type settling struct {
 	agent.Forwarder
 	settled bool
@@ -33,7 +28,14 @@ func (s *settling) Apply(ctx context.Context, want desired.Forwarding) (desired.
 	missing, err := s.Forwarder.Apply(ctx, want)
 	if err == nil && !s.settled {
 		s.settled = true
-		go debug.FreeOSMemory() // it takes the time of a collection, which nobody is to wait for
+		go settle() // it takes the time of a collection, which nobody is to wait for
 	}
 	return missing, err
+}
+
+func settle() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
+	debug.FreeOSMemory()
 }

@@ -55,7 +55,6 @@ const (
 func speak(ctx context.Context, c config) error {
 	ctrl.SetLogger(logr.FromSlogHandler(c.log.Handler()))
 	klog.SetSlogLogger(c.log)
-	collectSooner()
 	c.log.Info("speaker begins", "version", version, "node", c.node, "forwarding", string(c.mode))
 	rest, err := ctrl.GetConfig()
 	if err != nil {

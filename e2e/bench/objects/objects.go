@@ -170,13 +170,15 @@ func (s *Set) Replace(ctx context.Context, i int) (time.Time, error) {
 // await watches the slice of a Service and says when it is written the next time.
 func (s *Set) await(ctx context.Context, i int) (<-chan time.Time, error) {
 	api := s.client.DiscoveryV1().EndpointSlices(namespace)
-	now, err := api.Get(ctx, sliceName(i), metav1.GetOptions{})
+	one := metav1.ListOptions{FieldSelector: "metadata.name=" + sliceName(i)}
+	// The version of the list, which is now: that of the slice itself may be so old that the
+	// API server has forgotten what came after it.
+	now, err := api.List(ctx, one)
 	if err != nil {
 		return nil, err
 	}
-	w, err := api.Watch(ctx, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + sliceName(i), ResourceVersion: now.ResourceVersion,
-	})
+	one.ResourceVersion = now.ResourceVersion
+	w, err := api.Watch(ctx, one)
 	if err != nil {
 		return nil, err
 	}
