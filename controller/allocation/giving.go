@@ -74,6 +74,25 @@ func (p *planner) lowestFreeOf(s *view.Service, name string, f addr.Family) (fre
 	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in the requested IPAddressPool %q", f, name)
 }
 
+// occupied are the addresses of pools that the cluster itself uses, and what for.
+func (st *stock) occupied(c *view.Cluster) map[netip.Addr]string {
+	found := map[netip.Addr]string{}
+	note := func(addrs []netip.Addr, what string) {
+		for _, a := range addrs {
+			if st.poolOf(a) != nil {
+				found[a] = what
+			}
+		}
+	}
+	for _, n := range c.Nodes {
+		note(n.Addresses, "an address of a node")
+	}
+	for _, s := range c.Services {
+		note(s.ClusterIPs, "a ClusterIP")
+	}
+	return found
+}
+
 // closed says why a pool gives the Service no new address, whichever; an empty reason
 // means that it would.
 func (p *planner) closed(sh *shelf, s *view.Service) (reason, message string) {

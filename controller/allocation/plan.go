@@ -34,6 +34,7 @@ type Assignment struct {
 //     has dropped the address and says Renumber. What no Service can have, such as a
 //     loopback address, is not taken over from a status.
 //   - An address that a Service leaves is free once no status shows it any more.
+//   - Addresses of nodes and ClusterIPs are given to nobody.
 //   - An address that is cooling down is for nobody but the Service that left it.
 //   - Older Services choose before younger ones.
 //
@@ -57,6 +58,7 @@ func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes
 	for a, ref := range c.Cooling {
 		p.left[ref] = append(p.left[ref], a)
 	}
+	p.occupied = p.stock.occupied(c)
 	p.problems = p.stock.overlaps()
 	for _, cl := range claims {
 		p.keep(cl)
@@ -84,6 +86,7 @@ type planner struct {
 	problems []problem.Problem
 
 	namespaces map[string]map[string]string // their labels
+	occupied   map[netip.Addr]string        // what the cluster itself uses of the pools, and for what
 	held       map[quota]int                // of pools with a quota
 	dropped    map[string][]holding         // by pool, what Services keep after an edit
 	move       move
@@ -275,7 +278,7 @@ func (p *planner) chooseAsked(s *view.Service, asked, kept []netip.Addr) (found 
 
 func (p *planner) taken(a netip.Addr) bool {
 	_, cooling := p.cooling[a]
-	return cooling || p.tenants[a].first != nil
+	return cooling || p.occupied[a] != "" || p.tenants[a].first != nil
 }
 
 // mustLeave tells whether the Service asks for another pool than the one its

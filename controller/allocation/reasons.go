@@ -34,7 +34,7 @@ const (
 	// ReasonRequestTaken: another Service holds the requested address.
 	ReasonRequestTaken = "RequestTaken"
 	// ReasonRequestUnusable: the pool of the requested address avoids it
-	// (avoidBuggyIPs).
+	// (avoidBuggyIPs), or the cluster itself uses it.
 	ReasonRequestUnusable = "RequestUnusable"
 	// ReasonAddressCooling: another Service left the requested address a short time ago.
 	ReasonAddressCooling = "AddressCooling"
@@ -97,6 +97,9 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	}
 	if former, cooling := p.cooling[a]; cooling && former != s.Ref {
 		return ReasonAddressCooling, fmt.Sprintf("the requested address %s is kept back for Service %s, which left it, until it has cooled down", a, former)
+	}
+	if what := p.occupied[a]; what != "" {
+		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is %s", a, what)
 	}
 	pool := p.stock.poolOf(a)
 	if len(s.Request.Pools) > 0 {

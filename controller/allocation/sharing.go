@@ -27,6 +27,12 @@ func (t tenants) of(namespace string) bool {
 		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Namespace == namespace })
 }
 
+// withKey tells whether one of them has the share key.
+func (t tenants) withKey(key string) bool {
+	return t.first != nil && t.first.Request.ShareKey == key ||
+		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Request.ShareKey == key })
+}
+
 // without are the tenants but for one.
 func (t tenants) without(s *view.Service) tenants {
 	var rest tenants
@@ -56,8 +62,8 @@ func (p *planner) settleOn(a netip.Addr, s *view.Service) {
 	}
 	p.tenants[a] = t
 	p.countQuota(a, before, s)
-	if s.Request.ShareKey != "" && !slices.Contains(p.shared[s.Request.ShareKey], a) {
-		p.shared[s.Request.ShareKey] = append(p.shared[s.Request.ShareKey], a)
+	if key := s.Request.ShareKey; key != "" && !before.withKey(key) {
+		p.shared[key] = append(p.shared[key], a)
 	}
 }
 

@@ -48,8 +48,8 @@ func (u *Usage) lacks(p *view.Pool, reason, format string, args ...any) {
 // Count tells how the pools are used, by name, when the given assignments are
 // in place; Services that have none hold what is in their status. An address that
 // several share counts once, one in two pools for the older one, and a pool that gives nothing because it
-// overlaps an older one or is disabled has nothing available. What is cooling down is not
-// available either.
+// overlaps an older one or is disabled has nothing available. What is cooling down, or used by the cluster
+// itself, is not available either.
 func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 	st := newStock(c.Pools)
 	usage := make(map[string]Usage, len(c.Pools))
@@ -84,7 +84,11 @@ func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
 			}
 		}
 	}
-	for a := range c.Cooling {
+	idle := st.occupied(c)
+	for a, ref := range c.Cooling {
+		idle[a] = "left by " + ref.String()
+	}
+	for a := range idle {
 		if _, again := counted[a]; again {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // decision is the outcome of one pass.
@@ -100,7 +101,7 @@ func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *d
 func unmet(problems []problem.Problem) map[problem.Object]bool {
 	lacking := map[problem.Object]bool{}
 	for _, p := range problems {
-		if !allocation.Advisory(p.Reason) && !verify.Advisory(p.Reason) {
+		if !allocation.Advisory(p.Reason) && !verify.Advisory(p.Reason) && !fromkube.Advisory(p.Reason) {
 			lacking[p.Object] = true
 		}
 	}

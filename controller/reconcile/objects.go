@@ -162,11 +162,10 @@ func (o *objects) setSecret(key client.ObjectKey, s *corev1.Secret) bool {
 	return set(o.secrets, key.Name, s)
 }
 
-// setNode knows of nodes only what selectors see: their names and labels.
-func (o *objects) setNode(key client.ObjectKey, n *metav1.PartialObjectMetadata) bool {
+func (o *objects) setNode(key client.ObjectKey, n *corev1.Node) bool {
 	var v *view.Node
 	if n != nil {
-		v = fromkube.Node(&corev1.Node{ObjectMeta: n.ObjectMeta})
+		v = fromkube.Node(n)
 	}
 	if reflect.DeepEqual(o.nodes[key.Name], v) {
 		return false

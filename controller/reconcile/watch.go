@@ -22,6 +22,7 @@ func CacheOptions(namespace string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}:             {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
 			&discoveryv1.EndpointSlice{}: {Transform: slim},
+			&corev1.Node{}:               {Transform: whereabouts},
 		},
 	}
 }
@@ -40,11 +41,21 @@ func forgetValues(object any) (any, error) {
 	return object, nil
 }
 
+// whereabouts keeps of a Node its names, labels and addresses: what it is doing, which
+// changes all the time, is nobody's business here.
+func whereabouts(object any) (any, error) {
+	if n, ok := object.(*corev1.Node); ok {
+		n.ManagedFields, n.Annotations = nil, nil
+		n.Spec = corev1.NodeSpec{}
+		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+	}
+	return object, nil
+}
+
 // watchAll lets the informers tell the mirror of every change. The result says
 // when it has been told of everything that was there at the beginning.
 func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]toolscache.DoneChecker, error) {
-	nodes, namespaces := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	namespaces := &metav1.PartialObjectMetadata{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	var synced []toolscache.DoneChecker
 	for _, w := range []func() (toolscache.DoneChecker, error){
@@ -69,7 +80,7 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice)
 		},
-		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, nodes, o.setNode) },
+		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, &corev1.Node{}, o.setNode) },
 		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, namespaces, o.setNamespace)
 		},

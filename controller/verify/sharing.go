@@ -18,7 +18,9 @@ const ReasonNoCommonNode = "NoCommonNode"
 
 // Advisory tells whether an object with a problem of this reason nevertheless takes
 // part, or has what it asks for.
-func Advisory(reason string) bool { return reason == ReasonNoCommonNode }
+func Advisory(reason string) bool {
+	return reason == ReasonNoCommonNode || reason == ReasonAddressesInUse
+}
 
 // most is how many names of one kind a message has.
 const most = 8

@@ -1,7 +1,7 @@
 // Package verify looks for what is wrong among advertisements, peers, pools and
 // Services that only shows when they are seen together: names that nothing has, peers
-// that stand for one router twice, and Services that share an address and no node. It
-// is pure.
+// that stand for one router twice, Services that share an address and no node, and
+// pools with addresses that the cluster itself uses. It is pure.
 package verify
 
 import (
@@ -45,6 +45,7 @@ func Check(c *view.Cluster) []problem.Problem {
 	}
 	problems = append(problems, duplicates(c)...)
 	problems = append(problems, apart(c)...)
+	problems = append(problems, occupied(c)...)
 	problem.Sort(problems)
 	return problems
 }

@@ -52,6 +52,17 @@ func Reachable(a netip.Addr) bool {
 	return a.IsGlobalUnicast() || a.Is4() && a.IsLinkLocalUnicast()
 }
 
+// Unreachable are the prefixes of all addresses that are not Reachable.
+func Unreachable() []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, text := range []string{
+		"0.0.0.0/32", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "::1/128", "fe80::/10", "ff00::/8",
+	} {
+		prefixes = append(prefixes, netip.MustParsePrefix(text))
+	}
+	return prefixes
+}
+
 // ParseRange reads a CIDR ("192.0.2.0/24") or a range ("192.0.2.10-192.0.2.20",
 // white space around the dash allowed) of either family. The error names what
 // is wrong with the text and is fit to be shown to the user. IPv4-mapped IPv6

@@ -63,8 +63,19 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		}
 		ranges.AddRange(r)
 	}
-	if set, err := ranges.IPSet(); err == nil {
-		v.Ranges = set.Ranges()
+	whole, err := ranges.IPSet()
+	if err != nil {
+		return v, problems // only invalid ranges err, and none was added
+	}
+	for _, p := range addr.Unreachable() {
+		if whole.OverlapsPrefix(p) {
+			problems = append(problems, problem.New(v.Object(), ReasonUnusableAddresses,
+				"spec.addresses: no Service can have addresses of %s; they are left out", p))
+			ranges.RemovePrefix(p)
+		}
+	}
+	if usable, err := ranges.IPSet(); err == nil {
+		v.Ranges = usable.Ranges()
 	}
 	return v, problems
 }

@@ -42,6 +42,27 @@ spec: {addresses: ["192.0.2.0/25", "192.0.2.128-192.0.2.129", "192.0.2.9-192.0.2
 	}
 }
 
+// The schema looks at the ends of a range; what is between them is left out here.
+func TestPoolLeavesOutWhatNoServiceCanHave(t *testing.T) {
+	pool, problems := fromkube.Pool(object[v1beta1.IPAddressPool](t, `
+metadata: {name: p}
+spec: {addresses: ["126.255.255.254-128.0.0.1", "223.255.255.255-240.0.0.0", "fe7f::/16", "fe00::-fec0::"]}
+`))
+	if got := reasons(problems); got != "UnusableAddresses UnusableAddresses UnusableAddresses" {
+		t.Errorf("problems %v", problems)
+	}
+	for _, p := range problems {
+		if !fromkube.Advisory(p.Reason) {
+			t.Errorf("%s takes the pool out of use", p.Reason)
+		}
+	}
+	want := "[126.255.255.254-126.255.255.255 128.0.0.0-128.0.0.1 223.255.255.255-223.255.255.255 240.0.0.0-240.0.0.0 " +
+		"fe00::-fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff fec0::-fec0::]"
+	if got := fmt.Sprint(pool.Ranges); got != want {
+		t.Errorf("ranges %s, want %s", got, want)
+	}
+}
+
 func TestAdvertisements(t *testing.T) {
 	l2, problems := fromkube.L2Advertisement(object[v1beta1.L2Advertisement](t, `
 metadata: {name: l2}

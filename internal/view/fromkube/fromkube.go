@@ -8,9 +8,15 @@ package fromkube
 const (
 	ReasonInvalidRequest   = "InvalidRequest"   // a Service asks for what is no address
 	ReasonInvalidAddresses = "InvalidAddresses" // a pool has a range that is none
-	ReasonInvalidSelector  = "InvalidSelector"  // a label selector that no label could match
-	ReasonInvalidPeer      = "InvalidPeer"      // a BGP peer without a usable address, number or time
-	ReasonInvalidCommunity = "InvalidCommunity" // a BGP community that is none
-	ReasonSecretMissing    = "SecretMissing"    // a Secret that is named does not exist
-	ReasonSecretInvalid    = "SecretInvalid"    // a Secret has no password in it
+	// ReasonUnusableAddresses: a pool has loopback addresses among its own, or others that
+	// no Service can have. They are left out, and the pool is in use.
+	ReasonUnusableAddresses = "UnusableAddresses"
+	ReasonInvalidSelector   = "InvalidSelector"  // a label selector that no label could match
+	ReasonInvalidPeer       = "InvalidPeer"      // a BGP peer without a usable address, number or time
+	ReasonInvalidCommunity  = "InvalidCommunity" // a BGP community that is none
+	ReasonSecretMissing     = "SecretMissing"    // a Secret that is named does not exist
+	ReasonSecretInvalid     = "SecretInvalid"    // a Secret has no password in it
 )
+
+// Advisory tells whether an object with a problem of this reason takes part all the same.
+func Advisory(reason string) bool { return reason == ReasonUnusableAddresses }
