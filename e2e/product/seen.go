@@ -1,10 +1,9 @@
 package product
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -147,28 +146,45 @@ func FirstReply(ctx context.Context, from *lab.Machine, address netip.Addr, port
 	return reply, nil
 }
 
-// holdPace is the time between two requests of a Hold.
-const holdPace = 20 * time.Millisecond
+// holdPace is the time between two requests of a Hold, holdPatience how long it waits for
+// a reply.
+const (
+	holdPace     = 20 * time.Millisecond
+	holdPatience = 20 * time.Second
+)
 
 // Hold opens one connection and asks over it again and again until ctx ends. It returns
 // how many replies there were; an error says that the connection did not outlive them.
+// It speaks HTTP by itself, since an http.Transport gives up connections for reasons of
+// its own: on a busy machine when its goroutines do not meet within 50 ms.
 func Hold(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (replies int, err error) {
-	dials := 0
-	transport := &http.Transport{MaxConnsPerHost: 1, DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
-		if dials++; dials > 1 {
-			return nil, errors.New("the connection ended")
-		}
-		return from.Dial(ctx, network, at)
-	}}
-	defer transport.CloseIdleConnections()
-	web := &http.Client{Transport: transport}
+	at := netip.AddrPortFrom(address, port).String()
+	dialing, stop := context.WithTimeout(ctx, holdPatience)
+	defer stop()
+	conn, err := from.Dial(dialing, "tcp", at)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/hostname", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	in := bufio.NewReader(conn)
 	ticks := time.NewTicker(holdPace)
 	defer ticks.Stop()
 	for ; ctx.Err() == nil; <-ticks.C {
-		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		_, err := get(one, web, "http://"+net.JoinHostPort(address.String(), fmt.Sprint(port))+"/hostname")
-		cancel()
+		if err := conn.SetDeadline(time.Now().Add(holdPatience)); err != nil {
+			return replies, err
+		}
+		if err := request.Write(conn); err != nil {
+			return replies, err
+		}
+		response, err := http.ReadResponse(in, request)
 		if err != nil {
+			return replies, err
+		}
+		if _, err := said(response); err != nil {
 			return replies, err
 		}
 		replies++

@@ -113,7 +113,7 @@ func Ask(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16
 	return Reply{Pod: pod, Source: source.Addr().Unmap()}, nil
 }
 
-func get(ctx context.Context, web *http.Client, url string) (text string, err error) {
+func get(ctx context.Context, web *http.Client, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
@@ -122,13 +122,18 @@ func get(ctx context.Context, web *http.Client, url string) (text string, err er
 	if err != nil {
 		return "", err
 	}
+	return said(response)
+}
+
+// said is what a response says; an error if it is not the one that was hoped for.
+func said(response *http.Response) (_ string, err error) {
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err
 	}
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("GET %s: %s", url, response.Status)
+		return "", fmt.Errorf("GET %s: %s", response.Request.URL, response.Status)
 	}
 	return string(body), nil
 }

@@ -15,6 +15,9 @@ import (
 	"fairlead.dev/fairlead/e2e/product"
 )
 
+// clock is how the log tells when something was: as the logs of the speakers do.
+const clock = "15:04:05.000"
+
 // flow is one connection that lasts as long as the test, and a load of new ones beside it.
 type flow struct {
 	name string
@@ -30,6 +33,9 @@ func (f flow) begin(ctx context.Context, t *testing.T) (end func()) {
 	go func() {
 		var err error
 		replies, err = product.Hold(ctx, f.from, f.to.Addr(), f.to.Port())
+		if err != nil {
+			err = fmt.Errorf("at %s: %w", time.Now().Format(clock), err)
+		}
 		held <- err
 	}()
 	go func() { loaded <- product.Load(ctx, f.from, f.to.Addr(), f.to.Port()) }()
@@ -74,6 +80,7 @@ func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	}
 	mode := func(mode string) {
 		t.Helper()
+		t.Logf("%s: mode %s", time.Now().Format(clock), mode)
 		if err := c.Install(within(t, 5*time.Minute), 3, "forwarding.mode="+mode); err != nil {
 			t.Fatal(err)
 		}
