@@ -29,8 +29,8 @@ demo-down: ## Remove every trace of the demo
 ##@ Build
 
 .PHONY: build
-build: ## Build both programs into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker
+build: ## Build both programs and the plugin of kubectl into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker ./cmd/kubectl-fairlead
 
 .PHONY: image
 image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)

@@ -54,6 +54,21 @@ var bans = []ban{
 		because:  "the programs are released and restarted apart; what both need is in internal",
 	},
 	{
+		packages: []string{"controller", "speaker"},
+		from:     []string{module + "/internal/metallb", module + "/cmd"},
+		because:  "MetalLB's objects are translated once, by who moves; a cluster that runs knows our kinds alone",
+	},
+	{
+		packages: []string{"cmd"},
+		from:     []string{module + "/controller", module + "/speaker"},
+		because:  "a tool on somebody's desk is released apart from what runs in the cluster",
+	},
+	{
+		packages: []string{"internal/metallb"},
+		from:     []string{"context", "log", "math/rand", "net", "os", "sync", "k8s.io/client-go", "sigs.k8s.io/controller-runtime", module + "/internal/view"},
+		because:  "a translation depends on the objects alone, wherever they were read",
+	},
+	{
 		packages: []string{"api"},
 		from:     []string{module + "/internal", module + "/controller", module + "/speaker", "k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"},
 		because:  "others import the API; it must not bring our insides or a client along",

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"fairlead.dev/fairlead/internal/metallb"
+)
+
+const migrateUsage = `Reads MetalLB's objects from the cluster, or from files, and prints what says the same
+in Fairlead's kinds, for kubectl apply -f -. It changes nothing. What is lost, what
+differs and what there is to do is told on standard error, a line each:
+
+  LOST     MetalLB does it, Fairlead does not, or not yet
+  DIFFERS  Fairlead does it in another way
+  DO       something for you to do
+
+Usage:
+  kubectl fairlead migrate [flags]
+
+Flags:
+`
+
+// migrate prints the translation of MetalLB's objects to stdout, and what there is to
+// tell about it to stderr.
+func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	var (
+		files  []string
+		in     metallb.Namespaces
+		where  cluster
+		strict bool
+	)
+	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, migrateUsage)
+		flags.PrintDefaults()
+	}
+	flags.Func("f", "read this `file` (YAML or JSON, -: standard input) and not the cluster; may be repeated", func(path string) error {
+		files = append(files, path)
+		return nil
+	})
+	flags.StringVar(&in.MetalLB, "metallb-namespace", "metallb-system", "the `namespace` that MetalLB runs in")
+	flags.StringVar(&in.Fairlead, "fairlead-namespace", "fairlead-system", "the `namespace` that Fairlead runs in")
+	flags.StringVar(&where.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; default: as kubectl finds it")
+	flags.StringVar(&where.context, "context", "", "the `context` of the kubeconfig")
+	flags.BoolVar(&strict, "strict", false, "if anything is lost, print no objects and exit with status 1")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q: give files with -f", flags.Arg(0))
+	}
+	var (
+		objects []unstructured.Unstructured
+		err     error
+	)
+	if len(files) > 0 {
+		objects, err = readFiles(files, stdin)
+	} else {
+		objects, err = where.read(ctx, in.MetalLB)
+	}
+	if err != nil {
+		return err
+	}
+	return tell(metallb.Translate(objects, in), strict, stdout, stderr)
+}
+
+// tell prints a translation.
+func tell(translation *metallb.Translation, strict bool, stdout, stderr io.Writer) error {
+	for _, finding := range translation.Findings {
+		fmt.Fprintln(stderr, finding)
+	}
+	if lost := translation.Lost(); strict && lost > 0 {
+		return fmt.Errorf("lost: %d, see above; nothing is printed (--strict)", lost)
+	}
+	manifest, err := translation.Manifest()
+	if err != nil {
+		return err
+	}
+	_, err = stdout.Write(manifest)
+	return err
+}
+
+// readFiles reads the objects of all files.
+func readFiles(paths []string, stdin io.Reader) ([]unstructured.Unstructured, error) {
+	var all []unstructured.Unstructured
+	for _, path := range paths {
+		var (
+			text []byte
+			err  error
+		)
+		if path == "-" {
+			text, err = io.ReadAll(stdin)
+		} else {
+			text, err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found, err := metallb.ReadDocuments(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}

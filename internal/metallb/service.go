@@ -1,0 +1,102 @@
+package metallb
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+)
+
+// allocatedFrom is the annotation in which MetalLB notes which pool it took.
+const allocatedFrom = "ip-allocated-from-pool"
+
+// serviceUse is what Services of type LoadBalancer ask for, taken together.
+type serviceUse struct {
+	followed  map[string]int      // annotations that are read here as well, to how often
+	noted     int                 // Services with MetalLB's own note
+	classes   map[string]int      // load balancer classes, to how often
+	unclassed int                 // Services without one
+	pools     map[string][]string // pools that are asked for, to by whom
+}
+
+// service looks at what a Service asks MetalLB for.
+func (t *translator) service(s *subject, u unstructured.Unstructured) {
+	use := &t.services
+	if use.followed == nil {
+		use.followed, use.classes, use.pools = map[string]int{}, map[string]int{}, map[string][]string{}
+	}
+	if kind, _, _ := unstructured.NestedString(u.Object, "spec", "type"); kind != "LoadBalancer" {
+		return
+	}
+	if class, _, _ := unstructured.NestedString(u.Object, "spec", "loadBalancerClass"); class != "" {
+		use.classes[class]++
+	} else {
+		use.unclassed++
+	}
+	annotations := u.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		for _, prefix := range v1beta1.MetalLBPrefixes() {
+			name, ok := strings.CutPrefix(key, prefix)
+			if !ok {
+				continue
+			}
+			switch name {
+			case v1beta1.MetalLBAddresses, v1beta1.MetalLBShareKey:
+				use.followed[key]++
+			case v1beta1.MetalLBPool:
+				use.followed[key]++
+				use.pools[annotations[key]] = append(use.pools[annotations[key]], s.name)
+			case allocatedFrom:
+				use.noted++
+			default:
+				s.lose("metadata.annotations["+key+"]", annotations[key], "an annotation that is not read here: see in MetalLB's documentation what it does, and whether the Service needs it")
+			}
+		}
+	}
+}
+
+// tell tells of all Services together, given the pools of ours.
+func (use *serviceUse) tell(t *translator, pools map[string]bool) {
+	s := &subject{kind: "Service"}
+	for _, key := range slices.Sorted(maps.Keys(use.followed)) {
+		s.find(Differs, "metadata.annotations["+key+"]", nil, "goes on working on %s, as long as the chart's metallbAnnotations is true, its default; new ones are better written with fairlead.dev/", services(use.followed[key]))
+	}
+	for _, pool := range slices.Sorted(maps.Keys(use.pools)) {
+		if who := use.pools[pool]; !pools[pool] {
+			s.find(Step, "metadata.annotations", pool, "%s (such as %s) for this pool, which is not in what is printed: make it, or have them ask for another", asks(len(who)), who[0])
+		}
+	}
+	if use.noted > 0 {
+		s.find(Differs, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+allocatedFrom+"]", nil, "MetalLB's own note on %s; it is not read here and may be removed", services(use.noted))
+	}
+	for _, class := range slices.Sorted(maps.Keys(use.classes)) {
+		s.find(Step, "spec.loadBalancerClass", class, "%s of this class: if it is MetalLB's (its --lb-class), set the chart's loadBalancerClass to it, and serveUnclassed to true if those without a class (%d) are to be served as well", are(use.classes[class]), use.unclassed)
+	}
+	t.Findings = append(t.Findings, s.findings...)
+}
+
+// services is a number of them with its noun.
+func services(n int) string {
+	if n == 1 {
+		return "1 Service"
+	}
+	return fmt.Sprintf("%d Services", n)
+}
+
+func asks(n int) string {
+	if n == 1 {
+		return "1 Service asks"
+	}
+	return services(n) + " ask"
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "1 Service is"
+	}
+	return services(n) + " are"
+}
