@@ -3,7 +3,9 @@ package product
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -165,7 +167,7 @@ func Hold(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/hostname", http.NoBody)
 	if err != nil {
 		return 0, err
@@ -174,20 +176,27 @@ func Hold(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 	ticks := time.NewTicker(holdPace)
 	defer ticks.Stop()
 	for ; ctx.Err() == nil; <-ticks.C {
-		if err := conn.SetDeadline(time.Now().Add(holdPatience)); err != nil {
-			return replies, err
-		}
-		if err := request.Write(conn); err != nil {
-			return replies, err
-		}
-		response, err := http.ReadResponse(in, request)
-		if err != nil {
-			return replies, err
-		}
-		if _, err := said(response); err != nil {
+		if err := askAgain(conn, in, request); err != nil {
 			return replies, err
 		}
 		replies++
 	}
 	return replies, nil
+}
+
+// askAgain sends a request over an open connection and reads the reply.
+func askAgain(conn net.Conn, in *bufio.Reader, request *http.Request) (err error) {
+	if err := conn.SetDeadline(time.Now().Add(holdPatience)); err != nil {
+		return err
+	}
+	if err := request.Write(conn); err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(in, request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	_, err = said(response)
+	return err
 }

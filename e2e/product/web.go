@@ -113,7 +113,7 @@ func Ask(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16
 	return Reply{Pod: pod, Source: source.Addr().Unmap()}, nil
 }
 
-func get(ctx context.Context, web *http.Client, url string) (string, error) {
+func get(ctx context.Context, web *http.Client, url string) (_ string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
@@ -122,12 +122,12 @@ func get(ctx context.Context, web *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	return said(response)
 }
 
 // said is what a response says; an error if it is not the one that was hoped for.
-func said(response *http.Response) (_ string, err error) {
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
+func said(response *http.Response) (string, error) {
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err
