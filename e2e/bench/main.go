@@ -91,6 +91,7 @@ func measureFlows(args []string) error {
 
 // options are the flags.
 type options struct {
+	args        []string // as they were given
 	sizes       []int
 	contestants []stage.Contestant
 	rounds      int
@@ -105,7 +106,7 @@ type options struct {
 }
 
 func parse(args []string) (options, error) {
-	o := options{cpu: runtime.NumCPU() - 1}
+	o := options{args: args, cpu: runtime.NumCPU() - 1}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	sizes := flags.String("sizes", "10,1000,10000,30000", "numbers of Services, rising")
 	modes := flags.String("modes", defaultModes(), "what takes part")

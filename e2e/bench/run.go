@@ -256,7 +256,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func (r *run) report(facts []string) error {
 	setup := figures.Setup{
-		Command: "make bench-forwarding", Sizes: r.sizes,
+		Command: strings.Join(append([]string{"go run ./e2e/bench"}, r.args...), " "), Sizes: r.sizes,
 		Facts: append(slices.Clone(facts), fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*r.busiest)),
 	}
 	for _, c := range r.contestants {
