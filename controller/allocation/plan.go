@@ -33,7 +33,8 @@ type Assignment struct {
 //     the Service no longer wants the family or asks for something else, or the pool
 //     has dropped the address and says Renumber. What no Service can have, such as a
 //     loopback address, is not taken over from a status.
-//   - An address that a Service leaves is free once no status shows it any more.
+//   - An address that a Service leaves is free once no status shows it any more. What is
+//     assumed is not left before a status shows it.
 //   - Addresses of nodes and ClusterIPs are given to nobody.
 //   - An address that is cooling down is for nobody but the Service that left it.
 //   - Older Services choose before younger ones.
@@ -99,6 +100,7 @@ type claim struct {
 	service *view.Service
 	ours    bool         // Plan decides what it holds; otherwise it holds what it holds
 	held    []netip.Addr // in its status, or assumed
+	assumed bool         // no status shows held yet
 	kept    []netip.Addr // those of held that it may keep, in the order of its families
 	lost    []lost
 }
@@ -117,11 +119,12 @@ func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.
 	for ref, s := range c.Services {
 		ours := s.Type == view.LoadBalancer && classes.Serves(s.Class) && !s.Deleting
 		held := s.Ingress
-		if a, ok := assumed[ref]; ok {
+		a, unseen := assumed[ref]
+		if unseen {
 			held = a.Addresses
 		}
 		if ours || len(held) > 0 || len(s.Ingress) > 0 {
-			all = append(all, claim{service: s, ours: ours, held: held})
+			all = append(all, claim{service: s, ours: ours, held: held, assumed: unseen})
 			claims = append(claims, &all[len(all)-1])
 		}
 	}
@@ -218,10 +221,26 @@ type shortage struct {
 	pinned  bool // the user asked for one certain address
 }
 
-// choose finds the addresses of one family. With a shortage, they include those
-// that the Service keeps meanwhile: as long as one of several that it asks for cannot
-// be had, all that it has beside them.
+// choose finds the addresses of one family. What is assumed is not left before a status
+// shows it: the write that gives it is on its way, and may land after the address was
+// given to another Service.
 func (p *planner) choose(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
+	found, missing := p.prefer(cl, f)
+	if !cl.assumed {
+		return found, missing
+	}
+	kept := allOf(cl.kept, f)
+	if slices.ContainsFunc(kept, func(a netip.Addr) bool { return !slices.Contains(found, a) }) {
+		p.move.giving = nil
+		return kept, missing
+	}
+	return found, missing
+}
+
+// prefer finds the addresses of one family that the Service is to have in the end. With a
+// shortage, they include those that the Service keeps meanwhile: as long as one of several that it asks for cannot
+// be had, all that it has beside them.
+func (p *planner) prefer(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 	s := cl.service
 	kept := allOf(cl.kept, f)
 	if asksFor(s, f) {
