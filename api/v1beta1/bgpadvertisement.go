@@ -3,9 +3,14 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // BGPAdvertisement makes addresses reachable through routers: every node that
-// can serve an address announces a route to it (a /32 or a /128) to its
-// BGPPeers, and routers spread connections over the nodes. Without any
-// BGPAdvertisement nothing is announced.
+// can serve an address announces a route to it (a /32 or a /128, unless an
+// aggregation length is given) to its BGPPeers, and routers spread connections
+// over the nodes. Without any BGPAdvertisement nothing is announced.
+//
+// Several advertisements may make one route. Of what they say differently, that
+// holds which routers like best: the highest localPref, the lowest med, the fewest
+// asPathPrepend. One that leaves such a field out does not count for it.
+// Communities add up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -14,6 +19,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Peers",type=string,JSONPath=`.spec.peers`
 // +kubebuilder:printcolumn:name="Communities",type=string,priority=1,JSONPath=`.spec.communities`
 // +kubebuilder:printcolumn:name="Local Pref",type=integer,priority=1,JSONPath=`.spec.localPref`
+// +kubebuilder:printcolumn:name="MED",type=integer,priority=1,JSONPath=`.spec.med`
+// +kubebuilder:printcolumn:name="Prepend",type=integer,priority=1,JSONPath=`.spec.asPathPrepend`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -34,6 +41,8 @@ type BGPAdvertisement struct {
 // BGPAdvertisementSpec says which addresses to announce, from where, to whom
 // and with which attributes. The parts narrow each other: an address must match
 // the pools and the Service must match serviceSelectors.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || size(self.serviceSelectors) == 0 || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="serviceSelectors and an aggregation length exclude each other, since one route is for the addresses of all Services within it: leave one of them out",fieldPath=".serviceSelectors"
 type BGPAdvertisementSpec struct {
 	// ipAddressPools are the names of the pools whose addresses to announce,
 	// for example [bgp]. Together with ipAddressPoolSelectors: a pool is meant
@@ -63,6 +72,25 @@ type BGPAdvertisementSpec struct {
 	// +optional
 	Peers ObjectNames `json:"peers,omitempty"`
 
+	// aggregationLength is how long the announced IPv4 prefixes are, 1 to 32,
+	// for example 24: one route to 192.0.2.0/24 as long as this node can serve
+	// any address within it. Prefixes that the pool does not hold as a whole are
+	// not announced so, but their addresses one by one. A router that has such a
+	// route sends this node the traffic for all addresses within, so that it is
+	// not for Services with externalTrafficPolicy Local. Left out: 32, a route
+	// to each address.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	AggregationLength *int32 `json:"aggregationLength,omitempty"`
+
+	// aggregationLengthV6 is the same for IPv6, 1 to 128, for example 64. Left
+	// out: 128, a route to each address.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	AggregationLengthV6 *int32 `json:"aggregationLengthV6,omitempty"`
+
 	// localPref is the LOCAL_PREF of the routes, 0 to 4294967295; among routes
 	// to one address, routers of the same AS take the highest. It is only sent
 	// to peers with our own ASN (RFC 4271, 5.1.5). Left out or 0: not set, and
@@ -72,14 +100,35 @@ type BGPAdvertisementSpec struct {
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPref int64 `json:"localPref,omitempty"`
 
-	// communities are the BGP communities (RFC 1997) of the routes, as
-	// "asn:value" with both halves 0 to 65535. For example ["64500:100"], or
-	// the well-known ["65535:65281"], NO_EXPORT.
+	// med is the MULTI_EXIT_DISC of the routes, 0 to 4294967295; among routes
+	// from one neighboring AS, routers take the lowest (RFC 4271, 9.1.2.2). Left
+	// out: not sent, which most routers take for 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4294967295
+	MED *int64 `json:"med,omitempty"`
+
+	// asPathPrepend is how many times more than needed our AS number stands in
+	// the AS path, 0 to 16, so that routers prefer other paths; for example 2.
+	// It is only done towards peers with another ASN. Left out or 0: no more
+	// than needed.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16
+	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
+
+	// communities are the communities of the routes: "asn:value" (RFC 1997) with
+	// both halves 0 to 65535, "large:asn:value:value" (RFC 8092) with each part
+	// 0 to 4294967295, the name of a well-known one (no-export, no-advertise,
+	// no-export-subconfed, no-peer, blackhole, graceful-shutdown, accept-own), or
+	// a name that a Community has. While nothing has that name, the advertisement
+	// is not in use: routes without the community might go where they must not.
+	// For example ["64500:100", "large:64500:1:100", no-export, vpn-only].
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=11
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':', 2).all(half, int(half) <= 65535)",message="must be asn:value with both halves 0 to 65535, such as 64500:100"
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':', 2).all(half, int(half) <= 65535) || self.matches('^large(:[0-9]{1,10}){3}$') && self.substring(6).split(':', 3).all(part, int(part) <= 4294967295) || self.matches('^[A-Za-z]([-_.A-Za-z0-9]*[A-Za-z0-9])?$')",message="must be asn:value with both halves 0 to 65535, such as 64500:100, large:asn:value:value, a well-known name such as no-export, or a name that a Community has"
 	Communities []string `json:"communities,omitempty"`
 }
 

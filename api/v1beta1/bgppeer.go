@@ -11,8 +11,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.peerAddress`
 // +kubebuilder:printcolumn:name="Port",type=integer,priority=1,JSONPath=`.spec.peerPort`
 // +kubebuilder:printcolumn:name="Peer ASN",type=integer,JSONPath=`.spec.peerASN`
+// +kubebuilder:printcolumn:name="Dynamic ASN",type=string,priority=1,JSONPath=`.spec.dynamicASN`
 // +kubebuilder:printcolumn:name="My ASN",type=integer,JSONPath=`.spec.myASN`
 // +kubebuilder:printcolumn:name="Hold Time",type=string,priority=1,JSONPath=`.spec.holdTime`
+// +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.sessions`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -31,7 +33,9 @@ type BGPPeer struct {
 
 // BGPPeerSpec says where the router is and how to talk to it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultiHop) || !self.ebgpMultiHop || self.myASN != self.peerASN",message="ebgpMultiHop is for eBGP only: leave it out, or give different numbers in myASN and peerASN",fieldPath=".ebgpMultiHop"
+// +kubebuilder:validation:XValidation:rule="has(self.peerASN) != has(self.dynamicASN)",message="give one of peerASN and dynamicASN: the number of the router's autonomous system, or whether it is ours",fieldPath=".peerASN"
+// +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultiHop) || !self.ebgpMultiHop || (has(self.dynamicASN) ? self.dynamicASN != 'internal' : !has(self.peerASN) || (has(self.localASN) ? self.localASN : self.myASN) != self.peerASN)",message="ebgpMultiHop is for eBGP only: leave it out, or give different numbers in myASN and peerASN",fieldPath=".ebgpMultiHop"
+// +kubebuilder:validation:XValidation:rule="!has(self.ttlSecurity) || !self.ttlSecurity || !has(self.ebgpMultiHop) || !self.ebgpMultiHop",message="ttlSecurity is for routers on a network of the node, and ebgpMultiHop for those that are not: leave one of them out",fieldPath=".ttlSecurity"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !isIP(self.sourceAddress) || !isIP(self.peerAddress) || ip(self.sourceAddress).family() == ip(self.peerAddress).family()",message="sourceAddress must be of the same family as peerAddress: both IPv4 or both IPv6",fieldPath=".sourceAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.keepaliveTime.matches('^([0-9]{1,5}[hms])+$') || !self.holdTime.matches('^([0-9]{1,5}[hms])+$') || duration(self.keepaliveTime) >= duration('1s') && duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be at least 1s and less than holdTime (90s when left out)",fieldPath=".keepaliveTime"
 type BGPPeerSpec struct {
@@ -44,14 +48,29 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="myASN must be the number of a real autonomous system: not 23456 (AS_TRANS, RFC 6793) and not 65535 (reserved, RFC 7300)"
 	MyASN int64 `json:"myASN"`
 
+	// localASN is the autonomous system number that this router sees in place of
+	// myASN, for example 64501; nothing else tells it of myASN. 1 to 4294967294.
+	// Left out: myASN.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967294
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="localASN must be the number of a real autonomous system: not 23456 (AS_TRANS, RFC 6793) and not 65535 (reserved, RFC 7300)"
+	LocalASN int64 `json:"localASN,omitempty"`
+
 	// peerASN is the autonomous system number of the router, 1 to 4294967294,
 	// for example 64512. The same as myASN makes an iBGP session, another one
-	// an eBGP session.
-	// +required
+	// an eBGP session. Left out: dynamicASN says which of them it is.
+	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="peerASN must be the number of a real autonomous system: not 23456 (AS_TRANS, RFC 6793) and not 65535 (reserved, RFC 7300)"
-	PeerASN int64 `json:"peerASN"`
+	PeerASN int64 `json:"peerASN,omitempty"`
+
+	// dynamicASN takes the router's number from the router, in place of peerASN:
+	// internal if it must be ours (iBGP), external if it must be another (eBGP).
+	// +optional
+	// +kubebuilder:validation:Enum=internal;external
+	DynamicASN DynamicASN `json:"dynamicASN,omitempty"`
 
 	// peerAddress is the IPv4 or IPv6 address of the router, for example
 	// 192.0.2.1 or 2001:db8::1.
@@ -128,6 +147,22 @@ type BGPPeerSpec struct {
 	// +optional
 	EBGPMultiHop bool `json:"ebgpMultiHop,omitempty"`
 
+	// ttlSecurity refuses what does not come from a network of the node: packets
+	// whose TTL or hop limit is not 255, which nobody farther away can send (GTSM,
+	// RFC 5082). The router must send 255, as those with such a setting of their
+	// own do (FRR: ttl-security hops 1; BIRD: ttl security on); commonly eBGP
+	// routers send 1, and the session would never come up. Our own packets to eBGP
+	// routers have 255 anyway, unless ebgpMultiHop is true. Default: false.
+	// +optional
+	TTLSecurity bool `json:"ttlSecurity,omitempty"`
+
+	// dualStackAddressFamily offers both IPv4 and IPv6 on the session; the router
+	// decides which it activates. False: only the family of peerAddress, as where
+	// there is a second BGPPeer for the other. Default: true.
+	// +optional
+	// +kubebuilder:default=true
+	DualStackAddressFamily *bool `json:"dualStackAddressFamily,omitempty"`
+
 	// enableGracefulRestart asks the router to keep our routes while the
 	// speaker restarts (RFC 4724); forwarding goes on in the kernel meanwhile,
 	// so that an upgrade loses no packet. Default: true.
@@ -135,12 +170,45 @@ type BGPPeerSpec struct {
 	// +kubebuilder:default=true
 	EnableGracefulRestart *bool `json:"enableGracefulRestart,omitempty"`
 
+	// bfdProfile names the BFDProfile of a BFD session beside the BGP session, by
+	// which both sides notice within its times that they cannot reach each other.
+	// Left out: no BFD, and the holdTime passes first.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a BFDProfile: lower case letters, digits, dashes and dots"
+	BFDProfile string `json:"bfdProfile,omitempty"`
+
 	// nodeSelectors choose by their labels the nodes that talk to this router;
 	// a node does when one of them matches. Left out: all nodes. For example
 	// [{matchLabels: {rack: r1}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
+
+	// password must be empty: everybody who may read a BGPPeer could read it. Put
+	// it into a Secret and name that in passwordSecret. The field is known so that
+	// it is refused, and not left out by clients that pass over unknown fields:
+	// there would be a session without a password.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	// +kubebuilder:validation:XValidation:rule="self == ''",message="passwords are in Secrets: put it into one, and name that in passwordSecret"
+	Password string `json:"password,omitempty"`
+
+	// vrf must be empty: there are no sessions in VRFs. The main routing table must
+	// reach the router.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self == ''",message="there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out"
+	VRF string `json:"vrf,omitempty"`
 }
+
+// DynamicASN says whether the router's autonomous system is ours.
+type DynamicASN string
+
+// The values of dynamicASN.
+const (
+	DynamicInternal DynamicASN = "internal"
+	DynamicExternal DynamicASN = "external"
+)
 
 // SecretReference names a Secret in the namespace that Fairlead runs in,
 // commonly fairlead-system.
@@ -156,9 +224,17 @@ type SecretReference struct {
 
 // BGPPeerStatus is what became of the peer.
 type BGPPeerStatus struct {
+	// sessions is how many of the nodes that talk to the router have an
+	// established session, and how many talk to it: 2/3. The BGPSessions tell of
+	// each.
+	// +optional
+	Sessions string `json:"sessions,omitempty"`
+
 	// conditions tell how the peer does. Ready is True when its settings can be
 	// used; otherwise its message says what is wrong, for example that its
-	// Secret is missing.
+	// Secret is missing. Established is True when all nodes that talk to the
+	// router have an established session; otherwise its message says of each of
+	// the others why it has none.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -72,20 +72,22 @@ type IPAddressPoolSpec struct {
 	Priority int32 `json:"priority,omitempty"`
 
 	// serviceAllocation limits which Services get addresses from the pool, also
-	// on request. Those that have one keep it when this changes. Left out: all.
+	// on request. Those that have one keep it when this changes. The namespaces hold
+	// for IPReservations too. Left out: all.
 	// +optional
 	ServiceAllocation *ServiceAllocation `json:"serviceAllocation,omitempty"`
 
-	// maxPerNamespace is how many addresses of the pool the Services of one
-	// namespace may have together, of both families; one that they share counts
-	// once. What they have stays when it is lowered. Left out: any number.
+	// maxPerNamespace is how many addresses of the pool the Services and IPReservations
+	// of one namespace may have together, of both families; one that several of them
+	// have counts once. What they have stays when it is lowered. Left out: any number.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int32 `json:"maxPerNamespace,omitempty"`
 
 	// coolDown is how long an address that a Service has left, or that was freed
 	// by its deletion, is kept from all others; a Service of the same namespace
-	// and name gets it back meanwhile. 1s to 168h in whole seconds, for example
+	// and name gets it back meanwhile, and an IPReservation of the namespace that
+	// names it. Addresses of IPReservations cool down alike. 1s to 168h in whole seconds, for example
 	// 10m. Left out: others may have it at once.
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -96,7 +98,9 @@ type IPAddressPoolSpec struct {
 	// onPoolChange says what happens to a Service whose address an edit takes out
 	// of addresses. Keep: it keeps the address, which stays announced as one of
 	// this pool, and the condition Ready names the Service. Renumber: it gets
-	// another address, and keeps the old one until there is one. Default: Keep.
+	// another address, and keeps the old one until there is one. Addresses of
+	// IPReservations alike, but for those that spec.addresses of one names: they stay.
+	// Default: Keep.
 	// +optional
 	// +kubebuilder:default=Keep
 	// +kubebuilder:validation:Enum=Keep;Renumber
@@ -163,12 +167,22 @@ type IPAddressPoolStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// assignedIPv4 is how many IPv4 addresses of the pool Services hold.
+	// assignedIPv4 is how many IPv4 addresses of the pool Services and IPReservations
+	// hold.
 	// +optional
 	AssignedIPv4 int64 `json:"assignedIPv4"`
-	// assignedIPv6 is how many IPv6 addresses of the pool Services hold.
+	// assignedIPv6 is how many IPv6 addresses of the pool Services and IPReservations
+	// hold.
 	// +optional
 	AssignedIPv6 int64 `json:"assignedIPv6"`
+	// reservedIPv4 is how many of assignedIPv4 IPReservations hold, with or without a
+	// Service on them.
+	// +optional
+	ReservedIPv4 int64 `json:"reservedIPv4,omitempty"`
+	// reservedIPv6 is how many of assignedIPv6 IPReservations hold, with or without a
+	// Service on them.
+	// +optional
+	ReservedIPv6 int64 `json:"reservedIPv6,omitempty"`
 	// availableIPv4 is how many IPv4 addresses are left to give out.
 	// +optional
 	AvailableIPv4 int64 `json:"availableIPv4"`
@@ -186,14 +200,14 @@ type IPAddressPoolStatus struct {
 	TotalIPv6 int64 `json:"totalIPv6"`
 
 	// addresses are those that count as the pool's: what spec.addresses says, and
-	// what Services still have of that which an edit has taken out.
+	// what Services and IPReservations still have of that which an edit has taken out.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	Addresses []string `json:"addresses,omitempty"`
 
-	// coolingDown are the addresses that others than the Service that had them
-	// cannot get yet (spec.coolDown). At most 256 are listed, the latest ones.
+	// coolingDown are the addresses that others than the one that had them cannot
+	// get yet (spec.coolDown). At most 256 are listed, the latest ones.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
@@ -207,7 +221,7 @@ type CoolingAddress struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// service that had it, as namespace/name.
+	// service that had it, or IPReservation, as namespace/name.
 	// +required
 	// +kubebuilder:validation:MaxLength=320
 	Service string `json:"service"`

@@ -3,8 +3,8 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // L2Advertisement makes addresses reachable on the local network: for each
-// IPv4 address one node answers ARP; IPv6 addresses are not answered for yet.
-// Without any L2Advertisement nothing is answered for.
+// IPv4 address one node answers ARP, for each IPv6 address one node answers
+// neighbour solicitations. Without any L2Advertisement nothing is answered for.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -49,6 +49,16 @@ type L2AdvertisementSpec struct {
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
+	// preferredNodeSelectors say which of these nodes come first. Those whose
+	// weights sum up to most answer, as long as one of them is alive and able;
+	// nodes with equal sums share the addresses. It keeps no node from answering
+	// when the preferred ones are gone. For example
+	// [{weight: 100, preference: {matchLabels: {example.com/edge: "true"}}}].
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	PreferredNodeSelectors []PreferredNodeSelector `json:"preferredNodeSelectors,omitempty"`
+
 	// serviceSelectors choose by their labels the Services whose addresses to
 	// answer for; a Service is meant when one of them matches. Left out: all
 	// Services. For example [{matchLabels: {exposure: lan}}].
@@ -64,6 +74,22 @@ type L2AdvertisementSpec struct {
 	// +kubebuilder:validation:items:MaxLength=15
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[^/:[:space:]]+$') && !(self in ['.', '..'])",message="must be the name of a network interface, without white space, slash and colon"
 	Interfaces []string `json:"interfaces,omitempty"`
+}
+
+// PreferredNodeSelector gives a weight to the nodes that a selector matches.
+type PreferredNodeSelector struct {
+	// weight is added to that of every node which the preference matches, from 1
+	// to 100. For example 100.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight"`
+
+	// preference chooses nodes by their labels, among those that the advertisement
+	// is for. Empty, it chooses them all. For example
+	// {matchLabels: {example.com/edge: "true"}}.
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 16",message="at most 16 matchExpressions may be in one selector"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].all(i, i >= size(self.matchExpressions) || (self.matchExpressions[i].operator in ['In', 'NotIn'] ? has(self.matchExpressions[i].values) && size(self.matchExpressions[i].values) > 0 : self.matchExpressions[i].operator in ['Exists', 'DoesNotExist'] && (!has(self.matchExpressions[i].values) || size(self.matchExpressions[i].values) == 0)))",message="the operator of each of matchExpressions must be In or NotIn, with values, or Exists or DoesNotExist, without values"
+	Preference metav1.LabelSelector `json:"preference"`
 }
 
 // L2AdvertisementStatus is what became of the advertisement.

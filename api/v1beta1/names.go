@@ -11,6 +11,10 @@ const (
 	// pool need not have autoAssign. Of several names, separated by commas, each
 	// family is served from the first that can: "lan-v4,lan-v6".
 	AnnotationPool = GroupName + "/pool"
+	// AnnotationReservation asks for an address of each family that an IPReservation
+	// of the same namespace holds, by its name. Of several names, separated by commas,
+	// each family is served from the first that can: "web-v4,web-v6".
+	AnnotationReservation = GroupName + "/reservation"
 	// AnnotationShareKey lets Services with the same value, of any namespace,
 	// share an address, as long as no two of them have a port and protocol in
 	// common.
@@ -40,6 +44,12 @@ const (
 	// ConditionHasCapacity is on pools. True: it can give an address of each of
 	// its families. False: the message says why not.
 	ConditionHasCapacity = "HasCapacity"
+	// ConditionEstablished is on BGPPeers. True: each node that the peer chooses has a
+	// session that is up. False: the message says of each of the others why not.
+	ConditionEstablished = "Established"
+	// ConditionReserved is on IPReservations. True: it holds all the addresses that it
+	// asks for. False: the message says what is missing and why.
+	ConditionReserved = "Allocated"
 	// ConditionAllocated is on Services of type LoadBalancer. True: the Service
 	// has the addresses it asks for. False: the message says why not.
 	ConditionAllocated = GroupName + "/Allocated"
@@ -52,12 +62,23 @@ const (
 	ReasonReady = "Ready"
 	// ReasonHasCapacity goes with ConditionHasCapacity when it is True.
 	ReasonHasCapacity = "HasCapacity"
-	// ReasonAllocated goes with ConditionAllocated when it is True, and with
-	// the Event that tells which addresses a Service got.
+	// ReasonEstablished goes with ConditionEstablished when it is True.
+	ReasonEstablished = "Established"
+	// ReasonAllocated goes with ConditionAllocated and ConditionReserved when they are
+	// True, and with the Event that tells which addresses a Service or an IPReservation
+	// got.
 	ReasonAllocated = "Allocated"
-	// ReasonReleased goes with the Event that tells which addresses a Service
-	// gave back while it goes on existing.
+	// ReasonReleased goes with the Event that tells which addresses a Service or an
+	// IPReservation gave back while it goes on existing.
 	ReasonReleased = "Released"
+)
+
+// Labels of BGPSessions.
+const (
+	// LabelNode has the name of the node, as [LabelValue] makes it.
+	LabelNode = GroupName + "/node"
+	// LabelPeer has the name of the BGPPeer, as [LabelValue] makes it.
+	LabelPeer = GroupName + "/peer"
 )
 
 // Where the key is by which nodes know each other's hellos, in the namespace that

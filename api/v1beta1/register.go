@@ -17,9 +17,13 @@ var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1beta1"}
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&IPAddressPool{}, &IPAddressPoolList{},
+		&IPReservation{}, &IPReservationList{},
 		&L2Advertisement{}, &L2AdvertisementList{},
 		&BGPPeer{}, &BGPPeerList{},
 		&BGPAdvertisement{}, &BGPAdvertisementList{},
+		&BFDProfile{}, &BFDProfileList{},
+		&BGPSession{}, &BGPSessionList{},
+		&Community{}, &CommunityList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -23,7 +23,10 @@ type samples struct {
 	l2       map[string]*v1beta1.L2Advertisement
 	bgp      map[string]*v1beta1.BGPAdvertisement
 	peers    map[string]*v1beta1.BGPPeer
+	profiles map[string]*v1beta1.BFDProfile
 	services map[string]*corev1.Service
+	booked   map[string]*v1beta1.IPReservation
+	names    map[string]*v1beta1.Community
 }
 
 // TestSamples takes every sample as the API server would, and holds that the
@@ -38,6 +41,14 @@ func TestSamples(t *testing.T) {
 		checkNames(t, "BGPAdvertisement/"+name, a.Spec.IPAddressPools, s.pools)
 		checkNames(t, "BGPAdvertisement/"+name, a.Spec.Peers, s.peers)
 	}
+	for name, p := range s.peers {
+		if p.Spec.BFDProfile != "" {
+			checkNames(t, "BGPPeer/"+name, []string{p.Spec.BFDProfile}, s.profiles)
+		}
+	}
+	for name, r := range s.booked {
+		checkNames(t, "IPReservation/"+name, []string{r.Spec.Pool}, s.pools)
+	}
 	policies := map[corev1.ServiceExternalTrafficPolicy]bool{}
 	for name, service := range s.services {
 		if service.Spec.Type != corev1.ServiceTypeLoadBalancer {
@@ -48,6 +59,8 @@ func TestSamples(t *testing.T) {
 			switch annotation {
 			case v1beta1.AnnotationPool:
 				checkNames(t, "Service/"+name, []string{value}, s.pools)
+			case v1beta1.AnnotationReservation:
+				checkNames(t, "Service/"+name, []string{value}, s.booked)
 			case v1beta1.AnnotationAddresses:
 				checkAddresses(t, "Service/"+name, value, s.pools)
 			default:
@@ -58,7 +71,7 @@ func TestSamples(t *testing.T) {
 	if !policies[corev1.ServiceExternalTrafficPolicyLocal] || !policies[corev1.ServiceExternalTrafficPolicyCluster] {
 		t.Errorf("the Services show the external traffic policies %v, want both", slices.Collect(maps.Keys(policies)))
 	}
-	if len(s.pools) == 0 || len(s.l2) == 0 || len(s.bgp) == 0 || len(s.peers) == 0 {
+	if len(s.pools) == 0 || len(s.l2) == 0 || len(s.bgp) == 0 || len(s.peers) == 0 || len(s.profiles) == 0 || len(s.booked) == 0 || len(s.names) == 0 {
 		t.Error("a kind has no sample")
 	}
 }
@@ -68,7 +81,8 @@ func readSamples(t *testing.T) samples {
 	s := samples{
 		pools: map[string]*v1beta1.IPAddressPool{}, l2: map[string]*v1beta1.L2Advertisement{},
 		bgp: map[string]*v1beta1.BGPAdvertisement{}, peers: map[string]*v1beta1.BGPPeer{},
-		services: map[string]*corev1.Service{},
+		profiles: map[string]*v1beta1.BFDProfile{},
+		services: map[string]*corev1.Service{}, booked: map[string]*v1beta1.IPReservation{}, names: map[string]*v1beta1.Community{},
 	}
 	paths, err := filepath.Glob("../../config/samples/*.yaml")
 	if err != nil {
@@ -91,12 +105,18 @@ func readSamples(t *testing.T) samples {
 			switch kind {
 			case "IPAddressPool":
 				read(t, document, s.pools)
+			case "IPReservation":
+				read(t, document, s.booked)
 			case "L2Advertisement":
 				read(t, document, s.l2)
 			case "BGPAdvertisement":
 				read(t, document, s.bgp)
 			case "BGPPeer":
 				read(t, document, s.peers)
+			case "Community":
+				read(t, document, s.names)
+			case "BFDProfile":
+				read(t, document, s.profiles)
 			case "Service":
 				read(t, document, s.services)
 			}

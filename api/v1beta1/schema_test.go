@@ -25,8 +25,8 @@ import (
 func definitions(t *testing.T) map[string]admission.Definition {
 	t.Helper()
 	found := admission.Definitions(t, "../../config/crd")
-	if len(found) != 4 {
-		t.Fatalf("there are CRDs of %d kinds, want 4", len(found))
+	if len(found) != 8 {
+		t.Fatalf("there are CRDs of %d kinds, want 8", len(found))
 	}
 	return found
 }
@@ -118,8 +118,9 @@ func TestDefaults(t *testing.T) {
 	}{
 		"IPAddressPool": {"{addresses: [192.0.2.0/24]}", map[string]any{"autoAssign": true, "onPoolChange": "Keep"}},
 		"BGPPeer": {"{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1}", map[string]any{
-			"peerPort": int64(179), "holdTime": "90s", "connectTime": "10s", "enableGracefulRestart": true,
+			"peerPort": int64(179), "holdTime": "90s", "connectTime": "10s", "enableGracefulRestart": true, "dualStackAddressFamily": true,
 		}},
+		"IPReservation":    {"{count: 1}", map[string]any{}},
 		"L2Advertisement":  {"{}", map[string]any{}},
 		"BGPAdvertisement": {"{}", map[string]any{}},
 	} {
@@ -149,11 +150,16 @@ func TestSchemeHasEveryDefinition(t *testing.T) {
 				t.Errorf("the scheme does not know %s", k)
 			}
 		}
-		if d.CRD.Spec.Group != v1beta1.GroupName || d.CRD.Spec.Scope != apiextensions.ClusterScoped || d.CRD.Spec.Subresources.Status == nil {
-			t.Errorf("%s: want group %s, cluster scope and a status subresource", kind, v1beta1.GroupName)
+		scope := apiextensions.ClusterScoped
+		if kind == "IPReservation" {
+			scope = apiextensions.NamespaceScoped // it belongs to who owns the namespace
 		}
-		if !slices.Contains(names.Categories, "fairlead") || len(names.ShortNames) != 1 {
-			t.Errorf("%s: want the category fairlead and a short name, have %v, %v", kind, names.Categories, names.ShortNames)
+		if d.CRD.Spec.Group != v1beta1.GroupName || d.CRD.Spec.Scope != scope || d.CRD.Spec.Subresources.Status == nil {
+			t.Errorf("%s: want group %s, scope %s and a status subresource", kind, v1beta1.GroupName, scope)
+		}
+		users := kind != "BGPSession" // there is one a node and peer, which would bury the others
+		if slices.Contains(names.Categories, "fairlead") != users || len(names.ShortNames) != 1 {
+			t.Errorf("%s: want the category fairlead where users write the kind, and a short name, have %v, %v", kind, names.Categories, names.ShortNames)
 		}
 	}
 }

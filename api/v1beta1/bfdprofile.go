@@ -1,0 +1,104 @@
+package v1beta1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// BFDProfile says how soon a node and a router notice that they cannot reach each
+// other, by Bidirectional Forwarding Detection (RFC 5880). BGPPeers name it in
+// bfdProfile; the router needs BFD for its neighbor as well.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=bfdprofiles,scope=Cluster,shortName=flbfd,categories=fairlead
+// +kubebuilder:printcolumn:name="Transmit",type=integer,JSONPath=`.spec.transmitInterval`
+// +kubebuilder:printcolumn:name="Receive",type=integer,JSONPath=`.spec.receiveInterval`
+// +kubebuilder:printcolumn:name="Multiplier",type=integer,JSONPath=`.spec.detectMultiplier`
+// +kubebuilder:printcolumn:name="Passive",type=boolean,priority=1,JSONPath=`.spec.passiveMode`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type BFDProfile struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec has the timers of the sessions. Left out, a router notices a dead node
+	// after 900 ms.
+	// +optional
+	Spec BFDProfileSpec `json:"spec,omitzero"`
+	// status says whether the profile is in use. It is written by Fairlead; do not
+	// edit it.
+	// +optional
+	Status BFDProfileStatus `json:"status,omitzero"`
+}
+
+// BFDProfileSpec has the timers of sessions. The two sides agree on the slower of
+// what they ask for.
+type BFDProfileSpec struct {
+	// receiveInterval is the shortest time, in milliseconds, between two packets
+	// that the node is ready to receive. Default: 300.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=60000
+	ReceiveInterval int32 `json:"receiveInterval,omitempty"`
+
+	// transmitInterval is the time, in milliseconds, between two packets that the
+	// node would like to send. Default: 300.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=60000
+	TransmitInterval int32 `json:"transmitInterval,omitempty"`
+
+	// detectMultiplier says how many packets of the node in a row may be missing
+	// before the router calls it dead. Default: 3.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=255
+	DetectMultiplier int32 `json:"detectMultiplier,omitempty"`
+
+	// echoMode is there to be refused: the echo function, by which a router sends
+	// packets to itself by way of the node, is not supported. Default: false.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self",message="the echo function is not supported: leave out echoMode; transmitInterval and receiveInterval may be as short as an echo interval"
+	EchoMode bool `json:"echoMode,omitempty"`
+
+	// echoInterval has no effect, as echoMode is not supported: it is accepted so
+	// that profiles that have it need not be changed.
+	// +optional
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=60000
+	EchoInterval int32 `json:"echoInterval,omitempty"`
+
+	// passiveMode lets the router begin: the node says nothing before it has heard
+	// it. Default: false.
+	// +optional
+	PassiveMode bool `json:"passiveMode,omitempty"`
+
+	// minimumTtl is for routers more than one hop away: the least TTL or hop limit
+	// that their packets may come with; they leave with 255 commonly (BIRD sends 64).
+	// It makes the session with an iBGP router one over several hops (RFC 5883).
+	// Default: 254 with ebgpMultiHop.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=254
+	MinimumTTL int32 `json:"minimumTtl,omitempty"`
+}
+
+// BFDProfileStatus is what became of the profile.
+type BFDProfileStatus struct {
+	// conditions tell how the profile does. Ready is True when it can be used.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BFDProfileList is a list of BFDProfiles.
+//
+// +kubebuilder:object:root=true
+type BFDProfileList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []BFDProfile `json:"items"`
+}
