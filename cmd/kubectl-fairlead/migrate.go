@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -34,6 +36,7 @@ func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		in     metallb.Namespaces
 		where  cluster
 		strict bool
+		kinds  []string
 	)
 	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -49,6 +52,15 @@ func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	flags.StringVar(&in.Fairlead, "fairlead-namespace", "fairlead-system", "the `namespace` that Fairlead runs in")
 	flags.StringVar(&where.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; default: as kubectl finds it")
 	flags.StringVar(&where.context, "context", "", "the `context` of the kubeconfig")
+	flags.Func("kinds", "print objects of these `kinds` of ours only, such as IPAddressPool,BGPPeer; default: all", func(list string) error {
+		kinds = strings.Split(list, ",")
+		for _, kind := range kinds {
+			if !slices.Contains(metallb.Kinds(), kind) {
+				return fmt.Errorf("%q is none of %s", kind, strings.Join(metallb.Kinds(), ", "))
+			}
+		}
+		return nil
+	})
 	flags.BoolVar(&strict, "strict", false, "if anything is lost, print no objects and exit with status 1")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -68,18 +80,18 @@ func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	return tell(metallb.Translate(objects, in), strict, stdout, stderr)
+	return tell(metallb.Translate(objects, in), kinds, strict, stdout, stderr)
 }
 
-// tell prints a translation.
-func tell(translation *metallb.Translation, strict bool, stdout, stderr io.Writer) error {
+// tell prints a translation: of the objects those of some kinds, or all where none is named.
+func tell(translation *metallb.Translation, kinds []string, strict bool, stdout, stderr io.Writer) error {
 	for _, finding := range translation.Findings {
 		fmt.Fprintln(stderr, finding)
 	}
 	if lost := translation.Lost(); strict && lost > 0 {
 		return fmt.Errorf("lost: %d, see above; nothing is printed (--strict)", lost)
 	}
-	manifest, err := translation.Manifest()
+	manifest, err := translation.Manifest(kinds...)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
@@ -43,7 +41,7 @@ func runs(t *testing.T, stdin string, args ...string) (stdout, stderr string, er
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	const lossy = "{apiVersion: metallb.io/v1beta1, kind: BGPAdvertisement, metadata: {name: x}, spec: {aggregationLength: 24}}"
+	const lossy = "{apiVersion: metallb.io/v1beta1, kind: BGPAdvertisement, metadata: {name: x}, spec: {aggregationLength: 33}}"
 	for _, c := range []struct {
 		stdin, args, stdout, stderr, err string
 	}{
@@ -55,9 +53,12 @@ func TestCommand(t *testing.T) {
 		{args: "migrate x.yaml", err: "give files with -f"},
 		{args: "migrate -f nowhere.yaml", err: "nowhere.yaml: no such file"},
 		{args: "migrate -f -", stdin: "7", err: "-: document 1: it is not an object"},
-		{args: "migrate -f -", stdin: lossy, stdout: "kind: BGPAdvertisement\n", stderr: "LOST    BGPAdvertisement/x spec.aggregationLength=24"},
+		{args: "migrate -f -", stdin: lossy, stdout: "kind: BGPAdvertisement\n", stderr: "LOST    BGPAdvertisement/x spec.aggregationLength=33"},
 		{args: "migrate -f - --strict", stdin: lossy, stderr: "LOST    BGPAdvertisement/x", err: "lost: 1"},
-		{args: "migrate -f - --strict", stdin: strings.ReplaceAll(lossy, "24", "32"), stdout: "kind: BGPAdvertisement\n"},
+		{args: "migrate -f - --strict", stdin: strings.ReplaceAll(lossy, "33", "32"), stdout: "kind: BGPAdvertisement\n"},
+		{args: "migrate -f - --kinds BGPPeer,BGPAdvertisement", stdin: lossy, stdout: "kind: BGPAdvertisement\n", stderr: "LOST    BGPAdvertisement/x"},
+		{args: "migrate -f - --kinds IPAddressPool,BGPPeer", stdin: lossy, stderr: "LOST    BGPAdvertisement/x"},
+		{args: "migrate -f - --kinds bgppeers", stdin: lossy, stderr: "Usage:", err: `"bgppeers" is none of IPAddressPool, BFDProfile, BGPPeer, Community, L2Advertisement, BGPAdvertisement`},
 		{args: "migrate --kubeconfig nowhere", err: "find the API server"},
 	} {
 		stdout, stderr, err := runs(t, c.stdin, strings.Fields(c.args)...)
@@ -199,13 +200,7 @@ func installMetalLB(t *testing.T, config *rest.Config) kubernetes.Interface {
 func writeKubeconfig(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: config.Host, CertificateAuthorityData: config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
-		CurrentContext: "test",
-	}, path)
-	if err != nil {
+	if err := apiserver.WriteKubeconfig(config, path); err != nil {
 		t.Fatal(err)
 	}
 	return path

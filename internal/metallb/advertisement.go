@@ -1,13 +1,14 @@
 package metallb
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -19,14 +20,12 @@ const (
 	maxSelectors   = 16
 	maxExpressions = 16
 	maxInterface   = 15
+	maxWeight      = 100
 	maxUint32      = 1<<32 - 1
 )
 
 // l2 translates the spec of an L2Advertisement.
 func (s *subject) l2(in l2Spec) v1beta1.L2AdvertisementSpec {
-	if len(in.PreferredNodeSelectors) > 0 {
-		s.lose("spec.preferredNodeSelectors", in.PreferredNodeSelectors, "there is no preference among nodes: each address is answered for by one of those that nodeSelectors choose, spread evenly")
-	}
 	if len(in.Interfaces) == 0 {
 		s.find(Differs, "spec.interfaces", nil, "left out, it means the interfaces on whose network the address is, while MetalLB answers on all: name the interfaces of addresses that are on the network of none")
 	}
@@ -34,6 +33,7 @@ func (s *subject) l2(in l2Spec) v1beta1.L2AdvertisementSpec {
 		IPAddressPools:         s.names("spec.ipAddressPools", in.IPAddressPools),
 		IPAddressPoolSelectors: s.selectors("spec.ipAddressPoolSelectors", in.IPAddressPoolSelectors),
 		NodeSelectors:          s.selectors("spec.nodeSelectors", in.NodeSelectors),
+		PreferredNodeSelectors: s.preferences(in.PreferredNodeSelectors),
 		ServiceSelectors:       s.selectors("spec.serviceSelectors", in.ServiceSelectors),
 		Interfaces:             s.interfaces(in.Interfaces),
 	}
@@ -41,16 +41,7 @@ func (s *subject) l2(in l2Spec) v1beta1.L2AdvertisementSpec {
 
 // bgp translates the spec of a BGPAdvertisement. Communities have the values of
 // their names.
-func (s *subject) bgp(in bgpSpec, communities map[string]string) v1beta1.BGPAdvertisementSpec {
-	for _, aggregation := range []struct {
-		path   string
-		length *int64
-		whole  int64
-	}{{"spec.aggregationLength", in.AggregationLength, 32}, {"spec.aggregationLengthV6", in.AggregationLengthV6, 128}} {
-		if aggregation.length != nil && *aggregation.length != aggregation.whole {
-			s.lose(aggregation.path, *aggregation.length, "each address is announced by itself, as a /%d: have the routers aggregate, or let them accept such long prefixes", aggregation.whole)
-		}
-	}
+func (s *subject) bgp(in bgpSpec, t *translator) v1beta1.BGPAdvertisementSpec {
 	preference := in.LocalPref
 	if preference < 0 || preference > maxUint32 {
 		s.lose("spec.localPref", preference, "must be 0 to %d: left out", int64(maxUint32))
@@ -62,25 +53,71 @@ func (s *subject) bgp(in bgpSpec, communities map[string]string) v1beta1.BGPAdve
 		NodeSelectors:          s.selectors("spec.nodeSelectors", in.NodeSelectors),
 		ServiceSelectors:       s.selectors("spec.serviceSelectors", in.ServiceSelectors),
 		Peers:                  s.names("spec.peers", in.Peers),
+		AggregationLength:      s.aggregation("spec.aggregationLength", in.AggregationLength, 32, in.ServiceSelectors),
+		AggregationLengthV6:    s.aggregation("spec.aggregationLengthV6", in.AggregationLengthV6, 128, in.ServiceSelectors),
 		LocalPref:              preference,
-		Communities:            s.communities(in.Communities, communities),
+		Communities:            s.communities(in.Communities, t),
 	}
 }
 
-// communities writes names out. What is no community of RFC 1997 is lost.
-func (s *subject) communities(in []string, known map[string]string) []string {
+// aggregation takes the length of prefixes of a family whose addresses have so many bits.
+func (s *subject) aggregation(path string, length *int64, bits int64, services []metav1.LabelSelector) *int32 {
+	switch {
+	case length == nil || *length == bits:
+		return nil
+	case *length < 1 || *length > bits:
+		s.lose(path, *length, "must be 1 to %d: each address is announced by itself", bits)
+		return nil
+	case len(services) > 0:
+		s.lose(path, *length, "there are serviceSelectors as well, which MetalLB refuses: each address is announced by itself")
+		return nil
+	}
+	s.find(Differs, path, *length, "an aggregate that a pool does not hold as a whole is announced address by address, while MetalLB refuses all of its configuration")
+	return new(int32(*length))
+}
+
+// aliases takes the names of communities that ours may have; the others are written out in
+// the advertisements.
+func (s *subject) aliases(in communitySpec, t *translator) v1beta1.CommunitySpec {
+	const path = "spec.communities"
+	var out v1beta1.CommunitySpec
+	for _, c := range in.Communities {
+		switch {
+		case t.named[c.Name] || t.community[c.Name] != "":
+			s.lose(path, c.Name, "another Community has this name, which MetalLB refuses: the value of the first is taken")
+		case !community(c.Value) || !aliasName.MatchString(c.Name) || len(c.Name) > maxAlias || slices.Contains(wellKnown, c.Name) || len(out.Communities) == maxNames:
+			t.community[c.Name] = c.Value
+			s.find(Differs, path, c.Name, "not a name that a Community has here: its value is written out in the BGPAdvertisements")
+		default:
+			t.named[c.Name] = true
+			out.Communities = append(out.Communities, v1beta1.CommunityAlias{Name: c.Name, Value: c.Value})
+		}
+	}
+	return out
+}
+
+// aliasName is what a name of a community looks like here, of at most maxAlias bytes, unless
+// it is well known.
+var aliasName = regexp.MustCompile(`^[A-Za-z]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)
+
+const maxAlias = 63
+
+// wellKnown are the names that stand for communities without any Community.
+var wellKnown = []string{"no-export", "no-advertise", "no-export-subconfed", "no-peer", "blackhole", "graceful-shutdown", "accept-own"}
+
+// communities takes values, and names that a Community of ours has, as they are, and writes
+// other names out. What is neither of RFC 1997 nor of RFC 8092 is lost.
+func (s *subject) communities(in []string, t *translator) []string {
 	const path = "spec.communities"
 	var out []string
 	for _, text := range in {
 		value := text
-		if named, ok := known[text]; ok {
-			value = named
+		if written, ok := t.community[text]; ok {
+			value = written
 		}
 		switch {
-		case strings.HasPrefix(value, "large:"):
-			s.lose(path, text, "large communities (RFC 8092) are not sent yet: have the routers go by one of the form asn:value")
-		case !community(value):
-			s.lose(path, text, "neither asn:value, with both halves 0 to 65535, nor the name of one in a Community that was given: write the value in place of the name")
+		case !t.named[value] && !community(value):
+			s.lose(path, text, "neither asn:value, with both halves 0 to 65535, nor large:asn:value:value, nor the name of one in a Community that was given: write the value in place of the name")
 		case slices.Contains(out, value):
 		case len(out) == maxNames:
 			s.lose(path, text, "more than %d communities", maxNames)
@@ -91,15 +128,20 @@ func (s *subject) communities(in []string, known map[string]string) []string {
 	return out
 }
 
-// community tells whether the text is one of RFC 1997, as asn:value.
+// community tells whether the text is one of RFC 1997, as asn:value, or of RFC 8092, as
+// large:asn:value:value.
 func community(text string) bool {
-	asn, value, ok := strings.Cut(text, ":")
-	return ok && half(asn) && half(value)
-}
-
-func half(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 16)
-	return err == nil && len(text) <= 5
+	parts, bits := strings.Split(text, ":"), 16
+	if parts[0] == "large" {
+		parts, bits = parts[1:], 32
+	}
+	const digits = 10
+	for _, part := range parts {
+		if _, err := strconv.ParseUint(part, 10, bits); err != nil || len(part) > digits || bits == 16 && len(part) > digits/2 {
+			return false
+		}
+	}
+	return bits == 16 && len(parts) == 2 || bits == 32 && len(parts) == 3
 }
 
 // names takes names of objects as they are. Without one of them, the list could come
@@ -125,14 +167,43 @@ func (s *subject) selectors(path string, in []metav1.LabelSelector) v1beta1.Sele
 		s.refuse(path, len(in), "more than %d selectors: make it two objects", maxSelectors)
 	}
 	for _, selector := range in {
-		if len(selector.MatchExpressions) > maxExpressions {
-			s.refuse(path, selector, "more than %d matchExpressions in one selector", maxExpressions)
-		}
-		if _, err := metav1.LabelSelectorAsSelector(&selector); err != nil {
-			s.refuse(path, selector, "not a selector (%v)", err)
+		if fault := faultOf(selector); fault != "" {
+			s.refuse(path, selector, "%s", fault)
 		}
 	}
 	return in
+}
+
+// faultOf says why a selector cannot be taken; "" if it can.
+func faultOf(selector metav1.LabelSelector) string {
+	if len(selector.MatchExpressions) > maxExpressions {
+		return fmt.Sprintf("more than %d matchExpressions in one selector", maxExpressions)
+	}
+	if _, err := metav1.LabelSelectorAsSelector(&selector); err != nil {
+		return fmt.Sprintf("not a selector (%v)", err)
+	}
+	return ""
+}
+
+// preferences takes what nodes are preferred as it is. Without one of them, the addresses
+// are still answered for, and by none but the nodes that may.
+func (s *subject) preferences(in []preferredNode) []v1beta1.PreferredNodeSelector {
+	const path, rest = "spec.preferredNodeSelectors", ": left out, and the others are kept"
+	var out []v1beta1.PreferredNodeSelector
+	for _, p := range in {
+		fault := faultOf(p.Preference)
+		switch {
+		case fault != "":
+			s.lose(path, p, "%s", fault+rest)
+		case p.Weight < 1 || p.Weight > maxWeight:
+			s.lose(path, p, "the weight must be 1 to %d"+rest, maxWeight)
+		case len(out) == maxSelectors:
+			s.lose(path, p, "more than %d preferences"+rest, maxSelectors)
+		default:
+			out = append(out, v1beta1.PreferredNodeSelector{Weight: int32(p.Weight), Preference: p.Preference})
+		}
+	}
+	return out
 }
 
 // interfaces takes names of interfaces as they are.
@@ -150,27 +221,4 @@ func (s *subject) interfaces(in []string) []string {
 		s.refuse("spec.interfaces", len(out), "more than %d interfaces: make it two objects", maxNames)
 	}
 	return out
-}
-
-// onTheLocalNetwork tells of the pools whose IPv6 addresses nobody answers for.
-func (t *translator) onTheLocalNetwork(a v1beta1.L2Advertisement) {
-	s := &subject{kind: a.Kind, name: a.Name}
-	for _, pool := range t.Pools {
-		has6 := slices.ContainsFunc(pool.Spec.Addresses, func(entry string) bool { return strings.Contains(entry, ":") })
-		if has6 && covers(a.Spec, pool) {
-			s.lose("spec.ipAddressPools", pool.Name, "the IPv6 addresses of the pool are not answered for on the local network yet: announce them by BGP, or leave them to MetalLB")
-		}
-	}
-	t.Findings = append(t.Findings, s.findings...)
-}
-
-// covers tells whether the advertisement is about the pool.
-func covers(a v1beta1.L2AdvertisementSpec, pool v1beta1.IPAddressPool) bool {
-	if len(a.IPAddressPools) == 0 && len(a.IPAddressPoolSelectors) == 0 || slices.Contains(a.IPAddressPools, pool.Name) {
-		return true
-	}
-	return slices.ContainsFunc(a.IPAddressPoolSelectors, func(l metav1.LabelSelector) bool {
-		selector, err := metav1.LabelSelectorAsSelector(&l)
-		return err == nil && selector.Matches(labels.Set(pool.Labels))
-	})
 }

@@ -30,8 +30,13 @@ type coverage struct {
 type l2Spec struct {
 	coverage `json:",inline"`
 
-	Interfaces             []string `json:"interfaces"`
-	PreferredNodeSelectors []any    `json:"preferredNodeSelectors"`
+	Interfaces             []string        `json:"interfaces"`
+	PreferredNodeSelectors []preferredNode `json:"preferredNodeSelectors"`
+}
+
+type preferredNode struct {
+	Weight     int64                `json:"weight"`
+	Preference metav1.LabelSelector `json:"preference"`
 }
 
 type bgpSpec struct {

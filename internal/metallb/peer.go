@@ -1,6 +1,7 @@
 package metallb
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -32,10 +33,16 @@ func (s *subject) peer(in peerSpec, namespaces Namespaces) v1beta1.BGPPeerSpec {
 		s.refuse("spec.peerPort", in.PeerPort, "must be 1 to 65535")
 	}
 	s.systems(in, &out)
+	s.families(in, &out)
 	s.endpoints(in, &out)
 	s.times(in, &out)
 	s.password(in, &out, namespaces)
-	if out.EBGPMultiHop && out.MyASN == out.PeerASN {
+	if problems := validation.IsDNS1123Subdomain(in.BFDProfile); in.BFDProfile == "" || len(problems) == 0 {
+		out.BFDProfile = in.BFDProfile
+	} else {
+		s.lose("spec.bfdProfile", in.BFDProfile, "not the name of a BFDProfile: %s", problems[0])
+	}
+	if out.EBGPMultiHop && (out.DynamicASN == v1beta1.DynamicInternal || cmp.Or(out.LocalASN, out.MyASN) == out.PeerASN) {
 		s.find(Differs, "spec.ebgpMultiHop", true, "left out: an iBGP router may always be far")
 		out.EBGPMultiHop = false
 	}
@@ -53,38 +60,47 @@ func (s *subject) withoutCounterpart(in peerSpec) {
 	if in.VRF != "" {
 		s.refuse("spec.vrf", in.VRF, "there are no sessions in VRFs yet: have the router reached by the main routing table")
 	}
-	if in.BFDProfile != "" {
-		s.lose("spec.bfdProfile", in.BFDProfile, "there is no BFD yet: the router notices a dead node by the hold time, so make holdTime short, such as 9s")
+}
+
+// families says which families the session offers. Versions of MetalLB differ in what it
+// means to say nothing.
+func (s *subject) families(in peerSpec, out *v1beta1.BGPPeerSpec) {
+	switch {
+	case in.DisableMP:
+		s.find(Differs, "spec.disableMP", true, "written as dualStackAddressFamily false, which is the same")
+		out.DualStackAddressFamily = new(false)
+	case in.DualStackAddressFamily == nil:
+		s.find(Differs, "spec.dualStackAddressFamily", nil, "left out, it means true, while it means false in newer versions of MetalLB: the session offers both families, and carries those that the router activates")
+	default:
+		out.DualStackAddressFamily = in.DualStackAddressFamily
 	}
-	if in.DisableMP {
-		s.lose("spec.disableMP", true, "a session carries both families if the router activates both: have the router activate one")
-	}
-	if in.DualStackAddressFamily == nil || !*in.DualStackAddressFamily {
-		s.find(Differs, "spec.dualStackAddressFamily", in.DualStackAddressFamily, "sessions always offer both families, and carry those that the router activates")
-	}
+}
+
+// number is that of an autonomous system in a field.
+type number struct {
+	path string
+	asn  int64
 }
 
 // systems translates the numbers of the autonomous systems.
 func (s *subject) systems(in peerSpec, out *v1beta1.BGPPeerSpec) {
-	out.MyASN, out.PeerASN = in.MyASN, in.PeerASN
+	out.MyASN, out.LocalASN, out.PeerASN, out.DynamicASN = in.MyASN, in.LocalASN, in.PeerASN, v1beta1.DynamicASN(in.DynamicASN)
+	numbers := []number{{"spec.myASN", out.MyASN}}
 	if in.LocalASN != 0 {
-		s.find(Differs, "spec.localASN", in.LocalASN, "written as myASN, in place of %d: the router sees this number alone, as with MetalLB", in.MyASN)
-		out.MyASN = in.LocalASN
+		numbers = append(numbers, number{"spec.localASN", out.LocalASN})
 	}
-	switch in.DynamicASN {
+	switch out.DynamicASN {
 	case "":
-	case "internal":
-		s.find(Differs, "spec.dynamicASN", in.DynamicASN, "written as peerASN %d, which is the same", out.MyASN)
-		out.PeerASN = out.MyASN
+		numbers = append(numbers, number{"spec.peerASN", out.PeerASN})
+	case v1beta1.DynamicInternal, v1beta1.DynamicExternal:
+		if in.PeerASN != 0 {
+			s.refuse("spec.dynamicASN", in.DynamicASN, "there is a peerASN as well, which MetalLB refuses: take one of them out")
+		}
 	default:
-		s.refuse("spec.dynamicASN", in.DynamicASN, "the number of the router's autonomous system must be known: give it in peerASN")
-		return
+		s.refuse("spec.dynamicASN", in.DynamicASN, "must be internal or external")
 	}
-	for _, system := range []struct {
-		path   string
-		number int64
-	}{{"spec.myASN", out.MyASN}, {"spec.peerASN", out.PeerASN}} {
-		if n := system.number; n < 1 || n >= maxUint32 || n == 23456 || n == 65535 {
+	for _, system := range numbers {
+		if n := system.asn; n < 1 || n >= maxUint32 || n == 23456 || n == 65535 {
 			s.refuse(system.path, n, "not the number of an autonomous system: must be 1 to %d, and neither 23456 nor 65535", int64(maxUint32-1))
 		}
 	}

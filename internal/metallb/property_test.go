@@ -46,7 +46,9 @@ var fields = map[string]map[string]*rapid.Generator[any]{
 	},
 	"L2Advertisement": {
 		"ipAddressPools": lists(names), "ipAddressPoolSelectors": lists(labelSets), "nodeSelectors": lists(labelSets), "serviceSelectors": lists(labelSets),
-		"interfaces": lists(value("eth0", "eth0:1", "a b", "..", "bond0.100", "abcdefghijklmnop")), "preferredNodeSelectors": lists(labelSets),
+		"interfaces": lists(value("eth0", "eth0:1", "a b", "..", "bond0.100", "abcdefghijklmnop")), "preferredNodeSelectors": lists(rapid.Custom(func(t *rapid.T) any {
+			return map[string]any{"weight": numbers.Draw(t, "weight"), "preference": labelSets.Draw(t, "preference")}
+		})),
 	},
 	"BGPAdvertisement": {
 		"ipAddressPools": lists(names), "ipAddressPoolSelectors": lists(labelSets), "nodeSelectors": lists(labelSets), "serviceSelectors": lists(labelSets),

@@ -37,9 +37,12 @@ type Namespaces struct {
 // Translation is what became of MetalLB's objects.
 type Translation struct {
 	Pools []v1beta1.IPAddressPool
+	BFD   []v1beta1.BFDProfile
 	Peers []v1beta1.BGPPeer
 	L2    []v1beta1.L2Advertisement
 	BGP   []v1beta1.BGPAdvertisement
+	// Communities have the names that the advertisements may write.
+	Communities []v1beta1.Community
 	// Findings are in the order of the objects: by kind, then by name.
 	Findings []Finding
 }
@@ -55,20 +58,26 @@ func (t *Translation) Lost() int {
 	return lost
 }
 
-// Manifest is our objects as YAML that kubectl apply takes: pools first.
-func (t *Translation) Manifest() ([]byte, error) {
+// Kinds are those of ours that a translation may have, in the order of a [Translation.Manifest].
+func Kinds() []string {
+	return []string{"IPAddressPool", "BFDProfile", "BGPPeer", "Community", "L2Advertisement", "BGPAdvertisement"}
+}
+
+// Manifest is our objects as YAML that kubectl apply takes, those of some kinds or, where
+// none is named, all: pools first.
+func (t *Translation) Manifest(kinds ...string) ([]byte, error) {
+	if len(kinds) == 0 {
+		kinds = Kinds()
+	}
+	of := map[string][]any{
+		"IPAddressPool": pointers(t.Pools), "BFDProfile": pointers(t.BFD), "BGPPeer": pointers(t.Peers),
+		"L2Advertisement": pointers(t.L2), "BGPAdvertisement": pointers(t.BGP), "Community": pointers(t.Communities),
+	}
 	var objects []any
-	for i := range t.Pools {
-		objects = append(objects, &t.Pools[i])
-	}
-	for i := range t.Peers {
-		objects = append(objects, &t.Peers[i])
-	}
-	for i := range t.L2 {
-		objects = append(objects, &t.L2[i])
-	}
-	for i := range t.BGP {
-		objects = append(objects, &t.BGP[i])
+	for _, kind := range Kinds() {
+		if slices.Contains(kinds, kind) {
+			objects = append(objects, of[kind]...)
+		}
 	}
 	var documents [][]byte
 	for _, object := range objects {
@@ -86,13 +95,22 @@ func (t *Translation) Manifest() ([]byte, error) {
 	return bytes.Join(documents, []byte("---\n")), nil
 }
 
+func pointers[T any](to []T) []any {
+	all := make([]any, len(to))
+	for i := range to {
+		all[i] = &to[i]
+	}
+	return all
+}
+
 // translator is a translation in the making.
 type translator struct {
 	Translation
 
 	in        Namespaces
-	seen      map[string]bool // kind/name
-	community map[string]string
+	seen      map[string]bool   // kind/name
+	community map[string]string // values by name, of names that are written out
+	named     map[string]bool   // names that a Community of ours has
 	services  serviceUse
 }
 
@@ -106,7 +124,7 @@ var reports = []string{"ServiceL2Status", "ServiceBGPStatus", "ConfigurationStat
 // Translate translates objects, in any order. Of Services, which may be among them,
 // it tells which ask for what only MetalLB knows.
 func Translate(objects []unstructured.Unstructured, in Namespaces) *Translation {
-	t := &translator{in: in, seen: map[string]bool{}, community: map[string]string{}}
+	t := &translator{in: in, seen: map[string]bool{}, community: map[string]string{}, named: map[string]bool{}}
 	objects = slices.Clone(objects)
 	rank := func(u unstructured.Unstructured) int {
 		if at := slices.Index(order, u.GetKind()); at >= 0 {
@@ -162,36 +180,42 @@ func (t *translator) ours(s *subject, u unstructured.Unstructured) {
 	meta := s.metadata(u)
 	switch s.kind {
 	case "IPAddressPool":
-		if spec := read[poolSpec](s, u); !s.refused {
-			keep(s, &t.Pools, v1beta1.IPAddressPool{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.pool(spec)})
-		}
+		convert(s, u, &t.Pools, func(spec poolSpec) v1beta1.IPAddressPool {
+			return v1beta1.IPAddressPool{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.pool(spec)}
+		})
 	case "BGPPeer":
-		if spec := read[peerSpec](s, u); !s.refused {
-			keep(s, &t.Peers, v1beta1.BGPPeer{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.peer(spec, t.in)})
-		}
+		convert(s, u, &t.Peers, func(spec peerSpec) v1beta1.BGPPeer {
+			return v1beta1.BGPPeer{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.peer(spec, t.in)}
+		})
 	case "L2Advertisement":
-		if spec := read[l2Spec](s, u); !s.refused {
-			keep(s, &t.L2, v1beta1.L2Advertisement{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.l2(spec)})
-		}
+		convert(s, u, &t.L2, func(spec l2Spec) v1beta1.L2Advertisement {
+			return v1beta1.L2Advertisement{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.l2(spec)}
+		})
 	case "BGPAdvertisement":
-		if spec := read[bgpSpec](s, u); !s.refused {
-			keep(s, &t.BGP, v1beta1.BGPAdvertisement{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.bgp(spec, t.community)})
-		}
+		convert(s, u, &t.BGP, func(spec bgpSpec) v1beta1.BGPAdvertisement {
+			return v1beta1.BGPAdvertisement{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.bgp(spec, t)}
+		})
 	case "Community":
-		for _, c := range read[communitySpec](s, u).Communities {
-			t.community[c.Name] = c.Value
-		}
-		s.find(Differs, "", nil, "there is no such kind: what its names stand for is written out in the BGPAdvertisements")
+		convert(s, u, &t.Communities, func(spec communitySpec) v1beta1.Community {
+			return v1beta1.Community{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.aliases(spec, t)}
+		})
 	case "BFDProfile":
-		s.lose("spec", u.Object["spec"], "there is no BFD yet: a router notices a dead node by the hold time, so give its BGPPeer a short holdTime, such as 9s")
+		convert(s, u, &t.BFD, func(spec bfdSpec) v1beta1.BFDProfile {
+			return v1beta1.BFDProfile{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.bfd(spec)}
+		})
 	default:
 		s.lose("apiVersion", u.GetAPIVersion(), "a kind that is not known here: have MetalLB v0.13 or newer convert it, or say in our kinds what it says")
 	}
 }
 
-// keep adds an object of ours unless it was refused.
-func keep[T any](s *subject, to *[]T, object T) {
-	if !s.refused {
+// convert reads an object of MetalLB's and adds what it is in our kinds, unless either
+// step refuses it.
+func convert[Spec, T any](s *subject, u unstructured.Unstructured, to *[]T, of func(Spec) T) {
+	spec := read[Spec](s, u)
+	if s.refused {
+		return
+	}
+	if object := of(spec); !s.refused {
 		*to = append(*to, object)
 	}
 }
@@ -265,15 +289,27 @@ func (t *translator) crossReferences() {
 		}
 		t.Findings = append(t.Findings, s.findings...)
 	}
+	t.profiles()
 	for _, a := range t.L2 {
 		missing(a.Kind, a.Name, "spec.ipAddressPools", a.Spec.IPAddressPools, pools)
-		t.onTheLocalNetwork(a)
 	}
 	for _, a := range t.BGP {
 		missing(a.Kind, a.Name, "spec.ipAddressPools", a.Spec.IPAddressPools, pools)
 		missing(a.Kind, a.Name, "spec.peers", a.Spec.Peers, peers)
 	}
 	t.services.tell(t, pools)
+}
+
+// profiles tells of peers whose BFDProfile is not printed.
+func (t *translator) profiles() {
+	for _, p := range t.Peers {
+		known := slices.ContainsFunc(t.BFD, func(b v1beta1.BFDProfile) bool { return b.Name == p.Spec.BFDProfile })
+		if p.Spec.BFDProfile != "" && !known {
+			s := &subject{kind: p.Kind, name: p.Name}
+			s.find(Step, "spec.bfdProfile", p.Spec.BFDProfile, "there is no such BFDProfile in what is printed: make it, or take the name out; until then there is no BFD")
+			t.Findings = append(t.Findings, s.findings...)
+		}
+	}
 }
 
 // overall tells once what holds for all objects of a kind.

@@ -100,7 +100,9 @@ func TestWhatCannotBeSaid(t *testing.T) {
 		{"BGPPeer", "{" + peer + ", password: x, passwordSecret: {name: a}}", "spec.password: there is a passwordSecret as well"},
 		{"BGPPeer", "{" + peer + ", nodeSelectors: [{matchExpressions: [{key: a, operator: Gt, values: ['1']}]}]}", "not a selector"},
 		{"BGPPeer", "{myASN: 64500, peerASN: 64512, peerAddress: 'fe80::1%eth0'}", "no IPv6 link-local address"},
-		{"BGPPeer", "{myASN: 64500, dynamicASN: external, peerAddress: 192.0.2.1}", `spec.dynamicASN="external"`},
+		{"BGPPeer", "{" + peer + ", dynamicASN: external}", `spec.dynamicASN="external": there is a peerASN as well`},
+		{"BGPPeer", "{" + peer + ", localASN: 65535}", "spec.localASN=65535: not the number of an autonomous system"},
+		{"BGPPeer", "{myASN: 64500, dynamicASN: any, peerAddress: 192.0.2.1}", `spec.dynamicASN="any": must be internal or external`},
 	} {
 		translation := translate(t, "{apiVersion: metallb.io/v1beta1, kind: "+c.kind+", metadata: {name: x}, spec: "+c.spec+"}")
 		if manifest, err := translation.Manifest(); err != nil || len(manifest) > 0 {
@@ -118,7 +120,15 @@ func TestWhatIsLost(t *testing.T) {
 	for _, c := range []struct{ kind, spec, want, lacks string }{
 		{"IPAddressPool", "{addresses: [192.0.2.0/24], serviceAllocation: {priority: -1}}", "LOST    IPAddressPool/x spec.serviceAllocation.priority=-1", "priority"},
 		{"IPAddressPool", "{addresses: [192.0.2.0/24], serviceAllocation: {new: {a: 1}}}", `LOST    IPAddressPool/x spec.serviceAllocation.new={"a":1}`, "new"},
+		{"BFDProfile", "{echoMode: true, passiveMode: true}", "LOST    BFDProfile/x spec.echoMode=true", "echoMode"},
+		{"BFDProfile", "{receiveInterval: 5}", "LOST    BFDProfile/x spec.receiveInterval=5: must be 10 to 60000", "receiveInterval"},
+		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, bfdProfile: A}", `LOST    BGPPeer/x spec.bfdProfile="A"`, "bfdProfile"},
 		{"BGPAdvertisement", "{localPref: 4294967296}", "LOST    BGPAdvertisement/x spec.localPref=4294967296", "localPref"},
+		{"BGPAdvertisement", "{aggregationLength: 33}", "LOST    BGPAdvertisement/x spec.aggregationLength=33: must be 1 to 32", "aggregationLength"},
+		{"BGPAdvertisement", "{aggregationLengthV6: 64, serviceSelectors: [{}]}", "LOST    BGPAdvertisement/x spec.aggregationLengthV6=64", "aggregationLength"},
+		{"BGPAdvertisement", "{communities: ['large:1:2']}", `LOST    BGPAdvertisement/x spec.communities="large:1:2"`, "communities"},
+		{"Community", "{communities: [{name: '7up', value: '1:1'}]}", `DIFFERS Community/x spec.communities="7up": not a name`, "7up"},
+		{"Community", "{communities: [{name: a, value: '1:1'}, {name: a, value: '1:2'}]}", `LOST    Community/x spec.communities="a": another Community has this name`, "1:2"},
 		{"BGPAdvertisement", "{communities: ['65536:1']}", `LOST    BGPAdvertisement/x spec.communities="65536:1"`, "communities"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, holdTime: 1s}", `LOST    BGPPeer/x spec.holdTime="1s": must be 3s to`, "holdTime"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, connectTime: 100h}", `LOST    BGPPeer/x spec.connectTime="100h0m0s"`, "connectTime"},
@@ -186,7 +196,7 @@ func checkAdmitted(t *testing.T, kinds map[string]*admission.Admission, translat
 	if err != nil {
 		t.Fatalf("%v\n%s", err, manifest)
 	}
-	if want := len(translation.Pools) + len(translation.Peers) + len(translation.L2) + len(translation.BGP); len(objects) != want {
+	if want := len(translation.Pools) + len(translation.BFD) + len(translation.Peers) + len(translation.L2) + len(translation.BGP) + len(translation.Communities); len(objects) != want {
 		t.Fatalf("printed %d objects of %d\n%s", len(objects), want, manifest)
 	}
 	for _, u := range objects {
