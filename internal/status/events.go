@@ -29,7 +29,12 @@ type Event struct {
 // ServiceEvents are what a change of a Service's status has to tell: addresses
 // that came or went, and what is newly wrong.
 func ServiceEvents(before, after *corev1.ServiceStatus) []Event {
-	had, has := ips(before), ips(after)
+	return append(moves(ips(before), ips(after)), warnings(before.Conditions, after.Conditions, v1beta1.ConditionAllocated,
+		v1beta1.ReasonAllocated, ActionAllocate)...)
+}
+
+// moves tells which addresses came and went.
+func moves(had, has []string) []Event {
 	var events []Event
 	if gone := without(had, has); len(gone) > 0 {
 		events = append(events, Event{
@@ -43,8 +48,7 @@ func ServiceEvents(before, after *corev1.ServiceStatus) []Event {
 			"got " + strings.Join(came, ", "),
 		})
 	}
-	return append(events, warnings(before.Conditions, after.Conditions, v1beta1.ConditionAllocated,
-		v1beta1.ReasonAllocated, ActionAllocate)...)
+	return events
 }
 
 // ReadyEvents are what a change of the conditions of an object of ours has to

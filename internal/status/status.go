@@ -24,10 +24,10 @@ const (
 	messageHasCapacity = "the pool can give an address of each of its families"
 )
 
-// Allocation is the outcome for one Service.
+// Allocation is the outcome for one Service or IPReservation.
 type Allocation struct {
 	Addresses []netip.Addr
-	// Met: the Service has everything that it insists on. Problems may add
+	// Met: it has everything that it insists on. Problems may add
 	// what else there is to say.
 	Met      bool
 	Problems []problem.Problem
@@ -37,20 +37,7 @@ type Allocation struct {
 // with ipMode VIP, and the condition fairlead.dev/Allocated. What else is in the
 // status stays. now is the time of a transition. nil: nothing to change.
 func Service(s *corev1.Service, a Allocation, now metav1.Time) *corev1.ServiceStatus {
-	condition := metav1.Condition{
-		Type:               v1beta1.ConditionAllocated,
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: s.Generation,
-		LastTransitionTime: now,
-		Reason:             v1beta1.ReasonAllocated,
-		Message:            messageAllocated,
-	}
-	if !a.Met {
-		condition.Status = metav1.ConditionFalse
-	}
-	if len(a.Problems) > 0 {
-		condition.Reason, condition.Message = tell(a.Problems)
-	}
+	condition := judge(v1beta1.ConditionAllocated, v1beta1.ReasonAllocated, messageAllocated, a.Problems, a.Met, s.Generation, now)
 	same := shows(s.Status.LoadBalancer.Ingress, a.Addresses)
 	if same && says(s.Status.Conditions, condition) {
 		return nil
@@ -78,21 +65,27 @@ func Released(s *corev1.Service) *corev1.ServiceStatus {
 // Ready renders the problems of one object of ours into its conditions. inUse: they do
 // not keep it from taking part; it is when there is none. nil: nothing to change.
 func Ready(conditions []metav1.Condition, generation int64, problems []problem.Problem, inUse bool, now metav1.Time) []metav1.Condition {
+	return with(conditions, judge(v1beta1.ConditionReady, v1beta1.ReasonReady, messageReady, problems, inUse, generation, now))
+}
+
+// judge makes a condition of the problems of one object. well: they leave it True; reason
+// and message are what it says when there is none.
+func judge(conditionType, reason, message string, problems []problem.Problem, well bool, generation int64, now metav1.Time) metav1.Condition {
 	condition := metav1.Condition{
-		Type:               v1beta1.ConditionReady,
+		Type:               conditionType,
 		Status:             metav1.ConditionTrue,
 		ObservedGeneration: generation,
 		LastTransitionTime: now,
-		Reason:             v1beta1.ReasonReady,
-		Message:            messageReady,
+		Reason:             reason,
+		Message:            message,
 	}
-	if !inUse {
+	if !well {
 		condition.Status = metav1.ConditionFalse
 	}
 	if len(problems) > 0 {
 		condition.Reason, condition.Message = tell(problems)
 	}
-	return with(conditions, condition)
+	return condition
 }
 
 // HasCapacity renders into the conditions of a pool whether it can give addresses; lack

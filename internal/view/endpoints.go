@@ -1,6 +1,7 @@
 package view
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -19,6 +20,19 @@ type Endpoints struct {
 
 // Of are the endpoints of one Service.
 func (e *Endpoints) Of(service Ref) []Endpoint { return e.shards[shardOf(service)][service] }
+
+// All visits the Services that have endpoints.
+func (e *Endpoints) All() iter.Seq2[Ref, []Endpoint] {
+	return func(yield func(Ref, []Endpoint) bool) {
+		for _, shard := range e.shards {
+			for service, endpoints := range shard {
+				if !yield(service, endpoints) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // With are these endpoints but for those of some Services: none of them are left where
 // the list is empty.
@@ -42,6 +56,19 @@ func (e *Endpoints) With(changed map[Ref][]Endpoint) Endpoints {
 		}
 	}
 	return next
+}
+
+// On are the Services with endpoints on one of the nodes.
+func (e *Endpoints) On(nodes map[string]struct{}) []Ref {
+	var found []Ref
+	for _, shard := range e.shards {
+		for service, endpoints := range shard {
+			if slices.ContainsFunc(endpoints, func(at Endpoint) bool { _, there := nodes[at.Node]; return there }) {
+				found = append(found, service)
+			}
+		}
+	}
+	return found
 }
 
 // shardOf spreads Services evenly, by FNV-1a over their names.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // PoolsByAge lists the pools oldest first (by name where ages are equal). The
@@ -44,4 +46,18 @@ func (m PoolMatch) Matches(p *Pool) bool {
 		return true
 	}
 	return len(m.Selectors) > 0 && MatchesAny(m.Selectors, p.Labels)
+}
+
+// Aggregate is the prefix by which the advertisement announces an address of this pool:
+// one of the length that it asks for if the pool holds all of it, or else the address alone.
+func (a *BGPAdvertisement) Aggregate(address netip.Addr, p *Pool) netip.Prefix {
+	alone := addr.HostPrefix(address)
+	length := a.AggregationLength[addr.FamilyOf(address)]
+	if length <= 0 || length >= alone.Bits() {
+		return alone
+	}
+	if whole := netip.PrefixFrom(address, length).Masked(); p.Holds(whole) {
+		return whole
+	}
+	return alone
 }

@@ -1,11 +1,12 @@
 // Package view is the cluster as the decisions see it: an immutable snapshot of
 // plain values. Package fromkube makes it from API objects; allocation, election
-// and desired read it. Whoever holds a *Cluster may keep it for ever, and nobody
-// writes to it: a changed object is a new value in a new snapshot, and unchanged
+// and desired read it. Whoever holds a *Cluster of the speaker may keep it for ever, and
+// nobody writes to it: a changed object is a new value in a new snapshot, and unchanged
 // ones keep their pointers, so that comparing pointers finds what changed.
 package view
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,25 +35,39 @@ func (r Ref) Compare(o Ref) int {
 }
 
 // Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
-// of Services with a share key and policy Local; the speaker's holds everything, but of
-// a Service only what a speaker reads. Problems found while reading objects travel along.
+// of Services with a share key and policy Local; the next one is the same value, brought up
+// to date. The speaker's holds everything, but of a Service only what a speaker reads. Problems found while reading objects travel along.
 type Cluster struct {
-	Services          map[Ref]*Service
-	Endpoints         Endpoints
-	Nodes             map[string]*Node
-	Speakers          map[string]Speaker // by node name
+	Services  map[Ref]*Service
+	Endpoints Endpoints
+	Nodes     map[string]*Node
+	Speakers  map[string]Speaker // by node name
+	// Fallen are the nodes that this one believes to be dead, see RollCall. The
+	// speaker's snapshot has them; none of it is Kubernetes' word.
+	Fallen            map[string]struct{}
 	Pools             map[string]*Pool
 	L2Advertisements  map[string]*L2Advertisement
 	BGPAdvertisements map[string]*BGPAdvertisement
 	BGPPeers          map[string]*BGPPeer
+	BFDProfiles       map[string]*BFDProfile
+	Communities       map[string]*Community
+	// BGPSessions are by the names of their objects. The controller's snapshot has them.
+	BGPSessions map[string]*BGPSession
 	// Triggers says when the newest change of a Service's endpoints was caused, as by a
 	// pod that became ready, on the clock of the control plane. It holds changes of the
 	// last minutes only, and none of before this process began.
 	Triggers map[EndpointsOf]time.Time
 	// Namespaces are the labels of each namespace. The controller's snapshot has them.
 	Namespaces map[string]map[string]string
-	// Cooling are addresses that were freed a short time ago, and by whom: nobody else
-	// may have them yet. The controller's snapshot has them.
+	// ServiceRanges are those that ClusterIPs are from, sorted, if the API server tells
+	// them; if it does not, ClusterIPs are those of Services that are not in the
+	// snapshot. The controller's snapshot has them.
+	ServiceRanges []netip.Prefix
+	ClusterIPs    map[Ref][]netip.Addr
+	// Reservations are the IPReservations. The controller's snapshot has them.
+	Reservations map[Ref]*Reservation
+	// Cooling are addresses that were freed a short time ago, and by which Service or
+	// reservation: nobody else may have them yet. The controller's snapshot has them.
 	Cooling map[netip.Addr]Ref
 	// HelloKey authenticates the nodes to each other.
 	HelloKey Secret
@@ -84,6 +99,20 @@ const (
 	UDP  Protocol = "UDP"
 	SCTP Protocol = "SCTP"
 )
+
+// Number is the IANA number, 0 for a protocol that is not forwarded.
+func (p Protocol) Number() uint8 {
+	switch p {
+	case TCP:
+		return 6
+	case UDP:
+		return 17
+	case SCTP:
+		return 132
+	default:
+		return 0
+	}
+}
 
 // ServiceType is spec.type; ExternalName Services are not in a snapshot.
 type ServiceType string
@@ -174,6 +203,9 @@ func (c Classes) Serves(class string) bool {
 type Request struct {
 	Addresses []netip.Addr // any number of each family, no duplicates
 	Pools     []string     // the Service gets addresses of these only, of the first that can
+	// Reservations are the names of IPReservations of its namespace: the Service gets
+	// addresses that these hold only, of the first that can.
+	Reservations []string
 	// ShareKey lets Services with the same one share an address; "": none may.
 	ShareKey string
 	Invalid  *problem.Problem
@@ -210,6 +242,7 @@ type EndpointPort struct {
 // Node is a node of the cluster.
 type Node struct {
 	Name      string
+	UID       string // tells two Nodes of one name apart
 	Labels    map[string]string
 	Addresses []netip.Addr   // InternalIPs, primary first
 	PodCIDRs  []netip.Prefix // spec.podCIDRs
@@ -269,10 +302,21 @@ func (p *Pool) Chooses() bool {
 // Serves tells whether the Service may have new addresses of the pool. namespace are the
 // labels of its namespace.
 func (p *Pool) Serves(s *Service, namespace map[string]string) bool {
+	return p.ServesNamespace(s.Namespace, namespace) && MatchesAny(p.ServiceSelectors, s.Labels)
+}
+
+// ServesNamespace tells whether the namespace of that name and these labels may have new
+// addresses of the pool, as far as that does not depend on the Service.
+func (p *Pool) ServesNamespace(name string, labels map[string]string) bool {
 	everywhere := len(p.Namespaces)+len(p.NamespaceSelectors) == 0
-	in := everywhere || slices.Contains(p.Namespaces, s.Namespace) ||
-		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, namespace)
-	return in && MatchesAny(p.ServiceSelectors, s.Labels)
+	return everywhere || slices.Contains(p.Namespaces, name) ||
+		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, labels)
+}
+
+// Holds tells whether all addresses of the prefix are in the pool's ranges.
+func (p *Pool) Holds(prefix netip.Prefix) bool {
+	whole := netipx.RangeOfPrefix(prefix)
+	return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(whole.From()) && r.Contains(whole.To()) })
 }
 
 // Object is the pool as problems name it.
@@ -308,7 +352,26 @@ type L2Advertisement struct {
 	Pools            PoolMatch
 	ServiceSelectors []Selector
 	NodeSelectors    []Selector
+	PreferredNodes   []Preference
 	Interfaces       []string // empty: every interface that suits the address
+}
+
+// Preference has the nodes that it selects come before others, the more so the
+// greater its weight, from 1 to 100.
+type Preference struct {
+	Nodes  Selector
+	Weight int
+}
+
+// Prefers is the sum of the weights of the preferences that match a node with these labels.
+func (a *L2Advertisement) Prefers(labels map[string]string) int {
+	sum := 0
+	for _, p := range a.PreferredNodes {
+		if p.Nodes.Matches(labels) {
+			sum += p.Weight
+		}
+	}
+	return sum
 }
 
 // BGPAdvertisement is one fairlead.dev BGPAdvertisement. Empty selector lists match all.
@@ -318,15 +381,30 @@ type BGPAdvertisement struct {
 	ServiceSelectors []Selector
 	NodeSelectors    []Selector
 	Peers            []string // BGPPeer names; empty: every peer
-	LocalPref        uint32   // 0: not set
-	Communities      []uint32 // RFC 1997, sorted
+	// AggregationLength is how long the prefixes are, of each family; 0: an address each.
+	AggregationLength map[addr.Family]int
+	LocalPref         uint32           // 0: not set
+	MED               *uint32          // nil: not set
+	Prepend           int              // how often our ASN stands in the path beyond once
+	Communities       []uint32         // RFC 1997, sorted
+	LargeCommunities  []LargeCommunity // sorted
+	CommunityNames    []string         // of Communities; see Resolved
+}
+
+// LargeCommunity is one of RFC 8092.
+type LargeCommunity struct{ Global, Local1, Local2 uint32 }
+
+// Compare orders by the parts, the first one first.
+func (l LargeCommunity) Compare(o LargeCommunity) int {
+	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
 }
 
 // BGPPeer is one fairlead.dev BGPPeer.
 type BGPPeer struct {
 	Name            string
 	UID             string
-	MyASN, PeerASN  uint32
+	MyASN           uint32 // as the router sees it
+	PeerASN         uint32 // 0: any but MyASN
 	PeerAddress     netip.Addr
 	PeerPort        uint16
 	SourceAddress   netip.Addr // invalid: the kernel chooses
@@ -335,7 +413,10 @@ type BGPPeer struct {
 	KeepaliveTime   time.Duration
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
+	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
+	OneFamily       bool // the session carries that of PeerAddress alone
 	GracefulRestart bool
+	BFDProfile      string // "": no BFD
 	NodeSelectors   []Selector
 	// Password is the TCP-MD5 key (RFC 2385). Unusable says why there may be
 	// no session at all: a Secret that is named but missing or empty.
@@ -346,6 +427,22 @@ type BGPPeer struct {
 // Object is the peer as problems name it.
 func (p *BGPPeer) Object() problem.Object {
 	return problem.Object{Kind: "BGPPeer", Name: p.Name}
+}
+
+// BGPSession is what the speaker of a node says of its session with a peer.
+type BGPSession struct {
+	Node, Peer  string
+	Established bool
+	LastError   string // why it is not; of one that is, nothing
+}
+
+// BFDProfile is one fairlead.dev BFDProfile.
+type BFDProfile struct {
+	Name              string
+	Transmit, Receive time.Duration
+	Multiplier        uint8
+	Passive           bool
+	MinTTL            uint8 // over several hops; 0: not set
 }
 
 // Secret is a string that prints as dots, so that no log or dump shows it.

@@ -1,11 +1,10 @@
 package fromkube
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -69,7 +68,7 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 	}
 	for _, p := range addr.Unreachable() {
 		if whole.OverlapsPrefix(p) {
-			problems = append(problems, problem.New(v.Object(), ReasonUnusableAddresses,
+			problems = append(problems, problem.Advice(v.Object(), ReasonUnusableAddresses,
 				"spec.addresses: no Service can have addresses of %s; they are left out", p))
 			ranges.RemovePrefix(p)
 		}
@@ -95,11 +94,17 @@ func former(texts []string) []netipx.IPRange {
 // L2Advertisement reads an L2Advertisement.
 func L2Advertisement(a *v1beta1.L2Advertisement) (*view.L2Advertisement, []problem.Problem) {
 	r := selectorReader{object: problem.Object{Kind: "L2Advertisement", Name: a.Name}}
+	var preferred []view.Preference
+	for i, p := range a.Spec.PreferredNodeSelectors {
+		nodes := r.compile(fmt.Sprintf("preferredNodeSelectors[%d].preference", i), &p.Preference)
+		preferred = append(preferred, view.Preference{Nodes: nodes, Weight: int(p.Weight)})
+	}
 	return &view.L2Advertisement{
 		Name:             a.Name,
 		Pools:            view.PoolMatch{Names: a.Spec.IPAddressPools, Selectors: r.read("ipAddressPoolSelectors", a.Spec.IPAddressPoolSelectors)},
 		ServiceSelectors: r.read("serviceSelectors", a.Spec.ServiceSelectors),
 		NodeSelectors:    r.read("nodeSelectors", a.Spec.NodeSelectors),
+		PreferredNodes:   preferred,
 		Interfaces:       a.Spec.Interfaces,
 	}, r.problems
 }
@@ -113,29 +118,30 @@ func BGPAdvertisement(a *v1beta1.BGPAdvertisement) (*view.BGPAdvertisement, []pr
 		ServiceSelectors: r.read("serviceSelectors", a.Spec.ServiceSelectors),
 		NodeSelectors:    r.read("nodeSelectors", a.Spec.NodeSelectors),
 		Peers:            a.Spec.Peers,
-		LocalPref:        uint32(a.Spec.LocalPref),
+		AggregationLength: map[addr.Family]int{
+			addr.IPv4: int(value(a.Spec.AggregationLength, 0)), addr.IPv6: int(value(a.Spec.AggregationLengthV6, 0)),
+		},
+		LocalPref: uint32(a.Spec.LocalPref),
+		Prepend:   int(a.Spec.ASPathPrepend),
+	}
+	if a.Spec.MED != nil {
+		v.MED = new(uint32(*a.Spec.MED))
 	}
 	for i, text := range a.Spec.Communities {
-		community, err := parseCommunity(text)
+		if isName(text) {
+			v.CommunityNames = append(v.CommunityNames, text)
+			continue
+		}
+		value, err := readCommunity(text)
 		if err != nil {
 			r.problems = append(r.problems, problem.New(r.object, ReasonInvalidCommunity, "spec.communities[%d]: %v", i, err))
 			continue
 		}
-		v.Communities = append(v.Communities, community)
+		v.Add(value)
 	}
 	slices.Sort(v.Communities)
+	slices.SortFunc(v.LargeCommunities, view.LargeCommunity.Compare)
 	return v, r.problems
-}
-
-// parseCommunity reads "asn:value" (RFC 1997), both halves 0 to 65535.
-func parseCommunity(text string) (uint32, error) {
-	high, low, ok := strings.Cut(text, ":")
-	h, errHigh := strconv.ParseUint(high, 10, 16)
-	l, errLow := strconv.ParseUint(low, 10, 16)
-	if !ok || errHigh != nil || errLow != nil {
-		return 0, fmt.Errorf("%q is no community; write asn:value, each 0 to 65535", text)
-	}
-	return uint32(h)<<16 | uint32(l), nil
 }
 
 // BGPPeer reads a BGPPeer; secret finds a Secret of our own namespace by name. A
@@ -151,7 +157,16 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		HoldTime:        duration(p.Spec.HoldTime, defaultHoldTime),
 		ConnectTime:     duration(p.Spec.ConnectTime, defaultConnectTime),
 		EBGPMultiHop:    p.Spec.EBGPMultiHop,
+		TTLSecurity:     p.Spec.TTLSecurity,
+		OneFamily:       !value(p.Spec.DualStackAddressFamily, true),
 		GracefulRestart: value(p.Spec.EnableGracefulRestart, true),
+		BFDProfile:      p.Spec.BFDProfile,
+	}
+	if p.Spec.LocalASN != 0 {
+		v.MyASN = uint32(p.Spec.LocalASN)
+	}
+	if p.Spec.DynamicASN == v1beta1.DynamicInternal {
+		v.PeerASN = v.MyASN
 	}
 	if v.PeerPort == 0 {
 		v.PeerPort = defaultPeerPort
@@ -170,8 +185,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		if text == "" {
 			return
 		}
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Is4In6() || a.Zone() != "" {
+		a, ok := plainAddress(text)
+		if !ok {
 			invalid(ReasonInvalidPeer, "spec.%s: %q is not an IP address", field, text)
 			return
 		}
@@ -183,8 +198,12 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	switch {
 	case !v.PeerAddress.IsValid():
 		invalid(ReasonInvalidPeer, "spec.peerAddress is empty: name the router's address")
-	case v.MyASN == 0 || v.PeerASN == 0:
-		invalid(ReasonInvalidPeer, "spec.myASN and spec.peerASN must both be given")
+	case v.MyASN == 0 || v.PeerASN == 0 && p.Spec.DynamicASN != v1beta1.DynamicExternal:
+		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
+	case p.Spec.Password != "":
+		invalid(ReasonInvalidPeer, "spec.password: passwords are in Secrets: put it into one, and name that in passwordSecret; until then, no session is opened")
+	case p.Spec.VRF != "":
+		invalid(ReasonInvalidPeer, "spec.vrf: there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out")
 	case v.RouterID.IsValid() && !v.RouterID.Is4():
 		invalid(ReasonInvalidPeer, "spec.routerID: %s is not written as an IPv4 address", v.RouterID)
 	}
@@ -204,6 +223,35 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	return v, r.problems
 }
 
+// BGPSession reads a BGPSession.
+func BGPSession(s *v1beta1.BGPSession) *view.BGPSession {
+	v := &view.BGPSession{Node: s.Spec.Node, Peer: s.Spec.Peer, Established: s.Status.State == v1beta1.SessionEstablished}
+	if !v.Established {
+		v.LastError = s.Status.LastError
+	}
+	return v
+}
+
+// Timers of a BFDProfile that says nothing; the schema has the same defaults.
+const (
+	defaultBFDInterval   = 300 // milliseconds
+	defaultBFDMultiplier = 3
+)
+
+// BFDProfile reads a BFDProfile. Nothing can be wrong with one that the schema let in.
+func BFDProfile(p *v1beta1.BFDProfile) (*view.BFDProfile, []problem.Problem) {
+	milliseconds := func(n int32) time.Duration {
+		return time.Duration(cmp.Or(n, defaultBFDInterval)) * time.Millisecond
+	}
+	return &view.BFDProfile{
+		Name:     p.Name,
+		Transmit: milliseconds(p.Spec.TransmitInterval), Receive: milliseconds(p.Spec.ReceiveInterval),
+		Multiplier: uint8(cmp.Or(p.Spec.DetectMultiplier, defaultBFDMultiplier)),
+		Passive:    p.Spec.PassiveMode,
+		MinTTL:     uint8(p.Spec.MinimumTTL),
+	}, nil
+}
+
 func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	if d == nil {
 		return otherwise
@@ -217,19 +265,24 @@ type selectorReader struct {
 	problems []problem.Problem
 }
 
-// read compiles one field's selectors. One that cannot be read matches nothing: a
-// typing error must not announce to everybody.
+// read compiles one field's selectors.
 func (r *selectorReader) read(field string, selectors []metav1.LabelSelector) []view.Selector {
 	var compiled []view.Selector
 	for i := range selectors {
-		s, err := metav1.LabelSelectorAsSelector(&selectors[i])
-		if err != nil {
-			r.problems = append(r.problems, problem.New(r.object, ReasonInvalidSelector, "spec.%s[%d]: %v", field, i, err))
-			s = labels.Nothing()
-		}
-		compiled = append(compiled, selector{s})
+		compiled = append(compiled, r.compile(fmt.Sprintf("%s[%d]", field, i), &selectors[i]))
 	}
 	return compiled
+}
+
+// compile compiles one selector. One that cannot be read matches nothing: a typing error
+// must not announce to everybody.
+func (r *selectorReader) compile(field string, text *metav1.LabelSelector) view.Selector {
+	s, err := metav1.LabelSelectorAsSelector(text)
+	if err != nil {
+		r.problems = append(r.problems, problem.New(r.object, ReasonInvalidSelector, "spec.%s: %v", field, err))
+		s = labels.Nothing()
+	}
+	return selector{s}
 }
 
 // selector lets a Kubernetes selector read plain maps.

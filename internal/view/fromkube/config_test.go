@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -52,7 +53,7 @@ spec: {addresses: ["126.255.255.254-128.0.0.1", "223.255.255.255-240.0.0.0", "fe
 		t.Errorf("problems %v", problems)
 	}
 	for _, p := range problems {
-		if !fromkube.Advisory(p.Reason) {
+		if !p.Advisory {
 			t.Errorf("%s takes the pool out of use", p.Reason)
 		}
 	}
@@ -69,23 +70,56 @@ metadata: {name: l2}
 spec:
   ipAddressPools: [p]
   nodeSelectors: [{matchLabels: {rack: r1}}, {matchExpressions: [{key: k, operator: Nonsense}]}]
+  preferredNodeSelectors:
+    - {weight: 60, preference: {matchLabels: {rack: r1}}}
+    - {weight: 50, preference: {matchLabels: {fast: "true"}}}
+    - {weight: 1, preference: {}}
+    - {weight: 100, preference: {matchExpressions: [{key: k, operator: Nonsense}]}}
   interfaces: [eth0]
 `))
-	if got := reasons(problems); got != "InvalidSelector" {
+	if got := reasons(problems); got != "InvalidSelector InvalidSelector" {
 		t.Errorf("problems %v", problems)
+	}
+	for rack, want := range map[string]int{"r1": 111, "r2": 51} {
+		if got := l2.Prefers(map[string]string{"rack": rack, "fast": "true"}); got != want {
+			t.Errorf("a fast node in rack %s is preferred by %d, want %d", rack, got, want)
+		}
 	}
 	if len(l2.NodeSelectors) != 2 || !l2.NodeSelectors[0].Matches(map[string]string{"rack": "r1"}) || l2.NodeSelectors[1].Matches(nil) {
 		t.Error("a selector that cannot be read must match nothing, and leave the others as they are")
 	}
 	bgp, problems := fromkube.BGPAdvertisement(object[v1beta1.BGPAdvertisement](t, `
 metadata: {name: bgp}
-spec: {communities: ["65535:65281", "64500:100", "1:70000", "x"], localPref: 4294967295, peers: [tor]}
+spec:
+  communities: ["65535:65281", "64500:100", "1:70000", "x", blackhole, "large:4200000000:2:1", "large:1:2", "large:1:2:3:4", "1:2:3"]
+  localPref: 4294967295
+  med: 0
+  asPathPrepend: 2
+  aggregationLength: 24
+  peers: [tor]
 `))
-	if got := reasons(problems); got != "InvalidCommunity InvalidCommunity" {
+	if got := reasons(problems); got != strings.TrimSpace(strings.Repeat("InvalidCommunity ", 4)) {
 		t.Errorf("problems %v", problems)
 	}
-	if got := fmt.Sprintf("%x %d", bgp.Communities, bgp.LocalPref); got != "[fbf40064 ffffff01] 4294967295" {
+	if got := fmt.Sprintf("%x %v %d", bgp.Communities, bgp.LargeCommunities, bgp.LocalPref); got != "[fbf40064 ffff029a ffffff01] [{4200000000 2 1}] 4294967295" {
 		t.Errorf("communities and local preference %s", got)
+	}
+	if got := strings.Join(bgp.CommunityNames, " "); got != "x" {
+		t.Errorf("names of communities %q, want x", got)
+	}
+	names, problems := fromkube.Community(object[v1beta1.Community](t, `
+metadata: {name: ours}
+spec:
+  communities: [{name: vpn-only, value: "64500:100"}, {name: far, value: "large:64500:1:2"}, {name: none, value: "1:70000"}]
+`))
+	if got := reasons(problems); got != "InvalidCommunity" {
+		t.Errorf("problems %v", problems)
+	}
+	if v := names.Values; len(v) != 2 || v["vpn-only"].Standard != 0xfbf40064 || v["far"].Large == nil || v["far"].Large.Local1 != 1 {
+		t.Errorf("names %+v", v)
+	}
+	if bgp.MED == nil || *bgp.MED != 0 || bgp.Prepend != 2 || bgp.AggregationLength[addr.IPv4] != 24 || bgp.AggregationLength[addr.IPv6] != 0 {
+		t.Errorf("read as %+v", bgp)
 	}
 }
 
@@ -103,6 +137,20 @@ spec: {myASN: 4200000001, peerASN: 64512, peerAddress: "2001:db8::1", holdTime: 
 	}
 }
 
+func TestPeerNumbersAndFamilies(t *testing.T) {
+	for text, want := range map[string]string{
+		"{myASN: 1, localASN: 7, dynamicASN: internal, peerAddress: 192.0.2.1}":                     "7 7 false false",
+		"{myASN: 1, localASN: 7, dynamicASN: external, peerAddress: 192.0.2.1, ttlSecurity: true}":  "7 0 false true",
+		"{myASN: 1, dynamicASN: internal, peerAddress: 192.0.2.1, dualStackAddressFamily: false}":   "1 1 true false",
+		"{myASN: 1, localASN: 7, peerASN: 1, peerAddress: 192.0.2.1, dualStackAddressFamily: true}": "7 1 false false",
+	} {
+		peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, "metadata: {name: tor}\nspec: "+text), nil)
+		if got := fmt.Sprint(peer.MyASN, peer.PeerASN, peer.OneFamily, peer.TTLSecurity); got != want || len(problems) != 0 {
+			t.Errorf("%s: %s, want %s; problems %v", text, got, want, problems)
+		}
+	}
+}
+
 func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 	secrets := map[string]*corev1.Secret{
 		"good":  {Data: map[string][]byte{"password": []byte("hunter2")}},
@@ -114,6 +162,11 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: missing}}`: fromkube.ReasonSecretMissing,
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:   fromkube.ReasonSecretInvalid,
 		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                   fromkube.ReasonInvalidPeer,
+		`{myASN: 1, dynamicASN: external, peerAddress: 192.0.2.1}`:                        "",
+		`{myASN: 1, peerAddress: 192.0.2.1}`:                                              fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: hunter2}`:               fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, vrf: red}`:                        fromkube.ReasonInvalidPeer,
+
 		`{myASN: 1, peerASN: 2}`:                                                  fromkube.ReasonInvalidPeer,
 		`{myASN: 0, peerASN: 2, peerAddress: 192.0.2.1}`:                          fromkube.ReasonInvalidPeer,
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, routerID: "2001:db8::1"}`: fromkube.ReasonInvalidPeer,

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	utilnet "k8s.io/utils/net"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -75,6 +76,26 @@ func Service(s *corev1.Service) *view.Service {
 	}
 	v.Families = families(s, v.ClusterIPs)
 	return v
+}
+
+// ClusterIPs are the addresses of a Service within the cluster; none of a Service that is
+// gone (nil), headless or ExternalName.
+func ClusterIPs(s *corev1.Service) []netip.Addr {
+	if s == nil || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	return addresses(clusterIPs(s))
+}
+
+// ServiceRanges reads what ClusterIPs are from.
+func ServiceRanges(s *networkingv1.ServiceCIDR) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, text := range s.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	return ranges
 }
 
 // clusterIPs reads objects of before dual stack, too, which have only clusterIP.
@@ -249,7 +270,7 @@ func value[T any](p *T, otherwise T) T {
 
 // Node reads a node.
 func Node(n *corev1.Node) *view.Node {
-	v := &view.Node{Name: n.Name, Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
+	v := &view.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			v.Addresses = append(v.Addresses, addresses([]string{a.Address})...)

@@ -17,6 +17,3 @@ const (
 	ReasonSecretMissing     = "SecretMissing"    // a Secret that is named does not exist
 	ReasonSecretInvalid     = "SecretInvalid"    // a Secret has no password in it
 )
-
-// Advisory tells whether an object with a problem of this reason takes part all the same.
-func Advisory(reason string) bool { return reason == ReasonUnusableAddresses }

@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// maxRequested is how many addresses one Service can ask for.
+// maxRequested is how many addresses, pools or reservations one Service can ask for.
 const maxRequested = 16
 
 // Requests reads what Services ask of the allocation.
@@ -44,12 +44,19 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 	}
 	pools := o.mentions(s, v1beta1.AnnotationPool, v1beta1.MetalLBPool)
 	if len(pools) > 0 {
-		names, err := parsePools(pools[0].text)
+		names, err := parseNames(pools[0].text)
 		if err != nil {
 			return invalid(pools[0], err)
 		}
 		r.Pools = names
-		r.Conflicts = append(r.Conflicts, conflicts(pools, parsePools)...)
+		r.Conflicts = append(r.Conflicts, conflicts(pools, parseNames)...)
+	}
+	if at := (mention{"annotation " + v1beta1.AnnotationReservation, s.Annotations[v1beta1.AnnotationReservation]}); strings.TrimSpace(at.text) != "" {
+		names, err := parseNames(at.text)
+		if err != nil {
+			return invalid(at, err)
+		}
+		r.Reservations = names
 	}
 	addresses := o.mentions(s, v1beta1.AnnotationAddresses, v1beta1.MetalLBAddresses)
 	if s.Spec.LoadBalancerIP != "" {
@@ -105,17 +112,21 @@ func sameSet[T comparable](a, b []T) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
 }
 
-// parsePools reads the names of pools, separated by commas.
-func parsePools(text string) ([]string, error) {
+// parseNames reads names of objects, separated by commas.
+func parseNames(text string) ([]string, error) {
 	var names []string
 	for part := range strings.SplitSeq(text, ",") {
 		name := strings.TrimSpace(part)
 		if name == "" {
-			return nil, fmt.Errorf("%q has an empty name; write names of IPAddressPools separated by commas", text)
+			return nil, fmt.Errorf("%q has an empty name; write names separated by commas", text)
 		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		if slices.Contains(names, name) {
+			continue
 		}
+		if len(names) == maxRequested {
+			return nil, fmt.Errorf("more than %d names are too many for one Service", maxRequested)
+		}
+		names = append(names, name)
 	}
 	return names, nil
 }
@@ -127,8 +138,8 @@ func parseKey(text string) ([]string, error) { return []string{strings.TrimSpace
 func parseAddresses(text string) ([]netip.Addr, error) {
 	var found []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
-		a, err := netip.ParseAddr(strings.TrimSpace(part))
-		if err != nil || a.Is4In6() || a.Zone() != "" {
+		a, ok := plainAddress(strings.TrimSpace(part))
+		if !ok {
 			return nil, fmt.Errorf("%q is not an IP address; write addresses separated by commas", strings.TrimSpace(part))
 		}
 		if slices.Contains(found, a) {

@@ -1,6 +1,7 @@
 package fromkube_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,10 +96,23 @@ func TestRequests(t *testing.T) {
 			loadBalancerIP: "192.0.2.2",
 			invalid:        `annotation fairlead.dev/addresses: "nonsense" is not an IP address`,
 		},
-		"a zone":          {annotations: map[string]string{"fairlead.dev/addresses": "fe80::1%eth0"}, invalid: `"fe80::1%eth0" is not an IP address`},
-		"IPv4-mapped":     {annotations: map[string]string{"fairlead.dev/addresses": "::ffff:192.0.2.1"}, invalid: "is not an IP address"},
-		"an empty part":   {annotations: map[string]string{"metallb.io/loadBalancerIPs": "192.0.2.1,"}, invalid: `annotation metallb.io/loadBalancerIPs: "" is not`},
-		"an empty pool":   {annotations: map[string]string{"fairlead.dev/pool": "a,,b"}, invalid: `annotation fairlead.dev/pool: "a,,b" has an empty name`},
+		"a zone":        {annotations: map[string]string{"fairlead.dev/addresses": "fe80::1%eth0"}, invalid: `"fe80::1%eth0" is not an IP address`},
+		"IPv4-mapped":   {annotations: map[string]string{"fairlead.dev/addresses": "::ffff:192.0.2.1"}, invalid: "is not an IP address"},
+		"an empty part": {annotations: map[string]string{"metallb.io/loadBalancerIPs": "192.0.2.1,"}, invalid: `annotation metallb.io/loadBalancerIPs: "" is not`},
+		"an empty pool": {annotations: map[string]string{"fairlead.dev/pool": "a,,b"}, invalid: `annotation fairlead.dev/pool: "a,,b" has an empty name`},
+		"reservations": {
+			annotations: map[string]string{"fairlead.dev/reservation": "web-v4, web-v6,web-v4", "fairlead.dev/share-key": "k"},
+			want:        view.Request{Reservations: []string{"web-v4", "web-v6"}, ShareKey: "k"},
+		},
+		"an empty reservation": {
+			annotations: map[string]string{"fairlead.dev/reservation": "web,", "fairlead.dev/pool": "p", "fairlead.dev/share-key": "k"},
+			want:        view.Request{ShareKey: "k"},
+			invalid:     `annotation fairlead.dev/reservation: "web," has an empty name`,
+		},
+		"too many reservations": {
+			annotations: map[string]string{"fairlead.dev/reservation": "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"},
+			invalid:     "more than 16 names",
+		},
 		"the field alone": {loadBalancerIP: "lb.example.com", invalid: `spec.loadBalancerIP: "lb.example.com" is not an IP address`},
 		"too many": {
 			annotations: map[string]string{"fairlead.dev/addresses": strings.Join(strings.Fields(
@@ -125,15 +139,15 @@ func TestRequests(t *testing.T) {
 // FuzzRequests: whatever users write, what is read is addresses that a Service can
 // have and names, none twice, or a problem.
 func FuzzRequests(f *testing.F) {
-	f.Add("192.0.2.1,2001:db8::1", "192.0.2.1", "a,b", "", "192.0.2.2")
-	f.Add("::ffff:192.0.2.1", "fe80::1%eth0", ",", " ", "nonsense")
-	f.Fuzz(func(t *testing.T, addresses, theirs, pool, theirPool, field string) {
+	f.Add("192.0.2.1,2001:db8::1", "192.0.2.1", "a,b", "", "r", "192.0.2.2")
+	f.Add("::ffff:192.0.2.1", "fe80::1%eth0", ",", " ", "r,,s", "nonsense")
+	f.Fuzz(func(t *testing.T, addresses, theirs, pool, theirPool, reservation, field string) {
 		got := requested(fromkube.Requests{MetalLB: true}, map[string]string{
 			v1beta1.AnnotationAddresses: addresses, "metallb.io/" + v1beta1.MetalLBAddresses: theirs,
-			v1beta1.AnnotationPool: pool, "metallb.universe.tf/" + v1beta1.MetalLBPool: theirPool,
+			v1beta1.AnnotationReservation: reservation, v1beta1.AnnotationPool: pool, "metallb.universe.tf/" + v1beta1.MetalLBPool: theirPool,
 		}, field)
-		if got.Invalid != nil && len(got.Addresses)+len(got.Pools) > 0 {
-			t.Errorf("unreadable, and yet %v and %q are asked for", got.Addresses, got.Pools)
+		if got.Invalid != nil && len(got.Addresses)+len(got.Pools)+len(got.Reservations) > 0 {
+			t.Errorf("unreadable, and yet %v, %q and %q are asked for", got.Addresses, got.Pools, got.Reservations)
 		}
 		seen := map[string]bool{}
 		for _, a := range got.Addresses {
@@ -142,11 +156,12 @@ func FuzzRequests(f *testing.F) {
 			}
 			seen[a.String()] = true
 		}
-		for _, name := range got.Pools {
-			if strings.TrimSpace(name) == "" || seen[name] {
-				t.Errorf("%q was read from %q and %q", name, pool, theirPool)
+		for _, names := range [][]string{got.Pools, got.Reservations} {
+			for i, name := range names {
+				if strings.TrimSpace(name) == "" || slices.Contains(names[:i], name) {
+					t.Errorf("%q was read from %q, %q and %q", name, pool, theirPool, reservation)
+				}
 			}
-			seen[name] = true
 		}
 	})
 }
