@@ -72,7 +72,10 @@ func parse(texts ...string) []netip.Addr {
 }
 
 func cluster(pools []*view.Pool, services ...*view.Service) *view.Cluster {
-	c := &view.Cluster{Pools: map[string]*view.Pool{}, Services: map[view.Ref]*view.Service{}}
+	c := &view.Cluster{
+		Pools: map[string]*view.Pool{}, Services: map[view.Ref]*view.Service{},
+		Reservations: map[view.Ref]*view.Reservation{}, Cooling: map[netip.Addr]view.Ref{},
+	}
 	for _, p := range pools {
 		c.Pools[p.Name] = p
 	}
@@ -100,16 +103,17 @@ func avoiding(p *view.Pool) *view.Pool {
 	return p
 }
 
-// told renders what a test compares: addresses by Service name, and problems
-// as "object reason".
-func told(assigned map[view.Ref]allocation.Assignment, problems []problem.Problem) (addrs map[string]string, reasons []string) {
+// told renders what a test compares: addresses by name, and problems as "object reason".
+func told(assigned allocation.Assignments, problems []problem.Problem) (addrs map[string]string, reasons []string) {
 	addrs = map[string]string{}
-	for ref, a := range assigned {
-		texts := make([]string, 0, len(a.Addresses))
-		for _, x := range a.Addresses {
-			texts = append(texts, x.String())
+	for _, all := range []map[view.Ref]allocation.Assignment{assigned.Services, assigned.Reservations} {
+		for ref, a := range all {
+			texts := make([]string, 0, len(a.Addresses))
+			for _, x := range a.Addresses {
+				texts = append(texts, x.String())
+			}
+			addrs[ref.Name] = strings.Join(texts, " ")
 		}
-		addrs[ref.Name] = strings.Join(texts, " ")
 	}
 	for _, p := range problems {
 		reasons = append(reasons, p.Object.Name+" "+p.Reason)

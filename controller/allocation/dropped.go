@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go4.org/netipx"
 
@@ -32,49 +31,65 @@ func (st *stock) formerPool(a netip.Addr) *view.Pool {
 	return oldest.pool
 }
 
-// holding is an address that a Service holds.
-type holding struct {
-	addr   netip.Addr
-	holder view.Ref
+// countsFor is the pool that the address counts for: the one that has it, or if none does,
+// that had it. nil for none.
+func (st *stock) countsFor(a netip.Addr) *view.Pool {
+	if pool := st.poolOf(a); pool != nil {
+		return pool
+	}
+	return st.formerPool(a)
 }
 
-// tellDropped has a problem for each pool of which Services keep addresses that an edit
-// has taken out.
+// holding is an address and who holds it.
+type holding struct {
+	addr   netip.Addr
+	holder string
+}
+
+// tellDropped has a problem for each pool of which addresses that an edit has taken out
+// are still held.
 func (p *planner) tellDropped() {
 	for _, name := range slices.Sorted(maps.Keys(p.dropped)) {
 		holdings := p.dropped[name]
 		slices.SortFunc(holdings, func(a, b holding) int { return a.addr.Compare(b.addr) })
-		const most = 8
 		var told []string
-		for _, h := range holdings[:min(len(holdings), most)] {
-			told = append(told, fmt.Sprintf("%s of Service %s", h.addr, h.holder))
+		for _, h := range holdings {
+			told = append(told, fmt.Sprintf("%s of %s", h.addr, h.holder))
 		}
-		text := strings.Join(told, ", ")
-		if more := len(holdings) - most; more > 0 {
-			text = fmt.Sprintf("%s and %d more", text, more)
-		}
-		p.problems = append(p.problems, problem.New(p.stock.shelf(name).pool.Object(), ReasonUsedAddressesDropped,
-			"spec.addresses has no more what Services keep (onPoolChange: Keep): %s; add them back, or have the Services ask for others", text))
+		p.problems = append(p.problems, problem.Advice(p.stock.shelf(name).pool.Object(), ReasonUsedAddressesDropped,
+			"spec.addresses has no more what is still held (onPoolChange: Keep): %s; add them back, or have these ask for others",
+			problem.List(told, ", ")))
 	}
 }
 
 // Extent tells, by pool, which addresses count as the pool's: its ranges, and what
-// Services hold or show of that which an edit has taken out. It is what the status of
+// Services and reservations hold or show of that which an edit has taken out. It is what the status of
 // the pool is to say, so that it is known after the edit where an address is from.
-func Extent(c *view.Cluster, assigned map[view.Ref]Assignment) map[string][]netipx.IPRange {
-	st := newStock(c.Pools)
+func Extent(c *view.Cluster, assigned Assignments) map[string][]netipx.IPRange {
+	return allAwake(c).extent(assigned)
+}
+
+func (sc *scene) extent(assigned Assignments) map[string][]netipx.IPRange {
 	dropped := map[string][]netip.Addr{}
-	if st.edited {
-		for ref, s := range c.Services {
-			for _, a := range slices.Concat(s.Ingress, assigned[ref].Addresses) {
-				if pool := st.formerPool(a); pool != nil {
-					dropped[pool.Name] = append(dropped[pool.Name], a)
-				}
+	note := func(addrs []netip.Addr) {
+		for _, a := range addrs {
+			if pool := sc.stock.formerPool(a); pool != nil {
+				dropped[pool.Name] = append(dropped[pool.Name], a)
 			}
 		}
 	}
-	extent := make(map[string][]netipx.IPRange, len(c.Pools))
-	for name, pool := range c.Pools {
+	if sc.stock.edited {
+		for ref, s := range sc.awake {
+			note(s.Ingress)
+			note(assigned.Services[ref].Addresses)
+		}
+		for ref, r := range sc.Reservations {
+			note(r.Held)
+			note(assigned.Reservations[ref].Addresses)
+		}
+	}
+	extent := make(map[string][]netipx.IPRange, len(sc.Pools))
+	for name, pool := range sc.Pools {
 		extent[name] = pool.Ranges
 		if len(dropped[name]) == 0 {
 			continue

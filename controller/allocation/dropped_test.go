@@ -37,7 +37,7 @@ func TestAddressesThatAnEditTakesOut(t *testing.T) {
 			pools:    []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.0/31"), "192.0.2.0/24"))},
 			services: []*view.Service{service("a", 1, holds("192.0.2.99")), service("b", 2, holds("192.0.2.1")), service("c", 3, holds("192.0.2.98"))},
 			want:     map[string]string{"a": "192.0.2.0", "b": "192.0.2.1", "c": "192.0.2.98"},
-			problems: []string{"c AddressDropped", "c PoolExhausted"},
+			problems: []string{"c PoolExhausted", "c AddressDropped"},
 		},
 		"Renumber together": {
 			pools: []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24"))},
@@ -75,7 +75,7 @@ func TestExtent(t *testing.T) {
 	c := cluster([]*view.Pool{
 		had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24"), had(pool("same", 2, "198.51.100.0/24"), "198.51.100.0/24"), pool("new", 3, "203.0.113.0/24"),
 	}, service("a", 1, holds("192.0.2.99")), service("b", 2, holds("192.0.2.98")), service("c", 3, holds("192.0.2.2")), service("d", 4, holds("10.0.0.1")))
-	assigned := map[view.Ref]allocation.Assignment{{Namespace: "default", Name: "b"}: {Addresses: parse("192.0.2.3")}}
+	assigned := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{{Namespace: "default", Name: "b"}: {Addresses: parse("192.0.2.3")}}}
 	got := map[string]string{}
 	for name, ranges := range allocation.Extent(c, assigned) {
 		for _, r := range ranges {

@@ -15,11 +15,11 @@ type quota struct {
 }
 
 // lowestFree finds the lowest free address of the family in the first of the pools that
-// the Service asks for that has one; if it asks for none, in the first pool that gives
+// are asked for that has one; if it asks for none, in the first pool that gives
 // addresses by itself. A reason and a message say why there is none.
-func (p *planner) lowestFree(s *view.Service, f addr.Family) (free netip.Addr, reason, message string) {
-	for _, name := range s.Request.Pools {
-		a, why, text := p.lowestFreeOf(s, name, f)
+func (p *planner) lowestFree(q asker, f addr.Family) (free netip.Addr, reason, message string) {
+	for _, name := range q.pools() {
+		a, why, text := p.lowestFreeOf(q, name, f)
 		if why == "" {
 			return a, "", ""
 		}
@@ -27,15 +27,15 @@ func (p *planner) lowestFree(s *view.Service, f addr.Family) (free netip.Addr, r
 			reason, message = why, text // a pool of the other family explains nothing
 		}
 	}
-	if len(s.Request.Pools) > 0 {
+	if len(q.pools()) > 0 {
 		return netip.Addr{}, reason, message
 	}
 	var full []string
 	for _, sh := range p.stock.shelves {
-		if !sh.pool.AutoAssign || !sh.has(f) {
+		if !q.unasked(sh.pool) || !sh.has(f) {
 			continue
 		}
-		switch why, text := p.closed(sh, s); {
+		switch why, text := p.closed(sh, q); {
 		case why == ReasonQuotaExceeded:
 			reason, message = why, text
 			continue
@@ -51,13 +51,13 @@ func (p *planner) lowestFree(s *view.Service, f addr.Family) (free netip.Addr, r
 	case reason != "":
 		return netip.Addr{}, reason, message
 	case len(full) == 0:
-		return netip.Addr{}, ReasonNoPool, fmt.Sprintf("no IPAddressPool gives this Service %s addresses without being asked: create one, "+
-			"or look at autoAssign, disabled and serviceAllocation of those that there are", f)
+		return netip.Addr{}, ReasonNoPool, fmt.Sprintf("no IPAddressPool gives this %s %s addresses without being asked: create one, "+
+			"or look at autoAssign, disabled and serviceAllocation of those that there are", q.Object().Kind, f)
 	}
 	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in IPAddressPool %s: add addresses to a pool, or create one", f, list(full))
 }
 
-func (p *planner) lowestFreeOf(s *view.Service, name string, f addr.Family) (free netip.Addr, reason, message string) {
+func (p *planner) lowestFreeOf(q asker, name string, f addr.Family) (free netip.Addr, reason, message string) {
 	sh := p.stock.shelf(name)
 	if sh == nil {
 		return netip.Addr{}, ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
@@ -65,7 +65,7 @@ func (p *planner) lowestFreeOf(s *view.Service, name string, f addr.Family) (fre
 	if !sh.has(f) {
 		return netip.Addr{}, ReasonNoPool, fmt.Sprintf("the requested IPAddressPool %q has no %s addresses", name, f)
 	}
-	if reason, message = p.closed(sh, s); reason != "" {
+	if reason, message = p.closed(sh, q); reason != "" {
 		return netip.Addr{}, reason, message
 	}
 	if a := sh.lowestFree(f, p.taken); a.IsValid() {
@@ -75,109 +75,115 @@ func (p *planner) lowestFreeOf(s *view.Service, name string, f addr.Family) (fre
 }
 
 // occupied are the addresses of pools that the cluster itself uses, and what for.
-func (st *stock) occupied(c *view.Cluster) map[netip.Addr]string {
-	found := map[netip.Addr]string{}
-	note := func(addrs []netip.Addr, what string) {
-		for _, a := range addrs {
-			if st.poolOf(a) != nil {
-				found[a] = what
-			}
+func (st *stock) occupied(c *view.Cluster) map[netip.Addr]view.Use {
+	found := map[netip.Addr]view.Use{}
+	for a, use := range c.Occupied() {
+		if st.poolOf(a) != nil {
+			found[a] = use
 		}
-	}
-	for _, n := range c.Nodes {
-		note(n.Addresses, "an address of a node")
-	}
-	for _, s := range c.Services {
-		note(s.ClusterIPs, "a ClusterIP")
 	}
 	return found
 }
 
-// closed says why a pool gives the Service no new address, whichever; an empty reason
+// closed says why a pool gives the asker no new address, whichever; an empty reason
 // means that it would.
-func (p *planner) closed(sh *shelf, s *view.Service) (reason, message string) {
+func (p *planner) closed(sh *shelf, q asker) (reason, message string) {
 	pool := sh.pool
 	switch {
 	case sh.rival != nil:
 		return ReasonPoolBlocked, fmt.Sprintf("IPAddressPool %q gives no addresses while it overlaps pool %q", pool.Name, sh.rival.Name)
 	case pool.Disabled:
 		return ReasonPoolDisabled, fmt.Sprintf("IPAddressPool %q gives no new addresses (disabled: true)", pool.Name)
-	case !pool.Serves(s, p.namespaces[s.Namespace]):
-		return ReasonPoolNotAllowed, fmt.Sprintf("IPAddressPool %q is not for this Service: its serviceAllocation does not choose it", pool.Name)
-	case pool.MaxPerNamespace > 0 && p.holds(s, pool) >= pool.MaxPerNamespace:
+	case !p.serves(pool, q):
+		return ReasonPoolNotAllowed, fmt.Sprintf("IPAddressPool %q is not for this %s: its serviceAllocation does not choose it", pool.Name, q.Object().Kind)
+	case pool.MaxPerNamespace > 0 && p.holds(q, pool) >= pool.MaxPerNamespace:
 		return ReasonQuotaExceeded, fmt.Sprintf("namespace %q has %d addresses of IPAddressPool %q, and maxPerNamespace allows %d",
-			s.Namespace, p.holds(s, pool), pool.Name, pool.MaxPerNamespace)
+			q.ref().Namespace, p.holds(q, pool), pool.Name, pool.MaxPerNamespace)
 	}
 	return "", ""
 }
 
-// closedFor says why the Service cannot get this address of the pool. One that its
+// closedFor says why the asker cannot get this address of the pool. One that its
 // namespace has already costs it nothing.
-func (p *planner) closedFor(sh *shelf, s *view.Service, a netip.Addr) (reason, message string) {
-	reason, message = p.closed(sh, s)
-	if reason == ReasonQuotaExceeded && p.tenants[a].of(s.Namespace) {
+func (p *planner) closedFor(sh *shelf, q asker, a netip.Addr) (reason, message string) {
+	reason, message = p.closed(sh, q)
+	if reason == ReasonQuotaExceeded && p.belongs(a, q.ref().Namespace) {
 		return "", ""
 	}
 	return reason, message
 }
 
-// offers tells whether the Service may get the address without asking for it.
-func (p *planner) offers(s *view.Service, a netip.Addr) bool {
+// offers tells whether the asker may get the address without asking for it.
+func (p *planner) offers(q asker, a netip.Addr) bool {
+	if p.occupied[a] != "" || p.ServiceRange(a).IsValid() {
+		return false
+	}
 	open := func(sh *shelf) bool {
-		reason, _ := p.closedFor(sh, s, a)
-		return reason == ""
+		reason, _ := p.closedFor(sh, q, a)
+		return reason == "" && (!sh.pool.AvoidBuggyIPs || !buggy(a))
 	}
-	if len(s.Request.Pools) == 0 {
+	if len(q.pools()) == 0 {
 		pool := p.stock.poolOf(a)
-		return pool != nil && pool.AutoAssign && open(p.stock.shelf(pool.Name))
+		return pool != nil && q.unasked(pool) && open(p.stock.shelf(pool.Name))
 	}
-	return slices.ContainsFunc(s.Request.Pools, func(name string) bool {
+	return slices.ContainsFunc(q.pools(), func(name string) bool {
 		sh := p.stock.shelf(name)
 		return sh != nil && sh.pool.Contains(a) && open(sh)
 	})
 }
 
-// returning finds an address that the Service, or one of its name, has left a short time
+// returning finds an address that the asker, or one of its name, has left a short time
 // ago and may have again; the zero Addr for none.
-func (p *planner) returning(s *view.Service, f addr.Family) netip.Addr {
+func (p *planner) returning(q asker, f addr.Family) netip.Addr {
 	var lowest netip.Addr
-	for _, a := range p.left[s.Ref] {
-		if addr.FamilyOf(a) == f && (!lowest.IsValid() || a.Less(lowest)) && p.tenants[a].first == nil && p.offers(s, a) {
+	for _, a := range p.left[q.ref()] {
+		if addr.FamilyOf(a) == f && (!lowest.IsValid() || a.Less(lowest)) && p.idle(a) && p.offers(q, a) {
 			lowest = a
 		}
 	}
 	return lowest
 }
 
-// move is what the Service that is being settled gives up and has newly chosen.
+// move is what the asker that is being settled gives up and has newly chosen.
 type move struct {
 	giving, taking []netip.Addr
 }
 
-// holds counts the addresses of the pool that the namespace of the Service has, as it
-// will be when the Service has moved.
-func (p *planner) holds(s *view.Service, pool *view.Pool) int {
-	count := p.held[quota{pool.Name, s.Namespace}]
-	of := func(a netip.Addr) bool { from := p.stock.poolOf(a); return from != nil && from.Name == pool.Name }
+// belongs tells whether a Service or a reservation of the namespace holds the address.
+func (p *planner) belongs(a netip.Addr, namespace string) bool {
+	return p.tenantsOf(a).of(namespace) || p.reservedBy(a, namespace, nil)
+}
+
+// reservedBy tells whether a reservation of the namespace, but for one, holds the address.
+func (p *planner) reservedBy(a netip.Addr, namespace string, but *view.Reservation) bool {
+	return slices.ContainsFunc(p.reserved[a], func(r *view.Reservation) bool { return r.Namespace == namespace && r != but })
+}
+
+// holds counts the addresses of the pool that the namespace of the asker has, as it
+// will be when the asker has moved.
+func (p *planner) holds(q asker, pool *view.Pool) int {
+	namespace := q.ref().Namespace
+	count := p.held[quota{pool.Name, namespace}]
+	of := func(a netip.Addr) bool { from := p.stock.countsFor(a); return from != nil && from.Name == pool.Name }
 	for _, a := range p.move.giving {
-		if of(a) && !p.tenants[a].without(s).of(s.Namespace) {
+		if of(a) && !p.tenantsOf(a).without(q.service).of(namespace) && !p.reservedBy(a, namespace, q.reservation) {
 			count--
 		}
 	}
 	for _, a := range p.move.taking {
-		if of(a) && !p.tenants[a].of(s.Namespace) {
+		if of(a) && !p.belongs(a, namespace) {
 			count++
 		}
 	}
 	return count
 }
 
-// countQuota notes that the Service became a tenant of the address.
-func (p *planner) countQuota(a netip.Addr, before tenants, s *view.Service) {
-	if !p.stock.quotas || before.of(s.Namespace) {
+// countQuota notes that the namespace is about to have the address.
+func (p *planner) countQuota(a netip.Addr, namespace string) {
+	if !p.stock.quotas || p.belongs(a, namespace) {
 		return
 	}
-	if pool := p.stock.poolOf(a); pool != nil && pool.MaxPerNamespace > 0 {
-		p.held[quota{pool.Name, s.Namespace}]++
+	if pool := p.stock.countsFor(a); pool != nil && pool.MaxPerNamespace > 0 {
+		p.held[quota{pool.Name, namespace}]++
 	}
 }

@@ -1,10 +1,11 @@
-// Package allocation decides which Service holds which external addresses. Plan
-// is a pure function of the cluster: it keeps what Services hold, oldest first,
-// and gives the rest the lowest free address of the pools that suit them. What
+// Package allocation decides which Service holds which external addresses, and which
+// IPReservation. Plan is a pure function of the cluster: it keeps what is held, oldest
+// first, and gives the rest the lowest free address of the pools that suit them. What
 // it costs depends on how many addresses are in use, never on how large pools are.
 package allocation
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,167 +14,125 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Assignment is what one Service holds.
+// Assignment is what one Service or reservation holds.
 type Assignment struct {
-	// Addresses are in the order of the Service's families: one of each, or as
-	// many as are asked for. Empty: the Service holds nothing.
+	// Addresses of a Service are in the order of its families: one of each, or as
+	// many as are asked for; those of a reservation are sorted. Empty: it holds nothing.
 	Addresses []netip.Addr
 }
 
-// Plan decides over every Service of type LoadBalancer of the given classes. The result has an entry for each of
-// them, except those that are being deleted: these are left as they are.
+// Assignments are what Services and reservations hold.
+type Assignments struct {
+	Services, Reservations map[view.Ref]Assignment
+}
+
+// Plan decides over every Service of type LoadBalancer of the given classes, and over
+// every reservation. The result has an entry for each of them, except those that are
+// being deleted: these are left as they are.
 //
-// A Service holds the addresses in its status, or those in assumed, which has
-// the decisions that the snapshot does not show yet. The rules, in this order:
+// Each holds the addresses in its status, or those in assumed, which has the decisions
+// that the snapshot does not show yet. The rules, in this order:
 //
 //   - An address belongs to one Service, or to several that share it: they have one
 //     share key, and no port in common. Where two hold it that cannot share it, the
 //     older one keeps it and the other gets a new one.
+//   - An address belongs to one reservation at most, and then to Services of its
+//     namespace only, if to any. Where a Service of another one holds it as well, the
+//     Service keeps it: there is traffic to it.
 //   - What is held stays, whoever wrote it, and whatever becomes of the pools, until
 //     the Service no longer wants the family or asks for something else, or the pool
 //     has dropped the address and says Renumber. What no Service can have, such as a
 //     loopback address, is not taken over from a status.
-//   - An address that a Service leaves is free once no status shows it any more. What is
+//   - An address that is left is free once no status shows it any more. What is
 //     assumed is not left before a status shows it.
-//   - Addresses of nodes and ClusterIPs are given to nobody.
-//   - An address that is cooling down is for nobody but the Service that left it.
-//   - Older Services choose before younger ones.
+//   - Addresses of nodes, ClusterIPs, and what these are from are given to nobody.
+//   - An address that is cooling down is for nobody but who left it, and for reservations
+//     of that namespace that name it.
+//   - Reservations choose before Services, the older before the younger. A Service that
+//     asks for a reservation gets what the status of that shows.
 //
-// The problems name Services that lack what they ask for, and pools that claim
-// addresses of an older pool.
-func Plan(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) (map[view.Ref]Assignment, []problem.Problem) {
-	claims := claimsByAge(c, assumed, classes)
-	p := &planner{
-		classes: classes,
-		stock:   newStock(c.Pools),
-		tenants: make(map[netip.Addr]tenants, len(claims)),
-		shared:  map[string][]netip.Addr{},
-		result:  make(map[view.Ref]Assignment, len(claims)),
-
-		namespaces: c.Namespaces,
-		held:       map[quota]int{},
-		dropped:    map[string][]holding{},
-		cooling:    c.Cooling,
-		left:       map[view.Ref][]netip.Addr{},
+// The problems name those who lack what they ask for, and pools that claim addresses of
+// an older pool.
+func Plan(c *view.Cluster, assumed Assignments, classes view.Classes) (Assignments, []problem.Problem) {
+	result := Assignments{
+		Services:     make(map[view.Ref]Assignment, len(c.Services)),
+		Reservations: make(map[view.Ref]Assignment, len(c.Reservations)),
 	}
+	return result, allAwake(c).plan(assumed, classes, result)
+}
+
+// plan decides over the Services that are awake and over all reservations, into result. It
+// returns the problems.
+func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignments) []problem.Problem {
+	c := sc.Cluster
+	services, reservations := servicesByAge(sc.awake, assumed.Services, classes), reservationsByAge(c, assumed.Reservations)
+	p := &planner{
+		scene:    sc,
+		classes:  classes,
+		tenants:  make(map[netip.Addr]tenants, len(services)),
+		shared:   map[string][]netip.Addr{},
+		result:   result,
+		problems: sc.stock.overlaps(),
+		reserved: map[netip.Addr][]*view.Reservation{},
+		held:     map[quota]int{},
+		dropped:  map[string][]holding{},
+		left:     map[view.Ref][]netip.Addr{},
+	}
+	maps.Copy(p.held, sc.resting.held)
 	for a, ref := range c.Cooling {
 		p.left[ref] = append(p.left[ref], a)
 	}
-	p.occupied = p.stock.occupied(c)
-	p.problems = p.stock.overlaps()
-	for _, cl := range claims {
+	for _, cl := range slices.Concat(services, reservations) {
 		p.keep(cl)
 	}
-	for _, cl := range claims {
+	for _, cl := range slices.Concat(services, reservations) {
 		p.reserve(cl)
 	}
-	for _, cl := range claims {
+	for _, cl := range reservations {
+		if cl.ours {
+			p.book(cl)
+		}
+	}
+	for _, cl := range services {
 		if cl.ours {
 			p.settle(cl)
 		}
 	}
 	p.tellDropped()
 	problem.Sort(p.problems)
-	return p.result, slices.Compact(p.problems)
+	return slices.Compact(p.problems)
+}
+
+// scene is the cluster as one plan sees it: the Services that it decides over, and what it
+// has to know of the others.
+type scene struct {
+	*view.Cluster
+	awake    map[view.Ref]*view.Service
+	resting  *resting
+	stock    *stock
+	occupied map[netip.Addr]view.Use // what the cluster itself uses of the pools, and for what
+}
+
+// allAwake has no Service at rest.
+func allAwake(c *view.Cluster) *scene {
+	st := newStock(c)
+	return &scene{c, c.Services, &resting{}, st, st.occupied(c)}
 }
 
 // planner is the state of one run of Plan.
 type planner struct {
+	*scene
 	classes  view.Classes
-	stock    *stock
-	tenants  map[netip.Addr]tenants
+	tenants  map[netip.Addr]tenants  // see tenantsOf
 	shared   map[string][]netip.Addr // by share key
-	result   map[view.Ref]Assignment
+	result   Assignments
 	problems []problem.Problem
 
-	namespaces map[string]map[string]string // their labels
-	occupied   map[netip.Addr]string        // what the cluster itself uses of the pools, and for what
-	held       map[quota]int                // of pools with a quota
-	dropped    map[string][]holding         // by pool, what Services keep after an edit
-	move       move
-	cooling    map[netip.Addr]view.Ref   // who left it a short time ago
-	left       map[view.Ref][]netip.Addr // the same the other way round
-}
-
-// claim is a Service that holds addresses or wants some.
-type claim struct {
-	service *view.Service
-	ours    bool         // Plan decides what it holds; otherwise it holds what it holds
-	held    []netip.Addr // in its status, or assumed
-	assumed bool         // no status shows held yet
-	kept    []netip.Addr // those of held that it may keep, in the order of its families
-	lost    []lost
-}
-
-// lost is an address that a Service holds and cannot keep, because of an older one, or
-// for itself.
-type lost struct {
-	addr  netip.Addr
-	older *view.Service
-	why   string
-}
-
-func claimsByAge(c *view.Cluster, assumed map[view.Ref]Assignment, classes view.Classes) []*claim {
-	all := make([]claim, 0, len(c.Services)) // never grows: claims points into it
-	claims := make([]*claim, 0, len(c.Services))
-	for ref, s := range c.Services {
-		ours := s.Type == view.LoadBalancer && classes.Serves(s.Class) && !s.Deleting
-		held := s.Ingress
-		a, unseen := assumed[ref]
-		if unseen {
-			held = a.Addresses
-		}
-		if ours || len(held) > 0 || len(s.Ingress) > 0 {
-			all = append(all, claim{service: s, ours: ours, held: held, assumed: unseen})
-			claims = append(claims, &all[len(all)-1])
-		}
-	}
-	slices.SortFunc(claims, func(a, b *claim) int {
-		if byAge := a.service.Created.Compare(b.service.Created); byAge != 0 {
-			return byAge // most of the time, and names take longer to compare
-		}
-		return a.service.Compare(b.service.Ref)
-	})
-	return claims
-}
-
-// keep settles what the claim keeps of what it holds: of ours one address for
-// each wanted family, or all where it asks for certain ones; of others everything.
-func (p *planner) keep(cl *claim) {
-	if !cl.ours {
-		p.reserve(cl)
-		return
-	}
-	for _, f := range families(cl.service) {
-		for _, a := range cl.held {
-			if addr.FamilyOf(a) != f {
-				continue
-			}
-			if !addr.Reachable(a) {
-				cl.lost = append(cl.lost, lost{addr: a})
-				continue
-			}
-			if older, why := p.obstacle(a, cl.service); older != nil {
-				cl.lost = append(cl.lost, lost{a, older, why})
-				continue
-			}
-			p.settleOn(a, cl.service)
-			cl.kept = append(cl.kept, a)
-			if request := &cl.service.Request; request.Invalid == nil && !asksFor(cl.service, f) {
-				break
-			}
-		}
-	}
-}
-
-// reserve sees to it that nobody is given an address that the Service still
-// shows, or is about to show, even if it is leaving it.
-func (p *planner) reserve(cl *claim) {
-	for _, held := range [][]netip.Addr{cl.held, cl.service.Ingress} {
-		for _, a := range held {
-			p.settleOn(a, cl.service)
-		}
-	}
+	reserved map[netip.Addr][]*view.Reservation // who holds an address: one, unless a status was written by hand
+	held     map[quota]int                      // of pools with a quota
+	dropped  map[string][]holding               // by pool, what is kept after an edit
+	move     move
+	left     map[view.Ref][]netip.Addr // Cooling the other way round
 }
 
 // settle decides what one Service gets.
@@ -181,13 +140,13 @@ func (p *planner) settle(cl *claim) {
 	s := cl.service
 	if s.Request.Invalid != nil {
 		p.problems = append(p.problems, *s.Request.Invalid)
-		p.result[s.Ref] = Assignment{Addresses: cl.kept}
+		p.result.Services[s.Ref] = Assignment{Addresses: cl.kept}
 		return
 	}
 	wanted := families(s)
 	p.refuseStrangers(s, wanted)
 	for _, conflict := range s.Request.Conflicts {
-		p.add(s, ReasonRequestConflict, "%s", conflict)
+		p.advise(s, ReasonRequestConflict, "%s", conflict)
 	}
 
 	chosen := make([]netip.Addr, 0, len(wanted))
@@ -207,9 +166,9 @@ func (p *planner) settle(cl *claim) {
 		chosen = cl.kept
 	}
 	for _, a := range chosen {
-		p.settleOn(a, s)
+		p.settleOn(a, cl.asker)
 	}
-	p.result[s.Ref] = Assignment{Addresses: chosen}
+	p.result.Services[s.Ref] = Assignment{Addresses: chosen}
 	p.report(cl, chosen, missing)
 }
 
@@ -238,19 +197,19 @@ func (p *planner) choose(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 }
 
 // prefer finds the addresses of one family that the Service is to have in the end. With a
-// shortage, they include those that the Service keeps meanwhile: as long as one of several that it asks for cannot
-// be had, all that it has beside them.
+// shortage, they include those that the Service keeps meanwhile: as long as one of several
+// that it asks for cannot be had, all that it has beside them.
 func (p *planner) prefer(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 	s := cl.service
 	kept := allOf(cl.kept, f)
 	if asksFor(s, f) {
 		asked := allOf(s.Request.Addresses, f)
 		p.move.giving = slices.DeleteFunc(slices.Clone(kept), func(a netip.Addr) bool { return slices.Contains(asked, a) })
-		if found, missing := p.chooseAsked(s, asked, kept); len(missing) == 0 {
+		if found, missing := p.chooseAsked(cl.asker, asked, kept); len(missing) == 0 {
 			return found, nil
 		}
 		p.move.giving = nil // it gives up nothing before it gets all
-		found, missing := p.chooseAsked(s, asked, kept)
+		found, missing := p.chooseAsked(cl.asker, asked, kept)
 		for _, a := range kept {
 			if !slices.Contains(found, a) {
 				found = append(found, a)
@@ -259,7 +218,10 @@ func (p *planner) prefer(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 		return found, missing
 	}
 	p.move.giving = nil
-	if len(kept) > 0 && !p.mustLeave(s, kept[0]) {
+	if len(s.Request.Reservations) > 0 {
+		return p.stand(cl, f)
+	}
+	if len(kept) > 0 && !p.mustLeave(cl.asker, kept[0]) {
 		return kept, nil
 	}
 	p.move.giving = kept
@@ -268,10 +230,10 @@ func (p *planner) prefer(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 			return []netip.Addr{a}, nil
 		}
 	}
-	if a := p.returning(s, f); a.IsValid() {
+	if a := p.returning(cl.asker, f); a.IsValid() {
 		return []netip.Addr{a}, nil
 	}
-	a, reason, message := p.lowestFree(s, f)
+	a, reason, message := p.lowestFree(cl.asker, f)
 	if reason != "" {
 		return kept, []shortage{{f, reason, message, false}}
 	}
@@ -279,11 +241,11 @@ func (p *planner) prefer(cl *claim, f addr.Family) ([]netip.Addr, []shortage) {
 }
 
 // chooseAsked finds those addresses of one family that are asked for by themselves.
-func (p *planner) chooseAsked(s *view.Service, asked, kept []netip.Addr) (found []netip.Addr, missing []shortage) {
+func (p *planner) chooseAsked(q asker, asked, kept []netip.Addr) (found []netip.Addr, missing []shortage) {
 	before := len(p.move.taking)
 	for _, a := range asked {
 		if !slices.Contains(kept, a) {
-			if reason, message := p.refusal(s, a); reason != "" {
+			if reason, message := p.refusal(q, a); reason != "" {
 				missing = append(missing, shortage{addr.FamilyOf(a), reason, message, true})
 				continue
 			}
@@ -296,25 +258,24 @@ func (p *planner) chooseAsked(s *view.Service, asked, kept []netip.Addr) (found 
 }
 
 func (p *planner) taken(a netip.Addr) bool {
-	_, cooling := p.cooling[a]
-	return cooling || p.occupied[a] != "" || p.tenants[a].first != nil
+	_, cooling := p.Cooling[a]
+	return cooling || p.occupied[a] != "" || !p.idle(a)
 }
 
-// mustLeave tells whether the Service asks for another pool than the one its
-// address is from, or its pool has dropped the address and wants it to move.
-// Otherwise an address that no pool holds any more may stay: the pool was
-// edited, and nobody asked the Service to move.
-func (p *planner) mustLeave(s *view.Service, held netip.Addr) bool {
+// idle tells whether nobody holds or shows the address.
+func (p *planner) idle(a netip.Addr) bool {
+	return p.tenantsOf(a).first == nil && len(p.reserved[a]) == 0
+}
+
+// mustLeave tells whether the asker wants another pool than the one its address is
+// from, or the pool has dropped the address and wants it to move. Otherwise an address
+// that no pool holds any more may stay: the pool was edited, and nobody asked to move.
+func (p *planner) mustLeave(q asker, held netip.Addr) bool {
 	if former := p.stock.formerPool(held); former != nil && former.Renumber {
 		return true
 	}
-	if len(s.Request.Pools) == 0 {
+	if len(q.pools()) == 0 || p.stock.inAny(q.pools(), held) {
 		return false
-	}
-	for _, name := range s.Request.Pools {
-		if asked := p.stock.shelf(name); asked != nil && asked.pool.Contains(held) {
-			return false
-		}
 	}
 	return p.stock.poolOf(held) != nil
 }

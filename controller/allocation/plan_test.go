@@ -3,6 +3,7 @@ package allocation_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +18,9 @@ import (
 type plan struct {
 	pools    []*view.Pool
 	services []*view.Service
-	want     map[string]string // addresses by Service name
+	booked   []*view.Reservation
+	cooling  map[string]string // addresses, and in the namespace default who left them
+	want     map[string]string // addresses by name
 	problems []string          // "object reason"
 }
 
@@ -28,7 +31,13 @@ func check(t *testing.T, plans map[string]plan) {
 			t.Parallel()
 			c := cluster(tt.pools, tt.services...)
 			c.Namespaces = map[string]map[string]string{"rented": {"tenant": "a"}, "shop": {}}
-			assigned, problems := allocation.Plan(c, nil, view.Classes{})
+			for _, r := range tt.booked {
+				c.Reservations[r.Ref] = r
+			}
+			for a, name := range tt.cooling {
+				c.Cooling[netip.MustParseAddr(a)] = view.Ref{Namespace: "default", Name: name}
+			}
+			assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 			addrs, reasons := told(assigned, problems)
 			if d := cmp.Diff(tt.want, addrs); d != "" {
 				t.Errorf("addresses (-want +got):\n%s", d)
@@ -307,13 +316,55 @@ func TestAssumed(t *testing.T) {
 	t.Parallel()
 	c := cluster([]*view.Pool{pool("p", 1, "192.0.2.1-192.0.2.3")},
 		service("moving", 1, holds("192.0.2.1")), service("new", 2))
-	assumed := map[view.Ref]allocation.Assignment{
+	assumed := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{
 		{Namespace: "default", Name: "moving"}: {Addresses: parse("192.0.2.2")},
-	}
+	}}
 	assigned, problems := allocation.Plan(c, assumed, view.Classes{})
 	addrs, _ := told(assigned, problems)
 	if d := cmp.Diff(map[string]string{"moving": "192.0.2.2", "new": "192.0.2.3"}, addrs); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
+	}
+}
+
+// TestAssumedIsNotLeft: a Service stays on an address whose write is under way, whatever
+// becomes of its pool or its request meanwhile, and moves once its status shows it: the
+// write could land after the address was given to another Service.
+func TestAssumedIsNotLeft(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pools  []*view.Pool
+		moving *view.Service
+	}{
+		"its pool drops the address and renumbers": {
+			pools:  []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.3-192.0.2.9"), "192.0.2.1-192.0.2.9"))},
+			moving: service("moving", 1),
+		},
+		"the address that it asks for becomes free": {
+			pools:  []*view.Pool{pool("p", 1, "192.0.2.1-192.0.2.9")},
+			moving: service("moving", 1, asks("192.0.2.3")),
+		},
+		"the pool that it asks for comes to be": {
+			pools:  []*view.Pool{manual(pool("p", 1, "192.0.2.3-192.0.2.9")), pool("q", 2, "192.0.2.1/32")},
+			moving: service("moving", 1, asksPool("p")),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := cluster(tt.pools, tt.moving, service("wants", 2, asks("192.0.2.1")))
+			assumed := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{tt.moving.Ref: {Addresses: parse("192.0.2.1")}}}
+			addrs, reasons := told(allocation.Plan(c, assumed, view.Classes{}))
+			if d := cmp.Diff(map[string]string{"moving": "192.0.2.1", "wants": ""}, addrs); d != "" {
+				t.Errorf("addresses while the write is under way (-want +got):\n%s", d)
+			}
+			if !slices.Contains(reasons, "wants RequestTaken") {
+				t.Errorf("the other Service is told %v, want RequestTaken", reasons)
+			}
+			tt.moving.Ingress = parse("192.0.2.1")
+			addrs, _ = told(allocation.Plan(c, allocation.Assignments{}, view.Classes{}))
+			if d := cmp.Diff(map[string]string{"moving": "192.0.2.3", "wants": ""}, addrs); d != "" {
+				t.Errorf("addresses once it is seen (-want +got):\n%s", d)
+			}
+		})
 	}
 }
 
@@ -325,7 +376,7 @@ func TestMessages(t *testing.T) {
 		service("a", 1, holds("192.0.2.0")), service("b", 2, asks("192.0.2.0")),
 		service("c", 3, families(view.PreferDualStack, addr.IPv4, addr.IPv6)),
 	)
-	_, problems := allocation.Plan(c, nil, view.Classes{})
+	_, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 	want := []string{
 		`IPAddressPool/young: PoolOverlap: 192.0.2.2-192.0.2.3 is in the older IPAddressPool "old" too: this pool gives no addresses until the ranges are apart; addresses already given stay`,
 		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a (to share it, give both the same annotation fairlead.dev/share-key)`,
@@ -352,9 +403,9 @@ func TestCount(t *testing.T) {
 		service("a", 1, holds("192.0.2.1")), service("b", 2, holds("192.0.2.255")),
 		service("c", 3, holds("198.51.100.1")), service("d", 4), service("e", 5, holds("203.0.113.1")),
 	)
-	got := allocation.Count(c, map[view.Ref]allocation.Assignment{
+	got := allocation.Count(c, allocation.Assignments{Services: map[view.Ref]allocation.Assignment{
 		{Namespace: "default", Name: "d"}: {Addresses: parse("10.0.0.0", "2001:db8::")},
-	})
+	}})
 	want := map[string]allocation.Usage{
 		"avoiding": {AssignedIPv4: 2, AvailableIPv4: 507, TotalIPv4: 508},
 		"blocked":  {AssignedIPv4: 1, TotalIPv4: 512},
@@ -375,17 +426,17 @@ func BenchmarkPlan(b *testing.B) {
 				s := service(fmt.Sprintf("s%05d", i), i, families(view.PreferDualStack, addr.IPv4, addr.IPv6))
 				c.Services[s.Ref] = s
 			}
-			assigned, _ := allocation.Plan(c, nil, view.Classes{})
-			for ref, a := range assigned {
+			assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+			for ref, a := range assigned.Services {
 				c.Services[ref].Ingress = a.Addresses
 			}
 			one := service("one-more", n)
 			c.Services[one.Ref] = one
 			for b.Loop() {
-				assigned, _ = allocation.Plan(c, nil, view.Classes{})
+				assigned, _ = allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 			}
-			if want := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}); assigned[one.Ref].Addresses[0] != want {
-				b.Fatalf("got %v, want %s", assigned[one.Ref].Addresses, want)
+			if want := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}); assigned.Services[one.Ref].Addresses[0] != want {
+				b.Fatalf("got %v, want %s", assigned.Services[one.Ref].Addresses, want)
 			}
 		})
 	}

@@ -142,7 +142,7 @@ func TestCooling(t *testing.T) {
 		netip.MustParseAddr("192.0.2.10"): {Namespace: "default", Name: "gone"},
 		netip.MustParseAddr("192.0.2.11"): {Namespace: "default", Name: "back"},
 	}
-	assigned, problems := allocation.Plan(c, nil, view.Classes{})
+	assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 	addrs, reasons := told(assigned, problems)
 	if d := cmp.Diff(map[string]string{"a": "192.0.2.12", "asks": "", "back": "192.0.2.11", "b": ""}, addrs); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
@@ -162,7 +162,7 @@ func TestLack(t *testing.T) {
 		pool("full", 1, "192.0.2.1/32", "2001:db8::/64"), pool("fine", 2, "198.51.100.0/24"), pool("empty", 3),
 		pool("younger", 4, "198.51.100.0/25"), with(pool("off", 5, "203.0.113.0/24"), func(p *view.Pool) { p.Disabled = true }),
 	}, service("a", 1, holds("192.0.2.1")))
-	usage := allocation.Count(c, nil)
+	usage := allocation.Count(c, allocation.Assignments{})
 	for name, want := range map[string]string{
 		"full":    "IPAddressPool/full: PoolExhausted: no IPv4 address is free: add addresses",
 		"fine":    "",
@@ -188,7 +188,7 @@ func TestOccupied(t *testing.T) {
 		service("a", 1), service("b", 2, asks("192.0.2.0")), service("c", 3, asks("192.0.2.1"), clusterIP("192.0.2.1")),
 		service("d", 4), service("e", 5, holds("192.0.2.3")))
 	c.Nodes = map[string]*view.Node{"n": {Name: "n", Addresses: parse("192.0.2.0", "192.0.2.3")}}
-	assigned, problems := allocation.Plan(c, nil, view.Classes{})
+	assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 	addrs, reasons := told(assigned, problems)
 	if d := cmp.Diff(map[string]string{"a": "192.0.2.2", "b": "", "c": "", "d": "192.0.2.4", "e": "192.0.2.3"}, addrs); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
@@ -198,5 +198,35 @@ func TestOccupied(t *testing.T) {
 	}
 	if got := allocation.Count(c, assigned)["p"]; got.AssignedIPv4 != 3 || got.AvailableIPv4 != 3 {
 		t.Errorf("counted %+v", got)
+	}
+}
+
+// TestServiceRanges: what ClusterIPs are from is given to nobody, neither to join others
+// on it nor to come back to it, and taken from nobody.
+func TestServiceRanges(t *testing.T) {
+	t.Parallel()
+	c := cluster([]*view.Pool{pool("p", 1, "192.0.2.0/29"), pool("inside", 2, "198.51.100.0/24")},
+		service("a", 1), service("b", 2, asks("192.0.2.1")), service("c", 3, holds("192.0.2.2")),
+		service("d", 4, holds("192.0.2.3"), shares("k", 80)), service("e", 5, shares("k", 443)),
+		service("f", 6), service("g", 7, asksPool("inside")))
+	c.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/30"), netip.MustParsePrefix("198.51.0.0/16")}
+	c.Cooling = map[netip.Addr]view.Ref{netip.MustParseAddr("192.0.2.0"): {Namespace: "default", Name: "f"}}
+	assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+	addrs, reasons := told(assigned, problems)
+	want := map[string]string{
+		"a": "192.0.2.4", "b": "", "c": "192.0.2.2", "d": "192.0.2.3", "e": "192.0.2.5", "f": "192.0.2.6", "g": "",
+	}
+	if d := cmp.Diff(want, addrs); d != "" {
+		t.Errorf("addresses (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"b RequestUnusable", "g PoolExhausted"}, reasons); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
+	}
+	usage := allocation.Count(c, assigned)
+	if got := usage["p"]; got.AssignedIPv4 != 5 || got.AvailableIPv4 != 1 || got.TotalIPv4 != 4 || got.Lack != nil {
+		t.Errorf("counted %+v", got)
+	}
+	if got := usage["inside"]; got.AvailableIPv4 != 0 || got.TotalIPv4 != 0 || got.Lack == nil {
+		t.Errorf("of a pool within the range, counted %+v", got)
 	}
 }

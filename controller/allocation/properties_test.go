@@ -73,6 +73,9 @@ func drawService(t *rapid.T, name string) *view.Service {
 	if rapid.Float64().Draw(t, "asks for a pool") < 0.2 {
 		s.Request.Pools = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p0", "p1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested pools")
 	}
+	if rapid.Float64().Draw(t, "asks for a reservation") < 0.3 {
+		s.Request.Reservations = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"r0", "r1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested reservations")
+	}
 	s.Request.ShareKey = rapid.SampledFrom([]string{"", "k", "k", "l"}).Draw(t, "share key")
 	for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Range(1, 3), 1, 2, rapid.ID[uint16]).Draw(t, "ports") {
 		s.Ports = append(s.Ports, view.ServicePort{Port: port, Protocol: rapid.SampledFrom([]view.Protocol{view.TCP, view.UDP}).Draw(t, "protocol")})
@@ -90,16 +93,40 @@ func drawCluster(t *rapid.T) *view.Cluster {
 		s := drawService(t, fmt.Sprintf("s%d", i))
 		c.Services[s.Ref] = s
 	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "reservations") {
+		r := drawReservation(t, fmt.Sprintf("r%d", i))
+		c.Reservations[r.Ref] = r
+	}
 	return c
 }
 
+func drawReservation(t *rapid.T, name string) *view.Reservation {
+	r := booking(name, rapid.IntRange(0, 5).Draw(t, "age"))
+	r.Namespace = rapid.SampledFrom([]string{"default", "shop"}).Draw(t, "namespace")
+	if rapid.Bool().Draw(t, "by name") {
+		r.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 3, rapid.ID[netip.Addr]).Draw(t, "reserves")
+	} else {
+		r.Count = rapid.IntRange(1, 3).Draw(t, "count")
+		r.Families = rapid.SampledFrom([][]addr.Family{{addr.IPv4}, {addr.IPv6}, addr.Families()}).Draw(t, "families")
+	}
+	r.Pool = rapid.SampledFrom([]string{"", "", "p0", "p1", "missing"}).Draw(t, "pool")
+	r.Held = rapid.SliceOfNDistinct(drawAddr, 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
+	r.Deleting = rapid.Float64().Draw(t, "deleting") < 0.1
+	return r
+}
+
 // applied is the cluster once the statuses show the assignments.
-func applied(c *view.Cluster, assigned map[view.Ref]allocation.Assignment) *view.Cluster {
-	next := &view.Cluster{Pools: c.Pools, Services: maps.Clone(c.Services)}
-	for ref, a := range assigned {
+func applied(c *view.Cluster, assigned allocation.Assignments) *view.Cluster {
+	next := &view.Cluster{Pools: c.Pools, Services: maps.Clone(c.Services), Reservations: maps.Clone(c.Reservations)}
+	for ref, a := range assigned.Services {
 		s := *next.Services[ref]
 		s.Ingress = a.Addresses
 		next.Services[ref] = &s
+	}
+	for ref, a := range assigned.Reservations {
+		r := *next.Reservations[ref]
+		r.Held = a.Addresses
+		next.Reservations[ref] = &r
 	}
 	return next
 }
@@ -109,14 +136,16 @@ func ours(s *view.Service) bool {
 }
 
 // TestExclusive: no address is given to two Services that do not share it, nor to one
-// while another that is not ours holds it, nor while an older holder's status shows it.
+// while another that is not ours holds it, nor while an older holder's status shows it;
+// nor to two reservations, or a reservation and a Service of another namespace.
 func TestExclusive(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		owners := map[netip.Addr][]view.Ref{}
-		for ref, a := range assigned {
+		checkReserved(t, c, assigned)
+		for ref, a := range assigned.Services {
 			for _, x := range a.Addresses {
 				for _, other := range owners[x] {
 					if !sharing(c.Services[other], c.Services[ref]) {
@@ -135,14 +164,43 @@ func TestExclusive(t *testing.T) {
 	})
 }
 
+// checkReserved holds that what reservations are given and show belongs to no other one and
+// to no Service of another namespace, but for what that one held before.
+func checkReserved(t *rapid.T, c *view.Cluster, assigned allocation.Assignments) {
+	for ref, a := range assigned.Reservations {
+		for _, x := range a.Addresses {
+			isNew := !slices.Contains(c.Reservations[ref].Held, x)
+			for other, b := range c.Reservations {
+				if other != ref && (slices.Contains(assigned.Reservations[other].Addresses, x) || isNew && slices.Contains(b.Held, x)) {
+					t.Fatalf("%s is given to the reservations %s and %s", x, other, ref)
+				}
+			}
+			for other, s := range c.Services {
+				if other.Namespace != ref.Namespace && (slices.Contains(assigned.Services[other].Addresses, x) || isNew && slices.Contains(s.Ingress, x)) {
+					t.Fatalf("%s is given to the reservation %s, and Service %s has it", x, ref, other)
+				}
+			}
+		}
+	}
+	for ref, a := range assigned.Services {
+		for _, x := range a.Addresses {
+			for other, r := range c.Reservations {
+				if other.Namespace != ref.Namespace && slices.Contains(r.Held, x) && !slices.Contains(c.Services[ref].Ingress, x) {
+					t.Fatalf("%s is given to Service %s while reservation %s shows it", x, ref, other)
+				}
+			}
+		}
+	}
+}
+
 // TestAllOursAndOnlyOurs: the plan has each of our Services and no other.
 func TestAllOursAndOnlyOurs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		for ref, s := range c.Services {
-			if _, planned := assigned[ref]; planned != ours(s) {
+			if _, planned := assigned.Services[ref]; planned != ours(s) {
 				t.Fatalf("%s planned: %t, ours: %t", ref, planned, ours(s))
 			}
 		}
@@ -156,10 +214,10 @@ func TestSettles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
-		for range len(c.Services) + 1 {
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+		for range len(c.Services) + 2*len(c.Reservations) + 1 {
 			c = applied(c, assigned)
-			next, _ := allocation.Plan(c, nil, view.Classes{})
+			next, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 			if cmp.Equal(assigned, next, addrs, cmpopts.EquateEmpty()) {
 				return
 			}
@@ -175,7 +233,7 @@ func TestAssumedIsIdempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		first, _ := allocation.Plan(c, nil, view.Classes{})
+		first, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		second, told := allocation.Plan(c, first, view.Classes{})
 		third, toldAgain := allocation.Plan(c, second, view.Classes{})
 		if d := cmp.Diff(first, second, addrs, cmpopts.EquateEmpty()); d != "" {
@@ -197,16 +255,17 @@ func TestDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		first, told := allocation.Plan(c, nil, view.Classes{})
+		first, told := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		for range 5 {
 			again := cluster(nil)
+			maps.Copy(again.Reservations, c.Reservations)
 			for _, ref := range rapid.Permutation(slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare)).Draw(t, "order") {
 				again.Services[ref] = c.Services[ref]
 			}
 			for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(c.Pools))).Draw(t, "pools") {
 				again.Pools[name] = c.Pools[name]
 			}
-			second, toldAgain := allocation.Plan(again, nil, view.Classes{})
+			second, toldAgain := allocation.Plan(again, allocation.Assignments{}, view.Classes{})
 			if d := cmp.Diff(first, second, addrs); d != "" {
 				t.Fatalf("another order, another plan:\n%s", d)
 			}
@@ -226,7 +285,10 @@ func TestStable(t *testing.T) {
 		for _, s := range c.Services {
 			s.Request = view.Request{ShareKey: s.Request.ShareKey}
 		}
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		for _, r := range c.Reservations {
+			r.Pool = ""
+		}
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		c = applied(c, assigned)
 
 		c.Pools = map[string]*view.Pool{}
@@ -238,19 +300,37 @@ func TestStable(t *testing.T) {
 		for _, ref := range slices.SortedFunc(maps.Keys(c.Services), view.Ref.Compare) {
 			if rapid.Bool().Draw(t, "goes") {
 				delete(c.Services, ref)
-				delete(assigned, ref)
+				delete(assigned.Services, ref)
 			}
+		}
+		for _, ref := range slices.SortedFunc(maps.Keys(c.Reservations), view.Ref.Compare) {
+			if rapid.Bool().Draw(t, "reservation goes") {
+				delete(c.Reservations, ref)
+				delete(assigned.Reservations, ref)
+			}
+		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "new reservations") {
+			r := drawReservation(t, fmt.Sprintf("n%d", i))
+			r.Held = nil
+			c.Reservations[r.Ref] = r
 		}
 		for i := range rapid.IntRange(0, 4).Draw(t, "newcomers") {
 			s := drawService(t, fmt.Sprintf("n%d", i))
 			s.Ingress = nil
 			c.Services[s.Ref] = s
 		}
-		after, _ := allocation.Plan(c, nil, view.Classes{})
-		for ref, a := range assigned {
+		after, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+		for ref, a := range assigned.Services {
 			for _, x := range a.Addresses {
-				if !slices.Contains(after[ref].Addresses, x) {
-					t.Fatalf("%s lost %s: %v", ref, x, after[ref].Addresses)
+				if !slices.Contains(after.Services[ref].Addresses, x) {
+					t.Fatalf("%s lost %s: %v", ref, x, after.Services[ref].Addresses)
+				}
+			}
+		}
+		for ref, a := range assigned.Reservations {
+			for _, x := range a.Addresses {
+				if !slices.Contains(after.Reservations[ref].Addresses, x) {
+					t.Fatalf("reservation %s lost %s: %v", ref, x, after.Reservations[ref].Addresses)
 				}
 			}
 		}
@@ -263,8 +343,8 @@ func TestGivenFromPools(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, problems := allocation.Plan(c, nil, view.Classes{})
-		for ref, a := range assigned {
+		assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+		for ref, a := range assigned.Services {
 			s := c.Services[ref]
 			for i, x := range a.Addresses {
 				if !slices.Contains(s.Families, addr.FamilyOf(x)) {
@@ -273,7 +353,7 @@ func TestGivenFromPools(t *testing.T) {
 				if i > 0 && addr.FamilyOf(a.Addresses[i-1]) == addr.FamilyOf(x) && len(s.Request.Addresses) == 0 {
 					t.Fatalf("%s asks for none and got two addresses of one family: %v", ref, a.Addresses)
 				}
-				if !slices.Contains(s.Ingress, x) {
+				if !slices.Contains(s.Ingress, x) && !checkReservedGift(t, c, assigned, s, x) {
 					checkGift(t, c, s, x)
 				}
 			}
@@ -286,6 +366,25 @@ func TestGivenFromPools(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkReservedGift tells whether a reservation of the Service's namespace has the address,
+// or several that were made to, and holds that then one was asked for, or it comes by a
+// share key.
+func checkReservedGift(t *rapid.T, c *view.Cluster, assigned allocation.Assignments, s *view.Service, x netip.Addr) bool {
+	asked := slices.Contains(s.Request.Addresses, x) || s.Request.ShareKey != ""
+	var holders []view.Ref
+	for ref, r := range c.Reservations {
+		if ref.Namespace != s.Namespace || !slices.Contains(r.Held, x) && !slices.Contains(assigned.Reservations[ref].Addresses, x) {
+			continue
+		}
+		holders = append(holders, ref)
+		asked = asked || slices.Contains(s.Request.Reservations, ref.Name)
+	}
+	if len(holders) > 0 && !asked {
+		t.Fatalf("%s got %s unasked, which is held by reservations %v", s.Ref, x, holders)
+	}
+	return len(holders) > 0
 }
 
 func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
@@ -327,7 +426,7 @@ func TestQuotaIsKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		after := applied(c, assigned)
 		for _, p := range c.Pools {
 			for _, namespace := range []string{"default", "shop"} {
@@ -340,15 +439,22 @@ func TestQuotaIsKept(t *testing.T) {
 	})
 }
 
-// heldOf counts the addresses of a pool that the Services of a namespace show.
+// heldOf counts the addresses of a pool that the Services and reservations of a namespace
+// show.
 func heldOf(c *view.Cluster, p *view.Pool, namespace string) int {
 	held := map[netip.Addr]bool{}
-	for _, s := range c.Services {
-		for _, a := range s.Ingress {
-			if s.Namespace == namespace && view.PoolOf(c.PoolsByAge(), a) == p {
+	count := func(in string, addrs []netip.Addr) {
+		for _, a := range addrs {
+			if in == namespace && view.PoolOf(c.PoolsByAge(), a) == p {
 				held[a] = true
 			}
 		}
+	}
+	for _, s := range c.Services {
+		count(s.Namespace, s.Ingress)
+	}
+	for _, r := range c.Reservations {
+		count(r.Namespace, r.Held)
 	}
 	return len(held)
 }
@@ -364,17 +470,17 @@ func TestFreedIsReused(t *testing.T) {
 			s := service(fmt.Sprintf("s%d", i), i)
 			c.Services[s.Ref] = s
 		}
-		assigned, _ := allocation.Plan(c, nil, view.Classes{})
+		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		waiting := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", size)}
-		if got := assigned[waiting].Addresses; len(got) > 0 {
+		if got := assigned.Services[waiting].Addresses; len(got) > 0 {
 			t.Fatalf("the pool has %d addresses, yet %s got %v", size, waiting, got)
 		}
 		c = applied(c, assigned)
 		gone := view.Ref{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, size-1).Draw(t, "gone"))}
 		delete(c.Services, gone)
-		after, problems := allocation.Plan(c, nil, view.Classes{})
-		if !slices.Equal(after[waiting].Addresses, assigned[gone].Addresses) || len(problems) > 0 {
-			t.Fatalf("%s left %v, and %s got %v: %v", gone, assigned[gone].Addresses, waiting, after[waiting].Addresses, problems)
+		after, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
+		if !slices.Equal(after.Services[waiting].Addresses, assigned.Services[gone].Addresses) || len(problems) > 0 {
+			t.Fatalf("%s left %v, and %s got %v: %v", gone, assigned.Services[gone].Addresses, waiting, after.Services[waiting].Addresses, problems)
 		}
 	})
 }

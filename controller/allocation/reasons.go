@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -11,7 +12,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// The reasons of the problems that Plan finds. On a Service:
+// The reasons of the problems that Plan finds. On a Service, and most of them on an
+// IPReservation, too:
 const (
 	// ReasonPoolExhausted: every pool that the Service may use is full.
 	ReasonPoolExhausted = "PoolExhausted"
@@ -56,6 +58,15 @@ const (
 	// ReasonAddressDropped: an edit has taken the Service's address out of its pool.
 	// The Service keeps it, with onPoolChange Renumber until there is another.
 	ReasonAddressDropped = "AddressDropped"
+	// ReasonReservationNotFound: the IPReservation that the Service asks for does not
+	// exist in its namespace.
+	ReasonReservationNotFound = "ReservationNotFound"
+	// ReasonReservationExhausted: the IPReservation that the Service asks for has no
+	// address for it: it holds none of the family, or other Services have them.
+	ReasonReservationExhausted = "ReservationExhausted"
+	// ReasonRequestOutsideReservation: the requested address is not held by the
+	// IPReservation that is requested as well.
+	ReasonRequestOutsideReservation = "RequestOutsideReservation"
 	// ReasonAddressRefused: the status had an address that no Service can have.
 	ReasonAddressRefused = "AddressRefused"
 )
@@ -68,18 +79,6 @@ const ReasonUsedAddressesDropped = "UsedAddressesDropped"
 // gives none until that is resolved.
 const ReasonPoolOverlap = "PoolOverlap"
 
-// Advisory tells whether a Service with a problem of this reason nevertheless has
-// everything that it insists on, or a pool is in use.
-func Advisory(reason string) bool {
-	switch reason {
-	case ReasonFamilyMissing, ReasonOutsidePools, ReasonAddressDuplicate, ReasonRequestConflict,
-		ReasonAddressDropped, ReasonAddressRefused, ReasonUsedAddressesDropped:
-		return true
-	default:
-		return false
-	}
-}
-
 // refuseStrangers reports the requested addresses that can never be given.
 func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
 	for _, a := range s.Request.Addresses {
@@ -89,21 +88,32 @@ func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
 	}
 }
 
-// refusal says why the Service cannot have the address that it asks for; an
+// refusal says why the asker cannot have the address that it asks for; an
 // empty reason means that it can.
-func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string) {
-	if other, why := p.obstacle(a, s); other != nil {
-		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by Service %s (%s)", a, other.Ref, why)
-	}
-	if former, cooling := p.cooling[a]; cooling && former != s.Ref {
-		return ReasonAddressCooling, fmt.Sprintf("the requested address %s is kept back for Service %s, which left it, until it has cooled down", a, former)
+func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
+	if who, why := p.obstacle(a, q); who != "" {
+		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by %s (%s)", a, who, why)
 	}
 	if what := p.occupied[a]; what != "" {
 		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is %s", a, what)
 	}
+	if r := p.ServiceRange(a); r.IsValid() {
+		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is of %s, which ClusterIPs are from (ServiceCIDR)", a, r)
+	}
+	if s := q.service; s != nil {
+		if len(s.Request.Reservations) > 0 && !p.offeredTo(s, a) {
+			return ReasonRequestOutsideReservation, fmt.Sprintf("the requested address %s is not held by the requested IPReservation %s: correct one of the two", a, list(s.Request.Reservations))
+		}
+		if p.reservedBy(a, s.Namespace, nil) {
+			return p.refusedReserved(s, a)
+		}
+	}
+	if former, cooling := p.Cooling[a]; cooling && former != q.ref() && (q.service != nil || former.Namespace != q.ref().Namespace) {
+		return ReasonAddressCooling, fmt.Sprintf("the requested address %s is kept back for %s, which left it, until it has cooled down", a, former)
+	}
 	pool := p.stock.poolOf(a)
-	if len(s.Request.Pools) > 0 {
-		asked, reason, message := p.askedPoolOf(s, a)
+	if len(q.pools()) > 0 {
+		asked, reason, message := p.askedPoolOf(q, a)
 		if asked == nil {
 			return reason, message
 		}
@@ -112,7 +122,7 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	if pool == nil {
 		return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is in no IPAddressPool: add it to a pool, or request another address", a)
 	}
-	if reason, message := p.closedFor(p.stock.shelf(pool.Name), s, a); reason != "" {
+	if reason, message := p.closedFor(p.stock.shelf(pool.Name), q, a); reason != "" {
 		return reason, fmt.Sprintf("the requested address %s cannot be given: %s", a, message)
 	}
 	if pool.AvoidBuggyIPs && buggy(a) {
@@ -121,10 +131,10 @@ func (p *planner) refusal(s *view.Service, a netip.Addr) (reason, message string
 	return "", ""
 }
 
-// askedPoolOf is the first of the pools that the Service asks for that holds the
+// askedPoolOf is the first of the pools that are asked for that holds the
 // address, or nil and why there is none.
-func (p *planner) askedPoolOf(s *view.Service, a netip.Addr) (pool *view.Pool, reason, message string) {
-	for _, name := range s.Request.Pools {
+func (p *planner) askedPoolOf(q asker, a netip.Addr) (pool *view.Pool, reason, message string) {
+	for _, name := range q.pools() {
 		switch asked := p.stock.shelf(name); {
 		case asked == nil:
 			reason, message = ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
@@ -133,7 +143,7 @@ func (p *planner) askedPoolOf(s *view.Service, a netip.Addr) (pool *view.Pool, r
 		}
 	}
 	if reason == "" {
-		reason, message = ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %s", a, list(s.Request.Pools))
+		reason, message = ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %s", a, list(q.pools()))
 	}
 	return nil, reason, message
 }
@@ -147,40 +157,59 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 		case len(kept) > 0:
 			p.add(s, m.reason, "%s; the Service keeps %s meanwhile", m.message, join(kept))
 		case s.FamilyPolicy == view.PreferDualStack && len(chosen) > 0 && !m.pinned:
-			p.add(s, ReasonFamilyMissing, "no %s address: %s", m.family, m.message)
+			p.advise(s, ReasonFamilyMissing, "no %s address: %s", m.family, m.message)
 		case s.FamilyPolicy == view.RequireDualStack && len(missing) == 1 && len(chosen) == 0:
 			p.add(s, m.reason, "%s; ipFamilyPolicy RequireDualStack wants both families or none", m.message)
 		default:
 			p.add(s, m.reason, "%s", m.message)
 		}
 	}
+	p.tellLost(cl, chosen)
+	p.tellOutside(cl.asker, chosen)
+}
+
+// tellLost has a problem for each address that the status has and the asker cannot keep.
+func (p *planner) tellLost(cl *claim, chosen []netip.Addr) {
+	this := cl.Object().Kind
 	for _, l := range cl.lost {
-		if l.older == nil {
-			p.add(s, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
+		if l.to == "" {
+			p.advise(cl, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
 			continue
 		}
+		what := "lost it"
 		if instead := allOf(chosen, addr.FamilyOf(l.addr)); len(instead) > 0 {
-			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well (%s); this Service has %s instead", l.addr, l.older.Ref, l.why, join(instead))
-		} else {
-			p.add(s, ReasonAddressDuplicate, "%s is held by the older Service %s as well (%s); this Service lost it", l.addr, l.older.Ref, l.why)
+			what = "has " + join(instead) + " instead"
 		}
+		by := l.to
+		if strings.HasPrefix(by, this+" ") {
+			by = "the older " + by // of two of a kind that is what decides
+		}
+		p.advise(cl, ReasonAddressDuplicate, "%s is held by %s as well (%s); this %s %s", l.addr, by, l.why, this, what)
 	}
+}
+
+// tellOutside has a problem for each address that is held and that no pool has any more.
+func (p *planner) tellOutside(q asker, chosen []netip.Addr) {
 	for _, a := range chosen {
 		if former := p.stock.formerPool(a); former != nil {
 			if !former.Renumber {
-				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, s.Ref})
+				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, q.String()})
 			}
-			p.add(s, ReasonAddressDropped, "IPAddressPool %q has %s no more; the Service keeps it, and it stays announced: add it back, or ask for another", former.Name, a)
+			p.advise(q, ReasonAddressDropped, "IPAddressPool %q has %s no more; the %s keeps it, and it stays announced: add it back, or ask for another", former.Name, a, q.Object().Kind)
 			continue
 		}
 		if p.stock.poolOf(a) == nil {
-			p.add(s, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or delete the Service", a)
+			p.advise(q, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or delete the %s", a, q.Object().Kind)
 		}
 	}
 }
 
-func (p *planner) add(s *view.Service, reason, format string, args ...any) {
-	p.problems = append(p.problems, problem.New(s.Object(), reason, format, args...))
+func (p *planner) add(to interface{ Object() problem.Object }, reason, format string, args ...any) {
+	p.problems = append(p.problems, problem.New(to.Object(), reason, format, args...))
+}
+
+func (p *planner) advise(to interface{ Object() problem.Object }, reason, format string, args ...any) {
+	p.problems = append(p.problems, problem.Advice(to.Object(), reason, format, args...))
 }
 
 // join writes addresses for people.
@@ -192,17 +221,11 @@ func join(addrs []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// list writes pool names for people: quoted, and not more of them than one
-// would read.
+// list writes pool names for people.
 func list(names []string) string {
-	const most = 8
-	quoted := make([]string, 0, min(len(names), most))
-	for _, n := range names[:min(len(names), most)] {
-		quoted = append(quoted, fmt.Sprintf("%q", n))
+	quoted := make([]string, 0, len(names))
+	for _, n := range names {
+		quoted = append(quoted, strconv.Quote(n))
 	}
-	text := strings.Join(quoted, ", ")
-	if more := len(names) - most; more > 0 {
-		text = fmt.Sprintf("%s and %d more", text, more)
-	}
-	return text
+	return problem.List(quoted, ", ")
 }

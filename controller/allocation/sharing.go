@@ -48,9 +48,24 @@ func (t tenants) without(s *view.Service) tenants {
 	return rest
 }
 
-// settleOn makes the Service a tenant of the address.
-func (p *planner) settleOn(a netip.Addr, s *view.Service) {
-	t := p.tenants[a]
+// tenantsOf are the Services on an address, awake or at rest.
+func (p *planner) tenantsOf(a netip.Addr) tenants {
+	if t, awake := p.tenants[a]; awake {
+		return t
+	}
+	return tenants{first: p.resting.on[a]}
+}
+
+// settleOn makes a Service a tenant of the address, or has a reservation hold it.
+func (p *planner) settleOn(a netip.Addr, q asker) {
+	if q.reservation != nil {
+		if r := q.reservation; !slices.Contains(p.reserved[a], r) {
+			p.countQuota(a, r.Namespace)
+			p.reserved[a] = append(p.reserved[a], r)
+		}
+		return
+	}
+	s, t := q.service, p.tenantsOf(a)
 	before := t
 	switch {
 	case t.first == nil:
@@ -60,35 +75,49 @@ func (p *planner) settleOn(a netip.Addr, s *view.Service) {
 	default:
 		t.more = append(slices.Clip(t.more), s)
 	}
+	p.countQuota(a, s.Namespace)
 	p.tenants[a] = t
-	p.countQuota(a, before, s)
 	if key := s.Request.ShareKey; key != "" && !before.withKey(key) {
 		p.shared[key] = append(p.shared[key], a)
 	}
 }
 
-// obstacle is the first tenant of the address beside which the Service cannot be
-// there, nil for none, and why.
-func (p *planner) obstacle(a netip.Addr, s *view.Service) (other *view.Service, why string) {
-	t := p.tenants[a]
-	if t.first == nil {
-		return nil, ""
-	}
-	if why = p.apart(t.first, s); why != "" {
-		return t.first, why
-	}
-	for _, other := range t.more {
-		if why = p.apart(other, s); why != "" {
-			return other, why
+// obstacle is the first that holds the address beside which the asker cannot be there,
+// "" for none, and why.
+func (p *planner) obstacle(a netip.Addr, q asker) (who, why string) {
+	for _, r := range p.reserved[a] {
+		switch {
+		case r.Namespace != q.ref().Namespace:
+			return asker{reservation: r}.String(), "it is for that namespace alone"
+		case q.reservation != nil && q.reservation != r:
+			return asker{reservation: r}.String(), "an address is in one reservation only"
 		}
 	}
-	return nil, ""
+	t := p.tenantsOf(a)
+	if t.first == nil {
+		return "", ""
+	}
+	if why = p.apart(t.first, q); why != "" {
+		return asker{service: t.first}.String(), why
+	}
+	for _, other := range t.more {
+		if why = p.apart(other, q); why != "" {
+			return asker{service: other}.String(), why
+		}
+	}
+	return "", ""
 }
 
-// apart says why two Services cannot share an address; "" means that they can, or are
-// the same. Both must be ours to allocate for: nobody else keeps our rules.
-func (p *planner) apart(a, b *view.Service) string {
+// apart says why a Service and who asks cannot both hold an address; "" means that they
+// can, or are the same. Services that share must be ours to allocate for: nobody else
+// keeps our rules.
+func (p *planner) apart(a *view.Service, q asker) string {
+	b := q.service
 	switch {
+	case b == nil && a.Namespace == q.reservation.Namespace:
+		return ""
+	case b == nil:
+		return "it is of another namespace"
 	case a == b:
 		return ""
 	case a.Request.ShareKey == "" || b.Request.ShareKey == "":
@@ -118,11 +147,12 @@ func (p *planner) allocates(s *view.Service) bool {
 // those that have its key; the zero Addr for none.
 func (p *planner) together(s *view.Service, f addr.Family) netip.Addr {
 	var lowest netip.Addr
+	q := asker{service: s}
 	for _, a := range p.shared[s.Request.ShareKey] {
-		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.offers(s, a) {
+		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.offers(q, a) {
 			continue
 		}
-		if other, _ := p.obstacle(a, s); other == nil {
+		if who, _ := p.obstacle(a, q); who == "" {
 			lowest = a
 		}
 	}

@@ -119,7 +119,7 @@ func TestSharingMessages(t *testing.T) {
 		service("key", 3, shares("l", 443), asks("192.0.2.10")),
 		service("none", 4, shares("", 443), asks("192.0.2.10")),
 		service("moved", 5, shares("k", 80), holds("192.0.2.10")))
-	_, problems := allocation.Plan(c, nil, view.Classes{})
+	_, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 	for _, want := range []string{
 		`Service/default/port: RequestTaken: the requested address 192.0.2.10 is held by Service default/a (both have port 80/TCP)`,
 		`Service/default/key: RequestTaken: the requested address 192.0.2.10 is held by Service default/a (their share keys differ, "k" and "l")`,
@@ -141,7 +141,7 @@ func TestSharedCountsOnce(t *testing.T) {
 	t.Parallel()
 	c := cluster([]*view.Pool{small},
 		service("a", 1, shares("k", 80), holds("192.0.2.10")), service("b", 2, shares("k", 443), holds("192.0.2.10")))
-	if got := allocation.Count(c, nil)["small"]; got.AssignedIPv4 != 1 || got.AvailableIPv4 != 2 {
+	if got := allocation.Count(c, allocation.Assignments{})["small"]; got.AssignedIPv4 != 1 || got.AvailableIPv4 != 2 {
 		t.Errorf("counted %+v", got)
 	}
 }

@@ -31,9 +31,12 @@ type shelf struct {
 	// advertisements and settings hold for the shared addresses.
 	rival   *view.Pool
 	overlap netipx.IPRange
-	// next has, for each range, an address below which none is free; the
-	// zero Addr: the whole range is taken.
-	next []netip.Addr
+	// ranges are those of the pool but for what ClusterIPs are from.
+	ranges []netipx.IPRange
+	// next has, for each of ranges, an address below which none is free; the
+	// zero Addr: the whole range is taken. low is the same with regard to the Services at
+	// rest alone.
+	next, low []netip.Addr
 }
 
 // span is one range of a pool. last is the greatest last address of this and
@@ -44,13 +47,15 @@ type span struct {
 	last  netip.Addr
 }
 
-func newStock(pools map[string]*view.Pool) *stock {
-	st := &stock{shelves: make([]*shelf, 0, len(pools)), byName: make(map[string]*shelf, len(pools))}
-	cluster := view.Cluster{Pools: pools}
-	for age, pool := range cluster.PoolsByAge() {
-		sh := &shelf{pool: pool, age: age, next: make([]netip.Addr, len(pool.Ranges))}
-		for i, r := range pool.Ranges {
-			sh.next[i] = r.From()
+func newStock(c *view.Cluster) *stock {
+	st := &stock{shelves: make([]*shelf, 0, len(c.Pools)), byName: make(map[string]*shelf, len(c.Pools))}
+	for age, pool := range c.PoolsByAge() {
+		sh := &shelf{pool: pool, age: age, ranges: without(pool.Ranges, c.ServiceRanges)}
+		for _, r := range sh.ranges {
+			sh.next = append(sh.next, r.From())
+		}
+		sh.low = slices.Clone(sh.next)
+		for _, r := range pool.Ranges {
 			st.spans = append(st.spans, span{shelf: sh, r: r})
 		}
 		st.shelves = append(st.shelves, sh)
@@ -71,6 +76,31 @@ func newStock(pools map[string]*view.Pool) *stock {
 	}
 	st.findRivals()
 	return st
+}
+
+// without are the ranges but for what the prefixes cover.
+func without(ranges []netipx.IPRange, prefixes []netip.Prefix) []netipx.IPRange {
+	overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(ranges, netipx.RangeOfPrefix(p).Overlaps) }
+	if !slices.ContainsFunc(prefixes, overlaps) {
+		return ranges
+	}
+	var rest netipx.IPSetBuilder
+	for _, r := range ranges {
+		rest.AddRange(r)
+	}
+	for _, p := range prefixes {
+		rest.RemovePrefix(p)
+	}
+	set, err := rest.IPSet()
+	if err != nil {
+		return ranges // only invalid ranges err, and pools have none
+	}
+	return set.Ranges()
+}
+
+// gives tells whether the pool would give the address to somebody.
+func (sh *shelf) gives(a netip.Addr) bool {
+	return (!sh.pool.AvoidBuggyIPs || !buggy(a)) && slices.ContainsFunc(sh.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
 // inOrder is the order in which pools give addresses: by priority, those for certain
@@ -153,24 +183,59 @@ func (sh *shelf) has(f addr.Family) bool {
 // lowestFree goes on from where the last call stopped: addresses are taken
 // during a plan, and never freed. So a whole plan steps over each used address once.
 func (sh *shelf) lowestFree(f addr.Family, taken func(netip.Addr) bool) netip.Addr {
-	for i, r := range sh.pool.Ranges {
+	for i, r := range sh.ranges {
 		if addr.FamilyOf(r.From()) != f {
 			continue
 		}
-		a := sh.next[i]
-		for a.IsValid() && (taken(a) || sh.pool.AvoidBuggyIPs && buggy(a)) {
-			if a == r.To() {
-				a = netip.Addr{}
-				break
-			}
-			a = a.Next()
-		}
-		sh.next[i] = a
-		if a.IsValid() {
-			return a
+		sh.next[i] = sh.stepOver(sh.next[i], r.To(), taken)
+		if sh.next[i].IsValid() {
+			return sh.next[i]
 		}
 	}
 	return netip.Addr{}
+}
+
+// stepOver finds the first address from one on that is not taken and that the pool does not
+// avoid, the zero Addr for none.
+func (sh *shelf) stepOver(from, last netip.Addr, taken func(netip.Addr) bool) netip.Addr {
+	for a := from; a.IsValid(); a = a.Next() {
+		if !taken(a) && (!sh.pool.AvoidBuggyIPs || !buggy(a)) {
+			return a
+		}
+		if a == last {
+			break
+		}
+	}
+	return netip.Addr{}
+}
+
+// rewind has lowestFree begin with the first addresses again that no Service at rest has.
+func (st *stock) rewind(rest *resting) {
+	for _, sh := range st.shelves {
+		for i, r := range sh.ranges {
+			sh.low[i] = sh.stepOver(sh.low[i], r.To(), rest.has)
+		}
+		copy(sh.next, sh.low)
+	}
+}
+
+// lower notes that no Service at rest has the address any more.
+func (st *stock) lower(a netip.Addr) {
+	for _, sh := range st.shelves {
+		for i, r := range sh.ranges {
+			if r.Contains(a) && (!sh.low[i].IsValid() || a.Less(sh.low[i])) {
+				sh.low[i] = a
+			}
+		}
+	}
+}
+
+// inAny tells whether one of the pools of these names has the address.
+func (st *stock) inAny(names []string, a netip.Addr) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		sh := st.shelf(name)
+		return sh != nil && sh.pool.Contains(a)
+	})
 }
 
 // buggy tells whether old equipment takes the address for that of a network or

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -14,6 +16,7 @@ import (
 // for an int64 stay at the greatest one.
 type Usage struct {
 	AssignedIPv4, AssignedIPv6   int64
+	ReservedIPv4, ReservedIPv6   int64 // those of the assigned that reservations hold
 	AvailableIPv4, AvailableIPv6 int64 // what the pool could still give
 	TotalIPv4, TotalIPv6         int64 // what it could give were none assigned
 	// Lack is why the pool can give no address of one of its families; nil when it can.
@@ -46,64 +49,151 @@ func (u *Usage) lacks(p *view.Pool, reason, format string, args ...any) {
 }
 
 // Count tells how the pools are used, by name, when the given assignments are
-// in place; Services that have none hold what is in their status. An address that
-// several share counts once, one in two pools for the older one, and a pool that gives nothing because it
-// overlaps an older one or is disabled has nothing available. What is cooling down, or used by the cluster
-// itself, is not available either.
-func Count(c *view.Cluster, assigned map[view.Ref]Assignment) map[string]Usage {
-	st := newStock(c.Pools)
-	usage := make(map[string]Usage, len(c.Pools))
-	for _, sh := range st.shelves {
-		var u Usage
-		u.TotalIPv4, u.TotalIPv6 = capacity(sh.pool)
-		switch {
-		case sh.rival != nil:
-			u.lacks(sh.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", sh.rival.Name)
-		case sh.pool.Disabled:
-			u.lacks(sh.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
-		default:
-			u.AvailableIPv4, u.AvailableIPv6 = u.TotalIPv4, u.TotalIPv6
-		}
-		usage[sh.pool.Name] = u
+// in place; those that have none hold what is in their status. An address that several
+// hold counts once, one in two pools for the older one, and a pool that gives nothing
+// because it overlaps an older one or is disabled has nothing available. What is cooling
+// down, or used by the cluster itself, is not available either.
+func Count(c *view.Cluster, assigned Assignments) map[string]Usage {
+	return allAwake(c).count(assigned)
+}
+
+func (sc *scene) count(assigned Assignments) map[string]Usage {
+	n := &counting{scene: sc, usage: make(map[string]*Usage, len(sc.Pools)), counted: make(map[netip.Addr]struct{}, len(sc.awake))}
+	for _, sh := range sc.stock.shelves {
+		n.usage[sh.pool.Name] = sc.opening(sh)
 	}
-	counted := make(map[netip.Addr]struct{}, len(c.Services))
-	for ref, s := range c.Services {
-		held := s.Ingress
-		if a, ok := assigned[ref]; ok {
-			held = a.Addresses
-		}
-		for _, a := range held {
-			if _, again := counted[a]; again {
-				continue
-			}
-			counted[a] = struct{}{}
-			if pool := st.poolOf(a); pool != nil {
-				u := usage[pool.Name]
-				u.use(a, !pool.AvoidBuggyIPs || !buggy(a))
-				usage[pool.Name] = u
-			}
+	for ref, r := range sc.Reservations {
+		for _, a := range holdsNow(r.Held, assigned.Reservations, ref) {
+			n.hold(a, true)
 		}
 	}
-	idle := st.occupied(c)
-	for a, ref := range c.Cooling {
-		idle[a] = "left by " + ref.String()
-	}
-	for a := range idle {
-		if _, again := counted[a]; again {
-			continue
-		}
-		if pool := st.poolOf(a); pool != nil && (!pool.AvoidBuggyIPs || !buggy(a)) {
-			u := usage[pool.Name]
-			u.take(a)
-			usage[pool.Name] = u
+	for ref, s := range sc.awake {
+		for _, a := range holdsNow(s.Ingress, assigned.Services, ref) {
+			n.hold(a, false)
 		}
 	}
-	for _, sh := range st.shelves {
-		u := usage[sh.pool.Name]
+	for a := range sc.occupied {
+		n.idle(a)
+	}
+	for a := range sc.Cooling {
+		n.idle(a)
+	}
+	usage := make(map[string]Usage, len(n.usage))
+	for _, sh := range sc.stock.shelves {
+		u := n.usage[sh.pool.Name]
 		u.judge(sh.pool)
-		usage[sh.pool.Name] = u
+		usage[sh.pool.Name] = *u
 	}
 	return usage
+}
+
+// opening is the usage of one pool with the Services at rest alone.
+func (sc *scene) opening(sh *shelf) *Usage {
+	u := &Usage{}
+	u.TotalIPv4, u.TotalIPv6 = capacity(sh)
+	switch {
+	case sh.rival != nil:
+		u.lacks(sh.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", sh.rival.Name)
+	case sh.pool.Disabled:
+		u.lacks(sh.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
+	default:
+		u.AvailableIPv4, u.AvailableIPv6 = u.TotalIPv4, u.TotalIPv6
+	}
+	t := sc.resting.tallies[sh.pool.Name]
+	u.AssignedIPv4, u.AssignedIPv6 = t.assigned[addr.IPv4], t.assigned[addr.IPv6]
+	u.AvailableIPv4 = less(u.AvailableIPv4, t.taken[addr.IPv4])
+	u.AvailableIPv6 = less(u.AvailableIPv6, t.taken[addr.IPv6])
+	return u
+}
+
+// counting counts each address once.
+type counting struct {
+	*scene
+	usage   map[string]*Usage
+	counted map[netip.Addr]struct{}
+}
+
+// of is the usage that the address counts for, and its shelf; nil for one of no pool.
+func (n *counting) of(a netip.Addr) (*Usage, *shelf) {
+	pool := n.stock.poolOf(a)
+	if pool == nil {
+		return nil, nil
+	}
+	return n.usage[pool.Name], n.stock.shelf(pool.Name)
+}
+
+// first tells whether the address was not counted before.
+func (n *counting) first(a netip.Addr) bool {
+	_, again := n.counted[a]
+	n.counted[a] = struct{}{}
+	return !again
+}
+
+// hold counts an address that is held.
+func (n *counting) hold(a netip.Addr, reserved bool) {
+	if !n.first(a) {
+		return
+	}
+	u, sh := n.of(a)
+	if u == nil {
+		return
+	}
+	if reserved {
+		u.book(a)
+	}
+	if !n.resting.has(a) {
+		u.use(a, sh.gives(a))
+	}
+}
+
+// idle counts an address that nobody holds, and that cannot be given.
+func (n *counting) idle(a netip.Addr) {
+	if n.resting.has(a) || !n.first(a) {
+		return
+	}
+	if u, sh := n.of(a); u != nil && sh.gives(a) {
+		u.take(a)
+	}
+}
+
+// Users are the Services that hold addresses of reservations when the given assignments
+// are in place, sorted.
+func Users(c *view.Cluster, assigned Assignments) map[netip.Addr][]view.Ref {
+	return allAwake(c).users(assigned)
+}
+
+func (sc *scene) users(assigned Assignments) map[netip.Addr][]view.Ref {
+	users := map[netip.Addr][]view.Ref{}
+	for ref, r := range sc.Reservations {
+		for _, a := range holdsNow(r.Held, assigned.Reservations, ref) {
+			users[a] = nil
+			if s := sc.resting.on[a]; s != nil {
+				users[a] = []view.Ref{s.Ref}
+			}
+		}
+	}
+	if len(users) == 0 {
+		return users
+	}
+	for ref, s := range sc.awake {
+		for _, a := range holdsNow(s.Ingress, assigned.Services, ref) {
+			if _, reserved := users[a]; reserved {
+				users[a] = append(users[a], ref)
+			}
+		}
+	}
+	for _, refs := range users {
+		slices.SortFunc(refs, view.Ref.Compare)
+	}
+	return users
+}
+
+// holdsNow is what was decided, or if nothing was, what is shown.
+func holdsNow(shown []netip.Addr, assigned map[view.Ref]Assignment, ref view.Ref) []netip.Addr {
+	if a, ok := assigned[ref]; ok {
+		return a.Addresses
+	}
+	return shown
 }
 
 // use counts an assigned address; counted: it was among the available ones.
@@ -118,26 +208,41 @@ func (u *Usage) use(a netip.Addr, counted bool) {
 	}
 }
 
-// take counts an address as not available.
-func (u *Usage) take(a netip.Addr) {
-	available := &u.AvailableIPv6
+// book counts an address as reserved.
+func (u *Usage) book(a netip.Addr) {
 	if a.Is4() {
-		available = &u.AvailableIPv4
-	}
-	if *available > 0 && *available < math.MaxInt64 {
-		*available--
+		u.ReservedIPv4++
+	} else {
+		u.ReservedIPv6++
 	}
 }
 
+// take counts an address as not available.
+func (u *Usage) take(a netip.Addr) {
+	if a.Is4() {
+		u.AvailableIPv4 = less(u.AvailableIPv4, 1)
+	} else {
+		u.AvailableIPv6 = less(u.AvailableIPv6, 1)
+	}
+}
+
+// less is how many are left of a count when some are taken; too many stay too many.
+func less(count, taken int64) int64 {
+	if count == math.MaxInt64 {
+		return count
+	}
+	return max(count-taken, 0)
+}
+
 // capacity counts the addresses that the pool can give.
-func capacity(p *view.Pool) (v4, v6 int64) {
-	for _, r := range p.Ranges {
+func capacity(sh *shelf) (v4, v6 int64) {
+	for _, r := range sh.ranges {
 		size := rangeSize(r.From(), r.To())
 		if !r.From().Is4() {
 			v6 = saturatingAdd(v6, size)
 			continue
 		}
-		if p.AvoidBuggyIPs {
+		if sh.pool.AvoidBuggyIPs {
 			size -= buggyBelow(lowBits(r.To())+1) - buggyBelow(lowBits(r.From()))
 		}
 		v4 = saturatingAdd(v4, size)
