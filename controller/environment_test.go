@@ -97,9 +97,11 @@ func (c *cluster) grant(t *testing.T) {
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		rule("", read, "services", "nodes", "namespaces"),
 		rule("discovery.k8s.io", read, "endpointslices"),
+		rule("networking.k8s.io", read, "servicecidrs"),
 		rule("", patch, "services/status"),
-		rule(v1beta1.GroupName, read, "ipaddresspools", "l2advertisements", "bgpadvertisements", "bgppeers"),
-		rule(v1beta1.GroupName, patch, "ipaddresspools/status", "l2advertisements/status", "bgpadvertisements/status", "bgppeers/status"),
+		rule(v1beta1.GroupName, read, "ipaddresspools", "ipreservations", "l2advertisements", "bgpadvertisements", "bgppeers", "bfdprofiles", "bgpsessions", "communities"),
+		rule(v1beta1.GroupName, []string{"delete"}, "bgpsessions"),
+		rule(v1beta1.GroupName, patch, "ipaddresspools/status", "ipreservations/status", "l2advertisements/status", "bgpadvertisements/status", "bgppeers/status", "bfdprofiles/status", "communities/status"),
 		rule(eventsv1.GroupName, tell, "events"),
 	}})
 	c.create(t, &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
@@ -116,7 +118,7 @@ func (c *cluster) grant(t *testing.T) {
 // start runs a controller in this process until stop or the end of the test.
 func (c *cluster) start(t *testing.T, change ...func(*options)) (stop func()) {
 	t.Helper()
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", requests: fromkube.Requests{MetalLB: true}}
+	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: standardLease(), requests: fromkube.Requests{MetalLB: true}}
 	for _, f := range change {
 		f(&o)
 	}

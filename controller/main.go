@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"k8s.io/klog/v2"
@@ -22,6 +23,10 @@ import (
 )
 
 const defaultNamespace = "fairlead-system"
+
+// collectAt is by how many percent the memory may grow before garbage is collected, unless
+// GOGC says otherwise. A pass makes little garbage, and most memory is what informers hold.
+const collectAt = 50
 
 // version is set by the linker.
 var version = "dev"
@@ -40,7 +45,7 @@ func main() {
 
 // command reads the flags and runs the controller until the context ends.
 func command(ctx context.Context, args []string) error {
-	o := options{namespace: os.Getenv("POD_NAMESPACE")}
+	o := options{namespace: os.Getenv("POD_NAMESPACE"), lease: standardLease()}
 	if o.namespace == "" {
 		o.namespace = defaultNamespace
 	}
@@ -50,6 +55,9 @@ func command(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.classes.Unclassed, "serve-unclassed", false, "handle Services without a class as well as those of --load-balancer-class")
 	flags.BoolVar(&o.requests.MetalLB, "metallb-annotations", true, "follow MetalLB's annotations on Services where ours are missing")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
+	flags.DurationVar(&o.lease.duration, "leader-elect-lease-duration", o.lease.duration, "how long after the leader was last heard of another replica takes over")
+	flags.DurationVar(&o.lease.renew, "leader-elect-renew-deadline", o.lease.renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")
+	flags.DurationVar(&o.lease.retry, "leader-elect-retry-period", o.lease.retry, "how long to wait between two tries to get or renew the lease")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":7473", "where to serve /healthz and /readyz; 0: nowhere")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -60,6 +68,9 @@ func command(ctx context.Context, args []string) error {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
+	}
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	klog.SetSlogLogger(logger)

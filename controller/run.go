@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,16 +22,9 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// The lease. A leader that cannot renew gives up after renewDeadline, and nobody
-// takes over before leaseDuration: what lies between is for writes under way to
-// end. One that is told to stop gives the lease back, so that an upgrade does
-// not wait for any of this.
-const (
-	leaseName     = "fairlead-controller"
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
+// leaseName is the name of the lease that the leader holds. One that is told to stop
+// gives it back, so that an upgrade does not wait for it to run out.
+const leaseName = "fairlead-controller"
 
 // options are what flags and environment say.
 type options struct {
@@ -40,6 +32,7 @@ type options struct {
 	requests       fromkube.Requests
 	namespace      string // where the lease and the Secrets are
 	leaderElect    bool
+	lease          lease
 	metricsAddress string
 	probeAddress   string
 }
@@ -48,6 +41,10 @@ type options struct {
 // that it cannot go on with: the API server does not know our kinds, or the
 // lease was lost.
 func run(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
+	held := newTenure(o.lease)
+	if o.leaderElect {
+		cluster = held.guard(cluster)
+	}
 	m, err := newManager(cluster, o, logger)
 	if err != nil {
 		return err
@@ -65,12 +62,15 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		Events:   m.GetEventRecorder("fairlead.dev/controller"),
 		Logger:   logger,
 		Metrics:  numbers,
+
+		WriteTimeout: o.lease.writeTimeout(),
 	})
 	if err != nil {
 		return fmt.Errorf("%w (are the CRDs of %s installed?)", err, v1beta1.GroupVersion)
 	}
 	if err := errors.Join(
 		m.Add(loop),
+		m.Add(held),
 		hellokey.Add(m, o.namespace, logger),
 		m.AddHealthzCheck("ping", healthz.Ping),
 		m.AddReadyzCheck("synced", loop.Synced),
@@ -85,7 +85,6 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
 	m, err := manager.New(cluster, manager.Options{
 		Scheme:                        scheme,
 		Logger:                        logr.FromSlogHandler(logger.Handler()),
@@ -96,9 +95,9 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends when run returns
-		LeaseDuration:                 &lease,
-		RenewDeadline:                 &renew,
-		RetryPeriod:                   &retry,
+		LeaseDuration:                 &o.lease.duration,
+		RenewDeadline:                 &o.lease.renew,
+		RetryPeriod:                   &o.lease.retry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", cluster.Host, err)

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // not have seen the last addresses that the old leader wrote.
 func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 	for {
-		behind, err := listServices(ctx, live)
+		behind, err := listHolders(ctx, live)
 		if err != nil {
 			return err
 		}
@@ -44,38 +45,61 @@ func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 	}
 }
 
-// listServices reads the versions of the Services that matter, past all caches.
-func listServices(ctx context.Context, live client.Reader) (map[view.Ref]string, error) {
-	versions := map[view.Ref]string{}
-	var page corev1.ServiceList
-	for {
-		if err := live.List(ctx, &page, client.Limit(pageSize), client.Continue(page.Continue)); err != nil {
-			return nil, fmt.Errorf("list Services: %w", err)
-		}
-		for i := range page.Items {
-			if s := &page.Items[i]; relevant(s) {
-				versions[view.Ref{Namespace: s.Namespace, Name: s.Name}] = s.ResourceVersion
+// listHolders reads the versions of the Services that matter, and of all IPReservations,
+// past all caches.
+func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]string, error) {
+	versions := map[problem.Object]string{}
+	var services corev1.ServiceList
+	err := eachPage(ctx, live, &services, func() {
+		for i := range services.Items {
+			if s := &services.Items[i]; relevant(s) {
+				versions[problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}] = s.ResourceVersion
 			}
 		}
-		if page.Continue == "" {
-			return versions, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list Services: %w", err)
+	}
+	var reservations v1beta1.IPReservationList
+	err = eachPage(ctx, live, &reservations, func() {
+		for i := range reservations.Items {
+			r := &reservations.Items[i]
+			versions[problem.Object{Kind: "IPReservation", Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list IPReservations: %w", err)
+	}
+	return versions, nil
+}
+
+// eachPage lists all objects of a kind, one page at a time.
+func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, read func()) error {
+	for {
+		if err := live.List(ctx, page, client.Limit(pageSize), client.Continue(page.GetContinue())); err != nil {
+			return err
+		}
+		read()
+		if page.GetContinue() == "" {
+			return nil
 		}
 	}
 }
 
-// behind tells for which of the Services the mirror has an older version, or none.
-func (o *objects) behind(versions map[view.Ref]string) map[view.Ref]string {
+// behind tells for which of the objects the mirror has an older version, or none.
+func (o *objects) behind(versions map[problem.Object]string) map[problem.Object]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	rest := map[view.Ref]string{}
-	for ref, version := range versions {
-		s := o.services[ref]
-		if s == nil {
-			rest[ref] = version
+	known := snapshot{services: o.services, reservations: o.reservations}
+	rest := map[problem.Object]string{}
+	for object, version := range versions {
+		current := known.current(object)
+		if current == "" {
+			rest[object] = version
 			continue
 		}
-		if order, err := resourceversion.CompareResourceVersion(s.ResourceVersion, version); err != nil || order < 0 {
-			rest[ref] = version
+		if order, err := resourceversion.CompareResourceVersion(current, version); err != nil || order < 0 {
+			rest[object] = version
 		}
 	}
 	return rest

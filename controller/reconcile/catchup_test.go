@@ -12,20 +12,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// listing is an API server that only lists Services, two on a page.
+// listing is an API server that only lists: Services, two on a page, and reservations.
 type listing struct {
 	client.Reader
-	mu       sync.Mutex
-	services []corev1.Service
-	lists    int
+	mu           sync.Mutex
+	services     []corev1.Service
+	reservations []v1beta1.IPReservation
+	lists        int // pages of Services
 }
 
 func (l *listing) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if into, ok := list.(*v1beta1.IPReservationList); ok {
+		into.Items = slices.Clone(l.reservations)
+		return nil
+	}
 	l.lists++
 	var o client.ListOptions
 	o.ApplyOptions(options)
@@ -59,14 +65,18 @@ func (o *objects) see(s *corev1.Service) {
 	o.notify()
 }
 
-// TestCatchUp: it waits for each Service until the informer is as new, and does
-// not wait for ever for one that is gone.
+// TestCatchUp: it waits for each Service and reservation until the informer is as new, and
+// does not wait for ever for one that is gone.
 func TestCatchUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		plain := balanced("plain", "99")
 		plain.Spec.Type = corev1.ServiceTypeClusterIP // the mirror does not keep such
-		server := &listing{services: []corev1.Service{*balanced("a", "10"), *plain, *balanced("b", "11"), *balanced("gone", "12")}}
+		held := &v1beta1.IPReservation{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", ResourceVersion: "13"}}
+		server := &listing{
+			services:     []corev1.Service{*balanced("a", "10"), *plain, *balanced("b", "11"), *balanced("gone", "12")},
+			reservations: []v1beta1.IPReservation{*held},
+		}
 		o := newObjects(fromkube.Requests{})
 		o.see(balanced("a", "9"))
 		done := make(chan error, 1)
@@ -90,6 +100,11 @@ func TestCatchUp(t *testing.T) {
 		server.services = server.services[:3]
 		server.mu.Unlock()
 		time.Sleep(relistWait)
+		waiting("the reservation was seen")
+		o.mu.Lock()
+		o.setReservation(client.ObjectKeyFromObject(held), held)
+		o.mu.Unlock()
+		o.notify()
 		synctest.Wait()
 		if err := <-done; err != nil {
 			t.Fatal(err)

@@ -25,9 +25,9 @@ type rest struct {
 
 // cooling are the addresses that rest now: those of the last pass and those that the
 // pools' statuses tell of, which outlive a leader, and those freed since. A pool that has
-// no cool-down any more ends it.
-func cooling(s *snapshot, last *decision, now time.Time) map[netip.Addr]rest {
-	pools := slices.DeleteFunc(s.cluster.PoolsByAge(), func(p *view.Pool) bool { return p.CoolDown == 0 })
+// no cool-down any more ends it. all are the pools by age.
+func cooling(s *snapshot, all []*view.Pool, last *decision, now time.Time) map[netip.Addr]rest {
+	pools := slices.DeleteFunc(slices.Clone(all), func(p *view.Pool) bool { return p.CoolDown == 0 })
 	if len(pools) == 0 {
 		return nil
 	}
@@ -59,32 +59,46 @@ func cooling(s *snapshot, last *decision, now time.Time) map[netip.Addr]rest {
 	return resting
 }
 
-// holders are the Services that hold or show an address of the pools.
-func holders(c *view.Cluster, assigned map[view.Ref]allocation.Assignment, pools []*view.Pool) map[netip.Addr]view.Ref {
+// holders are the Services and reservations that hold or show an address of the pools; of
+// both on one address the Service.
+func holders(c *view.Cluster, assigned allocation.Assignments, pools []*view.Pool) map[netip.Addr]view.Ref {
 	held := map[netip.Addr]view.Ref{}
-	for ref, s := range c.Services {
-		addresses := s.Ingress
-		if a, ok := assigned[ref]; ok {
-			addresses = slices.Concat(addresses, a.Addresses)
-		}
-		for _, a := range addresses {
-			if view.PoolOf(pools, a) != nil {
-				held[a] = ref
+	note := func(ref view.Ref, shown, assigned []netip.Addr) {
+		for _, addresses := range [][]netip.Addr{shown, assigned} {
+			for _, a := range addresses {
+				if view.PoolOf(pools, a) != nil {
+					held[a] = ref
+				}
 			}
 		}
+	}
+	for ref, r := range c.Reservations {
+		note(ref, r.Held, assigned.Reservations[ref].Addresses)
+	}
+	for ref, s := range c.Services {
+		note(ref, s.Ingress, assigned.Services[ref].Addresses)
 	}
 	return held
 }
 
-// coolingDown is what the status of a pool lists: the addresses of it that rest, the
-// latest ones if there are too many.
-func coolingDown(resting map[netip.Addr]rest, pools []*view.Pool, name string) []v1beta1.CoolingAddress {
-	own := make([]netip.Addr, 0, len(resting))
+// coolingDown is what the statuses of pools list, by name: the addresses of each that
+// rest, the latest ones if there are too many.
+func coolingDown(resting map[netip.Addr]rest, pools []*view.Pool) map[string][]v1beta1.CoolingAddress {
+	byPool := map[string][]netip.Addr{}
 	for a := range resting {
-		if p := view.PoolOf(pools, a); p != nil && p.Name == name {
-			own = append(own, a)
+		if p := view.PoolOf(pools, a); p != nil {
+			byPool[p.Name] = append(byPool[p.Name], a)
 		}
 	}
+	lists := make(map[string][]v1beta1.CoolingAddress, len(byPool))
+	for name, own := range byPool {
+		lists[name] = latest(own, resting)
+	}
+	return lists
+}
+
+// latest lists those of a pool's addresses that rest longest, in order of address.
+func latest(own []netip.Addr, resting map[netip.Addr]rest) []v1beta1.CoolingAddress {
 	slices.SortFunc(own, func(a, b netip.Addr) int {
 		if late := resting[b].until.Compare(resting[a].until); late != 0 {
 			return late

@@ -13,18 +13,24 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
+// cooled knows one pool, of one address, that others get a minute after it is freed.
+func cooled() *objects {
+	o := newObjects(fromkube.Requests{})
+	o.setPool(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1beta1.IPAddressPoolSpec{
+			Addresses: []string{"192.0.2.1/32"}, CoolDown: &metav1.Duration{Duration: time.Minute},
+		},
+	})
+	return o
+}
+
 // TestCoolDown: a freed address is kept from others for as long as the pool says, over a
 // change of leaders too, and who left it gets it back.
 func TestCoolDown(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1_000_000, 500_000_000)
-	o := newObjects(fromkube.Requests{})
-	o.pools["p"] = &v1beta1.IPAddressPool{
-		ObjectMeta: metav1.ObjectMeta{Name: "p"},
-		Spec: v1beta1.IPAddressPoolSpec{
-			Addresses: []string{"192.0.2.1/32"}, CoolDown: &metav1.Duration{Duration: time.Minute},
-		},
-	}
+	o := cooled()
 	last := &decision{}
 	pass := func(after time.Duration) {
 		t.Helper()
@@ -83,4 +89,63 @@ func TestCoolDown(t *testing.T) {
 	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 || !last.due().IsZero() {
 		t.Errorf("still cooling down: %+v", entries)
 	}
+}
+
+// TestReservationCoolsDown: what a reservation gives back is kept from others; what it
+// holds is not freed by a Service that leaves it.
+func TestReservationCoolsDown(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_000_000, 0)
+	o := cooled()
+	last := &decision{}
+	pass := func(after time.Duration) {
+		t.Helper()
+		for range 2 { // a Service follows its reservation
+			last = decide(o.snapshot(), last, view.Classes{}, begin.Add(after))
+			apply(t, o, last)
+		}
+	}
+	key := client.ObjectKey{Namespace: "default", Name: "r"}
+	reserve := func(version string) {
+		o.setReservation(key, &v1beta1.IPReservation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, ResourceVersion: version},
+			Spec:       v1beta1.IPReservationSpec{Count: new(int32(1))},
+		})
+	}
+	holds := func(want int) {
+		t.Helper()
+		if got := o.reservations[view.Ref(key)].Status.Addresses; len(got) != want {
+			t.Errorf("the reservation holds %v, want %d", got, want)
+		}
+	}
+	reserve("1")
+	s := balanced("a", "2")
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	s.Annotations = map[string]string{v1beta1.AnnotationReservation: "r"}
+	o.see(s)
+	pass(0)
+	holds(1)
+	if got := o.services[view.Ref{Namespace: "default", Name: "a"}].Status.LoadBalancer.Ingress; len(got) != 1 {
+		t.Errorf("the Service has %v, want the reserved address", got)
+	}
+	o.setService(client.ObjectKeyFromObject(s), nil)
+	pass(time.Second)
+	holds(1)
+	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 {
+		t.Errorf("it is reserved and cools down: %+v", entries)
+	}
+	o.setReservation(key, nil)
+	other := balanced("b", "3")
+	other.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	o.see(other)
+	pass(2 * time.Second)
+	if got := o.services[view.Ref{Namespace: "default", Name: "b"}].Status.LoadBalancer.Ingress; len(got) > 0 {
+		t.Errorf("a freed address was given at once: %v", got)
+	}
+	if entries := o.pools["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Service != "default/r" {
+		t.Errorf("cooling down: %+v, want what default/r had", entries)
+	}
+	reserve("4")
+	pass(3 * time.Second)
+	holds(1)
 }

@@ -18,25 +18,25 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // decision is the outcome of one pass.
 type decision struct {
-	assigned map[view.Ref]allocation.Assignment
-	usage    map[string]allocation.Usage
-	problems []problem.Problem // of all objects, sorted
+	engine   *allocation.Engine // to be asked again
+	outcome  allocation.Outcome // holds until then
+	problems []problem.Problem  // of all objects, sorted
 	writes   map[problem.Object]write
-	unseen   map[view.Ref]unseen
+	unseen   map[problem.Object]unseen
 
-	extent  map[string][]netipx.IPRange // by pool
 	cooling map[netip.Addr]rest
 	held    map[netip.Addr]view.Ref // addresses of pools with a cool-down
+
+	orphaned time.Time // when the next BGPSession is to be deleted; zero for never
 }
 
 // unseen is an assignment that the informer does not show yet, and the version
-// of the Service that it was decided for. Writes are refused by the API server
-// when the Service is not at that version any more. So as long as the informer
+// of the Service or IPReservation that it was decided for. Writes are refused by the API
+// server when the object is not at that version any more. So as long as the informer
 // shows this version the assignment may be in place or under way, and once it
 // shows another one, that one tells the truth.
 type unseen struct {
@@ -45,11 +45,17 @@ type unseen struct {
 }
 
 // assumed is what is still not seen of the last decision.
-func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assignment {
-	still := make(map[view.Ref]allocation.Assignment, len(last))
-	for ref, u := range last {
-		if service := s.services[ref]; service != nil && service.ResourceVersion == u.version {
-			still[ref] = u.assignment
+func assumed(last map[problem.Object]unseen, s *snapshot) allocation.Assignments {
+	still := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{}, Reservations: map[view.Ref]allocation.Assignment{}}
+	for object, u := range last {
+		if s.current(object) != u.version {
+			continue
+		}
+		ref := view.Ref{Namespace: object.Namespace, Name: object.Name}
+		if object.Kind == "Service" {
+			still.Services[ref] = u.assignment
+		} else {
+			still.Reservations[ref] = u.assignment
 		}
 	}
 	return still
@@ -58,29 +64,32 @@ func assumed(last map[view.Ref]unseen, s *snapshot) map[view.Ref]allocation.Assi
 // decide makes up its mind about everything in the snapshot: it has no effects. last is
 // what it decided last, the zero decision for nothing.
 func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *decision {
-	d := &decision{writes: map[problem.Object]write{}, unseen: map[view.Ref]unseen{}}
-	d.cooling = cooling(s, last, now)
+	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}}
+	if d.engine == nil {
+		d.engine = allocation.NewEngine(classes)
+	}
+	pools := s.cluster.PoolsByAge()
+	d.cooling = cooling(s, pools, last, now)
 	s.cluster.Cooling = make(map[netip.Addr]view.Ref, len(d.cooling))
 	for a, r := range d.cooling {
 		s.cluster.Cooling[a] = r.left
 	}
-	d.assigned, d.problems = allocation.Plan(s.cluster, assumed(last.unseen, s), classes)
+	d.outcome = d.engine.Plan(s.cluster, assumed(last.unseen, s))
 	if d.cooling != nil {
-		d.held = holders(s.cluster, d.assigned, s.cluster.PoolsByAge())
+		d.held = holders(s.cluster, d.outcome.Assigned, pools)
 		maps.DeleteFunc(d.cooling, func(a netip.Addr, _ rest) bool { _, again := d.held[a]; return again })
 	}
-	d.usage = allocation.Count(s.cluster, d.assigned)
-	d.extent = allocation.Extent(s.cluster, d.assigned)
-	d.problems = slices.Concat(d.problems, s.cluster.Problems, verify.Check(s.cluster))
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied))
 	problem.Sort(d.problems)
 
 	w := &statusPlanner{decision: d, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
-	for ref, service := range s.services {
-		w.service(ref, service, s.cluster.Services[ref])
+	w.serviceStatuses(s, last)
+	for ref, r := range s.reservations {
+		w.reservation(ref, r, s.cluster.Reservations[ref])
 	}
-	pools := s.cluster.PoolsByAge()
-	for _, p := range s.pools {
-		w.pool(p, pools)
+	coolingDown := coolingDown(d.cooling, pools)
+	for name, p := range s.pools {
+		w.pool(p, coolingDown[name])
 	}
 	for _, a := range s.l2Advertisements {
 		next := a.DeepCopy()
@@ -90,9 +99,18 @@ func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *d
 		next := a.DeepCopy()
 		w.ready("BGPAdvertisement", a, next, a.Status.Conditions, &next.Status.Conditions)
 	}
-	for _, p := range s.bgpPeers {
+	counts := verify.CountSessions(s.cluster)
+	for name, p := range s.bgpPeers {
+		w.peer(p, counts[name])
+	}
+	d.orphaned = w.orphans(s)
+	for _, p := range s.bfdProfiles {
 		next := p.DeepCopy()
-		w.ready("BGPPeer", p, next, p.Status.Conditions, &next.Status.Conditions)
+		w.ready("BFDProfile", p, next, p.Status.Conditions, &next.Status.Conditions)
+	}
+	for _, c := range s.communities {
+		next := c.DeepCopy()
+		w.ready("Community", c, next, c.Status.Conditions, &next.Status.Conditions)
 	}
 	return d
 }
@@ -101,17 +119,17 @@ func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *d
 func unmet(problems []problem.Problem) map[problem.Object]bool {
 	lacking := map[problem.Object]bool{}
 	for _, p := range problems {
-		if !allocation.Advisory(p.Reason) && !verify.Advisory(p.Reason) && !fromkube.Advisory(p.Reason) {
+		if !p.Advisory {
 			lacking[p.Object] = true
 		}
 	}
 	return lacking
 }
 
-// due is when time alone changes the decision: an address has cooled down. The zero time
-// for never.
+// due is when time alone changes the decision: an address has cooled down, or a
+// BGPSession has been an orphan for long enough. The zero time for never.
 func (d *decision) due() time.Time {
-	var first time.Time
+	first := d.orphaned
 	for _, r := range d.cooling {
 		if first.IsZero() || r.until.Before(first) {
 			first = r.until
@@ -128,10 +146,39 @@ type statusPlanner struct {
 	now      metav1.Time
 }
 
+// serviceStatuses plans the statuses of Services. What was to be written to those that were
+// not looked at, and of which there is nothing new to say, still is.
+func (w *statusPlanner) serviceStatuses(s *snapshot, last *decision) {
+	look := w.outcome.Looked
+	if look == nil {
+		for ref, service := range s.services {
+			w.service(ref, service, s.cluster.Services[ref])
+		}
+		return
+	}
+	for _, problems := range [][]problem.Problem{w.decision.problems, last.problems} {
+		for _, p := range problems {
+			if p.Object.Kind == "Service" {
+				look[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}] = struct{}{}
+			}
+		}
+	}
+	for object, pending := range last.writes {
+		if _, looked := look[view.Ref{Namespace: object.Namespace, Name: object.Name}]; object.Kind == "Service" && !looked {
+			w.writes[object] = pending
+		}
+	}
+	for ref := range look {
+		if service := s.services[ref]; service != nil {
+			w.service(ref, service, s.cluster.Services[ref])
+		}
+	}
+}
+
 func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service) {
 	object := problem.Object{Kind: "Service", Namespace: ref.Namespace, Name: ref.Name}
 	var next *corev1.ServiceStatus
-	assignment, ours := w.assigned[ref]
+	assignment, ours := w.outcome.Assigned.Services[ref]
 	switch {
 	case ours:
 		next = status.Service(s, status.Allocation{
@@ -140,7 +187,7 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 			Problems:  w.problems[object],
 		}, w.now)
 		if !slices.Equal(assignment.Addresses, v.Ingress) {
-			w.unseen[ref] = unseen{s.ResourceVersion, assignment}
+			w.unseen[object] = unseen{s.ResourceVersion, assignment}
 		}
 	case s.Spec.Type != corev1.ServiceTypeLoadBalancer:
 		next = status.Released(s)
@@ -153,14 +200,15 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	w.writes[object] = write{base: s, next: changed, events: status.ServiceEvents(&s.Status, next)}
 }
 
-func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, all []*view.Pool) {
+func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, coolingDown []v1beta1.CoolingAddress) {
 	object := problem.Object{Kind: "IPAddressPool", Name: p.Name}
 	next := p.DeepCopy()
-	u, after := w.usage[p.Name], &next.Status
+	u, after := w.outcome.Usage[p.Name], &next.Status
 	after.AssignedIPv4, after.AvailableIPv4, after.TotalIPv4 = u.AssignedIPv4, u.AvailableIPv4, u.TotalIPv4
 	after.AssignedIPv6, after.AvailableIPv6, after.TotalIPv6 = u.AssignedIPv6, u.AvailableIPv6, u.TotalIPv6
-	after.CoolingDown = coolingDown(w.cooling, all, p.Name)
-	after.Addresses = ranges(w.extent[p.Name])
+	after.ReservedIPv4, after.ReservedIPv6 = u.ReservedIPv4, u.ReservedIPv6
+	after.CoolingDown = coolingDown
+	after.Addresses = ranges(w.outcome.Extent[p.Name])
 	if changed := status.Ready(after.Conditions, p.Generation, w.problems[object], !w.unmet[object], w.now); changed != nil {
 		after.Conditions = changed
 	}

@@ -1,6 +1,6 @@
 // Package reconcile joins the decisions of the controller to a cluster. Any
-// change wakes one pass, which looks at everything as it is now, decides anew,
-// and hands the statuses that differ to a publisher. Only the leader does so; a
+// change wakes one pass, which decides over everything as it is now, at the cost of
+// what has changed, and hands the statuses that differ to a publisher. Only the leader does so; a
 // stand-by keeps its mirror of the cluster warm.
 package reconcile
 
@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	// restMost bounds the pause after a pass. It is as long as the pass took,
-	// so that a storm of changes, those of our own writes among them, takes
-	// half a core at most; a change after a quiet time never waits.
-	restMost = 100 * time.Millisecond
-	// listRetry is the wait before the Services are listed anew after a failure.
+	// restLeast and restMost bound the pause after a pass. It is as long as the
+	// pass took, so that a storm of changes, those of our own writes among them,
+	// takes half a core at most, and does not write the counts of pools for each of
+	// them; a change after a quiet time never waits.
+	restLeast, restMost = 20 * time.Millisecond, 100 * time.Millisecond
+	// listRetry is the wait before Services and IPReservations are listed anew after a
+	// failure.
 	listRetry = time.Second
 )
 
@@ -43,6 +45,11 @@ type Options struct {
 	Events  recorder
 	Logger  *slog.Logger
 	Metrics *Metrics
+
+	// WriteTimeout is how long one write may take. It is less than what lies between the
+	// moment when a leader that cannot renew its lease gives up and the moment when
+	// another one takes over.
+	WriteTimeout time.Duration
 }
 
 // Loop decides and publishes. It implements manager.Runnable and
@@ -95,7 +102,7 @@ func (l *Loop) Start(ctx context.Context) error {
 		return nil
 	}
 	l.Logger.Info("leading")
-	publisher := newPublisher(l.Client, l.Events, l.Logger, l.Metrics)
+	publisher := newPublisher(l.Client, l.Events, l.Logger, l.Metrics, l.WriteTimeout)
 	var publishing sync.WaitGroup
 	publishing.Go(func() { publisher.run(ctx) })
 	defer publishing.Wait()
@@ -111,7 +118,7 @@ func (l *Loop) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(min(time.Since(began), restMost)):
+		case <-time.After(max(restLeast, min(time.Since(began), restMost))):
 		}
 	}
 }

@@ -9,12 +9,15 @@ import (
 
 	"fairlead.dev/fairlead/controller/allocation"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
 )
 
 // Metrics are the numbers that the leader keeps; those of a stand-by stay empty.
 type Metrics struct {
 	pools    *prometheus.GaugeVec
+	reserved *prometheus.GaugeVec
 	services *prometheus.GaugeVec
+	bookings *prometheus.GaugeVec
 	problems *prometheus.GaugeVec
 	writes   *prometheus.CounterVec
 	passes   prometheus.Histogram
@@ -26,8 +29,16 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		pools: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_pool_addresses",
-			Help: "Addresses of a pool by family and state: assigned to a Service, or available.",
+			Help: "Addresses of a pool by family and state: assigned to a Service or an IPReservation, or available.",
 		}, []string{"pool", "family", "state"}),
+		reserved: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_pool_reserved_addresses",
+			Help: "Addresses of a pool, by family, that IPReservations hold, with or without a Service on them.",
+		}, []string{"pool", "family"}),
+		bookings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_reservations",
+			Help: "IPReservations by whether they hold addresses: allocated or waiting.",
+		}, []string{"state"}),
 		services: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_services",
 			Help: "Services of type LoadBalancer by whether they have addresses: allocated or waiting.",
@@ -46,7 +57,7 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
 		}),
 	}
-	return m, errors.Join(to.Register(m.pools), to.Register(m.services), to.Register(m.problems),
+	return m, errors.Join(to.Register(m.pools), to.Register(m.reserved), to.Register(m.services), to.Register(m.bookings), to.Register(m.problems),
 		to.Register(m.writes), to.Register(m.passes))
 }
 
@@ -67,9 +78,12 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	m.passes.Observe(took.Seconds())
 
 	m.pools.Reset()
-	for name, u := range d.usage {
+	m.reserved.Reset()
+	for name, u := range d.outcome.Usage {
 		m.pools.WithLabelValues(name, "IPv4", "assigned").Set(float64(u.AssignedIPv4))
 		m.pools.WithLabelValues(name, "IPv6", "assigned").Set(float64(u.AssignedIPv6))
+		m.reserved.WithLabelValues(name, "IPv4").Set(float64(u.ReservedIPv4))
+		m.reserved.WithLabelValues(name, "IPv6").Set(float64(u.ReservedIPv6))
 		m.pools.WithLabelValues(name, "IPv4", "available").Set(float64(u.AvailableIPv4))
 		m.pools.WithLabelValues(name, "IPv6", "available").Set(float64(u.AvailableIPv6))
 	}
@@ -77,20 +91,20 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	for _, p := range d.problems {
 		m.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
 	}
-	allocated, waiting := tally(d.assigned)
-	m.services.WithLabelValues("allocated").Set(float64(allocated))
-	m.services.WithLabelValues("waiting").Set(float64(waiting))
+	tally(m.services, d.outcome.Assigned.Services)
+	tally(m.bookings, d.outcome.Assigned.Reservations)
 }
 
-func tally[K comparable](assigned map[K]allocation.Assignment) (allocated, waiting int) {
+// tally counts who has addresses and who has none.
+func tally(into *prometheus.GaugeVec, assigned map[view.Ref]allocation.Assignment) {
+	allocated := 0
 	for _, a := range assigned {
 		if len(a.Addresses) > 0 {
 			allocated++
-		} else {
-			waiting++
 		}
 	}
-	return allocated, waiting
+	into.WithLabelValues("allocated").Set(float64(allocated))
+	into.WithLabelValues("waiting").Set(float64(len(assigned) - allocated))
 }
 
 // byObject groups problems; those of one object keep their order.

@@ -19,17 +19,14 @@ import (
 const (
 	// writers is how many statuses are written at the same time.
 	writers = 16
-	// writeTimeout is shorter than what lies between the moment when a leader
-	// that cannot renew gives up and the moment when another one takes over: a
-	// write that hangs must not land after the new leader has looked.
-	writeTimeout = 4 * time.Second
 
 	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
 )
 
-// statusWriter is the part of a client that is used here.
-type statusWriter interface {
+// writer is the part of a client that is used here.
+type writer interface {
 	Status() client.SubResourceWriter
+	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
 }
 
 // recorder takes Events (the API events.k8s.io/v1).
@@ -37,10 +34,10 @@ type recorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// write is the wanted status of one object.
+// write is the wanted status of one object, or that it is to go.
 type write struct {
 	base   client.Object // as the informer knows it; only read
-	next   client.Object // a copy of base with the wanted status
+	next   client.Object // a copy of base with the wanted status; nil: delete it
 	events []status.Event
 }
 
@@ -49,11 +46,12 @@ type write struct {
 // once a version was written to, or found out of date, nothing more is written
 // until the informer shows a newer one and the next pass has looked at it.
 type publisher struct {
-	client  statusWriter
+	client  writer
 	events  recorder
 	log     *slog.Logger
 	metrics *Metrics
 	queue   workqueue.TypedRateLimitingInterface[problem.Object]
+	timeout time.Duration // of one write
 
 	mu     sync.Mutex
 	wanted map[problem.Object]write
@@ -61,10 +59,10 @@ type publisher struct {
 	failed map[problem.Object]string // what was last said about a write that fails
 }
 
-func newPublisher(c statusWriter, events recorder, log *slog.Logger, metrics *Metrics) *publisher {
+func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics, timeout time.Duration) *publisher {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[problem.Object](firstRetry, lastRetry)
 	return &publisher{
-		client: c, events: events, log: log, metrics: metrics,
+		client: c, events: events, log: log, metrics: metrics, timeout: timeout,
 		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
 		spent:  map[problem.Object]string{},
 		failed: map[problem.Object]string{},
@@ -127,8 +125,13 @@ func (p *publisher) publish(ctx context.Context, object problem.Object) {
 		p.queue.Forget(object)
 		return
 	}
-	err := p.patch(ctx, w)
-	p.metrics.wrote(object.Kind, err)
+	var err error
+	if w.next == nil {
+		err = p.remove(ctx, w)
+	} else {
+		err = p.patch(ctx, w)
+		p.metrics.wrote(object.Kind, err)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return // no longer the leader, or about to end
@@ -148,13 +151,25 @@ func (p *publisher) publish(ctx context.Context, object problem.Object) {
 // patch writes one status, if the object is still at the version that it was
 // decided for.
 func (p *publisher) patch(ctx context.Context, w write) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	next, ok := w.next.DeepCopyObject().(client.Object)
 	if !ok {
 		return fmt.Errorf("a copy of %T is no object", w.next)
 	}
 	return p.client.Status().Patch(ctx, next, client.MergeFromWithOptions(w.base, client.MergeFromWithOptimisticLock{}))
+}
+
+// remove deletes one object, if it is still at the version that it was decided for.
+func (p *publisher) remove(ctx context.Context, w write) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	uid, version := w.base.GetUID(), w.base.GetResourceVersion()
+	object, ok := w.base.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("a copy of %T is no object", w.base)
+	}
+	return p.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 }
 
 func (p *publisher) spend(object problem.Object, w write) {

@@ -25,11 +25,13 @@ import (
 	"fairlead.dev/fairlead/internal/status"
 )
 
+// writeTimeout is that of the tests.
+const writeTimeout = 4 * time.Second
+
 // server answers writes of statuses in the way that a test wants: fault has
 // errors by name, and a name in hangs never gets an answer. The behaviour of a
 // real one is tested beside the command.
 type server struct {
-	client.SubResourceWriter
 	mu      sync.Mutex
 	fault   map[string]error
 	hangs   map[string]bool
@@ -37,11 +39,25 @@ type server struct {
 	told    []string
 }
 
-func (s *server) Status() client.SubResourceWriter { return s }
+func (s *server) Status() client.SubResourceWriter { return statuses{server: s} }
 
-func (s *server) Patch(ctx context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+// statuses are the subresource of the objects.
+type statuses struct {
+	client.SubResourceWriter
+	server *server
+}
+
+func (s *server) Delete(ctx context.Context, o client.Object, _ ...client.DeleteOption) error {
+	return s.answer(ctx, o, "-")
+}
+
+func (s statuses) Patch(ctx context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.server.answer(ctx, o, "")
+}
+
+func (s *server) answer(ctx context.Context, o client.Object, sign string) error {
 	s.mu.Lock()
-	s.written = append(s.written, o.GetName()+"@"+o.GetResourceVersion())
+	s.written = append(s.written, sign+o.GetName()+"@"+o.GetResourceVersion())
 	err, hangs := s.fault[o.GetName()], s.hangs[o.GetName()]
 	s.mu.Unlock()
 	if hangs {
@@ -81,7 +97,7 @@ func publishing(t *testing.T) (*publisher, *server, *bytes.Buffer) {
 	}
 	var log bytes.Buffer
 	s := &server{fault: map[string]error{}, hangs: map[string]bool{}}
-	p := newPublisher(s, s, slog.New(slog.NewTextHandler(&log, nil)), metrics)
+	p := newPublisher(s, s, slog.New(slog.NewTextHandler(&log, nil)), metrics, writeTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { p.run(ctx) })

@@ -3,7 +3,9 @@ package reconcile
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -27,11 +29,12 @@ type simulation struct {
 	t        *rapid.T
 	version  int
 	services map[client.ObjectKey]*corev1.Service // what the API server has
+	booked   map[client.ObjectKey]*v1beta1.IPReservation
 	pool     *v1beta1.IPAddressPool
 	lag      []change // what the informer has not seen yet
-	// scribbled are the Services whose status somebody else has written: for what
-	// they show, nobody here answers until all is quiet.
-	scribbled map[client.ObjectKey]bool
+	// scribbled are the Services and reservations whose status somebody else has written:
+	// for what they show, nobody here answers until all is quiet.
+	scribbled map[problem.Object]bool
 
 	mirror *objects
 	last   *decision
@@ -42,21 +45,25 @@ type simulation struct {
 // change is one event of a watch.
 type change struct {
 	key     client.ObjectKey
-	service *corev1.Service // nil: deleted
+	service *corev1.Service // nil: deleted, or none of it
 	pool    *v1beta1.IPAddressPool
+	// reservation changed, nil if it was deleted. booking: this is one of a reservation.
+	reservation *v1beta1.IPReservation
+	booking     bool
 }
 
 // TestNoAddressTwice: whatever the order in which users, writes, events and
 // leaders act, and at whichever write a leader dies, before or after it has landed, at
-// no moment two Services show one address unless they share it; and
-// once all is quiet, nothing is left undone.
+// no moment two Services show one address unless they share it, nor two reservations, nor
+// a reservation and a Service of another namespace; and once all is quiet, nothing is left
+// undone.
 func TestNoAddressTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { simulate(t, false) })
 }
 
 // TestScribbledStatus: the same with somebody else who writes statuses. What they make
-// two Services show is taken apart: once all is quiet, no two show one address.
+// two of them show is taken apart: once all is quiet, no two show one address.
 func TestScribbledStatus(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { simulate(t, true) })
@@ -64,8 +71,9 @@ func TestScribbledStatus(t *testing.T) {
 
 func simulate(t *rapid.T, scribbling bool) {
 	s := &simulation{
-		t: t, services: map[client.ObjectKey]*corev1.Service{}, scribbled: map[client.ObjectKey]bool{},
-		mirror: newObjects(fromkube.Requests{}), last: &decision{},
+		t: t, services: map[client.ObjectKey]*corev1.Service{}, booked: map[client.ObjectKey]*v1beta1.IPReservation{},
+		scribbled: map[problem.Object]bool{},
+		mirror:    newObjects(fromkube.Requests{}), last: &decision{},
 	}
 	s.editPool()
 	// What follows a user's doing is tried more often than it itself, so
@@ -74,7 +82,7 @@ func simulate(t *rapid.T, scribbling bool) {
 		s.user, s.user, s.see, s.see, s.see, s.pass, s.pass, s.pass, s.send, s.send, s.arrive, s.arrive, s.arrive,
 	}
 	if scribbling {
-		actions = append(actions, s.scribble)
+		actions = append(actions, s.scribble, s.scribbleReservation)
 	}
 	for range 200 {
 		rapid.SampledFrom(actions).Draw(t, "action")()
@@ -88,11 +96,20 @@ func simulate(t *rapid.T, scribbling bool) {
 
 // user does what users do; a Service comes more often than anything else.
 func (s *simulation) user() {
-	rapid.SampledFrom([]func(){s.create, s.create, s.create, s.remove, s.request, s.request, s.retype, s.editPool}).Draw(s.t, "user")()
+	rapid.SampledFrom([]func(){
+		s.create, s.create, s.create, s.remove, s.request, s.request, s.retype, s.editPool,
+		s.reserve, s.reserve, s.reserve, s.unreserve, s.claim, s.claim,
+	}).Draw(s.t, "user")()
 }
 
+// key is one of four Services of one namespace, and two of another.
 func (s *simulation) key() client.ObjectKey {
-	return client.ObjectKey{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(s.t, "service"))}
+	n := rapid.IntRange(0, 5).Draw(s.t, "service")
+	return client.ObjectKey{Namespace: []string{"default", "shop"}[n/4], Name: fmt.Sprintf("s%d", n)}
+}
+
+func object(kind string, key client.ObjectKey) problem.Object {
+	return problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
 }
 
 // store is a successful write to a Service.
@@ -108,7 +125,7 @@ func (s *simulation) create() {
 	if s.services[key] != nil {
 		return
 	}
-	delete(s.scribbled, key)
+	delete(s.scribbled, object("Service", key))
 	s.store(key, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
@@ -166,7 +183,7 @@ func (s *simulation) scribble() {
 		next := old.DeepCopy()
 		what := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "192.0.2.8", "203.0.113.9", "127.0.0.1"}).Draw(s.t, "scribble")
 		next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: what}}
-		s.scribbled[key] = true
+		s.scribbled[object("Service", key)] = true
 		s.store(key, next)
 	}
 }
@@ -195,9 +212,12 @@ func (s *simulation) see() {
 
 func (s *simulation) deliver(events int) {
 	for _, next := range s.lag[:events] {
-		if next.pool != nil {
+		switch {
+		case next.pool != nil:
 			s.mirror.setPool(next.key, next.pool)
-		} else {
+		case next.booking:
+			s.mirror.setReservation(next.key, next.reservation)
+		default:
 			s.mirror.setService(next.key, next.service)
 		}
 	}
@@ -205,8 +225,22 @@ func (s *simulation) deliver(events int) {
 }
 
 func (s *simulation) pass() {
-	d := decide(s.mirror.snapshot(), s.last, view.Classes{}, time.Unix(0, 0))
+	snapshot, forgetful := s.mirror.snapshot(), *s.last
+	forgetful.engine = nil
+	anew := decide(snapshot, &forgetful, view.Classes{}, time.Unix(0, 0))
+	d := decide(snapshot, s.last, view.Classes{}, time.Unix(0, 0))
 	s.last, s.wanted = d, d.writes
+	if !maps.EqualFunc(anew.writes, d.writes, sameWrite) || !maps.EqualFunc(anew.unseen, d.unseen, sameUnseen) || !slices.Equal(anew.problems, d.problems) {
+		s.t.Fatalf("what is decided depends on the past: %+v, and from nothing %+v", d, anew)
+	}
+}
+
+func sameWrite(a, b write) bool {
+	return a.base == b.base && reflect.DeepEqual(a.next, b.next) && slices.Equal(a.events, b.events)
+}
+
+func sameUnseen(a, b unseen) bool {
+	return a.version == b.version && slices.Equal(a.assignment.Addresses, b.assignment.Addresses)
 }
 
 // send puts wanted writes on their way; one may be sent twice.
@@ -251,6 +285,15 @@ func (s *simulation) land(w write) {
 		changed := now.DeepCopy()
 		changed.Status = *next.Status.DeepCopy()
 		s.store(key, changed)
+	case *v1beta1.IPReservation:
+		key := client.ObjectKeyFromObject(w.base)
+		now := s.booked[key]
+		if now == nil || now.ResourceVersion != w.base.GetResourceVersion() {
+			return
+		}
+		changed := now.DeepCopy()
+		changed.Status = *next.Status.DeepCopy()
+		s.storeReservation(key, changed)
 	case *v1beta1.IPAddressPool:
 		if s.pool.ResourceVersion != w.base.GetResourceVersion() {
 			return
@@ -301,7 +344,7 @@ func (s *simulation) rest() {
 func (s *simulation) check() {
 	shown := map[netip.Addr][]*corev1.Service{}
 	for key, service := range s.services {
-		if s.scribbled[key] {
+		if s.scribbled[object("Service", key)] {
 			continue
 		}
 		for _, i := range service.Status.LoadBalancer.Ingress {
@@ -315,6 +358,7 @@ func (s *simulation) check() {
 			shown[a] = append(shown[a], service)
 		}
 	}
+	s.checkReserved(shown)
 }
 
 func sorted(writes map[problem.Object]write) []problem.Object {

@@ -20,6 +20,13 @@ type part struct {
 // setSlice takes in an EndpointSlice. It matters only to a Service that may share an
 // address under policy Local: what nodes serve the others is the speakers' business.
 func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) bool {
+	matters := func(ref view.Ref) bool {
+		if !sharesLocally(o.views[ref]) {
+			return false
+		}
+		o.touched[ref] = struct{}{}
+		return true
+	}
 	changed := false
 	if before, had := o.slices[key]; had {
 		o.parts[before] = slices.DeleteFunc(o.parts[before], func(p part) bool { return p.slice == key.Name })
@@ -27,7 +34,7 @@ func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) b
 			delete(o.parts, before)
 		}
 		delete(o.slices, key)
-		changed = sharesLocally(o.views[before])
+		changed = matters(before)
 	}
 	if s == nil {
 		return changed
@@ -38,7 +45,7 @@ func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) b
 	}
 	o.slices[key] = ref
 	o.parts[ref] = append(o.parts[ref], part{key.Name, endpoints})
-	return changed || sharesLocally(o.views[ref])
+	return matters(ref) || changed
 }
 
 // sharesLocally tells whether a Service may share its addresses under policy Local.
@@ -46,15 +53,12 @@ func sharesLocally(s *view.Service) bool {
 	return s != nil && s.ExternalLocal && s.Request.ShareKey != ""
 }
 
-// endpoints are those of the Services that may share an address under policy Local.
-func (o *objects) endpoints() map[view.Ref][]view.Endpoint {
-	found := map[view.Ref][]view.Endpoint{}
-	for ref, v := range o.views {
-		if !sharesLocally(v) {
-			continue
-		}
+// endpoints are those of a Service, if it may share an address under policy Local.
+func (o *objects) endpoints(ref view.Ref) []view.Endpoint {
+	var found []view.Endpoint
+	if sharesLocally(o.views[ref]) {
 		for _, p := range o.parts[ref] {
-			found[ref] = append(found[ref], p.endpoints...)
+			found = append(found, p.endpoints...)
 		}
 	}
 	return found

@@ -2,10 +2,13 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -21,6 +24,7 @@ func CacheOptions(namespace string) cache.Options {
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}:             {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+			&corev1.Service{}:            {Transform: brief},
 			&discoveryv1.EndpointSlice{}: {Transform: slim},
 			&corev1.Node{}:               {Transform: whereabouts},
 		},
@@ -41,13 +45,19 @@ func forgetValues(object any) (any, error) {
 	return object, nil
 }
 
-// whereabouts keeps of a Node its names, labels and addresses: what it is doing, which
-// changes all the time, is nobody's business here.
+// whereabouts keeps of a Node its names, labels and addresses, and whether it is ready: what
+// else it is doing, which changes all the time, is nobody's business here.
 func whereabouts(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, nil
 		n.Spec = corev1.NodeSpec{}
-		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+		status := corev1.NodeStatus{Addresses: n.Status.Addresses}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+			}
+		}
+		n.Status = status
 	}
 	return object, nil
 }
@@ -63,6 +73,9 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 			return watch(ctx, informers, o, &corev1.Service{}, o.setService)
 		},
 		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.IPReservation{}, o.setReservation)
+		},
+		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, &v1beta1.IPAddressPool{}, o.setPool)
 		},
 		func() (toolscache.DoneChecker, error) {
@@ -75,6 +88,15 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 			return watch(ctx, informers, o, &v1beta1.BGPPeer{}, o.setBGPPeer)
 		},
 		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.BFDProfile{}, o.setBFDProfile)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.Community{}, o.setCommunity)
+		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &v1beta1.BGPSession{}, o.setBGPSession)
+		},
+		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, &corev1.Secret{}, o.setSecret)
 		},
 		func() (toolscache.DoneChecker, error) {
@@ -84,14 +106,27 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 		func() (toolscache.DoneChecker, error) {
 			return watch(ctx, informers, o, namespaces, o.setNamespace)
 		},
+		func() (toolscache.DoneChecker, error) {
+			return watch(ctx, informers, o, &networkingv1.ServiceCIDR{}, o.setServiceCIDR)
+		},
 	} {
 		s, err := w()
-		if err != nil {
+		switch {
+		case optional(err):
+			continue
+		case err != nil:
 			return nil, err
 		}
 		synced = append(synced, s)
 	}
 	return synced, nil
+}
+
+// optional tells the error of a kind that older API servers do not know: ServiceCIDR is
+// of Kubernetes 1.33. Of our own kinds, it is one.
+func optional(err error) bool {
+	var missing *meta.NoKindMatchError
+	return errors.As(err, &missing) && missing.GroupKind.Group == networkingv1.GroupName
 }
 
 func watch[T any, O interface {

@@ -2,46 +2,52 @@ package verify
 
 import (
 	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// ReasonAddressesInUse is on a pool that holds addresses of nodes, or ClusterIPs. They
-// are not given out, and the pool is in use.
+// ReasonAddressesInUse is on a pool that holds addresses of nodes, or of the range of
+// ClusterIPs. They are not given out, and the pool is in use.
 const ReasonAddressesInUse = "AddressesInUse"
 
+// remedies are what to take out of a pool that has an address of the use.
+var remedies = map[view.Use]string{
+	view.UsedByNode:    "the addresses of nodes",
+	view.UsedClusterIP: "the range of ClusterIPs",
+}
+
 // occupied finds pools that hold what the cluster itself uses. Of each pool and kind of
-// use one address is named, the lowest.
-func occupied(c *view.Cluster) []problem.Problem {
+// use one address is named, the lowest, and each range of ClusterIPs that it overlaps.
+func occupied(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	pools := c.PoolsByAge()
-	nodes, services := map[*view.Pool]netip.Addr{}, map[*view.Pool]netip.Addr{}
-	note := func(lowest map[*view.Pool]netip.Addr, a netip.Addr) {
+	type kind struct {
+		pool *view.Pool
+		use  view.Use
+	}
+	lowest := map[kind]netip.Addr{}
+	for a, use := range used {
 		for _, p := range pools {
-			if known := lowest[p]; p.Contains(a) && (!known.IsValid() || a.Less(known)) {
-				lowest[p] = a
+			k := kind{p, use}
+			if known := lowest[k]; p.Contains(a) && (!known.IsValid() || a.Less(known)) {
+				lowest[k] = a
 			}
 		}
 	}
-	for _, n := range c.Nodes {
-		for _, a := range n.Addresses {
-			note(nodes, a)
-		}
-	}
-	for _, s := range c.Services {
-		for _, a := range s.ClusterIPs {
-			note(services, a)
-		}
-	}
 	var problems []problem.Problem
-	for _, p := range pools {
-		if a := nodes[p]; a.IsValid() {
-			problems = append(problems, problem.New(p.Object(), ReasonAddressesInUse,
-				"spec.addresses has %s, which is the address of a node, and is not given out: take the addresses of nodes out", a))
-		}
-		if a := services[p]; a.IsValid() {
-			problems = append(problems, problem.New(p.Object(), ReasonAddressesInUse,
-				"spec.addresses has %s, which is a ClusterIP, and is not given out: take the range of ClusterIPs out", a))
+	for k, a := range lowest {
+		problems = append(problems, problem.Advice(k.pool.Object(), ReasonAddressesInUse,
+			"spec.addresses has %s, which is %s, and is not given out: take %s out", a, k.use, remedies[k.use]))
+	}
+	for _, r := range c.ServiceRanges {
+		for _, p := range pools {
+			if slices.ContainsFunc(p.Ranges, netipx.RangeOfPrefix(r).Overlaps) {
+				problems = append(problems, problem.Advice(p.Object(), ReasonAddressesInUse,
+					"spec.addresses has addresses of %s, which ClusterIPs are from (ServiceCIDR), and which are not given out: take %s out", r, r))
+			}
 		}
 	}
 	return problems

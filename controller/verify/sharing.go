@@ -16,15 +16,6 @@ import (
 // node has endpoints of all of them, so that nobody announces it.
 const ReasonNoCommonNode = "NoCommonNode"
 
-// Advisory tells whether an object with a problem of this reason nevertheless takes
-// part, or has what it asks for.
-func Advisory(reason string) bool {
-	return reason == ReasonNoCommonNode || reason == ReasonAddressesInUse
-}
-
-// most is how many names of one kind a message has.
-const most = 8
-
 // local is a Service of policy Local on an address, and the nodes that can serve it.
 type local struct {
 	service *view.Service
@@ -37,11 +28,11 @@ type local struct {
 // serves.
 func apart(c *view.Cluster) []problem.Problem {
 	sharing := map[netip.Addr][]local{}
-	for ref, s := range c.Services {
-		if s.Type != view.LoadBalancer || !s.ExternalLocal {
+	for ref, endpoints := range c.Endpoints.All() {
+		s := c.Services[ref]
+		if s == nil || s.Type != view.LoadBalancer || !s.ExternalLocal {
 			continue
 		}
-		endpoints := c.Endpoints.Of(ref)
 		for _, vip := range s.VIPs {
 			nodes := slices.DeleteFunc(view.UsableNodes(endpoints, addr.FamilyOf(vip)), func(name string) bool {
 				n := c.Nodes[name]
@@ -59,7 +50,7 @@ func apart(c *view.Cluster) []problem.Problem {
 		}
 		told := whoWhere(all)
 		for _, l := range all {
-			problems = append(problems, problem.New(l.service.Object(), ReasonNoCommonNode,
+			problems = append(problems, problem.Advice(l.service.Object(), ReasonNoCommonNode,
 				"%s is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: %s; "+
 					"run their pods on the same nodes, or set the policy Cluster", vip, told))
 		}
@@ -77,20 +68,11 @@ func meet(all []local) bool {
 func whoWhere(all []local) string {
 	where := make(map[string]string, len(all))
 	for _, l := range all {
-		where[l.service.String()] = fmt.Sprintf("%s has them on %s", l.service.Ref, short(l.nodes))
+		where[l.service.String()] = fmt.Sprintf("%s has them on %s", l.service.Ref, problem.List(l.nodes, " "))
 	}
 	told := make([]string, 0, len(where))
 	for _, name := range slices.Sorted(maps.Keys(where)) {
 		told = append(told, where[name])
 	}
 	return strings.Join(told, ", ")
-}
-
-// short lists no more names than one would read.
-func short(names []string) string {
-	text := strings.Join(names[:min(len(names), most)], " ")
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", text, more)
-	}
-	return text
 }

@@ -71,7 +71,7 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 				test.change(c)
 			}
 			var got []string
-			for _, p := range verify.Check(c) {
+			for _, p := range verify.Check(c, nil) {
 				got = append(got, p.String())
 			}
 			if d := cmp.Diff(test.want, got); d != "" {

@@ -22,13 +22,24 @@ const (
 	ReasonNoPoolSelected = "NoPoolSelected"
 	// ReasonPeerNotFound: an advertisement names a peer that does not exist.
 	ReasonPeerNotFound = "PeerNotFound"
+	// ReasonAggregateBeyondPool: a pool holds a part of an aggregate only, which is
+	// then announced address by address.
+	ReasonAggregateBeyondPool = "AggregateBeyondPool"
+	// ReasonProfileNotFound: a peer names a BFDProfile that does not exist.
+	ReasonProfileNotFound = "ProfileNotFound"
+	// ReasonCommunityNotFound: an advertisement names a community that no Community has. It
+	// is not in use meanwhile.
+	ReasonCommunityNotFound = "CommunityNotFound"
+	// ReasonCommunityDuplicate: an older Community has a name for another value.
+	ReasonCommunityDuplicate = "CommunityDuplicate"
 	// ReasonPeerDuplicate: two peers are the same router for one node.
 	ReasonPeerDuplicate = "PeerDuplicate"
 )
 
-// Check finds such problems of all objects of the snapshot, sorted. What an advertisement names correctly stays in use beside what it
-// names in vain.
-func Check(c *view.Cluster) []problem.Problem {
+// Check finds such problems of all objects of the snapshot, sorted. What an advertisement
+// names correctly stays in use beside what it names in vain. used are the addresses of pools
+// that the cluster itself uses, and what for.
+func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	var problems []problem.Problem
 	for _, ad := range c.L2Advertisements {
 		problems = append(problems, pools(c, problem.Object{Kind: "L2Advertisement", Name: ad.Name}, ad.Pools)...)
@@ -36,6 +47,10 @@ func Check(c *view.Cluster) []problem.Problem {
 	for _, ad := range c.BGPAdvertisements {
 		object := problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
 		problems = append(problems, pools(c, object, ad.Pools)...)
+		problems = append(problems, beyond(c, object, ad)...)
+		if _, unknown := c.Resolved(ad); len(unknown) > 0 {
+			problems = append(problems, nameless(object, unknown)...)
+		}
 		for _, name := range ad.Peers {
 			if c.BGPPeers[name] == nil {
 				problems = append(problems, problem.New(object, ReasonPeerNotFound,
@@ -43,9 +58,16 @@ func Check(c *view.Cluster) []problem.Problem {
 			}
 		}
 	}
+	for _, p := range c.BGPPeers {
+		if p.BFDProfile != "" && c.BFDProfiles[p.BFDProfile] == nil {
+			problems = append(problems, problem.New(p.Object(), ReasonProfileNotFound,
+				"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile))
+		}
+	}
 	problems = append(problems, duplicates(c)...)
+	problems = append(problems, ambiguous(c)...)
 	problems = append(problems, apart(c)...)
-	problems = append(problems, occupied(c)...)
+	problems = append(problems, occupied(c, used)...)
 	problem.Sort(problems)
 	return problems
 }

@@ -50,20 +50,23 @@ func TestCheck(t *testing.T) {
 			"other-port": peer("other-port", "192.0.2.1", 1790),
 			"sourced":    sourced,
 			"unreadable": {Name: "unreadable"},
-			"unread":     {Name: "unread"},
+			"unread":     {Name: "unread", BFDProfile: "slow"},
+			"watched":    {Name: "watched", BFDProfile: "fast"},
 		},
+		BFDProfiles: map[string]*view.BFDProfile{"fast": {Name: "fast"}},
 	}
 	want := []string{
 		`BGPAdvertisement/bgp: PeerNotFound: spec.peers: there is no BGPPeer "nobody": create it or take it out`,
 		`BGPAdvertisement/bgp: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
 		`BGPPeer/second: PeerDuplicate: BGPPeer "first" is the same router 192.0.2.1:179 on node c: delete one of the two, or keep them apart by nodeSelectors`,
+		`BGPPeer/unread: ProfileNotFound: spec.bfdProfile: there is no BFDProfile "slow", so the session is held without BFD: create it or take it out`,
 		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "gone": create it or take it out`,
 		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
 		`L2Advertisement/vain: NoPoolSelected: spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors`,
 	}
 	for range 10 { // maps come in any order
 		var got []string
-		for _, p := range verify.Check(c) {
+		for _, p := range verify.Check(c, nil) {
 			got = append(got, p.String())
 		}
 		if d := cmp.Diff(want, got); d != "" {

@@ -1,0 +1,66 @@
+package reconcile
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// setReservation takes in the newest state of one IPReservation, nil for one that is gone.
+func (o *objects) setReservation(key client.ObjectKey, r *v1beta1.IPReservation) bool {
+	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
+	o.others = true
+	if r == nil {
+		delete(o.reservations, ref)
+		delete(o.booked, ref)
+		return true
+	}
+	o.reservations[ref], o.booked[ref] = r, fromkube.Reservation(r)
+	return true
+}
+
+// reservation plans the status of an IPReservation.
+func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *view.Reservation) {
+	assignment, ours := w.outcome.Assigned.Reservations[ref]
+	if !ours {
+		return
+	}
+	object := v.Object()
+	next := status.Reservation(r, status.Allocation{
+		Addresses: assignment.Addresses,
+		Met:       !w.unmet[object],
+		Problems:  w.problems[object],
+	}, status.Booking{Invalid: v.Invalid, Users: w.outcome.Users}, w.now)
+	if !slices.Equal(assignment.Addresses, v.Held) {
+		w.unseen[object] = unseen{r.ResourceVersion, assignment}
+	}
+	if equality.Semantic.DeepEqual(&r.Status, next) {
+		return
+	}
+	changed := r.DeepCopy()
+	changed.Status = *next
+	w.writes[object] = write{base: r, next: changed, events: status.ReservationEvents(&r.Status, next)}
+}
+
+// current is the version of a Service or an IPReservation that the snapshot has, "" for
+// none.
+func (s *snapshot) current(object problem.Object) string {
+	ref := view.Ref{Namespace: object.Namespace, Name: object.Name}
+	if object.Kind == "Service" {
+		if service := s.services[ref]; service != nil {
+			return service.ResourceVersion
+		}
+		return ""
+	}
+	if r := s.reservations[ref]; r != nil {
+		return r.ResourceVersion
+	}
+	return ""
+}
