@@ -81,7 +81,7 @@ var bans = []ban{
 	},
 	{
 		packages: []string{""},
-		from:     []string{"github.com/mdlayher/arp", "github.com/mdlayher/ethernet", "github.com/mdlayher/packet"},
+		from:     []string{"github.com/mdlayher/arp", "github.com/mdlayher/ndp", "github.com/mdlayher/ethernet", "github.com/mdlayher/packet"},
 		except:   []string{"speaker", "speaker/pulse"},
 		because:  "frames are the business of pulse alone",
 	},
@@ -102,6 +102,7 @@ var owned = map[string]string{
 	"github.com/google/nftables":   "speaker/forwarding/nftables",
 	"github.com/mdlayher/netlink":  "speaker/forwarding",
 	"github.com/mdlayher/arp":      "speaker/pulse",
+	"github.com/mdlayher/ndp":      "speaker/pulse",
 	"github.com/mdlayher/ethernet": "speaker/pulse",
 	"github.com/mdlayher/packet":   "speaker/pulse",
 }

@@ -16,6 +16,7 @@ import (
 // Flags of a TCP segment.
 const (
 	SYN = 0x02
+	FIN = 0x01
 	RST = 0x04
 	ACK = 0x10
 )

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -29,7 +30,7 @@ const burst = 1 << 20
 
 // Serve answers on a port, TCP and UDP, of all addresses of both families, with
 // the host's name, the source address that it sees and the port. A TCP connection
-// may ask many times.
+// may ask many times. What it is asked comes back in the answer.
 func (h *Host) Serve(port int) {
 	h.t.Helper()
 	h.serve(h.Name, fmt.Sprintf(":%d", port))
@@ -73,26 +74,26 @@ func (h *Host) serve(name, at string) {
 	go func() {
 		buffer := make([]byte, 64)
 		for {
-			_, from, err := p.ReadFrom(buffer)
+			n, from, err := p.ReadFrom(buffer)
 			if err != nil {
 				return
 			}
 			// A reply that fails shows as silence.
-			_, _ = p.WriteTo(answer(name, from, p.LocalAddr()), from)
+			_, _ = p.WriteTo(answer(strings.TrimSpace(string(buffer[:n])), name, from, p.LocalAddr()), from)
 		}
 	}()
 }
 
-func answer(name string, from, at net.Addr) []byte {
+func answer(question, name string, from, at net.Addr) []byte {
 	source, here := netip.MustParseAddrPort(from.String()), netip.MustParseAddrPort(at.String())
-	return fmt.Appendf(nil, "%s %s %d\n", name, source.Addr().Unmap().WithZone(""), here.Port())
+	return fmt.Appendf(nil, "%s %s %s %d\n", question, name, source.Addr().Unmap().WithZone(""), here.Port())
 }
 
 func answerAll(c net.Conn, name string) {
 	defer func() { _ = c.Close() }()
 	lines := bufio.NewScanner(c)
 	for lines.Scan() {
-		if _, err := c.Write(answer(name, c.RemoteAddr(), c.LocalAddr())); err != nil {
+		if _, err := c.Write(answer(lines.Text(), name, c.RemoteAddr(), c.LocalAddr())); err != nil {
 			return
 		}
 	}
@@ -103,6 +104,9 @@ type Conn struct {
 	conn    net.Conn
 	lines   *bufio.Reader
 	timeout time.Duration
+	asked   int  // questions
+	length  int  // of a question in bytes, if it would be shorter
+	again   bool // a question may be lost, and is sent again
 }
 
 // Dial opens a flow; network is tcp or udp, and laddr, if valid, where it comes
@@ -123,27 +127,65 @@ func (h *Host) Dial(network string, laddr, to netip.AddrPort, timeout time.Durat
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &Conn{conn, bufio.NewReader(conn), timeout}, nil
+	return &Conn{conn: conn, lines: bufio.NewReader(conn), timeout: timeout, again: network == "udp"}, nil
 }
 
-// Ask sends a request on the flow and waits for the answer. A sender whose own
-// host drops or rejects the packet learns no more from sending it than that it
-// may not; waiting for the answer then tells the two apart.
+// sendAgain is after how long without an answer a datagram is sent once more: a busy
+// machine may lose one. What waits for silence waits for less.
+const sendAgain = time.Second
+
+// Once has each question sent once only, so that a lost one shows. It returns the flow.
+func (c *Conn) Once() *Conn {
+	c.again = false
+	return c
+}
+
+// Long has each question, and each answer, be of so many bytes, up to 60000, over TCP. It
+// returns the flow.
+func (c *Conn) Long(bytes int) *Conn {
+	c.length = bytes
+	return c
+}
+
+// Ask sends a request on the flow and waits for the answer, over UDP more than once. A
+// sender whose own host drops or rejects the packet learns no more from sending it than
+// that it may not; waiting for the answer then tells the two apart.
 func (c *Conn) Ask() (Answer, error) { return c.AskFor(c.timeout) }
 
 // AskFor is Ask with a timeout of its own.
 func (c *Conn) AskFor(timeout time.Duration) (Answer, error) {
-	_ = c.conn.SetDeadline(time.Now().Add(timeout))
-	if _, err := c.conn.Write([]byte("who\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+	c.asked++
+	until := time.Now().Add(timeout)
+	for {
+		try := until
+		if again := time.Now().Add(sendAgain); c.again && again.Before(until) {
+			try = again
+		}
+		answer, err := c.ask(try)
+		if !errors.Is(err, ErrSilence) || try.Equal(until) {
+			return answer, err
+		}
+	}
+}
+
+// ask sends the question and waits for its answer. What comes late on an earlier one is
+// none.
+func (c *Conn) ask(until time.Time) (Answer, error) {
+	_ = c.conn.SetDeadline(until)
+	if _, err := fmt.Fprintf(c.conn, "%-*d\n", c.length, c.asked); err != nil && !errors.Is(err, syscall.EPERM) {
 		return Answer{}, classify(err)
 	}
-	line, err := c.lines.ReadString('\n')
-	if err != nil {
-		return Answer{}, classify(err)
+	for {
+		line, err := c.lines.ReadString('\n')
+		if err != nil {
+			return Answer{}, classify(err)
+		}
+		var question int
+		var a Answer
+		if _, err = fmt.Sscan(line, &question, &a.Server, &a.Seen, &a.Port); err != nil || question == c.asked {
+			return a, err
+		}
 	}
-	var a Answer
-	_, err = fmt.Sscan(line, &a.Server, &a.Seen, &a.Port)
-	return a, err
 }
 
 // Local is where the flow comes from.

@@ -1,0 +1,78 @@
+package malformed
+
+import (
+	"slices"
+	"strings"
+)
+
+// l2Advertisements are the cases of L2Advertisement.
+func l2Advertisements() []Case {
+	return append(cases("L2Advertisement", append([]spec{
+		{"empty", "{}", ""},
+		{"all fields", "{ipAddressPools: [layer2], ipAddressPoolSelectors: [{matchLabels: {a: b}}], nodeSelectors: [{}], preferredNodeSelectors: [{weight: 1, preference: {}}, {weight: 100, preference: {matchLabels: {a: b}}}], serviceSelectors: [{matchLabels: {a: b}}], interfaces: [eth0, bond0.100]}", ""},
+		{"preference without weight", "{preferredNodeSelectors: [{preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Required value"},
+		{"preference of weight 0", "{preferredNodeSelectors: [{weight: 0, preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Invalid value: 0: spec.preferredNodeSelectors[0].weight in body should be greater than or equal to 1"},
+		{"preference of weight 101", "{preferredNodeSelectors: [{weight: 101, preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Invalid value: 101: spec.preferredNodeSelectors[0].weight in body should be less than or equal to 100"},
+		{"preference without selector", "{preferredNodeSelectors: [{weight: 1}]}", "spec.preferredNodeSelectors[0].preference: Required value"},
+		{"preference with an unknown operator", "{preferredNodeSelectors: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}]}", "spec.preferredNodeSelectors[0].preference: Invalid value: the operator of each of matchExpressions must be"},
+		{"preference with 17 expressions", "{preferredNodeSelectors: [{weight: 1, preference: {matchExpressions: [" + strings.Repeat("{key: a, operator: Exists}, ", 16) + "{key: a, operator: Exists}]}}]}", "spec.preferredNodeSelectors[0].preference: Invalid value: at most 16 matchExpressions"},
+		{"preferences too many", "{preferredNodeSelectors: [" + strings.Repeat("{weight: 1, preference: {}}, ", 16) + "{weight: 1, preference: {}}]}", "spec.preferredNodeSelectors: Too many: 17: must have at most 16 items"},
+		{"interface name too long", "{interfaces: [abcdefghijklmnop]}", "spec.interfaces[0]: Too long: may not be more than 15 bytes"},
+		{"interface name with white space", "{interfaces: [eth0, 'eth 1']}", "spec.interfaces[1]: Invalid value: \"eth 1\": must be the name of a network interface"},
+		{"interface name with a slash", "{interfaces: [a/b]}", "spec.interfaces[0]: Invalid value: \"a/b\": must be the name of a network interface"},
+		{"interface name with a colon", "{interfaces: ['eth0:1']}", "spec.interfaces[0]: Invalid value: \"eth0:1\": must be the name of a network interface"},
+		{"interface name of dots", "{interfaces: [..]}", "spec.interfaces[0]: Invalid value: \"..\": must be the name of a network interface"},
+		{"no interface name", "{interfaces: ['']}", "spec.interfaces[0]: Invalid value: \"\": must be the name of a network interface"},
+		{"interface twice", "{interfaces: [eth0, eth0]}", "spec.interfaces[1]: Duplicate value: \"eth0\""},
+	}, slices.Concat(
+		names("ipAddressPools"), selectors("ipAddressPoolSelectors"), selectors("nodeSelectors"), selectors("serviceSelectors"),
+	)...)), conditions("L2Advertisement", narrowing())...)
+}
+
+// bgpAdvertisements are the cases of BGPAdvertisement.
+func bgpAdvertisements() []Case {
+	const communities = "spec.communities[0]: Invalid value: %q: must be asn:value with both halves 0 to 65535"
+	return append(cases("BGPAdvertisement", append([]spec{
+		{"empty", "{}", ""},
+		{"all fields", "{ipAddressPools: [bgp], ipAddressPoolSelectors: [{}], nodeSelectors: [{}], serviceSelectors: [{}], peers: [router-a], aggregationLength: 32, aggregationLengthV6: 128, localPref: 4294967295, med: 4294967295, asPathPrepend: 16, communities: ['64500:100', '65535:65281', '0:0', 'large:4294967295:0:1', no-export, graceful-shutdown, vpn-only, NO_EXPORT, a.b]}", ""},
+		{"aggregates", "{aggregationLength: 1, aggregationLengthV6: 1}", ""},
+		{"aggregates and all Services", "{aggregationLength: 24, serviceSelectors: []}", ""},
+		{"aggregationLength 0", "{aggregationLength: 0}", "spec.aggregationLength: Invalid value: 0: spec.aggregationLength in body should be greater than or equal to 1"},
+		{"aggregationLength too great", "{aggregationLength: 33}", "spec.aggregationLength: Invalid value: 33: spec.aggregationLength in body should be less than or equal to 32"},
+		{"aggregationLengthV6 too great", "{aggregationLengthV6: 129}", "spec.aggregationLengthV6: Invalid value: 129: spec.aggregationLengthV6 in body should be less than or equal to 128"},
+		{"aggregates of some Services", "{aggregationLength: 24, serviceSelectors: [{}]}", "spec.serviceSelectors: Invalid value: serviceSelectors and an aggregation length exclude each other"},
+		{"IPv6 aggregates of some Services", "{aggregationLengthV6: 64, serviceSelectors: [{}]}", "spec.serviceSelectors: Invalid value: serviceSelectors and an aggregation length exclude each other"},
+		{"med 0", "{med: 0}", ""},
+		{"med negative", "{med: -1}", "spec.med: Invalid value: -1: spec.med in body should be greater than or equal to 0"},
+		{"asPathPrepend too great", "{asPathPrepend: 17}", "spec.asPathPrepend: Invalid value: 17: spec.asPathPrepend in body should be less than or equal to 16"},
+		{"localPref 0", "{localPref: 0}", ""},
+		{"localPref negative", "{localPref: -1}", "spec.localPref: Invalid value: -1: spec.localPref in body should be greater than or equal to 0"},
+		{"localPref too great", "{localPref: 4294967296}", "spec.localPref: Invalid value: 4294967296: spec.localPref in body should be less than or equal to 4294967295"},
+		{"community without colon", "{communities: ['100']}", strings.ReplaceAll(communities, "%q", `"100"`)},
+		{"community of three parts", "{communities: ['1:2:3']}", strings.ReplaceAll(communities, "%q", `"1:2:3"`)},
+		{"community name of a dash at the end", "{communities: ['vpn-']}", strings.ReplaceAll(communities, "%q", `"vpn-"`)},
+		{"community name with white space", "{communities: ['vpn only']}", strings.ReplaceAll(communities, "%q", `"vpn only"`)},
+		{"large community of two parts", "{communities: ['large:1:2']}", strings.ReplaceAll(communities, "%q", `"large:1:2"`)},
+		{"large community with a part too great", "{communities: ['large:1:2:4294967296']}", strings.ReplaceAll(communities, "%q", `"large:1:2:4294967296"`)},
+		{"community with an ASN of 32 bits", "{communities: ['65536:1']}", strings.ReplaceAll(communities, "%q", `"65536:1"`)},
+		{"community with a value too great", "{communities: ['1:65536']}", strings.ReplaceAll(communities, "%q", `"1:65536"`)},
+		{"community with a sign", "{communities: ['-1:5']}", strings.ReplaceAll(communities, "%q", `"-1:5"`)},
+		{"large community of eleven digits", "{communities: ['large:04294967295:4294967295:4294967295']}", strings.ReplaceAll(communities, "%q", `"large:04294967295:4294967295:4294967295"`)},
+		{"community too long", "{communities: [" + strings.Repeat("a", 64) + "]}", "spec.communities[0]: Too long: may not be more than 63 bytes"},
+		{"community twice", "{communities: ['1:1', '1:1']}", "spec.communities[1]: Duplicate value: \"1:1\""},
+	}, slices.Concat(
+		names("ipAddressPools"), names("peers"),
+		selectors("ipAddressPoolSelectors"), selectors("nodeSelectors"), selectors("serviceSelectors"),
+	)...)), conditions("BGPAdvertisement", append(narrowing(),
+		told{"peers missing", "{peers: [neighbour, missing]}", "spec.peers", "PeerNotFound", `spec.peers: there is no BGPPeer "missing"`},
+		told{"communities missing", "{communities: [no-export, no-exports]}", "spec.communities", "CommunityNotFound", `spec.communities: no Community has the name "no-exports"`},
+	))...)
+}
+
+// narrowing are the cases of what both kinds of advertisements choose by.
+func narrowing() []told {
+	return slices.Concat([]told{
+		{"ipAddressPools missing", "{ipAddressPools: [neighbour, missing]}", "spec.ipAddressPools", "PoolNotFound", `spec.ipAddressPools: there is no IPAddressPool "missing"`},
+		{"ipAddressPoolSelectors of no pool", "{ipAddressPoolSelectors: [{matchLabels: {is: missing}}]}", "spec.ipAddressPoolSelectors", "NoPoolSelected", "spec.ipAddressPoolSelectors: no IPAddressPool has such labels"},
+	}, unmatched("", "ipAddressPoolSelectors"), unmatched("", "nodeSelectors"), unmatched("", "serviceSelectors"))
+}

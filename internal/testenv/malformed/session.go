@@ -1,0 +1,12 @@
+package malformed
+
+// bgpSessions are the cases of BGPSession, which speakers write and nobody else has to.
+func bgpSessions() []Case {
+	return cases("BGPSession", []spec{
+		{"all fields", "{node: node1.example.org, peer: tor}", ""},
+		{"no node", "{peer: tor}", "spec.node: Required value"},
+		{"no peer", "{node: node1}", "spec.peer: Required value"},
+		{"node of an address and a port", "{node: '192.0.2.1:179', peer: tor}", "spec.node: Invalid value: \"192.0.2.1:179\": must be the name of a Node"},
+		{"peer in capitals", "{node: node1, peer: TOR}", "spec.peer: Invalid value: \"TOR\": must be the name of a BGPPeer"},
+	})
+}
