@@ -43,6 +43,8 @@ type Layer2 interface {
 // BGP makes the sessions and routes as wanted.
 type BGP interface {
 	Apply(ctx context.Context, want map[string]desired.Session) error
+	// Drain has routers prefer other paths, and gives them time for that.
+	Drain(ctx context.Context) error
 }
 
 // Reporter is told what became of every pass.
@@ -57,6 +59,10 @@ type Answers struct {
 	// address outside of every local subnet is answered on.
 	Addrs  []netip.Addr
 	Claims map[netip.Addr]desired.Claim // those whose forwarding is in the kernel
+	// Elsewhere are the addresses that only other nodes may answer for.
+	Elsewhere []netip.Addr
+	// BFD are the sessions beside those of BGP, by BGPPeer name.
+	BFD map[string]desired.BFD
 	// Unable are the addresses that this node ought to serve and cannot, so
 	// that the next candidate does.
 	Unable  []netip.Addr
@@ -98,7 +104,8 @@ type Agent struct {
 	// announcing is the state of the decision that was announced without anything
 	// missing, 0 if something was or not everybody has been told.
 	announcing uint64
-	mesh       desired.Mesh  // as last told
+	mesh       desired.Mesh // as last told
+	bfd        map[string]desired.BFD
 	told       bool          // this process has told the world something
 	failing    string        // the text of the last error, to log a change only
 	retry      time.Duration // 0: the last pass went well
@@ -200,9 +207,11 @@ func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired
 }
 
 func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
-	a.announced, a.mesh, a.told = say, want.Mesh, true
+	a.announced, a.mesh, a.bfd, a.told = say, want.Mesh, want.BFD, true
 	return errors.Join(
-		a.Layer2.Apply(ctx, Answers{Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Unable: unable}),
+		a.Layer2.Apply(ctx, Answers{
+			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere, BFD: want.BFD, Unable: unable,
+		}),
 		a.BGP.Apply(ctx, say.sessions),
 	)
 }
@@ -227,9 +236,14 @@ func (a *Agent) after(err error) time.Duration {
 
 // Leave hands over to the other nodes for good, as before an uninstall: it asks for
 // nothing to be answered or announced by this node any more. Run must have returned.
+// What still arrives is forwarded.
 func (a *Agent) Leave(ctx context.Context) error {
 	return errors.Join(
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true}),
+		// BFD stays until BGP has said its last word: routers that hear AdminDown before
+		// may take the node for dead.
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Leaving: true}),
+		a.BGP.Drain(ctx),
 		a.BGP.Apply(ctx, nil),
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true}),
 	)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,8 @@ type world struct {
 	outcome    agent.Outcome
 	asked      string // what those who ask have been told of the pass
 	applied    int
+	drained    bool         // routers were asked to prefer other paths, after others were asked to answer and before the sessions ended
+	always     []netip.Addr // each session must have a route to these
 	wrong      []string
 }
 
@@ -112,6 +115,20 @@ func (w bgp) Apply(_ context.Context, want map[string]desired.Session) error {
 	}
 	w.sessions = want
 	w.check("BGP")
+	for _, address := range w.always {
+		for name, session := range want {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(session.Routes)), func(p netip.Prefix) bool { return p.Contains(address) }) {
+				w.wrong = append(w.wrong, fmt.Sprintf("no route leads %s to %s", name, address))
+			}
+		}
+	}
+	return nil
+}
+
+func (w bgp) Drain(context.Context) error {
+	w.Lock()
+	defer w.Unlock()
+	w.drained = w.answers.Leaving && len(w.sessions) > 0
 	return nil
 }
 
@@ -139,7 +156,7 @@ func (w *world) check(when string) {
 	}
 	for name, session := range w.sessions {
 		for prefix := range session.Routes {
-			if !served[prefix.Addr()] {
+			if !slices.ContainsFunc(session.Addresses(prefix), func(a netip.Addr) bool { return served[a] }) {
 				w.wrong = append(w.wrong, fmt.Sprintf("after %s: %s is announced to %s and not forwarded", when, prefix, name))
 			}
 		}
@@ -313,6 +330,9 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 		if err := a.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if !w.drained {
+			t.Error("the routers were not asked to prefer other paths before the sessions ended")
+		}
 		if len(w.kernel) != 1 {
 			t.Error("leaving removed forwarding: packets on their way would be lost")
 		}
@@ -387,6 +407,46 @@ func (i interrupting) Apply(ctx context.Context, want desired.Forwarding) (desir
 	return missing, err
 }
 
+// A change of the length of aggregates replaces routes of addresses that stay: at no
+// moment is there neither the old route nor the new one.
+func TestAnAddressKeepsARouteWhenAggregatesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{peers: map[string]bool{"tor": true}}
+		wake, _, stop := run(t, w)
+		defer stop()
+		for i, length := range []int{32, 24, 25, 0, 24, 32} {
+			c := cluster(vip(1), vip(200))
+			c.BGPAdvertisements["bgp"].AggregationLength = map[addr.Family]int{addr.IPv4: length}
+			w.always = nil
+			if i > 0 {
+				w.always = []netip.Addr{vip(1), vip(200)}
+			}
+			wake(c)
+			if len(w.wrong) > 0 {
+				t.Fatalf("length %d: %s", length, strings.Join(w.wrong, "\n"))
+			}
+			want := map[int]int{0: 2, 32: 2, 25: 2, 24: 1}[length]
+			if got := len(w.sessions["tor"].Routes); got != want {
+				t.Errorf("length %d: %d routes, want %d: %v", length, got, want, w.sessions["tor"].Routes)
+			}
+		}
+		// An aggregate stays while an address within is served, and goes with the last.
+		w.always = nil
+		c := cluster(vip(1))
+		c.BGPAdvertisements["bgp"].AggregationLength = map[addr.Family]int{addr.IPv4: 24}
+		wake(c)
+		if got := slices.Collect(maps.Keys(w.sessions["tor"].Routes)); !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}) {
+			t.Errorf("announced %v", got)
+		}
+		c = cluster()
+		c.BGPAdvertisements["bgp"].AggregationLength = map[addr.Family]int{addr.IPv4: 24}
+		wake(c)
+		if got := w.sessions["tor"].Routes; len(got) != 0 || len(w.wrong) != 0 {
+			t.Errorf("announced %v; %v", got, w.wrong)
+		}
+	})
+}
+
 // Whatever changes and whatever fails, no moment exists at which an address is
 // announced and not forwarded, and in the end all that can be announced is.
 func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
@@ -411,6 +471,9 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 					}
 				}
 				c := cluster(addresses...)
+				if length := rapid.SampledFrom([]int{32, 31}).Draw(rt, "length"); length < 32 {
+					c.BGPAdvertisements["bgp"].AggregationLength = map[addr.Family]int{addr.IPv4: length}
+				}
 				if rapid.Bool().Draw(rt, "other identity") {
 					c.BGPPeers["tor"].PeerPort = 1179
 				}
@@ -418,8 +481,14 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 				if len(w.wrong) > 0 {
 					rt.Fatal(strings.Join(w.wrong, "\n"))
 				}
-				if len(w.answers.Claims) != want || len(w.sessions["tor"].Routes) != want {
-					rt.Fatalf("%d claims and %d routes, want %d", len(w.answers.Claims), len(w.sessions["tor"].Routes), want)
+				routed := map[netip.Addr]bool{}
+				for address := range w.answers.Claims {
+					for prefix := range w.sessions["tor"].Routes {
+						routed[address] = routed[address] || prefix.Contains(address)
+					}
+				}
+				if len(w.answers.Claims) != want || len(routed) != want || slices.Contains(slices.Collect(maps.Values(routed)), false) {
+					rt.Fatalf("%d claims, want %d, by the routes %v", len(w.answers.Claims), want, w.sessions["tor"].Routes)
 				}
 			}
 		})

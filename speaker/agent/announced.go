@@ -26,14 +26,30 @@ func (a announced) within(want desired.Node) (announced, bool) {
 			continue
 		}
 		routes := maps.Clone(session.Routes)
-		maps.DeleteFunc(routes, func(prefix netip.Prefix, _ desired.RouteAttrs) bool {
-			_, ok := wanted.Routes[prefix]
-			return !ok
-		})
+		stays := kept(session, wanted)
+		maps.DeleteFunc(routes, func(prefix netip.Prefix, _ desired.RouteAttrs) bool { return !stays(prefix) })
 		fewer = fewer || len(routes) < len(session.Routes)
-		remaining.sessions[name] = desired.Session{Identity: session.Identity, Routes: routes}
+		remaining.sessions[name] = desired.Session{Identity: session.Identity, Routes: routes, Aggregates: session.Aggregates}
 	}
 	return remaining, fewer
+}
+
+// kept tells which routes of a session go on while the new ones are not announced yet:
+// those for an address that is still to be announced, be it by another prefix, as when
+// the length of aggregates is changed. The forwarding of that address stays.
+func kept(session, wanted desired.Session) func(netip.Prefix) bool {
+	if len(session.Aggregates)+len(wanted.Aggregates) == 0 {
+		return func(prefix netip.Prefix) bool { _, ok := wanted.Routes[prefix]; return ok }
+	}
+	addresses := map[netip.Addr]bool{}
+	for prefix := range wanted.Routes {
+		for _, address := range wanted.Addresses(prefix) {
+			addresses[address] = true
+		}
+	}
+	return func(prefix netip.Prefix) bool {
+		return slices.ContainsFunc(session.Addresses(prefix), func(address netip.Addr) bool { return addresses[address] })
+	}
 }
 
 // serveable is the part of want that may be announced because its forwarding is in
@@ -43,9 +59,7 @@ func serveable(want desired.Node, lacking desired.Missing) (announced, []netip.A
 	served := announced{claims: maps.Clone(want.Layer2), sessions: map[string]desired.Session{}}
 	maps.DeleteFunc(served.claims, func(address netip.Addr, _ desired.Claim) bool { return missing[address] })
 	for name, session := range want.BGP {
-		routes := maps.Clone(session.Routes)
-		maps.DeleteFunc(routes, func(prefix netip.Prefix, _ desired.RouteAttrs) bool { return missing[prefix.Addr()] })
-		served.sessions[name] = desired.Session{Identity: session.Identity, Routes: routes}
+		served.sessions[name] = without(session, missing)
 	}
 	var unable []netip.Addr
 	for address := range want.Layer2 {
@@ -55,6 +69,28 @@ func serveable(want desired.Node, lacking desired.Missing) (announced, []netip.A
 	}
 	slices.SortFunc(unable, netip.Addr.Compare)
 	return served, unable
+}
+
+// without is a session that announces none of the missing addresses: no route that would
+// be for these alone.
+func without(session desired.Session, missing map[netip.Addr]bool) desired.Session {
+	part := desired.Session{Identity: session.Identity, Routes: maps.Clone(session.Routes), Aggregates: session.Aggregates}
+	if len(missing) == 0 {
+		return part
+	}
+	part.Aggregates = map[netip.Prefix][]netip.Addr{}
+	for prefix, within := range session.Aggregates {
+		within = slices.DeleteFunc(slices.Clone(within), func(address netip.Addr) bool { return missing[address] })
+		if len(within) > 0 {
+			part.Aggregates[prefix] = within
+		} else {
+			delete(part.Routes, prefix)
+		}
+	}
+	maps.DeleteFunc(part.Routes, func(prefix netip.Prefix, _ desired.RouteAttrs) bool {
+		return prefix.IsSingleIP() && missing[prefix.Addr()]
+	})
+	return part
 }
 
 // missingAddresses are the VIPs of which not every port is in the kernel. One that has

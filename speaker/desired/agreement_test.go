@@ -28,11 +28,24 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 		for _, node := range c.Nodes {
 			node.Ready, node.Excluded = rapid.Bool().Draw(t, "node ready"), rapid.Bool().Draw(t, "excluded")
 		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "preferences") {
+			zone := has("topology.kubernetes.io/zone", "z-"+rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "zone"))
+			weight := rapid.IntRange(1, 100).Draw(t, "weight")
+			ad := &view.L2Advertisement{Name: string(rune('x' + i)), PreferredNodes: []view.Preference{{Nodes: zone, Weight: weight}}}
+			if rapid.Bool().Draw(t, "for one zone") {
+				ad.NodeSelectors = []view.Selector{zone}
+			}
+			c.L2Advertisements[ad.Name] = ad
+		}
 		address := ip("192.0.2.10")
 		var agreed []string
+		elsewhere := map[string]bool{}
 		for _, node := range []string{"a", "b", "c"} {
 			got, _ := desired.For(c, onNode(node))
 			claim, ok := got.Layer2[address]
+			if elsewhere[node] = slices.Contains(got.Elsewhere, address); ok == elsewhere[node] && ok {
+				t.Fatalf("on %s the address is claimed and elsewhere", node)
+			}
 			if !ok {
 				continue
 			}
@@ -45,6 +58,11 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			p := got.Forwarding.Ports[desired.PortKey{Service: web, Name: "http", Protocol: view.TCP, Family: addr.IPv4}]
 			if serves := p.Cluster; s.ExternalLocal && len(p.Local) == 0 || !s.ExternalLocal && len(serves) == 0 {
 				t.Fatalf("%s claims %s and has no endpoint to send to: %+v", node, address, p)
+			}
+		}
+		for node, told := range elsewhere {
+			if want := len(agreed) > 0 && !slices.Contains(agreed, node); told != want {
+				t.Fatalf("on %s the address is elsewhere: %t, candidates %v", node, told, agreed)
 			}
 		}
 		for _, node := range agreed {

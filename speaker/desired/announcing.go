@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"net/netip"
@@ -17,8 +18,10 @@ type announcing struct {
 	cluster   *view.Cluster
 	options   Options
 	addresses map[netip.Addr]*announced
-	nodes     []string // all nodes that may announce at all, sorted
-	unready   map[string]bool
+	// routing are the BGPAdvertisements that are in use.
+	routing []*view.BGPAdvertisement
+	nodes   []string // all nodes that may announce at all, sorted
+	unready map[string]bool
 }
 
 // announced is one address that Services hold, and who can serve it.
@@ -53,6 +56,12 @@ func newAnnouncing(c *view.Cluster, o Options, able map[view.Ref]ability) *annou
 		a.unready[name] = !node.Ready || node.Deleting
 	}
 	slices.Sort(a.nodes)
+	for _, ad := range c.BGPAdvertisements {
+		// What a name stands for that nothing has may be what keeps a route from others.
+		if resolved, unknown := c.Resolved(ad); len(unknown) == 0 {
+			a.routing = append(a.routing, resolved)
+		}
+	}
 	pools := c.PoolsByAge()
 	for _, ref := range slices.SortedFunc(maps.Keys(able), view.Ref.Compare) {
 		s := able[ref].service
@@ -115,11 +124,11 @@ func usable(s *view.Service, endpoints []view.Endpoint, family addr.Family) []st
 	return nodes
 }
 
-// claims are the layer 2 claims of the addresses that this node is a candidate for.
-// Nodes that Kubernetes calls not ready come last in the order: they answer only
-// where nobody else could.
-func (a *announcing) claims() map[netip.Addr]Claim {
-	claims := map[netip.Addr]Claim{}
+// claims are the layer 2 claims of the addresses that this node is a candidate for, and
+// the addresses, sorted, for which only others are. Nodes that Kubernetes calls not ready
+// come last in the order: they answer only where nobody else could.
+func (a *announcing) claims() (claims map[netip.Addr]Claim, elsewhere []netip.Addr) {
+	claims = map[netip.Addr]Claim{}
 	for address, entry := range a.addresses {
 		var ads []*view.L2Advertisement
 		here := interfaces{}
@@ -140,11 +149,15 @@ func (a *announcing) claims() map[netip.Addr]Claim {
 			}
 		}
 		if !slices.Contains(candidates, a.options.Node) {
+			if len(candidates) > 0 {
+				elsewhere = append(elsewhere, address)
+			}
 			continue
 		}
-		claims[address] = Claim{Candidates: a.rank(address, candidates), Interfaces: here.names()}
+		claims[address] = Claim{Candidates: a.rank(address, candidates, ads), Interfaces: here.names()}
 	}
-	return claims
+	slices.SortFunc(elsewhere, netip.Addr.Compare)
+	return claims, elsewhere
 }
 
 // selects tells whether the advertisement is for the node.
@@ -153,16 +166,28 @@ func (a *announcing) selects(ad *view.L2Advertisement, node string) bool {
 	return n != nil && view.MatchesAny(ad.NodeSelectors, n.Labels)
 }
 
-func (a *announcing) rank(address netip.Addr, candidates []string) []string {
-	var ready, unready []string
+// rank orders the candidates: those that are ready, then those that the advertisements
+// prefer most, then by their weights for the address.
+func (a *announcing) rank(address netip.Addr, candidates []string, ads []*view.L2Advertisement) []string {
+	preferred := make(map[string]int, len(candidates))
 	for _, node := range candidates {
-		if a.unready[node] {
-			unready = append(unready, node)
-		} else {
-			ready = append(ready, node)
+		for _, ad := range ads {
+			if len(ad.PreferredNodes) > 0 && a.selects(ad, node) {
+				preferred[node] += ad.Prefers(a.cluster.Nodes[node].Labels)
+			}
 		}
 	}
-	return append(election.Rank(address, ready), election.Rank(address, unready)...)
+	ranked := election.Rank(address, candidates)
+	slices.SortStableFunc(ranked, func(one, other string) int {
+		if a.unready[one] != a.unready[other] {
+			if a.unready[one] {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(preferred[other], preferred[one])
+	})
+	return ranked
 }
 
 // interfaces is the union of the interfaces of several advertisements; one that
@@ -234,43 +259,10 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 			continue
 		}
 		taken[to] = name
-		sessions[name] = Session{Identity: identity(peer, node), Routes: a.routes(peer, node)}
+		routes := a.routes(peer, node)
+		sessions[name] = Session{Identity: identity(peer, node), Routes: routes.attrs, Aggregates: routes.aggregates}
 	}
 	return sessions, problems
-}
-
-// routes are the prefixes that this node announces to the peer. Where several
-// advertisements cover one address, the highest local preference holds and the
-// communities add up, so that the order of advertisements does not matter.
-func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) map[netip.Prefix]RouteAttrs {
-	routes := map[netip.Prefix]RouteAttrs{}
-	if !slices.Contains(a.nodes, node.Name) {
-		return routes
-	}
-	for address, entry := range a.addresses {
-		if !entry.serves(node.Name) {
-			continue
-		}
-		var attrs RouteAttrs
-		covered := false
-		for _, ad := range a.cluster.BGPAdvertisements {
-			if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) ||
-				!view.MatchesAny(ad.NodeSelectors, node.Labels) ||
-				(len(ad.Peers) > 0 && !slices.Contains(ad.Peers, peer.Name)) {
-				continue
-			}
-			covered = true
-			attrs.LocalPref = max(attrs.LocalPref, ad.LocalPref)
-			attrs.Communities = append(attrs.Communities, ad.Communities...)
-		}
-		if !covered {
-			continue
-		}
-		slices.Sort(attrs.Communities)
-		attrs.Communities = slices.Compact(attrs.Communities)
-		routes[addr.HostPrefix(address)] = attrs
-	}
-	return routes
 }
 
 // identity makes a session's identity. A node without an IPv4 address of its own
@@ -282,7 +274,8 @@ func identity(peer *view.BGPPeer, node *view.Node) Identity {
 		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort,
 		SourceAddress: peer.SourceAddress, RouterID: peer.RouterID,
 		HoldTime: peer.HoldTime, KeepaliveTime: peer.KeepaliveTime, ConnectTime: peer.ConnectTime,
-		EBGPMultiHop: peer.EBGPMultiHop, GracefulRestart: peer.GracefulRestart, Password: peer.Password,
+		EBGPMultiHop: peer.EBGPMultiHop, TTLSecurity: peer.TTLSecurity, OneFamily: peer.OneFamily,
+		GracefulRestart: peer.GracefulRestart, Password: peer.Password,
 		NextHop4: firstOf(node.Addresses, addr.IPv4), NextHop6: firstOf(node.Addresses, addr.IPv6),
 	}
 	if !id.RouterID.IsValid() {
@@ -300,34 +293,16 @@ func routerIDFromName(name string) netip.Addr {
 	return netip.AddrFrom4([4]byte(h.Sum(nil)))
 }
 
-// unannounced are the Services with an address that no node may announce at all, which
+// unannounced are the Services with addresses while no node may announce any, which
 // would otherwise be silence.
 func (a *announcing) unannounced() []problem.Problem {
+	if len(a.nodes) > 0 {
+		return nil
+	}
 	var problems []problem.Problem
 	for address, entry := range a.addresses {
-		switch {
-		case len(a.nodes) == 0:
-			problems = append(problems, problem.New(entry.services[0].Object(), ReasonNoNode,
-				"%s is announced by nobody: every node is without network or has the label %s; remove the label", address, excludeLabel))
-		case address.Is6() && a.onlyLayer2(entry):
-			problems = append(problems, problem.New(entry.services[0].Object(), ReasonLayer2IPv4Only,
-				"%s is announced by nobody: over layer 2 only IPv4 is; announce pool %s by BGP", address, entry.pool.Name))
-		}
+		problems = append(problems, problem.New(entry.services[0].Object(), ReasonNoNode,
+			"%s is announced by nobody: every node is without network or has the label %s; remove the label", address, excludeLabel))
 	}
 	return problems
-}
-
-// onlyLayer2 tells whether some L2Advertisement covers the address and no BGPAdvertisement does.
-func (a *announcing) onlyLayer2(entry *announced) bool {
-	for _, ad := range a.cluster.BGPAdvertisements {
-		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
-			return false
-		}
-	}
-	for _, ad := range a.cluster.L2Advertisements {
-		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
-			return true
-		}
-	}
-	return false
 }

@@ -11,10 +11,10 @@ import (
 
 // Reasons of the problems that are found here.
 const (
-	ReasonPeerDuplicate  = "PeerDuplicate"  // two BGPPeers are one router to this node
-	ReasonNoNode         = "NoNode"         // no node at all may announce an address
-	ReasonLayer2IPv4Only = "Layer2IPv4Only" // an IPv6 address has an L2Advertisement only
-	ReasonPodsUnknown    = "PodsUnknown"    // this node cannot tell who is a pod
+	ReasonPeerDuplicate = "PeerDuplicate" // two BGPPeers are one router to this node
+	ReasonNoNode        = "NoNode"        // no node at all may announce an address
+	ReasonPodsUnknown   = "PodsUnknown"   // this node cannot tell who is a pod
+	ReasonNodeSilent    = "NodeSilent"    // a node that Kubernetes calls ready says hello no more
 )
 
 // excludeLabel keeps a node from announcing anything, by its mere presence.
@@ -62,8 +62,22 @@ func strangePods(f Forwarding, o Options) []problem.Problem {
 	return problems
 }
 
+// fallenNodes are the problems of nodes whose endpoints are avoided though Kubernetes
+// does not know of anything.
+func fallenNodes(c *view.Cluster) []problem.Problem {
+	var problems []problem.Problem
+	for name := range c.Fallen {
+		if node := c.Nodes[name]; node != nil && node.Ready {
+			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: name}, ReasonNodeSilent,
+				"the node's hellos have ended: new flows go to endpoints on other nodes where there are any; "+
+					"look whether the node lives and its container pulse runs"))
+		}
+	}
+	return problems
+}
+
 // portsOf decides what the kernel does for one Service. addrs are the node's own.
-func portsOf(s *view.Service, endpoints []view.Endpoint, node, zone string, addrs []netip.Addr) map[PortKey]Port {
+func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs []netip.Addr) map[PortKey]Port {
 	ports := make(map[PortKey]Port, len(s.Ports))
 	for _, family := range addr.Families() {
 		clusterIP := firstOf(s.ClusterIPs, family)
@@ -72,7 +86,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, node, zone string, addr
 		}
 		for _, p := range s.Ports {
 			key := PortKey{Service: s.Ref, Name: p.Name, Protocol: p.Protocol, Family: family}
-			sets := choose(endpoints, key, node, zone)
+			sets := choose(endpoints, key, from)
 			port := Port{
 				ClusterIP:     clusterIP,
 				ExternalIPs:   allOf(s.ExternalIPs, family),

@@ -171,6 +171,38 @@ func TestEndpointsOfAServicePort(t *testing.T) {
 			},
 			cluster: targets("10.0.0.1:8080"), anywhere: true,
 		},
+		"one that terminates and is called ready, as with publishNotReadyAddresses, is": {
+			endpoints: []view.Endpoint{endpoint("10.0.0.1", "a", func(e *view.Endpoint) { e.Terminating = true }), endpoint("10.0.0.2", "b")},
+			cluster:   targets("10.0.0.1:8080", "10.0.0.2:8080"), local: targets("10.0.0.1:8080"), anywhere: true,
+		},
+		"an endpoint of no node is local nowhere": {
+			endpoints: []view.Endpoint{endpoint("10.0.0.1", "")},
+			cluster:   targets("10.0.0.1:8080"), anywhere: true,
+		},
+		"only ready endpoints need hints": {
+			endpoints: []view.Endpoint{
+				endpoint("10.0.0.1", "a", forZones("z-a")), endpoint("10.0.0.2", "b", forZones("z-b")), endpoint("10.0.0.3", "c", terminating),
+			},
+			cluster: targets("10.0.0.1:8080"), local: targets("10.0.0.1:8080"), anywhere: true,
+		},
+		"hints do not hold for terminating ones": {
+			endpoints: []view.Endpoint{endpoint("10.0.0.1", "b", terminating, forZones("z-a")), endpoint("10.0.0.2", "c", terminating, forZones("z-c"))},
+			cluster:   targets("10.0.0.1:8080", "10.0.0.2:8080"), anywhere: true,
+		},
+		"the local set knows no hints": {
+			endpoints: []view.Endpoint{endpoint("10.0.0.1", "a", forZones("z-b")), endpoint("10.0.0.2", "b", forZones("z-a"))},
+			cluster:   targets("10.0.0.2:8080"), local: targets("10.0.0.1:8080"), anywhere: true,
+		},
+		"hints for other zones alone are none": {
+			endpoints: []view.Endpoint{endpoint("10.0.0.1", "b", forZones("z-b")), endpoint("10.0.0.2", "c", forZones("z-c"))},
+			cluster:   targets("10.0.0.1:8080", "10.0.0.2:8080"), anywhere: true,
+		},
+		"one node hint of two undoes them": {
+			endpoints: []view.Endpoint{
+				endpoint("10.0.0.1", "a", forZones("z-a"), forNodes("a")), endpoint("10.0.0.2", "b", forZones("z-a")),
+			},
+			cluster: targets("10.0.0.1:8080", "10.0.0.2:8080"), local: targets("10.0.0.1:8080"), anywhere: true,
+		},
 		"a port of another name or protocol is not ours": {
 			endpoints: []view.Endpoint{endpoint("10.0.0.1", "a", func(e *view.Endpoint) {
 				e.Ports = []view.EndpointPort{{Name: "http", Protocol: view.UDP, Port: 1}, {Name: "x", Protocol: view.TCP, Port: 2}}
@@ -195,6 +227,32 @@ func TestEndpointsOfAServicePort(t *testing.T) {
 				t.Errorf("Anywhere = %v, want %v", got.Anywhere, test.anywhere)
 			}
 		})
+	}
+}
+
+func TestANodeWithoutAZoneFollowsNoZoneHints(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a", forZones("")), endpoint("10.0.0.2", "b", forZones("z-b")))
+	c.Nodes["a"].Labels = nil
+	if got, want := port(t, c, "a", addr.IPv4).Cluster, targets("10.0.0.1:8080", "10.0.0.2:8080"); !slices.Equal(got, want) {
+		t.Errorf("endpoints %v, want %v", got, want)
+	}
+}
+
+// Whoever is asked for a family that nobody forwards asks at each pass.
+func TestTheFamiliesThatAreThereAreCounted(t *testing.T) {
+	both, _ := desired.For(cluster(service()), onNode("a"))
+	one, _ := desired.For(cluster(service(func(s *view.Service) { s.ClusterIPs = s.ClusterIPs[:1] })), onNode("a"))
+	for name, test := range map[string]struct {
+		forwarding desired.Forwarding
+		v4, v6     bool
+	}{
+		"both": {both.Forwarding, true, true}, "one": {one.Forwarding, true, false},
+		"nobody counts":      {desired.Forwarding{Ports: one.Forwarding.Ports}, true, false},
+		"the count is heard": {desired.Forwarding{Ports: both.Forwarding.Ports, Count: map[addr.Family]int{addr.IPv6: 1}}, false, true},
+	} {
+		if v4, v6 := test.forwarding.Has(addr.IPv4), test.forwarding.Has(addr.IPv6); v4 != test.v4 || v6 != test.v6 {
+			t.Errorf("%s: IPv4 %v, IPv6 %v, want %v and %v", name, v4, v6, test.v4, test.v6)
+		}
 	}
 }
 
@@ -383,6 +441,27 @@ func TestWhoAnnounces(t *testing.T) {
 				t.Errorf("BGP (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A dual-stack Service may have its pods of a family on other nodes than those of the
+// other, and each address is for the nodes that serve its own.
+func TestEachFamilyIsClaimedByWhoServesIt(t *testing.T) {
+	local := func(s *view.Service) { s.ExternalLocal = true }
+	c := cluster(service(local), endpoint("10.0.0.1", "a"), endpoint("fd00::1", "b"))
+	claimed := map[string][]string{}
+	for _, node := range []string{"a", "b", "c"} {
+		got, _ := desired.For(c, onNode(node))
+		for address, claim := range got.Layer2 {
+			claimed[address.String()] = append(claimed[address.String()], node)
+			if !slices.Equal(claim.Candidates, []string{node}) {
+				t.Errorf("%s has a claim of %s whose candidates are %v", node, address, claim.Candidates)
+			}
+		}
+	}
+	want := map[string][]string{"192.0.2.10": {"a"}, "2001:db8::10": {"b"}}
+	if diff := cmp.Diff(want, claimed); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
 	}
 }
 

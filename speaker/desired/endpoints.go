@@ -23,19 +23,47 @@ type candidate struct {
 	to netip.AddrPort
 }
 
+// usable tells whether new flows may go to the endpoint, if only for want of others.
+func (c candidate) usable() bool { return c.Ready || c.Serving && c.Terminating }
+
+// standpoint is from where endpoints are chosen.
+type standpoint struct {
+	node, zone string
+	fallen     map[string]struct{} // nodes that are believed to be dead, see view.RollCall
+}
+
 // choose picks the endpoints of one Service port for a node in a zone.
 //
 // The cluster set holds the ready endpoints that topology hints allow, and, when
 // there are none, those that are terminating but still serve (KEP-1669). The local
 // set is the same over this node's endpoints, without topology. The two fall back
 // apart from each other. The serving set holds whatever is ready or serves.
-func choose(endpoints []view.Endpoint, key PortKey, node, zone string) endpointSets {
+//
+// Endpoints on nodes that are believed to be dead are as good as gone, unless there are
+// no others: what hellos tell of a node is not worth a refusal.
+func choose(endpoints []view.Endpoint, key PortKey, from standpoint) endpointSets {
+	all := candidates(endpoints, key)
+	if standing := from.standing(all); slices.ContainsFunc(standing, candidate.usable) {
+		return from.choose(standing)
+	}
+	return from.choose(all)
+}
+
+// standing are the candidates on nodes that are not believed to be dead.
+func (s standpoint) standing(all []candidate) []candidate {
+	if len(s.fallen) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { _, fell := s.fallen[c.Node]; return fell })
+}
+
+func (s standpoint) choose(all []candidate) endpointSets {
 	var ready, terminating, readyHere, terminatingHere, serving []candidate
-	for _, c := range candidates(endpoints, key) {
+	for _, c := range all {
 		if c.Ready || c.Serving {
 			serving = append(serving, c)
 		}
-		here := c.Node == node && node != ""
+		here := c.Node == s.node && s.node != ""
 		switch {
 		case c.Ready:
 			ready = append(ready, c)
@@ -50,7 +78,7 @@ func choose(endpoints []view.Endpoint, key PortKey, node, zone string) endpointS
 		}
 	}
 	sets := endpointSets{anywhere: len(ready)+len(terminating) > 0}
-	sets.cluster = targets(near(ready, node, zone), terminating)
+	sets.cluster = targets(near(ready, s.node, s.zone), terminating)
 	sets.local = targets(readyHere, terminatingHere)
 	sets.serving = targets(serving, nil)
 	// Most Services have the same endpoints for all; nobody writes to them.

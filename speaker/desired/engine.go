@@ -66,7 +66,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	if announce {
 		e.announce(c)
 	}
-	e.problems = slices.Concat(e.told, strangePods(*f, e.options))
+	e.problems = slices.Concat(e.told, strangePods(*f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
@@ -113,7 +113,8 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	s := c.Services[ref]
 	delete(e.node.Health, ref)
 	if s != nil && !s.ProxiedElsewhere {
-		ports = portsOf(s, c.Endpoints.Of(ref), e.options.Node, e.zone, e.node.Addrs)
+		from := standpoint{e.options.Node, e.zone, c.Fallen}
+		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}
@@ -172,7 +173,9 @@ func (e *Engine) announces(c *view.Cluster, ref view.Ref) bool {
 func (e *Engine) announce(c *view.Cluster) {
 	a := newAnnouncing(c, e.options, e.able)
 	sessions, problems := a.sessions()
-	e.node.Layer2, e.node.BGP, e.node.Mesh = a.claims(), sessions, mesh(c, e.options)
+	e.node.BFD = a.bfd(sessions)
+	e.node.Layer2, e.node.Elsewhere = a.claims()
+	e.node.BGP, e.node.Mesh = sessions, mesh(c, e.options)
 	e.node.Announcing++
 	e.told = slices.Concat(problems, a.unannounced())
 }

@@ -30,6 +30,12 @@ func (h *history) next() *view.Cluster {
 	for range rapid.IntRange(0, 3).Draw(h.T, "changes") {
 		h.change(c)
 	}
+	if rapid.IntRange(0, 3).Draw(h.T, "falls") == 0 {
+		silent := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"b", "c"}), rapid.ID).Draw(h.T, "silent")
+		for _, ref := range c.Endpoints.On(c.Fall(view.RollCall{Alive: []string{"a", "b", "c"}, Silent: silent})) {
+			c.Touched[ref] = struct{}{}
+		}
+	}
 	if rapid.IntRange(0, 3).Draw(h.T, "others") == 0 {
 		c.Others = true
 		c.Nodes = map[string]*view.Node{}

@@ -7,6 +7,8 @@ package desired
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,9 +23,14 @@ type Node struct {
 	Addrs      []netip.Addr // its InternalIPs, primary first
 	// Layer2 has a claim for each address that this node may have to answer for.
 	Layer2 map[netip.Addr]Claim
+	// Elsewhere are the addresses that other nodes may have to answer for and this one
+	// may not, sorted.
+	Elsewhere []netip.Addr
 	// BGP has the sessions of this node by BGPPeer name.
 	BGP map[string]Session
-	// Announcing numbers the state of Layer2, BGP and Mesh: while it stays, they do.
+	// BFD has the BFD sessions of this node by BGPPeer name.
+	BFD map[string]BFD
+	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD and Mesh: while it stays, they do.
 	Announcing uint64
 	// Mesh is whom this node tells that it is alive, and hears.
 	Mesh Mesh
@@ -59,7 +66,7 @@ type Peer struct {
 // (iptables, nftables) renders it and decides nothing.
 type Forwarding struct {
 	Ports map[PortKey]Port
-	Count map[addr.Family]int // of Ports
+	Count map[addr.Family]int // of Ports; nil if nobody counts
 	// Pods are the prefixes that pods send from, summarized, both families.
 	// They tell pods from strangers (kube-proxy's local detector). Empty for
 	// a family: nobody is taken for a pod.
@@ -76,6 +83,19 @@ type Forwarding struct {
 	// key whose port is new, another or gone since revision Since. See Changes.
 	Revision, Since uint64
 	Changed         map[PortKey]struct{}
+}
+
+// Has tells whether there is anything to forward of the family.
+func (f Forwarding) Has(family addr.Family) bool {
+	if f.Count != nil {
+		return f.Count[family] > 0
+	}
+	for key := range f.Ports {
+		if key.Family == family {
+			return true
+		}
+	}
+	return false
 }
 
 // Missing are the ports that are wanted and not in the kernel as wanted, each with what
@@ -108,24 +128,34 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 		}
 		changes = append(changes, change)
 	}
-	switch {
-	case at != 0 && at == f.Revision:
-	case at != 0 && at == f.Since:
-		for key := range f.Changed {
-			compare(key)
-		}
-	default:
-		for key := range f.Ports {
-			compare(key)
-		}
-		for key := range held {
-			if _, wanted := f.Ports[key]; !wanted {
-				compare(key)
-			}
-		}
+	for key := range f.ChangedSince(at, maps.Keys(held)) {
+		compare(key)
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return a.Key.Compare(b.Key) })
 	return changes
+}
+
+// ChangedSince yields the keys of all ports that may be others than they were at a
+// revision, 0 for one that is not known. What is gone it finds among held.
+func (f Forwarding) ChangedSince(revision uint64, held iter.Seq[PortKey]) iter.Seq[PortKey] {
+	switch {
+	case revision != 0 && revision == f.Revision:
+		return func(func(PortKey) bool) {}
+	case revision != 0 && revision == f.Since:
+		return maps.Keys(f.Changed)
+	}
+	return func(yield func(PortKey) bool) {
+		for key := range f.Ports {
+			if !yield(key) {
+				return
+			}
+		}
+		for key := range held {
+			if _, wanted := f.Ports[key]; !wanted && !yield(key) {
+				return
+			}
+		}
+	}
 }
 
 // PortKey names one port of one Service in one family: the unit of forwarding.
@@ -210,12 +240,24 @@ type Claim struct {
 type Session struct {
 	Identity Identity
 	Routes   map[netip.Prefix]RouteAttrs
+	// Aggregates are those of Routes that are for more than one address can be, with
+	// the addresses within that this node is to serve: never none, sorted.
+	Aggregates map[netip.Prefix][]netip.Addr
+}
+
+// Addresses are those that one of Routes is announced for.
+func (s Session) Addresses(route netip.Prefix) []netip.Addr {
+	if within, ok := s.Aggregates[route]; ok {
+		return within
+	}
+	return []netip.Addr{route.Addr()}
 }
 
 // Identity is what a session is made of: a change of it means a new session.
 // It is comparable.
 type Identity struct {
-	MyASN, PeerASN  uint32
+	MyASN           uint32
+	PeerASN         uint32 // 0: any but MyASN
 	PeerAddress     netip.Addr
 	PeerPort        uint16
 	SourceAddress   netip.Addr // invalid: the kernel chooses
@@ -224,6 +266,8 @@ type Identity struct {
 	KeepaliveTime   time.Duration
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
+	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
+	OneFamily       bool // carry that of PeerAddress alone
 	GracefulRestart bool
 	Password        view.Secret
 	// NextHops for families other than the session's own: this node's first
@@ -231,14 +275,32 @@ type Identity struct {
 	NextHop4, NextHop6 netip.Addr
 }
 
+// BFD is one BFD session of this node with a router (RFC 5880). It is comparable.
+type BFD struct {
+	Peer  netip.Addr
+	Local netip.Addr // invalid: the kernel chooses
+	// MultiHop is RFC 5883 in place of RFC 5881. MinTTL is the least TTL or hop
+	// limit that its packets may come with; 0 over one hop, where it is always 255.
+	MultiHop          bool
+	MinTTL            uint8
+	Transmit, Receive time.Duration // as the session is Up, of whole microseconds
+	Multiplier        uint8         // so many packets in a row may be lost
+	Passive           bool          // the router begins
+}
+
 // RouteAttrs are the attributes of one announced prefix; a change of them means
 // announcing it anew.
 type RouteAttrs struct {
-	LocalPref   uint32 // 0: not set
-	Communities []uint32
+	LocalPref        uint32  // 0: not set; for iBGP
+	MED              *uint32 // nil: not set
+	Prepend          int     // how often our ASN stands in the path beyond once; for eBGP
+	Communities      []uint32
+	LargeCommunities []view.LargeCommunity
 }
 
 // Equal compares two attribute sets by value.
 func (a RouteAttrs) Equal(o RouteAttrs) bool {
-	return a.LocalPref == o.LocalPref && slices.Equal(a.Communities, o.Communities)
+	return a.LocalPref == o.LocalPref && a.Prepend == o.Prepend &&
+		(a.MED == nil) == (o.MED == nil) && (a.MED == nil || *a.MED == *o.MED) &&
+		slices.Equal(a.Communities, o.Communities) && slices.Equal(a.LargeCommunities, o.LargeCommunities)
 }

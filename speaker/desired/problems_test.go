@@ -31,7 +31,7 @@ func TestWhatNobodyAnnouncesIsTold(t *testing.T) {
 				node.Excluded = true
 			}
 		}, []string{"NoNode Service/shop/web", "NoNode Service/shop/web"}},
-		"IPv6 over layer 2 alone": {func(c *view.Cluster) { clear(c.BGPAdvertisements) }, []string{"Layer2IPv4Only Service/shop/web"}},
+		"layer 2 alone": {func(c *view.Cluster) { clear(c.BGPAdvertisements) }, nil},
 		"an advertisement of neither is not asked for": {func(c *view.Cluster) {
 			clear(c.BGPAdvertisements)
 			clear(c.L2Advertisements)

@@ -5,21 +5,29 @@
 package election
 
 import (
-	"cmp"
+	"bytes"
+	"crypto/sha256"
 	"net/netip"
 	"slices"
 )
 
-// Rank orders the nodes by their weight for the address, best first. The result
+// Rank orders the nodes by their weight for the address, the least first. The result
 // does not depend on the order of nodes, which is left as it was.
 func Rank(address netip.Addr, nodes []string) []string {
-	ranked := slices.Clone(nodes)
-	slices.SortFunc(ranked, func(a, b string) int {
-		return cmp.Or(
-			cmp.Compare(weight(address, b), weight(address, a)),
-			cmp.Compare(a, b),
-		)
-	})
+	type weighed struct {
+		node   string
+		weight [sha256.Size]byte
+	}
+	all := make([]weighed, len(nodes))
+	text := address.String()
+	for i, node := range nodes {
+		all[i] = weighed{node, weight(text, node)}
+	}
+	slices.SortFunc(all, func(a, b weighed) int { return bytes.Compare(a.weight[:], b.weight[:]) })
+	ranked := make([]string, len(all))
+	for i, w := range all {
+		ranked[i] = w.node
+	}
 	return ranked
 }
 
@@ -33,20 +41,10 @@ func Owner(candidates []string, able func(node string) bool) (string, bool) {
 	return "", false
 }
 
-// weight hashes address and node: FNV-1a over both, then the finalizer of
-// MurmurHash3, since FNV alone leaves the high bits of near-equal names alike.
-// Every release must give the same weights: two versions of the speaker run
-// side by side during an upgrade.
-func weight(address netip.Addr, node string) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	for _, b := range address.As16() {
-		h = (h ^ uint64(b)) * prime
-	}
-	for i := range len(node) {
-		h = (h ^ uint64(node[i])) * prime
-	}
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
+// weight hashes node and address. It is what MetalLB's speakers compare, so that an address
+// keeps its node, and its connections, when a cluster moves from one to the other. Every
+// release must give the same weights: two versions of the speaker run side by side during
+// an upgrade.
+func weight(address, node string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(node + "#" + address))
 }

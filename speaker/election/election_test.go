@@ -73,13 +73,15 @@ func TestAddressesSpreadOverNodes(t *testing.T) {
 	}
 }
 
-// The weights are a contract between versions that run side by side.
-func TestRankIsTheSameInEveryRelease(t *testing.T) {
+// The weights are a contract between versions that run side by side, and with MetalLB: these
+// are the orders of SHA-256 over "node1#192.0.2.1" and so on.
+func TestRankIsMetalLBsInEveryRelease(t *testing.T) {
 	nodes := []string{"node1", "node2", "node3"}
 	for address, want := range map[string][]string{
-		"192.0.2.1":      {"node2", "node1", "node3"},
-		"192.0.2.2":      {"node3", "node2", "node1"},
-		"2001:db8:113::": {"node3", "node2", "node1"},
+		"192.0.2.1":      {"node3", "node2", "node1"},
+		"192.0.2.2":      {"node1", "node2", "node3"},
+		"192.0.2.3":      {"node3", "node1", "node2"},
+		"2001:db8:113::": {"node2", "node3", "node1"},
 	} {
 		if got := election.Rank(netip.MustParseAddr(address), nodes); !slices.Equal(got, want) {
 			t.Errorf("Rank(%s) = %v, want %v", address, got, want)

@@ -13,6 +13,9 @@ import (
 //   - else those with one of nodeAddrs, the addresses by which the cluster knows
 //     this node: routers reach the address through them.
 //
+// For an IPv6 address, only links with an IPv6 address of their own are looked at: on
+// others IPv6 is switched off, or not ready yet.
+//
 // Of these, only links that are up with a carrier count, and no rule makes up
 // for a link of an earlier one that is down: an address shall not wander into
 // another segment because a cable was pulled. The result is empty if this node
@@ -20,7 +23,7 @@ import (
 func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []netip.Addr) []Link {
 	var byName, bySubnet, byNode []Link
 	for _, l := range s.links {
-		if !s.answers(l) {
+		if !s.answers(l) || address.Is6() && !l.speaks6() {
 			continue
 		}
 		if slices.Contains(named, l.Name) {

@@ -46,6 +46,13 @@ func (l Link) Equal(o Link) bool {
 // carries tells whether frames can pass.
 func (l Link) carries() bool { return l.Up && l.Running }
 
+// speaks6 tells whether the link has an IPv6 address, a link-local one at least. The
+// kernel takes them away with IPv6 itself, and gives them back once no other station
+// has them.
+func (l Link) speaks6() bool {
+	return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
+}
+
 // Snapshot is all links at one moment. It never changes.
 type Snapshot struct {
 	links map[int]Link

@@ -69,6 +69,33 @@ func TestAnswering(t *testing.T) {
 	}
 }
 
+func TestAnsweringIPv6(t *testing.T) {
+	vip6 := netip.MustParseAddr("2001:db8::10")
+	for name, c := range map[string]struct {
+		links []links.Link
+		named []string
+		want  []string
+	}{
+		"its subnet before the node's": {links: []links.Link{
+			link(2, "eth0", "2001:db8::1/128"), link(3, "eth1", "fe80::1/64", "2001:db8::7/64"),
+		}, want: []string{"eth1"}},
+		"no subnet: the node's":                    {links: []links.Link{link(2, "eth0", "2001:db8::1/128"), link(3, "eth1", "fe80::1/64")}, want: []string{"eth0"}},
+		"no subnet: the node's of the other":       {links: []links.Link{link(2, "eth0", "198.51.100.1/24", "fe80::1/64")}, want: []string{"eth0"}},
+		"the node's, without IPv6":                 {links: []links.Link{link(2, "eth0", "198.51.100.1/24")}},
+		"the named one has a link-local address":   {links: []links.Link{link(2, "eth0", "fe80::1/64")}, named: []string{"eth0"}, want: []string{"eth0"}},
+		"the named one has no IPv6":                {links: []links.Link{link(2, "eth0", "192.0.2.1/24")}, named: []string{"eth0"}},
+		"one of the named ones has no IPv6":        {links: []links.Link{link(2, "eth0", "192.0.2.1/24"), link(3, "eth1", "fe80::1/64")}, named: []string{"eth0", "eth1"}, want: []string{"eth1"}},
+		"its subnet is down: not the node's other": {links: []links.Link{with(link(2, "eth0", "2001:db8::7/64"), func(l *links.Link) { l.Running = false }), link(3, "eth1", "198.51.100.1/24", "fe80::1/64")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := links.NewSnapshot(c.links...).Answering(vip6, c.named, node)
+			if !sameNames(got, c.want) {
+				t.Errorf("got %v, want %v", names(got), c.want)
+			}
+		})
+	}
+}
+
 var (
 	bridge = with(link(5, "br0", "192.0.2.5/24"), func(l *links.Link) { l.Kind = "bridge" })
 	vrf    = with(link(6, "red"), func(l *links.Link) { l.Kind, l.NoARP = "vrf", true })

@@ -25,16 +25,19 @@ type objects struct {
 	nodes     map[string]*view.Node
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
 	secrets   map[string]*corev1.Secret
+	roll      view.RollCall
 
 	pools             map[string]read[*view.Pool]
 	l2Advertisements  map[string]read[*view.L2Advertisement]
 	bgpAdvertisements map[string]read[*view.BGPAdvertisement]
+	bfdProfiles       map[string]read[*view.BFDProfile]
+	communities       map[string]read[*view.Community]
 	bgpPeers          map[string]*v1beta1.BGPPeer // read at snapshot time: they need Secrets
 
 	// What has changed since the last snapshot: Services themselves or their endpoints,
 	// and whether anything else has.
 	touchedServices, touchedEndpoints map[view.Ref]struct{}
-	others                            bool
+	others, rollCalled                bool
 }
 
 // part are the endpoints of a Service that one slice lists.
@@ -50,6 +53,7 @@ func newObjects() objects {
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
 		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
+		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
 	}
 }
@@ -138,7 +142,7 @@ func (o *objects) endpoints(service view.Ref) []view.Endpoint {
 
 // dirty tells whether anything has changed since the last snapshot.
 func (o *objects) dirty() bool {
-	return o.others || len(o.touchedServices)+len(o.touchedEndpoints) > 0
+	return o.others || o.rollCalled || len(o.touchedServices)+len(o.touchedEndpoints) > 0
 }
 
 // snapshot copies what has changed since the last one, nil at first, and shares the rest.
@@ -163,8 +167,14 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 		o.readOthers(c)
 	}
 	maps.Copy(o.touchedServices, o.touchedEndpoints)
+	if fell := c.Fall(o.roll); len(fell) > 0 {
+		for _, service := range c.Endpoints.On(fell) {
+			o.touchedServices[service] = struct{}{}
+		}
+	}
 	c.Touched = o.touchedServices
-	o.touchedServices, o.touchedEndpoints, o.others = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}, false
+	o.touchedServices, o.touchedEndpoints = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
+	o.others, o.rollCalled = false, false
 	return c
 }
 
@@ -176,6 +186,8 @@ func (o *objects) readOthers(c *view.Cluster) {
 	c.L2Advertisements = map[string]*view.L2Advertisement{}
 	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{}
 	c.BGPPeers = map[string]*view.BGPPeer{}
+	c.BFDProfiles = map[string]*view.BFDProfile{}
+	c.Communities = map[string]*view.Community{}
 	c.Problems = nil
 	for _, s := range o.speakers {
 		c.Speakers[s.Node] = view.Speaker{Node: s.Node, Ready: s.Ready || c.Speakers[s.Node].Ready}
@@ -186,6 +198,8 @@ func (o *objects) readOthers(c *view.Cluster) {
 	take(c, c.Pools, o.pools)
 	take(c, c.L2Advertisements, o.l2Advertisements)
 	take(c, c.BGPAdvertisements, o.bgpAdvertisements)
+	take(c, c.BFDProfiles, o.bfdProfiles)
+	take(c, c.Communities, o.communities)
 	for name, p := range o.bgpPeers {
 		peer, problems := fromkube.BGPPeer(p, func(name string) (*corev1.Secret, bool) {
 			s, ok := o.secrets[name]

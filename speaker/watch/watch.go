@@ -142,6 +142,8 @@ func New(config Config) *Watch {
 		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),
 		watched(&v1beta1.L2Advertisement{}, reading(fromkube.L2Advertisement), putNamed(o.l2Advertisements)),
 		watched(&v1beta1.BGPAdvertisement{}, reading(fromkube.BGPAdvertisement), putNamed(o.bgpAdvertisements)),
+		watched(&v1beta1.BFDProfile{}, reading(fromkube.BFDProfile), putNamed(o.bfdProfiles)),
+		watched(&v1beta1.Community{}, reading(fromkube.Community), putNamed(o.communities)),
 		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
 	}
 	w.kinds[0].core, w.kinds[1].core, w.kinds[2].core = true, true, true
@@ -170,6 +172,17 @@ func (w *Watch) Snapshot() *view.Cluster {
 		w.newest.Configured = configured
 	}
 	return w.newest
+}
+
+// Call takes in who is alive and who fell silent, by the nodes' own word.
+func (w *Watch) Call(roll view.RollCall) {
+	w.update(func() bool {
+		if reflect.DeepEqual(roll, w.objects.roll) {
+			return false
+		}
+		w.objects.roll, w.objects.rollCalled = roll, true
+		return true
+	})
 }
 
 // Run watches until ctx ends. When the API server goes away the last view stays.

@@ -212,6 +212,33 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// Who falls silent, or is heard again, concerns the Services with endpoints there alone.
+func TestNodesFallSilent(t *testing.T) {
+	o := observe(t)
+	web := view.Ref{Namespace: "default", Name: "web"}
+	on := slice("web-a", "web", "10.0.0.1")
+	on.Endpoints[0].NodeName = new("far")
+	o.create(&corev1.Node{ObjectMeta: meta("", "far", nil)}, &corev1.Node{ObjectMeta: meta("", "near", nil)}, on)
+	o.sees("the nodes and the endpoint", func(c *view.Cluster) bool {
+		return c.Configured && c.Nodes["far"] != nil && c.Nodes["near"] != nil && len(c.Endpoints.Of(web)) == 1
+	})
+	for _, turn := range []struct {
+		silent  []string
+		touches bool
+	}{{[]string{"far"}, true}, {[]string{"far", "near"}, false}, {[]string{"near"}, true}, {nil, false}} {
+		o.Call(view.RollCall{Alive: []string{"a", "b"}, Silent: turn.silent})
+		c := o.sees("who fell", func(c *view.Cluster) bool { return len(c.Fallen) == len(turn.silent) })
+		for _, name := range turn.silent {
+			if _, fell := c.Fallen[name]; !fell {
+				t.Errorf("%v are down, want %v", c.Fallen, turn.silent)
+			}
+		}
+		if _, touched := c.Touched[web]; touched != turn.touches {
+			t.Errorf("with %v silent the Service is looked at again: %t, want %t", turn.silent, touched, turn.touches)
+		}
+	}
+}
+
 // A change that names what triggered it is told of once, with that time.
 func TestTriggersOfChanges(t *testing.T) {
 	o := observe(t)

@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +49,9 @@ func NewHost(t testing.TB) *Host {
 	t.Cleanup(func() { _ = h.ns.Close() })
 	h.must(func() (err error) { h.Netlink, err = netlink.NewHandleAt(h.ns); return err })
 	t.Cleanup(h.Netlink.Close)
+	// An IPv6 address works at once; a test that is about duplicates asks for more.
+	h.Sysctl("ipv6/conf/all/accept_dad", "0")
+	h.Sysctl("ipv6/conf/default/accept_dad", "0")
 	h.SetUp("lo")
 	return h
 }
@@ -148,10 +153,13 @@ func (h *Host) SetDown(name string) {
 	h.must(func() error { return h.Netlink.LinkSetDown(h.Link(name)) })
 }
 
-// AddAddress gives a link an address.
+// AddAddress gives a link an address, which works at once: nobody is asked whether
+// another host has it.
 func (h *Host) AddAddress(name, prefix string) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.AddrAdd(h.Link(name), address(prefix)) })
+	a := address(prefix)
+	a.Flags = unix.IFA_F_NODAD
+	h.must(func() error { return h.Netlink.AddrAdd(h.Link(name), a) })
 }
 
 // DeleteAddress takes it away.
@@ -178,14 +186,41 @@ func (h *Host) must(f func() error) {
 // nil for none.
 func (h *Host) Neighbour(link string, a netip.Addr) net.HardwareAddr {
 	h.t.Helper()
-	all, err := h.Netlink.NeighList(h.Link(link).Attrs().Index, netlink.FAMILY_V4)
+	n := h.entry(link, a)
+	if n == nil || n.State&(netlink.NUD_REACHABLE|netlink.NUD_STALE|netlink.NUD_DELAY|netlink.NUD_PROBE) == 0 {
+		return nil
+	}
+	return n.HardwareAddr
+}
+
+// Reachable tells whether the address has answered the host's kernel a moment ago.
+func (h *Host) Reachable(link string, a netip.Addr) bool {
+	h.t.Helper()
+	n := h.entry(link, a)
+	return n != nil && n.State == netlink.NUD_REACHABLE
+}
+
+// Probe makes the host's kernel ask the station under which it knows the address,
+// and nobody else, whether it is still there.
+func (h *Host) Probe(link string, a netip.Addr) {
+	h.t.Helper()
+	h.must(func() error {
+		return h.Netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice(), HardwareAddr: h.Neighbour(link, a), State: netlink.NUD_PROBE,
+		})
+	})
+}
+
+// entry is what the host's kernel has noted of the address.
+func (h *Host) entry(link string, a netip.Addr) *netlink.Neigh {
+	h.t.Helper()
+	all, err := h.Netlink.NeighList(h.Link(link).Attrs().Index, nl.GetIPFamily(a.AsSlice()))
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for _, n := range all {
-		if known, ok := netip.AddrFromSlice(n.IP); ok && known.Unmap() == a &&
-			n.State&(netlink.NUD_REACHABLE|netlink.NUD_STALE|netlink.NUD_DELAY|netlink.NUD_PROBE) != 0 {
-			return n.HardwareAddr
+		if known, ok := netip.AddrFromSlice(n.IP); ok && known.Unmap() == a {
+			return &n
 		}
 	}
 	return nil
@@ -250,6 +285,16 @@ func (h *Host) waitUp(name string) {
 			h.t.Fatalf("%s gets no carrier", name)
 		}
 	}
+}
+
+// Exec runs a program where the segment is, and returns what it printed.
+func (s *Segment) Exec(command ...string) (string, error) {
+	var out []byte
+	err := s.host.Do(func() (err error) {
+		out, err = exec.CommandContext(s.host.t.Context(), command[0], command[1:]...).CombinedOutput()
+		return err
+	})
+	return string(out), err
 }
 
 // Pull unplugs one side's cable: the other side loses its carrier.

@@ -1,0 +1,102 @@
+package desired_test
+
+import (
+	"slices"
+	"testing"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
+)
+
+// TestPreferredNodesComeFirst: the weights of all advertisements for the address add up,
+// each for the nodes that it selects; the hash orders those of equal sums, and nodes that
+// are not ready come last all the same.
+func TestPreferredNodesComeFirst(t *testing.T) {
+	zone := func(node string) view.Selector { return has("topology.kubernetes.io/zone", "z-"+node) }
+	prefer := func(weight int, node string) view.Preference {
+		return view.Preference{Nodes: zone(node), Weight: weight}
+	}
+	hashed := election.Rank(ip("192.0.2.10"), []string{"a", "b", "c"})
+	first, second, third := hashed[0], hashed[1], hashed[2]
+	for name, test := range map[string]struct {
+		ads     []view.L2Advertisement
+		unready string
+		want    []string
+	}{
+		"nobody": {[]view.L2Advertisement{{}}, "", hashed},
+		"one":    {[]view.L2Advertisement{{PreferredNodes: []view.Preference{prefer(1, third)}}}, "", []string{third, first, second}},
+		"by weight": {
+			[]view.L2Advertisement{{PreferredNodes: []view.Preference{prefer(50, second), prefer(100, third)}}},
+			"",
+			[]string{third, second, first},
+		},
+		"equal": {
+			[]view.L2Advertisement{{PreferredNodes: []view.Preference{prefer(7, third), prefer(7, second)}}},
+			"",
+			[]string{second, third, first},
+		},
+		"within one advertisement weights add up": {
+			[]view.L2Advertisement{{PreferredNodes: []view.Preference{prefer(60, third), prefer(50, third), prefer(100, second)}}},
+			"",
+			[]string{third, second, first},
+		},
+		"over advertisements weights add up": {
+			[]view.L2Advertisement{
+				{PreferredNodes: []view.Preference{prefer(60, third), prefer(70, second)}},
+				{PreferredNodes: []view.Preference{prefer(30, third)}},
+			},
+			"",
+			[]string{third, second, first},
+		},
+		"an advertisement prefers none of the nodes that it does not select": {
+			[]view.L2Advertisement{{}, {
+				NodeSelectors:  []view.Selector{zone(second)},
+				PreferredNodes: []view.Preference{prefer(100, third), prefer(1, second)},
+			}},
+			"",
+			[]string{second, first, third},
+		},
+		"one of other Services has no say": {
+			[]view.L2Advertisement{{}, {
+				ServiceSelectors: []view.Selector{has("app", "other")},
+				PreferredNodes:   []view.Preference{prefer(100, third)},
+			}},
+			"",
+			hashed,
+		},
+		"not ready": {
+			[]view.L2Advertisement{{PreferredNodes: []view.Preference{prefer(100, third), prefer(50, second)}}},
+			third,
+			[]string{second, first, third},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(service(), endpoint("10.0.0.1", "a"))
+			c.L2Advertisements = map[string]*view.L2Advertisement{}
+			for i, ad := range test.ads {
+				ad.Name = string(rune('a' + i))
+				c.L2Advertisements[ad.Name] = &ad
+			}
+			if test.unready != "" {
+				c.Nodes[test.unready].Ready = false
+			}
+			for node := range c.Nodes {
+				got, _ := desired.For(c, onNode(node))
+				if candidates := got.Layer2[ip("192.0.2.10")].Candidates; !slices.Equal(candidates, test.want) {
+					t.Errorf("on %s: candidates %v, want %v", node, candidates, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAPreferredNodeThatCannotServeIsNoCandidate: a preference makes nobody eligible.
+func TestAPreferredNodeThatCannotServeIsNoCandidate(t *testing.T) {
+	c := cluster(service(local), endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))
+	c.L2Advertisements["l2"].PreferredNodes = []view.Preference{{Nodes: has("topology.kubernetes.io/zone", "z-c"), Weight: 100}}
+	got, _ := desired.For(c, onNode("a"))
+	if candidates := got.Layer2[ip("192.0.2.10")].Candidates; slices.Contains(candidates, "c") || len(candidates) != 2 {
+		t.Errorf("candidates %v, want a and b", candidates)
+	}
+}
