@@ -1,6 +1,6 @@
 // Package forwarding brings the kernel of this node to desired.Forwarding. It
-// chooses the backend that does so, and deletes the UDP flows that the new rules
-// would leave pointing at endpoints that are gone.
+// chooses the backend that does so, and deletes the flows that the new rules would leave
+// pointing at endpoints that are gone, or past them.
 package forwarding
 
 import (
@@ -75,7 +75,7 @@ func New(c Config) (Backend, error) {
 	}
 	m := newMeasures(c.Metrics)
 	return &successor{
-		Backend: newMeasured(newCleaner(backend, m.timed(conntrack.DeleteUDP)), m),
+		Backend: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
 		retire:  removeAllBut(c.Mode), log: c.Log,
 	}, nil
 }

@@ -2,11 +2,13 @@ package forwarding
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 )
@@ -44,9 +46,9 @@ func newMeasures(registry prometheus.Registerer) *measures {
 			"Service ports with a Local traffic policy and endpoints on other nodes only.", "traffic_policy", family),
 		cleaning: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "fairlead_forwarding_conntrack_clean_duration_seconds", Buckets: buckets,
-			Help: "Time to look through the connection table for stale UDP flows.",
+			Help: "Time to look through the connection table for stale flows of a protocol.",
 		}),
-		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "UDP flows that were deleted because their endpoint is gone."),
+		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "Flows that were deleted because their endpoint is gone, or because they had begun past the Service."),
 	}
 	if registry != nil {
 		registry.MustRegister(m.syncs, m.failures, m.rules, m.repairs, m.noLocal, m.cleaning, m.flows)
@@ -56,9 +58,9 @@ func newMeasures(registry prometheus.Registerer) *measures {
 
 // timed measures a way to delete flows.
 func (m *measures) timed(del deleteFlows) deleteFlows {
-	return func(family addr.Family, stale func(conntrack.Flow) bool) (int, error) {
+	return func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
 		began := time.Now()
-		n, err := del(family, stale)
+		n, err := del(family, protocol, stale)
 		m.cleaning.Observe(time.Since(began).Seconds())
 		m.flows.WithLabelValues(family.String()).Add(float64(n))
 		return n, err
@@ -150,19 +152,8 @@ func newUnserved() unserved {
 
 // update counts again what has changed.
 func (u *unserved) update(want desired.Forwarding) {
-	switch {
-	case u.revision != 0 && u.revision == want.Revision:
-	case u.revision != 0 && u.revision == want.Since:
-		for key := range want.Changed {
-			u.look(key, want.Ports[key])
-		}
-	default:
-		for key := range u.ports {
-			u.look(key, want.Ports[key])
-		}
-		for key, port := range want.Ports {
-			u.look(key, port)
-		}
+	for key := range want.ChangedSince(u.revision, maps.Keys(u.ports)) {
+		u.look(key, want.Ports[key])
 	}
 	u.revision = want.Revision
 }

@@ -108,7 +108,7 @@ func TestRulesAndRepairs(t *testing.T) {
 func TestDeletedFlowsAreCounted(t *testing.T) {
 	m := newMeasures(prometheus.NewRegistry())
 	lost := errors.New("netlink")
-	n, err := m.timed(func(addr.Family, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, nil)
+	n, err := m.timed(func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, view.UDP, nil)
 	if n != 7 || !errors.Is(err, lost) || testutil.ToFloat64(m.flows.WithLabelValues("IPv6")) != 7 {
 		t.Errorf("%d flows, %v, and another number in the metric", n, err)
 	}

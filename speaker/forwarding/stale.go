@@ -5,60 +5,99 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/budget"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 )
 
-// deleteFlows is conntrack.DeleteUDP.
-type deleteFlows func(family addr.Family, stale func(conntrack.Flow) bool) (int, error)
+// deleteFlows is conntrack.Delete.
+type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error)
 
-// cleaner makes a backend delete stale UDP flows after each Apply that changed
-// UDP ports. The kernel asks the rules about the first packet of a flow only,
-// and a UDP client that never pauses keeps its flow for ever: it would go on
-// sending to an endpoint that is gone, or past a Service that has come.
+// cleaner makes a backend delete stale flows after each Apply that calls for it. The
+// kernel asks the rules about the first packet of a flow only, and keeps what they said for
+// as long as the client goes on.
 //
-// What nobody remembers is left alone: the flows of a Service that was deleted while no
-// process ran cannot be told from those of others.
+// A UDP client that never pauses would go on sending to an endpoint that is gone, or past
+// a Service that has come: its flows follow each change of a UDP port. A TCP or SCTP
+// client that began past a Service, before there were rules or while others had taken
+// them away, would ask nobody again and again until it gives up, after two minutes as a
+// rule: a flow that nobody has answered, and that is not translated, is deleted when its
+// destination comes, and when rules come back. Connections end by themselves.
+//
+// Of a Service that was deleted while no process ran, the rules tell that an earlier one left
+// in the kernel. If somebody flushed those, too, its flows cannot be told from those of others,
+// and are left alone.
 type cleaner struct {
 	Backend
 	delete deleteFlows
+	// inherited reads those rules before the first Apply; nil after it.
+	inherited func() (map[addr.Family]heritage, error)
+	// heritage is what they say, until all that is wanted is in place of them.
+	heritage map[addr.Family]heritage
+	// orphans are then the flows of which nobody else knows, until they are deleted.
+	orphans map[addr.Family]orphan
 	// placed are the UDP ports that the kernel has, and nodePorts where their
 	// NodePorts answer.
 	placed    map[desired.PortKey]desired.Port
 	nodePorts []netip.Prefix
 	// former are where they answered until the last look.
 	former []netip.Prefix
-	// revision of the wanted ports that placed is of; 0: some were missing.
+	// known are the ports of other protocols that the kernel has.
+	known arrivals
+	// revision of the wanted ports that placed and known are of; 0: some were missing.
 	revision uint64
+	// gaps are the families of which others had taken rules away.
+	gaps gaps
 	// pending are the destinations whose flows are still to be looked at.
 	pending map[destination]struct{}
+	// connections is what time the search for unanswered ones may take: it looks through
+	// the whole table, though only one Service may have come.
+	connections budget.Budget
 }
 
 // destination is where clients of a family send to: an address and port, or that
 // NodePort on any of the node's addresses.
 type destination struct {
-	family addr.Family
+	family   addr.Family
+	protocol view.Protocol
 	netip.AddrPort
 }
 
-func newCleaner(backend Backend, del deleteFlows) *cleaner {
+func newCleaner(backend Backend, del deleteFlows, inherited func() (map[addr.Family]heritage, error)) *cleaner {
 	return &cleaner{
-		Backend: backend, delete: del,
-		placed: map[desired.PortKey]desired.Port{}, pending: map[destination]struct{}{},
+		Backend: backend, delete: del, inherited: inherited, orphans: map[addr.Family]orphan{},
+		placed: map[desired.PortKey]desired.Port{}, known: newArrivals(), gaps: newGaps(),
+		pending: map[destination]struct{}{}, connections: budget.New(),
 	}
 }
 
 // Apply implements Backend.
 func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	var unread error
+	if c.inherited != nil {
+		c.heritage, unread = c.inherited()
+		c.inherited = nil
+	}
 	missing, err := c.Backend.Apply(ctx, want)
 	c.note(want, missing)
-	return missing, errors.Join(err, c.clean())
+	for family := range c.gaps.closed(c.Backend, missing, err) {
+		c.lookAtAll(family, want, missing)
+	}
+	if complete(missing, err) {
+		for family, h := range c.heritage {
+			c.orphans[family] = h.orphans(family, want)
+		}
+		c.heritage = nil
+	}
+	return missing, errors.Join(err, unread, c.clean())
 }
 
 // note finds the destinations whose endpoints changed. A port that is wanted but
@@ -71,14 +110,21 @@ func (c *cleaner) note(want desired.Forwarding, missing desired.Missing) {
 			c.look(key, p)
 		}
 	}
-	changes := want.Changes(c.placed, c.revision)
+	at := c.revision
 	c.revision = want.Revision
-	for _, change := range changes {
+	for key := range want.ChangedSince(at, maps.Keys(c.known.digests)) {
+		port, wanted := want.Ports[key]
+		if _, lacking := missing[key]; lacking {
+			c.revision = 0 // to be looked at again
+		} else if key.Protocol != view.UDP && c.known.take(key, port, wanted) {
+			c.look(key, port)
+		}
+	}
+	for _, change := range want.Changes(c.placed, at) {
 		if change.Key.Protocol != view.UDP {
 			continue
 		}
 		if _, lacking := missing[change.Key]; lacking {
-			c.revision = 0 // to be looked at again
 			continue
 		}
 		if change.From != nil {
@@ -99,12 +145,21 @@ func (c *cleaner) look(key desired.PortKey, p desired.Port) {
 	}
 }
 
+// lookAtAll has the flows of all ports of a family looked at, but for those that are missing.
+func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing desired.Missing) {
+	for key, p := range want.Ports {
+		if _, lacking := missing[key]; !lacking && key.Family == family {
+			c.look(key, p)
+		}
+	}
+}
+
 // clean deletes the flows to pending destinations that go to none of the
-// endpoints that serve there now. An endpoint that terminates but still serves
-// keeps its flows, though new ones go elsewhere. What fails is tried after the
-// next Apply.
+// endpoints that serve there now; of TCP and SCTP those that were begun past them. An
+// endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
+// What fails is tried after the next Apply.
 func (c *cleaner) clean() error {
-	if len(c.pending) == 0 {
+	if len(c.pending) == 0 && len(c.orphans) == 0 {
 		return nil
 	}
 	own, err := ownAddresses()
@@ -124,7 +179,9 @@ func (c *cleaner) clean() error {
 	}
 	var errs []error
 	for _, family := range addr.Families() {
-		errs = append(errs, c.cleanFamily(family, allowed, own))
+		for _, protocol := range []view.Protocol{view.UDP, view.TCP, view.SCTP} {
+			errs = append(errs, c.cleanOf(family, protocol, allowed, own))
+		}
 	}
 	if len(c.pending) == 0 {
 		c.former = nil
@@ -132,23 +189,38 @@ func (c *cleaner) clean() error {
 	return errors.Join(errs...)
 }
 
-func (c *cleaner) cleanFamily(family addr.Family, allowed map[destination][]netip.AddrPort, own map[netip.Addr]bool) error {
+// cleanOf does so for one family and protocol.
+func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed map[destination][]netip.AddrPort, own map[netip.Addr]bool) error {
 	var mine []destination
 	for at := range c.pending {
-		if at.family == family {
+		if at.family == family && at.protocol == protocol {
 			mine = append(mine, at)
 		}
 	}
-	if len(mine) == 0 {
+	isOrphan, orphaned := c.orphans[family]
+	orphaned = orphaned && protocol == view.UDP
+	if len(mine) == 0 && !orphaned {
 		return nil
 	}
-	_, err := c.delete(family, func(flow conntrack.Flow) bool {
-		endpoints, ours := allowed[destination{family, flow.To}]
+	if protocol != view.UDP {
+		if !c.connections.Allowed() {
+			return nil // the next Apply finds them; clients ask again meanwhile
+		}
+		defer func(began time.Time) { c.connections.Spend(time.Since(began)) }(time.Now())
+	}
+	_, err := c.delete(family, protocol, func(flow conntrack.Flow) bool {
+		if orphaned && isOrphan(flow, own) {
+			return true
+		}
+		endpoints, ours := allowed[destination{family, protocol, flow.To}]
 		if a := flow.To.Addr(); !ours && own[a] {
-			endpoints, ours = allowed[nodePort(family, flow.To.Port())]
+			endpoints, ours = allowed[nodePort(family, protocol, flow.To.Port())]
 			if !within(c.nodePorts, a) {
 				endpoints, ours = nil, ours && within(c.former, a)
 			}
+		}
+		if protocol != view.UDP && flow.Answers != flow.To {
+			return false // it asks an endpoint
 		}
 		return ours && !slices.Contains(endpoints, flow.Answers)
 	})
@@ -157,6 +229,9 @@ func (c *cleaner) cleanFamily(family addr.Family, allowed map[destination][]neti
 	}
 	for _, at := range mine {
 		delete(c.pending, at)
+	}
+	if orphaned {
+		delete(c.orphans, family)
 	}
 	return nil
 }
@@ -181,20 +256,20 @@ func ownAddresses() (map[netip.Addr]bool, error) {
 	return own, nil
 }
 
-func nodePort(family addr.Family, port uint16) destination {
-	return destination{family, netip.AddrPortFrom(netip.Addr{}, port)}
+func nodePort(family addr.Family, protocol view.Protocol, port uint16) destination {
+	return destination{family, protocol, netip.AddrPortFrom(netip.Addr{}, port)}
 }
 
 // destinations yields where packets for a port are addressed to.
 func destinations(key desired.PortKey, p desired.Port) iter.Seq[destination] {
 	return func(yield func(destination) bool) {
 		for _, a := range slices.Concat([]netip.Addr{p.ClusterIP}, p.ExternalIPs, p.VIPs) {
-			if a.IsValid() && !yield(destination{key.Family, netip.AddrPortFrom(a, p.Port)}) {
+			if a.IsValid() && !yield(destination{key.Family, key.Protocol, netip.AddrPortFrom(a, p.Port)}) {
 				return
 			}
 		}
 		if p.NodePort != 0 {
-			yield(nodePort(key.Family, p.NodePort))
+			yield(nodePort(key.Family, key.Protocol, p.NodePort))
 		}
 	}
 }

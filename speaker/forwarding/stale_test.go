@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 )
@@ -16,7 +17,7 @@ func (l *lab) flows(f addr.Family) map[netip.AddrPort]bool {
 	to := map[netip.AddrPort]bool{}
 	var err error
 	l.node.Do(func() {
-		_, err = conntrack.DeleteUDP(f, func(flow conntrack.Flow) bool {
+		_, err = conntrack.Delete(f, view.UDP, func(flow conntrack.Flow) bool {
 			to[flow.To] = true
 			return false
 		})
@@ -77,7 +78,7 @@ func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
 	for when, want := range map[string]desired.Forwarding{"the same": f.want(f.vip, 0, "e1"), "a change": f.want(f.vip, 30053, "e1")} {
 		calls, gone := 0, 0
 		broken := errors.New("no buffer space")
-		c := newCleaner(&scripted{}, func(_ addr.Family, isStale func(conntrack.Flow) bool) (int, error) {
+		c := newCleaner(&scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
 			if calls++; calls == 1 {
 				return 0, broken
 			}
@@ -85,7 +86,7 @@ func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
 				gone++
 			}
 			return gone, nil
-		})
+		}, nil)
 		if _, err := c.Apply(t.Context(), f.want(f.vip, 0, "e1")); !errors.Is(err, broken) {
 			t.Errorf("%s: error %v, want %v", when, err, broken)
 		}
@@ -105,12 +106,12 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	old := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	deleted := 0
 	backend := &scripted{}
-	c := newCleaner(backend, func(_ addr.Family, isStale func(conntrack.Flow) bool) (int, error) {
+	c := newCleaner(backend, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
 		if isStale(old) {
 			deleted++
 		}
 		return deleted, nil
-	})
+	}, nil)
 	apply := func(want desired.Forwarding) {
 		t.Helper()
 		if _, err := c.Apply(t.Context(), want); err != nil {

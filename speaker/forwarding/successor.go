@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/rivals"
 )
@@ -43,14 +44,22 @@ func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired
 }
 
 // complete tells whether nothing is missing but what the kernel will never take.
-func complete(missing desired.Missing, err error) bool {
+func complete(missing desired.Missing, err error) bool { return len(behind(missing, err)) == 0 }
+
+// behind are the families of which something else is missing than what the kernel will
+// never take.
+func behind(missing desired.Missing, err error) map[addr.Family]bool {
+	families := map[addr.Family]bool{}
+	if len(missing) == 0 {
+		return families
+	}
 	refused := desired.Refused(err)
 	for key := range missing {
 		if !refused[key] {
-			return false
+			families[key.Family] = true
 		}
 	}
-	return true
+	return families
 }
 
 func (s *successor) takeOver(ctx context.Context) error {

@@ -2,7 +2,9 @@ package blackbox_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,12 +24,11 @@ const farAhead = 1 << 29
 // the endpoint, and a request that passes its Service by is answered with a reset by
 // whoever has the address then.
 var invalids = []struct {
-	name       string
-	from       string // who opens the flow
-	n          byte   // Service
-	to         string
-	server     string // whose reply is out of the window; "" for the client's request
-	everywhere bool   // the address of the Service is also elsewhere
+	name   string
+	from   string // who opens the flow
+	n      byte   // Service
+	to     string
+	server string // whose reply is out of the window; "" for the client's request
 }{
 	{name: "a reply of a pod to a pod (forwarded)", from: "p1", n: 1, to: "clusterIP", server: "p3"},
 	{name: "a reply of a pod to a client outside, not masqueraded (forwarded)", from: "client", n: 2, to: "vip", server: "p1"},
@@ -35,7 +36,15 @@ var invalids = []struct {
 	{name: "a reply of a pod to the node (to the node)", from: "node", n: 1, to: "clusterIP", server: "p3"},
 	{name: "a reply of the node's own process (from the node)", from: "client", n: 3, to: "vip", server: "node"},
 	{name: "a request to a NodePort (to the node)", from: "client", n: 1, to: "nodePort"},
-	{name: "a request to a VIP (forwarded)", from: "p1", n: 4, to: "vip", everywhere: true},
+	{name: "a request to a VIP (forwarded)", from: "p1", n: 4, to: "vip"},
+}
+
+// looseness is how a kernel may take segments of a flow that it has not seen begin:
+// for such a flow, as it does by default, or for INVALID.
+var looseness = []string{"1", "0"}
+
+func (c *cluster) loose(how string) {
+	c.Node.Do(func() { c.Node.Sysctl("net/netfilter/nf_conntrack_tcp_loose", how) })
 }
 
 // TestInvalidSegmentKillsNoFlow sends one segment out of the window on flows of all
@@ -54,11 +63,49 @@ func TestInvalidSegmentKillsNoFlow(t *testing.T) {
 			blackbox.Service{Name: "host", N: 3, Fill: func(a blackbox.Addresses, p *desired.Port) {
 				p.Cluster, p.Anywhere = blackbox.At(blackbox.HostPort, a.Node), true
 			}}))
-		for _, test := range invalids {
-			for _, f := range addr.Families() {
-				if err := c.survives(f, test.from, test.to, test.n, test.server, test.everywhere); err != nil {
-					t.Errorf("%s, %s: %v", test.name, f, err)
+		for _, f := range addr.Families() { // the client has the address of one, too
+			c.Client.Addr("eth0", addr.HostPrefix(blackbox.Nth(blackbox.Plan(f).VIPs, 4)).String())
+		}
+		for _, how := range looseness {
+			c.loose(how)
+			for _, test := range invalids {
+				for _, f := range addr.Families() {
+					if err := c.survives(f, test.from, test.to, test.n, test.server); err != nil {
+						t.Errorf("%s, %s, nf_conntrack_tcp_loose=%s: %v", test.name, f, how, err)
+					}
 				}
+			}
+		}
+	})
+}
+
+// TestStrictConntrack holds that Services do not rely on the kernel taking up flows that
+// it has not seen begin: all are served as ever, and flows outlive changes, a restart and
+// a flush.
+func TestStrictConntrack(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(slices.Concat(blackbox.Services(), moreServices())...)
+		c.Apply(want)
+		c.loose("0")
+		if err := c.askAbout(0, want); err != nil {
+			t.Error(err)
+		}
+		flows := c.establish(want)
+		without := want
+		without.Ports = maps.Clone(want.Ports)
+		maps.DeleteFunc(without.Ports, func(key desired.PortKey, _ desired.Port) bool { return key.Service.Name == "cluster" })
+		for _, change := range []struct {
+			name string
+			do   func()
+		}{
+			{"a Service goes", func() { c.Apply(without) }},
+			{"it is back", func() { c.Apply(want) }},
+			{"a restart", func() { c.Restart(); c.Apply(want) }},
+			{"somebody flushes all rules", func() { c.keepTranslating(); c.Run("sh", "-c", c.flush); c.Apply(want) }},
+		} {
+			change.do()
+			if err := live(flows); err != nil {
+				t.Errorf("after %q: %v", change.name, err)
 			}
 		}
 	})
@@ -66,7 +113,7 @@ func TestInvalidSegmentKillsNoFlow(t *testing.T) {
 
 // survives opens a flow and has its server, or else its client, send a segment out of
 // the window on it.
-func (c *cluster) survives(f addr.Family, from, kind string, n byte, server string, everywhere bool) error {
+func (c *cluster) survives(f addr.Family, from, kind string, n byte, server string) error {
 	a := blackbox.Plan(f)
 	hosts := map[string]*netlab.Host{"client": c.Client, "node": c.Node, "p1": c.P1, "p3": c.P3}
 	served := map[string]netip.AddrPort{
@@ -78,9 +125,6 @@ func (c *cluster) survives(f addr.Family, from, kind string, n byte, server stri
 		"vip":       netip.AddrPortFrom(blackbox.Nth(a.VIPs, n), 80),
 		"nodePort":  netip.AddrPortFrom(a.Node, 30000+uint16(n)),
 	}[kind]
-	if everywhere {
-		c.Client.Addr("eth0", addr.HostPrefix(to.Addr()).String())
-	}
 	sender := server
 	if sender == "" {
 		sender = from
@@ -128,26 +172,83 @@ func TestInvalidIsNotAllDropped(t *testing.T) {
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
 			sender, receiver := c.P3.Tap(f), c.Client.Tap(f)
-			// arrives tells whether the answer to a request that the node has not seen does.
-			arrives := func(from uint16, within time.Duration) bool {
+			// arrives tells whether what belongs to no flow that the node has seen does.
+			arrives := func(from uint16, flags uint8, within time.Duration) bool {
 				s := netlab.Segment{
 					From: netip.AddrPortFrom(a.P3, from), To: netip.AddrPortFrom(a.Client, 5555),
-					Flags: netlab.SYN | netlab.ACK, Seq: 1, Ack: 1,
+					Flags: flags, Seq: 1, Ack: 1,
 				}
 				if err := sender.Send(s); err != nil {
 					t.Fatal(err)
 				}
-				_, err := receiver.Next(within, func(got netlab.Segment) bool { return got.From == s.From })
+				_, err := receiver.Next(within, func(got netlab.Segment) bool { return got.From == s.From && got.Flags == flags })
 				return err == nil
 			}
-			if !arrives(9999, answerIn) {
-				t.Errorf("%s: half a flow of no Service is lost", f)
+			const port = blackbox.ServePort
+			for _, pass := range []struct {
+				what  string
+				from  uint16
+				flags uint8
+			}{
+				{"what is of no Service", 9999, netlab.FIN | netlab.ACK},
+				{"an endpoint's answer to a SYN that went another way", port, netlab.SYN | netlab.ACK},
+				{"an endpoint's refusal of it", port, netlab.RST | netlab.ACK},
+			} {
+				if !arrives(pass.from, pass.flags, answerIn) {
+					t.Errorf("%s: %s is lost", f, pass.what)
+				}
 			}
-			if arrives(blackbox.ServePort, silenceAfter) {
+			if arrives(port, netlab.FIN|netlab.ACK, silenceAfter) {
 				t.Errorf("%s: the answer of an endpoint to nobody's request passed: this test proves nothing", f)
 			}
 		}
 	})
+}
+
+// TestAsymmetricFlowsOfEndpointsLive has a client talk to the very port of an endpoint,
+// past the Service, by a way on which the node sees the answers only.
+func TestAsymmetricFlowsOfEndpointsLive(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.Apply(blackbox.Forwarding(blackbox.Services()...))
+		netlab.Connect(c.Client, "aside", c.Other, "aside")
+		c.Client.Addr("aside", "192.0.4.100/24", "2001:db8:4::100/64")
+		c.Other.Addr("aside", "192.0.4.2/24", "2001:db8:4::2/64")
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			via := map[addr.Family]string{addr.IPv4: "192.0.4.2", addr.IPv6: "2001:db8:4::2"}[f]
+			c.Client.Route(addr.HostPrefix(a.P3).String(), via, "aside")
+			flow, err := c.Client.Dial("tcp", netip.AddrPortFrom(a.Client, 0), netip.AddrPortFrom(a.P3, blackbox.ServePort), answerIn)
+			if err != nil {
+				t.Errorf("%s: %v", f, err)
+				continue
+			}
+			defer flow.Close()
+			for range 3 {
+				if got, err := flow.Ask(); err != nil || got.Server != "p3" {
+					t.Errorf("%s: %s, want an answer of p3", f, said(got, err))
+				}
+			}
+			if err := c.strictly(a); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	})
+}
+
+// strictly holds what the guide says of such a flow where the kernel takes up none that it
+// has not seen begin: it opens, and what the endpoint answers is lost.
+func (c *cluster) strictly(a blackbox.Addresses) error {
+	c.loose("0")
+	defer c.loose("1")
+	flow, err := c.Client.Dial("tcp", netip.AddrPortFrom(a.Client, 0), netip.AddrPortFrom(a.P3, blackbox.ServePort), answerIn)
+	if err != nil {
+		return fmt.Errorf("without tcp_loose it does not open: %w", err)
+	}
+	defer flow.Close()
+	if got, err := flow.AskFor(silenceAfter); err == nil {
+		return fmt.Errorf("without tcp_loose: %s, want silence: the guide says otherwise", said(got, err))
+	}
+	return nil
 }
 
 // TestEndpointThatTerminatesIsCovered holds that the flows of an endpoint which gets no
@@ -163,7 +264,7 @@ func TestEndpointThatTerminatesIsCovered(t *testing.T) {
 			sender, receiver := c.P3.Tap(f), c.Client.Tap(f)
 			err := sender.Send(netlab.Segment{
 				From: netip.AddrPortFrom(a.P3, blackbox.ServePort), To: netip.AddrPortFrom(a.Client, 5555),
-				Flags: netlab.SYN | netlab.ACK, Seq: 1, Ack: 1,
+				Flags: netlab.FIN | netlab.ACK, Seq: 1, Ack: 1,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -255,12 +255,27 @@ func said(got netlab.Answer, err error) string {
 	return fmt.Sprintf("%s:%d sees %s", got.Server, got.Port, got.Seen)
 }
 
-// ask asks once on a new flow.
+// ask asks on a new flow.
 func ask(s sender, protocol view.Protocol, to netip.AddrPort, timeout time.Duration) (netlab.Answer, error) {
-	flow, err := s.host.Dial(strings.ToLower(string(protocol)), netip.AddrPortFrom(s.from, 0), to, timeout)
+	flow, err := s.dial(protocol, to, timeout)
 	if err != nil {
 		return netlab.Answer{}, err
 	}
 	defer flow.Close()
 	return flow.Ask()
+}
+
+// askOnce is ask where a question that is lost must not be sent again.
+func askOnce(s sender, protocol view.Protocol, to netip.AddrPort, timeout time.Duration) (netlab.Answer, error) {
+	flow, err := s.dial(protocol, to, timeout)
+	if err != nil {
+		return netlab.Answer{}, err
+	}
+	defer flow.Close()
+	return flow.Once().Ask()
+}
+
+// dial opens a flow from the sender's address.
+func (s sender) dial(protocol view.Protocol, to netip.AddrPort, timeout time.Duration) (*netlab.Conn, error) {
+	return s.host.Dial(strings.ToLower(string(protocol)), netip.AddrPortFrom(s.from, 0), to, timeout)
 }

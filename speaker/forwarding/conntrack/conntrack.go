@@ -11,29 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
-// Flow is one UDP flow of the table.
+// Flow is one flow of the table.
 type Flow struct {
 	To      netip.AddrPort // where the client sends to
 	Answers netip.AddrPort // who answers: the endpoint, or To itself if nothing translates
 }
 
-// DeleteUDP deletes the UDP flows of one family that are stale, and returns how many
-// they were. Flows of other protocols are never touched: their ends find out by
-// themselves, and an entry deleted under them breaks an orderly close.
+// Delete deletes the flows of one family and protocol that are stale, and returns how
+// many they were. Of TCP and SCTP only those are looked at that wait for the first answer:
+// the ends of all others find out by themselves, and an entry deleted under them breaks an
+// orderly close.
 //
-// The kernel is asked to list UDP alone, and what is stale is then deleted by its
+// The kernel is asked to list these alone, and what is stale is then deleted by its
 // identity, many flows in one message. It could also delete by addresses in one go, in a
 // third of the time, but only those of one destination and one endpoint at once, and a
 // Service port has three destinations as a rule. A flow that vanished meanwhile is no
 // failure.
-func DeleteUDP(family addr.Family, stale func(Flow) bool) (int, error) {
+func Delete(family addr.Family, protocol view.Protocol, stale func(Flow) bool) (int, error) {
 	var gone []nfnetlink.Attributes
-	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, allUDP(),
+	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, all(protocol),
 		func() { gone = nil }, func(entry []byte) {
-			if flow, ok := parse(family, entry); ok && stale(flow) {
+			if flow, ok := parse(family, protocol, entry); ok && stale(flow) {
 				gone = append(gone, identity(entry))
 			}
 		})
@@ -43,7 +45,7 @@ func DeleteUDP(family addr.Family, stale func(Flow) bool) (int, error) {
 	vanished := func(errno unix.Errno) bool { return errors.Is(errno, unix.ENOENT) }
 	n, err := nfnetlink.Batch(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_DELETE, 0, family, gone, vanished)
 	if err != nil {
-		return n, fmt.Errorf("delete stale %s UDP flows from the connection table: %w", family, err)
+		return n, fmt.Errorf("delete stale %s %s flows from the connection table: %w", family, protocol, err)
 	}
 	return n, nil
 }

@@ -12,11 +12,13 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
-// TestDeleteUDP has flows of all kinds in a kernel's table; only the stale ones go.
-func TestDeleteUDP(t *testing.T) {
+// TestDelete has flows of all kinds in a kernel's table; only the stale ones of the
+// protocol go, and of connections only those that nobody has answered.
+func TestDelete(t *testing.T) {
 	a := netip.MustParseAddr
 	for _, f := range []struct {
 		addr.Family
@@ -25,64 +27,88 @@ func TestDeleteUDP(t *testing.T) {
 		{addr.IPv4, a("192.0.2.9"), a("198.51.100.1"), a("198.51.100.2"), a("10.0.1.2"), a("10.0.1.3")},
 		{addr.IPv6, a("2001:db8::9"), a("2001:db8::1"), a("2001:db8::2"), a("fd00::2"), a("fd00::3")},
 	} {
-		t.Run(f.String(), func(t *testing.T) {
-			flows := []struct {
-				name       string
-				protocol   uint8
-				to, answer netip.AddrPort
-				stale      bool
-			}{
-				{"to an endpoint that serves", unix.IPPROTO_UDP, netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.e1, 8053), false},
-				{"to an endpoint that is gone", unix.IPPROTO_UDP, netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.gone, 8053), true},
-				{"to another port of the endpoint", unix.IPPROTO_UDP, netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.e1, 8054), true},
-				{"from before the Service", unix.IPPROTO_UDP, netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.vip, 53), true},
-				{"to another port", unix.IPPROTO_UDP, netip.AddrPortFrom(f.vip, 54), netip.AddrPortFrom(f.gone, 8053), false},
-				{"to another address", unix.IPPROTO_UDP, netip.AddrPortFrom(f.other, 53), netip.AddrPortFrom(f.gone, 8053), false},
-				{"TCP", unix.IPPROTO_TCP, netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.gone, 8053), false},
-			}
-			inet := netlink.InetFamily(unix.AF_INET)
-			if f.Family == addr.IPv6 {
-				inet = unix.AF_INET6
-			}
-			var want, left []string
-			var deleted, stale int
-			var err error
-			netlab.NewHost(t, "node").Do(func() {
-				for i, flow := range flows {
-					source := uint16(1000 + i)
-					if flow.stale {
-						stale++
-					} else {
-						want = append(want, fmt.Sprint(source))
-					}
-					entry := &netlink.ConntrackFlow{
-						FamilyType: uint8(inet), TimeOut: 100,
-						Forward: tuple(flow.protocol, netip.AddrPortFrom(f.client, source), flow.to),
-						Reverse: tuple(flow.protocol, flow.answer, netip.AddrPortFrom(f.client, source)),
-					}
-					if flow.protocol == unix.IPPROTO_TCP {
-						entry.ProtoInfo = &netlink.ProtoInfoTCP{State: 3}
-					}
-					if err := netlink.ConntrackCreate(netlink.ConntrackTable, inet, entry); err != nil {
-						t.Errorf("create flow %q: %v", flow.name, err)
-					}
-				}
-				deleted, err = DeleteUDP(f.Family, func(flow Flow) bool {
-					return flow.To == netip.AddrPortFrom(f.vip, 53) && flow.Answers != netip.AddrPortFrom(f.e1, 8053)
-				})
-				rest, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, inet)
-				if listErr != nil {
-					t.Errorf("list: %v", listErr)
-				}
-				for _, flow := range rest {
-					left = append(left, fmt.Sprint(flow.Forward.SrcPort))
-				}
+		vip, e1, gone := netip.AddrPortFrom(f.vip, 53), netip.AddrPortFrom(f.e1, 8053), netip.AddrPortFrom(f.gone, 8053)
+		for protocol, flows := range map[view.Protocol][]flow{
+			view.UDP: {
+				{"to an endpoint that serves", view.UDP, vip, e1, 0, false},
+				{"to an endpoint that is gone", view.UDP, vip, gone, 0, true},
+				{"to another port of the endpoint", view.UDP, vip, netip.AddrPortFrom(f.e1, 8054), 0, true},
+				{"from before the Service", view.UDP, vip, vip, 0, true},
+				{"to another port", view.UDP, netip.AddrPortFrom(f.vip, 54), gone, 0, false},
+				{"to another address", view.UDP, netip.AddrPortFrom(f.other, 53), gone, 0, false},
+				{"TCP", view.TCP, vip, gone, synSent, false},
+			},
+			view.TCP: {
+				{"that nobody has answered", view.TCP, vip, vip, synSent, true},
+				{"that nobody has answered, to an endpoint", view.TCP, vip, e1, synSent, false},
+				{"that nobody has answered, to another address", view.TCP, netip.AddrPortFrom(f.other, 53), gone, synSent, false},
+				{"answered", view.TCP, vip, vip, 2, false},
+				{"established", view.TCP, vip, vip, 3, false},
+				{"established, to an endpoint that is gone", view.TCP, vip, gone, 3, false},
+				{"that ends", view.TCP, vip, gone, 4, false},
+				{"UDP", view.UDP, vip, vip, 0, false},
+			},
+		} {
+			t.Run(fmt.Sprint(f.Family, " ", protocol), func(t *testing.T) {
+				testDelete(t, f.Family, protocol, f.client, flows, func(flow Flow) bool { return flow.To == vip && flow.Answers != e1 })
 			})
-			slices.Sort(left)
-			if err != nil || deleted != stale || !slices.Equal(left, want) {
-				t.Errorf("deleted %d, error %v; flows left %v, want %v", deleted, err, left, want)
+		}
+	}
+}
+
+// synSent is the state of a TCP connection that its client has asked for.
+const synSent = nl.TCP_CONNTRACK_SYN_SENT
+
+// flow is one that a test puts into the table.
+type flow struct {
+	name       string
+	protocol   view.Protocol
+	to, answer netip.AddrPort
+	state      uint8 // of a connection
+	stale      bool
+}
+
+func testDelete(t *testing.T, f addr.Family, protocol view.Protocol, client netip.Addr, flows []flow, isStale func(Flow) bool) {
+	inet := netlink.InetFamily(unix.AF_INET)
+	if f == addr.IPv6 {
+		inet = unix.AF_INET6
+	}
+	var want, left []string
+	var deleted, stale int
+	var err error
+	netlab.NewHost(t, "node").Do(func() {
+		for i, flow := range flows {
+			source := netip.AddrPortFrom(client, uint16(1000+i))
+			if flow.stale {
+				stale++
+			} else {
+				want = append(want, flow.name)
 			}
-		})
+			entry := &netlink.ConntrackFlow{
+				FamilyType: uint8(inet), TimeOut: 100,
+				Forward: tuple(flow.protocol.Number(), source, flow.to),
+				Reverse: tuple(flow.protocol.Number(), flow.answer, source),
+			}
+			if flow.protocol == view.TCP {
+				entry.ProtoInfo = &netlink.ProtoInfoTCP{State: flow.state}
+			}
+			if err := netlink.ConntrackCreate(netlink.ConntrackTable, inet, entry); err != nil {
+				t.Errorf("create flow %q: %v", flow.name, err)
+			}
+		}
+		deleted, err = Delete(f, protocol, isStale)
+		rest, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, inet)
+		if listErr != nil {
+			t.Errorf("list: %v", listErr)
+		}
+		for _, entry := range rest {
+			left = append(left, flows[entry.Forward.SrcPort-1000].name)
+		}
+	})
+	slices.Sort(left)
+	slices.Sort(want)
+	if err != nil || deleted != stale || !slices.Equal(left, want) {
+		t.Errorf("deleted %d, error %v; flows left %q, want %q", deleted, err, left, want)
 	}
 }
 
@@ -99,7 +125,7 @@ func TestDeleteWhileFlowsVanish(t *testing.T) {
 	var err error
 	netlab.NewHost(t, "node").Do(func() {
 		fill(t, 300, unix.IPPROTO_UDP)
-		n, err = DeleteUDP(addr.IPv4, func(flow Flow) bool {
+		n, err = Delete(addr.IPv4, view.UDP, func(flow Flow) bool {
 			if flow.To.Port()%3 == 0 {
 				if flushErr := netlink.ConntrackTableFlush(netlink.ConntrackTable); flushErr != nil {
 					t.Error(flushErr)
@@ -118,7 +144,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 128, 4, 0, 1, 128})
 	f.Fuzz(func(_ *testing.T, entry []byte) {
 		for _, family := range addr.Families() {
-			parse(family, entry)
+			for _, protocol := range []view.Protocol{view.TCP, view.UDP, view.SCTP} {
+				parse(family, protocol, entry)
+			}
 		}
 		identity(entry)
 	})
@@ -142,7 +170,9 @@ func fill(t testing.TB, n int, protocol uint8) {
 		body := nfnetlink.Attributes(nil).Nested(nl.CTA_TUPLE_ORIG, tuple(client, vip)).
 			Nested(nl.CTA_TUPLE_REPLY, tuple(endpoint, client)).Uint32(nl.CTA_TIMEOUT, 3600)
 		if protocol == unix.IPPROTO_TCP {
-			body = body.Nested(nl.CTA_PROTOINFO, nfnetlink.Attributes(nil).Nested(1, nfnetlink.Attributes(nil).Add(1, 3)))
+			const established, assured, confirmed = 3, 1 << 2, 1 << 3
+			body = body.Nested(nl.CTA_PROTOINFO, nfnetlink.Attributes(nil).Nested(1, nfnetlink.Attributes(nil).Add(1, established))).
+				Uint32(nl.CTA_STATUS, seenReply|assured|confirmed)
 		}
 		bodies = append(bodies, body)
 	}
@@ -152,18 +182,24 @@ func fill(t testing.TB, n int, protocol uint8) {
 	}
 }
 
-// BenchmarkDeleteUDP deletes ten thousand of a hundred thousand flows, half of which
-// are of UDP.
-func BenchmarkDeleteUDP(b *testing.B) {
-	for b.Loop() {
-		netlab.NewHost(b, "node").Do(func() {
-			b.StopTimer()
-			fill(b, 50000, unix.IPPROTO_UDP)
-			fill(b, 50000, unix.IPPROTO_TCP)
-			b.StartTimer()
-			n, err := DeleteUDP(addr.IPv4, func(flow Flow) bool { return flow.To.Port() < 55 })
-			if err != nil || n != 10000 {
-				b.Errorf("deleted %d, error %v", n, err)
+// BenchmarkDelete deletes ten thousand of a hundred thousand flows, half of which are of
+// UDP; and finds none among the others, which are connections that are established.
+func BenchmarkDelete(b *testing.B) {
+	for protocol, stale := range map[view.Protocol]int{view.UDP: 10000, view.TCP: 0} {
+		b.Run(string(protocol), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				netlab.NewHost(b, "node").Do(func() {
+					fill(b, 50000, unix.IPPROTO_UDP)
+					fill(b, 50000, unix.IPPROTO_TCP)
+					b.StartTimer()
+					n, err := Delete(addr.IPv4, protocol, func(flow Flow) bool { return flow.To.Port() < 55 })
+					b.StopTimer()
+					if err != nil || n != stale {
+						b.Errorf("deleted %d, error %v", n, err)
+					}
+				})
+				b.StartTimer()
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted.
 func (f *family) apply(ctx context.Context, want desired.Forwarding, missing desired.Missing) error {
-	wanted := f.begun || f.wantedBy(want)
+	wanted := f.begun || want.Has(f.family)
 	if !wanted && time.Since(f.tried) < unwantedPause {
 		return nil
 	}
@@ -111,15 +111,6 @@ func (f *family) lacking(want desired.Forwarding, changes []desired.Change, miss
 			missing[c.Key] = placed
 		}
 	}
-}
-
-func (f *family) wantedBy(want desired.Forwarding) bool {
-	for key := range want.Ports {
-		if key.Family == f.family {
-			return true
-		}
-	}
-	return false
 }
 
 // bring checks that the kernel is as it was left, makes the changes, and only

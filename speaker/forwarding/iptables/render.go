@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
@@ -126,7 +125,12 @@ func (s style) filterBase(nodePorts []netip.Prefix) map[string][]string {
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
 	return map[string][]string{
 		chainRefuse: s.dispatchRules(nodePorts, "-j "+chainServices, "-j "+chainNodePorts),
-		chainInvalid: append([]string{s.in(ofEndpoints, "src,src,src") + " -j DROP"},
+		chainInvalid: append([]string{
+			// Without a SYN before it this begins half a flow of others, and a reset harms nobody.
+			"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
+			"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
+			s.in(ofEndpoints, "src,src,src") + " -j DROP",
+		},
 			s.dispatchRules(nodePorts, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
 		chainInput:  {invalid, "-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", refuse},
 		chainOutput: {invalid, refuse},
@@ -391,18 +395,4 @@ func (r *portRenderer) remembering(endpoint netip.AddrPort) (chain, clients stri
 		fmt.Sprintf("-j SET --add-set %s src --exist --timeout %d", clients, max(int(r.port.Affinity.Seconds()), 1)),
 		r.dnat(endpoint),
 	}), clients
-}
-
-// protocolNumber is the IANA number, 0 for a protocol that is not forwarded.
-func protocolNumber(p view.Protocol) uint8 {
-	switch p {
-	case view.TCP:
-		return 6
-	case view.UDP:
-		return 17
-	case view.SCTP:
-		return 132
-	default:
-		return 0
-	}
 }

@@ -100,6 +100,9 @@ func goTo(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
+// leave goes on behind where this chain was entered from.
+func leave() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
+
 func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
 // reject is the answer that an address without anybody behind it gives.
@@ -148,6 +151,25 @@ func (l *layout) admitted() []expr.Any {
 // ifInvalid ends the rule unless the connection table makes no sense of the packet.
 func ifInvalid() []expr.Any {
 	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, ifBit(expr.CtStateBitINVALID))
+}
+
+// Flags of TCP, RFC 9293 section 3.1.
+const (
+	synFlag = 1 << 1
+	rstFlag = 1 << 2
+	ackFlag = 1 << 4
+)
+
+// ifTCPFlags ends the rule unless a packet is of TCP and has all of these flags.
+func ifTCPFlags(flags byte) []expr.Any {
+	const at = 13 // of the flags in the header
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: reg(0), Base: expr.PayloadBaseTransportHeader, Offset: at, Len: 1},
+		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{flags}},
+	}
 }
 
 // ifDNAT ends the rule unless the flow goes elsewhere than it was addressed to.

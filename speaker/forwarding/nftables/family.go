@@ -49,7 +49,7 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
 		func(c desired.Change) bool { return c.Key.Family != f.family })
 	err := f.bring(want, changes)
-	if !f.loaded && !f.wantedBy(want) {
+	if !f.loaded && !want.Has(f.family) {
 		if err != nil {
 			f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
 		}
@@ -83,15 +83,6 @@ func (f *family) lacking(want desired.Forwarding, changes []desired.Change, miss
 			missing[c.Key] = placed
 		}
 	}
-}
-
-func (f *family) wantedBy(want desired.Forwarding) bool {
-	for key := range want.Ports {
-		if key.Family == f.family {
-			return true
-		}
-	}
-	return false
 }
 
 // bring checks that the kernel is as it was left, and makes the changes.

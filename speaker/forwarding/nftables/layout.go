@@ -190,6 +190,8 @@ func (l *layout) static() []chain {
 		{"arriving", hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, *nft.ChainPriorityMangle}, strange},
 		{"leaving", hook{nft.ChainTypeFilter, *nft.ChainHookOutput, *nft.ChainPriorityMangle}, strange},
 		{name: "invalid", rules: []rule{
+			{"without a SYN before it: half a flow of others", flat(ifTCPFlags(synFlag|ackFlag), leave())},
+			{"a reset harms nobody", flat(ifTCPFlags(rstFlag), leave())},
 			{"from an endpoint: the client would see its own address", flat(l.fromServer(), drop())},
 			{"to a Service: whoever has its address would answer", flat(l.destination(byAddress), l.find(addresses, false), drop())},
 			{"to a NodePort: this node would answer", flat(l.ifNode(), l.destination(byNodePort), l.find(ports, false), drop())},

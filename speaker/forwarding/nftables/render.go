@@ -10,7 +10,6 @@ import (
 	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -87,7 +86,7 @@ type renderer struct {
 }
 
 func (l *layout) render(key desired.PortKey, v version) rendering {
-	r := renderer{layout: l, version: v, protocol: protocolNumber(key.Protocol)}
+	r := renderer{layout: l, version: v, protocol: key.Protocol.Number()}
 	r.internal()
 	r.external()
 	r.endpoints()
@@ -96,7 +95,7 @@ func (l *layout) render(key desired.PortKey, v version) rendering {
 
 // check finds what the kernel would take for something else, or not at all.
 func (l *layout) check(key desired.PortKey, p desired.Port) error {
-	if protocolNumber(key.Protocol) == 0 {
+	if key.Protocol.Number() == 0 {
 		return fmt.Errorf("protocol %q: %w", key.Protocol, errors.ErrUnsupported)
 	}
 	for _, a := range slices.Concat(p.ExternalIPs, p.VIPs) {
@@ -275,17 +274,3 @@ func intervals(set setID, begin string, prefixes []netip.Prefix) []element {
 func word(n uint32) string   { return string(number(n)) }
 func word16(n uint16) string { return string(binary.BigEndian.AppendUint16(nil, n)) + "\x00\x00" }
 func word8(n uint8) string   { return string([]byte{n, 0, 0, 0}) }
-
-// protocolNumber is the IANA number, 0 for a protocol that is not forwarded.
-func protocolNumber(p view.Protocol) uint8 {
-	switch p {
-	case view.TCP:
-		return 6
-	case view.UDP:
-		return 17
-	case view.SCTP:
-		return 132
-	default:
-		return 0
-	}
-}

@@ -1,0 +1,60 @@
+package forwarding
+
+import (
+	"hash/maphash"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// arrivals tell when a port gets destinations that it had not. What clients sent there
+// before went past it.
+type arrivals struct {
+	seed    maphash.Seed
+	digests map[desired.PortKey]uint64 // of the destinations, which would take more room
+}
+
+func newArrivals() arrivals {
+	return arrivals{maphash.MakeSeed(), map[desired.PortKey]uint64{}}
+}
+
+// take takes in what a port is now, and tells whether it has other destinations than
+// before.
+func (a arrivals) take(key desired.PortKey, p desired.Port, wanted bool) bool {
+	if !wanted {
+		delete(a.digests, key)
+		return false
+	}
+	var now uint64 // whatever their order
+	for at := range destinations(key, p) {
+		now += maphash.Comparable(a.seed, at)
+	}
+	before, had := a.digests[key]
+	a.digests[key] = now
+	return !had || before != now
+}
+
+// gaps are the times in which others had taken away or changed rules of ours, by family.
+type gaps struct {
+	repairs map[addr.Family]int // that are known of
+	open    map[addr.Family]bool
+}
+
+func newGaps() gaps { return gaps{map[addr.Family]int{}, map[addr.Family]bool{}} }
+
+// closed are the families of which an Apply found rules changed, it or one before it,
+// and of which all are back now.
+func (g gaps) closed(b Backend, missing desired.Missing, err error) map[addr.Family]bool {
+	closed := map[addr.Family]bool{}
+	lacking := behind(missing, err)
+	for _, family := range addr.Families() {
+		if _, repairs := b.Tally(family); repairs != g.repairs[family] {
+			g.repairs[family], g.open[family] = repairs, true
+		}
+		if g.open[family] && !lacking[family] {
+			closed[family] = true
+			delete(g.open, family)
+		}
+	}
+	return closed
+}

@@ -1,0 +1,73 @@
+package forwarding
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/iptables"
+	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+)
+
+// heritage is what an earlier process had the kernel do with UDP in one family. A NodePort
+// is a port without an address.
+type heritage struct{ services, endpoints map[netip.AddrPort]bool }
+
+// orphan tells whether a flow is that of a Service that is no more; own are the node's
+// addresses.
+type orphan func(flow conntrack.Flow, own map[netip.Addr]bool) bool
+
+// inherited reads what there is of all modes, since the mode may have been another.
+func inherited() (map[addr.Family]heritage, error) {
+	all := map[addr.Family]heritage{}
+	var errs []error
+	for _, family := range addr.Families() {
+		h := heritage{map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}}
+		for _, placed := range []func(addr.Family, view.Protocol) (services, endpoints []netip.AddrPort, err error){
+			iptables.Placed, nftables.Placed,
+		} {
+			services, endpoints, err := placed(family, view.UDP)
+			errs = append(errs, err)
+			for _, at := range services {
+				h.services[at] = true
+			}
+			for _, e := range endpoints {
+				h.endpoints[e] = true
+			}
+		}
+		if len(h.services) > 0 {
+			all[family] = h
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// orphans finds the flows that nobody looks after once the kernel is as wanted. Ours are
+// those that were translated, from what was a Service's to what was an endpoint: others may
+// translate to pods, too, and who has the address of a Service now may be anybody.
+func (h heritage) orphans(family addr.Family, want desired.Forwarding) orphan {
+	wanted := map[netip.AddrPort]bool{}
+	for key, p := range want.Ports {
+		if key.Protocol != view.UDP || key.Family != family {
+			continue
+		}
+		for at := range destinations(key, p) {
+			wanted[at.AddrPort] = true
+		}
+	}
+	nodePorts := slices.Clone(want.NodePorts)
+	return func(flow conntrack.Flow, own map[netip.Addr]bool) bool {
+		if flow.Answers == flow.To || !h.endpoints[flow.Answers] || wanted[flow.To] {
+			return false
+		}
+		at := nodePort(family, view.UDP, flow.To.Port()).AddrPort
+		if !own[flow.To.Addr()] {
+			return h.services[flow.To]
+		}
+		return (h.services[flow.To] || h.services[at]) && (!wanted[at] || !within(nodePorts, flow.To.Addr()))
+	}
+}

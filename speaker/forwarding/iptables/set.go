@@ -1,0 +1,223 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+)
+
+// maxElements bounds a set; the kernel allocates as it fills.
+const maxElements = 1 << 20
+
+// set is one ipset: what it must hold, what the kernel is known to hold, and
+// which elements may differ.
+type set struct {
+	ipset.Spec
+	socket  *nfnetlink.Conn // that all sets of a family share
+	members map[ipset.Element]member
+	dirty   map[ipset.Element]struct{}
+	known   bool // what the kernel holds
+	present int  // members that the kernel holds
+	repairs int  // how often others were found to have changed it
+	exact   []ipset.Element
+}
+
+// member is one element that is wanted or in the kernel.
+type member struct {
+	users   int32 // that want it
+	present bool  // in the kernel
+}
+
+func newSet(name string, kind ipset.Type, family addr.Family, socket *nfnetlink.Conn) *set {
+	spec := ipset.Spec{Name: name, Type: kind, Family: family, MaxElements: maxElements}
+	if kind == ipset.BitmapPort {
+		spec.Family, spec.MaxElements = 0, 0
+	}
+	return &set{
+		Spec: spec, socket: socket,
+		members: map[ipset.Element]member{}, dirty: map[ipset.Element]struct{}{},
+	}
+}
+
+// use counts those that want an element up (by 1) or down (by -1).
+func (s *set) use(e ipset.Element, by int32) {
+	m := s.members[e]
+	m.users += by
+	s.put(e, m)
+	s.dirty[e] = struct{}{}
+}
+
+// exactly makes these the elements that the set has from one user that says all of its
+// elements at once.
+func (s *set) exactly(elements []ipset.Element) {
+	if slices.Equal(elements, s.exact) {
+		return
+	}
+	for _, e := range elements {
+		s.use(e, +1)
+	}
+	for _, e := range s.exact {
+		s.use(e, -1)
+	}
+	s.exact = elements
+}
+
+func (s *set) put(e ipset.Element, m member) {
+	if old := s.members[e]; old.present != m.present {
+		if m.present {
+			s.present++
+		} else {
+			s.present--
+		}
+	}
+	if m == (member{}) {
+		delete(s.members, e)
+	} else {
+		s.members[e] = m
+	}
+}
+
+func (s *set) mark(e ipset.Element, present bool) {
+	m := s.members[e]
+	m.present = present
+	s.put(e, m)
+}
+
+// load reads the set from the kernel, and makes it if it is missing or is not as
+// ours are made.
+func (s *set) load() error {
+	s.known = false
+	head, err := ipset.Look(s.socket, s.Name)
+	var elements []ipset.Element
+	switch {
+	case errors.Is(err, ipset.ErrMissing):
+		err = ipset.Create(s.Spec, len(s.members))
+	case err != nil:
+	case head.Spec == s.Spec:
+		elements, err = ipset.Elements(s.Name)
+	default:
+		elements, err = s.replace(head)
+	}
+	if err != nil {
+		return err
+	}
+	for e := range s.members {
+		s.mark(e, false)
+		s.dirty[e] = struct{}{}
+	}
+	for _, e := range elements {
+		s.mark(e, true)
+		s.dirty[e] = struct{}{}
+	}
+	s.known = true
+	return nil
+}
+
+// replace puts a set as ours are made in place of another of that name, filled
+// before rules see it. It returns what it holds.
+func (s *set) replace(other ipset.Header) ([]ipset.Element, error) {
+	if other.Type != s.Type || other.Family != s.Family {
+		if err := ipset.Destroy(s.Name); err != nil {
+			return nil, fmt.Errorf("somebody else's set has the name of ours, but its type is %s and not %s of %s: %w: delete those rules",
+				other.Type, s.Type, s.Family, err)
+		}
+		return nil, ipset.Create(s.Spec, len(s.members))
+	}
+	spare := s.Spec
+	spare.Name += "-NEW"
+	if err := ipset.Destroy(spare.Name); err != nil && !errors.Is(err, ipset.ErrMissing) {
+		return nil, err
+	}
+	if err := ipset.Create(spare, len(s.members)); err != nil {
+		return nil, err
+	}
+	for e := range s.members {
+		s.mark(e, false)
+	}
+	missing, _ := s.differences(maps.Keys(s.members))
+	// What does not go in shows as missing, and is told, when the set is filled.
+	_ = ipset.Add(spare.Name, missing)
+	elements, err := ipset.Elements(spare.Name)
+	return elements, errors.Join(err, ipset.Swap(spare.Name, s.Name), ipset.Destroy(spare.Name))
+}
+
+// differences are the elements of some that are wanted and not in the kernel, and
+// the other way round.
+func (s *set) differences(some iter.Seq[ipset.Element]) (missing, surplus []ipset.Element) {
+	for e := range some {
+		switch m := s.members[e]; {
+		case m.users > 0 && !m.present:
+			missing = append(missing, e)
+		case m.users <= 0 && m.present:
+			surplus = append(surplus, e)
+		}
+	}
+	return missing, surplus
+}
+
+// check reads the set anew if the kernel has another number of elements in it
+// than it was left with, or another set. It costs the same however many there are.
+func (s *set) check() error {
+	if s.known && s.asLeft() {
+		return nil
+	}
+	if s.known {
+		s.repairs++
+	}
+	return s.load()
+}
+
+func (s *set) asLeft() bool {
+	head, err := ipset.Look(s.socket, s.Name)
+	return err == nil && head == (ipset.Header{Spec: s.Spec, Elements: s.present})
+}
+
+// fill adds what is wanted and missing. What the set does not take is tried again
+// the next time.
+func (s *set) fill() error {
+	if !s.known {
+		if err := s.load(); err != nil {
+			return err
+		}
+	}
+	missing, _ := s.differences(maps.Keys(s.dirty))
+	if len(missing) == 0 {
+		return nil
+	}
+	err := ipset.Add(s.Name, missing)
+	if errors.Is(err, ipset.ErrFull) && s.trim() == nil { // rather too early than too late
+		err = ipset.Add(s.Name, missing)
+	}
+	if err != nil {
+		s.known = false // some of them may be in it
+		return err
+	}
+	for _, e := range missing {
+		s.mark(e, true)
+	}
+	return nil
+}
+
+// trim removes what is not wanted any more.
+func (s *set) trim() error {
+	_, surplus := s.differences(maps.Keys(s.dirty))
+	if len(surplus) > 0 {
+		if err := ipset.Delete(s.Name, surplus); err != nil {
+			s.known = false
+			return err
+		}
+	}
+	for _, e := range surplus {
+		s.mark(e, false)
+	}
+	if s.known && len(s.dirty) > 0 {
+		s.dirty = map[ipset.Element]struct{}{} // a map keeps the room that the first fill took
+	}
+	return nil
+}
