@@ -8,8 +8,6 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/apiutil"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -29,6 +27,7 @@ const deferral = time.Second
 type daemon struct {
 	bgp    *server.BgpServer
 	served chan struct{} // closed when the server's goroutine has ended
+	broken chan any      // receives what the server panicked with; it serves on
 
 	cancelWatch context.CancelFunc
 	managed     chan struct{} // receives once a management operation is done
@@ -38,11 +37,12 @@ type daemon struct {
 // startDaemon starts a server without a peer. Every change of the peer's state
 // goes to events, in order, until the watch is cancelled.
 func startDaemon(id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
-	d := &daemon{served: make(chan struct{}), managed: make(chan struct{}, 1)}
+	d := &daemon{served: make(chan struct{}), broken: make(chan any, 1), managed: make(chan struct{}, 1)}
 	d.bgp = server.NewBgpServer(server.LoggerOption(log), server.TimingHookOption(d))
 	go func() {
 		defer close(d.served)
-		d.bgp.Serve()
+		for d.serve() {
+		}
 	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancelWatch = cancel
@@ -52,6 +52,23 @@ func startDaemon(id desired.Identity, log *tap, events chan<- *api.Peer) (*daemo
 		return nil, err
 	}
 	return d, nil
+}
+
+// serve serves until the goroutine ends or GoBGP panics, and tells whether it did. GoBGP
+// does so for an OPEN on a session that is up, say; no router may end the sessions with all
+// others. What the server was at is lost, and its next message finds it as before.
+func (d *daemon) serve() (panicked bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			panicked = true
+			select {
+			case d.broken <- cause:
+			default:
+			}
+		}
+	}()
+	d.bgp.Serve()
+	return false
 }
 
 func (d *daemon) configure(ctx context.Context, id desired.Identity, events chan<- *api.Peer) error {
@@ -141,10 +158,6 @@ func (d *daemon) free() {
 
 // addPeer starts dialing: the first attempt comes after one to two seconds.
 func (d *daemon) addPeer(id desired.Identity) error {
-	families := []*api.AfiSafi{
-		afiSafi(api.Family_AFI_IP, id.GracefulRestart),
-		afiSafi(api.Family_AFI_IP6, id.GracefulRestart),
-	}
 	connect := id.ConnectTime
 	if connect == 0 {
 		connect = defaultConnectTime
@@ -163,7 +176,8 @@ func (d *daemon) addPeer(id desired.Identity) error {
 			ConnectRetry:      seconds(connect),
 		}},
 		EbgpMultihop: &api.EbgpMultihop{Enabled: id.EBGPMultiHop},
-		AfiSafis:     families,
+		TtlSecurity:  ttlSecurity(id),
+		AfiSafis:     families(id),
 		State:        &api.PeerState{}, // families are read only where this is set
 	}
 	if id.SourceAddress.IsValid() {
@@ -187,46 +201,31 @@ func (d *daemon) deletePeer(id desired.Identity) error {
 	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: id.PeerAddress.String()})
 }
 
+// resetPeer ends the session with a CEASE; the peer stays.
+func (d *daemon) resetPeer(id desired.Identity) error {
+	return d.bgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: id.PeerAddress.String()})
+}
+
 // peer reads the one peer, nil if there is none.
 func (d *daemon) peer() (peer *api.Peer) {
 	_ = d.bgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) { peer = p }) // fails for a nil request only
 	return peer
 }
 
-func (d *daemon) addRoute(prefix netip.Prefix, r route, localPref bool) error {
-	path, err := renderPath(prefix, r, localPref)
+func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) error {
+	path, err := renderPath(prefix, r, id)
 	if err == nil {
 		_, err = d.bgp.AddPath(context.Background(), &api.AddPathRequest{Path: path})
 	}
 	return err
 }
 
-func (d *daemon) deleteRoute(prefix netip.Prefix, r route) error {
-	path, err := renderPath(prefix, r, false)
+func (d *daemon) deleteRoute(prefix netip.Prefix, r route, id desired.Identity) error {
+	path, err := renderPath(prefix, r, id)
 	if err == nil {
 		err = d.bgp.DeletePath(context.Background(), &api.DeletePathRequest{Path: path})
 	}
 	return err
-}
-
-func renderPath(prefix netip.Prefix, r route, localPref bool) (*api.Path, error) {
-	prefix = prefix.Masked()
-	attributes := []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP)}
-	var nlri packet.AddrPrefixInterface
-	if prefix.Addr().Is4() {
-		nlri = packet.NewIPAddrPrefix(uint8(prefix.Bits()), prefix.Addr().String())
-		attributes = append(attributes, packet.NewPathAttributeNextHop(r.nextHop.String()))
-	} else {
-		nlri = packet.NewIPv6AddrPrefix(uint8(prefix.Bits()), prefix.Addr().String())
-		attributes = append(attributes, packet.NewPathAttributeMpReachNLRI(r.nextHop.String(), []packet.AddrPrefixInterface{nlri}))
-	}
-	if localPref && r.attrs.LocalPref != 0 {
-		attributes = append(attributes, packet.NewPathAttributeLocalPref(r.attrs.LocalPref))
-	}
-	if len(r.attrs.Communities) != 0 {
-		attributes = append(attributes, packet.NewPathAttributeCommunities(r.attrs.Communities))
-	}
-	return apiutil.NewPath(nlri, false, attributes, time.Now())
 }
 
 func afiSafi(afi api.Family_Afi, gracefulRestart bool) *api.AfiSafi {

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -24,6 +25,7 @@ type router struct {
 	t      testing.TB
 	ns     string
 	dir    string
+	proto  string // of its routes in the kernel; empty: bgp
 	daemon map[string]*exec.Cmd
 }
 
@@ -40,18 +42,10 @@ var (
 	node6   = netip.MustParseAddr("fd98::2")
 )
 
-// startRouter runs FRR with the given lines of "router bgp 64999".
-func startRouter(t testing.TB, bgp string) *router {
+// plugIn makes the router's namespace and the cable to it.
+func plugIn(t testing.TB, dir string) *router {
 	t.Helper()
-	if !netlab.IsIsolated() {
-		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
-	}
-	for _, binary := range []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/bin/vtysh", "/usr/sbin/ip"} {
-		if _, err := os.Stat(binary); err != nil {
-			t.Skipf("needs %s (Debian packages frr and iproute2)", binary)
-		}
-	}
-	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: frrDir(t), daemon: map[string]*exec.Cmd{}}
+	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: dir, daemon: map[string]*exec.Cmd{}}
 	r.must("ip", "netns", "add", r.ns)
 	t.Cleanup(r.stop)
 	for _, command := range []string{
@@ -68,6 +62,21 @@ func startRouter(t testing.TB, bgp string) *router {
 	} {
 		r.must(strings.Fields(command)...)
 	}
+	return r
+}
+
+// startRouter runs FRR with the given lines of "router bgp 64999".
+func startRouter(t testing.TB, bgp string) *router {
+	t.Helper()
+	if !netlab.IsIsolated() {
+		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
+	}
+	for _, binary := range []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/bin/vtysh", "/usr/sbin/ip"} {
+		if _, err := os.Stat(binary); err != nil {
+			t.Skipf("needs %s (Debian packages frr and iproute2)", binary)
+		}
+	}
+	r := plugIn(t, frrDir(t))
 	r.start("zebra", "")
 	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
 	r.start("bgpd", fmt.Sprintf("frr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp))
@@ -96,7 +105,7 @@ func frrDir(t testing.TB) string {
 	return dir
 }
 
-func (r *router) start(name, config string) {
+func (r *router) start(name, config string, more ...string) {
 	r.t.Helper()
 	file := filepath.Join(r.dir, name+".conf")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
@@ -106,7 +115,7 @@ func (r *router) start(name, config string) {
 		"netns", "exec", r.ns, "/usr/lib/frr/" + name, "--vty_socket", r.dir, "-z", r.dir + "/zserv",
 		"-i", filepath.Join(r.dir, name+".pid"), "-f", file, "-P", "0", "--log", "file:" + filepath.Join(r.dir, name+".log"),
 	}
-	r.daemon[name] = exec.Command("ip", args...)
+	r.daemon[name] = exec.Command("ip", append(args, more...)...)
 	r.daemon[name].Stderr = r.t.Output()
 	if err := r.daemon[name].Start(); err != nil {
 		r.t.Fatal(err)
@@ -123,12 +132,13 @@ func (r *router) kill(name string) {
 
 func (r *router) stop() {
 	if r.t.Failed() {
-		for _, name := range []string{"zebra", "bgpd"} {
+		for _, name := range []string{"zebra", "bfdd", "bgpd"} {
 			log, _ := os.ReadFile(filepath.Join(r.dir, name+".log"))
 			r.t.Logf("%s:\n%s", name, log)
 		}
 	}
 	r.kill("bgpd")
+	r.kill("bfdd")
 	r.kill("zebra")
 	_ = exec.Command("ip", "link", "del", "flbgp0").Run()
 	_ = exec.Command("ip", "netns", "del", r.ns).Run()
@@ -177,11 +187,15 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 
 // path is one path of a prefix in the router's BGP table.
 type path struct {
-	Valid       bool   `json:"valid"`
-	Multipath   bool   `json:"multipath"`
-	Stale       bool   `json:"stale"`
-	Origin      string `json:"origin"`
-	LocalPref   uint32 `json:"locPrf"`
+	Valid     bool   `json:"valid"`
+	Multipath bool   `json:"multipath"`
+	Stale     bool   `json:"stale"`
+	Origin    string `json:"origin"`
+	LocalPref uint32 `json:"locPrf"`
+	MED       *int   `json:"metric"`
+	Large     struct {
+		String string `json:"string"`
+	} `json:"largeCommunity"`
 	Communities struct {
 		String string `json:"string"`
 	} `json:"community"`
@@ -217,11 +231,17 @@ func (r *router) paths(prefix string) []path {
 // kernel lists the gateways of a prefix in the router's kernel.
 func (r *router) kernel(prefix string) []string {
 	r.t.Helper()
+	return r.routes(prefix, cmp.Or(r.proto, "bgp"))
+}
+
+// routes lists the gateways that a routing daemon gave a prefix.
+func (r *router) routes(prefix, daemon string) []string {
+	r.t.Helper()
 	family := "-4"
 	if strings.Contains(prefix, ":") {
 		family = "-6"
 	}
-	out, err := exec.Command("ip", "-n", r.ns, family, "-j", "route", "show", prefix, "proto", "bgp").Output()
+	out, err := exec.Command("ip", "-n", r.ns, family, "-j", "route", "show", prefix, "proto", daemon).Output()
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -2,9 +2,12 @@ package bgp
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
 
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -43,8 +46,8 @@ func sameNeighbour(a, b desired.Identity) bool {
 // validate refuses what no session can be made of.
 func validate(id desired.Identity) error {
 	switch {
-	case id.MyASN == 0 || id.PeerASN == 0:
-		return fmt.Errorf("AS numbers %d and %d: 0 is reserved (RFC 7607), set myASN and peerASN", id.MyASN, id.PeerASN)
+	case id.MyASN == 0:
+		return errors.New("AS number 0 is reserved (RFC 7607): set myASN")
 	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != "":
 		return fmt.Errorf("peer address %v: give the router's IP address, without a zone", id.PeerAddress)
 	case !id.RouterID.Is4() || id.RouterID.IsUnspecified():
@@ -59,6 +62,39 @@ func validate(id desired.Identity) error {
 		return fmt.Errorf("keepalive time %v is longer than the hold time %v", id.KeepaliveTime, holdTime(id))
 	}
 	return nil
+}
+
+// internal tells whether the router is in our own AS.
+func internal(id desired.Identity) bool { return id.PeerASN == id.MyASN }
+
+// The least TTL or hop limit that is taken: that of packets from a network of the node, or
+// any. GoBGP takes 0 for the former.
+const (
+	firstHop = 255
+	anyHop   = 1
+)
+
+// ttlSecurity makes our packets to an eBGP router on a network of the node have a TTL of
+// 255, which routers with GTSM (RFC 5082) ask for and others do not look at. Whether ours
+// asks for the same is for the user to say: most routers send 1 unless told otherwise.
+func ttlSecurity(id desired.Identity) *api.TtlSecurity {
+	s := &api.TtlSecurity{Enabled: id.TTLSecurity || !internal(id) && !id.EBGPMultiHop, TtlMin: anyHop}
+	if id.TTLSecurity {
+		s.TtlMin = firstHop
+	}
+	return s
+}
+
+// families are those that the session offers.
+func families(id desired.Identity) []*api.AfiSafi {
+	var offered []*api.AfiSafi
+	if !id.OneFamily || id.PeerAddress.Is4() {
+		offered = append(offered, afiSafi(api.Family_AFI_IP, id.GracefulRestart))
+	}
+	if !id.OneFamily || id.PeerAddress.Is6() {
+		offered = append(offered, afiSafi(api.Family_AFI_IP6, id.GracefulRestart))
+	}
+	return offered
 }
 
 func holdTime(id desired.Identity) time.Duration {

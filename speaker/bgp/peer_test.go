@@ -25,6 +25,8 @@ type learned struct {
 	nextHop     netip.Addr
 	localPref   uint32
 	communities []uint32
+	large       []string
+	med         int // -1: none
 	asPath      []uint32
 }
 
@@ -35,7 +37,9 @@ type peer struct {
 	asn      uint32
 	families []packet.RouteFamily
 	silent   bool // takes connections and says nothing
+	mute     bool // says nothing any more once the session is up
 	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
+	old      bool // knows AS numbers of 16 bits only
 	greeting []byte
 
 	listener net.Listener
@@ -142,7 +146,12 @@ func (p *peer) serve(conn net.Conn) {
 }
 
 func (p *peer) open() *packet.BGPMessage {
-	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapFourOctetASNumber(p.asn)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var capabilities []packet.ParameterCapabilityInterface
+	if !p.old {
+		capabilities = append(capabilities, packet.NewCapFourOctetASNumber(p.asn))
+	}
 	var tuples []*packet.CapGracefulRestartTuple
 	for _, family := range p.families {
 		capabilities = append(capabilities, packet.NewCapMultiProtocol(family))
@@ -164,6 +173,9 @@ func (p *peer) alive(conn net.Conn) {
 		p.session = conn
 		p.established++
 		clear(p.table)
+	} else if p.mute {
+		p.mu.Unlock()
+		return
 	}
 	p.mu.Unlock()
 	send(conn, packet.NewBGPKeepAliveMessage())
@@ -190,7 +202,7 @@ func (p *peer) update(conn net.Conn, u *packet.BGPUpdate) {
 	for _, nlri := range u.WithdrawnRoutes {
 		delete(p.table, netip.MustParsePrefix(nlri.String()))
 	}
-	var route learned
+	route := learned{med: -1}
 	var reached []packet.AddrPrefixInterface
 	for _, nlri := range u.NLRI {
 		reached = append(reached, nlri)
@@ -203,6 +215,12 @@ func (p *peer) update(conn net.Conn, u *packet.BGPUpdate) {
 			route.localPref = a.Value
 		case *packet.PathAttributeCommunities:
 			route.communities = a.Value
+		case *packet.PathAttributeLargeCommunities:
+			for _, value := range a.Values {
+				route.large = append(route.large, value.String())
+			}
+		case *packet.PathAttributeMultiExitDisc:
+			route.med = int(a.Value)
 		case *packet.PathAttributeAsPath:
 			for _, segment := range a.Value {
 				route.asPath = append(route.asPath, segment.GetAS()...)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -25,7 +26,17 @@ func TestAnyStateToAnyState(t *testing.T) {
 		"2001:db8:a::/64", vip6, "2001:db8:b::/48",
 	}
 	attrs := rapid.Custom(func(t *rapid.T) desired.RouteAttrs {
-		return desired.RouteAttrs{Communities: rapid.SliceOfN(rapid.Uint32Range(1, 3), 0, 2).Draw(t, "communities")}
+		attrs := desired.RouteAttrs{
+			Communities: rapid.SliceOfN(rapid.Uint32Range(1, 3), 0, 2).Draw(t, "communities"),
+			Prepend:     rapid.IntRange(0, 2).Draw(t, "prepend"),
+		}
+		if med := rapid.Uint32Range(0, 2).Draw(t, "MED"); med > 0 {
+			attrs.MED = &med
+		}
+		if n := rapid.Uint32Range(0, 2).Draw(t, "large community"); n > 0 {
+			attrs.LargeCommunities = []view.LargeCommunity{{Global: 1, Local1: 2, Local2: n}}
+		}
+		return attrs
 	})
 	// Sessions and identities change seldom: each change costs a new session.
 	seldom := rapid.Custom(func(t *rapid.T) bool { return rapid.IntRange(0, 149).Draw(t, "of 150") == 57 })
@@ -78,8 +89,14 @@ func (p *peer) hasExactly(want desired.Session) bool {
 			nextHop = want.Identity.NextHop6
 		}
 		got, ok := have[prefix]
-		if !ok || got.nextHop != nextHop || !slices.Equal(got.communities, attrs.Communities) {
+		if !ok || got.nextHop != nextHop || !slices.Equal(got.communities, attrs.Communities) || len(got.asPath) != 1+attrs.Prepend ||
+			(got.med == -1) != (attrs.MED == nil) || attrs.MED != nil && got.med != int(*attrs.MED) || len(got.large) != len(attrs.LargeCommunities) {
 			return false
+		}
+		for i, large := range attrs.LargeCommunities {
+			if got.large[i] != fmt.Sprintf("%d:%d:%d", large.Global, large.Local1, large.Local2) {
+				return false
+			}
 		}
 	}
 	return true

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -148,6 +149,28 @@ func TestFRRBalancesWithdrawsAndChanges(t *testing.T) {
 	t.Logf("planned stop: routes gone after %v", time.Since(start))
 }
 
+// TestFRRSeesAttributesAndAggregates reads in the router's table what it chooses by.
+func TestFRRSeesAttributesAndAggregates(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN))
+	s := newSpeaker(t)
+	attrs := desired.RouteAttrs{
+		MED: new(uint32(70)), Prepend: 2, Communities: []uint32{0xffff0000, 0xffffff01},
+		LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}},
+	}
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: map[netip.Prefix]desired.RouteAttrs{
+		netip.MustParsePrefix("192.0.2.0/24"): attrs, netip.MustParsePrefix("2001:db8:a::/64"): attrs,
+	}}})
+	r.waitForKernel("192.0.2.0/24", "10.98.0.2")
+	r.waitForKernel("2001:db8:a::/64", "fd98::2")
+	for _, prefix := range []string{"192.0.2.0/24", "2001:db8:a::/64"} {
+		p := r.paths(prefix)
+		if len(p) != 1 || p[0].MED == nil || *p[0].MED != 70 || p[0].ASPath.String != "64512 64512 64512" ||
+			p[0].Communities.String != "graceful-shutdown no-export" || p[0].Large.String != "4200000000:1:2" {
+			t.Errorf("%s: %+v", prefix, p)
+		}
+	}
+}
+
 func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
 	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
 	s := newSpeaker(t)
@@ -263,6 +286,47 @@ func TestFRRKeepsRoutesOverARestart(t *testing.T) {
 			})
 			if gone := lost(); !slices.Equal(gone, []netip.Prefix{netip.MustParsePrefix(vip2)}) {
 				t.Errorf("the router lost %v, want %s only", gone, vip2)
+			}
+		})
+	}
+}
+
+// TestFRRPrefersOthersToANodeThatDrains has two nodes of which one leaves: the router sends
+// it nothing new while its routes are still there, and loses none. At a router of our own
+// AS and of another.
+func TestFRRPrefersOthersToANodeThatDrains(t *testing.T) {
+	for name, asn := range map[string]uint32{"eBGP": nodeASN, "iBGP": routerASN} {
+		t.Run(name, func(t *testing.T) {
+			r := startRouter(t, neighborLines(node4, asn)+neighborLines(node4b, asn))
+			a, b := newSpeaker(t), newSpeaker(t)
+			for s, node := range map[*Speaker]netip.Addr{a: node4, b: node4b} {
+				id := toRouter(node)
+				id.MyASN = asn
+				mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+					netip.MustParsePrefix(vip): {LocalPref: 300, Communities: []uint32{nodeASN<<16 | 5}},
+				}}})
+			}
+			r.waitForKernel(vip, "10.98.0.2", "10.98.0.3")
+			lost := r.watchKernel()
+			drained := make(chan error, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { drained <- a.Drain(ctx, patience) }()
+			r.waitForKernel(vip, "10.98.0.3")
+			paths := r.paths(vip)
+			if len(paths) != 2 || !slices.ContainsFunc(paths, func(p path) bool { return p.Communities.String == "64512:5 graceful-shutdown" }) {
+				t.Errorf("paths while it drains: %+v", paths)
+			}
+			cancel()
+			if err := <-drained; err != nil {
+				t.Error(err)
+			}
+			if err := a.Close(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			r.waitFor("its path is gone", func() bool { return len(r.paths(vip)) == 1 })
+			r.waitForKernel(vip, "10.98.0.3")
+			if gone := lost(); len(gone) != 0 {
+				t.Errorf("the router lost %v", gone)
 			}
 		})
 	}

@@ -29,11 +29,14 @@ const (
 
 // route is one prefix as it was handed to the server.
 type route struct {
-	attrs   desired.RouteAttrs
-	nextHop netip.Addr
+	attrs    desired.RouteAttrs
+	nextHop  netip.Addr
+	draining bool // routers shall prefer any other path, since this one is about to go
 }
 
-func (r route) equal(o route) bool { return r.nextHop == o.nextHop && r.attrs.Equal(o.attrs) }
+func (r route) equal(o route) bool {
+	return r.nextHop == o.nextHop && r.draining == o.draining && r.attrs.Equal(o.attrs)
+}
 
 // session is one BGP session: a server, its peer and its routes.
 type session struct {
@@ -113,6 +116,8 @@ func (s *session) run() {
 			}
 		case <-s.tap.changed:
 			s.explain()
+		case cause := <-s.daemon.broken:
+			s.mend(cause)
 		case <-stuck.C:
 			s.giveUpOpening()
 		}
@@ -145,18 +150,32 @@ func (s *session) follow(peer *api.Peer) Phase {
 
 func (s *session) up(event *api.Peer) {
 	peer := s.daemon.peer()
+	if asn := peer.GetState().GetPeerAsn(); s.identity.PeerASN == 0 && asn == s.identity.MyASN {
+		s.refuse(fmt.Sprintf("%v is in our own autonomous system %d, and dynamicASN is external: set it to internal, or correct the AS of the router", s.identity.PeerAddress, asn))
+		return
+	}
 	s.failures = 0
 	s.connected = time.Now()
 	s.local = addrPort(event.GetTransport().GetLocalAddress(), event.GetTransport().GetLocalPort())
 	s.peer = netip.AddrPortFrom(s.identity.PeerAddress, uint16(event.GetTransport().GetRemotePort()))
 	s.status.Established++
-	s.status.LastError = ""
+	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = s.connected
-	s.status.negotiated(peer, s.local.Addr())
+	s.status.negotiated(peer, s.identity, s.local.Addr())
 	s.announced = nil // the families may be others than before
 	s.account()
 	s.log.Info("BGP session is up", "address", s.peer, "holdTime", s.status.HoldTime.String(), "gracefulRestart", s.status.GracefulRestart)
 	s.notify()
+}
+
+// refuse ends a session that GoBGP takes for good and that must not be. It is tried again
+// after the five seconds for which GoBGP idles.
+func (s *session) refuse(reason string) {
+	s.status.Phase = Idle
+	s.fail(reason)
+	if err := s.daemon.resetPeer(s.identity); err != nil {
+		s.log.Error("cannot end a session that must not be", "error", err)
+	}
 }
 
 func (s *session) lost() {
@@ -174,6 +193,19 @@ func (s *session) lost() {
 	s.notify()
 }
 
+// cut ends a session that is up, for a reason that TCP does not know of yet, and
+// dials anew. The peer gets a CEASE, if it gets anything.
+func (s *session) cut(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.status.Phase != Established {
+		return
+	}
+	s.status.Phase = Idle
+	s.tap.setLast(reason)
+	s.lost()
+}
+
 // redial replaces the peer by a fresh one. GoBGP idles five seconds after every
 // session, and comes back as a speaker that lost its forwarding state, which
 // makes the peer drop the routes it kept; a fresh peer does neither.
@@ -187,6 +219,16 @@ func (s *session) redial() {
 	}
 }
 
+// mend ends a session whose peer sent what GoBGP cannot stand.
+func (s *session) mend(cause any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.Error("the router sent what has no place in the session; it is ended and begun anew", "address", s.identity.PeerAddress, "cause", fmt.Sprint(cause))
+	if err := s.daemon.resetPeer(s.identity); err != nil {
+		s.log.Error("cannot end the session", "error", err)
+	}
+}
+
 // giveUpOpening dials anew when a peer took the connection and then fell silent.
 func (s *session) giveUpOpening() {
 	s.mu.Lock()
@@ -195,7 +237,11 @@ func (s *session) giveUpOpening() {
 		return
 	}
 	s.status.Phase = Idle
-	s.fail(fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience))
+	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience)
+	if s.identity.TTLSecurity {
+		reason += "; it may lack the TTL of 255 that ttlSecurity asks for"
+	}
+	s.fail(reason)
 	s.redial()
 }
 
@@ -255,7 +301,7 @@ func (s *session) withdraw(want desired.Session, hops nextHops) []error {
 		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() {
 			continue
 		}
-		if err := s.daemon.deleteRoute(prefix, have); err != nil {
+		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {
 			unwithdrawn.add(prefix, err)
 			continue
 		}
@@ -270,12 +316,26 @@ func (s *session) add(prefix netip.Prefix, r route) error {
 	if have, ok := s.routes[prefix]; ok && have.equal(r) {
 		return nil
 	}
-	if err := s.daemon.addRoute(prefix, r, s.identity.MyASN == s.identity.PeerASN); err != nil {
+	if err := s.daemon.addRoute(prefix, r, s.identity); err != nil {
 		return err
 	}
 	s.routes[prefix] = r
 	s.announced = nil
 	return nil
+}
+
+// drain announces the routes anew as ones about to go, and tells whether the peer has any.
+func (s *session) drain() (bool, []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed := tally{}
+	for prefix, r := range s.routes {
+		r.draining = true
+		if err := s.add(prefix, r); err != nil {
+			failed.add(prefix, err)
+		}
+	}
+	return s.status.Phase == Established && len(s.routes) > 0, failed.errors(s.name, "drained")
 }
 
 // report tells what the peer has been told.

@@ -59,6 +59,7 @@ type Speaker struct {
 	openPatience time.Duration
 
 	mu       sync.Mutex
+	applied  bool // Apply has been called
 	closed   bool
 	sessions map[string]*session // by BGPPeer name
 	// ending are sessions that left the map and are still closing, which takes
@@ -104,6 +105,7 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (m
 	if s.closed {
 		return nil, errClosed
 	}
+	s.applied = true
 	errs := map[string][]error{}
 	// Routes of sessions that stay go first: traffic waits for these.
 	names := slices.Sorted(maps.Keys(want))
@@ -187,16 +189,55 @@ func (s *Speaker) end(session *session, withdraw bool) <-chan struct{} {
 	return session.done
 }
 
-// States tells about every session, by BGPPeer name.
+// Cut ends the session with a peer at once if it is up, as when BFD finds that the
+// peer cannot be reached, and dials anew. Reason is the State's LastError then.
+// While the peer cannot be reached this may take a moment.
+func (s *Speaker) Cut(peer, reason string) {
+	s.mu.Lock()
+	session := s.sessions[peer]
+	s.mu.Unlock()
+	if session != nil {
+		session.cut(reason)
+	}
+}
+
+// States tells about every session, by BGPPeer name; nil before the first Apply.
 func (s *Speaker) States() map[string]State {
 	s.mu.Lock()
-	sessions := maps.Clone(s.sessions)
+	sessions, applied := maps.Clone(s.sessions), s.applied
 	s.mu.Unlock()
+	if !applied {
+		return nil
+	}
 	states := make(map[string]State, len(sessions))
 	for name, session := range sessions {
 		states[name] = session.state()
 	}
 	return states
+}
+
+// Drain asks all routers to prefer other paths to what this node announces (graceful
+// shutdown, RFC 8326), and gives them some time to change over while ours still work. It
+// waits for nothing where no router has a route. Until routes are applied again, which ends
+// it, they stay as they are: it is for just before Close.
+func (s *Speaker) Drain(ctx context.Context, grace time.Duration) error {
+	s.mu.Lock()
+	var errs []error
+	waiting := false
+	for _, session := range s.sessions {
+		has, failed := session.drain()
+		waiting = waiting || has
+		errs = append(errs, failed...)
+	}
+	s.mu.Unlock()
+	if waiting {
+		s.log.Info("routers are asked to prefer other paths", "for", grace.String())
+		select {
+		case <-time.After(grace):
+		case <-ctx.Done():
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends all sessions and waits for that until ctx is done. With withdraw,

@@ -102,6 +102,124 @@ func TestLocalPreferenceIsForIBGP(t *testing.T) {
 	}
 }
 
+func TestWhatRoutersChooseBy(t *testing.T) {
+	for name, test := range map[string]struct {
+		asn  uint32
+		path []uint32
+	}{
+		"eBGP": {routerASN, []uint32{nodeASN, nodeASN, nodeASN}},
+		"iBGP": {nodeASN, nil}, // our own ASN in a path would have the router refuse it
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpeaker(t)
+			p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = test.asn })
+			id := p.identity()
+			id.PeerASN = test.asn
+			all := desired.RouteAttrs{
+				MED: new(uint32(70)), Prepend: 2, Communities: []uint32{0xffffff01},
+				LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}, {Global: 64512}},
+			}
+			want := map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+				netip.MustParsePrefix("192.0.2.0/24"):       all,
+				netip.MustParsePrefix("2001:db8:a::/64"):    all,
+				netip.MustParsePrefix("198.51.100.0/24"):    {MED: new(uint32)},
+				netip.MustParsePrefix("2001:db8:b::10/128"): {},
+			}}}
+			mustApply(t, s, want)
+			p.waitFor(t, "192.0.2.0/24", "2001:db8:a::/64", "198.51.100.0/24", "2001:db8:b::10/128")
+			for _, prefix := range []string{"192.0.2.0/24", "2001:db8:a::/64"} {
+				got := p.routes()[netip.MustParsePrefix(prefix)]
+				if got.med != 70 || !slices.Equal(got.asPath, test.path) || !slices.Equal(got.communities, all.Communities) ||
+					!slices.Equal(got.large, []string{"4200000000:1:2", "64512:0:0"}) {
+					t.Errorf("%s: %+v", prefix, got)
+				}
+			}
+			for prefix, med := range map[string]int{"198.51.100.0/24": 0, "2001:db8:b::10/128": -1} {
+				if got := p.routes()[netip.MustParsePrefix(prefix)]; got.med != med || got.large != nil {
+					t.Errorf("%s: %+v, want MED %d (-1: none)", prefix, got, med)
+				}
+			}
+			// A change of each replaces the path on the same session.
+			for i, change := range []func(*desired.RouteAttrs){
+				func(a *desired.RouteAttrs) { a.MED = new(uint32(71)) },
+				func(a *desired.RouteAttrs) { a.MED = nil },
+				func(a *desired.RouteAttrs) { a.Prepend = 1 },
+				func(a *desired.RouteAttrs) { a.LargeCommunities = a.LargeCommunities[:1] },
+			} {
+				attrs := want["tor"].Routes[netip.MustParsePrefix("192.0.2.0/24")]
+				change(&attrs)
+				want["tor"].Routes[netip.MustParsePrefix("192.0.2.0/24")] = attrs
+				mustApply(t, s, want)
+				waitFor(t, fmt.Sprintf("change %d", i), func() bool {
+					got := p.routes()[netip.MustParsePrefix("192.0.2.0/24")]
+					return (got.med == -1) == (attrs.MED == nil) && (attrs.MED == nil || got.med == int(*attrs.MED)) &&
+						len(got.large) == len(attrs.LargeCommunities) && (test.path == nil || len(got.asPath) == attrs.Prepend+1)
+				})
+			}
+			if established, _ := p.sessions(); established != 1 {
+				t.Errorf("the session was restarted %d times", established-1)
+			}
+		})
+	}
+}
+
+// The number comes from the router; which of the two kinds of session it is, is ours to say.
+func TestTheRoutersNumberMayBeAnyOther(t *testing.T) {
+	s := newSpeaker(t)
+	other := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = 64777 })
+	same := startPeer(t, "127.0.0.12:0", func(p *peer) { p.asn = nodeASN })
+	want := map[string]desired.Session{}
+	for name, p := range map[string]*peer{"other": other, "same": same} {
+		id := p.identity()
+		id.PeerASN = 0
+		want[name] = desired.Session{Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{netip.MustParsePrefix(vip): {LocalPref: 200, Prepend: 1}}}
+	}
+	mustApply(t, s, want)
+	other.waitFor(t, vip)
+	if got := other.routes()[netip.MustParsePrefix(vip)]; !slices.Equal(got.asPath, []uint32{nodeASN, nodeASN}) || got.localPref != 0 {
+		t.Errorf("eBGP route %+v", got)
+	}
+	if got := s.States()["other"]; got.PeerASN != 64777 {
+		t.Errorf("the router's number is told as %d", got.PeerASN)
+	}
+	waitFor(t, "our own number is refused", func() bool {
+		same.mu.Lock()
+		defer same.mu.Unlock()
+		return strings.Contains(s.States()["same"].LastError, "in our own autonomous system 64512") && same.notification != nil
+	})
+	if report, err := s.Apply(t.Context(), want); err != nil || report["same"].Established || !report["other"].Established {
+		t.Errorf("report %+v, %v", report, err)
+	}
+	// The router is corrected: the session comes up by itself.
+	same.mu.Lock()
+	same.asn = 64778
+	same.mu.Unlock()
+	waitFor(t, "the corrected router is taken", func() bool { return s.States()["same"].Phase == Established })
+}
+
+func TestASessionOfOneFamily(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	id := p.identity()
+	id.OneFamily = true
+	want := map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}}
+	mustApply(t, s, want)
+	p.waitFor(t, vip)
+	state := s.States()["tor"]
+	if !state.IPv4 || state.IPv6 || state.Advertised != 1 || len(state.Unannounced) != 1 || !errors.Is(state.Unannounced[0].Err, errOneFamily) {
+		t.Errorf("state %+v", state)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, parameter := range p.opened[0].OptParams {
+		for _, c := range parameter.(*packet.OptionParameterCapability).Capability {
+			if multi, ok := c.(*packet.CapMultiProtocol); ok && multi.CapValue != packet.RF_IPv4_UC {
+				t.Errorf("offers %v", multi.CapValue)
+			}
+		}
+	}
+}
+
 func TestChangeReachesTheRouterAtOnce(t *testing.T) {
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)

@@ -7,6 +7,8 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // Phase is the state of a session as RFC 4271 section 8.2.2 names it. Connect
@@ -27,8 +29,9 @@ type State struct {
 	Phase Phase
 	// Since is when the session last came up, went down, or was configured.
 	Since time.Time
-	// LastError says in words why the session is not up; empty while it is.
-	LastError string
+	// LastError says in words why the session is not up; empty while it is. Overcome
+	// is what it was before the session came up; empty if there was nothing.
+	LastError, Overcome string
 	// Advertised is the number of prefixes that the peer has been told of; 0
 	// while the session is not up.
 	Advertised int
@@ -40,10 +43,12 @@ type State struct {
 	Established int
 
 	// What was negotiated; zero before the first session.
+	PeerASN         uint32
 	LocalAddress    netip.Addr
 	HoldTime        time.Duration
 	KeepaliveTime   time.Duration
 	GracefulRestart bool // the peer keeps our routes while the speaker restarts
+	FourOctetASN    bool // AS numbers have 32 bits (RFC 6793)
 	IPv4, IPv6      bool // families that both sides speak; false while down
 
 	Messages Messages
@@ -92,12 +97,12 @@ func (s *State) speaks(prefix netip.Prefix) bool {
 }
 
 // negotiated takes over what both sides agreed on.
-func (s *State) negotiated(peer *api.Peer, local netip.Addr) {
-	s.LocalAddress = local
+func (s *State) negotiated(peer *api.Peer, id desired.Identity, local netip.Addr) {
+	s.LocalAddress, s.PeerASN = local, peer.GetState().GetPeerAsn()
 	timers := peer.GetTimers().GetState()
 	s.HoldTime = time.Duration(timers.GetNegotiatedHoldTime()) * time.Second
 	s.KeepaliveTime = time.Duration(timers.GetKeepaliveInterval()) * time.Second
-	s.GracefulRestart, s.IPv4, s.IPv6 = false, false, false
+	s.GracefulRestart, s.FourOctetASN, s.IPv4, s.IPv6 = false, false, false, false
 	capabilities, err := apiutil.UnmarshalCapabilities(peer.GetState().GetRemoteCap())
 	if err != nil {
 		return // never: GoBGP itself marshalled them
@@ -111,9 +116,14 @@ func (s *State) negotiated(peer *api.Peer, local netip.Addr) {
 			s.IPv6 = s.IPv6 || c.CapValue == packet.RF_IPv6_UC
 		case *packet.CapGracefulRestart:
 			s.GracefulRestart = peer.GetGracefulRestart().GetEnabled()
+		case *packet.CapFourOctetASNumber:
+			s.FourOctetASN = true // GoBGP always offers it
 		}
 	}
 	if !multiprotocol {
 		s.IPv4 = true // RFC 4760: a speaker without the capability means IPv4 unicast
+	}
+	if id.OneFamily {
+		s.IPv4, s.IPv6 = s.IPv4 && id.PeerAddress.Is4(), s.IPv6 && id.PeerAddress.Is6()
 	}
 }

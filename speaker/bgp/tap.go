@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -134,11 +135,19 @@ func (t *tap) reasonWords(reason string) string {
 	case "write-failed":
 		return fmt.Sprintf("sending to %v failed", t.id.PeerAddress)
 	case "invalid-msg":
-		return fmt.Sprintf("%v refused to open the session: compare the AS numbers (ours %d, theirs %d), the router ID (%v) and the neighbor's configuration there",
-			t.id.PeerAddress, t.id.MyASN, t.id.PeerASN, t.id.RouterID)
+		return fmt.Sprintf("%v refused to open the session: compare the AS numbers (ours %d, theirs %s), the router ID (%v) and the neighbor's configuration there",
+			t.id.PeerAddress, t.id.MyASN, theirs(t.id), t.id.RouterID)
 	default:
 		return reason
 	}
+}
+
+// theirs is the router's AS number as configured.
+func theirs(id desired.Identity) string {
+	if id.PeerASN == 0 {
+		return "any other"
+	}
+	return strconv.FormatUint(uint64(id.PeerASN), 10)
 }
 
 // connectWords leaves out the ever-changing local port, so that the same
@@ -151,6 +160,8 @@ func (t *tap) connectWords(err error) string {
 		return peer + "connection refused: no BGP daemon listens there for this node"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return peer + fmt.Sprintf("the source address %v is not on this node", t.id.SourceAddress)
+	case errors.As(err, &timeout) && timeout.Timeout() && t.id.TTLSecurity:
+		return peer + "no answer: unreachable, filtered, the TCP MD5 password differs, or the router lacks the TTL of 255 that ttlSecurity asks for"
 	case errors.As(err, &timeout) && timeout.Timeout() && t.id.Password != "":
 		return peer + "no answer: unreachable, filtered, or the TCP MD5 password differs"
 	case errors.As(err, &timeout) && timeout.Timeout():

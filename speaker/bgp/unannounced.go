@@ -13,9 +13,18 @@ import (
 // is of no use: another session or another address of the node ends it.
 var (
 	errFamily     = errors.New("the router did not negotiate this address family on the session: activate it for this neighbor")
+	errOneFamily  = errors.New("the session carries the family of peerAddress alone: set dualStackAddressFamily, or make a second BGPPeer for the router's address of this family")
 	errNoNextHop4 = errors.New("an IPv4 prefix on an IPv6 session needs an IPv4 address of this node as next hop, and it has none")
 	errNoNextHop6 = errors.New("an IPv6 prefix on an IPv4 session needs an IPv6 address of this node as next hop, and it has none")
 )
+
+// errNotSpoken is why the session does not carry the family of the prefix.
+func (s *session) errNotSpoken(prefix netip.Prefix) error {
+	if s.identity.OneFamily && prefix.Addr().Is4() != s.identity.PeerAddress.Is4() {
+		return errOneFamily
+	}
+	return errFamily
+}
 
 func errNoNextHop(prefix netip.Prefix) error {
 	if prefix.Addr().Is4() {
@@ -90,11 +99,11 @@ func (s *session) account() {
 		if s.status.speaks(prefix) {
 			s.announced[prefix] = r.attrs
 		} else {
-			cannot.add(prefix, errFamily)
+			cannot.add(prefix, s.errNotSpoken(prefix))
 		}
 	}
 	for prefix := range s.stranded {
-		reason := errFamily
+		reason := s.errNotSpoken(prefix)
 		if s.status.speaks(prefix) {
 			reason = errNoNextHop(prefix)
 		}
