@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -14,22 +15,22 @@ import (
 // Addresses that it does not hold cannot be answered for here.
 type reach map[netip.Addr][]links.Link
 
-// reachOf finds the links for the claims of a table. IPv6 has no place in it
-// yet, since nothing answers neighbour solicitations.
+// reachOf finds the links for the claims of a table.
 func reachOf(t Table, s *links.Snapshot) reach {
 	r := make(reach, len(t.Claims))
 	for a, claim := range t.Claims {
-		if a.Is4() {
-			r[a] = s.Answering(a, claim.Interfaces, t.NodeAddrs)
-		}
+		r[a] = s.Answering(a, claim.Interfaces, t.NodeAddrs)
 	}
 	return r
 }
 
-// links returns every link of the reach once, sorted by index.
-func (r reach) links() []links.Link {
+// links returns every link that a family is answered for on, once, sorted by index.
+func (r reach) links(family addr.Family) []links.Link {
 	all := map[int]links.Link{}
-	for _, on := range r {
+	for a, on := range r {
+		if addr.FamilyOf(a) != family {
+			continue
+		}
 		for _, l := range on {
 			all[l.Index] = l
 		}
@@ -37,10 +38,16 @@ func (r reach) links() []links.Link {
 	return links.NewSnapshot(slices.Collect(maps.Values(all))...).All()
 }
 
-// without takes the links that failed out of the reach.
-func (r reach) without(failed map[int]error) {
+// place is where addresses of one family are answered for.
+type place struct {
+	family addr.Family
+	link   int // its index
+}
+
+// without takes the places that failed out of the reach.
+func (r reach) without(failed map[place]error) {
 	for a, on := range r {
-		r[a] = slices.DeleteFunc(on, func(l links.Link) bool { return failed[l.Index] != nil })
+		r[a] = slices.DeleteFunc(on, func(l links.Link) bool { return failed[place{addr.FamilyOf(a), l.Index}] != nil })
 	}
 }
 
@@ -59,11 +66,12 @@ func (r reach) unable() []netip.Addr {
 // owned decides which addresses this node answers for: those of which it is the
 // first candidate that can serve them, once the view of the mesh is settled.
 // The view already holds what this node itself is unable to serve, but not yet
-// that it serves: it answers before it says so.
-func owned(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
-	mine := map[netip.Addr][]links.Link{}
+// that it serves: it answers before it says so. elsewhere are the addresses that another
+// node answers for.
+func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) {
+	mine = map[netip.Addr][]links.Link{}
 	if !v.Settled {
-		return mine
+		return mine, nil
 	}
 	self := v.Alive[t.Node]
 	self.Serving = t.Serving && !t.Leaving
@@ -74,19 +82,40 @@ func owned(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
 			}
 			return v.CanServe(node, a)
 		})
-		if ok && owner == t.Node && len(on) > 0 {
+		switch {
+		case ok && owner != t.Node:
+			elsewhere = append(elsewhere, a)
+		case ok && len(on) > 0:
 			mine[a] = on
 		}
 	}
+	return mine, elsewhere
+}
+
+// without are the addresses that need not wait.
+func without(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[netip.Addr][]links.Link {
+	mine = maps.Clone(mine)
+	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return wait[a] })
 	return mine
 }
 
+// addresses are all that some node is to answer for.
+func (t Table) addresses() map[netip.Addr]bool {
+	all := make(map[netip.Addr]bool, len(t.Claims)+len(t.Unable)+len(t.Elsewhere))
+	for a := range t.Claims {
+		all[a] = true
+	}
+	for _, a := range slices.Concat(t.Unable, t.Elsewhere) {
+		all[a] = true
+	}
+	return all
+}
+
 // wanted is what the mesh is told: the table's word, and the addresses out of
-// reach so that the next candidate takes them over. IPv6 ones are left out, as
-// no candidate answers for these. A node that is not ready serves nothing yet,
-// whatever the table says.
-func wanted(t Table, unable []netip.Addr, ready bool) hello.Wanted {
-	all := slices.DeleteFunc(slices.Concat(t.Unable, unable), netip.Addr.Is6)
+// reach so that the next candidate takes them over. A node that is not ready serves
+// nothing yet, whatever the table says.
+func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station) hello.Wanted {
+	all := slices.Concat(t.Unable, unable)
 	slices.SortFunc(all, netip.Addr.Compare)
 	return hello.Wanted{
 		Peers:   t.Peers,
@@ -94,5 +123,7 @@ func wanted(t Table, unable []netip.Addr, ready bool) hello.Wanted {
 		Serving: t.Serving && ready,
 		Unable:  slices.Compact(all),
 		Leaving: t.Leaving,
+
+		Stations: own,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
@@ -25,7 +26,8 @@ var (
 func ethernet(index int, up bool) links.Link {
 	return links.Link{
 		Index: index, Name: fmt.Sprintf("eth%d", index), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
-		Up: true, Running: up, Broadcast: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
+		Up: true, Running: up, Broadcast: true,
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
 	}
 }
 
@@ -39,6 +41,12 @@ func serving(nodes ...string) hello.View {
 
 func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Claim {
 	return map[netip.Addr]desired.Claim{a: {Candidates: candidates}}
+}
+
+// owns is what the node answers for.
+func owns(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
+	mine, _ := owned(t, v, r)
+	return mine
 }
 
 func TestOwned(t *testing.T) {
@@ -59,7 +67,6 @@ func TestOwned(t *testing.T) {
 		"no candidate":                       {claim(vip4, "b"), serving("a", "b"), false, false},
 		"nobody listened long enough":        {claim(vip4, "a"), unsettled, false, false},
 		"its interface is down":              {claim(vip4, "a", "b"), serving("a", "b"), true, false},
-		"IPv6, which nothing answers for":    {claim(vip6, "a"), serving("a"), false, false},
 		"no claims at all":                   {nil, serving("a"), false, false},
 		"named interface that is not there":  {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth9"}}}, serving("a"), false, false},
 		"named interface that is there":      {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}}}, serving("a"), false, true},
@@ -71,12 +78,13 @@ func TestOwned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			table := Table{Node: "a", Serving: true, Claims: c.claims}
 			r := reachOf(table, links.NewSnapshot(ethernet(2, !c.down)))
-			mine := owned(table, c.view, r)
+			mine := owns(table, c.view, r)
 			if on, got := mine[vip4]; got != c.want || got && (len(on) != 1 || on[0].Name != "eth2") {
 				t.Errorf("owned on %v: %t, want %t", on, got, c.want)
 			}
-			if _, got := mine[vip6]; got || slices.Contains(r.unable(), vip6) {
-				t.Error("an IPv6 address is owned or told as unable")
+			_, claimed := c.claims[vip6]
+			if on, got := mine[vip6]; got != (claimed && c.want) || got && (len(on) != 1 || on[0].Name != "eth2") {
+				t.Errorf("the IPv6 address is owned on %v: %t, claimed %t", on, got, claimed)
 			}
 		})
 	}
@@ -98,7 +106,7 @@ func TestOwnedByTheTablesWord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.table.Node, c.table.Claims = "a", claim(vip4, "a", "b")
 			r := reachOf(c.table, links.NewSnapshot(ethernet(2, true)))
-			if _, got := owned(c.table, c.view, r)[vip4]; got != c.want {
+			if _, got := owns(c.table, c.view, r)[vip4]; got != c.want {
 				t.Errorf("owned: %t, want %t", got, c.want)
 			}
 		})
@@ -111,30 +119,34 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 	table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Claim{
 		vip4:  {Candidates: []string{"a"}},
 		only2: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}},
+		vip6:  {Candidates: []string{"a"}},
 	}}
 	r := reachOf(table, links.NewSnapshot(ethernet(2, true), ethernet(3, true)))
-	if got := r.links(); len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
+	if got := r.links(addr.IPv4); len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
 		t.Fatalf("links %v", got)
 	}
-	r.without(map[int]error{2: errors.New("no such device")})
+	if got := r.links(addr.IPv6); len(got) != 2 {
+		t.Fatalf("links %v for IPv6", got)
+	}
+	r.without(map[place]error{{addr.IPv4, 2}: errors.New("no such device")})
+	if on := owns(table, serving("a"), r)[vip6]; len(on) != 2 {
+		t.Errorf("%s is owned on %v: IPv4 failed on eth2, and nothing else", vip6, on)
+	}
 	if got := r.unable(); !slices.Equal(got, []netip.Addr{only2}) {
 		t.Errorf("unable %v, want %v", got, only2)
 	}
-	if on := owned(table, serving("a"), r)[vip4]; len(on) != 1 || on[0].Index != 3 {
+	if on := owns(table, serving("a"), r)[vip4]; len(on) != 1 || on[0].Index != 3 {
 		t.Errorf("%s is owned on %v, want eth3", vip4, on)
 	}
 }
 
 func TestWantedJoinsWhatIsUnable(t *testing.T) {
 	other := netip.MustParseAddr("192.0.2.11")
-	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true)
+	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true, nil)
 	if !slices.Equal(w.Unable, []netip.Addr{vip4, other}) || string(w.Key) != "secret" || !w.Serving || !w.Leaving {
 		t.Errorf("got %+v", w)
 	}
-	if w := wanted(Table{Unable: []netip.Addr{vip6}}, nil, true); len(w.Unable) != 0 {
-		t.Errorf("%v is told as unable, which nobody answers for", w.Unable)
-	}
-	if w := wanted(Table{Serving: true}, nil, false); w.Serving {
+	if w := wanted(Table{Serving: true}, nil, false, nil); w.Serving {
 		t.Error("a node that is not ready is told as serving")
 	}
 }
@@ -150,6 +162,9 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		claims := map[netip.Addr]desired.Claim{}
 		for i := range rapid.IntRange(1, 20).Draw(t, "addresses") {
 			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
+			if rapid.Bool().Draw(t, "IPv6") {
+				a = netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 15: byte(100 + i)})
+			}
 			c := desired.Claim{Candidates: election.Rank(a, nodes)}
 			if rapid.Bool().Draw(t, "named") {
 				c.Interfaces = []string{"eth2"}
@@ -181,7 +196,7 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		for _, n := range nodes {
 			// A dead node does not share the view; it has none.
 			if _, alive := view.Alive[n]; alive {
-				for a := range maps.Keys(owned(tables[n], view, reaches[n])) {
+				for a := range maps.Keys(owns(tables[n], view, reaches[n])) {
 					owners[a] = append(owners[a], n)
 				}
 			}

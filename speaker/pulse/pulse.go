@@ -8,6 +8,14 @@
 // claim's candidates that is alive and able. All nodes have the same candidates
 // in the same order, so those that see the same nodes alive agree.
 //
+// # Who else has an address
+//
+// Nodes tell each other their MACs, so that a claim of an address of ours is either a
+// node's, which hands over or takes over, or a stranger's. A stranger is told of and the
+// address defended (contests). An address that no node ever had is asked for before it is
+// used (vetting); one that moves never is. A node from which a table takes an address away
+// goes on answering until it hears its successor (yielding).
+//
 // # When pulse starts
 //
 // A new pulse listens for a detection time before it owns anything. It says that
@@ -25,6 +33,13 @@
 // late answer would lead clients back here. Both containers of a pod are asked
 // to end at the same moment, so pulse goes on for lastWord in case the agent has
 // that to say.
+//
+// The routers at the other ends of BFD sessions are asked for patience as well:
+// for bfdHold, since one that calls the node dead drops its routes although the
+// kernel forwards. A node that really dies meanwhile is noticed that much later.
+// Only a node that leaves says AdminDown. When pulse crashes, a router with short
+// intervals drops the routes of the node until pulse is back: it cannot tell that
+// from a death. See package bfd.
 package pulse
 
 import (
@@ -35,6 +50,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -50,18 +66,28 @@ type Table struct {
 	// Claims has the addresses that this node may answer for. Their forwarding
 	// is in the kernel already.
 	Claims map[netip.Addr]desired.Claim
+	// Elsewhere are the addresses that only other nodes may answer for. One that comes
+	// from there is not new to the network.
+	Elsewhere []netip.Addr
+	// BFD has the BFD sessions to hold, by BGPPeer name.
+	BFD map[string]desired.BFD
 }
 
 // State is what pulse tells back: what is true now.
 type State struct {
 	Settled bool     // the hello mesh has listened long enough to know who is silent
 	Alive   []string // the nodes that are alive, sorted, this one included
+	Silent  []string // the nodes that fell silent and did not say that they leave, sorted
 	// Owned has the addresses that are answered for.
 	Owned map[netip.Addr]Ownership
 	// Unable are claimed addresses that cannot be answered for, because none of
 	// the interfaces that would do so exists, is up and works. Another node is
 	// made to take them over. Sorted.
 	Unable []netip.Addr
+	// Contested are the addresses of this node that a station has which is no node's.
+	Contested map[netip.Addr]Contest
+	// BFD tells of the sessions of the table, by BGPPeer name.
+	BFD map[string]bfd.Status
 }
 
 // Ownership says how an address is answered for.
@@ -72,12 +98,26 @@ type Ownership struct {
 
 // Equal compares two states by value.
 func (s State) Equal(o State) bool {
-	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) && slices.Equal(s.Unable, o.Unable) &&
+	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) &&
+		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) &&
 		maps.EqualFunc(s.Owned, o.Owned, func(a, b Ownership) bool {
 			return a.Since.Equal(b.Since) && slices.Equal(a.Interfaces, b.Interfaces)
-		})
+		}) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
+		since := a.Since.Equal(b.Since)
+		a.Since = b.Since
+		return since && a == b
+	}) && maps.EqualFunc(s.BFD, o.BFD, bfd.Status.Equal)
 }
 
 // restartHold is for how long the other nodes shall count this one as alive
 // after pulse said goodbye to restart: several times what a restart takes.
 const restartHold = 10 * time.Second
+
+const (
+	// bfdHold is what routers are asked for. It is longer, since an upgrade may have
+	// to fetch an image, and since it is the routes of the whole node that are at
+	// stake. At multiplier 3 it makes an interval of 20 s, which routers can count.
+	bfdHold = time.Minute
+	// bfdWithin is how long they have to agree.
+	bfdWithin = time.Second
+)

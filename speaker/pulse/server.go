@@ -12,9 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 // Mesh tells who is alive; hello.Mesh is one. It runs longer than the server,
@@ -32,12 +35,34 @@ type Links interface {
 	Changed() <-chan struct{}
 }
 
-// Responder answers on the local network; arp.Responder is one.
+// Responder answers on the local network for the addresses of one family;
+// neighbour.Responder is one.
 type Responder interface {
-	Open(want []arp.Interface) (failed map[int]error)
-	Answer(want map[int][]netip.Addr)
+	Answerer
+	Sentry
 	Broken() <-chan struct{}
 	Close()
+}
+
+// Answerer answers on some interfaces for some addresses.
+type Answerer interface {
+	Open(want []neighbour.Interface) (failed map[int]error)
+	Answer(want, probed map[int][]netip.Addr)
+}
+
+// Sentry knows who else claims the addresses of one family.
+type Sentry interface {
+	Claimed() <-chan struct{}
+	Claims() []neighbour.Claim
+	Say(what neighbour.Word, index int, address netip.Addr)
+}
+
+// BFD holds BFD sessions; bfd.Sessions does. It runs longer than the server.
+type BFD interface {
+	Set(want map[string]desired.BFD)
+	Status() map[string]bfd.Status
+	Changed() <-chan struct{}
+	Goodbye(ctx context.Context, hold time.Duration) error
 }
 
 // Config is what a Server is made of.
@@ -46,7 +71,9 @@ type Config struct {
 	Socket string // path of the unix socket that the agent connects to
 	Mesh   Mesh
 	Links  Links
-	ARP    Responder
+	ARP    Responder // for IPv4
+	NDP    Responder // for IPv6
+	BFD    BFD
 	Log    *slog.Logger
 }
 
@@ -71,12 +98,16 @@ type Server struct {
 	// What follows belongs to the goroutine of Run.
 	agent  *agent // the newest connection; nil: none
 	table  *Table // the last one; nil: none yet
+	before *Table // the one before it, until what follows from the change is done
 	number uint64 // of the table, if it came from agent; else 0
 	said   bool   // the mesh knows the table, and what follows:
 	unable []netip.Addr
-	ready  bool // this node answers for what it owns
-	failed map[int]error
+	ready  bool                        // this node answers for what it owns
+	mine   map[netip.Addr][]links.Link // what it owns, withheld or not
+	own    []hello.Station
+	failed map[place]error
 	told   string // the last complaint about an agent
+	strangers
 }
 
 // NewServer makes a server that does nothing before it runs.
@@ -89,6 +120,7 @@ func NewServer(cfg Config) *Server {
 		probes:   make(chan chan struct{}),
 	}
 	s.state.Store(&State{})
+	s.yielding = yielding{}
 	return s
 }
 
@@ -130,8 +162,9 @@ func (s *Server) Run(ctx context.Context) error {
 // loop takes what comes and puts things right after each.
 func (s *Server) loop(ctx context.Context) {
 	ending := ctx.Done()
-	var over, retry <-chan time.Time
+	var over, retry, alarm <-chan time.Time
 	for {
+		news := true
 		select {
 		case <-ending:
 			ending, over = nil, time.After(lastWord)
@@ -149,9 +182,25 @@ func (s *Server) loop(ctx context.Context) {
 		case <-s.cfg.Mesh.Changed():
 		case <-s.cfg.Links.Changed():
 		case <-s.cfg.ARP.Broken():
+		case <-s.cfg.NDP.Broken():
+		case <-s.cfg.BFD.Changed():
+		case <-s.cfg.ARP.Claimed():
+			news = s.hear(s.cfg.ARP)
+		case <-s.cfg.NDP.Claimed():
+			news = s.hear(s.cfg.NDP)
+		case <-alarm: // what was claimed by now counts for what is decided
+			news = s.hear(s.cfg.ARP)
+			news = s.hear(s.cfg.NDP) || news
 		case <-retry:
 		}
-		if s.settle(); len(s.failed) > 0 {
+		if news {
+			s.settle()
+		}
+		if s.attend() {
+			s.settle()
+		}
+		alarm = s.alarm()
+		if len(s.failed) > 0 {
 			retry = time.After(retryAfter)
 		}
 		if ending == nil && (s.table == nil || s.leaving() && s.agent == nil) {
@@ -164,13 +213,29 @@ func (s *Server) leaving() bool { return s.table != nil && s.table.Leaving }
 
 // goodbye ends the answers and the hellos, in the order that suits.
 func (s *Server) goodbye() {
+	ctx, cancel := context.WithTimeout(context.Background(), bfdWithin)
+	defer cancel()
 	if s.leaving() {
-		s.cfg.ARP.Close()
+		s.tellRouters(ctx, 0)
+		s.silence()
 		s.cfg.Mesh.Goodbye(0)
 		return
 	}
 	s.cfg.Mesh.Goodbye(restartHold)
+	s.tellRouters(ctx, bfdHold)
+	s.silence()
+}
+
+func (s *Server) silence() {
 	s.cfg.ARP.Close()
+	s.cfg.NDP.Close()
+}
+
+// tellRouters says goodbye to those at the other ends of BFD sessions.
+func (s *Server) tellRouters(ctx context.Context, hold time.Duration) {
+	if err := s.cfg.BFD.Goodbye(ctx, hold); err != nil {
+		s.cfg.Log.Warn("a router may take this restart for the death of the node", "error", err)
+	}
 }
 
 // meet takes a new connection for the agent's. An older one is that of an agent
@@ -195,7 +260,8 @@ func (s *Server) take(d delivery) {
 		return
 	}
 	s.told = ""
-	s.table, s.number, s.said = &d.table, d.number, false
+	s.before, s.table, s.number, s.said = s.table, &d.table, d.number, false
+	s.vetting.table(time.Now(), d.table.addresses())
 }
 
 func (s *Server) part(p parting) {
@@ -224,29 +290,78 @@ func (s *Server) complain(err error) {
 // reports it. Doing it again changes nothing.
 func (s *Server) settle() {
 	defer s.report()
+	if s.table != nil {
+		s.cfg.BFD.Set(s.table.BFD)
+	}
 	snapshot := s.cfg.Links.Snapshot()
 	if s.table == nil || snapshot == nil {
 		s.assess(nil)
 		return
 	}
 	r := reachOf(*s.table, snapshot)
-	failed := s.cfg.ARP.Open(interfaces(r.links()))
+	failed := s.open(r)
 	s.tell(failed)
+	s.present(stationsOf(r, s.table.NodeAddrs, snapshot))
 	r.without(failed)
 	s.say(r.unable(), s.ready)
 	v := s.cfg.Mesh.View()
-	mine := owned(*s.table, v, r)
-	answers := map[int][]netip.Addr{}
-	for a, on := range mine {
-		for _, l := range on {
-			answers[l.Index] = append(answers[l.Index], a)
-		}
-	}
-	s.cfg.ARP.Answer(answers)
+	mine, elsewhere := owned(*s.table, v, r)
+	now := time.Now()
+	s.nodes.learn(now, s.cfg.Node, s.own, v)
+	wait := s.vetting.vet(now, mine, elsewhere)
+	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v)
+	s.yielding.still(mine, r)
+	s.before = nil
+	s.mine = mine
+	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
 	// hear that this one serves. So that is said last.
 	s.say(s.unable, v.Settled)
-	s.assess(mine)
+	s.assess(without(mine, wait))
+}
+
+// present notes by which stations this node is met, for the mesh to be told.
+func (s *Server) present(own []hello.Station) {
+	if !slices.Equal(own, s.own) {
+		s.own, s.said = own, false
+	}
+}
+
+// open makes the responders listen where they may have to answer.
+func (s *Server) open(r reach) map[place]error {
+	failed := map[place]error{}
+	for _, family := range addr.Families() {
+		for index, err := range s.responder(family).Open(interfaces(r.links(family))) {
+			failed[place{family, index}] = err
+		}
+	}
+	return failed
+}
+
+// answer makes the responders answer for what this node owns, but for the addresses that
+// have to wait.
+func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) {
+	answers := map[addr.Family]map[int][]netip.Addr{addr.IPv4: {}, addr.IPv6: {}}
+	probed := map[addr.Family]map[int][]netip.Addr{addr.IPv4: {}, addr.IPv6: {}}
+	for a, on := range mine {
+		of := answers[addr.FamilyOf(a)]
+		if wait[a] {
+			of = probed[addr.FamilyOf(a)]
+		}
+		for _, l := range on {
+			of[l.Index] = append(of[l.Index], a)
+		}
+	}
+	for _, family := range addr.Families() {
+		s.responder(family).Answer(answers[family], probed[family])
+	}
+}
+
+func (s *Server) responder(family addr.Family) Responder {
+	if family == addr.IPv6 {
+		return s.cfg.NDP
+	}
+	return s.cfg.ARP
 }
 
 // say tells the mesh the table and what follows from it, if that is news.
@@ -255,26 +370,26 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 		return
 	}
 	s.said, s.unable, s.ready = true, unable, ready
-	s.cfg.Mesh.Set(wanted(*s.table, unable, ready))
+	s.cfg.Mesh.Set(wanted(*s.table, unable, ready, s.own))
 }
 
-func interfaces(all []links.Link) []arp.Interface {
-	var i []arp.Interface
+func interfaces(all []links.Link) []neighbour.Interface {
+	var i []neighbour.Interface
 	for _, l := range all {
-		i = append(i, arp.Interface{Index: l.Index, Name: l.Name, MAC: arp.MAC(l.MAC), Ups: l.Ups})
+		i = append(i, neighbour.Interface{Index: l.Index, Name: l.Name, MAC: neighbour.MAC(l.MAC), Ups: l.Ups})
 	}
 	return i
 }
 
 // tell logs which interfaces cannot be opened, when that changes.
-func (s *Server) tell(failed map[int]error) {
-	for index, err := range failed {
-		if last := s.failed[index]; last == nil || last.Error() != err.Error() {
+func (s *Server) tell(failed map[place]error) {
+	for at, err := range failed {
+		if last := s.failed[at]; last == nil || last.Error() != err.Error() {
 			s.cfg.Log.Error("cannot answer on an interface; another node takes over what only it would serve", "error", err)
 		}
 	}
-	for index, err := range s.failed {
-		if failed[index] == nil {
+	for at, err := range s.failed {
+		if failed[at] == nil {
 			s.cfg.Log.Info("answering on an interface works again or is not needed", "error", err)
 		}
 	}
@@ -287,8 +402,10 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	next := State{
 		Settled: v.Settled,
 		Alive:   slices.Sorted(maps.Keys(v.Alive)),
+		Silent:  v.Silent,
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
+		BFD:     s.cfg.BFD.Status(),
 	}
 	var taken, lost []netip.Addr
 	for a, on := range mine {
@@ -311,6 +428,9 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	if len(taken)+len(lost) > 0 {
 		s.cfg.Log.Info("answering for other addresses than before", "taken", taken, "lost", lost, "owned", len(mine))
 	}
+	s.contests.keep(time.Now(), mine, taken)
+	next.Contested = s.contested()
+	s.warn(last.Contested, next.Contested)
 	s.state.Store(&next)
 }
 

@@ -1,17 +1,21 @@
 package pulse
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 // around is what a server has around it; it notes in which order the server does
@@ -20,6 +24,8 @@ type around struct {
 	view  hello.View
 	links *links.Snapshot
 	did   []string
+
+	claims []neighbour.Claim // that other stations make
 }
 
 func (a *around) Set(w hello.Wanted) {
@@ -29,17 +35,46 @@ func (a *around) Set(w hello.Wanted) {
 	a.view.Alive["a"] = self
 }
 
-func (a *around) Answer(want map[int][]netip.Addr) {
-	a.did = append(a.did, fmt.Sprintf("answers %v", slices.Concat(slices.Collect(maps.Values(want))...)))
+func (a *around) View() hello.View          { return a.view }
+func (a *around) Snapshot() *links.Snapshot { return a.links }
+func (a *around) Changed() <-chan struct{}  { return nil }
+func (a *around) Goodbye(time.Duration)     { a.did = append(a.did, "says goodbye") }
+
+// over is a responder of a protocol.
+type over struct {
+	*around
+	protocol string
 }
 
-func (a *around) View() hello.View                       { return a.view }
-func (a *around) Snapshot() *links.Snapshot              { return a.links }
-func (a *around) Open([]arp.Interface) (m map[int]error) { return m }
-func (a *around) Changed() <-chan struct{}               { return nil }
-func (a *around) Broken() <-chan struct{}                { return nil }
-func (a *around) Goodbye(time.Duration)                  { a.did = append(a.did, "says goodbye") }
-func (a *around) Close()                                 { a.did = append(a.did, "answers no more") }
+func (o over) Answer(want, _ map[int][]netip.Addr) {
+	o.did = append(o.did, fmt.Sprintf("answers %v over %s", slices.Concat(slices.Collect(maps.Values(want))...), o.protocol))
+}
+
+func (o over) Open([]neighbour.Interface) (m map[int]error) { return m }
+func (o over) Broken() <-chan struct{}                      { return nil }
+func (o over) Claimed() <-chan struct{}                     { return nil }
+func (o over) Claims() []neighbour.Claim                    { return o.claims }
+func (o over) Say(neighbour.Word, int, netip.Addr)          {}
+func (o over) Close()                                       { o.did = append(o.did, "answers no more over "+o.protocol) }
+
+// path is the BFD around the server.
+type path struct{ *around }
+
+func (p path) Set(want map[string]desired.BFD) {
+	if len(want) > 0 {
+		p.did = append(p.did, fmt.Sprintf("holds BFD with %v", slices.Sorted(maps.Keys(want))))
+	}
+}
+func (path) Status() map[string]bfd.Status { return nil }
+func (path) Changed() <-chan struct{}      { return nil }
+func (p path) Goodbye(_ context.Context, hold time.Duration) error {
+	if hold == 0 {
+		p.did = append(p.did, "says AdminDown")
+	} else {
+		p.did = append(p.did, "asks for patience for "+hold.String())
+	}
+	return nil
+}
 
 func (a *around) wants(t *testing.T, when string, want ...string) {
 	t.Helper()
@@ -54,27 +89,136 @@ func (a *around) wants(t *testing.T, when string, want ...string) {
 func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 	out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 	out.view.Settled = false
-	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: out, Log: testlog.New(t)})
+	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
 	s.settle()
 	out.wants(t, "without a table")
 
-	s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
+	claims := claim(vip4, "a", "b")
+	claims[vip6] = claims[vip4]
+	s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claims}, number: 1})
 	s.settle()
-	out.wants(t, "unsettled", "says serving=false leaving=false unable=[]", "answers []")
+	out.wants(t, "unsettled", "says serving=false leaving=false unable=[]", "answers [] over ARP", "answers [] over NDP")
 	s.settle()
-	out.wants(t, "unsettled still", "answers []")
+	out.wants(t, "unsettled still", "answers [] over ARP", "answers [] over NDP")
 
 	out.view.Settled = true
 	s.settle()
-	out.wants(t, "settled", "answers [192.0.2.10]", "says serving=true leaving=false unable=[]")
+	out.wants(t, "settled", "answers [192.0.2.10] over ARP", "answers [2001:db8::10] over NDP", "says serving=true leaving=false unable=[]")
 	if _, owns := s.State().Owned[vip4]; !owns {
 		t.Errorf("state %+v", s.State())
 	}
 	s.settle()
-	out.wants(t, "nothing is new", "answers [192.0.2.10]")
+	out.wants(t, "nothing is new", "answers [192.0.2.10] over ARP", "answers [2001:db8::10] over NDP")
 
 	// A node without a key for hellos has to listen anew.
 	out.view.Settled = false
 	s.settle()
-	out.wants(t, "unsettled again", "answers []", "says serving=false leaving=false unable=[]")
+	out.wants(t, "unsettled again", "answers [] over ARP", "answers [] over NDP", "says serving=false leaving=false unable=[]")
+}
+
+// TestGoodbye: routers are asked for patience in a restart, and told AdminDown by a
+// node that leaves.
+func TestGoodbye(t *testing.T) {
+	for leaving, want := range map[bool][]string{
+		true:  {"says AdminDown", "answers no more over ARP", "answers no more over NDP", "says goodbye"},
+		false: {"says goodbye", "asks for patience for 1m0s", "answers no more over ARP", "answers no more over NDP"},
+	} {
+		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
+		s.take(delivery{table: Table{Node: "a", Leaving: leaving, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
+		s.settle()
+		if !slices.Contains(out.did, "holds BFD with [tor]") {
+			t.Errorf("did %q", out.did)
+		}
+		out.did = nil
+		s.goodbye()
+		out.wants(t, fmt.Sprintf("leaving=%t", leaving), want...)
+	}
+}
+
+// TestANodeHandsOverWhatATableMoves: it answers until it has heard the node that it has to
+// hand over to, or for a second; but not where a claim is gone, or where it cannot serve.
+func TestANodeHandsOverWhatATableMoves(t *testing.T) {
+	mine, theirs := claim(vip4, "a", "b"), claim(vip4, "b", "a")
+	const answers, silent = "answers [192.0.2.10] over ARP", "answers [] over ARP"
+	begin := func(t *testing.T) (*around, *Server) {
+		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
+		s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 1})
+		s.settle()
+		if !slices.Contains(out.did, answers) {
+			t.Fatalf("did %q", out.did)
+		}
+		return out, s
+	}
+	is := func(t *testing.T, out *around, s *Server, when, want string) {
+		t.Helper()
+		out.did = nil
+		s.settle()
+		if !slices.Contains(out.did, want) {
+			t.Errorf("%s: did %q, want %q", when, out.did, want)
+		}
+	}
+	for name, test := range map[string]func(t *testing.T, out *around, s *Server){
+		"the other is heard": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			is(t, out, s, "moved", answers)
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 3})
+			is(t, out, s, "told again", answers)
+			probe := says(vip4, colleague)
+			probe.Probe = true
+			out.claims = []neighbour.Claim{probe, says(vip6, colleague)}
+			if s.hear(over{out, "ARP"}) {
+				t.Error("a probe, and a claim of another address, end it")
+			}
+			is(t, out, s, "the other asks", answers)
+			out.claims = []neighbour.Claim{says(vip4, colleague)}
+			if !s.hear(over{out, "ARP"}) {
+				t.Error("the claim of the other is no news")
+			}
+			is(t, out, s, "the other is heard", silent)
+			is(t, out, s, "for good", silent)
+			if len(s.State().Contested) > 0 {
+				t.Errorf("contested: %v", s.State().Contested)
+			}
+		},
+		"nobody is heard": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			is(t, out, s, "moved", answers)
+			time.Sleep(yieldWithin - time.Nanosecond)
+			if s.attend() {
+				t.Error("it ends too soon")
+			}
+			<-s.alarm()
+			if !s.attend() {
+				t.Error("it does not end")
+			}
+			is(t, out, s, "after a second", silent)
+			is(t, out, s, "for good", silent)
+		},
+		"the claim is gone": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true}, number: 2})
+			is(t, out, s, "gone", silent)
+		},
+		"the node leaves": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Leaving: true, Claims: theirs}, number: 2})
+			is(t, out, s, "leaving", silent)
+		},
+		"the other is back": func(t *testing.T, out *around, s *Server) {
+			b := out.view.Alive["b"]
+			delete(out.view.Alive, "b")
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			is(t, out, s, "the other is dead", answers)
+			out.view.Alive["b"] = b
+			is(t, out, s, "it answers already, since it says that it serves", silent)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				out, s := begin(t)
+				test(t, out, s)
+			})
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -100,6 +101,34 @@ type wireTable struct {
 	// Names are the nodes that candidates are given by index of.
 	Names  []string    `json:"names,omitempty"`
 	Claims []wireClaim `json:"claims,omitempty"`
+	// Elsewhere have no claim, since this node is no candidate for them.
+	Elsewhere []netip.Addr `json:"elsewhere,omitempty"`
+	// BFD has the sessions by BGPPeer name.
+	BFD map[string]wireBFD `json:"bfd,omitempty"`
+}
+
+type wireBFD struct {
+	Peer       netip.Addr    `json:"peer"`
+	Local      netip.Addr    `json:"local,omitzero"`
+	MultiHop   bool          `json:"multiHop,omitempty"`
+	MinTTL     uint8         `json:"minTTL,omitempty"`
+	Transmit   time.Duration `json:"transmit"` // ns, as Receive
+	Receive    time.Duration `json:"receive"`
+	Multiplier uint8         `json:"multiplier"`
+	Passive    bool          `json:"passive,omitempty"`
+}
+
+// check refuses what no session can be made of.
+func (b wireBFD) check() error {
+	switch {
+	case !b.Peer.IsValid() || b.Peer.Is4In6() || b.Peer.Zone() != "":
+		return fmt.Errorf("BFD session with the address %v", b.Peer)
+	case b.Local.IsValid() && b.Local.Is4() != b.Peer.Is4():
+		return fmt.Errorf("BFD session from %v to %v", b.Local, b.Peer)
+	case b.Transmit <= 0 || b.Receive < 0 || max(b.Transmit, b.Receive) > time.Hour || b.Multiplier == 0:
+		return fmt.Errorf("BFD session with %v: every %v and %v, %d times", b.Peer, b.Transmit, b.Receive, b.Multiplier)
+	}
+	return nil
 }
 
 type wirePeer struct {
@@ -118,10 +147,17 @@ func encodeTable(t Table) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
 		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving,
-		Peers: make(map[string]wirePeer, len(t.Peers)),
+		Elsewhere: t.Elsewhere,
+		Peers:     make(map[string]wirePeer, len(t.Peers)),
 	}
 	for node, p := range t.Peers {
 		w.Peers[node] = wirePeer(p)
+	}
+	if len(t.BFD) > 0 {
+		w.BFD = make(map[string]wireBFD, len(t.BFD))
+	}
+	for name, b := range t.BFD {
+		w.BFD[name] = wireBFD(b)
 	}
 	index := map[string]int{}
 	for _, claim := range t.Claims {
@@ -168,8 +204,16 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 	t := Table{
 		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
 		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving,
-		Peers:  make(map[string]hello.Peer, len(w.Peers)),
-		Claims: make(map[netip.Addr]desired.Claim, len(w.Claims)),
+		Elsewhere: w.Elsewhere,
+		Peers:     make(map[string]hello.Peer, len(w.Peers)),
+		Claims:    make(map[netip.Addr]desired.Claim, len(w.Claims)),
+		BFD:       make(map[string]desired.BFD, len(w.BFD)),
+	}
+	for name, b := range w.BFD {
+		if err := b.check(); err != nil {
+			return Table{}, 0, fmt.Errorf("table message: %w", err)
+		}
+		t.BFD[name] = desired.BFD(b)
 	}
 	for node, p := range w.Peers {
 		t.Peers[node] = hello.Peer(p)
@@ -200,8 +244,21 @@ type stateMessage struct {
 type wireState struct {
 	Settled bool         `json:"settled"`
 	Alive   []string     `json:"alive,omitempty"`
+	Silent  []string     `json:"silent,omitempty"`
 	Owned   []wireOwned  `json:"owned,omitempty"`
 	Unable  []netip.Addr `json:"unable,omitempty"`
+
+	Contested []wireContest `json:"contested,omitempty"`
+
+	BFD map[string]bfd.Status `json:"bfd,omitempty"`
+}
+
+type wireContest struct {
+	Address   netip.Addr `json:"address"`
+	Station   string     `json:"station"`
+	Interface string     `json:"interface"`
+	Since     time.Time  `json:"since"`
+	Withheld  bool       `json:"withheld,omitempty"`
 }
 
 type wireOwned struct {
@@ -211,11 +268,15 @@ type wireOwned struct {
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
-	w := wireState{Settled: s.Settled, Alive: s.Alive, Unable: s.Unable}
+	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, BFD: s.BFD}
 	for a, o := range s.Owned {
 		w.Owned = append(w.Owned, wireOwned{Address: a, Interfaces: o.Interfaces, Since: o.Since})
 	}
 	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
+	for a, c := range s.Contested {
+		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
+	}
+	slices.SortFunc(w.Contested, func(a, b wireContest) int { return a.Address.Compare(b.Address) })
 	return json.Marshal(stateMessage{Number: number, State: w})
 }
 
@@ -225,8 +286,15 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		return State{}, 0, fmt.Errorf("state message: %w", err)
 	}
 	s := State{
-		Settled: m.State.Settled, Alive: m.State.Alive, Unable: m.State.Unable,
-		Owned: make(map[netip.Addr]Ownership, len(m.State.Owned)),
+		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, BFD: m.State.BFD,
+		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
+		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
+	}
+	for _, c := range m.State.Contested {
+		if !c.Address.IsValid() {
+			return State{}, 0, errors.New("state message: a contest without an address")
+		}
+		s.Contested[c.Address] = Contest{Station: c.Station, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
 	}
 	for _, o := range m.State.Owned {
 		if !o.Address.IsValid() {

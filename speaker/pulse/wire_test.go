@@ -17,6 +17,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -34,6 +35,11 @@ func sample() Table {
 			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}},
 			vip6: {Candidates: []string{"a", "c"}},
 		},
+		Elsewhere: []netip.Addr{netip.MustParseAddr("192.0.2.77")},
+		BFD: map[string]desired.BFD{"tor": {
+			Peer: vip4, Local: netip.MustParseAddr("192.0.2.9"), MultiHop: true, MinTTL: 254,
+			Transmit: 50 * time.Millisecond, Receive: 300 * time.Millisecond, Multiplier: 3, Passive: true,
+		}},
 	}
 }
 
@@ -62,7 +68,8 @@ func TestTableMessageText(t *testing.T) {
 		`"peers":{"b":{"addrs":["198.51.100.2"],"ready":true}},"key":"AP9zZWNyZXQ=","serving":true,` +
 		`"unable":["2001:db8::10"],"leaving":true,"names":["a","b","c"],"claims":[` +
 		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"]},` +
-		`{"address":"2001:db8::10","candidates":[0,2]}]}}`
+		`{"address":"2001:db8::10","candidates":[0,2]}],"elsewhere":["192.0.2.77"],` +
+		`"bfd":{"tor":{"peer":"192.0.2.10","local":"192.0.2.9","multiHop":true,"minTTL":254,"transmit":50000000,"receive":300000000,"multiplier":3,"passive":true}}}}`
 	if got := string(encodedTable(t, 7, sample())); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -101,6 +108,10 @@ func TestTablesThatAreRefused(t *testing.T) {
 		"no address":              `{"table":{"node":"a","claims":[{"candidates":[]}]}}`,
 		"candidate without name":  `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[1]}]}}`,
 		"candidate below zero":    `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[-1]}]}}`,
+		"BFD with nobody":         `{"table":{"node":"a","bfd":{"tor":{"transmit":1,"receive":1,"multiplier":3}}}}`,
+		"BFD over two families":   `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","local":"192.0.2.1","transmit":1,"receive":1,"multiplier":3}}}}`,
+		"BFD without a pause":     `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":0,"receive":1,"multiplier":3}}}}`,
+		"BFD with multiplier 0":   `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":1,"receive":1}}}}`,
 		"an address that is none": `{"table":{"node":"a","unable":["192.0.2.256"]}}`,
 	} {
 		if got, _, err := decodeTableMessage([]byte(body)); err == nil {
@@ -113,6 +124,17 @@ func drawAddr(t *rapid.T) netip.Addr {
 	return rapid.SampledFrom([]netip.Addr{
 		vip4, vip6, netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7"),
 	}).Draw(t, "address")
+}
+
+func drawBFD(t *rapid.T) desired.BFD {
+	interval := rapid.Custom(func(t *rapid.T) time.Duration {
+		return time.Duration(rapid.IntRange(10, 60000).Draw(t, "ms")) * time.Millisecond
+	})
+	return desired.BFD{
+		Peer: drawAddr(t), Transmit: interval.Draw(t, "transmit"), Receive: interval.Draw(t, "receive"),
+		Multiplier: rapid.Uint8Range(1, 255).Draw(t, "multiplier"), MinTTL: rapid.Uint8().Draw(t, "ttl"),
+		MultiHop: rapid.Bool().Draw(t, "multihop"), Passive: rapid.Bool().Draw(t, "passive"),
+	}
 }
 
 func TestMessagesSurviveTheWire(t *testing.T) {
@@ -128,6 +150,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Claim {
 				return desired.Claim{Candidates: names.Draw(t, "candidates"), Interfaces: names.Draw(t, "interfaces")}
 			}), 0, 3).Draw(t, "claims"),
+			BFD: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(drawBFD), 0, 3).Draw(t, "bfd"),
 		}
 		encoded, err := encodeTable(want)
 		if err != nil {
@@ -157,8 +180,15 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 
 func TestStatesSurviveTheWire(t *testing.T) {
 	want := State{
-		Settled: true, Alive: []string{"a", "b"}, Unable: []netip.Addr{vip6},
+		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
 		Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}, Since: time.Now()}},
+		Contested: map[netip.Addr]Contest{
+			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: time.Now()},
+			vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Since: time.Now(), Withheld: true},
+		},
+		BFD: map[string]bfd.Status{"tor": {
+			State: bfd.Down, Diag: bfd.Expired, Since: time.Now(), Failures: 2, Detection: time.Second, Trouble: "none left",
+		}},
 	}
 	body, err := encodeStateMessage(5, want)
 	if err != nil {
@@ -227,8 +257,20 @@ func FuzzDecodeTable(f *testing.F) {
 	})
 }
 
+// TestAnOlderPulseTellsOfNoContests: what an old side leaves out is empty, and what it does
+// not know it ignores.
+func TestAnOlderPulseTellsOfNoContests(t *testing.T) {
+	got, _, err := decodeStateMessage([]byte(`{"number":1,"state":{"settled":true,"owned":[{"address":"192.0.2.10","since":"2026-01-01T00:00:00Z"}]}}`))
+	if err != nil || !got.Settled || len(got.Owned) != 1 || len(got.Contested) != 0 {
+		t.Errorf("read as %+v, error %v", got, err)
+	}
+	if s, _, err := decodeStateMessage([]byte(`{"state":{"contested":[{"station":"x"}]}}`)); err == nil {
+		t.Errorf("a contest about nothing was read as %+v", s)
+	}
+}
+
 func FuzzDecodeState(f *testing.F) {
-	for _, s := range []State{{}, {Settled: true, Alive: []string{"a"}, Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}}}}} {
+	for _, s := range []State{{}, {Contested: map[netip.Addr]Contest{vip4: {Station: "02:00:00:00:00:07"}}}, {Settled: true, Alive: []string{"a"}, Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}}}}} {
 		body, err := encodeStateMessage(1, s)
 		if err != nil {
 			f.Fatal(err)

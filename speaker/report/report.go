@@ -25,11 +25,12 @@ import (
 
 // Reasons of the Events that a speaker writes.
 const (
-	ReasonAnswering   = "AnsweringARP" // on a Service: this node answers for its address
-	ReasonSessionUp   = "SessionUp"    // on a BGPPeer
-	ReasonSessionDown = "SessionDown"  // on a BGPPeer
-	ReasonOtherProxy  = "OtherProxy"   // on a Node: another service proxy's rules are in its kernel
-	ReasonFamilyLeft  = "FamilyLeft"   // on a BGPPeer: the session cannot carry a family that is wanted
+	ReasonAnsweringARP = "AnsweringARP" // on a Service: this node answers for its IPv4 address
+	ReasonAnsweringNDP = "AnsweringNDP" // on a Service: this node answers for its IPv6 address
+	ReasonSessionUp    = "SessionUp"    // on a BGPPeer
+	ReasonSessionDown  = "SessionDown"  // on a BGPPeer
+	ReasonOtherProxy   = "OtherProxy"   // on a Node: another service proxy's rules are in its kernel
+	ReasonFamilyLeft   = "FamilyLeft"   // on a BGPPeer: the session cannot carry a family that is wanted
 	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
 	// served, in kube-proxy's words.
 	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
@@ -51,11 +52,33 @@ type Recorder interface {
 
 // Session is what a BGP session is doing.
 type Session struct {
-	Up         bool
-	LastError  string // why it is not up
-	Advertised int    // prefixes that the peer has been told of
+	Up        bool
+	State     string    // that of RFC 4271
+	Since     time.Time // when it came up, went down, or was configured
+	LastError string    // why it is not up
+	Overcome  string    // why it was not, before it came up
+	// Advertised counts the prefixes that the peer has been told of.
+	Advertised int
 	// LeftOut says by family why its prefixes are not announced on a session that is up.
 	LeftOut map[addr.Family]string
+
+	Local   netip.Addr // our address in the session; invalid before the first one
+	PeerASN uint32     // 0 before the first session
+	Negotiated
+}
+
+// Negotiated is what both sides of a session that is up agreed on.
+type Negotiated struct {
+	Families                      []addr.Family
+	GracefulRestart, FourOctetASN bool
+	HoldTime, KeepaliveTime       time.Duration
+}
+
+// Standing keeps, where people can read it, what the BGP sessions are doing.
+type Standing interface {
+	// Tell takes in the whole of what the sessions of this node are doing, and their BFD
+	// sessions, by BGPPeer. uid is that of the Node. It does not wait, and writes to none.
+	Tell(uid types.UID, sessions map[string]Session, paths map[string]Path)
 }
 
 // Ownership is how this node answers for an address.
@@ -69,23 +92,26 @@ type Reporter struct {
 	node     string
 	began    time.Time
 	recorder Recorder
+	standing Standing
 	log      *slog.Logger
 	metrics  metrics
 
-	mu       sync.Mutex
-	cluster  *view.Cluster
-	passed   []problem.Problem // of the last pass
-	rivals   []problem.Problem
-	problems []problem.Problem // all that are told
-	owned    map[netip.Addr]Ownership
-	untold   map[netip.Addr]bool // owned, and its Services have had no Event of it yet
-	sessions map[string]Session
-	ready    bool
+	mu        sync.Mutex
+	cluster   *view.Cluster
+	passed    []problem.Problem // of the last pass
+	rivals    []problem.Problem
+	contested map[netip.Addr]Contest
+	problems  []problem.Problem // all that are told
+	owned     map[netip.Addr]Ownership
+	untold    map[netip.Addr]bool // owned, and its Services have had no Event of it yet
+	sessions  map[string]Session
+	paths     map[string]Path
+	ready     bool
 }
 
 // New makes a reporter for this node and registers its metrics.
-func New(node string, recorder Recorder, registry prometheus.Registerer, log *slog.Logger) *Reporter {
-	r := &Reporter{node: node, began: time.Now(), recorder: recorder, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}, sessions: map[string]Session{}}
+func New(node string, recorder Recorder, standing Standing, registry prometheus.Registerer, log *slog.Logger) *Reporter {
+	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}}
 	registry.MustRegister(r.metrics.all()...)
 	return r
 }
@@ -136,7 +162,7 @@ func (r *Reporter) Rivals(found []string) {
 // tellProblems logs the problems that have come and gone since it was called last. One
 // of this node as a whole is an Event as well, since no other object tells of it.
 func (r *Reporter) tellProblems() {
-	problems := slices.Concat(r.passed, r.rivals)
+	problems := slices.Concat(r.passed, r.rivals, r.contests())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	told := 0
@@ -147,14 +173,17 @@ func (r *Reporter) tellProblems() {
 			if p.Object.Kind == "Node" && p.Object.Name == r.node {
 				r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
 			}
+			r.contestEvent(p, false)
 		}
 	}
-	for _, p := range r.problems {
+	before := r.problems
+	r.problems = problems
+	for _, p := range before {
 		if !slices.Contains(problems, p) {
 			r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
+			r.contestEvent(p, true)
 		}
 	}
-	r.problems = problems
 	r.metrics.problems.Reset()
 	for _, p := range problems {
 		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
@@ -190,15 +219,19 @@ func (r *Reporter) Owns(owned map[netip.Addr]Ownership) {
 // pass that led to it is reported; then its Services are known only later.
 func (r *Reporter) tellOwned() {
 	for address := range r.untold {
+		reason := ReasonAnsweringARP
+		if address.Is6() {
+			reason = ReasonAnsweringNDP
+		}
 		for _, s := range r.holders(address) {
-			r.event(serviceReference(s), corev1.EventTypeNormal, ReasonAnswering, "node %s answers for %s on %s",
+			r.event(serviceReference(s), corev1.EventTypeNormal, reason, "node %s answers for %s on %s",
 				r.node, address, strings.Join(r.owned[address].Interfaces, ", "))
 			delete(r.untold, address)
 		}
 	}
 }
 
-// Sessions takes in what the BGP sessions are doing. A session that comes up or goes
+// Sessions takes in what the BGP sessions are doing, nil for not known yet. A session that comes up or goes
 // down is an Event on its BGPPeer.
 func (r *Reporter) Sessions(states map[string]Session) {
 	r.mu.Lock()
@@ -227,6 +260,16 @@ func (r *Reporter) Sessions(states map[string]Session) {
 		r.metrics.advertised.WithLabelValues(peer).Set(float64(state.Advertised))
 	}
 	r.sessions = states
+	r.tellStanding()
+}
+
+// tellStanding hands on what the sessions are doing. That there are none yet says nothing
+// of those that an earlier process told of.
+func (r *Reporter) tellStanding() {
+	if r.sessions == nil || r.cluster == nil || r.cluster.Nodes[r.node] == nil {
+		return
+	}
+	r.standing.Tell(types.UID(r.cluster.Nodes[r.node].UID), r.sessions, r.paths)
 }
 
 // HealthCheckFailed takes in why the healthCheckNodePort of a Service cannot be served.

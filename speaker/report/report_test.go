@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
@@ -39,10 +41,15 @@ func (e *events) want(t *testing.T, texts ...string) {
 	*e = nil
 }
 
-var vip = netip.MustParseAddr("192.0.2.10")
+// unread is for tests of what is told elsewhere.
+type unread struct{}
+
+func (unread) Tell(types.UID, map[string]report.Session, map[string]report.Path) {}
+
+var vip, vip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
 func outcome() agent.Outcome {
-	s := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "web"}, VIPs: []netip.Addr{vip}}
+	s := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "web"}, VIPs: []netip.Addr{vip, vip6}}
 	key := desired.PortKey{Service: s.Ref, Protocol: view.TCP, Family: addr.IPv4}
 	return agent.Outcome{
 		Cluster: &view.Cluster{Services: map[view.Ref]*view.Service{s.Ref: s}},
@@ -54,12 +61,16 @@ func outcome() agent.Outcome {
 
 func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
 	r.Owns(owned)
 	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
+	owned = maps.Clone(owned)
+	owned[vip6] = report.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: time.Now()}
+	r.Owns(owned)
+	got.want(t, "shop/web Normal AnsweringNDP: node node1 answers for 2001:db8::10 on eth0, eth1")
 
 	r.Sessions(map[string]report.Session{"tor": {LastError: "dialing"}})
 	r.Sessions(map[string]report.Session{"tor": {Up: true}})
@@ -71,7 +82,7 @@ func TestEventsTellWhatChanged(t *testing.T) {
 
 func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
 	r.Report(outcome())
@@ -81,7 +92,7 @@ func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 
 func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for range 2 {
 		r.Report(outcome())
 		r.Rivals([]string{"nftables rules (IPv4)"})
@@ -97,7 +108,7 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 
 func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for range 2 {
 		r.Sessions(map[string]report.Session{"tor": {Up: true, LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}}})
 	}
@@ -107,15 +118,53 @@ func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 
 func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
 }
 
+// kept counts what is told, and keeps the last of it.
+type kept struct {
+	times    int
+	uid      types.UID
+	sessions map[string]report.Session
+	paths    map[string]report.Path
+}
+
+func (k *kept) Tell(uid types.UID, sessions map[string]report.Session, paths map[string]report.Path) {
+	*k = kept{k.times + 1, uid, sessions, paths}
+}
+
+// TestNothingIsKeptBeforeItIsKnown: that a process has no sessions yet says nothing of
+// those of the one before it.
+func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
+	var got events
+	var k kept
+	r := report.New("node1", &got, &k, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	o := outcome()
+	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
+	r.BFD(map[string]report.Path{"tor": {State: "Init"}})
+	r.Report(o)
+	r.Sessions(nil)
+	r.BFD(map[string]report.Path{"tor": {State: "Up", Up: true}})
+	if k.times > 0 {
+		t.Fatalf("told of %v before any session was begun", k.sessions)
+	}
+	r.Sessions(map[string]report.Session{})
+	if k.times != 1 || k.uid != "uid" || len(k.sessions) != 0 {
+		t.Fatalf("told %+v of a node that has no peers", k)
+	}
+	r.Sessions(map[string]report.Session{"tor": {Up: true}})
+	r.BFD(map[string]report.Path{"tor": {State: "Down"}})
+	if k.times != 3 || !k.sessions["tor"].Up || k.paths["tor"].State != "Down" {
+		t.Errorf("told %+v", k)
+	}
+}
+
 func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	web, taken := view.Ref{Namespace: "shop", Name: "web"}, errors.New("listen tcp4 0.0.0.0:30871: bind: address already in use")
 	r.HealthCheckFailed(web, 30871, taken)
 	r.Report(outcome())
@@ -127,7 +176,7 @@ func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 func TestMetricsAndReadiness(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, registry, slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, registry, slog.New(slog.DiscardHandler))
 	if r.Ready() {
 		t.Error("ready before anything was applied")
 	}

@@ -3,25 +3,13 @@ package arp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
+
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
-
-// MAC is an Ethernet address.
-type MAC [6]byte
-
-// broadcast reaches every station of the segment.
-var broadcast = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-
-// String is the usual notation with colons.
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
-// station tells whether the address can be that of one station: neither unset
-// nor a group.
-func (m MAC) station() bool { return m != MAC{} && m[0]&1 == 0 }
 
 // Numbers of RFC 826 that the codec has no names for.
 const (
@@ -30,86 +18,79 @@ const (
 	ipv4Length       = 4
 )
 
-// answers is what one port answers with: an immutable table that the reader
-// looks up without a lock.
-type answers struct {
-	mac MAC
-	// since holds for each address the announcement that was begun with it.
-	since map[netip.Addr]announcement
-}
-
-// event says what a frame was to us.
-type event uint8
-
-const (
-	ignored  event = iota
-	asked          // a request for one of our addresses, to be answered
-	conflict       // another station claims one of our addresses
-)
-
-// handle decides on one received frame: the reply to send, if it asks for an
-// address of ours. An error means that the frame is not well-formed ARP.
+// Handle is of neighbour.Protocol.
 //
-// Probes (RFC 5227, sender 0.0.0.0) are answered as any request. Announcements
-// are not: they ask nothing, and an answer would fight with the station that
-// is just taking over.
-func handle(frame []byte, a *answers) (reply []byte, to MAC, what event, err error) {
+// Probes (RFC 5227, sender 0.0.0.0) are answered as any request, but for an address that
+// we probe ourselves. Announcements are not: they ask nothing, and an answer would fight
+// with the station that is just taking over.
+func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.Finding, err error) {
 	var f ethernet.Frame
 	if err := f.UnmarshalBinary(frame); err != nil {
-		return nil, MAC{}, ignored, fmt.Errorf("ethernet frame of %d bytes: %w", len(frame), err)
+		return found, fmt.Errorf("ethernet frame of %d bytes: %w", len(frame), err)
 	}
 	if f.VLAN != nil || f.EtherType != ethernet.EtherTypeARP {
-		return nil, MAC{}, ignored, nil
+		return found, nil
 	}
 	var p arp.Packet
 	if err := p.UnmarshalBinary(f.Payload); err != nil {
-		return nil, MAC{}, ignored, fmt.Errorf("ARP packet of %d bytes: %w", len(f.Payload), err)
+		return found, fmt.Errorf("ARP packet of %d bytes: %w", len(f.Payload), err)
 	}
 	if p.HardwareType != hardwareEthernet || p.ProtocolType != uint16(ethernet.EtherTypeIPv4) ||
 		p.HardwareAddrLength != macLength || p.IPLength != ipv4Length {
-		return nil, MAC{}, ignored, errors.New("ARP packet not of IPv4 over Ethernet")
+		return found, errors.New("ARP packet not of IPv4 over Ethernet")
 	}
-	asker := MAC(p.SenderHardwareAddr)
-	if !asker.station() || asker == a.mac {
-		return nil, MAC{}, ignored, nil
+	asker := neighbour.MAC(p.SenderHardwareAddr)
+	if !asker.Station() || asker == ours.MAC {
+		return found, nil
 	}
-	if _, ours := a.since[p.SenderIP]; ours {
-		return nil, MAC{}, conflict, nil
+	asks := p.Operation == arp.OperationRequest
+	switch {
+	case ours.Concerns(p.SenderIP):
+		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.SenderIP, Station: asker}
+	case asks && p.SenderIP.IsUnspecified() && ours.Probes(p.TargetIP):
+		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.TargetIP, Station: asker, Probe: true}
+	case asks && ours.Includes(p.TargetIP):
+		found.What = neighbour.Asked
+		found.Reply, err = encode(arp.OperationReply, ours.MAC, p.TargetIP, asker, p.SenderIP, asker)
 	}
-	if _, ours := a.since[p.TargetIP]; !ours || p.Operation != arp.OperationRequest {
-		return nil, MAC{}, ignored, nil
-	}
-	reply, err = encode(arp.OperationReply, a.mac, p.TargetIP, asker, p.SenderIP, asker)
-	return reply, asker, asked, err
+	return found, err
 }
 
-// gratuitous returns the frames that tell the whole segment that the address is
-// at mac: a request, which nearly everybody believes at once, and a reply for
-// those that only believe replies. In the reply the target hardware address is
-// the new one, too (RFC 5944 section 4.6), or Linux takes it for an ordinary one
-// and ignores it for a second after the last change.
-func gratuitous(mac MAC, address netip.Addr) ([][]byte, error) {
-	request, err := encode(arp.OperationRequest, mac, address, MAC{}, address, broadcast)
-	if err != nil {
-		return nil, err
+// Frames is of neighbour.Protocol.
+//
+// An announcement is a gratuitous request, which nearly everybody believes at once, and a
+// reply for those that only believe replies. In the reply the target hardware address is
+// the new one, too (RFC 5944 section 4.6), or Linux takes it for an ordinary one and
+// ignores it for a second after the last change.
+//
+// A probe is a request without a sender's address, which changes nobody's table (RFC 5227
+// section 2.1.1).
+func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Addr) ([]neighbour.Frame, error) {
+	from := address
+	if what == neighbour.Probe {
+		from = netip.IPv4Unspecified()
 	}
-	reply, err := encode(arp.OperationReply, mac, address, mac, address, broadcast)
-	if err != nil {
-		return nil, err
+	request, err := encode(arp.OperationRequest, mac, from, neighbour.MAC{}, address, neighbour.Broadcast())
+	if err != nil || what == neighbour.Probe {
+		return []neighbour.Frame{request}, err
 	}
-	return [][]byte{request, reply}, nil
+	reply, err := encode(arp.OperationReply, mac, address, mac, address, neighbour.Broadcast())
+	return []neighbour.Frame{request, reply}, err
 }
 
 // encode makes a whole frame from sender to target, put on the wire for to.
-func encode(op arp.Operation, sender MAC, senderIP netip.Addr, target MAC, targetIP netip.Addr, to MAC) ([]byte, error) {
+func encode(
+	op arp.Operation, sender neighbour.MAC, senderIP netip.Addr, target neighbour.MAC, targetIP netip.Addr, to neighbour.MAC,
+) (neighbour.Frame, error) {
 	p, err := arp.NewPacket(op, sender[:], senderIP, target[:], targetIP)
 	if err != nil {
-		return nil, fmt.Errorf("ARP for %s: %w", senderIP, err)
+		return neighbour.Frame{}, fmt.Errorf("ARP for %s: %w", senderIP, err)
 	}
 	payload, err := p.MarshalBinary()
 	if err != nil {
-		return nil, fmt.Errorf("ARP for %s: %w", senderIP, err)
+		return neighbour.Frame{}, fmt.Errorf("ARP for %s: %w", senderIP, err)
 	}
 	f := ethernet.Frame{Destination: to[:], Source: sender[:], EtherType: ethernet.EtherTypeARP, Payload: payload}
-	return f.MarshalBinary()
+	frame, err := f.MarshalBinary()
+	return neighbour.Frame{To: to, Bytes: frame}, err
 }

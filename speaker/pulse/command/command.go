@@ -1,5 +1,5 @@
 // Package command is the program of the pulse container: it reads the flags,
-// puts the hello mesh, the ARP responder and the link watcher together, and
+// puts the hello mesh, the responders and the link watcher together, and
 // serves metrics and health.
 package command
 
@@ -24,7 +24,17 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/ndp"
+)
+
+// Without a word of the user, so many intervals of silence are a death. Where pulse is run
+// like any other process, a dozen busy ones on two CPUs keep its hellos back for more than
+// three of 50 ms; where it is run before them, they do not.
+const (
+	promptMultiplier  = 3
+	patientMultiplier = 10
 )
 
 // options are the flags.
@@ -35,6 +45,7 @@ type options struct {
 	interval   time.Duration
 	multiplier int
 	metrics    string
+	realtime   bool
 	level      slog.Level
 }
 
@@ -45,9 +56,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes; by default $NODE_NAME")
 	f.StringVar(&o.socket, "socket", "/run/fairlead/pulse.sock", "unix socket on which the agent hands over what to do")
 	f.UintVar(&o.port, "hello-port", 7475, "UDP port of the hellos, the same on all nodes")
-	f.DurationVar(&o.interval, "hello-interval", 100*time.Millisecond, "time between two hellos to a node")
-	f.IntVar(&o.multiplier, "hello-multiplier", 5, "so many intervals of silence mean that a node is dead")
+	f.DurationVar(&o.interval, "hello-interval", 50*time.Millisecond, "longest time between two hellos to a node; 1ms for each node where that is more")
+	f.IntVar(&o.multiplier, "hello-multiplier", 0, fmt.Sprintf("so many intervals of silence mean that a node is dead; "+
+		"0: %d with --realtime if the kernel grants it, else %d", promptMultiplier, patientMultiplier))
 	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
+	f.BoolVar(&o.realtime, "realtime", true, "ask the kernel to run pulse before ordinary processes, so that a busy node is not taken for a dead one")
 	f.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -74,18 +87,25 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.level}))
+	granted := o.prefer(log)
+	if o.multiplier == 0 && granted {
+		o.multiplier = promptMultiplier
+	} else if o.multiplier == 0 {
+		o.multiplier = patientMultiplier
+	}
 	mesh, err := hello.New(hello.Config{
 		Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	watcher, responder := links.NewWatcher(log), arp.New(log)
+	watcher, sessions := links.NewWatcher(log), bfd.New(log)
+	overARP, overNDP := arp.New(log), ndp.New(log)
 	server := pulse.NewServer(pulse.Config{
-		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: responder, Log: log,
+		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions, Log: log,
 	})
 
-	// The mesh outlives the server, which says goodbye through it.
+	// The mesh and BFD outlive the server, which says goodbye through them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	run := func(what string, task func(context.Context) error) {
@@ -97,8 +117,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	run("hello mesh", mesh.Run)
 	run("link watcher", watcher.Run)
+	run("BFD", sessions.Run)
 	if o.metrics != "" {
-		handler := handler(server, &collector{mesh: mesh, responder: responder, server: server})
+		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	tasks.Go(func() {
@@ -113,6 +134,18 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	stop()
 	tasks.Wait()
 	return err
+}
+
+// prefer has the kernel run pulse before other processes, if it may, and tells whether it does.
+func (o options) prefer(log *slog.Logger) bool {
+	if !o.realtime {
+		return false
+	}
+	err := beRealtime()
+	if err != nil {
+		log.Info("the kernel runs pulse as any other process; hellos may be late where a node is very busy", "error", err)
+	}
+	return err == nil
 }
 
 // handler serves /metrics and /healthz.

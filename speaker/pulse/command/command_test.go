@@ -18,13 +18,16 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
 
-// detection is the time in which a silent node is taken for dead by default.
+// detection is the longest time after which a silent node is taken for dead by default,
+// that of a pulse which the kernel runs like any other process.
 const detection = 500 * time.Millisecond
 
 // oneOf has something that must be quick tried some times: the machine does other things,
@@ -41,9 +44,23 @@ func oneOf(t *testing.T, try func() error) {
 	t.Error(err)
 }
 
+// inBoth runs a test in a cluster of IPv4 addresses only, and in one of IPv6 only.
+func inBoth(t *testing.T, test func(t *testing.T, p plan)) {
+	t.Helper()
+	for name, p := range map[string]plan{"IPv4": ipv4, "IPv6": ipv6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, p)
+		})
+	}
+}
+
 func TestTheNextCandidateTakesOverFromADeadNode(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2)
+	inBoth(t, takeOverFromADeadNode)
+}
+
+func takeOverFromADeadNode(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -136,9 +153,10 @@ var patient = []string{"--hello-interval=500ms", "--hello-multiplier=5"}
 
 const patientDetection = 2500 * time.Millisecond
 
-func TestARestartMovesNothing(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2, patient...)
+func TestARestartMovesNothing(t *testing.T) { inBoth(t, restart) }
+
+func restart(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2, patient...)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -167,9 +185,10 @@ func TestARestartMovesNothing(t *testing.T) {
 	t.Logf("the client got no reply for %v at most", s.longestGap().Round(time.Millisecond))
 }
 
-func TestALeavingNodeHandsOverAtOnce(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2)
+func TestALeavingNodeHandsOverAtOnce(t *testing.T) { inBoth(t, leave) }
+
+func leave(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -369,13 +388,16 @@ func TestNonsenseOnTheSocketHarmsNothing(t *testing.T) {
 // own code is part of it here.
 const maxRSS = 48 << 10
 
-func TestMetricsAndHealth(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2, patient...)
+func TestMetricsAndHealth(t *testing.T) { inBoth(t, metricsAndHealth) }
+
+func metricsAndHealth(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2, patient...)
 	l.start(t)
 	n := l.nodes[0]
+	protocol := map[plan]string{ipv4: "arp", ipv6: "ndp"}[p]
+	announcements := map[plan]string{ipv4: "arp_gratuitous_total", ipv6: "ndp_unsolicited_total"}[p]
 	// Until it has to ask: an announcement may be quicker.
-	answered := regexp.MustCompile(`(?m)^fairlead_pulse_arp_answers_total [1-9]`)
+	answered := regexp.MustCompile(`(?m)^fairlead_pulse_` + protocol + `_answers_total [1-9]`)
 	for deadline := time.Now().Add(soon); !answered.MatchString(get(t, n, "/metrics")); l.resolves(t, n) {
 		if time.Now().After(deadline) {
 			t.Fatal("no answer was counted")
@@ -387,9 +409,10 @@ func TestMetricsAndHealth(t *testing.T) {
 	metrics := get(t, n, "/metrics")
 	for _, want := range []string{
 		`fairlead_pulse_owned_addresses 1`, `fairlead_pulse_unable_addresses 0`, `fairlead_pulse_settled 1`,
-		`fairlead_pulse_nodes_heard 1`, `fairlead_pulse_node_deaths_total 0`, `fairlead_pulse_arp_parse_errors_total 0`,
+		`fairlead_pulse_nodes_heard 1`, `fairlead_pulse_node_deaths_total 0`,
+		`fairlead_pulse_arp_parse_errors_total 0`, `fairlead_pulse_ndp_parse_errors_total 0`,
 		`fairlead_pulse_hellos_sent_total [1-9]`, `fairlead_pulse_hellos_received_total [1-9]`,
-		`fairlead_pulse_arp_gratuitous_total [1-9]`, `fairlead_pulse_hellos_rejected_total\{reason="mac"\} 0`,
+		`fairlead_pulse_` + announcements + ` [1-9]`, `fairlead_pulse_hellos_rejected_total\{reason="mac"\} 0`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(metrics) {
 			t.Errorf("no %s in\n%s", want, metrics)
@@ -446,6 +469,36 @@ func get(t *testing.T, n *node, path string) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+// Pulse runs before ordinary processes on all of its threads, unless it is told not to.
+func TestEveryThreadIsRealtime(t *testing.T) {
+	asked := uint32(unix.SCHED_RR)
+	if err := exec.CommandContext(t.Context(), "chrt", "--rr", "1", "true").Run(); err != nil {
+		t.Logf("here nobody may run before others: %v", err)
+		asked = unix.SCHED_NORMAL // pulse goes on all the same
+	}
+	for flag, policy := range map[string]uint32{"--realtime=true": asked, "--realtime=false": unix.SCHED_NORMAL} {
+		t.Run(flag, func(t *testing.T) {
+			l := newLab(t, 1, flag)
+			n := l.nodes[0]
+			l.start(t)
+			threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", n.process.Process.Pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, thread := range threads {
+				id, err := strconv.Atoi(thread.Name())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := unix.SchedGetAttr(id, 0)
+				if err == nil && got.Policy != policy {
+					t.Errorf("one of %d threads runs with policy %d, want %d", len(threads), got.Policy, policy)
+				}
+			}
+		})
+	}
 }
 
 func TestFlagsThatAreRefused(t *testing.T) {

@@ -47,9 +47,30 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The nodes of the lab have the hosts .1, .2 and so on of the LAN; the client
-// is .99. The address that moves is vip.
-var vip = netip.MustParseAddr("192.0.2.200")
+// plan is who has which addresses: the nodes have the hosts 1, 2 and so on of the
+// LAN, the client is 99. The address that moves is vip.
+type plan struct {
+	vip netip.Addr
+	lan netip.Prefix
+}
+
+var (
+	vip  = netip.MustParseAddr("192.0.2.200")
+	ipv4 = plan{vip, netip.MustParsePrefix("192.0.2.0/24")}
+	ipv6 = plan{netip.MustParseAddr("2001:db8::1:200"), netip.MustParsePrefix("2001:db8::/64")}
+)
+
+// host is an address of the LAN.
+func (p plan) host(n int) netip.Addr {
+	a := p.lan.Addr().AsSlice()
+	a[len(a)-1] = byte(n)
+	host, _ := netip.AddrFromSlice(a)
+	return host
+}
+
+func (p plan) attach(s *linkstest.Segment, h *linkstest.Host, n int) (plug string) {
+	return s.Attach(h, "eth0", netip.PrefixFrom(p.host(n), p.lan.Bits()).String())
+}
 
 // soon is more than anything here takes that does happen.
 const soon = time.Minute
@@ -73,6 +94,7 @@ type node struct {
 
 // lab is a LAN with nodes and a client.
 type lab struct {
+	plan
 	segment *linkstest.Segment
 	nodes   []*node
 	client  *linkstest.Host
@@ -80,16 +102,22 @@ type lab struct {
 
 func newLab(t *testing.T, nodes int, flags ...string) *lab {
 	t.Helper()
-	l := &lab{segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
-	l.segment.Attach(l.client, "eth0", "192.0.2.99/24")
+	return newLabOf(t, ipv4, nodes, flags...)
+}
+
+// newLabOf makes a lab whose hosts have addresses of one family only.
+func newLabOf(t *testing.T, p plan, nodes int, flags ...string) *lab {
+	t.Helper()
+	l := &lab{plan: p, segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
+	p.attach(l.segment, l.client, 99)
 	for i := range nodes {
 		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), flags: flags}
-		n.plug = l.segment.Attach(n.Host, "eth0", fmt.Sprintf("192.0.2.%d/24", i+1))
+		n.plug = p.attach(l.segment, n.Host, i+1)
 		// The address is on the loopback, as if forwarding to a local pod: the
-		// kernel takes its packets, but leaves ARP to pulse.
+		// kernel takes its packets, but leaves ARP to pulse. IPv6 does so anyway.
 		n.Sysctl("ipv4/conf/all/arp_ignore", "1")
 		n.Sysctl("ipv4/conf/all/arp_announce", "2")
-		n.AddAddress("lo", netip.PrefixFrom(vip, 32).String())
+		n.AddAddress("lo", netip.PrefixFrom(p.vip, p.vip.BitLen()).String())
 		n.socket = filepath.Join(t.TempDir(), "run", "pulse.sock")
 		l.nodes = append(l.nodes, n)
 	}
@@ -106,14 +134,14 @@ func (l *lab) table(n *node) pulse.Table {
 	var names []string
 	for i, peer := range l.nodes {
 		names = append(names, peer.name)
-		a := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", i+1))
+		a := l.host(i + 1)
 		if peer == n {
 			t.NodeAddrs = []netip.Addr{a}
 			continue
 		}
 		t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{a}, Ready: true}
 	}
-	t.Claims[vip] = desired.Claim{Candidates: names}
+	t.Claims[l.vip] = desired.Claim{Candidates: names}
 	return t
 }
 
@@ -132,7 +160,8 @@ func (l *lab) start(t *testing.T) {
 	l.nodes[0].until("owner", owns)
 }
 
-func owns(s pulse.State) bool { _, ok := s.Owned[vip]; return ok }
+// owns tells whether the address of the lab, which has only one, is owned.
+func owns(s pulse.State) bool { return len(s.Owned) > 0 }
 
 // startPulse starts the process and passes its log on to the test's.
 func (n *node) startPulse() {
@@ -252,10 +281,10 @@ func (l *lab) resolves(t *testing.T, n *node) {
 
 // ask makes the client's kernel forget the address and ask for it.
 func (l *lab) ask() {
-	if l.client.Neighbour("eth0", vip) != nil {
-		l.client.Forget("eth0", vip)
+	if l.client.Neighbour("eth0", l.vip) != nil {
+		l.client.Forget("eth0", l.vip)
 	}
-	l.client.Ask(vip)
+	l.client.Ask(l.vip)
 }
 
 // neighbour waits until the client's kernel has the address at the node.
@@ -263,12 +292,12 @@ func (l *lab) neighbour(t *testing.T, n *node) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	for asked := begun; ; {
-		mac := l.client.Neighbour("eth0", vip)
+		mac := l.client.Neighbour("eth0", l.vip)
 		switch {
 		case mac.String() == n.mac().String():
 			return time.Since(begun)
 		case mac == nil && time.Since(asked) > 3*time.Second: // after which the kernel gives up
-			l.client.Ask(vip)
+			l.client.Ask(l.vip)
 			asked = time.Now()
 		case time.Since(begun) > soon:
 			t.Fatalf("the client has the address at %q, want %s, the MAC of %s", mac, n.mac(), n.name)
@@ -293,7 +322,7 @@ func (l *lab) traffic(t *testing.T) *traffic {
 	t.Helper()
 	const port = 7007
 	for _, n := range l.nodes {
-		server, err := n.ListenPacket("udp4", netip.AddrPortFrom(vip, port).String())
+		server, err := n.ListenPacket("udp", netip.AddrPortFrom(l.vip, port).String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +338,7 @@ func (l *lab) traffic(t *testing.T) *traffic {
 			}
 		}()
 	}
-	conn, err := l.client.Dial("udp4", netip.AddrPortFrom(vip, port).String())
+	conn, err := l.client.Dial("udp", netip.AddrPortFrom(l.vip, port).String())
 	if err != nil {
 		t.Fatal(err)
 	}

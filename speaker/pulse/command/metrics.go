@@ -1,19 +1,23 @@
 package command
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/speaker/pulse"
-	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 // collector reads the counts of all parts when it is asked, so that the parts
 // need no metrics library.
 type collector struct {
-	mesh      *hello.Mesh
-	responder *arp.Responder
-	server    *pulse.Server
+	mesh     *hello.Mesh
+	arp, ndp *neighbour.Responder
+	server   *pulse.Server
+	sessions *bfd.Sessions
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -31,12 +35,30 @@ var (
 	nodesUnheard    = describe("nodes_unheard", "Other nodes that were never heard and count as alive because Kubernetes says so.")
 	settled         = describe("settled", "1 once the hellos were listened to long enough to own addresses.")
 	owned           = describe("owned_addresses", "Addresses that this node answers for.")
-	unable          = describe("unable_addresses", "Claimed IPv4 addresses with no interface to answer on.")
-	arpAnswers      = describe("arp_answers_total", "ARP requests answered.")
-	arpGratuitous   = describe("arp_gratuitous_total", "Gratuitous ARP requests and replies sent.")
-	arpMalformed    = describe("arp_parse_errors_total", "Frames that were not well-formed ARP.")
-	arpConflicts    = describe("arp_conflicts_total", "ARP requests in which another station claimed an address of ours.")
-	arpUnsent       = describe("arp_send_errors_total", "ARP frames that the kernel did not take.")
+	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
+	unable          = describe("unable_addresses", "Claimed addresses with no interface to answer on.")
+)
+
+// responding are the metrics of one responder.
+type responding struct{ answers, announcements, probes, malformed, conflicts, unsent *prometheus.Desc }
+
+var (
+	overARP = responding{
+		answers:       describe("arp_answers_total", "ARP requests answered."),
+		announcements: describe("arp_gratuitous_total", "Gratuitous ARP requests and replies sent."),
+		probes:        describe("arp_probes_total", "ARP requests sent to ask whether somebody else has an address."),
+		malformed:     describe("arp_parse_errors_total", "Frames that were not well-formed ARP."),
+		conflicts:     describe("arp_conflicts_total", "ARP frames in which another station claimed an address of ours."),
+		unsent:        describe("arp_send_errors_total", "ARP frames that the kernel did not take."),
+	}
+	overNDP = responding{
+		answers:       describe("ndp_answers_total", "Neighbour solicitations answered."),
+		announcements: describe("ndp_unsolicited_total", "Unsolicited neighbour advertisements sent."),
+		probes:        describe("ndp_probes_total", "Neighbour solicitations sent to ask whether somebody else has an address."),
+		malformed:     describe("ndp_parse_errors_total", "Frames that were not well-formed neighbour discovery."),
+		conflicts:     describe("ndp_conflicts_total", "Neighbour discovery messages in which another station claimed an address of ours."),
+		unsent:        describe("ndp_send_errors_total", "Neighbour advertisements that the kernel did not take."),
+	}
 )
 
 // Describe is of prometheus.Collector.
@@ -47,8 +69,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	gauge := func(d *prometheus.Desc, n int) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
 	h := c.mesh.Stats()
 	counter(hellosSent, h.Sent)
@@ -69,11 +91,21 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(settled, map[bool]int{true: 1}[s.Settled])
 	gauge(owned, len(s.Owned))
 	gauge(unable, len(s.Unable))
+	contests := map[bool]int{}
+	for _, c := range s.Contested {
+		contests[c.Withheld]++
+	}
+	for _, withheld := range []bool{false, true} {
+		gauge(contested, contests[withheld], strconv.FormatBool(withheld))
+	}
 
-	a := c.responder.Stats()
-	counter(arpAnswers, a.Answers)
-	counter(arpGratuitous, a.Gratuitous)
-	counter(arpMalformed, a.ParseErrors)
-	counter(arpConflicts, a.Conflicts)
-	counter(arpUnsent, a.SendErrors)
+	for of, stats := range map[responding]neighbour.Stats{overARP: c.arp.Stats(), overNDP: c.ndp.Stats()} {
+		counter(of.answers, stats.Answers)
+		counter(of.announcements, stats.Announcements)
+		counter(of.probes, stats.Probes)
+		counter(of.malformed, stats.ParseErrors)
+		counter(of.conflicts, stats.Conflicts)
+		counter(of.unsent, stats.SendErrors)
+	}
+	c.collectBFD(counter, out)
 }

@@ -1,5 +1,5 @@
 // Package hello tells which nodes are alive. Each node sends a small
-// authenticated datagram to every other one some ten times a second; a few of
+// authenticated datagram to every other one some twenty times a second; a few of
 // them missing in a row is a death, known long before Kubernetes knows it.
 //
 // The mesh is two parts: machine decides, given datagrams and times, and knows
@@ -36,10 +36,13 @@ const MaxHold = 15 * time.Second
 
 // Config is what a Mesh is made of.
 type Config struct {
-	Node       string        // our name in Kubernetes
-	Port       uint16        // UDP port that we listen on and send to
-	Interval   time.Duration // between hellos at most, see jitter; at least 10 ms
-	Multiplier int           // so many intervals of silence are a death; at least 3, so that one lost hello is none
+	Node string // our name in Kubernetes
+	Port uint16 // UDP port that we listen on and send to
+	// Interval is the longest time between hellos to a node, see jitter; at least 10 ms. It
+	// is longer among more than Interval / 1 ms nodes, so that nobody sends and hears more
+	// than some thousand a second: fifty nodes at 50 ms, and a second between a thousand.
+	Interval   time.Duration
+	Multiplier int // so many intervals of silence are a death; at least 3, so that one lost hello is none
 	Log        *slog.Logger
 	// Listen opens the transport; nil: a UDP socket on all addresses of both
 	// families.
@@ -76,7 +79,13 @@ type Wanted struct {
 	Serving bool         // this node can serve addresses at all
 	Unable  []netip.Addr // addresses that this node was asked to serve and cannot
 	Leaving bool         // going away for good: others take over at once
+	// Stations are the MACs by which this node answers on its networks. The first
+	// sixteen in order are told.
+	Stations []Station
 }
+
+// Station is an Ethernet address of a node.
+type Station [6]byte
 
 // View is who is alive, as one node sees it. It is never written to again.
 type View struct {
@@ -85,6 +94,9 @@ type View struct {
 	Settled bool
 	// Alive has the nodes that are alive, ourselves included.
 	Alive map[string]Member
+	// Silent has the nodes that were heard and fell silent without having said that
+	// they leave, sorted.
+	Silent []string
 }
 
 // Member is a node that is alive.
@@ -92,11 +104,14 @@ type Member struct {
 	Serving bool
 	// Unable are the addresses that the node was asked to serve and cannot.
 	Unable map[netip.Addr]bool
-	// UnableAny: they are too many to list, and the node counts as unable to
-	// serve any.
-	UnableAny bool
+	// UnableAny4 and UnableAny6: those of IPv4, or of IPv6, are too many to list,
+	// and the node counts as unable to serve any of the family.
+	UnableAny4, UnableAny6 bool
 	// Heard: we know it from the node itself, not from Kubernetes.
 	Heard bool
+	// Stations are the MACs by which the node answers on its networks; nil of one that
+	// was not heard, or that is of a release which does not tell them.
+	Stations []Station
 }
 
 // CanServe tells whether a node is alive and able to serve an address.
@@ -105,9 +120,16 @@ func (v View) CanServe(node string, a netip.Addr) bool {
 	return alive && m.CanServe(a)
 }
 
+func (m Member) unableAny(a netip.Addr) bool {
+	if a.Unmap().Is4() {
+		return m.UnableAny4
+	}
+	return m.UnableAny6
+}
+
 // CanServe tells whether a node that is alive is able to serve an address.
 func (m Member) CanServe(a netip.Addr) bool {
-	return m.Serving && !m.UnableAny && !m.Unable[a.Unmap()]
+	return m.Serving && !m.unableAny(a) && !m.Unable[a.Unmap()]
 }
 
 // Reason says why a datagram was not believed.

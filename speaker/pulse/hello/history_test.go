@@ -249,11 +249,12 @@ func TestPartition(t *testing.T) {
 // TestScale: two hundred nodes hear each other, lose ten and find them again.
 func TestScale(t *testing.T) {
 	const size, dead = 200, 10
+	const interval = (size - 1) * each // between so many
 	w := newWorld(size, 5)
 	for i := range size {
 		w.start(i)
 	}
-	w.run(2 * testInterval)
+	w.run(2 * interval)
 	expect := func(when string, want int) {
 		t.Helper()
 		for _, h := range w.hosts {
@@ -269,12 +270,12 @@ func TestScale(t *testing.T) {
 	for i := range dead {
 		w.hosts[i].state = nil
 	}
-	w.run((testMultiplier + 1) * testInterval)
+	w.run((testMultiplier + 1) * interval)
 	expect(fmt.Sprintf("after %d nodes died", dead), size-dead)
 	for i := range dead {
 		w.start(i)
 	}
-	w.run(2*testInterval + 4*testDelay)
+	w.run(2*interval + 4*testDelay)
 	expect("after they came back", size)
 }
 

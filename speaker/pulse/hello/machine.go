@@ -14,7 +14,9 @@ import (
 // of hellos as often.
 type machine struct {
 	node             string
-	interval, detect time.Duration
+	least            time.Duration // between hellos to a node
+	multiplier       int
+	interval, detect time.Duration // for as many peers as there are
 	log              *slog.Logger
 	random           func() uint64 // never 0
 
@@ -43,23 +45,36 @@ type outgoing struct {
 }
 
 func newMachine(cfg Config, random func() uint64) *machine {
-	return &machine{
-		node:     cfg.Node,
-		interval: cfg.Interval,
-		detect:   cfg.Interval * time.Duration(cfg.Multiplier),
-		log:      cfg.Log,
-		random:   random,
-		boot:     random(),
-		peers:    map[string]*peer{},
-		stats:    Stats{Rejected: map[Reason]uint64{}},
-		told:     map[Reason]bool{},
-		dirty:    true,
+	m := &machine{
+		node:       cfg.Node,
+		least:      cfg.Interval,
+		multiplier: cfg.Multiplier,
+		log:        cfg.Log,
+		random:     random,
+		boot:       random(),
+		peers:      map[string]*peer{},
+		stats:      Stats{Rejected: map[Reason]uint64{}},
+		told:       map[Reason]bool{},
+		dirty:      true,
 	}
+	m.pace(0)
+	return m
+}
+
+// each bounds what hellos cost in a large cluster: a node sends and hears a thousand a
+// second at most, and the interval grows with the number of its peers.
+const each = time.Millisecond
+
+// pace sets the times for so many peers. All nodes have about as many, so that they agree.
+func (m *machine) pace(peers int) {
+	m.interval = max(m.least, time.Duration(peers)*each)
+	m.detect = m.interval * time.Duration(m.multiplier)
 }
 
 // set takes over what is wanted and tells whether the others should hear of it
 // at once.
 func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
+	m.pace(len(w.Peers))
 	if s := saying(m.node, w); !s.equal(m.said) {
 		m.said, m.dirty, urgent = s, true, true
 	}
@@ -314,10 +329,14 @@ func (m *machine) view(now time.Time) View {
 	m.dirty = false
 	v := View{Settled: m.settled, Alive: make(map[string]Member, len(m.peers)+1)}
 	for node, p := range m.peers {
-		if p.alive {
+		switch {
+		case p.alive:
 			v.Alive[node] = p.member()
+		case p.heard && !p.said.leaving:
+			v.Silent = append(v.Silent, node)
 		}
 	}
+	slices.Sort(v.Silent)
 	v.Alive[m.node] = m.current(now).member()
 	return v
 }

@@ -1,7 +1,9 @@
 package hello
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,9 @@ func TestHoldRunsOut(t *testing.T) {
 	if n := w.hosts[1].state.figures().Deaths; n != 1 {
 		t.Errorf("%d deaths, want 1", n)
 	}
+	if silent := w.hosts[1].state.view(w.now).Silent; !slices.Equal(silent, []string{"node-0"}) {
+		t.Errorf("%v count as silent", silent)
+	}
 }
 
 func TestLeavingIsNoDeath(t *testing.T) {
@@ -113,6 +118,9 @@ func TestLeavingIsNoDeath(t *testing.T) {
 			w.hosts[0].state = nil
 			w.run(testDetect + testInterval)
 			w.expect(t, "left", 1)
+			if silent := w.hosts[1].state.view(w.now).Silent; len(silent) > 0 {
+				t.Errorf("%v count as silent", silent)
+			}
 			if n := w.hosts[1].state.figures().Deaths; n != 0 {
 				t.Errorf("leaving was counted as %d deaths", n)
 			}
@@ -272,5 +280,29 @@ func TestSilentPeersAreTriedLess(t *testing.T) {
 	w.run(10 * time.Second)
 	if sent < 8 || sent > 11 {
 		t.Errorf("%d hellos to a dead node in ten seconds, want about one a second", sent)
+	}
+}
+
+// However many nodes there are, none sends more than a thousand hellos a second, and each
+// waits for as many of the others' as ever.
+func TestThePaceOfManyNodes(t *testing.T) {
+	m := newMachine(Config{Node: "a", Interval: 50 * time.Millisecond, Multiplier: 3}, func() uint64 { return 1 })
+	for _, test := range []struct {
+		peers            int
+		interval, detect time.Duration
+	}{
+		{2, 50 * time.Millisecond, 150 * time.Millisecond},
+		{50, 50 * time.Millisecond, 150 * time.Millisecond},
+		{999, 999 * time.Millisecond, 2997 * time.Millisecond},
+		{3, 50 * time.Millisecond, 150 * time.Millisecond},
+	} {
+		peers := map[string]Peer{}
+		for i := range test.peers {
+			peers[fmt.Sprint("node-", i)] = Peer{}
+		}
+		m.set(time.Now(), Wanted{Peers: peers})
+		if m.interval != test.interval || m.detect != test.detect {
+			t.Errorf("%d peers: every %v, dead after %v, want %v and %v", test.peers, m.interval, m.detect, test.interval, test.detect)
+		}
 	}
 }

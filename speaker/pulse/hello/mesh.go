@@ -136,7 +136,7 @@ func (m *Mesh) speak(ctx context.Context) {
 		m.state.check(now)
 		if !now.Before(due) {
 			m.send(m.state.hellos(now))
-			due = now.Add(jitter(m.cfg.Interval, mathrand.Int64N))
+			due = now.Add(jitter(m.state.interval, mathrand.Int64N))
 		}
 		m.publish(now)
 		timer.Reset(m.state.next(due).Sub(now))

@@ -1,6 +1,7 @@
 package hello
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -13,7 +14,8 @@ import (
 //
 //	 0   4  magic "FLHI"
 //	 4   1  version
-//	 5   1  flags: 1 serving, 2 leaving, 4 unable to serve any address; others are ignored
+//	 5   1  flags: 1 serving, 2 leaving, 4 unable to serve any IPv4 address, 8 any IPv6
+//	       address; others are ignored
 //	 6   2  hold in milliseconds, 0 for none
 //	 8   8  boot: random id of the sending process
 //	16   8  sequence, grows by one with each hello of a boot
@@ -25,40 +27,50 @@ import (
 //	43   n  node name
 //	    4a  IPv4 addresses that the node is unable to serve
 //	   16b  IPv6 addresses that it is unable to serve
-//	     *  for additions; ignored
+//	     *  additions: a kind and a length of one byte each, and so many bytes; those of
+//	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
 // send both for as long as an upgrade takes.
 const (
-	magic       = "FLHI"
-	version     = 1
-	headerSize  = 43
-	macSize     = sha256.Size
-	maxName     = 253  // a Kubernetes node name is a DNS subdomain
-	maxDatagram = 1199 // fits the smallest IPv6 MTU with room for tunnels
+	magic      = "FLHI"
+	version    = 1
+	headerSize = 43
+	macSize    = sha256.Size
+	maxName    = 253 // a Kubernetes node name is a DNS subdomain
+	// maxStations bounds the stations that are told, so that they take no room that
+	// addresses need.
+	maxStations      = 16
+	additionStations = 1
+	stationSize      = len(Station{})
+	maxDatagram      = 1199 // fits the smallest IPv6 MTU with room for tunnels
 )
 
 const (
 	flagServing = 1 << iota
 	flagLeaving
-	flagUnableAny
+	flagUnableAny4
+	flagUnableAny6
 )
 
 // said is what a node says about itself.
 type said struct {
-	serving, leaving, unableAny bool
-	unable                      []netip.Addr // sorted, unmapped, no duplicates; nil if unableAny
+	serving, leaving       bool
+	unableAny4, unableAny6 bool         // no address of the family
+	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
+	stations               []Station    // sorted, no duplicates; nil: not told
 }
 
 func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving &&
-		s.unableAny == o.unableAny && slices.Equal(s.unable, o.unable)
+		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
+		slices.Equal(s.stations, o.stations)
 }
 
 // member is how a node that says so appears in a View.
 func (s said) member() Member {
-	m := Member{Serving: s.serving && !s.leaving, UnableAny: s.unableAny, Heard: true}
+	m := Member{Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true, Stations: s.stations}
 	if len(s.unable) > 0 {
 		m.Unable = make(map[netip.Addr]bool, len(s.unable))
 		for _, a := range s.unable {
@@ -79,8 +91,7 @@ type hello struct {
 
 // saying turns what is wanted into what fits into a datagram.
 func saying(node string, w Wanted) said {
-	s := said{serving: w.Serving, leaving: w.Leaving}
-	size, count := headerSize+len(node)+macSize, [2]int{}
+	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations)}
 	for _, a := range w.Unable {
 		if a = a.Unmap().WithZone(""); a.IsValid() {
 			s.unable = append(s.unable, a)
@@ -88,13 +99,71 @@ func saying(node string, w Wanted) said {
 	}
 	slices.SortFunc(s.unable, netip.Addr.Compare)
 	s.unable = slices.Compact(s.unable)
-	for _, a := range s.unable {
-		size += a.BitLen() / 8
-		count[a.BitLen()/128]++
+	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()))
+}
+
+// sorted gives stations in order, each once, and not more than fit. It is never nil.
+func sorted(stations []Station) []Station {
+	all := append([]Station{}, stations...)
+	slices.SortFunc(all, func(a, b Station) int { return bytes.Compare(a[:], b[:]) })
+	all = slices.Compact(all)
+	return all[:min(len(all), maxStations)]
+}
+
+// additions is what follows the addresses.
+func (s said) additions() []byte {
+	if s.stations == nil {
+		return nil
 	}
-	if size > maxDatagram || max(count[0], count[1]) > 255 {
-		s.unableAny, s.unable = true, nil
+	b := []byte{additionStations, byte(stationSize * len(s.stations))}
+	for _, station := range s.stations {
+		b = append(b, station[:]...)
 	}
+	return b
+}
+
+// stationsIn reads the stations among additions; nil if there are none. What is cut short
+// is ignored, as are unknown ones.
+func stationsIn(additions []byte) (stations []Station) {
+	const head = 2
+	for len(additions) >= head {
+		kind, length := additions[0], int(additions[1])
+		if additions = additions[head:]; length > len(additions) {
+			break
+		}
+		if kind == additionStations && length%stationSize == 0 {
+			for station := range slices.Chunk(additions[:length], stationSize) {
+				stations = append(stations, Station(station))
+			}
+			stations = sorted(stations)
+		}
+		additions = additions[length:]
+	}
+	return stations
+}
+
+// fit makes the addresses take no more bytes than there is room for. Those of a
+// family that are too many become all of it; the other family has no part in that
+// as long as its own fit.
+func (s said) fit(room int) said {
+	four := slices.IndexFunc(s.unable, netip.Addr.Is6) // IPv4 comes first
+	if four < 0 {
+		four = len(s.unable)
+	}
+	six := len(s.unable) - four
+	s.unableAny4, s.unableAny6 = four > 255, six > 255
+	size4, size6 := 4*four, 16*six
+	if s.unableAny4 {
+		size4 = 0
+	}
+	if s.unableAny6 {
+		size6 = 0
+	}
+	if size4+size6 > room { // the larger one goes, and then the other if it must
+		s.unableAny6 = s.unableAny6 || size6 >= size4 || size6 > room
+		s.unableAny4 = s.unableAny4 || size4 > size6 || size4 > room
+	}
+	s.unable = slices.DeleteFunc(s.unable, func(a netip.Addr) bool { return a.Is4() && s.unableAny4 || a.Is6() && s.unableAny6 })
 	return s
 }
 
@@ -107,8 +176,11 @@ func (h hello) encode() []byte {
 	if h.leaving {
 		flags |= flagLeaving
 	}
-	if h.unableAny {
-		flags |= flagUnableAny
+	if h.unableAny4 {
+		flags |= flagUnableAny4
+	}
+	if h.unableAny6 {
+		flags |= flagUnableAny6
 	}
 	b := make([]byte, 0, headerSize+len(h.node)+16*len(h.unable))
 	b = append(b, magic...)
@@ -128,7 +200,7 @@ func (h hello) encode() []byte {
 	for _, a := range h.unable {
 		b = append(b, a.AsSlice()...)
 	}
-	return b
+	return append(b, h.additions()...)
 }
 
 func sum(body, key []byte) []byte {
@@ -177,9 +249,10 @@ func decode(body []byte) (hello, bool) {
 	flags := body[5]
 	h := hello{
 		said: said{
-			serving:   flags&flagServing != 0,
-			leaving:   flags&flagLeaving != 0,
-			unableAny: flags&flagUnableAny != 0,
+			serving:    flags&flagServing != 0,
+			leaving:    flags&flagLeaving != 0,
+			unableAny4: flags&flagUnableAny4 != 0,
+			unableAny6: flags&flagUnableAny6 != 0,
 		},
 		hold: time.Duration(binary.BigEndian.Uint16(body[6:])) * time.Millisecond,
 		boot: binary.BigEndian.Uint64(body[8:]),
@@ -203,5 +276,6 @@ func decode(body []byte) (hello, bool) {
 	}
 	slices.SortFunc(h.unable, netip.Addr.Compare)
 	h.unable = slices.Compact(h.unable)
+	h.stations = stationsIn(rest)
 	return h, true
 }

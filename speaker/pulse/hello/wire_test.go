@@ -35,6 +35,9 @@ func drawHello(t *rapid.T) hello {
 			Serving: rapid.Bool().Draw(t, "serving"),
 			Leaving: rapid.Bool().Draw(t, "leaving"),
 			Unable:  rapid.SliceOfN(rapid.Custom(drawAddr), 0, 300).Draw(t, "unable"),
+			Stations: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Station {
+				return Station(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "station"))
+			}), 0, 20).Draw(t, "stations"),
 		}),
 		boot: rapid.Uint64().Draw(t, "boot"),
 		seq:  rapid.Uint64().Draw(t, "seq"),
@@ -125,34 +128,82 @@ func TestWireReasons(t *testing.T) {
 	}
 }
 
+// TestAdditionsAreReadPastUnknownOnes: a node tells its stations to those that read them,
+// after whatever a later release may say before, and cut additions harm nothing.
+func TestAdditionsAreReadPastUnknownOnes(t *testing.T) {
+	one, two := Station{2, 0, 0, 0, 0, 1}, Station{2, 0, 0, 0, 0, 2}
+	told := said{stations: []Station{one, two}}.additions()
+	unknown := []byte{77, 3, 1, 2, 3}
+	odd := append([]byte{additionStations, 5}, one[:5]...)
+	for name, test := range map[string]struct {
+		additions []byte
+		want      []Station
+	}{
+		"none":              {nil, nil},
+		"stations":          {told, []Station{one, two}},
+		"an unknown before": {slices.Concat(unknown, told), []Station{one, two}},
+		"an unknown after":  {slices.Concat(told, unknown), []Station{one, two}},
+		"half a station":    {slices.Concat(odd, told), []Station{one, two}},
+		"there are none":    {said{stations: []Station{}}.additions(), []Station{}},
+		"cut in the head":   {told[:1], nil},
+		"cut in a station":  {told[:len(told)-1], nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := append(hello{node: "a"}.encode(), test.additions...)
+			h, ok := decode(body)
+			if !ok || !slices.Equal(h.stations, test.want) {
+				t.Errorf("read %t: stations %v, want %v", ok, h.stations, test.want)
+			}
+			if got := h.member().Stations; !slices.Equal(got, test.want) || (got == nil) != (test.want == nil) {
+				t.Errorf("the view has %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
 	var many []netip.Addr
 	for i := range 300 {
 		many = append(many, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
 	}
+	var six []netip.Addr
+	for i := range 300 {
+		six = append(six, netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 14: byte(i >> 8), 15: byte(i)}))
+	}
 	long := strings.Repeat("n", maxName)
 	for _, tt := range []struct {
-		node   string
-		unable []netip.Addr
-		any    bool
+		node       string
+		unable     []netip.Addr
+		any4, any6 bool
 	}{
-		{"a", many[:255], false},
-		{"a", many[:256], true},
-		{long, many[:217], false},
-		{long, many[:218], true},
-		{"a", slices.Concat(many[:100], many[:100], many[:100]), false},
+		{"a", many[:255], false, false},
+		{"a", many[:256], true, false},
+		{long, many[:217], false, false},
+		{long, many[:218], true, false},
+		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
+		{"a", six[:70], false, false},
+		{"a", six[:71], false, true},
+		{"a", slices.Concat(many[:1], six), false, true},
+		{"a", slices.Concat(many[:255], six[:20]), true, false},
+		{"a", slices.Concat(many[:255], six[:70]), false, true},
+		{"a", slices.Concat(many, six), true, true},
+		{long, slices.Concat(many[:255], six[:70]), true, true},
 	} {
 		t.Run(fmt.Sprintf("%d bytes of name, %d addresses", len(tt.node), len(tt.unable)), func(t *testing.T) {
 			s := saying(tt.node, Wanted{Serving: true, Unable: tt.unable})
-			if s.unableAny != tt.any {
-				t.Fatalf("unable to serve any: %v, want %v", s.unableAny, tt.any)
+			if s.unableAny4 != tt.any4 || s.unableAny6 != tt.any6 {
+				t.Fatalf("unable to serve any: IPv4 %t, IPv6 %t; want %t, %t", s.unableAny4, s.unableAny6, tt.any4, tt.any6)
 			}
 			v := View{Alive: map[string]Member{tt.node: s.member()}}
-			if v.CanServe(tt.node, tt.unable[0]) {
-				t.Errorf("%s can serve %v, which it said it cannot", tt.node, tt.unable[0])
+			for _, a := range tt.unable {
+				if v.CanServe(tt.node, a) {
+					t.Fatalf("%s can serve %v, which it said it cannot", tt.node, a)
+				}
 			}
-			if other := netip.MustParseAddr("203.0.113.1"); v.CanServe(tt.node, other) == tt.any {
-				t.Errorf("%s can serve %v: %v", tt.node, other, !tt.any)
+			for other, unable := range map[string]bool{"203.0.113.1": tt.any4, "2001:db8::1": tt.any6} {
+				if v.CanServe(tt.node, netip.MustParseAddr(other)) == unable {
+					t.Errorf("%s can serve %v: %v", tt.node, other, !unable)
+				}
 			}
 			if n := len(seal(hello{node: tt.node, said: s}.encode(), testKey)); n > maxDatagram {
 				t.Errorf("datagram of %d bytes, at most %d allowed", n, maxDatagram)
@@ -165,8 +216,9 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(hello{node: "node-a", boot: 1, seq: 2}.encode())
 	f.Add(hello{node: strings.Repeat("n", maxName), boot: 1, seq: 2, ask: 3, echo: 4, hold: MaxHold, said: said{
-		serving: true, leaving: true, unableAny: true,
-		unable: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+		serving: true, leaving: true, unableAny4: true, unableAny6: true,
+		unable:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+		stations: []Station{{2, 0, 0, 0, 0, 1}},
 	}}.encode())
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if h, reason := open(body, [][]byte{testKey}); reason == "" {

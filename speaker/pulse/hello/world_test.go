@@ -155,7 +155,7 @@ func (w *world) wake(i int) {
 	h.state.check(w.now)
 	if !w.now.Before(h.due) {
 		w.send(i, h.state.hellos(w.now))
-		h.due = w.now.Add(jitter(testInterval, w.random.Int64N))
+		h.due = w.now.Add(jitter(h.state.interval, w.random.Int64N))
 	}
 	h.wakes = h.state.next(h.due)
 }

@@ -1,0 +1,178 @@
+package pulse
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+// Contest is an address of ours that a station has which is no node's.
+type Contest struct {
+	Station   string // its MAC
+	Interface string // on which it was heard
+	Since     time.Time
+	// Withheld: the station had the address before any node did, so that this one does
+	// not answer for it.
+	Withheld bool
+}
+
+const (
+	// defendEvery is DEFEND_INTERVAL of RFC 5227: an address is not defended more often,
+	// or two stations that both defend would fill the network.
+	defendEvery = 10 * time.Second
+	// askEvery is how often it is asked whether a stranger still has the address. What
+	// it said last may be long ago: a host may be silent while it has nothing to ask.
+	askEvery = 15 * time.Second
+	// overAfter is how long a stranger must be silent, asked four times, for the contest
+	// to be over.
+	overAfter = time.Minute + askEvery/2
+	// askAfter is when, after an address was taken, it is asked who else has it: once the
+	// node that had it before has stopped.
+	askAfter = time.Second
+	// rememberFor is for how long the stations of a node count as a node's after it told
+	// them last. What it sent while it handed over may be on its way.
+	rememberFor = time.Minute
+)
+
+// word is something to be said to a segment.
+type word struct {
+	what    neighbour.Word
+	address netip.Addr
+	link    int // index of the interface; 0: all on which the address is answered for
+}
+
+// nodes knows the stations of the nodes, so that no hand-over among them is taken for a
+// conflict.
+type nodes struct {
+	until map[hello.Station]time.Time
+	// complete: every node that is alive has told its stations. Before, as in an upgrade
+	// from a release that does not tell them, nobody can be called a stranger.
+	complete bool
+}
+
+// learn takes in what is known of the nodes.
+func (n *nodes) learn(now time.Time, self string, own []hello.Station, v hello.View) {
+	if n.until == nil {
+		n.until = map[hello.Station]time.Time{}
+	}
+	maps.DeleteFunc(n.until, func(_ hello.Station, until time.Time) bool { return now.After(until) })
+	n.complete = v.Settled
+	for _, station := range own {
+		n.until[station] = now.Add(rememberFor)
+	}
+	for node, member := range v.Alive {
+		if node == self {
+			continue
+		}
+		n.complete = n.complete && member.Stations != nil
+		for _, station := range member.Stations {
+			n.until[station] = now.Add(rememberFor)
+		}
+	}
+}
+
+// have tells whether a station is a node's.
+func (n *nodes) have(station neighbour.MAC) bool {
+	_, known := n.until[hello.Station(station)]
+	return known
+}
+
+// strange tells whether a station is no node's, for sure.
+func (n *nodes) strange(station neighbour.MAC) bool { return n.complete && !n.have(station) }
+
+// contests are the strangers that have addresses which this node answers for. It is
+// driven by one caller at a time, who calls due when next says so.
+type contests struct {
+	of  map[netip.Addr]*contest
+	ask map[netip.Addr]time.Time // when it is to be asked who has the address
+}
+
+type contest struct {
+	Contest
+
+	link     int
+	heard    time.Time // when the stranger was heard last
+	defended time.Time
+}
+
+// keep forgets all but the addresses that are answered for, and has those asked for that
+// are new.
+func (c *contests) keep(now time.Time, mine map[netip.Addr][]links.Link, taken []netip.Addr) {
+	if c.of == nil {
+		c.of, c.ask = map[netip.Addr]*contest{}, map[netip.Addr]time.Time{}
+	}
+	maps.DeleteFunc(c.of, func(a netip.Addr, _ *contest) bool { return mine[a] == nil })
+	maps.DeleteFunc(c.ask, func(a netip.Addr, _ time.Time) bool { return mine[a] == nil })
+	for _, a := range taken {
+		c.ask[a] = now.Add(askAfter)
+	}
+}
+
+// claimed takes in that a stranger has an address which is answered for, and tells
+// whether that is news.
+func (c *contests) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+	known := c.of[claim.Address]
+	if known == nil {
+		known = &contest{Contest: Contest{Since: now}}
+		c.of[claim.Address], c.ask[claim.Address] = known, now.Add(askEvery)
+	}
+	was := known.Contest
+	known.Station, known.Interface, known.link, known.heard = claim.Station.String(), claim.Interface, claim.Index, now
+	return was != known.Contest
+}
+
+// due ends the contests that are over, and returns what there is to be said now and
+// whether any ended.
+func (c *contests) due(now time.Time) (say []word, over bool) {
+	for a, contest := range c.of {
+		switch {
+		case !now.Before(contest.heard.Add(overAfter)):
+			delete(c.of, a)
+			delete(c.ask, a)
+			over = true
+		case contest.heard.After(contest.defended) && !now.Before(contest.defended.Add(defendEvery)):
+			contest.defended = now
+			say = append(say, word{neighbour.Announcement, a, contest.link})
+		}
+	}
+	for a, at := range c.ask {
+		if now.Before(at) {
+			continue
+		}
+		say = append(say, word{neighbour.Probe, a, 0})
+		if delete(c.ask, a); c.of[a] != nil {
+			c.ask[a] = now.Add(askEvery)
+		}
+	}
+	slices.SortFunc(say, func(a, b word) int { return cmp.Or(cmp.Compare(a.what, b.what), a.address.Compare(b.address)) })
+	return say, over
+}
+
+// next is when due has something to do, if nothing is heard until then; zero: never.
+func (c *contests) next() time.Time {
+	var next time.Time
+	for _, contest := range c.of {
+		next = sooner(next, contest.heard.Add(overAfter))
+		if contest.heard.After(contest.defended) {
+			next = sooner(next, contest.defended.Add(defendEvery))
+		}
+	}
+	for _, at := range c.ask {
+		next = sooner(next, at)
+	}
+	return next
+}
+
+// sooner is the earlier of two times, of which a zero one does not count.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,113 @@
+package pulse
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// strangers is what the server knows of other stations that have its addresses.
+type strangers struct {
+	nodes    nodes
+	contests contests
+	vetting  vetting
+	yielding yielding
+}
+
+// stationsOf are the MACs by which the node can be met: on the links that it may answer on,
+// and on those with its own addresses, by which others know a node that answers nowhere.
+func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Station {
+	var stations []hello.Station
+	add := func(l links.Link) {
+		if len(l.MAC) == len(hello.Station{}) {
+			stations = append(stations, hello.Station(l.MAC))
+		}
+	}
+	for _, family := range addr.Families() {
+		for _, l := range r.links(family) {
+			add(l)
+		}
+	}
+	for _, l := range s.All() {
+		if slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return slices.Contains(nodeAddrs, p.Addr()) }) {
+			add(l)
+		}
+	}
+	slices.SortFunc(stations, func(a, b hello.Station) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(stations)
+}
+
+// hear takes in what other stations claim, and tells whether anything follows from it.
+func (s *Server) hear(from Responder) (news bool) {
+	now := time.Now()
+	for _, claim := range from.Claims() {
+		switch {
+		case s.vetting.asks(claim.Address):
+			news = s.vetting.claimed(now, claim, s.nodes) || news
+		case s.answers(claim.Address) && s.nodes.strange(claim.Station):
+			news = s.contests.claimed(now, claim) || news
+		case s.nodes.have(claim.Station):
+			news = s.yielding.claimed(claim) || news
+		}
+	}
+	return news
+}
+
+// answers tells whether an address is answered for.
+func (s *Server) answers(a netip.Addr) bool {
+	_, is := s.State().Owned[a]
+	return is
+}
+
+// attend says what is due about other stations, and tells whether that left anything to settle.
+func (s *Server) attend() (news bool) {
+	now := time.Now()
+	words, over := s.contests.due(now)
+	probes, free := s.vetting.due(now)
+	for _, w := range slices.Concat(words, probes) {
+		for _, l := range s.mine[w.address] {
+			if w.link == 0 || w.link == l.Index {
+				s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
+			}
+		}
+	}
+	return s.yielding.due(now) || over || free
+}
+
+// alarm is when there is to attend to other stations; nil: not before something happens.
+func (s *Server) alarm() <-chan time.Time {
+	next := sooner(sooner(s.contests.next(), s.vetting.next()), s.yielding.next())
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+// contested is what there is to tell of strangers.
+func (s *Server) contested() map[netip.Addr]Contest {
+	all := s.vetting.foes()
+	for a, c := range s.contests.of {
+		all[a] = c.Contest
+	}
+	return all
+}
+
+// warn logs which stations have addresses of ours, when that changes.
+func (s *Server) warn(before, now map[netip.Addr]Contest) {
+	for _, a := range slices.SortedFunc(maps.Keys(now), netip.Addr.Compare) {
+		if c := now[a]; before[a] != c {
+			s.cfg.Log.Warn("a station that is no node's has an address of ours", "address", a, "station", c.Station,
+				"interface", c.Interface, "withheld", c.Withheld)
+		}
+	}
+	for a, c := range before {
+		if _, still := now[a]; !still {
+			s.cfg.Log.Info("the address is contested no more", "address", a, "station", c.Station)
+		}
+	}
+}

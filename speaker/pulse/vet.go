@@ -1,0 +1,159 @@
+package pulse
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+const (
+	// probeEvery and probes say how an address is asked for before its first use, and
+	// probeEvery after the last probe it counts as free. RFC 5227 takes seconds, for hosts
+	// that boot behind switches which do; here the link has long been up, and what answers
+	// within a millisecond on most networks gets twenty-five, three times.
+	probeEvery = 25 * time.Millisecond
+	probes     = 3
+	// retryProbes is how long after an address was found taken it is asked for again.
+	retryProbes = 5 * time.Second
+	// mindFor is for how long an address that no node is to answer for any more counts as
+	// held: Services lose their last endpoint for a while, and get their addresses back.
+	mindFor = 5 * time.Minute
+)
+
+// vetting decides which addresses must be asked for before they are answered for: those
+// that no node has ever held. An address that some node may hold is answered for at once:
+// one that moves, by a failover or a change of the order, one that comes with the first
+// table of a process, which may follow a restart, and one that was held lately.
+//
+// It is driven by one caller at a time, who calls due when next says so.
+type vetting struct {
+	began   bool // a table has come
+	held    map[netip.Addr]bool
+	gone    map[netip.Addr]time.Time // the held ones that no node is to answer for any more
+	pending map[netip.Addr]*inquiry  // ours to answer for, and not answered for yet
+}
+
+// inquiry asks whether an address is free.
+type inquiry struct {
+	sent int
+	next time.Time // when the next probe is to be sent, or the verdict is due
+	foe  *Contest  // the station that has the address; nil: none was heard
+}
+
+// table takes in the addresses that nodes are to answer for, whichever they are.
+func (v *vetting) table(now time.Time, addresses map[netip.Addr]bool) {
+	if !v.began {
+		v.began = true
+		v.held, v.gone, v.pending = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}, map[netip.Addr]*inquiry{}
+		maps.Copy(v.held, addresses)
+		return
+	}
+	for a := range v.held {
+		_, before := v.gone[a]
+		switch {
+		case addresses[a]:
+			delete(v.gone, a)
+		case !before:
+			v.gone[a] = now
+		}
+	}
+	maps.DeleteFunc(v.gone, func(a netip.Addr, since time.Time) bool {
+		over := now.Sub(since) > mindFor
+		if over {
+			delete(v.held, a)
+		}
+		return over
+	})
+}
+
+// vet splits the addresses that are this node's to answer for into those that it may answer
+// for and those that it has to wait with. elsewhere are those that another node is to
+// answer for, which asks by itself.
+func (v *vetting) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) (wait map[netip.Addr]bool) {
+	for _, a := range elsewhere {
+		v.held[a] = true
+	}
+	maps.DeleteFunc(v.pending, func(a netip.Addr, _ *inquiry) bool { return mine[a] == nil || v.held[a] })
+	wait = map[netip.Addr]bool{}
+	for a := range mine {
+		if v.held[a] {
+			continue
+		}
+		wait[a] = true
+		if v.pending[a] == nil {
+			v.pending[a] = &inquiry{next: now}
+		}
+	}
+	return wait
+}
+
+// asks tells whether it is asked for the address.
+func (v *vetting) asks(a netip.Addr) bool { return v.pending[a] != nil }
+
+// claimed takes in the claim of a station on an address that is asked for, and tells whether
+// that changes anything. A node that answers holds the address: it moves here. A node that
+// asks, too, holds nothing.
+func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news bool) {
+	q := v.pending[claim.Address]
+	switch {
+	case q == nil:
+		return false
+	case of.strange(claim.Station):
+		since := now
+		if q.foe != nil {
+			since = q.foe.Since
+		}
+		before := q.foe
+		q.foe = &Contest{Station: claim.Station.String(), Interface: claim.Interface, Since: since, Withheld: true}
+		q.sent, q.next = 0, now.Add(retryProbes)
+		return before == nil || *before != *q.foe
+	case claim.Probe:
+		return false
+	}
+	v.held[claim.Address] = true
+	return true
+}
+
+// due returns the probes to be sent now, and whether an address was found free.
+func (v *vetting) due(now time.Time) (say []word, free bool) {
+	for a, q := range v.pending {
+		if now.Before(q.next) {
+			continue
+		}
+		if q.sent == probes {
+			v.held[a], free = true, true
+			continue
+		}
+		q.sent++
+		q.next = now.Add(probeEvery)
+		say = append(say, word{neighbour.Probe, a, 0})
+	}
+	slices.SortFunc(say, func(a, b word) int { return a.address.Compare(b.address) })
+	return say, free
+}
+
+// next is when due has something to do; zero: never.
+func (v *vetting) next() time.Time {
+	var next time.Time
+	for a, q := range v.pending {
+		if !v.held[a] {
+			next = sooner(next, q.next)
+		}
+	}
+	return next
+}
+
+// foes are the addresses that are not answered for since a stranger has them.
+func (v *vetting) foes() map[netip.Addr]Contest {
+	found := map[netip.Addr]Contest{}
+	for a, q := range v.pending {
+		if q.foe != nil && !v.held[a] {
+			found[a] = *q.foe
+		}
+	}
+	return found
+}

@@ -1,0 +1,38 @@
+package report
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reasons of the Events on a BGPPeer that are about its BFD session.
+const (
+	ReasonBFDUp   = "BFDUp"
+	ReasonBFDDown = "BFDDown"
+)
+
+// Path is what the BFD session with a peer is doing.
+type Path struct {
+	Up    bool
+	State string // that of RFC 5880
+	// Reason says why it is not up; "" if nothing is known but that the peer has not
+	// been heard.
+	Reason string
+}
+
+// BFD takes in what the BFD sessions are doing, by BGPPeer. One that comes up or goes
+// down, or cannot come up for a reason of this node's, is an Event on its BGPPeer.
+func (r *Reporter) BFD(paths map[string]Path) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for peer, now := range paths {
+		before := r.paths[peer]
+		switch {
+		case now.Up && !before.Up:
+			r.event(r.peerReference(peer), corev1.EventTypeNormal, ReasonBFDUp, "node %s: the BFD session is up", r.node)
+		case !now.Up && now.Reason != "" && (before.Up || before.Reason != now.Reason):
+			r.event(r.peerReference(peer), corev1.EventTypeWarning, ReasonBFDDown, "node %s: the BFD session is down: %s", r.node, now.Reason)
+		}
+	}
+	r.paths = paths
+	r.tellStanding()
+}

@@ -1,0 +1,28 @@
+package report_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+func TestBFDIsToldWhenItChanges(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	say := func(p report.Path) { r.BFD(map[string]report.Path{"tor": p}) }
+	say(report.Path{})
+	got.want(t)
+	say(report.Path{Reason: "cannot receive"})
+	say(report.Path{Reason: "cannot receive"})
+	got.want(t, "tor Warning BFDDown: node node1: the BFD session is down: cannot receive")
+	say(report.Path{Up: true})
+	say(report.Path{Up: true})
+	got.want(t, "tor Normal BFDUp: node node1: the BFD session is up")
+	say(report.Path{Reason: "neighbor signaled session down"})
+	got.want(t, "tor Warning BFDDown: node node1: the BFD session is down: neighbor signaled session down")
+	r.BFD(nil)
+	got.want(t)
+}

@@ -1,0 +1,41 @@
+package report_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+func TestAContestedAddressIsToldOnItsService(t *testing.T) {
+	var got events
+	registry := prometheus.NewRegistry()
+	r := report.New("node1", &got, unread{}, registry, slog.New(slog.DiscardHandler))
+	counts := func(when string, want int) {
+		t.Helper()
+		if n, err := testutil.GatherAndCount(registry, "fairlead_speaker_problems"); err != nil || n != want {
+			t.Errorf("%s: %d problems, want %d; %v", when, n, want, err)
+		}
+	}
+	contested := map[netip.Addr]report.Contest{vip: {Station: "02:00:00:00:00:07", Interface: "eth0"}}
+	r.Contests(contested) // before its Service is known
+	got.want(t)
+	for range 2 {
+		r.Report(outcome())
+		r.Contests(contested)
+	}
+	got.want(t, "shop/web Warning AddressContested: 192.0.2.10, which node node1 answers for, is also claimed by the station "+
+		"02:00:00:00:00:07 on eth0, so that clients may reach that one: take the address from that machine, or out of the pool")
+	counts("contested", 1)
+	r.Contests(map[netip.Addr]report.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Withheld: true}})
+	got.want(t, "shop/web Warning AddressTaken: node node1 does not answer for 2001:db8::10: the station 02:00:00:00:00:08 on eth1 "+
+		"has it already; take the address from that machine, or out of the pool; it is tried again every 5 seconds")
+	counts("taken", 1)
+	r.Contests(nil)
+	got.want(t, "shop/web Normal AddressUncontested: node node1 hears no other station claim the addresses of this Service any more")
+	counts("over", 0)
+}
