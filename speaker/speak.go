@@ -27,6 +27,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/rivals"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
+	"fairlead.dev/fairlead/speaker/report/standing"
 	"fairlead.dev/fairlead/speaker/watch"
 )
 
@@ -42,6 +43,9 @@ const (
 	lookoutEvery = 30 * time.Second
 	// farewell bounds what is done between the signal to stop and the exit.
 	farewell = 5 * time.Second
+	// drainFor is how long routers have to prefer other paths before ours are withdrawn.
+	// They know the others already, and have to tell their forwarding only.
+	drainFor = 2 * time.Second
 )
 
 // clientQPS and clientBurst bound what one speaker asks of the API server, which is
@@ -71,8 +75,13 @@ func speak(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
+	objects, err := sessionObjects(rest)
+	if err != nil {
+		return err
+	}
+	kept := standing.New(c.node, objects, c.log)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), registry, c.log)
+	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, registry, c.log)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
@@ -109,16 +118,9 @@ func speak(ctx context.Context, c config) error {
 	err = run.All(ctx,
 		run.Task{Name: "watching the cluster", Run: cluster.Run},
 		run.Task{Name: "the agent", Run: loop.Run},
-		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error {
-			backend.Watch(ctx, func() {
-				select {
-				case disturbed <- struct{}{}:
-				default: // the agent has yet to see the last
-				}
-			})
-			return nil
-		}},
-		run.Task{Name: "reporting", Run: func(ctx context.Context) error { return follow(ctx, pulses, sessions, reporter) }},
+		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
+		run.Task{Name: "reporting", Run: func(ctx context.Context) error { return follow(ctx, pulses, cluster, sessions, reporter) }},
+		run.Task{Name: "keeping the BGPSessions", Run: kept.Run},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Ready)
@@ -126,15 +128,27 @@ func speak(ctx context.Context, c config) error {
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
 	)
-	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions))
+	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept))
 	hangUp()
 	return errors.Join(err, <-hungUp)
+}
+
+// watchKernel tells, until ctx ends, that the forwarding is to be applied again, as when
+// others changed the rules.
+func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan<- struct{}) error {
+	backend.Watch(ctx, func() {
+		select {
+		case disturbed <- struct{}{}:
+		default: // the agent has yet to see the last
+		}
+	})
+	return nil
 }
 
 // part says farewell. A restart keeps everything: forwarding is in the kernel, pulse
 // goes on or asks for patience, and routers keep our routes. Only a speaker that goes
 // for good hands over.
-func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker) error {
+func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept *standing.Keeper) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	reason, forGood := goesForGood(ctx, client, c, cluster)
@@ -143,20 +157,34 @@ func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *ag
 		return sessions.Close(ctx, false)
 	}
 	c.log.Info("stopping for good; other nodes take over", "reason", reason)
-	return errors.Join(loop.Leave(ctx), sessions.Close(ctx, true))
+	err := errors.Join(loop.Leave(ctx), sessions.Close(ctx, true))
+	if left := kept.Leave(ctx); left != nil {
+		c.log.Warn("the BGPSessions of this node stay behind", "error", left)
+	}
+	return err
 }
 
-// follow hands what pulse and the sessions say to the reporter.
-func follow(ctx context.Context, pulses *pulse.Client, sessions *bgp.Speaker, reporter *report.Reporter) error {
+// follow hands on what pulse and the sessions say: all of it to the reporter, and to the
+// cluster's view who is alive.
+func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, sessions *bgp.Speaker, reporter *report.Reporter) error {
 	ticker := time.NewTicker(sessionsEvery)
 	defer ticker.Stop()
+	paths := paths{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-pulses.Changed():
-			state, _ := pulses.State()
+			state, there := pulses.State()
+			cluster.Call(rollCall(state))
 			reporter.Owns(ownerships(state))
+			if there { // one that is away has not heard that a contest is over
+				reporter.Contests(contests(state))
+			}
+			for peer, why := range paths.failed(state.BFD) {
+				sessions.Cut(peer, why)
+			}
+			reporter.BFD(bfdOf(state.BFD))
 		case <-sessions.Changed():
 			reporter.Sessions(sessionsOf(sessions))
 		case <-ticker.C:

@@ -3,11 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
@@ -38,7 +44,8 @@ func (l layer2) Apply(ctx context.Context, want agent.Answers) error {
 	}
 	_, err := l.client.Apply(ctx, pulse.Table{
 		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
-		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, Claims: want.Claims,
+		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, Claims: want.Claims, BFD: want.BFD,
+		Elsewhere: want.Elsewhere,
 	})
 	if errors.Is(err, pulse.ErrAway) {
 		return nil // the client tells of it, keeps the table and hands it over
@@ -86,6 +93,9 @@ func (r routes) Apply(ctx context.Context, want map[string]desired.Session) erro
 	return err
 }
 
+// Drain is bounded by the time for the farewell, of which the CEASE needs the rest.
+func (r routes) Drain(ctx context.Context) error { return r.speaker.Drain(ctx, drainFor) }
+
 // ownerships is what pulse answers for, as the reporter takes it.
 func ownerships(s pulse.State) map[netip.Addr]report.Ownership {
 	owned := make(map[netip.Addr]report.Ownership, len(s.Owned))
@@ -95,14 +105,60 @@ func ownerships(s pulse.State) map[netip.Addr]report.Ownership {
 	return owned
 }
 
+// contests are the addresses that strangers have, as the reporter takes it.
+func contests(s pulse.State) map[netip.Addr]report.Contest {
+	contested := make(map[netip.Addr]report.Contest, len(s.Contested))
+	for address, c := range s.Contested {
+		contested[address] = report.Contest{Station: c.Station, Interface: c.Interface, Withheld: c.Withheld}
+	}
+	return contested
+}
+
+// rollCall is who is alive and who is not. A pulse that has not listened for long enough
+// knows of nobody's silence, and one that is away tells nothing.
+func rollCall(s pulse.State) view.RollCall {
+	if !s.Settled {
+		return view.RollCall{}
+	}
+	return view.RollCall{Alive: s.Alive, Silent: s.Silent}
+}
+
+// sessionObjects is how the API server is asked for BGPSessions.
+func sessionObjects(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("preparing the scheme: %w", err)
+	}
+	objects, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client of BGPSessions: %w", err)
+	}
+	return objects, nil
+}
+
 // sessionsOf is what the sessions are doing, as the reporter takes it.
 func sessionsOf(s *bgp.Speaker) map[string]report.Session {
-	states := map[string]report.Session{}
-	for peer, state := range s.States() {
+	have := s.States()
+	if have == nil {
+		return nil
+	}
+	states := make(map[string]report.Session, len(have))
+	for peer, state := range have {
 		session := report.Session{
-			Up: state.Phase == bgp.Established, LastError: state.LastError, Advertised: state.Advertised,
-			LeftOut: map[addr.Family]string{},
+			Up: state.Phase == bgp.Established, State: string(state.Phase), Since: state.Since,
+			LastError: state.LastError, Overcome: state.Overcome, Advertised: state.Advertised,
+			LeftOut: map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
+			Negotiated: report.Negotiated{
+				GracefulRestart: state.GracefulRestart, FourOctetASN: state.FourOctetASN,
+				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime,
+			},
 		}
+		for family, spoken := range map[addr.Family]bool{addr.IPv4: state.IPv4, addr.IPv6: state.IPv6} {
+			if spoken {
+				session.Families = append(session.Families, family)
+			}
+		}
+		slices.Sort(session.Families)
 		for _, u := range state.Unannounced {
 			session.LeftOut[u.Family] = u.Err.Error()
 		}
