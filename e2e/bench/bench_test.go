@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/e2e/bench/stage"
 )
@@ -47,5 +50,20 @@ func TestBench(t *testing.T) {
 	}
 	if strings.Contains(string(text), "took no further part") || strings.Contains(string(text), "–\n") {
 		t.Errorf("something was not measured:\n%s", text)
+	}
+}
+
+// TestFarewell: who was stopped is told from who failed, and neither with a whole log.
+func TestFarewell(t *testing.T) {
+	t.Parallel()
+	late := fmt.Errorf("more: %w", &unfinished{"programming 10 Services", time.Minute, errors.New("refused"), "a log\nof lines"})
+	want := "x did not finish programming 10 Services within its patience of 1m0s; it was stopped and took no further part"
+	if got := farewell("x", 10, late); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	want = "x took no further part from 10 Services on: of lines"
+	const failure = "x ended; its log:\na log\nof lines\n"
+	if got := farewell("x", 10, errors.New(failure)); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/flows"
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/objects"
+	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/bench/stage"
 )
 
@@ -29,30 +28,58 @@ const (
 	changePause = 200 * time.Microsecond
 	// attempts are how often a Service is asked again that does not answer at once.
 	attempts = 20
+	// enough Services that do not answer are no accident; each takes a second to be sure of.
+	enough = 10
 	// restPause is between changes.
 	restPause = 50 * time.Millisecond
-	// patienceForOne is how long a single change may take.
-	patienceForOne = 2 * time.Minute
 )
 
+// unfinished is the error of a contestant that runs and does not get done.
+type unfinished struct {
+	what     string // it should have done
+	patience time.Duration
+	last     error  // of who asked for it
+	log      string // the end of the contestant's
+}
+
+// String is the error without what only helps to find the cause.
+func (u *unfinished) String() string {
+	return fmt.Sprintf("did not finish %s within its patience of %s", u.what, u.patience)
+}
+
+func (u *unfinished) Error() string {
+	return fmt.Sprintf("%s: %v; the log:\n%s", u.String(), u.last, u.log)
+}
+
+// wait is what to wait for, and until when.
+type wait struct {
+	what  string // as in [unfinished]
+	until time.Time
+	pause time.Duration // between attempts
+	meant func(endpoint netip.Addr) bool
+}
+
 // fill times how long a contestant that was just started takes to program all Services.
-func (r *run) fill(ctx context.Context, s *stage.Stage, running *stage.Running, c stage.Contestant, size int) error {
+func (r *run) fill(ctx context.Context, s *stage.Stage, running *process.Running, c stage.Contestant, size int) error {
 	var at time.Time
 	var err error
+	all := wait{
+		what: fmt.Sprintf("programming %d Services", size), until: running.Began.Add(r.patience),
+		pause: fillPause, meant: func(netip.Addr) bool { return true },
+	}
 	s.AtClient(func() {
 		for i := range samples {
 			service := size - 1 - i*max(size/samples, 1)
 			if service < 0 {
 				break
 			}
-			isAny := func(netip.Addr) bool { return true }
-			if at, err = r.await(ctx, running, service, isAny, fillPause, r.patience); err != nil {
+			if at, err = r.await(ctx, running, service, all); err != nil {
 				return
 			}
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("programming %d Services: %w", size, err)
+		return err
 	}
 	use, err := running.Use()
 	if err != nil {
@@ -83,60 +110,72 @@ func (r *run) askAll(s *stage.Stage, size int) error {
 			if err != nil {
 				failed = append(failed, err)
 			}
+			if len(failed) == enough {
+				return
+			}
 		}
 	})
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d Services do not answer, the first: %w", len(failed), size, failed[0])
+		return fmt.Errorf("%d or more of %d Services do not answer, the first: %w", len(failed), size, failed[0])
 	}
 	return nil
 }
 
 // await asks a Service until one of the endpoints answers that are meant. It is to be
 // called at the client.
-func (r *run) await(ctx context.Context, running *stage.Running, service int, meant func(netip.Addr) bool, pause, patience time.Duration) (time.Time, error) {
-	wait := unix.NsecToTimespec(pause.Nanoseconds())
-	for began := time.Now(); ; {
+func (r *run) await(ctx context.Context, running *process.Running, service int, w wait) (time.Time, error) {
+	pause := unix.NsecToTimespec(w.pause.Nanoseconds())
+	for {
 		answer, err := flows.Ask(objects.Address(service))
 		now := time.Now()
 		switch {
-		case err == nil && meant(answer.Endpoint):
+		case err == nil && w.meant(answer.Endpoint):
 			return now, nil
 		case ctx.Err() != nil:
 			return time.Time{}, ctx.Err()
 		case running.Ended() != nil:
 			return time.Time{}, running.Ended()
-		case now.Sub(began) > patience:
+		case now.After(w.until):
 			if err == nil {
 				err = fmt.Errorf("%s answers", answer.Endpoint)
 			}
-			return time.Time{}, fmt.Errorf("given up after %s: %w; the log:\n%s", patience, err, running.Tail())
+			return time.Time{}, &unfinished{w.what, r.patience, err, running.Tail()}
 		}
 		// A timer of Go's is a millisecond late.
-		_ = unix.Nanosleep(&wait, nil)
+		_ = unix.Nanosleep(&pause, nil)
 	}
 }
 
 // follow times how long changes of endpoints take.
-func (r *run) follow(ctx context.Context, s *stage.Stage, running *stage.Running, c stage.Contestant, size int) error {
+func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Running, c stage.Contestant, size int) error {
 	r.rest(ctx)
 	before, err := running.Use()
 	if err != nil {
 		return errors.Join(running.Ended(), err)
 	}
 	var took []float64
-	for began := time.Now(); len(took) < r.changes && time.Since(began) < r.patience; time.Sleep(restPause) {
-		one, err := r.change(ctx, s, running, spread(len(took), size))
+	after := before
+	until := time.Now().Add(r.patience)
+	for ; len(took) < r.changes; time.Sleep(restPause) {
+		one, err := r.change(ctx, s, running, spread(len(took), size), until)
+		late, isLate := errors.AsType[*unfinished](err)
+		if isLate && len(took) > 0 {
+			// What it has done counts, and its rules are whole.
+			r.say("%d Services, %s: %s", size, c.Name, late.String())
+			r.results.Note(fmt.Sprintf("%s made %d of %d changes of endpoints at %d Services within its patience of %s",
+				c.Name, len(took), r.changes, size, r.patience))
+			break
+		}
 		if err != nil {
 			return fmt.Errorf("a change of endpoints: %w", err)
+		}
+		if after, err = running.Use(); err != nil {
+			return errors.Join(running.Ended(), err)
 		}
 		took = append(took, millis(one))
 	}
 	if len(took) == 0 {
 		return nil
-	}
-	after, err := running.Use()
-	if err != nil {
-		return errors.Join(running.Ended(), err)
 	}
 	cpu := millis(after.CPU-before.CPU) / float64(len(took))
 	r.results.Add(c.Name, size, figures.Change, took...)
@@ -154,9 +193,10 @@ func spread(n, size int) int {
 }
 
 // change replaces the endpoints of one Service and times it until one of them answers.
-func (r *run) change(ctx context.Context, s *stage.Stage, running *stage.Running, service int) (time.Duration, error) {
+func (r *run) change(ctx context.Context, s *stage.Stage, running *process.Running, service int, until time.Time) (time.Duration, error) {
 	next := r.services.Next(service)
 	isNext := func(a netip.Addr) bool { return slices.Contains(next, a) }
+	done := wait{what: "a change of endpoints", until: until, pause: changePause, meant: isNext}
 	type seen struct {
 		at  time.Time
 		err error
@@ -165,7 +205,7 @@ func (r *run) change(ctx context.Context, s *stage.Stage, running *stage.Running
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.AtClient(func() {
-		at, err := r.await(ctx, running, service, isNext, changePause, patienceForOne)
+		at, err := r.await(ctx, running, service, done)
 		answered <- seen{at, err}
 	})
 	changed, err := r.services.Replace(ctx, service)
@@ -181,37 +221,5 @@ func (r *run) change(ctx context.Context, s *stage.Stage, running *stage.Running
 // rest waits for the machine to become idle, and remembers how busy it was at the worst
 // when that took too long.
 func (r *run) rest(ctx context.Context) {
-	const idle, window = 0.05, 500 * time.Millisecond
-	var busy float64
-	for began := time.Now(); ctx.Err() == nil; {
-		worked, total := cpuTime()
-		time.Sleep(window)
-		workedNow, totalNow := cpuTime()
-		busy = (workedNow - worked) / max(totalNow-total, 1)
-		if busy < idle || time.Since(began) > r.settle {
-			break
-		}
-	}
-	r.busiest = max(r.busiest, busy)
-}
-
-// cpuTime is what all processors have worked and all time there was, see proc_stat(5).
-func cpuTime() (worked, total float64) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	for i, field := range strings.Fields(line)[1:] {
-		ticks, err := strconv.ParseFloat(field, 64)
-		const idle, ioWait, steal = 3, 4, 7
-		if err != nil || i > steal {
-			break
-		}
-		total += ticks
-		if i != idle && i != ioWait {
-			worked += ticks
-		}
-	}
-	return worked, total
+	r.busiest = max(r.busiest, machine.Rest(ctx, r.settle))
 }

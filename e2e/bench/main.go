@@ -113,7 +113,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flags.IntVar(&o.changes, "changes", 40, "changes of endpoints in a round")
 	flags.IntVar(&o.flows, "flows", 5000, "flows in a pass; a round has three passes")
-	flags.DurationVar(&o.patience, "patience", 15*time.Minute, "for a fill, and for the changes of a round: as many as fit are made")
+	flags.DurationVar(&o.patience, "patience", 15*time.Minute, "for a fill, and for the changes of a round; who is not done by then is stopped, which the report says")
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	flags.StringVar(&o.bin, "bin", lab(), "where kube-apiserver, etcd and kube-proxy are")

@@ -6,19 +6,15 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
-
 	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/objects"
+	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/bench/stage"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/program"
@@ -102,8 +98,13 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 		return err
 	}
 	r.say("starting the API server")
-	server := apiserver.Start(tb)
-	if err := r.access(server.Config); err != nil {
+	server, err := objects.Serve(tb)
+	if err != nil {
+		return err
+	}
+	_, address, _ := strings.Cut(server.Config.Host, "://")
+	r.api = strings.TrimSuffix(address, "/")
+	if err := apiserver.WriteKubeconfig(server.Config, r.programs.Kubeconfig); err != nil {
 		return err
 	}
 	r.services, err = objects.New(ctx, server.Config)
@@ -117,25 +118,7 @@ func (r *run) build(ctx context.Context) error {
 		return nil
 	}
 	r.say("building the speaker")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", r.programs.Speaker, "fairlead.dev/fairlead/speaker")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the speaker: %w: %s", err, out)
-	}
-	return nil
-}
-
-// access writes the administrator's kubeconfig.
-func (r *run) access(config *rest.Config) error {
-	_, address, _ := strings.Cut(config.Host, "://")
-	r.api = strings.TrimSuffix(address, "/")
-	const name = "bench"
-	return clientcmd.WriteToFile(api.Config{
-		Clusters:       map[string]*api.Cluster{name: {Server: "https://" + r.api, CertificateAuthorityData: config.CAData}},
-		AuthInfos:      map[string]*api.AuthInfo{name: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
-		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
-		CurrentContext: name,
-	}, r.programs.Kubeconfig)
+	return process.Build(ctx, "fairlead.dev/fairlead/speaker", r.programs.Speaker)
 }
 
 // round measures all contestants once with this many Services. The networks of the very
@@ -173,13 +156,21 @@ func (r *run) perform(ctx context.Context, tb testing.TB, size, n int) ([]standi
 			return nil, ctx.Err()
 		case err != nil:
 			r.gone[c.Name] = true
-			r.say("%d Services, %s: skipped from now on: %v", size, c.Name, err)
-			r.results.Note(fmt.Sprintf("%s took no further part from %d Services on: %s", c.Name, size, lastLine(err)))
+			r.say("%d Services, %s: takes no further part: %v", size, c.Name, err)
+			r.results.Note(farewell(c.Name, size, err))
 		default:
 			all = append(all, s)
 		}
 	}
 	return all, nil
+}
+
+// farewell tells the reader of the report why figures are missing.
+func farewell(name string, size int, err error) string {
+	if late, ok := errors.AsType[*unfinished](err); ok {
+		return fmt.Sprintf("%s %s; it was stopped and took no further part", name, late.String())
+	}
+	return fmt.Sprintf("%s took no further part from %d Services on: %s", name, size, lastLine(err))
 }
 
 // lastLine is where the reason is, in an error and in a log.
@@ -201,11 +192,13 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 	if err != nil {
 		return standing{}, err
 	}
-	if err := r.fill(ctx, s, running, c, size); err != nil {
-		return standing{}, err
+	err = r.fill(ctx, s, running, c, size)
+	if err == nil {
+		err = r.follow(ctx, s, running, c, size)
 	}
-	if err := r.follow(ctx, s, running, c, size); err != nil {
-		return standing{}, err
+	if err != nil {
+		// At once: what it still does must not disturb the others.
+		return standing{}, errors.Join(running.Abandon(), err)
 	}
 	use, err := running.Use()
 	if err != nil {

@@ -23,6 +23,16 @@ const (
 	FillSynced Measure = "from synced caches to all Services, s"
 	FillCPU    Measure = "CPU time from start to all Services, s"
 
+	Creating  Measure = "creating all Services, s"
+	Giving    Measure = "from the first creation to an address for all, s"
+	Factor    Measure = "of these the second by the first"
+	Single    Measure = "from the event of one Service to that of its address, ms"
+	GivingCPU Measure = "CPU time until all have addresses, s"
+
+	FirstOfPool  Measure = "from the creation of a pool to the first address of it, ms"
+	PoolResident Measure = "VmRSS with that pool, MiB"
+	PoolPeak     Measure = "VmHWM with that pool, MiB"
+
 	Resident  Measure = "VmRSS, MiB"
 	Anonymous Measure = "RssAnon, MiB"
 	Peak      Measure = "VmHWM, MiB"

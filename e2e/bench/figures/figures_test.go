@@ -54,3 +54,29 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// TestAllocation: each contestant has a row in every table, and pools have their names.
+func TestAllocation(t *testing.T) {
+	t.Parallel()
+	r := figures.New()
+	for name, giving := range map[string]float64{"ours": 2, "theirs": 30} {
+		r.Add(name, 1000, figures.Giving, giving)
+		r.Add(name, 8, figures.FirstOfPool, 7)
+	}
+	r.Add("ours", 1000, figures.Single, 4, 5)
+	report := r.Allocation(figures.Setup{
+		Command: "make it", Facts: []string{"a machine"}, Sizes: []int{1000, 10000},
+		Contestants: []figures.Contestant{{Name: "ours", Ours: true, Rival: "theirs"}, {Name: "theirs"}},
+	}, []figures.Pool{{Name: "IPv4 /24", Bits: 8}})
+	for _, want := range []string{
+		"# Allocation\n", "Made by `make it`", "- a machine\n",
+		"| s until all have addresses | 1000 | 10000 |\n|---|---|---|\n| ours | 2.00 | – |\n| theirs | 30.0 | – |\n",
+		"| time until all have addresses: theirs ÷ ours | 1000 | 10000 |\n|---|---|---|\n| ours | 15.0 | – |\n",
+		"| ours | 4.00 / 5.00 (2) | – |\n",
+		"| ms to the first address | IPv4 /24 |\n|---|---|\n| ours | 7.00 |\n| theirs | 7.00 |\n",
+	} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+}

@@ -27,14 +27,8 @@ type Contestant struct {
 
 // Report renders the results in Markdown.
 func (r *Results) Report(s Setup) string {
-	p := page{r, s, new(strings.Builder)}
-	fmt.Fprintf(p.out, "# Forwarding\n\nMade by `%s`, which writes this page.\n\n", s.Command)
-	for _, fact := range s.Facts {
-		fmt.Fprintf(p.out, "- %s\n", fact)
-	}
-	for _, note := range r.notes {
-		fmt.Fprintf(p.out, "- %s\n", note)
-	}
+	p := page{Results: r, Setup: s, out: new(strings.Builder)}
+	p.head("Forwarding")
 	p.flows()
 	p.changes()
 	p.fills()
@@ -45,7 +39,19 @@ func (r *Results) Report(s Setup) string {
 type page struct {
 	*Results
 	Setup
-	out *strings.Builder
+	out   *strings.Builder
+	names map[int]string // of columns that are no numbers of Services
+}
+
+// head renders what was measured, where.
+func (p page) head(title string) {
+	fmt.Fprintf(p.out, "# %s\n\nMade by `%s`, which writes this page.\n\n", title, p.Command)
+	for _, fact := range p.Facts {
+		fmt.Fprintf(p.out, "- %s\n", fact)
+	}
+	for _, note := range p.notes {
+		fmt.Fprintf(p.out, "- %s\n", note)
+	}
 }
 
 func (p page) chapter(title, text string) {
@@ -59,7 +65,7 @@ const nothing = "–"
 func (p page) table(title string, cell func(c Contestant, size int) string) {
 	fmt.Fprintf(p.out, "\n| %s |", title)
 	for _, size := range p.Sizes {
-		fmt.Fprintf(p.out, " %d |", size)
+		fmt.Fprintf(p.out, " %s |", cmp.Or(p.names[size], strconv.Itoa(size)))
 	}
 	fmt.Fprintf(p.out, "\n|---|%s\n", strings.Repeat("---|", len(p.Sizes)))
 	for _, c := range p.Contestants {

@@ -1,0 +1,90 @@
+// Command allocation compares how controllers give addresses to Services: ours and
+// MetalLB's, each on a real API server of its own: many at once, one among many, the memory,
+// and what large pools cost. It needs the programs of the lab, but no lab and no root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+)
+
+func main() {
+	log.SetLogger(logr.Discard()) // of the API server's starter, which has nothing to tell
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	o, err := parse(os.Args[1:])
+	if err == nil {
+		err = bench(ctx, o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "allocation:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	args         []string // as they were given
+	ours, theirs []int    // numbers of Services
+	pools        []pool   // whose cost is measured
+	singles      int
+	rounds       int
+	patience     time.Duration
+	settle       time.Duration
+	out          string
+	bin          string
+	controller   string
+}
+
+func parse(args []string) (options, error) {
+	o := options{args: args, pools: pools()}
+	flags := flag.NewFlagSet("allocation", flag.ContinueOnError)
+	ours := flags.String("ours", "1000,10000", "numbers of Services for our controller, rising; empty: leave it out")
+	theirs := flags.String("theirs", "1000", "numbers of Services for MetalLB's, rising; empty: leave it out")
+	flags.IntVar(&o.singles, "singles", 200, "how many Services are created one after another")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
+	flags.DurationVar(&o.patience, "patience", 10*time.Minute, "for all Services of a round to have addresses")
+	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
+	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
+	flags.StringVar(&o.bin, "bin", os.Getenv(apiserver.BinEnv), "where kube-apiserver, etcd and metallb-controller are")
+	flags.StringVar(&o.controller, "controller", "", "the controller to measure; empty: that of this checkout")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	for _, list := range []struct {
+		text string
+		into *[]int
+	}{{*ours, &o.ours}, {*theirs, &o.theirs}} {
+		for text := range strings.FieldsFuncSeq(list.text, func(c rune) bool { return c == ',' }) {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return options{}, fmt.Errorf("%q is not a number of Services", text)
+			}
+			*list.into = append(*list.into, n)
+		}
+		if !slices.IsSorted(*list.into) {
+			return options{}, errors.New("numbers of Services must rise")
+		}
+	}
+	if o.rounds < 1 || o.singles < 1 || o.bin == "" {
+		return options{}, fmt.Errorf("-rounds and -singles must be 1 or more, and -bin (or %s) name a directory", apiserver.BinEnv)
+	}
+	var err error
+	o.bin, err = filepath.Abs(o.bin)
+	return o, err
+}

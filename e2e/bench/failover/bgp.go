@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+// What is measured by BGP, in the kernel of the router.
+const (
+	createdBGP measure = "Service created → route"
+	givenBGP   measure = "address in the status → route"
+	emptied    measure = "last endpoint gone → route gone"
+	heldOut    measure = "cable of a node pulled → its next hop gone, hold time 9 s"
+	slowBFD    measure = "the same, BFD 300 ms × 3"
+	midBFD     measure = "the same, BFD 100 ms × 3"
+	fastBFD    measure = "the same, BFD 50 ms × 3"
+	flapped    measure = "processes of a speaker killed: time without its route"
+)
+
+// intervals of BFD, in milliseconds.
+func intervals() map[measure]int { return map[measure]int{slowBFD: 300, midBFD: 100, fastBFD: 50} }
+
+func bgp() protocol {
+	return protocol{
+		name: "bgp", title: "BGP",
+		notes: []string{
+			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v", lookEvery),
+			"Fairlead announces an address once its forwarding is in the kernel of the node; MetalLB does not wait for kube-proxy",
+		},
+		measures: []measure{createdBGP, givenBGP, emptied, heldOut, slowBFD, midBFD, fastBFD, flapped},
+		take:     takeBGP,
+	}
+}
+
+// lookEvery is the time between two looks at the router's kernel.
+const lookEvery = 500 * time.Microsecond
+
+func takeBGP(ctx context.Context, b *bench) error {
+	vip, _, err := b.given(ctx, b.service("kept", "bgp", corev1.ServiceExternalTrafficPolicyCluster))
+	if err != nil {
+		return err
+	}
+	for n := range b.rounds {
+		if err := errors.Join(b.firstRoute(ctx, fmt.Sprintf("first-%d", n)), b.empty(ctx, fmt.Sprintf("empty-%d", n))); err != nil {
+			return err
+		}
+	}
+	for range b.rounds {
+		if err := b.pull(ctx, vip, heldOut); err != nil {
+			return err
+		}
+		if err := b.flap(ctx, vip); err != nil {
+			return err
+		}
+	}
+	if !b.bfd {
+		return nil
+	}
+	for _, m := range []measure{slowBFD, midBFD, fastBFD} {
+		if err := b.speakBFD(ctx, intervals()[m]); err != nil {
+			return err
+		}
+		for range b.rounds {
+			if err := b.pull(ctx, vip, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// route waits until the next hops of the address are as wanted, and tells when they were.
+func (b *bench) route(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("%s: not within 2 minutes", what))
+	defer cancel()
+	for {
+		hops, err := b.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
+		if err != nil {
+			return time.Time{}, err
+		}
+		if wanted(hops) {
+			return time.Now(), nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("%w; next hops %v", context.Cause(ctx), hops)
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+func some(hops []netip.Addr) bool { return len(hops) > 0 }
+
+func none(hops []netip.Addr) bool { return len(hops) == 0 }
+
+func without(n *lab.Node) func([]netip.Addr) bool {
+	return func(hops []netip.Addr) bool { return !slices.Contains(hops, n.IPv4) }
+}
+
+func (b *bench) everyNode(hops []netip.Addr) bool { return len(hops) == len(b.Nodes()) }
+
+// firstRoute creates a Service and waits for its route.
+func (b *bench) firstRoute(ctx context.Context, name string) error {
+	s, began := b.service(name, "bgp", corev1.ServiceExternalTrafficPolicyCluster), time.Now()
+	vip, given, err := b.given(ctx, s)
+	if err != nil {
+		return err
+	}
+	at, err := b.route(ctx, vip, "a route to "+name, some)
+	if err != nil {
+		return err
+	}
+	b.add(createdBGP, at.Sub(began))
+	b.add(givenBGP, at.Sub(given))
+	return b.API.Delete(ctx, s)
+}
+
+// empty takes the only endpoint of a Service away and waits until there is no route.
+func (b *bench) empty(ctx context.Context, name string) error {
+	var pods corev1.PodList
+	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
+		return errors.Join(err, errors.New("where are the web servers?"))
+	}
+	s := b.service(name, "bgp", corev1.ServiceExternalTrafficPolicyCluster)
+	s.Spec.Selector = nil
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{pods.Items[0].Status.PodIP}, NodeName: &pods.Items[0].Spec.NodeName,
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		}},
+	}
+	for _, port := range s.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: new(port.TargetPort.IntVal), Protocol: new(corev1.ProtocolTCP)})
+		if port.Protocol != "" {
+			slice.Ports[len(slice.Ports)-1].Protocol = &port.Protocol
+		}
+	}
+	if err := b.API.Create(ctx, slice); err != nil {
+		return err
+	}
+	vip, _, err := b.given(ctx, s)
+	if err != nil {
+		return err
+	}
+	if _, err := b.route(ctx, vip, "routes to "+name, b.everyNode); err != nil {
+		return err
+	}
+	slice.Endpoints = nil
+	began := time.Now()
+	if err := b.API.Update(ctx, slice); err != nil {
+		return err
+	}
+	at, err := b.route(ctx, vip, "no route to "+name, none)
+	if err != nil {
+		return err
+	}
+	b.add(emptied, at.Sub(began))
+	return errors.Join(b.API.Delete(ctx, s), client.IgnoreNotFound(b.API.Delete(ctx, slice)))
+}
+
+// pull pulls the cable of a node and waits until the router has no route over it.
+func (b *bench) pull(ctx context.Context, vip netip.Addr, m measure) error {
+	n := b.Node(1)
+	if _, err := b.route(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
+		return err
+	}
+	if interval, ok := intervals()[m]; ok {
+		if err := b.detecting(ctx, interval); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	if err := n.Unplug(); err != nil {
+		return err
+	}
+	at, err := b.route(ctx, vip, "no route over "+n.Name, without(n))
+	if err == nil {
+		b.add(m, at.Sub(began))
+	}
+	return errors.Join(err, n.Plug(), b.WaitReady(ctx))
+}
+
+// flap kills the speaker of a node, and adds up the time for which the router has no route
+// over it.
+func (b *bench) flap(ctx context.Context, vip netip.Addr) error {
+	n := b.Node(1)
+	if _, err := b.route(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
+		return err
+	}
+	if err := b.killSpeaker(ctx, n); err != nil {
+		return err
+	}
+	var gone time.Duration
+	for began, last := time.Now(), time.Now(); time.Since(began) < b.window; {
+		time.Sleep(lookEvery)
+		hops, err := b.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if without(n)(hops) {
+			gone += now.Sub(last)
+		}
+		last = now
+	}
+	b.add(flapped, gone)
+	return b.ready(ctx)
+}
+
+// speakBFD gives the router and the peer the same timers.
+func (b *bench) speakBFD(ctx context.Context, interval int) error {
+	ms := fmt.Sprint(interval)
+	if _, err := b.Router.VTYSH(ctx, "configure terminal", "bfd", "profile bench", "detect-multiplier 3",
+		"transmit-interval "+ms, "receive-interval "+ms, "exit", "exit",
+		"router bgp "+fmt.Sprint(lab.RouterASN), "neighbor nodes bfd profile bench"); err != nil {
+		return err
+	}
+	if err := b.Apply(ctx, fmt.Sprintf(`
+apiVersion: fairlead.dev/v1beta1
+kind: BFDProfile
+metadata: {name: bench}
+spec: {transmitInterval: %d, receiveInterval: %d, detectMultiplier: 3}
+`, interval, interval)); err != nil {
+		return err
+	}
+	_, err := b.Kubectl(ctx, "patch", "bgppeer", "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"bench"}}`)
+	return err
+}
+
+// detecting waits until the router has BFD up with every node at that interval.
+func (b *bench) detecting(ctx context.Context, interval int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("BFD is not up within a minute"))
+	defer cancel()
+	for {
+		text, err := b.Router.VTYSH(ctx, "show bfd peers")
+		if err != nil {
+			return err
+		}
+		up := strings.Count(text, "Status: up")
+		same := strings.Count(text, fmt.Sprintf("Echo transmission interval: disabled\n\t\tRemote timers:\n\t\t\tDetect-multiplier: 3\n\t\t\tReceive interval: %dms", interval))
+		if up >= len(b.Nodes()) && same >= len(b.Nodes()) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d up, %d with %d ms:\n%s", context.Cause(ctx), up, same, interval, text)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

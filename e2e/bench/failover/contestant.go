@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// contestant is one load balancer with its service proxy.
+type contestant struct {
+	name    string
+	proxy   string // the kube-proxy of the lab; "": none
+	bfd     bool   // it does BFD
+	install func(ctx context.Context, c *product.Cluster) error
+	// The DaemonSet that announces, and what its processes are called, for pkill -f.
+	namespace, daemon, processes string
+}
+
+func contestants() []contestant {
+	return []contestant{
+		{
+			name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
+			install: func(ctx context.Context, c *product.Cluster) error {
+				if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
+					return err
+				}
+				return c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml")
+			},
+		},
+		{
+			name: "metallb", proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
+			install: func(ctx context.Context, c *product.Cluster) error {
+				if err := c.InstallMetalLB(ctx); err != nil {
+					return err
+				}
+				// Its webhooks are ready a little later than it is.
+				return product.Until(ctx, func() error { return c.Apply(ctx, metallb) })
+			},
+		},
+	}
+}
+
+// metallb is what our samples say, in MetalLB's kinds. A keepalive time is refused in its
+// native mode.
+const metallb = `
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: layer2, namespace: metallb-system}
+spec: {addresses: [172.30.200.10-172.30.200.99]}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: bgp, namespace: metallb-system}
+spec: {addresses: [203.0.113.0/24], autoAssign: false, avoidBuggyIPs: true}
+---
+apiVersion: metallb.io/v1beta1
+kind: L2Advertisement
+metadata: {name: layer2, namespace: metallb-system}
+spec: {ipAddressPools: [layer2]}
+---
+apiVersion: metallb.io/v1beta1
+kind: BGPAdvertisement
+metadata: {name: bgp, namespace: metallb-system}
+spec: {ipAddressPools: [bgp]}
+---
+apiVersion: metallb.io/v1beta2
+kind: BGPPeer
+metadata: {name: router, namespace: metallb-system}
+spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, holdTime: 9s}
+`
+
+// namespace is where the web servers that are asked run.
+const namespace = "failover"
+
+// bench takes the figures of one contestant.
+type bench struct {
+	contestant
+	options
+	results *figures.Results
+	tell    func(format string, args ...any)
+	*product.Cluster
+}
+
+// run brings up a lab with the contestant, takes its figures, and takes the lab down.
+func (b *bench) run(ctx context.Context) error {
+	if err := lab.Down(ctx); err != nil {
+		return err
+	}
+	l, err := lab.Up(ctx, lab.Options{Proxy: b.proxy, BFD: true, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	if b.Cluster, err = product.New(l); err != nil {
+		return err
+	}
+	installing, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not installed within 10 minutes"))
+	defer cancel()
+	if err := errors.Join(b.install(installing, b.Cluster), b.DeployWeb(installing, namespace)); err != nil {
+		return err
+	}
+	b.tell("installed")
+	if err := b.protocol.take(ctx, b); err != nil {
+		return err
+	}
+	return lab.Down(ctx)
+}
+
+// add takes in one figure, in milliseconds, and tells it.
+func (b *bench) add(m measure, took time.Duration) {
+	ms := float64(took.Microseconds()) / 1000
+	b.results.Add(b.name, 0, m, ms)
+	b.tell("%s: %.1f ms", m, ms)
+}
+
+// service is a Service of the web servers that asks both contestants for the pool.
+func (b *bench) service(name, pool string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
+	s := product.WebService(namespace, name, pool, policy, corev1.IPv4Protocol)
+	s.Annotations["metallb.io/address-pool"] = pool
+	return s
+}
+
+// given creates a Service, and gives its address and when a watch showed it.
+func (b *bench) given(ctx context.Context, s *corev1.Service) (vip netip.Addr, at time.Time, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no address within a minute"))
+	defer cancel()
+	seen, err := b.API.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(namespace))
+	if err != nil {
+		return vip, at, err
+	}
+	defer seen.Stop()
+	if err := b.API.Create(ctx, s); err != nil {
+		return vip, at, err
+	}
+	for event := range seen.ResultChan() {
+		if now, ok := event.Object.(*corev1.Service); ok && now.Name == s.Name && len(now.Status.LoadBalancer.Ingress) > 0 {
+			vip, err := netip.ParseAddr(now.Status.LoadBalancer.Ingress[0].IP)
+			return vip, time.Now(), err
+		}
+	}
+	return vip, at, fmt.Errorf("%s: %w", s.Name, context.Cause(ctx))
+}
+
+// killSpeaker ends all processes that announce on a node.
+func (b *bench) killSpeaker(ctx context.Context, n *lab.Node) error {
+	_, err := n.Exec(ctx, "pkill", "-KILL", "-f", b.processes)
+	return err
+}
+
+// ready waits until the DaemonSet that announces is ready on every node.
+func (b *bench) ready(ctx context.Context) error {
+	_, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "status", "daemonset/"+b.daemon, "--timeout=5m")
+	return err
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+)
+
+// at makes questions, one every millisecond: "x" was answered, "." was not.
+func at(pattern string) []question {
+	var asked []question
+	for i, c := range pattern {
+		asked = append(asked, question{sent: time.Unix(0, 0).Add(time.Duration(i) * time.Millisecond), answered: c == 'x'})
+	}
+	return asked
+}
+
+func TestGap(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]struct{ gap, lost int64 }{
+		"":           {0, 0},
+		"xxxx":       {1, 0},
+		"xx...xx":    {4, 4},
+		"x.x...x.x":  {4, 7},
+		"...x":       {3, 2},
+		"xx.....":    {5, 6},
+		"......":     {5, 5},
+		"x.....x..x": {6, 8},
+	} {
+		asked := at(pattern)
+		if got := gap(asked).Milliseconds(); got != want.gap {
+			t.Errorf("%s: gap %d ms, want %d", pattern, got, want.gap)
+		}
+		if got := lastLost(asked, time.Unix(0, 0)).Milliseconds(); got != want.lost {
+			t.Errorf("%s: the last was lost after %d ms, want %d", pattern, got, want.lost)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	o, err := parse([]string{"-protocol", "layer2", "-rounds", "3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := figures.New()
+	results.Add("fairlead", 0, cable, 100, 200, 300)
+	results.Add("metallb", 0, cable, 5000, 5600, 7000)
+	text := report(o, []string{"a fact"}, results)
+	for _, want := range []string{
+		"go run ./e2e/bench/failover -protocol layer2 -rounds 3", "- a fact",
+		"| " + string(cable) + " | 200 / 300 (3) | 5600 / 7000 (3) | 28 |",
+		"| " + string(killed) + " | – | – | – |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-protocol", "ospf"}, {"-rounds", "0"}, {"-window", "1ms"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}

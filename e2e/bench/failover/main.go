@@ -1,0 +1,112 @@
+// Command failover compares how addresses come, go and move: ours, forwarding and all, and
+// MetalLB's beside kube-proxy. Each is installed in a lab of its own, with three nodes, a
+// router and a client that asks every two milliseconds.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/bench/machine"
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	log.SetLogger(logr.Discard()) // of the API server's client, which would complain of none
+	o, err := parse(os.Args[1:])
+	if err == nil {
+		err = compare(ctx, o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "failover:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	args     []string // as they were given
+	protocol protocol
+	rounds   int
+	window   time.Duration // for which the client is watched after each incident
+	out      string
+}
+
+func parse(args []string) (options, error) {
+	o := options{args: args}
+	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
+	name := flags.String("protocol", "layer2", "layer2 or bgp")
+	flags.IntVar(&o.rounds, "rounds", 20, "how often each figure is taken")
+	flags.DurationVar(&o.window, "window", 10*time.Second, "how long the client is watched after each incident")
+	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	for _, p := range []protocol{layer2(), bgp()} {
+		if p.name == *name {
+			o.protocol = p
+		}
+	}
+	if o.protocol.name == "" {
+		return options{}, fmt.Errorf("-protocol %s: want layer2 or bgp", *name)
+	}
+	if o.rounds < 1 || o.window < time.Second {
+		return options{}, errors.New("-rounds must be 1 or more, and -window a second or more")
+	}
+	return o, nil
+}
+
+// protocol is what one run is about.
+type protocol struct {
+	name     string
+	title    string
+	notes    []string // what a reader of the figures should know
+	measures []measure
+	take     func(ctx context.Context, b *bench) error
+}
+
+// compare takes the figures of each contestant and writes the report.
+func compare(ctx context.Context, o options) error {
+	if absent := errors.Join(append(lab.Missing(), lab.Built(lab.MetalLB))...); absent != nil {
+		return absent
+	}
+	facts, err := machine.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	results, began := figures.New(), time.Now()
+	for _, c := range contestants() {
+		b := &bench{contestant: c, options: o, results: results, tell: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
+		}}
+		if err := b.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.name, errors.Join(err, lab.Down(context.WithoutCancel(ctx))))
+		}
+	}
+	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
+	text := report(o, facts, results)
+	if o.out == "" {
+		fmt.Print(text)
+		return nil
+	}
+	return os.WriteFile(filepath.Clean(o.out), []byte(text), 0o644)
+}
+
+// command is how the report was made.
+func (o options) command() string {
+	return strings.Join(append([]string{"go run ./e2e/bench/failover"}, o.args...), " ")
+}

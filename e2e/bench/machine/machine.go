@@ -1,0 +1,93 @@
+// Package machine tells what a reader of a benchmark must know of the machine, and waits
+// until it is idle.
+package machine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Facts are the day, the processors, the memory, the kernel and the checkout.
+func Facts(ctx context.Context) ([]string, error) {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return nil, err
+	}
+	commit, err := Said(ctx, "git", "describe", "--tags", "--always", "--dirty")
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		time.Now().UTC().Format(time.DateOnly),
+		fmt.Sprintf("%d CPUs, %s; memory %s", runtime.NumCPU(), field("/proc/cpuinfo", "model name"), field("/proc/meminfo", "MemTotal")),
+		"Linux " + strings.TrimSpace(string(kernel)),
+		"Fairlead " + commit,
+	}, nil
+}
+
+// Said is what a command prints.
+func Said(ctx context.Context, command ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// field reads the first line of that name from a file of lines "name: value".
+func field(file, name string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// Rest waits for the machine to become idle, no longer than it is given, and returns the
+// share of it that was busy then.
+func Rest(ctx context.Context, most time.Duration) float64 {
+	const idle, window = 0.05, 500 * time.Millisecond
+	var busy float64
+	for began := time.Now(); ctx.Err() == nil; {
+		worked, total := cpuTime()
+		time.Sleep(window)
+		workedNow, totalNow := cpuTime()
+		busy = (workedNow - worked) / max(totalNow-total, 1)
+		if busy < idle || time.Since(began) > most {
+			break
+		}
+	}
+	return busy
+}
+
+// cpuTime is what all processors have worked and all time there was, see proc_stat(5).
+func cpuTime() (worked, total float64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line)[1:] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		const idle, ioWait, steal = 3, 4, 7
+		if err != nil || i > steal {
+			break
+		}
+		total += ticks
+		if i != idle && i != ioWait {
+			worked += ticks
+		}
+	}
+	return worked, total
+}
