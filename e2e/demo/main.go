@@ -8,14 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/fairlead/e2e/lab"
 	"fairlead.dev/fairlead/e2e/product"
@@ -87,84 +82,6 @@ func (s *show) configure(ctx context.Context) error {
 		}
 	}
 	return s.kubectl(ctx, "get", "ipaddresspools,bgppeers")
-}
-
-// lose kills the node that answers for the layer 2 address and has routes announced.
-func (s *show) lose(ctx context.Context) error {
-	first := s.services[0]
-	owner, err := s.Answerer(ctx, first.address)
-	if err != nil {
-		return err
-	}
-	s.chapter(fmt.Sprintf("The power of %s, which answers for %s, is cut", owner.Name, first.address))
-	began := time.Now()
-	if err := owner.Kill(ctx); err != nil {
-		return err
-	}
-	s.say("%s is dead", owner.Name)
-	for _, e := range s.services {
-		if err := s.servedAgain(ctx, e, began); err != nil {
-			return err
-		}
-	}
-	return s.routesWithout(ctx, owner, began)
-}
-
-// routesWithout waits until the router has no route over the dead node any more.
-func (s *show) routesWithout(ctx context.Context, dead *lab.Node, began time.Time) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not for 30 s"))
-	defer cancel()
-	for _, e := range s.services {
-		if e.pool == "layer2" {
-			continue
-		}
-		err := product.Until(ctx, func() error {
-			hops, err := s.Router.Routes(netip.PrefixFrom(e.address, e.address.BitLen()))
-			if err == nil && slices.Contains(hops, dead.IPv4) {
-				err = fmt.Errorf("the router still has a route to %s over %s", e.address, dead.Name)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		s.say("%-15s no route over %s any more %d ms after the power went", e.address, dead.Name, time.Since(began).Milliseconds())
-		if err := s.announcers(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// retried is longer than a reply takes, and shorter than an attempt that is lost.
-const retried = 90 * time.Millisecond
-
-// servedAgain waits until the client is served by the living nodes: until it gets
-// several replies in a row. One has to do under policy Cluster, where the living nodes
-// go on choosing the dead node's pod until Kubernetes notices, and over BGP, where the
-// router does until the hold time ends.
-func (s *show) servedAgain(ctx context.Context, e exposed, began time.Time) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("no reply for 30 s"))
-	defer cancel()
-	wanted := 1
-	if e.pool == "layer2" && e.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		wanted = 10
-	}
-	var since time.Duration
-	for row := 0; row < wanted; row++ {
-		asked := time.Now()
-		if _, err := product.FirstReply(ctx, s.Client, e.address, 80); err != nil {
-			return err
-		}
-		if row == 0 || time.Since(asked) > retried {
-			row, since = 0, time.Since(began) // one was lost: count anew
-		}
-	}
-	s.say("%-15s policy %-7s served again %5d ms after the power went", e.address, e.Spec.ExternalTrafficPolicy, since.Milliseconds())
-	if e.pool != "layer2" {
-		return nil
-	}
-	return s.announcers(ctx, e)
 }
 
 // explore tells what there is to try.

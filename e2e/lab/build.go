@@ -18,8 +18,16 @@ import (
 // Part is what a lab can do without. It is built for those who name it.
 type Part string
 
-// Conformance are the end-to-end tests of Kubernetes, for [Lab.RunE2E].
-const Conformance Part = "conformance"
+const (
+	// Conformance are the end-to-end tests of Kubernetes, for [Lab.RunE2E].
+	Conformance Part = "conformance"
+	// MetalLB is the real one, to compare with, to come from and to go back to; see
+	// [Lab.InstallMetalLB].
+	MetalLB Part = "metallb"
+)
+
+// Parts are all of them.
+func Parts() []Part { return []Part{Conformance, MetalLB} }
 
 // program is one Go program of a pinned module.
 type program struct {
@@ -66,6 +74,8 @@ func programs() []program {
 		program{name: "coredns", module: "coredns", pkg: "github.com/coredns/coredns"},
 		program{name: "helm4", module: "helm4", pkg: "helm.sh/helm/v4/cmd/helm"},
 		program{name: "helm3", module: "helm3", pkg: "helm.sh/helm/v3/cmd/helm"},
+		program{name: metallbController, module: "metallb", pkg: metallbModule + "/controller", part: MetalLB},
+		program{name: metallbSpeaker, module: "metallb", pkg: metallbModule + "/speaker", part: MetalLB},
 		program{name: "pause", pkg: "fairlead.dev/fairlead/e2e/lab/cmd/pause"},
 	)
 }
@@ -108,7 +118,7 @@ func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{c.bin("cni"), c.path("images"), c.path("stamps")} {
+	for _, dir := range []string{c.bin("cni"), c.path("images"), c.path("manifests"), c.path("stamps")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -147,7 +157,7 @@ func Built(parts ...Part) error {
 	}
 	for _, s := range steps {
 		if !s.done(c) {
-			return fmt.Errorf("the lab is not built: %s is missing or out of date in %s: run make lab-build", s.name, c)
+			return fmt.Errorf("the lab is not built: %s is missing or out of date in %s: run make lab-build, for tests make test-build", s.name, c)
 		}
 	}
 	return nil
@@ -184,7 +194,16 @@ func buildSteps(c cache, parts []Part) ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(steps, base...), imageSteps(c, append(steps, base...), parts)...), nil
+	steps = append(steps, base...)
+	steps = append(steps, imageSteps(c, steps, parts)...)
+	if wanted(MetalLB, parts) {
+		s, err := metallbManifest(c, source)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
 }
 
 // wanted tells whether what belongs to a part is to be built.
@@ -197,16 +216,12 @@ func (p program) step(c cache, source string) (step, error) {
 		dir = filepath.Join(source, "cmd", p.name)
 		pins = []string{"main.go"}
 	}
-	stamp := []string{runtime.Version(), p.pkg, p.ldflags, p.tags}
-	for _, name := range pins {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return step{}, err
-		}
-		stamp = append(stamp, string(text))
+	inputs, err := texts(dir, pins...)
+	if err != nil {
+		return step{}, err
 	}
 	return step{
-		name: p.name, output: c.bin(p.name), stamp: hash(stamp...),
+		name: p.name, output: c.bin(p.name), stamp: hash(append([]string{runtime.Version(), p.pkg, p.ldflags, p.tags}, inputs...)...),
 		run: func(ctx context.Context) error {
 			build := []string{"build"}
 			if p.tests {
@@ -219,6 +234,19 @@ func (p program) step(c cache, source string) (step, error) {
 			return runQuietly(cmd)
 		},
 	}, nil
+}
+
+// texts reads files of a directory.
+func texts(dir string, names ...string) ([]string, error) {
+	var all []string
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, string(text))
+	}
+	return all, nil
 }
 
 // imageSteps make the image archives from what earlier steps make.
@@ -243,6 +271,12 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 		}},
 		{invalidPackets + ".tar", invalidPackets, Conformance, Image{Name: invalidPacketsImage, Entrypoint: []string{"/" + invalidPackets}}},
 		{"busybox.tar", "", Conformance, Image{Name: busyboxImage, Cmd: []string{"sh"}, Base: c.image("base.tar")}},
+		{metallbController + ".tar", metallbController, MetalLB, Image{
+			Name: metallbRegistry + "controller:" + MetalLBVersion, Entrypoint: []string{"/" + metallbController},
+		}},
+		{metallbSpeaker + ".tar", metallbSpeaker, MetalLB, Image{
+			Name: metallbRegistry + "speaker:" + MetalLBVersion, Entrypoint: []string{"/" + metallbSpeaker},
+		}},
 	}
 	var steps []step
 	for _, a := range archives {

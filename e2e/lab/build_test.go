@@ -33,6 +33,7 @@ func TestModulesPinWhatIsBuilt(t *testing.T) {
 	for module, want := range map[string]string{
 		"kubernetes": "k8s.io/kubernetes " + KubernetesVersion,
 		"containerd": "github.com/containerd/containerd/v2 " + ContainerdVersion,
+		"metallb":    metallbModule + " " + MetalLBVersion,
 		"coredns":    "github.com/coredns/coredns v" + strings.Split(CoreDNSImage, ":")[1],
 	} {
 		if !strings.Contains(pins(module), want+" ") {

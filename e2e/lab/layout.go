@@ -22,6 +22,7 @@ import (
 const (
 	KubernetesVersion = "v1.36.3"
 	ContainerdVersion = "v2.2.3"
+	MetalLBVersion    = "v0.16.1"
 )
 
 // registry is a name only: no image is ever pulled.
@@ -126,8 +127,9 @@ func apiServerURL() string {
 
 // cache is the directory that holds all that the lab makes:
 //
-//	bin/     programs          images/  image archives and the nodes' root
-//	stamps/  what bin and images were made from
+//	bin/     programs          images/     image archives and the nodes' root
+//	stamps/  what all was      manifests/  of what is not ours
+//	         made from
 //	state/   the running lab; gone when none runs
 type cache string
 

@@ -35,13 +35,17 @@ func (c *Cluster) State(since time.Duration) string {
 	return text.String()
 }
 
-// Answerer asks on the LAN, by ARP from the client, who answers for an address, until
+// Answerer asks on the LAN, from the client, who answers for an address, until
 // it is one node and ctx has not ended. Two nodes that answer are an error: an address
 // has one owner.
 func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, error) {
+	ask := c.askARP
+	if address.Is6() {
+		ask = c.askNDP
+	}
 	var owner *lab.Node
 	err := Until(ctx, func() error {
-		out, err := c.Client.Exec(ctx, "arping", "-I", "eth0", "-c", "2", "-w", "2", address.String())
+		out, err := ask(ctx, address)
 		if err != nil {
 			return fmt.Errorf("nobody answers for %s: %w: %s", address, err, out)
 		}
@@ -49,6 +53,39 @@ func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, 
 		return err
 	})
 	return owner, err
+}
+
+func (c *Cluster) askARP(ctx context.Context, address netip.Addr) (string, error) {
+	return c.Client.Exec(ctx, "arping", "-I", "eth0", "-c", "2", "-w", "2", address.String())
+}
+
+// askNDP makes the client's kernel ask anew, and gives the advertisements of the
+// address that come within two seconds.
+func (c *Cluster) askNDP(ctx context.Context, address netip.Addr) (string, error) {
+	const within = 2 * time.Second
+	told, err := c.Client.Capture(ctx, fmt.Sprintf("icmp6 and ip6[40] == 136 and src host %s", address))
+	if err != nil {
+		return "", err
+	}
+	defer told.Stop()
+	if out, err := c.Client.Exec(ctx, "ip", "-6", "neighbour", "flush", "to", address.String(), "dev", "eth0"); err != nil {
+		return out, err
+	}
+	const discard = "9"
+	conn, err := c.Client.Dial(ctx, "udp", net.JoinHostPort(address.String(), discard))
+	if err != nil {
+		return "", err
+	}
+	_, err = conn.Write([]byte("who has it?"))
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return "", err
+	}
+	select {
+	case <-time.After(within):
+		return strings.Join(told.Stop(), "\n"), nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }
 
 // Neighbor is the node that the client's neighbour table has for an address.

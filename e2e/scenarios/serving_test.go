@@ -21,37 +21,53 @@ const (
 )
 
 // An address on the nodes' own network is answered for by one node, and the pod sees
-// the client under policy Local and a node under policy Cluster.
+// the client under policy Local and a node under policy Cluster. The addresses of a
+// dual-stack Service do so each for itself.
 func TestLayer2ServesAndKeepsTheClientsAddress(t *testing.T) {
 	c := cluster(t)
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
-		t.Run(string(policy), func(t *testing.T) {
-			vip := expose(t, c, product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy))[0]
-			got := reply(t, c.Client, vip)
-			if preserved := got.Source == c.Client.IPv4; preserved != (policy == local) {
-				t.Errorf("under policy %s the pod saw %s, the client is %s", policy, got.Source, c.Client.IPv4)
-			}
-			owner, err := c.Answerer(within(t, soon), vip)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// An earlier Service may have had the address on another node.
-			eventually(t, soon, func(ctx context.Context) error {
-				seen, err := c.Neighbor(ctx, vip)
-				if err == nil && seen != owner {
-					err = fmt.Errorf("the client sends to %s, %s answers", seen.Name, owner.Name)
+		s := product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
+		vips := expose(t, c, s)
+		for i, family := range s.Spec.IPFamilies {
+			t.Run(string(policy)+" "+string(family), func(t *testing.T) {
+				vip, us := vips[i], []netip.Addr{c.Client.IPv4, c.Client.IPv6}[i]
+				got := reply(t, c.Client, vip)
+				if preserved := got.Source == us; preserved != (policy == local) {
+					t.Errorf("under policy %s the pod saw %s, the client is %s", policy, got.Source, us)
 				}
-				return err
+				servedByOne(t, c, vip)
 			})
-			eventually(t, soon, func(ctx context.Context) error {
-				events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=reason=AnsweringARP")
-				if err == nil && !strings.Contains(events, fmt.Sprintf("node %s answers for %s on eth0", owner.Name, vip)) {
-					err = fmt.Errorf("no Event tells that %s answers for %s:\n%s", owner.Name, vip, events)
-				}
-				return err
-			})
-		})
+		}
 	}
+}
+
+// servedByOne checks that one node answers for an address, that the client sends its
+// packets there, and that an Event says so.
+func servedByOne(t *testing.T, c *product.Cluster, vip netip.Addr) {
+	t.Helper()
+	owner, err := c.Answerer(within(t, soon), vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An earlier Service may have had the address on another node.
+	eventually(t, soon, func(ctx context.Context) error {
+		seen, err := c.Neighbor(ctx, vip)
+		if err == nil && seen != owner {
+			err = fmt.Errorf("the client sends to %s, %s answers", seen.Name, owner.Name)
+		}
+		return err
+	})
+	reason := "AnsweringARP"
+	if vip.Is6() {
+		reason = "AnsweringNDP"
+	}
+	eventually(t, soon, func(ctx context.Context) error {
+		events, err := c.Kubectl(ctx, "-n", webs, "get", "events", "--field-selector=reason="+reason)
+		if err == nil && !strings.Contains(events, fmt.Sprintf("node %s answers for %s on eth0", owner.Name, vip)) {
+			err = fmt.Errorf("no Event tells that %s answers for %s:\n%s", owner.Name, vip, events)
+		}
+		return err
+	})
 }
 
 // By BGP every node that can serve announces, and the router spreads connections over

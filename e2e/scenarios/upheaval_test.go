@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -14,11 +16,13 @@ import (
 // its routes leave the router by the hold time; back again, it takes part again.
 func TestANodeDies(t *testing.T) {
 	c := cluster(t)
-	l2 := expose(t, c, product.WebService(webs, "dies-l2", "layer2", local))[0]
+	l2 := expose(t, c, product.WebService(webs, "dies-l2", "layer2", local, corev1.IPv4Protocol, corev1.IPv6Protocol))
 	bgp := expose(t, c, product.WebService(webs, "dies-bgp", "bgp", local))[0]
-	reply(t, c.Client, l2)
+	for _, vip := range l2 {
+		reply(t, c.Client, vip)
+	}
 	eventually(t, soon, func(context.Context) error { return nextHops(c, bgp, 3) })
-	owner, err := c.Answerer(within(t, soon), l2)
+	owner, err := c.Answerer(within(t, soon), l2[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +46,9 @@ func TestANodeDies(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	got := reply(t, c.Client, l2)
-	t.Logf("%s died; served by pod %s again after %v", owner.Name, got.Pod, time.Since(began).Round(time.Millisecond))
+	got := reply(t, c.Client, l2[1])
+	t.Logf("%s died; %s is served by pod %s again after %v", owner.Name, l2[1], got.Pod, time.Since(began).Round(time.Millisecond))
+	reply(t, c.Client, l2[0])
 	eventually(t, soon, func(context.Context) error { return nextHops(c, bgp, 2) })
 	t.Logf("its route left the router after %v (hold time 9 s)", time.Since(began).Round(time.Millisecond))
 	reply(t, c.Client, bgp)

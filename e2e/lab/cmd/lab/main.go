@@ -20,7 +20,7 @@ import (
 
 const usage = `usage: lab COMMAND
   check                  what this machine lacks for a lab
-  build [PART...]        make the programs and images, once; PART: conformance
+  build [PART...]        make the programs and images, once; PART: conformance, metallb
   up [FLAGS]             start a lab (lab up -h)
   down                   remove every trace of it
   status                 its machines, nodes and pods
@@ -151,10 +151,10 @@ func up(ctx context.Context, args []string) error {
 func build(ctx context.Context, names []string) error {
 	var parts []lab.Part
 	for _, name := range names {
-		if lab.Part(name) != lab.Conformance {
+		if !slices.Contains(lab.Parts(), lab.Part(name)) {
 			return errUsage
 		}
-		parts = append(parts, lab.Conformance)
+		parts = append(parts, lab.Part(name))
 	}
 	return lab.Build(ctx, os.Stderr, parts...)
 }
