@@ -195,7 +195,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 		"speaker": values{
 			"metricsPort": 17474,
 			"hello":       values{"port": 17475, "interval": "50ms", "multiplier": 4},
-			"pulse":       values{"metricsPort": 17476},
+			"pulse":       values{"metricsPort": 17476, "realtime": false},
 		},
 	})
 	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template
@@ -235,7 +235,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/speaker", "pulse"},
 			args: []string{
 				"--socket=/run/fairlead/pulse.sock", "--hello-port=17475", "--hello-interval=50ms", "--hello-multiplier=4",
-				"--metrics-bind-address=:17476", "--log-level=debug",
+				"--realtime=false", "--metrics-bind-address=:17476", "--log-level=debug",
 			},
 			ports:     []int32{17475, 17476},
 			apiServer: " ",

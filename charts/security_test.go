@@ -24,12 +24,14 @@ func TestContainersAreConfined(t *testing.T) {
 		user         int64
 		nonRoot      bool
 		hostNetwork  bool
-		capabilities []corev1.Capability
+		capabilities map[string][]corev1.Capability
 	}{
 		{pod: controller, containers: []string{"controller"}, user: 65532, nonRoot: true},
 		{
 			pod: speaker, containers: []string{"speaker", "pulse"}, hostNetwork: true,
-			capabilities: []corev1.Capability{"NET_ADMIN", "NET_RAW"},
+			capabilities: map[string][]corev1.Capability{
+				"speaker": {"NET_ADMIN", "NET_RAW"}, "pulse": {"NET_ADMIN", "NET_RAW", "SYS_NICE"},
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -53,7 +55,7 @@ func TestContainersAreConfined(t *testing.T) {
 			var names []string
 			for _, container := range tt.pod.Containers {
 				names = append(names, container.Name)
-				checkConfined(t, container, tt.capabilities)
+				checkConfined(t, container, tt.capabilities[container.Name])
 			}
 			if diff := cmp.Diff(tt.containers, names); diff != "" {
 				t.Errorf("containers (-want +got):\n%s", diff)
@@ -144,8 +146,14 @@ func TestPodsSurviveWhatTheyCauseOrCure(t *testing.T) {
 	}
 }
 
-// crs are the resources of our own API.
-const crs = "fairlead.dev bgpadvertisements,bgppeers,ipaddresspools,l2advertisements"
+// crs are the resources of our own API that every node needs.
+const crs = "fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,communities,ipaddresspools,l2advertisements"
+
+// tenants are the rules that Kubernetes adds to its own roles, which users are given.
+var tenants = map[string][]string{
+	"ClusterRole fairlead-ipreservations-edit": {"fairlead.dev ipreservations: create,delete,deletecollection,patch,update"},
+	"ClusterRole fairlead-ipreservations-view": {"fairlead.dev ipreservations: get,list,watch"},
+}
 
 // permissions are everything that the pods may ask of the API server: by role,
 // one line for each rule: API group ("core" for the one without a name),
@@ -156,8 +164,10 @@ var permissions = map[string][]string{
 		"core services/status: patch",
 		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",
-		crs + ": list,watch",
-		"fairlead.dev bgpadvertisements/status,bgppeers/status,ipaddresspools/status,l2advertisements/status: patch",
+		"fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,bgpsessions,communities,ipaddresspools,ipreservations,l2advertisements: list,watch",
+		"fairlead.dev bgpsessions: delete",
+		"fairlead.dev bfdprofiles/status,bgpadvertisements/status,bgppeers/status,communities/status,ipaddresspools/status,ipreservations/status,l2advertisements/status: patch",
+		"networking.k8s.io servicecidrs: list,watch",
 	},
 	"Role fairlead-controller": {
 		"coordination.k8s.io leases [fairlead-controller]: get,update",
@@ -170,6 +180,8 @@ var permissions = map[string][]string{
 		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",
 		crs + ": list,watch",
+		"fairlead.dev bgpsessions/status: patch",
+		"fairlead.dev bgpsessions: create,delete,list",
 	},
 	"Role fairlead-speaker": {
 		"apps daemonsets [fairlead-speaker]: get",
@@ -189,8 +201,28 @@ func TestPermissionsAreTheseAndNoMore(t *testing.T) {
 			got["Role "+role.Name] = lines(role.Rules)
 		}
 	}
-	if diff := cmp.Diff(permissions, got); diff != "" {
+	want := maps.Clone(permissions)
+	maps.Copy(want, tenants)
+	for _, rules := range want {
+		slices.Sort(rules)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("permissions (-want +got):\n%s", diff)
+	}
+}
+
+// TestTenantsRolesAreAggregated: who has a role in a namespace has its share of ours.
+func TestTenantsRolesAreAggregated(t *testing.T) {
+	all := objects(t, nil)
+	for name, roles := range map[string][]string{
+		"fairlead-ipreservations-edit": {"admin", "edit"}, "fairlead-ipreservations-view": {"admin", "edit", "view"},
+	} {
+		labels := one[*rbacv1.ClusterRole](t, all, name).Labels
+		for _, role := range []string{"admin", "edit", "view"} {
+			if got := labels["rbac.authorization.k8s.io/aggregate-to-"+role] == "true"; got != slices.Contains(roles, role) {
+				t.Errorf("%s is added to the role %s: %t", name, role, got)
+			}
+		}
 	}
 }
 

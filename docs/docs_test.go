@@ -112,7 +112,7 @@ func TestReasonsAndMetricsAreExplained(t *testing.T) {
 	}{
 		{
 			"metric", "metrics.md",
-			regexp.MustCompile(`"(fairlead_[a-z0-9_]+)"|= describe\("([a-z0-9_]+)"`),
+			regexp.MustCompile(`"(fairlead_[a-z0-9_]+)"|[=:]\s+describe\("([a-z0-9_]+)"`),
 			regexp.MustCompile("(?m)^\\| `(fairlead_[a-z0-9_]+)`"),
 		},
 		{

@@ -49,11 +49,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
       fieldPath: spec.nodeName
 {{- end }}
 
-{{/* The securityContext of the containers on the host network. */}}
+{{/* The securityContext of the containers on the host network, with a list of capabilities. */}}
 {{- define "fairlead.speakerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
-  add: [NET_ADMIN, NET_RAW]
+  add: [{{ join ", " . }}]
 {{- end }}
