@@ -45,11 +45,11 @@ generate: ## Generate code, CRDs and the chart's copy of them
 # Not -race for speaker/bgp: GoBGP's servers write variables of their package when they
 # start, always with the same values, and its tests run several of them.
 .PHONY: test
-test: packages check-generated lint conformance-build image ## Run all tests, those of the lab included (root); ends a demo
+test: packages check-generated lint test-build image ## Run all tests, those of the lab included (root); ends a demo
 	$(LAB) down
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
 		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$') \
-		-- -count=1 ./speaker/bgp \
+		-- -count=1 -timeout=20m ./speaker/bgp \
 		-- -count=1 -p=1 -timeout=40m ./e2e/...
 
 .PHONY: test-unit
@@ -68,6 +68,21 @@ bench-lab: ## Measure first replies, restarts and memory in the lab that make de
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench -out docs/benchmarks/forwarding.md
+
+.PHONY: bench-layer2
+bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: two hours, on an idle machine (root)
+	$(LAB) build metallb
+	$(GO) run ./e2e/bench/failover -protocol layer2 -out docs/benchmarks/layer2.md
+
+.PHONY: bench-bgp
+bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: an hour, on an idle machine (root)
+	$(LAB) build metallb
+	$(GO) run ./e2e/bench/failover -protocol bgp -out docs/benchmarks/bgp.md
+
+.PHONY: bench-allocation
+bench-allocation: packages ## Compare giving addresses with MetalLB's, into docs/benchmarks/allocation.md: half an hour, on an idle machine
+	$(LAB) build metallb
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench/allocation -out docs/benchmarks/allocation.md
 
 .PHONY: lint
 lint: ## Run the linters and check the formatting
@@ -98,6 +113,10 @@ lab-up: lab-build ## Start it
 .PHONY: lab-down
 lab-down: ## Remove every trace of it
 	$(LAB) down
+
+.PHONY: test-build
+test-build: packages
+	$(LAB) build conformance metallb
 
 .PHONY: packages
 packages:
