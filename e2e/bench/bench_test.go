@@ -30,7 +30,7 @@ func TestBench(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "report.md")
 	o, err := parse([]string{
-		"-sizes", "2,20", "-rounds", "1", "-changes", "3", "-flows", "2000", "-settle", "0s", "-out", out,
+		"-sizes", "2,20", "-rounds", "1", "-changes", "3", "-passes", "3", "-flows", "500", "-settle", "0s", "-out", out,
 		"-modes", "no-nat,fairlead-iptables,kube-proxy-iptables",
 	})
 	if err != nil {

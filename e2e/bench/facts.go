@@ -16,7 +16,7 @@ func facts(ctx context.Context, o options) ([]string, error) {
 		return nil, err
 	}
 	facts = slices.Insert(facts, 1, fmt.Sprintf("%d rounds, the order of modes turned by one in each; %d passes of %d flows, %d changes of endpoints a round",
-		o.rounds, passes, o.flows, o.changes))
+		o.rounds, o.passes, o.flows, o.changes))
 	for _, program := range []struct {
 		label   string
 		command []string

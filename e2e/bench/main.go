@@ -96,6 +96,7 @@ type options struct {
 	contestants []stage.Contestant
 	rounds      int
 	changes     int
+	passes      int
 	flows       int
 	patience    time.Duration
 	settle      time.Duration
@@ -112,7 +113,8 @@ func parse(args []string) (options, error) {
 	modes := flags.String("modes", defaultModes(), "what takes part")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flags.IntVar(&o.changes, "changes", 40, "changes of endpoints in a round")
-	flags.IntVar(&o.flows, "flows", 5000, "flows in a pass; a round has three passes")
+	flags.IntVar(&o.passes, "passes", 40, "passes of flows in a round; in each, every mode comes once")
+	flags.IntVar(&o.flows, "flows", 500, "flows of a mode in a pass")
 	flags.DurationVar(&o.patience, "patience", 15*time.Minute, "for a fill, and for the changes of a round; who is not done by then is stopped, which the report says")
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
@@ -125,8 +127,8 @@ func parse(args []string) (options, error) {
 	if o.sizes, err = integers(strings.Split(*sizes, ",")); err != nil {
 		return options{}, fmt.Errorf("-sizes: %w", err)
 	}
-	if !slices.IsSorted(o.sizes) || o.sizes[0] < 1 || o.rounds < 1 || o.changes < 0 || o.flows < 1 {
-		return options{}, errors.New("-sizes must rise, and sizes, -rounds and -flows be 1 or more")
+	if !slices.IsSorted(o.sizes) || o.sizes[0] < 1 || o.rounds < 1 || o.changes < 0 || o.passes < 1 || o.flows < 1 {
+		return options{}, errors.New("-sizes must rise, and sizes, -rounds, -passes and -flows be 1 or more")
 	}
 	for name := range strings.SplitSeq(*modes, ",") {
 		c, err := stage.Named(name)

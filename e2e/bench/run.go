@@ -20,9 +20,6 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/program"
 )
 
-// passes of flows in a round: modes take turns at close quarters.
-const passes = 3
-
 // run is one run of the benchmark.
 type run struct {
 	options
@@ -215,11 +212,13 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 	return standing{c, s, target}, err
 }
 
-// flowsOf measures new connections, contestants in turns.
+// flowsOf measures new connections: every contestant in each of many short passes, in an
+// order that turns.
 func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 	r.rest(ctx)
-	for range passes {
-		for _, s := range all {
+	for pass := range r.passes {
+		for i := range all {
+			s := all[(i+pass)%len(all)]
 			result, err := s.stage.Measure(ctx, s.target, r.flows)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.contestant.Name, err)
@@ -228,7 +227,8 @@ func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 			r.results.Add(s.contestant.Name, size, figures.Whole, micros(result.Whole))
 			r.results.Add(s.contestant.Name, size, figures.Connect, micros(result.Connect))
 		}
-		for _, s := range r.least {
+		for i := range r.least {
+			s := r.least[(i+pass)%len(r.least)]
 			result, err := s.stage.Measure(ctx, s.target, r.flows)
 			if err != nil {
 				return fmt.Errorf("%s with the least Services: %w", s.contestant.Name, err)

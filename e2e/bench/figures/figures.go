@@ -75,11 +75,27 @@ func (r *Results) Count(contestant string, size int, m Measure) int {
 // Quantile is the least figure that at least the share q of all do not exceed; NaN if
 // there are none. The median is Quantile 0.5.
 func (r *Results) Quantile(contestant string, size int, m Measure, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(r.series[key{contestant, size, m}]))
+	return quantile(r.series[key{contestant, size, m}], q)
+}
+
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {
 		return math.NaN()
 	}
 	return sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]
+}
+
+// Share is the median of how many times the other figure one is, each pair taken at
+// nearly the same time, so that what else the machine does bears on both. The n-th figure
+// of one belongs to the n-th of the other. NaN if there are none.
+func (r *Results) Share(size int, one string, ofOne Measure, other string, ofOther Measure) float64 {
+	dividends, divisors := r.series[key{one, size, ofOne}], r.series[key{other, size, ofOther}]
+	var shares []float64
+	for i := range min(len(dividends), len(divisors)) {
+		shares = append(shares, dividends[i]/divisors[i])
+	}
+	return quantile(shares, 0.5)
 }
 
 // Median is Quantile 0.5.

@@ -29,9 +29,9 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	r := figures.New()
 	for _, size := range []int{10, 1000} {
-		r.Add("none", size, figures.Rate, 200)
+		r.Add("none", size, figures.Rate, 200, 100, 300)
 		r.Add("ours", size, figures.Rate, 150, 100, 170)
-		r.Add("ours", size, figures.RateFirst, 300)
+		r.Add("ours", size, figures.RateFirst, 300, 200)
 		r.Add("ours", size, figures.Change, 2)
 		r.Add("theirs", size, figures.Change, 300)
 	}
@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 	})
 	for _, want := range []string{
 		"`make it`", "- a machine\n",
-		"| flows a second (least–most) | 10 | 1000 |\n|---|---|---|\n| none | 200 (200–200) | 200 (200–200) |\n| ours | 150 (100–170) | 150 (100–170) |\n\n",
+		"| flows a second (quartiles) | 10 | 1000 |\n|---|---|---|\n| none | 200 (100–300) | 200 (100–300) |\n| ours | 150 (100–170) | 150 (100–170) |\n\n",
 		"| rate ÷ rate without NAT | 10 | 1000 |\n|---|---|---|\n| ours | 0.75 | 0.75 |\n",
 		"in the same passes | 10 | 1000 |\n|---|---|---|\n| ours | 0.50 | 0.50 |\n",
 		"| ours | 2.00 / 2.00 (1) | 2.00 / 2.00 (1) |\n| theirs | 300 / 300 (1) |",

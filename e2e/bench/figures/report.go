@@ -83,13 +83,15 @@ func (p page) flows() {
 	p.chapter("New connections", `One client makes TCP flows one after another: connect, one byte there, four bytes back, close. Client, server and
 all that lies between them share one CPU, so that the time of a flow is what it costs. The Service is the last
 in the list that kube-proxy's iptables mode walks through; in the other modes all are alike, and it is the last one
-created. The client is a pod, so nothing is masqueraded. Modes take turns, with no proxy running meanwhile.`)
-	p.table("flows a second (least–most)", func(c Contestant, size int) string {
+created. The client is a pod, so nothing is masqueraded. Modes take turns, with no proxy running meanwhile: in each of
+many short passes every mode comes once. A ratio is the median of those of the passes, so that whatever else slows
+the machine for a while, its hypervisor included, bears on both sides of it.`)
+	p.table("flows a second (quartiles)", func(c Contestant, size int) string {
 		if p.Count(c.Name, size, Rate) == 0 {
 			return ""
 		}
 		return fmt.Sprintf("%.0f (%.0f–%.0f)", p.Median(c.Name, size, Rate),
-			p.Quantile(c.Name, size, Rate, 0), p.Quantile(c.Name, size, Rate, 1))
+			p.Quantile(c.Name, size, Rate, 0.25), p.Quantile(c.Name, size, Rate, 0.75))
 	})
 	p.table("median µs: whole flow / connect alone", func(c Contestant, size int) string {
 		if p.Count(c.Name, size, Whole) == 0 {
@@ -104,26 +106,26 @@ created. The client is a pod, so nothing is masqueraded. Modes take turns, with 
 				if c.NoNAT {
 					return ""
 				}
-				return ratio(p.Median(c.Name, size, Rate), p.Median(other.Name, size, Rate))
+				return number(p.Share(size, c.Name, Rate, other.Name, Rate))
 			})
 		case !other.Ours:
 			p.table("our rate ÷ rate of "+other.Name, func(c Contestant, size int) string {
 				if !c.Ours {
 					return ""
 				}
-				return ratio(p.Median(c.Name, size, Rate), p.Median(other.Name, size, Rate))
+				return number(p.Share(size, c.Name, Rate, other.Name, Rate))
 			})
 			p.table("connect alone: time of "+other.Name+" ÷ ours", func(c Contestant, size int) string {
 				if !c.Ours {
 					return ""
 				}
-				return ratio(p.Median(other.Name, size, Connect), p.Median(c.Name, size, Connect))
+				return number(p.Share(size, other.Name, Connect, c.Name, Connect))
 			})
 		}
 	}
 	if len(p.Sizes) > 1 {
 		p.table(fmt.Sprintf("rate ÷ own rate with %d Services, in the same passes", p.Sizes[0]), func(c Contestant, size int) string {
-			return ratio(p.Median(c.Name, size, Rate), p.Median(c.Name, size, RateFirst))
+			return number(p.Share(size, c.Name, Rate, c.Name, RateFirst))
 		})
 	}
 }

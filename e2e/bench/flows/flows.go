@@ -121,7 +121,7 @@ func Measure(to netip.AddrPort, flows, cpu int) (Result, error) {
 	if err := pin(cpu); err != nil {
 		return Result{}, err
 	}
-	const warmUp = 500
+	const warmUp = 100
 	for range warmUp {
 		_, _ = Ask(to) // failures show in those that count
 	}
