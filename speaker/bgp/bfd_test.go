@@ -18,13 +18,26 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
-// fast are the timers of both sides.
+// The timers of both sides. They are more patient than a node's, so that a machine that
+// does much else and has no processor for a while is not taken for a cable that is cut.
 const (
 	bfdInterval   = 50 * time.Millisecond
-	bfdMultiplier = 3
-	// bfdProfile is the same for FRR.
-	bfdProfile = "bfd\n profile fast\n  transmit-interval 50\n  receive-interval 50\n  detect-multiplier 3\n exit\nexit\n"
+	bfdMultiplier = 20
+	bfdDetection  = bfdMultiplier * bfdInterval
 )
+
+// bfdProfile is the same for FRR.
+func bfdProfile() string {
+	return fmt.Sprintf("bfd\n profile fast\n  transmit-interval %d\n  receive-interval %[1]d\n  detect-multiplier %d\n exit\nexit\n",
+		bfdInterval.Milliseconds(), bfdMultiplier)
+}
+
+// bgpBeside is a session to the real router whose hold time says nothing before BFD does.
+func bgpBeside(source netip.Addr) desired.Identity {
+	id := toRouter(source)
+	id.HoldTime, id.KeepaliveTime = 90*time.Second, 30*time.Second
+	return id
+}
 
 // bfdTo is the BFD session beside a BGP session.
 func bfdTo(id desired.Identity, multiHop bool) desired.BFD {
@@ -81,7 +94,7 @@ func (r *router) bfd(of netip.Addr) bfdPeer {
 // withBFD starts the router's bfdd and gives it the profile.
 func (r *router) withBFD() {
 	r.t.Helper()
-	r.start("bfdd", bfdProfile, "--bfdctl", r.dir+"/bfdd.sock")
+	r.start("bfdd", bfdProfile(), "--bfdctl", r.dir+"/bfdd.sock")
 	r.waitFor("bfdd", func() bool { return strings.Contains(r.vty("show bfd peers json"), "[") })
 }
 
@@ -91,12 +104,13 @@ func (r *router) configure(lines ...string) {
 	r.vty(append([]string{"configure terminal", fmt.Sprintf("router bgp %d", routerASN)}, lines...)...)
 }
 
-// cut makes the cable lose everything, while both ends say that all is well.
+// cut makes the cable lose everything, while both ends say that all is well. This end is
+// first: it has to find out by itself, and not to be told by the router.
 func (r *router) cut() {
 	r.t.Helper()
 	const rules = "table netdev cut { chain in { type filter hook ingress device %s priority 0; policy drop; }; }"
-	r.must("ip", "netns", "exec", r.ns, "nft", fmt.Sprintf("add "+rules, "tonode"))
 	r.must("nft", fmt.Sprintf("add "+rules, "flbgp0"))
+	r.must("ip", "netns", "exec", r.ns, "nft", fmt.Sprintf("add "+rules, "tonode"))
 	r.t.Cleanup(func() { _ = exec.Command("nft", "delete table netdev cut").Run() })
 }
 
@@ -150,7 +164,7 @@ func TestFRRAndBFD(t *testing.T) {
 			r := startRouter(t, neighborLines(c.source, c.asn, c.more...))
 			r.withBFD()
 			speaker := newSpeaker(t)
-			id := toRouter(c.source)
+			id := bgpBeside(c.source)
 			id.MyASN, id.EBGPMultiHop = c.asn, c.multiHop
 			mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 			r.waitForKernel(vip, node4.String())
@@ -163,7 +177,8 @@ func TestFRRAndBFD(t *testing.T) {
 				t.Helper()
 				r.waitFor("both sides are Up, with the intervals of the profile", func() bool {
 					p, s := r.bfd(c.source), sessions.Status()["tor"]
-					return p.Status == "up" && s.State == bfd.Up && s.Detection == bfdMultiplier*bfdInterval && p.RemoteTx == 50 && p.RemoteRx == 50
+					return p.Status == "up" && s.State == bfd.Up && s.Detection == bfdDetection &&
+						p.RemoteTx == int(bfdInterval.Milliseconds()) && p.RemoteRx == p.RemoteTx
 				})
 				r.waitForKernel(vip, node4.String())
 			}
@@ -196,7 +211,7 @@ func TestFRRAndBFD(t *testing.T) {
 func TestFRRKeepsRoutesWhileBFDGoesOn(t *testing.T) {
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	r.withBFD()
-	id := toRouter(node4)
+	id := bgpBeside(node4)
 	want := map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}}
 	before := newSpeaker(t)
 	mustApply(t, before, want)
@@ -240,17 +255,18 @@ func (r *router) bfdDowns(of netip.Addr) int {
 	return -1
 }
 
-// restarted ends the process that holds the sessions, as in an upgrade, and after
-// several detection times another one begins.
+// restarted ends the process that holds the sessions, as in an upgrade, and after two
+// detection times another one begins: a router that was not asked to wait is Down by then,
+// and says of its session that it is Up since more than a detection time later than before.
 func restarted(t *testing.T, sessions *bfd.Sessions, stop func(), want map[string]desired.BFD) *bfd.Sessions {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := sessions.Goodbye(ctx, time.Minute); err != nil {
 		t.Error(err)
 	}
 	stop()
-	time.Sleep(5 * bfdMultiplier * bfdInterval)
+	time.Sleep(2 * bfdDetection)
 	next, _ := runBFD(t)
 	next.Set(want)
 	return next
@@ -286,9 +302,10 @@ func noticed(t *testing.T, r *router, speaker *Speaker, sessions *bfd.Sessions) 
 	}
 	t.Logf("after the cut: Down here %v, BGP ended here %v, route gone in the router's kernel %v", here, ended, there)
 	for what, took := range map[string]time.Duration{"here": here, "in the router": there} {
-		// 250 ms are what is promised; a test must hold on a machine that does much else.
-		if took > 2*time.Second {
-			t.Errorf("it took %v %s", took, what)
+		// BGP alone takes a minute at least. How near this is to the detection time is held
+		// where the clock is the test's.
+		if most := 10 * bfdDetection; took > most {
+			t.Errorf("it took %v %s, want at most %v", took, what, most)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -40,25 +41,27 @@ func startBIRD(t testing.TB, neighbor netip.Addr, asn uint32, lines ...string) *
 	config := filepath.Join(b.dir, "bird.conf")
 	err := os.WriteFile(config, fmt.Appendf(nil, `
 log stderr all;
+timeformat protocol iso long ms;
 router id 10.98.0.1;
 protocol device { }
 protocol direct { ipv4; ipv6; }
 protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }
 protocol kernel { ipv6 { import none; export where source = RTS_BGP; }; }
 protocol bfd {
-	interface "*" { interval 50 ms; multiplier 3; };
-	multihop { interval 50 ms; multiplier 3; };
+	interface "*" { interval %[6]d ms; multiplier %[7]d; };
+	multihop { interval %[6]d ms; multiplier %[7]d; };
 }
 protocol bgp node {
-	local %v as %d;
-	neighbor %v as %d;
+	local %[1]v as %[2]d;
+	neighbor %[3]v as %[4]d;
 	passive on;
 	error wait time 1, 2;
-	%s
+	%[5]s
 	ipv4 { import all; export none; };
 	ipv6 { import all; export none; };
 }
-`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t")), 0o600)
+`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t"),
+		bfdInterval.Milliseconds(), bfdMultiplier), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +105,22 @@ func (b *bird) waitForAnswer(command string, parts ...string) {
 	})
 }
 
-// bfd is BIRD's line on its session with us.
-func (b *bird) bfd(of netip.Addr) string {
+// bfd is what BIRD says of its session with us: the state, and since when. BIRD counts the
+// latter back from now, by a clock of its own, so that it differs a little each time.
+func (b *bird) bfd(of netip.Addr) (state string, since time.Time) {
+	b.t.Helper()
 	for line := range strings.Lines(b.ask("show bfd sessions")) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == of.String() {
-			return line
+		fields := strings.Fields(line) // address, interface, state, date, time, ...
+		if len(fields) < 5 || fields[0] != of.String() {
+			continue
 		}
+		since, err := time.Parse("2006-01-02 15:04:05.000", fields[3]+" "+fields[4])
+		if err != nil {
+			b.t.Fatalf("birdc says %q: %v", line, err)
+		}
+		return fields[2], since
 	}
-	return ""
+	return "", time.Time{}
 }
 
 // TestBIRDAndBFD: as with FRR.
@@ -127,7 +138,7 @@ func TestBIRDAndBFD(t *testing.T) {
 			b := startBIRD(t, c.source, nodeASN, "bfd on;", hops)
 			speaker := newSpeaker(t)
 			sessions, stop := runBFD(t)
-			id := toRouter(c.source)
+			id := bgpBeside(c.source)
 			id.EBGPMultiHop = c.multiHop
 			mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 			want := bfdTo(id, c.multiHop)
@@ -140,22 +151,22 @@ func TestBIRDAndBFD(t *testing.T) {
 				t.Helper()
 				b.waitFor("both sides are Up and the route is there", func() bool {
 					s := sessions.Status()["tor"]
-					return strings.Contains(b.bfd(c.source), " Up ") && s.State == bfd.Up &&
-						s.Detection == bfdMultiplier*bfdInterval && b.kernel(vip) != nil
+					state, _ := b.bfd(c.source)
+					return state == "Up" && s.State == bfd.Up && s.Detection == bfdDetection && b.kernel(vip) != nil
 				})
 			}
 			up()
-			since := b.bfd(c.source)
+			_, before := b.bfd(c.source)
 			sessions = restarted(t, sessions, stop, all)
 			up()
-			if now := b.bfd(c.source); now != since {
-				t.Errorf("after a restart BIRD says %s, and before %s", now, since)
+			if _, after := b.bfd(c.source); after.Sub(before).Abs() > bfdDetection/2 {
+				t.Errorf("after a restart BIRD says Up since %v, and before %v", after, before)
 			}
 			noticed(t, b.router, speaker, sessions)
 			b.mend()
 			up()
 			sessions.Set(nil)
-			b.waitFor("AdminDown is told", func() bool { return strings.Contains(b.bfd(c.source), " Down ") })
+			b.waitFor("AdminDown is told", func() bool { state, _ := b.bfd(c.source); return state == "Down" })
 		})
 	}
 }

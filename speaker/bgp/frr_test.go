@@ -173,15 +173,18 @@ func (r *router) waitFor(what string, condition func() bool) {
 // patience is more than what does happen takes on a busy machine. It is less than the
 // time for which routers keep the routes of a node that restarts, so that whoever waits
 // for a route to go sees that it was not kept.
-const patience = restartTime / 2
+const patience = restartTime * 3 / 4
 
+// waitFor looks ever more rarely: most conditions ask a program, which on a busy machine
+// keeps from happening what is waited for.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !condition(); {
+	pause := 2 * time.Millisecond
+	for end := time.Now().Add(patience); !condition(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("after %v still not: %s", patience, what)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
