@@ -25,6 +25,7 @@ const (
 	chainInput       = ours + "INPUT"       // filter
 	chainForward     = ours + "FORWARD"     // filter
 	chainOutput      = ours + "OUTPUT"      // filter
+	chainKnown       = ours + "KNOWN"       // filter: forwarded packets of flows that are known
 	chainInvalid     = ours + "INVALID"     // filter: packets that conntrack makes no sense of
 	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
 	chainReject      = ours + "REJECT"
@@ -115,7 +116,8 @@ func (s style) natBase(nodePorts []netip.Prefix) map[string][]string {
 	}
 }
 
-// filterBase renders the chains of the filter table that are always there.
+// filterBase renders the chains of the filter table that are always there. They are done
+// first with packets of known flows, which are nearly all: every match costs each of them.
 func (s style) filterBase(nodePorts []netip.Prefix) map[string][]string {
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	reject := "icmp-port-unreachable"
@@ -123,6 +125,7 @@ func (s style) filterBase(nodePorts []netip.Prefix) map[string][]string {
 		reject = "icmp6-port-unreachable"
 	}
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
+	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	return map[string][]string{
 		chainRefuse: s.dispatchRules(nodePorts, "-j "+chainServices, "-j "+chainNodePorts),
 		chainInvalid: append([]string{
@@ -132,14 +135,15 @@ func (s style) filterBase(nodePorts []netip.Prefix) map[string][]string {
 			s.in(ofEndpoints, "src,src,src") + " -j DROP",
 		},
 			s.dispatchRules(nodePorts, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
-		chainInput:  {invalid, "-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", refuse},
-		chainOutput: {invalid, refuse},
+		chainInput:  {"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse},
+		chainOutput: {known + "-j RETURN", invalid, refuse},
 		chainForward: {
+			known + "-g " + chainKnown,
 			invalid,
 			refuse,
 			fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
-			"-m conntrack --ctstate RELATED,ESTABLISHED -m conntrack --ctstate DNAT -j ACCEPT",
 		},
+		chainKnown:  {"-m conntrack --ctstate DNAT -j ACCEPT"},
 		chainReject: {"-j REJECT --reject-with " + reject},
 		chainDrop:   {"-j DROP"},
 	}
