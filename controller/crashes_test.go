@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 )
@@ -27,7 +29,13 @@ import (
 var (
 	crashesFor  = flag.Duration("crashes.for", 30*time.Second, "how long TestCrashes goes on killing leaders")
 	crashesSeed = flag.Uint64("crashes.seed", 0, "what users do in TestCrashes, and how leaders end; 0: something else each time")
+	// crashesKubeconfig is also for who has a cluster with nodes: see e2e/scenarios.
+	crashesKubeconfig = flag.String("crashes.kubeconfig", "", "the administrator's file for a cluster that has the chart installed and its controller\n"+
+		"scaled to nothing, for TestCrashes to use in place of an API server of its own")
 )
+
+// crashesNamespace has the Services that users change in TestCrashes.
+const crashesNamespace = "crashes"
 
 // hasty is a lease for tests that end many leaders.
 var hasty = lease{duration: 4 * time.Second, renew: 2500 * time.Millisecond, retry: 400 * time.Millisecond}
@@ -45,14 +53,19 @@ func TestCrashes(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-crashes.seed=%d", seed)
-	c := newCluster(t)
-	h := &havoc{cluster: c, random: rand.New(rand.NewPCG(seed, 0)), pool: c.pool(t, "p", "192.0.2.0/28"), services: map[string]*corev1.Service{}}
+	var c *cluster
+	if *crashesKubeconfig == "" {
+		c = newCluster(t)
+	} else {
+		c = installed(t, *crashesKubeconfig)
+	}
+	h := newHavoc(t, c, seed)
 	who := &leaders{}
 	var replicas []*replica
 	for i := range 2 {
 		replicas = append(replicas, c.replica(t, strconv.Itoa(i), who))
 	}
-	for began, round := time.Now(), 0; time.Since(began) < *crashesFor; round++ {
+	for began := time.Now(); time.Since(began) < *crashesFor || !who.enough() && time.Since(began) < *crashesFor+patience; {
 		leader := h.awaitLeader(t, who, replicas)
 		h.act(t, 100*time.Millisecond)
 		h.end(t, leader, who)
@@ -60,7 +73,7 @@ func TestCrashes(t *testing.T) {
 	for _, r := range replicas {
 		r.mend()
 	}
-	c.pool(t, "large", "198.51.100.0/24", "2001:db8::/64")
+	c.pool(t, "crashes-large", "198.51.100.0/24", "2001:db8::/64")
 	for _, s := range h.services {
 		update(t, c, s, func(s *corev1.Service) { delete(s.Annotations, v1beta1.AnnotationAddresses) })
 		until(t, c, s, "served", func(s *corev1.Service) bool {
@@ -68,13 +81,14 @@ func TestCrashes(t *testing.T) {
 			return s.Spec.Type != corev1.ServiceTypeLoadBalancer || len(ips(s)) == len(s.Spec.IPFamilies) && condition != nil && condition.Status == metav1.ConditionTrue
 		})
 	}
+	enough := who.enough()
 	who.mu.Lock()
 	defer who.mu.Unlock()
 	t.Logf("%d leaders, %d writes of statuses, %d Services created", who.changes, who.writes, h.created)
 	for _, fault := range who.faults {
 		t.Error(fault)
 	}
-	if who.changes < 3 || who.writes < 10 {
+	if !enough {
 		t.Errorf("%d leaders and %d writes prove nothing", who.changes, who.writes)
 	}
 }
@@ -165,6 +179,24 @@ type havoc struct {
 type ending struct {
 	how  string // kill, stop or cut
 	fate fate   // of the write at which it happens; "": at no write
+}
+
+func newHavoc(t *testing.T, c *cluster, seed uint64) *havoc {
+	t.Helper()
+	h := &havoc{cluster: c, random: rand.New(rand.NewPCG(seed, 0)), services: map[string]*corev1.Service{}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: crashesNamespace}}
+	if err := client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)); err != nil {
+		t.Fatal(err)
+	}
+	h.pool = c.pool(t, "crashes", "192.0.2.0/28")
+	t.Cleanup(func() {
+		for _, s := range h.services {
+			if err := client.IgnoreNotFound(c.Delete(context.Background(), s)); err != nil {
+				t.Errorf("delete %s: %v", s.Name, err)
+			}
+		}
+	})
+	return h
 }
 
 // end ends the leader in the next way, and repairs what was broken once another one
@@ -267,14 +299,17 @@ func (h *havoc) user(t *testing.T) {
 func (h *havoc) add(t *testing.T) {
 	h.created++
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", h.created), Annotations: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: crashesNamespace, Name: fmt.Sprintf("s%d", h.created), Annotations: map[string]string{
 			v1beta1.AnnotationShareKey:  []string{"", "", "", "k"}[h.random.IntN(4)],
 			v1beta1.AnnotationAddresses: h.request(),
 		}},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 1 + h.random.Int32N(3)}}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 1 + h.random.Int32N(3)}},
+			Selector: map[string]string{"app": "web"}, // where there are nodes: speakers announce what has endpoints
+		},
 	}
+	h.services[s.Name] = s // before it is there: whoever gives up half-way must delete it
 	h.create(t, s)
-	h.services[s.Name] = s
 }
 
 // request asks for nothing, or for some address.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -41,11 +43,15 @@ const (
 )
 
 // TestMain keeps the tests by themselves: a port that was free when it was chosen must
-// be free when it is bound.
+// be free when it is bound. An API server from outside is on a network that is not theirs.
 func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
 		return
+	}
+	flag.Parse()
+	if *crashesKubeconfig != "" {
+		os.Exit(m.Run())
 	}
 	netlab.Isolated(m.Run)
 }
@@ -54,32 +60,55 @@ func TestMain(m *testing.M) {
 type cluster struct {
 	client.WithWatch
 	controller *rest.Config
-	kubeconfig string // a file
+	kubeconfig string // a file of that user, if the API server is the test's own
 	auditor    *auditor
 }
 
+// newCluster starts an API server of its own.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	server := apiserver.Start(t)
-	kinds := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(kinds), v1beta1.AddToScheme(kinds)); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := client.NewWithWatch(server.Config, client.Options{Scheme: kinds})
-	if err != nil {
-		t.Fatal(err)
-	}
 	account := server.User(t, user)
 	text, err := account.KubeConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{WithWatch: admin, controller: account.Config(), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	c := connect(t, server.Config, account.Config())
+	c.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(c.kubeconfig, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: defaultNamespace}})
 	c.grant(t)
+	return c
+}
+
+// installed is a cluster in which the chart is installed and no controller runs: a test's
+// controllers have the rights that the chart gives to its own. The file is the
+// administrator's.
+func installed(t *testing.T, kubeconfig string) *cluster {
+	t.Helper()
+	admin, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.QPS = -1
+	controller := rest.CopyConfig(admin)
+	controller.Impersonate.UserName = "system:serviceaccount:" + defaultNamespace + ":" + user
+	return connect(t, admin, controller)
+}
+
+func connect(t *testing.T, admin, controller *rest.Config) *cluster {
+	t.Helper()
+	kinds := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(kinds), v1beta1.AddToScheme(kinds)); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.NewWithWatch(admin, client.Options{Scheme: kinds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{WithWatch: api, controller: controller}
 	c.auditor = audit(t, c)
 	return c
 }
@@ -273,6 +302,9 @@ func audit(t *testing.T, c *cluster) *auditor {
 	following.Go(func() {
 		for e := range w.ResultChan() {
 			a.see(e)
+		}
+		if ctx.Err() == nil {
+			t.Error("the watch of Services ended: what they showed later, nobody saw")
 		}
 	})
 	t.Cleanup(func() {

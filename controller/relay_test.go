@@ -84,6 +84,13 @@ func (l *leaders) leader() *relay {
 	return l.current
 }
 
+// enough tells whether so many led and wrote that it proves something.
+func (l *leaders) enough() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changes >= 3 && l.writes >= 10
+}
+
 func newRelay(t *testing.T, config *rest.Config, who *leaders) *relay {
 	t.Helper()
 	transport, err := rest.TransportFor(config)
