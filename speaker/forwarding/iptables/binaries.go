@@ -54,9 +54,18 @@ const pace = 2000
 // restore applies a script, each of its transactions as a whole.
 func (c commands) restore(ctx context.Context, r *runner, script string) error {
 	work := time.Duration(strings.Count(script, "\n")) * time.Second / pace
-	_, err := r.run(ctx, work, script, c.program("restore"), "--noflush", "--wait", "1")
+	args := []string{"--noflush", "--wait", "1"}
+	if c.variant == NFT {
+		// Told to be verbose, it repeats a comment when it comes to it, and nobody needs to
+		// wait for its end; see nfnetlink.Lingering.
+		script, args = script+committed, append(args, "--verbose")
+	}
+	_, err := r.run(ctx, work, script, c.program("restore"), args...)
 	return err
 }
+
+// committed is a comment by which a program says that all before it is in the kernel.
+const committed = "# FAIRLEAD: committed\n"
 
 // saveTable reads a table of about so many lines.
 func (c commands) saveTable(ctx context.Context, r *runner, table string, lines int) (saved, error) {

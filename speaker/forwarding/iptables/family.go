@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -253,6 +254,9 @@ func (f *family) write(ctx context.Context) error {
 }
 
 func (f *family) writeTables(ctx context.Context) error {
+	if together, err := f.writeTogether(ctx); together {
+		return err
+	}
 	var errs []error
 	for i := range f.tables() {
 		err := f.writeTable(ctx, i)
@@ -262,6 +266,39 @@ func (f *family) writeTables(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// writeTogether has one program write both tables, and tells whether it did. With
+// nf_tables a second one would wait until the kernel has destroyed what the first took away.
+//
+// What the program does not take, as a whole or in part, is to be written again, table by
+// table, which tells what it is about. So there must be nothing in it that is not the same
+// when it is done twice, as jumps are not.
+func (f *family) writeTogether(ctx context.Context) (bool, error) {
+	if f.commands.variant != NFT || f.runners[0].late != nil || f.runners[1].late != nil {
+		return false, nil
+	}
+	var scripts strings.Builder
+	for _, t := range f.tables() {
+		script, transactions := t.script(f.commands.part())
+		if transactions != 1 || len(t.absent)+len(t.stray) > 0 {
+			return false, nil
+		}
+		scripts.WriteString(script)
+	}
+	err := f.commands.restore(ctx, &f.runners[0], scripts.String())
+	switch late := (*LateError)(nil); {
+	case errors.As(err, &late):
+		f.runners[1].late = f.runners[0].late // it may still write the other table, too
+		return true, fmt.Errorf("tables nat and filter: %w", err)
+	case err != nil:
+		return false, nil
+	}
+	for _, t := range f.tables() {
+		t.written()
+	}
+	f.watch.wrote(0, 2, 0)
+	return true, nil
 }
 
 func (f *family) writeTable(ctx context.Context, i int) error {

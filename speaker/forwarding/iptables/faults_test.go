@@ -217,6 +217,50 @@ func TestHangingProgram(t *testing.T) {
 	})
 }
 
+// TestProgramThatHangsOnBothTables has the one program hang that writes both tables of a
+// family, after the first write: neither is written by another one meanwhile.
+func TestProgramThatHangsOnBothTables(t *testing.T) {
+	hang := `case $name in iptables-*-restore) while [ -e $bin/fault ] && grep -q '^\*nat' $in && grep -q '^\*filter' $in; do sleep 0.1; done;; esac`
+	withFault(t, NFT, hang, func(t *testing.T, c *faulty) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.Apply(blackbox.Forwarding(blackbox.Services()[:2]...))
+		rules := c.rules()
+		c.on()
+		for range 2 {
+			missing, err := c.Try(want)
+			var late *LateError
+			if !errors.As(err, &late) || !strings.Contains(late.Command, "restore") {
+				t.Errorf("error %v, want one about a program that hangs", err)
+			}
+			if missingOf(missing, addr.IPv4) == 0 || missingOf(missing, addr.IPv6) != 0 {
+				t.Errorf("%d ports of IPv4 and %d of IPv6 are missing", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6))
+			}
+		}
+		before, _, _ := strings.Cut(rules, addr.IPv6.String()+" nat")
+		if now, _, _ := strings.Cut(c.rules(), addr.IPv6.String()+" nat"); now != before {
+			t.Errorf("IPv4 was written beside the program that hangs:\n%s\nbefore:\n%s", now, before)
+		}
+		c.heals(want, c.off)
+	})
+}
+
+// TestProgramThatDoesNotEnd has the program do its work and stay. What it has committed is in
+// the kernel, and nobody waits for more.
+func TestProgramThatDoesNotEnd(t *testing.T) {
+	stay := `case $name in *-restore) $(PATH=${PATH#*:} command -v $name) "$@" <$in; while [ -e $bin/fault ]; do sleep 0.1; done; exit 1;; esac`
+	withFault(t, NFT, stay, func(t *testing.T, c *faulty) {
+		c.on()
+		defer c.off()
+		c.Apply(blackbox.Forwarding(blackbox.Services()[:2]...))
+		c.Apply(blackbox.Forwarding(blackbox.Services()...))
+		for _, f := range addr.Families() {
+			if !c.serves(f) {
+				t.Errorf("%s is not served", f)
+			}
+		}
+	})
+}
+
 // TestProgramThatHangsForGoodIsKilled has a program never end by itself.
 func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 	eachFaulty(t, `case $name in iptables-*-restore) [ -e $bin/fault ] && sleep 1000;; esac`, func(t *testing.T, c *faulty) {

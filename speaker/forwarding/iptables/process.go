@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
+
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // How long a program may take. It is waited for as long as its work should take, and
@@ -29,9 +32,27 @@ type runner struct {
 type process struct {
 	command string
 	began   time.Time
-	done    chan struct{}
+	through chan struct{} // closed when it says that it has committed
+	done    chan struct{} // closed when it has ended
 	stdout  []byte
 	err     error
+}
+
+// output is what a program says.
+type output struct {
+	all     bytes.Buffer
+	through chan struct{} // closed at the first word that it has committed
+	told    bool
+}
+
+// Write implements io.Writer.
+func (o *output) Write(said []byte) (int, error) {
+	n, err := o.all.Write(said)
+	if !o.told && bytes.HasSuffix(o.all.Bytes(), []byte(committed)) {
+		o.told = true
+		close(o.through)
+	}
+	return n, err
 }
 
 // LateError says that a program takes longer than its work should. It is not run again
@@ -46,7 +67,7 @@ func (e *LateError) Error() string {
 		e.Command, e.Since.Round(time.Second))
 }
 
-// run runs a program for as long as its work should take.
+// run runs a program until it ends or has committed, for as long as its work should take.
 func (r *runner) run(ctx context.Context, work time.Duration, stdin, program string, args ...string) ([]byte, error) {
 	if r.late != nil {
 		return nil, &LateError{r.late.command, time.Since(r.late.began)}
@@ -60,6 +81,8 @@ func (r *runner) run(ctx context.Context, work time.Duration, stdin, program str
 	select {
 	case <-p.done:
 		return p.stdout, p.err
+	case <-p.through:
+		return nil, nil
 	case <-timer.C:
 		r.late = p
 		return nil, &LateError{p.command, time.Since(p.began)}
@@ -96,23 +119,40 @@ func start(ctx context.Context, limit time.Duration, stdin, program string, args
 	// With all that it starts, lest a child of it go on holding the lock.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), done: make(chan struct{})}
+	var stderr bytes.Buffer
+	stdout := output{through: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), through: stdout.through, done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		cancel()
 		return nil, fmt.Errorf("%s: %w", p.command, err)
 	}
+	go feed(input, stdin)
 	go func() {
 		defer cancel()
 		defer close(p.done)
 		err := cmd.Wait()
-		p.stdout = stdout.Bytes()
+		p.stdout = stdout.all.Bytes()
 		if err != nil {
 			p.err = failed(p.command, errors.Join(err, ctx.Err()), stderr.String())
 		}
 	}()
 	return p, nil
+}
+
+// feed gives a program its input. What fails the program will tell. One that says when it
+// has committed is kept from ending, and so from closing its socket, for a while.
+func feed(into io.WriteCloser, input string) {
+	_, _ = io.WriteString(into, input)
+	if strings.HasSuffix(input, committed) {
+		time.Sleep(nfnetlink.Lingering)
+	}
+	_ = into.Close()
 }
 
 // failed says what a program said of its failure.

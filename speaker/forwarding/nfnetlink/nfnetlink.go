@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -52,11 +53,10 @@ func Stream(subsystem, command, flags int, family addr.Family, body Attributes, 
 		req := nl.NewNetlinkRequest(subsystem<<8|command, flags)
 		req.AddData(&nl.Nfgenmsg{NfgenFamily: Protocol(family), Version: nl.NFNETLINK_V0})
 		req.AddRawData(body)
-		err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(answer []byte) bool {
+		err := execute(req, func(answer []byte) {
 			if len(answer) >= nl.SizeofNfgenmsg {
 				f(answer[nl.SizeofNfgenmsg:])
 			}
-			return true
 		})
 		if left > 1 && Again(err) {
 			continue
@@ -65,6 +65,32 @@ func Stream(subsystem, command, flags int, family addr.Family, body Attributes, 
 	}
 }
 
+// execute sends a request over a socket of its own and hands on the answers.
+func execute(req *nl.NetlinkRequest, f func(answer []byte)) error {
+	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer release(socket.Close)
+	if err := errors.Join(socket.SetSendTimeout(&nl.SocketTimeoutTv), socket.SetReceiveTimeout(&nl.SocketTimeoutTv)); err != nil {
+		return err
+	}
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: socket}}
+	return req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(answer []byte) bool {
+		f(answer)
+		return true
+	})
+}
+
+// Lingering is for how long a socket that is not needed any more is better left open. The
+// kernel does not close one of netfilter before it has destroyed what transactions of
+// nf_tables have taken away, which it puts off until no CPU can be looking at it: tens of
+// milliseconds, for which whoever closes it would wait, and the next transaction, too.
+const Lingering = 200 * time.Millisecond
+
+// release calls what closes a socket, later.
+func release(socket func()) { time.AfterFunc(Lingering, socket) }
+
 // Batch sends a command for each of the bodies, many in one message, and returns how many
 // succeeded, and why others did not unless that is excused.
 func Batch(subsystem, command, flags int, family addr.Family, bodies []Attributes, excuse func(unix.Errno) bool) (done int, err error) {
@@ -72,7 +98,7 @@ func Batch(subsystem, command, flags int, family addr.Family, bodies []Attribute
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer release(func() { _ = unix.Close(fd) })
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
