@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"fairlead.dev/fairlead/internal/problem"
@@ -25,6 +26,8 @@ type Source interface {
 // as wanted, also when it errs.
 type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+	// Clean deletes the flows that what was applied has made stale. It may take long.
+	Clean() error
 }
 
 // Health answers those who ask whether this node serves.
@@ -149,7 +152,8 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // pass brings the node to what the snapshot wants, in the order that never lets an
-// address point at a node that cannot serve it: withdraw, program, announce.
+// address point at a node that cannot serve it: withdraw, program, announce. What nobody
+// waits for comes after that.
 func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	began := time.Now()
 	a.Health.Begin(cluster)
@@ -172,7 +176,7 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 			a.announcing = want.Announcing
 		}
 	}
-	err = errors.Join(errs...)
+	err = errors.Join(append(errs, a.Forwarding.Clean())...)
 	a.Reporter.Report(Outcome{
 		Cluster: cluster, Want: want, Missing: missing, Problems: problems, Err: err, Duration: time.Since(began),
 	})
@@ -208,12 +212,16 @@ func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired
 
 func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
 	a.announced, a.mesh, a.bfd, a.told = say, want.Mesh, want.BFD, true
-	return errors.Join(
-		a.Layer2.Apply(ctx, Answers{
+	var networks, routers error
+	var telling sync.WaitGroup // neither waits for the other
+	telling.Go(func() {
+		networks = a.Layer2.Apply(ctx, Answers{
 			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere, BFD: want.BFD, Unable: unable,
-		}),
-		a.BGP.Apply(ctx, say.sessions),
-	)
+		})
+	})
+	routers = a.BGP.Apply(ctx, say.sessions)
+	telling.Wait()
+	return errors.Join(networks, routers)
 }
 
 // after is when to try again: soon and then ever later after failures, else at the

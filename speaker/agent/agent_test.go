@@ -38,6 +38,7 @@ type world struct {
 	applied    int
 	drained    bool         // routers were asked to prefer other paths, after others were asked to answer and before the sessions ended
 	always     []netip.Addr // each session must have a route to these
+	cleaning   func() error // is called when stale flows are to be deleted
 	wrong      []string
 }
 
@@ -69,6 +70,15 @@ func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (desired.Mi
 	w.kernel = have
 	w.check("forwarding")
 	return missing, errors.Join(errs...)
+}
+
+func (w forwarder) Clean() error {
+	w.Lock()
+	defer w.Unlock()
+	if w.cleaning != nil {
+		return w.cleaning()
+	}
+	return nil
 }
 
 type health struct{ *world }
@@ -338,6 +348,43 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 		}
 		if len(w.answers.Claims) != 0 || !w.answers.Leaving || w.answers.Mesh.Key != "k" || len(w.sessions) != 0 {
 			t.Errorf("still announcing, or unable to say goodbye: %+v, %v", w.answers, w.sessions)
+		}
+	})
+}
+
+// To look for stale flows takes as long as the connection table is: what is announced and
+// withdrawn does not wait for it. What fails is told, and tried again soon.
+func TestStaleFlowsHoldNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		cleaned, wanted := 0, 0
+		w.cleaning = func() error {
+			if len(w.answers.Claims) != wanted || len(w.sessions["tor"].Routes) != wanted {
+				t.Errorf("flows are looked for while %d claims and %d routes are told, want %d", len(w.answers.Claims), len(w.sessions["tor"].Routes), wanted)
+			}
+			if cleaned++; cleaned == 1 {
+				return errors.New("no buffer space")
+			}
+			return nil
+		}
+		wake, _, stop := run(t, w)
+		defer stop()
+		wanted = 1
+		wake(cluster(vip(1)))
+		if w.outcome.Err == nil || cleaned != 1 {
+			t.Errorf("cleaned %d times, error %v: want that of the first", cleaned, w.outcome.Err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.outcome.Err != nil || cleaned != 2 {
+			t.Errorf("a second later: cleaned %d times, error %v", cleaned, w.outcome.Err)
+		}
+		w.Lock()
+		wanted = 0
+		w.Unlock()
+		wake(cluster())
+		if cleaned != 3 {
+			t.Errorf("cleaned %d times", cleaned)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func TestTheSearchForConnectionsTakesLittleTime(t *testing.T) {
 		}, nil)
 		began := time.Now()
 		apply := func() {
-			if _, err := c.Apply(t.Context(), want); err != nil {
+			if _, err := clean(t, c, want); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -120,7 +120,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 	} {
 		reads, deleted = 0, 0
 		step.do()
-		if _, err := c.Apply(t.Context(), want); !errors.Is(err, backend.err) {
+		if _, err := clean(t, c, want); !errors.Is(err, backend.err) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		if reads != step.reads || deleted != step.deleted {

@@ -56,8 +56,18 @@ type Config struct {
 	Metrics prometheus.Registerer // nil: nobody looks
 }
 
-// New returns the backend for a mode.
-func New(c Config) (Backend, error) {
+// Forwarder is a backend together with the flows that its rules were asked about.
+type Forwarder interface {
+	Backend
+	// Clean deletes the flows that the rules would send elsewhere now, or past which they
+	// went. It looks through the connection table, which takes milliseconds if that is
+	// empty and seconds if it is full; what is announced need not wait for it. What fails is
+	// tried the next time.
+	Clean() error
+}
+
+// New returns what forwards in a mode.
+func New(c Config) (Forwarder, error) {
 	var backend Backend
 	var err error
 	switch c.Mode {
@@ -66,7 +76,7 @@ func New(c Config) (Backend, error) {
 	case NFTables:
 		backend, err = nftables.New(nftables.Config{Log: c.Log})
 	case None:
-		return &successor{Backend: none{}, ready: othersForward, retire: removeAllBut(None), log: c.Log}, nil
+		return &successor{Forwarder: none{}, ready: othersForward, retire: removeAllBut(None), log: c.Log}, nil
 	default:
 		err = fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
 	}
@@ -75,8 +85,8 @@ func New(c Config) (Backend, error) {
 	}
 	m := newMeasures(c.Metrics)
 	return &successor{
-		Backend: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
-		retire:  removeAllBut(c.Mode), log: c.Log,
+		Forwarder: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
+		retire:    removeAllBut(c.Mode), log: c.Log,
 	}, nil
 }
 
@@ -100,6 +110,8 @@ func removeAllBut(stays Mode) func(context.Context) error {
 type none struct{}
 
 func (none) Apply(context.Context, desired.Forwarding) (desired.Missing, error) { return nil, nil }
+
+func (none) Clean() error { return nil }
 
 func (none) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 

@@ -23,7 +23,7 @@ const (
 type lab struct {
 	t            *testing.T
 	client, node *netlab.Host
-	backend      Backend
+	backend      Forwarder
 }
 
 func newLab(t *testing.T) *lab {
@@ -51,8 +51,8 @@ func (l *lab) plug(h *netlab.Host, name, net string) {
 	h.Route("::/0", "fd00:0:0:"+net+"::1", "eth0")
 }
 
-func (l *lab) newBackend() Backend {
-	var b Backend
+func (l *lab) newBackend() Forwarder {
+	var b Forwarder
 	var err error
 	l.node.Do(func() { b, err = New(Config{Mode: IPTables, Log: slog.New(slog.DiscardHandler)}) })
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *lab) apply(want desired.Forwarding) {
 	l.t.Helper()
 	var missing desired.Missing
 	var err error
-	l.node.Do(func() { missing, err = l.backend.Apply(l.t.Context(), want) })
+	l.node.Do(func() { missing, err = clean(l.t, l.backend, want) })
 	if err != nil || len(missing) > 0 {
 		l.t.Fatalf("apply: %d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 	}

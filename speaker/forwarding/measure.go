@@ -69,15 +69,15 @@ func (m *measures) timed(del deleteFlows) deleteFlows {
 
 // measured is a backend together with its metrics.
 type measured struct {
-	Backend
+	Forwarder
 	measures *measures
 	revision uint64 // of the wanted ports that all are in the kernel; 0: not all are
 	repairs  map[addr.Family]int
 	unserved unserved
 }
 
-func newMeasured(b Backend, m *measures) *measured {
-	return &measured{Backend: b, measures: m, repairs: map[addr.Family]int{}, unserved: newUnserved()}
+func newMeasured(b Forwarder, m *measures) *measured {
+	return &measured{Forwarder: b, measures: m, repairs: map[addr.Family]int{}, unserved: newUnserved()}
 }
 
 // Apply implements Backend.
@@ -91,7 +91,7 @@ func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.
 		kind = "partial"
 	}
 	began := time.Now()
-	missing, err := b.Backend.Apply(ctx, want)
+	missing, err := b.Forwarder.Apply(ctx, want)
 	b.measures.syncs.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 	if b.revision = want.Revision; err != nil {
 		b.revision = 0

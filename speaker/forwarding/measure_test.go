@@ -20,7 +20,7 @@ import (
 
 // scripted is a backend that says what a test has it say.
 type scripted struct {
-	Backend
+	Forwarder
 	missing        desired.Missing
 	err            error
 	rules, repairs int

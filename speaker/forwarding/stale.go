@@ -21,7 +21,7 @@ import (
 // deleteFlows is conntrack.Delete.
 type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error)
 
-// cleaner makes a backend delete stale flows after each Apply that calls for it. The
+// cleaner finds out which flows each Apply of a backend makes stale, and deletes them. The
 // kernel asks the rules about the first packet of a flow only, and keeps what they said for
 // as long as the client goes on.
 //
@@ -79,7 +79,7 @@ func newCleaner(backend Backend, del deleteFlows, inherited func() (map[addr.Fam
 	}
 }
 
-// Apply implements Backend.
+// Apply implements Backend. What it makes stale is left to Clean.
 func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
 	var unread error
 	if c.inherited != nil {
@@ -97,7 +97,7 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 		}
 		c.heritage = nil
 	}
-	return missing, errors.Join(err, unread, c.clean())
+	return missing, errors.Join(err, unread)
 }
 
 // note finds the destinations whose endpoints changed. A port that is wanted but
@@ -154,11 +154,11 @@ func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing
 	}
 }
 
-// clean deletes the flows to pending destinations that go to none of the
+// Clean deletes the flows to pending destinations that go to none of the
 // endpoints that serve there now; of TCP and SCTP those that were begun past them. An
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
-// What fails is tried after the next Apply.
-func (c *cleaner) clean() error {
+// What fails is tried the next time.
+func (c *cleaner) Clean() error {
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed ma
 	}
 	if protocol != view.UDP {
 		if !c.connections.Allowed() {
-			return nil // the next Apply finds them; clients ask again meanwhile
+			return nil // the next time they are found; clients ask again meanwhile
 		}
 		defer func(began time.Time) { c.connections.Spend(time.Since(began)) }(time.Now())
 	}

@@ -70,6 +70,13 @@ func TestUDPFlowsOfNodePortsOnAnyAddress(t *testing.T) {
 	}
 }
 
+// clean applies and deletes what that made stale.
+func clean(t *testing.T, f Forwarder, want desired.Forwarding) (desired.Missing, error) {
+	t.Helper()
+	missing, err := f.Apply(t.Context(), want)
+	return missing, errors.Join(err, f.Clean())
+}
+
 // TestFlowsThatCannotBeDeletedAreTriedAgain has the table fail once.
 func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
 	f := families()[0]
@@ -87,13 +94,13 @@ func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
 			}
 			return gone, nil
 		}, nil)
-		if _, err := c.Apply(t.Context(), f.want(f.vip, 0, "e1")); !errors.Is(err, broken) {
+		if _, err := clean(t, c, f.want(f.vip, 0, "e1")); !errors.Is(err, broken) {
 			t.Errorf("%s: error %v, want %v", when, err, broken)
 		}
-		if _, err := c.Apply(t.Context(), want); err != nil || gone != 1 {
+		if _, err := clean(t, c, want); err != nil || gone != 1 {
 			t.Errorf("%s: after the failure %d flows are deleted, error %v", when, gone, err)
 		}
-		if _, err := c.Apply(t.Context(), want); err != nil || calls != 2 {
+		if _, err := clean(t, c, want); err != nil || calls != 2 {
 			t.Errorf("%s: the table is read %d times, want 2 (error %v)", when, calls, err)
 		}
 	}
@@ -114,7 +121,7 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	}, nil)
 	apply := func(want desired.Forwarding) {
 		t.Helper()
-		if _, err := c.Apply(t.Context(), want); err != nil {
+		if _, err := clean(t, c, want); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // the kernel goes as soon as something else forwards, and not before. Open connections
 // are the connection table's and outlive the rules.
 type successor struct {
-	Backend
+	Forwarder
 	// ready tells whether the kernel forwards without what is to go; nil: as soon as
 	// all that is wanted is in place.
 	ready  func(ctx context.Context) (bool, error)
@@ -31,7 +31,7 @@ const askEvery = 5 * time.Second
 
 // Apply implements Backend.
 func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
-	missing, err := s.Backend.Apply(ctx, want)
+	missing, err := s.Forwarder.Apply(ctx, want)
 	if s.done || !complete(missing, err) || time.Since(s.asked) < askEvery {
 		return missing, err
 	}

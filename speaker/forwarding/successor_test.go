@@ -141,7 +141,7 @@ func TestASuccessorRetiresOthersOnceItIsComplete(t *testing.T) {
 		key := desired.PortKey{Name: "http"}
 		backend := &scripted{}
 		retired := 0
-		s := &successor{Backend: backend, log: slog.New(slog.DiscardHandler), retire: func(context.Context) error {
+		s := &successor{Forwarder: backend, log: slog.New(slog.DiscardHandler), retire: func(context.Context) error {
 			if retired++; retired == 1 {
 				return errors.New("busy")
 			}

@@ -1,6 +1,8 @@
 package blackbox_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -15,6 +17,20 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
 
+// wholeBackend is a backend as a process has it, connection table included.
+type wholeBackend struct{ forwarding.Forwarder }
+
+func newWhole(mode forwarding.Mode) (blackbox.Backend, error) {
+	b, err := forwarding.New(forwarding.Config{Mode: mode, Log: blackbox.Quiet()})
+	return wholeBackend{b}, err
+}
+
+// Apply deletes flows, too.
+func (b wholeBackend) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	missing, err := b.Forwarder.Apply(ctx, want)
+	return missing, errors.Join(err, b.Clean())
+}
+
 // whole are the backends as a process has them, connection table included.
 func whole() []contender {
 	var all []contender
@@ -22,7 +38,7 @@ func whole() []contender {
 		all = append(all, contender{
 			name: string(mode),
 			create: func() (blackbox.Backend, error) {
-				return forwarding.New(forwarding.Config{Mode: mode, Log: blackbox.Quiet()})
+				return newWhole(mode)
 			},
 			flush: map[forwarding.Mode]string{forwarding.IPTables: contenders[0].flush + " && " + contenders[1].flush, forwarding.NFTables: contenders[2].flush}[mode],
 		})

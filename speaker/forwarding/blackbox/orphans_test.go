@@ -25,7 +25,7 @@ func successions() []contender {
 				create: func() (blackbox.Backend, error) {
 					mode := next
 					next = after
-					return forwarding.New(forwarding.Config{Mode: mode, Log: blackbox.Quiet()})
+					return newWhole(mode)
 				},
 			})
 		}
