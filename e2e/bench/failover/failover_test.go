@@ -51,7 +51,7 @@ func TestReport(t *testing.T) {
 	text := report(o, []string{"a fact"}, results)
 	for _, want := range []string{
 		"go run ./e2e/bench/failover -protocol layer2 -rounds 3", "- a fact",
-		"| " + string(cable) + " | 200 / 300 (3) | 5600 / 7000 (3) | 28 |",
+		"| " + string(cable) + " | 200 / 300 (3) | 5600 / 7000 (3) | 28.0 |",
 		"| " + string(killed) + " | – | – | – |",
 	} {
 		if !strings.Contains(text, want) {
