@@ -168,8 +168,12 @@ func prefixes(texts []string) []netip.Prefix {
 			continue
 		}
 		ones, _ := ipnet.Mask.Size()
-		if a, ok := netip.AddrFromSlice(ipnet.IP); ok {
-			found = append(found, netip.PrefixFrom(a.Unmap(), ones))
+		a, ok := netip.AddrFromSlice(ipnet.IP)
+		if a.Is4In6() { // of which 96 bits say that it is IPv4
+			a, ones = a.Unmap(), ones-96
+		}
+		if ok {
+			found = append(found, netip.PrefixFrom(a, ones))
 		}
 	}
 	return found
