@@ -32,13 +32,6 @@ func bfdProfile() string {
 		bfdInterval.Milliseconds(), bfdMultiplier)
 }
 
-// bgpBeside is a session to the real router whose hold time says nothing before BFD does.
-func bgpBeside(source netip.Addr) desired.Identity {
-	id := toRouter(source)
-	id.HoldTime, id.KeepaliveTime = 90*time.Second, 30*time.Second
-	return id
-}
-
 // bfdTo is the BFD session beside a BGP session.
 func bfdTo(id desired.Identity, multiHop bool) desired.BFD {
 	b := desired.BFD{
@@ -164,7 +157,7 @@ func TestFRRAndBFD(t *testing.T) {
 			r := startRouter(t, neighborLines(c.source, c.asn, c.more...))
 			r.withBFD()
 			speaker := newSpeaker(t)
-			id := bgpBeside(c.source)
+			id := toRouter(c.source)
 			id.MyASN, id.EBGPMultiHop = c.asn, c.multiHop
 			mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 			r.waitForKernel(vip, node4.String())
@@ -211,7 +204,7 @@ func TestFRRAndBFD(t *testing.T) {
 func TestFRRKeepsRoutesWhileBFDGoesOn(t *testing.T) {
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	r.withBFD()
-	id := bgpBeside(node4)
+	id := toRouter(node4)
 	want := map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}}
 	before := newSpeaker(t)
 	mustApply(t, before, want)
@@ -302,7 +295,7 @@ func noticed(t *testing.T, r *router, speaker *Speaker, sessions *bfd.Sessions) 
 	}
 	t.Logf("after the cut: Down here %v, BGP ended here %v, route gone in the router's kernel %v", here, ended, there)
 	for what, took := range map[string]time.Duration{"here": here, "in the router": there} {
-		// BGP alone takes a minute at least. How near this is to the detection time is held
+		// BGP alone takes more than half a minute. How near this is to the detection time is held
 		// where the clock is the test's.
 		if most := 10 * bfdDetection; took > most {
 			t.Errorf("it took %v %s, want at most %v", took, what, most)

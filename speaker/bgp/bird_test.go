@@ -138,7 +138,7 @@ func TestBIRDAndBFD(t *testing.T) {
 			b := startBIRD(t, c.source, nodeASN, "bfd on;", hops)
 			speaker := newSpeaker(t)
 			sessions, stop := runBFD(t)
-			id := bgpBeside(c.source)
+			id := toRouter(c.source)
 			id.EBGPMultiHop = c.multiHop
 			mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 			want := bfdTo(id, c.multiHop)

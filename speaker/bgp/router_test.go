@@ -29,7 +29,7 @@ const restartable = "FAIRLEAD_BGP_TEST_SPEAK"
 func toRouter(source netip.Addr) desired.Identity {
 	id := desired.Identity{
 		MyASN: nodeASN, PeerASN: routerASN, PeerAddress: router4, SourceAddress: source, RouterID: node4,
-		HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, GracefulRestart: true,
+		HoldTime: longHold, KeepaliveTime: longHold / 3, GracefulRestart: true,
 		NextHop4: node4, NextHop6: node6,
 	}
 	if source.Is6() {
@@ -180,11 +180,11 @@ func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
 
 	// Same neighbour, other timer: the connection closes, the route stays.
 	lost := r.watchKernel()
-	id.HoldTime = 12 * time.Second
+	id.HoldTime = longHold + 3*time.Second
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 	waitFor(t, "the new hold time is agreed", func() bool {
 		state := s.States()["tor"]
-		return state.Phase == Established && state.HoldTime == 12*time.Second
+		return state.Phase == Established && state.HoldTime == id.HoldTime
 	})
 	r.waitFor("the route is no longer stale", func() bool { p := r.paths(vip); return len(p) == 1 && !p[0].Stale })
 	if gone := lost(); len(gone) != 0 {

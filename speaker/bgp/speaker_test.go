@@ -247,11 +247,12 @@ func TestChangeReachesTheRouterAtOnce(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	quarter := took[len(took)/4]
-	t.Logf("Apply to the router's table: a quarter within %v, median %v, worst %v", quarter, took[len(took)/2], took[len(took)-1])
-	// Most may wait for the processor on a busy machine; a timer would hold up all.
-	if quarter > 10*time.Millisecond {
-		t.Errorf("a quarter within %v, want under 10ms", quarter)
+	best, quarter := took[0], took[len(took)/4]
+	t.Logf("Apply to the router's table: best %v, a quarter within %v, median %v, worst %v", best, quarter, took[len(took)/2], took[len(took)-1])
+	// Most may wait for the processor on a busy machine. A timer that each change begins
+	// would hold up all, and one that ticks anyhow most.
+	if best > 10*time.Millisecond || quarter > 200*time.Millisecond {
+		t.Errorf("the best takes %v, want under 10ms, and a quarter up to %v, want under 200ms", best, quarter)
 	}
 }
 
@@ -276,7 +277,7 @@ func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
 	start := time.Now()
 	p.waitFor(t, vip)
 	t.Logf("routes %v after Established", time.Since(start))
-	if took := time.Since(start); took > deferral+20*time.Second { // GoBGP itself would wait for six minutes
+	if took := time.Since(start); took > deferral+patience/2 { // GoBGP itself would wait for six minutes
 		t.Errorf("routes came %v after the session", took)
 	}
 }

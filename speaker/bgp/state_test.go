@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"testing"
-	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -25,7 +24,7 @@ func TestStatesTellWhatWasNegotiated(t *testing.T) {
 	})
 	for name, want := range map[string]bool{"modern": true, "old": false} {
 		state := s.States()[name]
-		if state.FourOctetASN != want || state.HoldTime != 9*time.Second || !state.IPv4 || !state.IPv6 || !state.GracefulRestart {
+		if state.FourOctetASN != want || state.HoldTime != longHold || !state.IPv4 || !state.IPv6 || !state.GracefulRestart {
 			t.Errorf("%s: %+v, and AS numbers of 32 bits are %t", name, state, want)
 		}
 		if state.Overcome != "" {
@@ -35,6 +34,6 @@ func TestStatesTellWhatWasNegotiated(t *testing.T) {
 	modern.drop()
 	waitFor(t, "the session is up again, and says why it was not", func() bool {
 		state := s.States()["modern"]
-		return state.Phase == Established && state.Established == 2 && state.LastError == "" && state.Overcome != ""
+		return state.Phase == Established && state.Established >= 2 && state.LastError == "" && state.Overcome != ""
 	})
 }
