@@ -23,11 +23,11 @@ func TestBFDGoesOn(t *testing.T) {
 	table := func(n *node, peer string) pulse.Table {
 		table := l.table(n)
 		table.BFD = map[string]desired.BFD{"other": {
-			Peer: netip.MustParseAddr(peer), Transmit: 300 * time.Millisecond, Receive: 300 * time.Millisecond, Multiplier: 5,
+			Peer: netip.MustParseAddr(peer), Transmit: 250 * time.Millisecond, Receive: 250 * time.Millisecond, Multiplier: 20, // a busy machine is no dead path
 		}}
 		return table
 	}
-	up := func(s pulse.State) bool { return path(s).State == bfd.Up && path(s).Detection == 1500*time.Millisecond }
+	up := func(s pulse.State) bool { return path(s).State == bfd.Up && path(s).Detection == patientDetection }
 	for n, peer := range map[*node]string{router: "192.0.2.2", leaf: "192.0.2.1"} {
 		n.startPulse()
 		n.startAgent()
@@ -38,7 +38,7 @@ func TestBFDGoesOn(t *testing.T) {
 
 	leaf.stopAgent()
 	leaf.terminate()
-	time.Sleep(2 * time.Second) // longer than the detection time
+	time.Sleep(patientDetection * 11 / 10)
 	leaf.startPulse()
 	leaf.startAgent()
 	leaf.say(table(leaf, "192.0.2.1"))

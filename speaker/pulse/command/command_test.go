@@ -149,9 +149,9 @@ func TestANodeThatComesBackLeavesNoGap(t *testing.T) {
 
 // patient has pulse take nobody for dead on a busy machine; patientDetection is the time
 // after which it does.
-var patient = []string{"--hello-interval=500ms", "--hello-multiplier=5"}
+var patient = []string{"--hello-interval=500ms", "--hello-multiplier=10"}
 
-const patientDetection = 2500 * time.Millisecond
+const patientDetection = 5 * time.Second
 
 func TestARestartMovesNothing(t *testing.T) { inBoth(t, restart) }
 
@@ -258,13 +258,13 @@ func TestTheLastWordOfAnAgentIsHeard(t *testing.T) {
 
 func TestAnswersGoOnWithoutTheAgent(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, 2)
+	l := newLab(t, 2, patient...)
 	l.start(t)
 	first := l.nodes[0]
 	before, _ := first.client.State()
 	first.stopAgent()
 	l.resolves(t, first)
-	time.Sleep(2 * detection) // and it goes on for longer than the mesh would wait
+	time.Sleep(patientDetection * 11 / 10) // and it goes on for longer than the mesh would wait
 	l.resolves(t, first)
 
 	// A new agent learns what is true before it says anything, and pulse does

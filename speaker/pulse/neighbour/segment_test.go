@@ -161,7 +161,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 // soon is more than an answer ever takes; never is enough to see that none comes.
 const (
-	soon  = 30 * time.Second
+	soon  = time.Minute
 	never = 300 * time.Millisecond
 )
 
@@ -208,9 +208,8 @@ func TestAProbeIsAnswered(t *testing.T) {
 			before := st.responder.Stats().Answers
 			client.Probe("eth0", p.vip)
 			until(t, "the kernel has confirmed the address", func() bool { return client.Reachable("eth0", p.vip) })
-			if after := st.responder.Stats().Answers; after == before {
-				t.Error("the entry is confirmed, and nobody answered")
-			}
+			// An answer is counted when it was sent: the kernel may be quicker.
+			until(t, "who confirmed it counts the answer", func() bool { return st.responder.Stats().Answers > before })
 		}
 	})
 }
