@@ -14,7 +14,7 @@ import (
 
 const (
 	// answerIn is long enough for any answer on a busy machine.
-	answerIn = 20 * time.Second
+	answerIn = time.Minute
 	// silenceAfter is how long nobody answers for it to be silence.
 	silenceAfter = 300 * time.Millisecond
 )

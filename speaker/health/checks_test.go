@@ -123,7 +123,7 @@ func expect(t *testing.T, family addr.Family, port int, want string) {
 // eventually is the answer once somebody listens.
 func eventually(t *testing.T, address, path string) string {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if got := ask(t, address, path); got != "refused" || time.Now().After(limit) {
 			return got
 		}
@@ -249,7 +249,7 @@ func TestAClosedCheckListensNoMore(t *testing.T) {
 	}
 	n.applied(nil)
 	expect(t, addr.IPv4, webPort, "refused")
-	if err := kept.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := kept.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if err := request(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -294,7 +294,7 @@ func TestATakenPortIsToldOnceAndServedWhenItIsFree(t *testing.T) {
 	if err := foreign.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(30 * time.Second); ask(t, at(addr.IPv4, webPort), "/") != upstream(1, true); {
+	for limit := time.Now().Add(time.Minute); ask(t, at(addr.IPv4, webPort), "/") != upstream(1, true); {
 		if time.Now().After(limit) {
 			t.Fatal("a port that is free again is not served")
 		}

@@ -36,7 +36,7 @@ func watch(t *testing.T, h *linkstest.Host) *links.Watcher {
 // until waits for a snapshot of which the condition is true.
 func until(t *testing.T, w *links.Watcher, what string, is func(*links.Snapshot) bool) *links.Snapshot {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		s := w.Snapshot()
 		if s != nil && is(s) {
@@ -165,11 +165,7 @@ func TestWatcherSurvivesAStorm(t *testing.T) {
 		}
 	}
 	h.AddAddress("d0", "192.0.2.1/32")
-	s := until(t, w, "the last address", having("d0", func(l links.Link) bool {
-		return slices.Contains(l.Prefixes, netip.MustParsePrefix("192.0.2.1/32"))
+	until(t, w, "100 addresses and the last one", having("d0", func(l links.Link) bool {
+		return len(l.Prefixes) == 101 && slices.Contains(l.Prefixes, netip.MustParsePrefix("192.0.2.1/32"))
 	}))
-	d0, _ := named(s, "d0")
-	if got := len(d0.Prefixes); got != 101 {
-		t.Errorf("%d prefixes, want 101", got)
-	}
 }

@@ -122,7 +122,7 @@ func Connect(a *Host, nameA string, b *Host, nameB string) {
 }
 
 func (h *Host) awaitCarrier(name string) {
-	const patience = 30 * time.Second
+	const patience = time.Minute
 	h.Do(func() {
 		for began := time.Now(); ; time.Sleep(time.Millisecond) {
 			link, err := netlink.LinkByName(name)

@@ -277,7 +277,7 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 // carrier when it just saw others, and drops all frames before.
 func (h *Host) waitUp(name string) {
 	h.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if h.Link(name).Attrs().OperState == netlink.OperUp {
 			return
 		}
