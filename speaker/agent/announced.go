@@ -74,7 +74,7 @@ func serveable(want desired.Node, lacking desired.Missing) (announced, []netip.A
 // without is a session that announces none of the missing addresses: no route that would
 // be for these alone.
 func without(session desired.Session, missing map[netip.Addr]bool) desired.Session {
-	part := desired.Session{Identity: session.Identity, Routes: maps.Clone(session.Routes), Aggregates: session.Aggregates}
+	part := desired.Session{Identity: session.Identity, Routes: maps.Clone(session.Routes), Aggregates: maps.Clone(session.Aggregates)}
 	if len(missing) == 0 {
 		return part
 	}

@@ -13,10 +13,14 @@ import (
 	"fairlead.dev/fairlead/speaker/election"
 )
 
-// announcing decides what is announced, for one snapshot.
+// announcing decides what is announced, for one snapshot and those after it in which
+// nothing but Services and endpoints is another.
 type announcing struct {
-	cluster   *view.Cluster
-	options   Options
+	cluster *view.Cluster
+	options Options
+	holders *holders
+	pools   []*view.Pool
+	// addresses are those that a pool has and Services hold.
 	addresses map[netip.Addr]*announced
 	// routing are the BGPAdvertisements that are in use.
 	routing []*view.BGPAdvertisement
@@ -46,8 +50,11 @@ func (e *announced) serves(node string) bool {
 	return true
 }
 
-func newAnnouncing(c *view.Cluster, o Options, able map[view.Ref]ability) *announcing {
-	a := &announcing{cluster: c, options: o, addresses: map[netip.Addr]*announced{}, unready: map[string]bool{}}
+func newAnnouncing(c *view.Cluster, o Options, h *holders) *announcing {
+	a := &announcing{
+		cluster: c, options: o, holders: h, pools: c.PoolsByAge(),
+		addresses: make(map[netip.Addr]*announced, len(h.of)), unready: map[string]bool{},
+	}
 	for name, node := range c.Nodes {
 		if node.Excluded || node.NetworkUnavailable {
 			continue
@@ -62,16 +69,21 @@ func newAnnouncing(c *view.Cluster, o Options, able map[view.Ref]ability) *annou
 			a.routing = append(a.routing, resolved)
 		}
 	}
-	pools := c.PoolsByAge()
-	for _, ref := range slices.SortedFunc(maps.Keys(able), view.Ref.Compare) {
-		s := able[ref].service
-		for _, address := range s.VIPs {
-			if family := addr.FamilyOf(address); forwarded(s, family) {
-				a.add(address, s, able[ref].usable[family], pools)
-			}
-		}
+	for address := range h.of {
+		a.look(address)
 	}
 	return a
+}
+
+// look looks at who holds an address.
+func (a *announcing) look(address netip.Addr) {
+	delete(a.addresses, address)
+	family := addr.FamilyOf(address)
+	for _, ref := range a.holders.of[address] {
+		if able := a.holders.able[ref]; forwarded(able.service, family) {
+			a.add(address, able.service, able.usable[family])
+		}
+	}
 }
 
 // announceable tells whether the addresses of a Service are ours to announce.
@@ -87,10 +99,10 @@ func forwarded(s *view.Service, family addr.Family) bool {
 
 // add notes that a Service holds the address. An address that no pool holds is
 // announced by nobody, since advertisements select by pool.
-func (a *announcing) add(address netip.Addr, s *view.Service, usable []string, pools []*view.Pool) {
+func (a *announcing) add(address netip.Addr, s *view.Service, usable []string) {
 	entry := a.addresses[address]
 	if entry == nil {
-		pool := view.PoolOf(pools, address)
+		pool := view.PoolOf(a.pools, address)
 		if pool == nil {
 			return
 		}
@@ -125,39 +137,46 @@ func usable(s *view.Service, endpoints []view.Endpoint, family addr.Family) []st
 }
 
 // claims are the layer 2 claims of the addresses that this node is a candidate for, and
-// the addresses, sorted, for which only others are. Nodes that Kubernetes calls not ready
-// come last in the order: they answer only where nobody else could.
+// the addresses, sorted, for which only others are.
 func (a *announcing) claims() (claims map[netip.Addr]Claim, elsewhere []netip.Addr) {
 	claims = map[netip.Addr]Claim{}
 	for address, entry := range a.addresses {
-		var ads []*view.L2Advertisement
-		here := interfaces{}
-		for _, ad := range a.cluster.L2Advertisements {
-			if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) {
-				continue
-			}
-			ads = append(ads, ad)
-			if a.selects(ad, a.options.Node) {
-				here.add(ad.Interfaces)
-			}
+		if claim, ours := a.claim(address, entry); ours {
+			claims[address] = claim
+		} else if len(claim.Candidates) > 0 {
+			elsewhere = append(elsewhere, address)
 		}
-		var candidates []string
-		for _, node := range a.nodes {
-			selects := func(ad *view.L2Advertisement) bool { return a.selects(ad, node) }
-			if slices.ContainsFunc(ads, selects) && entry.serves(node) {
-				candidates = append(candidates, node)
-			}
-		}
-		if !slices.Contains(candidates, a.options.Node) {
-			if len(candidates) > 0 {
-				elsewhere = append(elsewhere, address)
-			}
-			continue
-		}
-		claims[address] = Claim{Candidates: a.rank(address, candidates, ads), Interfaces: here.names()}
 	}
 	slices.SortFunc(elsewhere, netip.Addr.Compare)
 	return claims, elsewhere
+}
+
+// claim tells who may answer for an address, and whether this node is among them; if it is
+// not, the order means nothing. Nodes that Kubernetes calls not ready come last: they answer
+// only where nobody else could.
+func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, ours bool) {
+	var ads []*view.L2Advertisement
+	here := interfaces{}
+	for _, ad := range a.cluster.L2Advertisements {
+		if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) {
+			continue
+		}
+		ads = append(ads, ad)
+		if a.selects(ad, a.options.Node) {
+			here.add(ad.Interfaces)
+		}
+	}
+	var candidates []string
+	for _, node := range a.nodes {
+		selects := func(ad *view.L2Advertisement) bool { return a.selects(ad, node) }
+		if slices.ContainsFunc(ads, selects) && entry.serves(node) {
+			candidates = append(candidates, node)
+		}
+	}
+	if !slices.Contains(candidates, a.options.Node) {
+		return Claim{Candidates: candidates}, false
+	}
+	return Claim{Candidates: a.rank(address, candidates, ads), Interfaces: here.names()}, true
 }
 
 // selects tells whether the advertisement is for the node.

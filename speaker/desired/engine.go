@@ -2,6 +2,7 @@ package desired
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -22,8 +23,10 @@ type Engine struct {
 	zone     string
 	node     Node
 	keys     map[view.Ref][]PortKey
-	able     map[view.Ref]ability // of the Services that are announced
-	told     []problem.Problem    // by the announcing
+	holders  holders
+	say      *announcing       // nil before the first decision
+	strange  []problem.Problem // of the BGPPeers
+	told     []problem.Problem // by the announcing
 	problems []problem.Problem
 }
 
@@ -35,7 +38,7 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, able: map[view.Ref]ability{},
+		keys: map[view.Ref][]PortKey{}, holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
 	}
 }
 
@@ -51,11 +54,10 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	if others {
 		everything = e.place(c) || everything
 	}
-	announce := others
-	changed := map[PortKey]struct{}{}
+	changed, moved := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}
 	for ref := range e.touched(c, everything) {
 		e.forward(c, ref, changed)
-		announce = e.announces(c, ref) || announce
+		e.holders.take(ref, abilityOf(c, ref, e.options), moved)
 	}
 	f := &e.node.Forwarding
 	if len(changed) > 0 {
@@ -63,8 +65,10 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		f.Revision++
 	}
 	f.HealthPorts = healthPorts(e.node.Health)
-	if announce {
+	if others {
 		e.announce(c)
+	} else {
+		e.announceAgain(c, moved)
 	}
 	e.problems = slices.Concat(e.told, strangePods(*f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
@@ -100,7 +104,7 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 	for ref := range e.keys {
 		all[ref] = struct{}{}
 	}
-	for ref := range e.able {
+	for ref := range e.holders.able {
 		all[ref] = struct{}{}
 	}
 	return all
@@ -146,36 +150,59 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	e.keys[ref] = slices.Collect(maps.Keys(ports))
 }
 
-// ability is all that announcing an address reads of a Service and its endpoints.
-type ability struct {
-	service *view.Service
-	usable  map[addr.Family][]string // from where it is served, see usable
-}
-
-// announces tells whether the announcing must be decided anew for what changed in a
-// Service. Most changes of endpoints leave it as it is.
-func (e *Engine) announces(c *view.Cluster, ref view.Ref) bool {
-	before, was := e.able[ref]
-	s := c.Services[ref]
-	if s == nil || !announceable(s, e.options) {
-		delete(e.able, ref)
-		return was
-	}
-	now := ability{s, map[addr.Family][]string{}}
-	for _, family := range addr.Families() {
-		now.usable[family] = usable(s, c.Endpoints.Of(ref), family)
-	}
-	e.able[ref] = now
-	return !was || before.service != now.service || !maps.EqualFunc(before.usable, now.usable, slices.Equal[[]string])
-}
-
 // announce decides what is announced.
 func (e *Engine) announce(c *view.Cluster) {
-	a := newAnnouncing(c, e.options, e.able)
-	sessions, problems := a.sessions()
-	e.node.BFD = a.bfd(sessions)
-	e.node.Layer2, e.node.Elsewhere = a.claims()
+	e.say = newAnnouncing(c, e.options, &e.holders)
+	sessions, problems := e.say.sessions()
+	e.node.BFD = e.say.bfd(sessions)
+	e.node.Layer2, e.node.Elsewhere = e.say.claims()
 	e.node.BGP, e.node.Mesh = sessions, mesh(c, e.options)
 	e.node.Announcing++
-	e.told = slices.Concat(problems, a.unannounced())
+	e.strange = problems
+	e.told = slices.Concat(problems, e.say.unannounced())
+}
+
+// announceAgain decides what is announced of the addresses whose Services changed, while
+// all other things are as they were.
+func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
+	a := e.say
+	a.cluster = c
+	if len(moved) == 0 {
+		return
+	}
+	e.node.Elsewhere = slices.Clone(e.node.Elsewhere)
+	for address := range moved {
+		entry := a.addresses[address]
+		a.look(address)
+		now := a.addresses[address]
+		if now != nil {
+			entry = now
+		}
+		if entry == nil {
+			continue // no pool has it
+		}
+		e.claimAgain(address, now)
+		for name, session := range e.node.BGP {
+			a.reroute(name, session, address, entry.pool)
+		}
+	}
+	e.node.Announcing++
+	e.told = slices.Concat(e.strange, a.unannounced())
+}
+
+// claimAgain decides who answers for an address; nil if nobody holds it.
+func (e *Engine) claimAgain(address netip.Addr, entry *announced) {
+	delete(e.node.Layer2, address)
+	at, listed := slices.BinarySearchFunc(e.node.Elsewhere, address, netip.Addr.Compare)
+	if listed {
+		e.node.Elsewhere = slices.Delete(e.node.Elsewhere, at, at+1)
+	}
+	if entry == nil {
+		return
+	}
+	if claim, ours := e.say.claim(address, entry); ours {
+		e.node.Layer2[address] = claim
+	} else if len(claim.Candidates) > 0 {
+		e.node.Elsewhere = slices.Insert(e.node.Elsewhere, at, address)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -46,9 +47,24 @@ func (h *history) next() *view.Cluster {
 			node.Addresses = rapid.SampledFrom([][]netip.Addr{ips("198.51.100.1"), ips("198.51.100.2")}).Draw(h.T, "address")
 			c.Nodes[name] = &node
 		}
+		c.BGPAdvertisements = h.advertisements()
 	}
 	h.now = c
 	return c
+}
+
+// advertisements are one of all addresses, by prefixes of some length, and one of some.
+func (h *history) advertisements() map[string]*view.BGPAdvertisement {
+	return map[string]*view.BGPAdvertisement{
+		"all": {
+			Name: "all", Communities: []uint32{1}, LocalPref: 10,
+			AggregationLength: map[addr.Family]int{addr.IPv4: rapid.SampledFrom([]int{24, 31, 32}).Draw(h.T, "length")},
+		},
+		"front": {
+			Name: "front", Communities: []uint32{2}, LocalPref: 20, ServiceSelectors: []view.Selector{has("tier", "front")},
+			AggregationLength: map[addr.Family]int{addr.IPv4: rapid.SampledFrom([]int{30, 31, 32}).Draw(h.T, "other length")},
+		},
+	}
 }
 
 func (h *history) change(c *view.Cluster) {
@@ -61,12 +77,13 @@ func (h *history) change(c *view.Cluster) {
 			s := service()
 			s.Ref = ref
 			s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}
-			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 2).Draw(h.T, "vip"))})}
+			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 4).Draw(h.T, "vip"))})}
+			s.Labels = map[string]string{"tier": rapid.SampledFrom([]string{"front", "back"}).Draw(h.T, "tier")}
 			s.ExternalLocal = rapid.Bool().Draw(h.T, "local")
 			s.SourceRanges = rapid.SampledFrom([][]netip.Prefix{nil, {netip.MustParsePrefix("198.51.100.1/32")}}).Draw(h.T, "ranges")
 			s.ProxiedElsewhere = rapid.IntRange(0, 5).Draw(h.T, "elsewhere") == 0
 			s.HealthCheckPort = rapid.SampledFrom([]uint16{0, 30000}).Draw(h.T, "health")
-			s.Type = rapid.SampledFrom([]view.ServiceType{view.ClusterIP, view.LoadBalancer}).Draw(h.T, "type")
+			s.Type = rapid.SampledFrom([]view.ServiceType{view.ClusterIP, view.LoadBalancer, view.LoadBalancer, view.LoadBalancer}).Draw(h.T, "type")
 			c.Services[ref] = s
 		}
 		return
@@ -96,9 +113,10 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 		first := cluster(service())
 		first.Services = map[view.Ref]*view.Service{}
 		h := &history{t, first}
+		first.BGPAdvertisements = h.advertisements()
 		engine := desired.NewEngine(onNode("a"))
 		held, at := map[desired.PortKey]desired.Port{}, uint64(0)
-		for range rapid.IntRange(1, 8).Draw(t, "snapshots") {
+		for range rapid.IntRange(1, 20).Draw(t, "snapshots") {
 			c := h.next()
 			if rapid.IntRange(0, 4).Draw(t, "missed") == 0 {
 				continue

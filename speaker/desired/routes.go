@@ -17,48 +17,83 @@ type routes struct {
 // is announced as long as this node is to serve one of them.
 func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) routes {
 	r := routes{attrs: map[netip.Prefix]RouteAttrs{}, aggregates: map[netip.Prefix][]netip.Addr{}}
-	if !slices.Contains(a.nodes, node.Name) {
-		return r
-	}
 	ads := a.toPeer(peer, node)
+	within := map[netip.Prefix][]netip.Addr{}
 	for address, entry := range a.addresses {
-		if !entry.serves(node.Name) {
-			continue
-		}
-		for _, ad := range ads {
-			if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
-				r.add(ad.Aggregate(address, entry.pool), address, ad)
-			}
+		for prefix := range prefixesOf(address, entry.pool, ads) {
+			within[prefix] = append(within[prefix], address)
 		}
 	}
-	for _, within := range r.aggregates {
-		slices.SortFunc(within, netip.Addr.Compare)
-	}
-	for _, attrs := range r.attrs {
-		slices.Sort(attrs.Communities)
-		slices.SortFunc(attrs.LargeCommunities, view.LargeCommunity.Compare)
+	for prefix, some := range within {
+		a.route(r, prefix, some, ads)
 	}
 	return r
 }
 
-// toPeer are the advertisements by which the node announces to the peer.
+// prefixesOf are those by which advertisements may announce an address of the pool.
+func prefixesOf(address netip.Addr, pool *view.Pool, ads []*view.BGPAdvertisement) map[netip.Prefix]struct{} {
+	prefixes := make(map[netip.Prefix]struct{}, len(ads))
+	for _, ad := range ads {
+		prefixes[ad.Aggregate(address, pool)] = struct{}{}
+	}
+	return prefixes
+}
+
+// reroute decides anew about the routes of one session that an address has to do with.
+func (a *announcing) reroute(name string, s Session, address netip.Addr, pool *view.Pool) {
+	ads := a.toPeer(a.cluster.BGPPeers[name], a.cluster.Nodes[a.options.Node])
+	for prefix := range prefixesOf(address, pool, ads) {
+		within := slices.Clone(s.Aggregates[prefix])
+		if !slices.Contains(within, address) {
+			within = append(within, address)
+		}
+		a.route(routes{s.Routes, s.Aggregates}, prefix, within, ads)
+	}
+}
+
+// route decides about one prefix, by which advertisements may announce these addresses.
+func (a *announcing) route(r routes, prefix netip.Prefix, within []netip.Addr, ads []*view.BGPAdvertisement) {
+	var attrs RouteAttrs
+	within = slices.DeleteFunc(within, func(address netip.Addr) bool {
+		entry := a.addresses[address]
+		if entry == nil || !entry.serves(a.options.Node) {
+			return true
+		}
+		covers := false
+		for _, ad := range ads {
+			if ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+				attrs, covers = attrs.with(ad), true
+			}
+		}
+		return !covers
+	})
+	delete(r.attrs, prefix)
+	delete(r.aggregates, prefix)
+	if len(within) == 0 {
+		return
+	}
+	slices.Sort(attrs.Communities)
+	slices.SortFunc(attrs.LargeCommunities, view.LargeCommunity.Compare)
+	r.attrs[prefix] = attrs
+	if !prefix.IsSingleIP() {
+		slices.SortFunc(within, netip.Addr.Compare)
+		r.aggregates[prefix] = within
+	}
+}
+
+// toPeer are the advertisements by which the node announces to the peer: none if it is to
+// announce nothing.
 func (a *announcing) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdvertisement {
 	var ads []*view.BGPAdvertisement
+	if !slices.Contains(a.nodes, node.Name) {
+		return nil
+	}
 	for _, ad := range a.routing {
 		if view.MatchesAny(ad.NodeSelectors, node.Labels) && (len(ad.Peers) == 0 || slices.Contains(ad.Peers, peer.Name)) {
 			ads = append(ads, ad)
 		}
 	}
 	return ads
-}
-
-// add notes that an advertisement covers an address by the prefix.
-func (r routes) add(prefix netip.Prefix, address netip.Addr, ad *view.BGPAdvertisement) {
-	// Of one address all advertisements come in a row.
-	if within := r.aggregates[prefix]; !prefix.IsSingleIP() && (len(within) == 0 || within[len(within)-1] != address) {
-		r.aggregates[prefix] = append(within, address)
-	}
-	r.attrs[prefix] = r.attrs[prefix].with(ad)
 }
 
 // with adds what one more advertisement says of a route. Of what several say, that holds

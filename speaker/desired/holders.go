@@ -1,0 +1,77 @@
+package desired
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// ability is all that announcing an address reads of a Service and its endpoints; of a
+// Service that is not announced it has none.
+type ability struct {
+	service *view.Service
+	usable  map[addr.Family][]string // from where it is served, see usable
+}
+
+// abilityOf reads a Service.
+func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
+	s := c.Services[ref]
+	if s == nil || !announceable(s, o) {
+		return ability{}
+	}
+	able := ability{s, map[addr.Family][]string{}}
+	for _, family := range addr.Families() {
+		able.usable[family] = usable(s, c.Endpoints.Of(ref), family)
+	}
+	return able
+}
+
+// equal tells whether nothing is to be announced in another way. Most changes of endpoints
+// are none.
+func (a ability) equal(o ability) bool {
+	return a.service == o.service && maps.EqualFunc(a.usable, o.usable, slices.Equal[[]string])
+}
+
+// vips are the addresses that are announced for it.
+func (a ability) vips() []netip.Addr {
+	if a.service == nil {
+		return nil
+	}
+	return a.service.VIPs
+}
+
+// holders are the Services that are announced, and which of them hold an address, sorted.
+type holders struct {
+	able map[view.Ref]ability
+	of   map[netip.Addr][]view.Ref
+}
+
+// take takes in what a Service is now, and notes the addresses that this is about.
+func (h *holders) take(ref view.Ref, now ability, moved map[netip.Addr]struct{}) {
+	before := h.able[ref]
+	if before.equal(now) {
+		return
+	}
+	for _, address := range before.vips() {
+		moved[address] = struct{}{}
+		refs := slices.DeleteFunc(h.of[address], func(other view.Ref) bool { return other == ref })
+		if h.of[address] = refs; len(refs) == 0 {
+			delete(h.of, address)
+		}
+	}
+	delete(h.able, ref)
+	if now.service == nil {
+		return
+	}
+	h.able[ref] = now
+	for _, address := range now.vips() {
+		moved[address] = struct{}{}
+		at, has := slices.BinarySearchFunc(h.of[address], ref, view.Ref.Compare)
+		if !has { // it may be listed twice
+			h.of[address] = slices.Insert(h.of[address], at, ref)
+		}
+	}
+}
