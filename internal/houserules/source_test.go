@@ -115,7 +115,7 @@ var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Sin
 
 func TestPurePackagesAskNoClock(t *testing.T) {
 	for _, p := range packages(t) {
-		if !underAny(p.name(), pure) || under(p.name(), "internal/view/fromkube") {
+		if !underAny(p.name(), pure) || underAny(p.name(), impure) {
 			continue
 		}
 		for _, s := range sources(t, p) {

@@ -1,0 +1,192 @@
+// Package ledger knows who has which address of the pools with a cool-down, and which
+// addresses rest since they were freed. It is written down before anybody shows an address,
+// so that a Service that is deleted while no controller runs leaves a trace of what it had.
+// It decides; configmaps does the writing.
+package ledger
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"time"
+
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Entry says who has an address, or had it.
+type Entry struct {
+	// Owner is the Service or IPReservation that has the address, or that left it.
+	Owner view.Ref
+	// Until is the end of the rest of an address that was freed, in whole seconds, UTC:
+	// before, only its owner may have it. Zero: somebody has it.
+	Until time.Time
+}
+
+// Rests tells whether the address was freed.
+func (e Entry) Rests() bool { return !e.Until.IsZero() }
+
+// Page is the part of a Book of which one object is made. It never changes, so comparing
+// pointers finds what did.
+type Page struct {
+	entries map[netip.Addr]Entry
+	resting int
+}
+
+// Book has an entry for each address that somebody has or that rests. It never changes: a
+// changed one has the pages in common that are not concerned. The zero value is empty.
+type Book struct {
+	pages map[netip.Prefix]*Page
+}
+
+// At is the entry of an address. ok: there is one.
+func (b Book) At(a netip.Addr) (e Entry, ok bool) {
+	if len(b.pages) == 0 {
+		return Entry{}, false
+	}
+	return b.pages[Shard(a)].At(a)
+}
+
+// At is the entry of an address. ok: there is one. A nil page has none.
+func (p *Page) At(a netip.Addr) (e Entry, ok bool) {
+	if p == nil {
+		return Entry{}, false
+	}
+	e, ok = p.entries[a]
+	return e, ok
+}
+
+// All are the entries of the page by address, in no order.
+func (p *Page) All() iter.Seq2[netip.Addr, Entry] { return maps.All(p.entries) }
+
+// Pages are those of the Book, none of them empty, by what Shard says of their addresses.
+func (b Book) Pages() iter.Seq2[netip.Prefix, *Page] { return maps.All(b.pages) }
+
+// Page is one of the pages, nil for one without entries.
+func (b Book) Page(of netip.Prefix) *Page { return b.pages[of] }
+
+// All are the entries by address, in no order.
+func (b Book) All() iter.Seq2[netip.Addr, Entry] {
+	return func(yield func(netip.Addr, Entry) bool) {
+		for _, p := range b.pages {
+			for a, e := range p.entries {
+				if !yield(a, e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Resting are the entries of addresses that rest, in no order. It looks at no page that has
+// none.
+func (b Book) Resting() iter.Seq2[netip.Addr, Entry] {
+	return func(yield func(netip.Addr, Entry) bool) {
+		for _, p := range b.pages {
+			if p.resting == 0 {
+				continue
+			}
+			for a, e := range p.entries {
+				if e.Rests() && !yield(a, e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// With is the Book with other entries for these addresses, and none where the new one is
+// the zero Entry. It costs the pages that change.
+func (b Book) With(changes map[netip.Addr]Entry) Book {
+	if len(changes) == 0 {
+		return b
+	}
+	next := Book{maps.Clone(b.pages)}
+	if next.pages == nil {
+		next.pages = map[netip.Prefix]*Page{}
+	}
+	for a, e := range changes {
+		next.page(b, Shard(a)).set(a, e)
+	}
+	for a := range changes {
+		if shard := Shard(a); next.pages[shard] != nil && len(next.pages[shard].entries) == 0 {
+			delete(next.pages, shard)
+		}
+	}
+	return next
+}
+
+// page is one that may be written to: not that of the former Book.
+func (b Book) page(former Book, shard netip.Prefix) *Page {
+	p := b.pages[shard]
+	switch p {
+	case nil:
+		p = &Page{entries: map[netip.Addr]Entry{}}
+	case former.pages[shard]:
+		p = &Page{maps.Clone(p.entries), p.resting}
+	}
+	b.pages[shard] = p
+	return p
+}
+
+func (p *Page) set(a netip.Addr, e Entry) {
+	if p.entries[a].Rests() {
+		p.resting--
+	}
+	if e.Rests() {
+		p.resting++
+	}
+	if e == (Entry{}) {
+		delete(p.entries, a)
+	} else {
+		p.entries[a] = e
+	}
+}
+
+// Recall is the Book with what another one has of addresses that this one has no entry
+// for.
+func (b Book) Recall(other Book) Book {
+	found := map[netip.Addr]Entry{}
+	for a, e := range other.All() {
+		if _, known := b.At(a); !known {
+			found[a] = e
+		}
+	}
+	return b.With(found)
+}
+
+// Next is the Book for the present, when these hold addresses of pools with a cool-down.
+// coolDown is that of the pool of an address, 0 for none. What has an owner in the Book and
+// is held by nobody any more begins to rest, whether that was seen or happened while nobody
+// looked.
+func (b Book) Next(held map[netip.Addr]view.Ref, coolDown func(netip.Addr) time.Duration, now time.Time) Book {
+	changes := map[netip.Addr]Entry{}
+	for a, e := range b.All() {
+		if _, has := held[a]; has {
+			continue
+		}
+		if after := e.left(coolDown(a), now); after != e {
+			changes[a] = after
+		}
+	}
+	for a, owner := range held {
+		if e, _ := b.At(a); e != (Entry{Owner: owner}) {
+			changes[a] = Entry{Owner: owner}
+		}
+	}
+	return b.With(changes)
+}
+
+// left is the entry of an address that nobody holds, the zero Entry when it is free. No rest
+// is longer than what the pool says now: it may have been edited, or a clock wrong.
+func (e Entry) left(coolDown time.Duration, now time.Time) Entry {
+	end := now.Add(coolDown).Truncate(time.Second).Add(time.Second).UTC()
+	switch {
+	case coolDown == 0:
+		return Entry{}
+	case !e.Rests(), e.Until.After(end):
+		return Entry{e.Owner, end}
+	case !e.Until.After(now):
+		return Entry{}
+	}
+	return e
+}
