@@ -20,7 +20,8 @@ const (
 
 // catchUp returns when the mirror is as new as the API server was when this was
 // called. A new leader must not decide before: the informers of a stand-by may
-// not have seen the last addresses that the old leader wrote.
+// not have seen the last addresses that the old leader wrote, nor a pool that it gave them
+// of.
 func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 	for {
 		behind, err := listHolders(ctx, live)
@@ -45,8 +46,8 @@ func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 	}
 }
 
-// listHolders reads the versions of the Services that matter, and of all IPReservations,
-// past all caches.
+// listHolders reads the versions of the Services that matter, and of all IPReservations and
+// IPAddressPools, past all caches.
 func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]string, error) {
 	versions := map[problem.Object]string{}
 	var services corev1.ServiceList
@@ -70,6 +71,16 @@ func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]st
 	if err != nil {
 		return nil, fmt.Errorf("list IPReservations: %w", err)
 	}
+	var pools v1beta1.IPAddressPoolList
+	err = eachPage(ctx, live, &pools, func() {
+		for i := range pools.Items {
+			p := &pools.Items[i]
+			versions[problem.Object{Kind: "IPAddressPool", Name: p.Name}] = p.ResourceVersion
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list IPAddressPools: %w", err)
+	}
 	return versions, nil
 }
 
@@ -90,7 +101,7 @@ func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, r
 func (o *objects) behind(versions map[problem.Object]string) map[problem.Object]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	known := snapshot{services: o.services, reservations: o.reservations}
+	known := snapshot{services: o.services, reservations: o.reservations, pools: o.pools}
 	rest := map[problem.Object]string{}
 	for object, version := range versions {
 		current := known.current(object)

@@ -16,12 +16,13 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// listing is an API server that only lists: Services, two on a page, and reservations.
+// listing is an API server that only lists: Services, two on a page, reservations and pools.
 type listing struct {
 	client.Reader
 	mu           sync.Mutex
 	services     []corev1.Service
 	reservations []v1beta1.IPReservation
+	pools        []v1beta1.IPAddressPool
 	lists        int // pages of Services
 }
 
@@ -30,6 +31,10 @@ func (l *listing) List(_ context.Context, list client.ObjectList, options ...cli
 	defer l.mu.Unlock()
 	if into, ok := list.(*v1beta1.IPReservationList); ok {
 		into.Items = slices.Clone(l.reservations)
+		return nil
+	}
+	if into, ok := list.(*v1beta1.IPAddressPoolList); ok {
+		into.Items = slices.Clone(l.pools)
 		return nil
 	}
 	l.lists++
@@ -65,7 +70,7 @@ func (o *objects) see(s *corev1.Service) {
 	o.notify()
 }
 
-// TestCatchUp: it waits for each Service and reservation until the informer is as new, and
+// TestCatchUp: it waits for each Service, reservation and pool until the informer is as new, and
 // does not wait for ever for one that is gone.
 func TestCatchUp(t *testing.T) {
 	t.Parallel()
@@ -73,9 +78,11 @@ func TestCatchUp(t *testing.T) {
 		plain := balanced("plain", "99")
 		plain.Spec.Type = corev1.ServiceTypeClusterIP // the mirror does not keep such
 		held := &v1beta1.IPReservation{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", ResourceVersion: "13"}}
+		pool := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "14"}}
 		server := &listing{
 			services:     []corev1.Service{*balanced("a", "10"), *plain, *balanced("b", "11"), *balanced("gone", "12")},
 			reservations: []v1beta1.IPReservation{*held},
+			pools:        []v1beta1.IPAddressPool{*pool},
 		}
 		o := newObjects(fromkube.Requests{})
 		o.see(balanced("a", "9"))
@@ -103,6 +110,11 @@ func TestCatchUp(t *testing.T) {
 		waiting("the reservation was seen")
 		o.mu.Lock()
 		o.setReservation(client.ObjectKeyFromObject(held), held)
+		o.mu.Unlock()
+		o.notify()
+		waiting("the pool was seen")
+		o.mu.Lock()
+		o.setPool(client.ObjectKeyFromObject(pool), pool)
 		o.mu.Unlock()
 		o.notify()
 		synctest.Wait()

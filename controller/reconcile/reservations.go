@@ -49,18 +49,23 @@ func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *v
 	w.writes[object] = write{base: r, next: changed, events: status.ReservationEvents(&r.Status, next)}
 }
 
-// current is the version of a Service or an IPReservation that the snapshot has, "" for
-// none.
+// current is the version of a Service, an IPReservation or an IPAddressPool that the
+// snapshot has, "" for none.
 func (s *snapshot) current(object problem.Object) string {
 	ref := view.Ref{Namespace: object.Namespace, Name: object.Name}
-	if object.Kind == "Service" {
+	switch object.Kind {
+	case "Service":
 		if service := s.services[ref]; service != nil {
 			return service.ResourceVersion
 		}
-		return ""
-	}
-	if r := s.reservations[ref]; r != nil {
-		return r.ResourceVersion
+	case "IPAddressPool":
+		if p := s.pools[object.Name]; p != nil {
+			return p.ResourceVersion
+		}
+	default:
+		if r := s.reservations[ref]; r != nil {
+			return r.ResourceVersion
+		}
 	}
 	return ""
 }
