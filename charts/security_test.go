@@ -172,6 +172,7 @@ var permissions = map[string][]string{
 	"Role fairlead-controller": {
 		"coordination.k8s.io leases [fairlead-controller]: get,update",
 		"coordination.k8s.io leases: create",
+		"core configmaps: create,delete,list,patch",
 		"core events: create,patch",
 		"core secrets: create,list,watch",
 	},

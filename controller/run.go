@@ -54,14 +54,15 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	loop, err := reconcile.New(ctx, reconcile.Options{
-		Classes:  o.classes,
-		Requests: o.requests,
-		Cache:    m.GetCache(),
-		Live:     m.GetAPIReader(),
-		Client:   m.GetClient(),
-		Events:   m.GetEventRecorder("fairlead.dev/controller"),
-		Logger:   logger,
-		Metrics:  numbers,
+		Namespace: o.namespace,
+		Classes:   o.classes,
+		Requests:  o.requests,
+		Cache:     m.GetCache(),
+		Live:      m.GetAPIReader(),
+		Client:    m.GetClient(),
+		Events:    m.GetEventRecorder("fairlead.dev/controller"),
+		Logger:    logger,
+		Metrics:   numbers,
 
 		WriteTimeout: o.lease.writeTimeout(),
 	})

@@ -4,86 +4,111 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
+	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/controller/ledger"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
 // maxCooling is how many cooling addresses the status of a pool lists.
 const maxCooling = 256
 
-// rest is an address that was freed, kept from all but who left it.
-type rest struct {
-	left  view.Ref
-	until time.Time // whole seconds, as the status of the pool has it
+// ReasonLedgerUnwritten is on a pool with a cool-down: who has its addresses cannot be
+// recorded. They are given all the same.
+const ReasonLedgerUnwritten = "LedgerUnwritten"
+
+// record is what is known of the ledger as it is stored.
+type record interface {
+	// Records tells whether this is stored of an address, or cannot be.
+	Records(a netip.Addr, e ledger.Entry) bool
+	// Faults says why pages cannot be stored, by shard; of the zero Prefix, why none can.
+	Faults() map[netip.Prefix]string
 }
 
-// cooling are the addresses that rest now: those of the last pass and those that the
-// pools' statuses tell of, which outlive a leader, and those freed since. A pool that has
-// no cool-down any more ends it. all are the pools by age.
-func cooling(s *snapshot, all []*view.Pool, last *decision, now time.Time) map[netip.Addr]rest {
-	pools := slices.DeleteFunc(slices.Clone(all), func(p *view.Pool) bool { return p.CoolDown == 0 })
-	if len(pools) == 0 {
-		return nil
+// cooled are the pools with a cool-down, by age.
+type cooled []*view.Pool
+
+func withCoolDown(all []*view.Pool) cooled {
+	return slices.DeleteFunc(slices.Clone(all), func(p *view.Pool) bool { return p.CoolDown == 0 })
+}
+
+// coolDown is that of the pool of the address, 0 for none.
+func (c cooled) coolDown(a netip.Addr) time.Duration {
+	if p := view.PoolOf(c, a); p != nil {
+		return p.CoolDown
 	}
-	resting := map[netip.Addr]rest{}
-	for _, p := range pools {
-		for _, entry := range s.pools[p.Name].Status.CoolingDown {
-			a, err := netip.ParseAddr(entry.Address)
-			namespace, name, named := strings.Cut(entry.Service, "/")
-			if err == nil && named {
-				resting[a] = rest{view.Ref{Namespace: namespace, Name: name}, entry.Until.Time}
+	return 0
+}
+
+// next is the ledger for the present. A pool that has no cool-down any more ends the rest of
+// its addresses.
+func (c cooled) next(book ledger.Book, cluster *view.Cluster, assigned allocation.Assignments, now time.Time) ledger.Book {
+	if len(c) == 0 {
+		return ledger.Book{}
+	}
+	return book.Next(holders(cluster, assigned, c), c.coolDown, now)
+}
+
+// unwritten has a problem for each pool whose addresses are on a page that cannot be stored.
+func (c cooled) unwritten(faults map[netip.Prefix]string) []problem.Problem {
+	var problems []problem.Problem
+	for _, p := range c {
+		for _, shard := range slices.SortedFunc(maps.Keys(faults), netip.Prefix.Compare) {
+			on := func(r netipx.IPRange) bool { return !shard.IsValid() || r.Overlaps(netipx.RangeOfPrefix(shard)) }
+			if slices.ContainsFunc(p.Ranges, on) {
+				problems = append(problems, problem.Advice(p.Object(), ReasonLedgerUnwritten,
+					"who has addresses of the pool cannot be recorded, so coolDown holds only while this controller runs; it is tried again: %s", faults[shard]))
+				break
 			}
 		}
 	}
-	maps.Copy(resting, last.cooling)
-	if len(last.held) > 0 {
-		held := holders(s.cluster, assumed(last.unseen, s), pools)
-		for a, ref := range last.held {
-			if _, still := held[a]; still {
-				continue
-			}
-			if p := view.PoolOf(pools, a); p != nil {
-				resting[a] = rest{ref, now.Add(p.CoolDown).Truncate(time.Second).Add(time.Second)}
-			}
-		}
-	}
-	maps.DeleteFunc(resting, func(a netip.Addr, r rest) bool {
-		return !r.until.After(now) || view.PoolOf(pools, a) == nil
+	return problems
+}
+
+// recorded tells whether all addresses that somebody is given and does not show yet are in
+// the ledger, as far as they have to be.
+func (w *statusPlanner) recorded(given, shown []netip.Addr) bool {
+	return !slices.ContainsFunc(given, func(a netip.Addr) bool {
+		e, cools := w.book.At(a)
+		return cools && !slices.Contains(shown, a) && !w.stored.Records(a, e)
 	})
-	return resting
 }
 
-// holders are the Services and reservations that hold or show an address of the pools; of
-// both on one address the Service.
-func holders(c *view.Cluster, assigned allocation.Assignments, pools []*view.Pool) map[netip.Addr]view.Ref {
-	held := map[netip.Addr]view.Ref{}
-	note := func(ref view.Ref, shown, assigned []netip.Addr) {
+// holders are the Services and reservations that hold or show an address of the pools. Of
+// several on one address it is a Service if there is one, and of those the first by name.
+func holders(c *view.Cluster, assigned allocation.Assignments, pools cooled) map[netip.Addr]view.Ref {
+	held, reserved := map[netip.Addr]view.Ref{}, map[netip.Addr]view.Ref{}
+	note := func(into map[netip.Addr]view.Ref, ref view.Ref, shown, assigned []netip.Addr) {
 		for _, addresses := range [][]netip.Addr{shown, assigned} {
 			for _, a := range addresses {
+				if other, several := into[a]; several && other.Compare(ref) <= 0 {
+					continue
+				}
 				if view.PoolOf(pools, a) != nil {
-					held[a] = ref
+					into[a] = ref
 				}
 			}
 		}
 	}
-	for ref, r := range c.Reservations {
-		note(ref, r.Held, assigned.Reservations[ref].Addresses)
-	}
 	for ref, s := range c.Services {
-		note(ref, s.Ingress, assigned.Services[ref].Addresses)
+		note(held, ref, s.Ingress, assigned.Services[ref].Addresses)
 	}
-	return held
+	for ref, r := range c.Reservations {
+		note(reserved, ref, r.Held, assigned.Reservations[ref].Addresses)
+	}
+	maps.Copy(reserved, held)
+	return reserved
 }
 
 // coolingDown is what the statuses of pools list, by name: the addresses of each that
 // rest, the latest ones if there are too many.
-func coolingDown(resting map[netip.Addr]rest, pools []*view.Pool) map[string][]v1beta1.CoolingAddress {
+func coolingDown(resting map[netip.Addr]ledger.Entry, pools cooled) map[string][]v1beta1.CoolingAddress {
 	byPool := map[string][]netip.Addr{}
 	for a := range resting {
 		if p := view.PoolOf(pools, a); p != nil {
@@ -98,9 +123,9 @@ func coolingDown(resting map[netip.Addr]rest, pools []*view.Pool) map[string][]v
 }
 
 // latest lists those of a pool's addresses that rest longest, in order of address.
-func latest(own []netip.Addr, resting map[netip.Addr]rest) []v1beta1.CoolingAddress {
+func latest(own []netip.Addr, resting map[netip.Addr]ledger.Entry) []v1beta1.CoolingAddress {
 	slices.SortFunc(own, func(a, b netip.Addr) int {
-		if late := resting[b].until.Compare(resting[a].until); late != 0 {
+		if late := resting[b].Until.Compare(resting[a].Until); late != 0 {
 			return late
 		}
 		return a.Compare(b)
@@ -109,7 +134,7 @@ func latest(own []netip.Addr, resting map[netip.Addr]rest) []v1beta1.CoolingAddr
 	slices.SortFunc(own, netip.Addr.Compare)
 	var entries []v1beta1.CoolingAddress
 	for _, a := range own {
-		entries = append(entries, v1beta1.CoolingAddress{Address: a.String(), Service: resting[a].left.String(), Until: metav1.NewTime(resting[a].until)})
+		entries = append(entries, v1beta1.CoolingAddress{Address: a.String(), Service: resting[a].Owner.String(), Until: metav1.NewTime(resting[a].Until)})
 	}
 	return entries
 }

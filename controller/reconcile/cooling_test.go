@@ -13,8 +13,8 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// cooled knows one pool, of one address, that others get a minute after it is freed.
-func cooled() *objects {
+// restful knows one pool, of one address, that others get a minute after it is freed.
+func restful() *objects {
 	o := newObjects(fromkube.Requests{})
 	o.setPool(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
@@ -30,11 +30,11 @@ func cooled() *objects {
 func TestCoolDown(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1_000_000, 500_000_000)
-	o := cooled()
+	o := restful()
 	last := &decision{}
 	pass := func(after time.Duration) {
 		t.Helper()
-		last = decide(o.snapshot(), last, view.Classes{}, begin.Add(after))
+		last = decide(o.snapshot(), last, indelible{}, view.Classes{}, begin.Add(after))
 		apply(t, o, last)
 	}
 	create := func(name, version string) *corev1.Service {
@@ -71,7 +71,7 @@ func TestCoolDown(t *testing.T) {
 		t.Errorf("due at %v, want %v", last.due(), until)
 	}
 
-	last = &decision{} // another leader
+	last = &decision{book: last.book} // another leader, who has read what is stored
 	pass(30 * time.Second)
 	holds("second", false)
 	create("first", "3")
@@ -96,12 +96,12 @@ func TestCoolDown(t *testing.T) {
 func TestReservationCoolsDown(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1_000_000, 0)
-	o := cooled()
+	o := restful()
 	last := &decision{}
 	pass := func(after time.Duration) {
 		t.Helper()
 		for range 2 { // a Service follows its reservation
-			last = decide(o.snapshot(), last, view.Classes{}, begin.Add(after))
+			last = decide(o.snapshot(), last, indelible{}, view.Classes{}, begin.Add(after))
 			apply(t, o, last)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/controller/ledger"
 	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
@@ -28,8 +29,8 @@ type decision struct {
 	writes   map[problem.Object]write
 	unseen   map[problem.Object]unseen
 
-	cooling map[netip.Addr]rest
-	held    map[netip.Addr]view.Ref // addresses of pools with a cool-down
+	book    ledger.Book                 // who has which address of pools with a cool-down
+	cooling map[netip.Addr]ledger.Entry // of that, what rests
 
 	orphaned time.Time // when the next BGPSession is to be deleted; zero for never
 }
@@ -62,27 +63,26 @@ func assumed(last map[problem.Object]unseen, s *snapshot) allocation.Assignments
 }
 
 // decide makes up its mind about everything in the snapshot: it has no effects. last is
-// what it decided last, the zero decision for nothing.
-func decide(s *snapshot, last *decision, classes view.Classes, now time.Time) *decision {
+// what it decided last, the zero decision for nothing. What is to be recorded first, and is
+// not yet stored, is not written.
+func decide(s *snapshot, last *decision, stored record, classes view.Classes, now time.Time) *decision {
 	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}}
 	if d.engine == nil {
 		d.engine = allocation.NewEngine(classes)
 	}
-	pools := s.cluster.PoolsByAge()
-	d.cooling = cooling(s, pools, last, now)
-	s.cluster.Cooling = make(map[netip.Addr]view.Ref, len(d.cooling))
-	for a, r := range d.cooling {
-		s.cluster.Cooling[a] = r.left
+	pools, assumed := withCoolDown(s.cluster.PoolsByAge()), assumed(last.unseen, s)
+	d.book = pools.next(last.book, s.cluster, assumed, now)
+	s.cluster.Cooling = map[netip.Addr]view.Ref{}
+	for a, e := range d.book.Resting() {
+		s.cluster.Cooling[a] = e.Owner
 	}
-	d.outcome = d.engine.Plan(s.cluster, assumed(last.unseen, s))
-	if d.cooling != nil {
-		d.held = holders(s.cluster, d.outcome.Assigned, pools)
-		maps.DeleteFunc(d.cooling, func(a netip.Addr, _ rest) bool { _, again := d.held[a]; return again })
-	}
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied))
+	d.outcome = d.engine.Plan(s.cluster, assumed)
+	d.book = pools.next(d.book, s.cluster, d.outcome.Assigned, now)
+	d.cooling = maps.Collect(d.book.Resting())
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()))
 	problem.Sort(d.problems)
 
-	w := &statusPlanner{decision: d, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
+	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
 	w.serviceStatuses(s, last)
 	for ref, r := range s.reservations {
 		w.reservation(ref, r, s.cluster.Reservations[ref])
@@ -131,8 +131,8 @@ func unmet(problems []problem.Problem) map[problem.Object]bool {
 func (d *decision) due() time.Time {
 	first := d.orphaned
 	for _, r := range d.cooling {
-		if first.IsZero() || r.until.Before(first) {
-			first = r.until
+		if first.IsZero() || r.Until.Before(first) {
+			first = r.Until
 		}
 	}
 	return first
@@ -141,6 +141,7 @@ func (d *decision) due() time.Time {
 // statusPlanner collects the statuses that say something else than was decided.
 type statusPlanner struct {
 	*decision
+	stored   record
 	problems map[problem.Object][]problem.Problem
 	unmet    map[problem.Object]bool // without all that they insist on, or out of use
 	now      metav1.Time
@@ -192,7 +193,7 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	case s.Spec.Type != corev1.ServiceTypeLoadBalancer:
 		next = status.Released(s)
 	}
-	if next == nil {
+	if next == nil || ours && !w.recorded(assignment.Addresses, v.Ingress) {
 		return
 	}
 	changed := s.DeepCopy()

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/ledger"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -32,9 +34,15 @@ func filled(tb testing.TB, services int) *objects {
 		s.CreationTimestamp = metav1.Unix(int64(i), 0)
 		o.see(s)
 	}
-	apply(tb, o, decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(0, 0)))
+	apply(tb, o, decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(0, 0)))
 	return o
 }
+
+// indelible is a ledger that has what it is to have as soon as it is wanted.
+type indelible struct{}
+
+func (indelible) Records(netip.Addr, ledger.Entry) bool { return true }
+func (indelible) Faults() map[netip.Prefix]string       { return nil }
 
 // apply shows the mirror every status that was decided.
 func apply(tb testing.TB, o *objects, d *decision) {
@@ -58,13 +66,13 @@ func apply(tb testing.TB, o *objects, d *decision) {
 func TestDecideAtRest(t *testing.T) {
 	t.Parallel()
 	o := filled(t, 100)
-	if d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
+	if d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
 		t.Fatalf("%d statuses are to be written at rest", len(d.writes))
 	}
 	s := balanced("one-more", "2")
 	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	o.see(s)
-	d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0))
+	d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
 	for _, want := range []problem.Object{{Kind: "Service", Namespace: "default", Name: "one-more"}, {Kind: "IPAddressPool", Name: "p"}} {
 		if _, ok := d.writes[want]; !ok || len(d.writes) != 2 {
 			t.Errorf("%s is not among the %d statuses to be written, want 2", want, len(d.writes))
@@ -83,18 +91,18 @@ func BenchmarkPass(b *testing.B) {
 		b.Run(fmt.Sprintf("first/services=%d", n), func(b *testing.B) {
 			o := filled(b, n)
 			for b.Loop() {
-				decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0))
+				decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
 			}
 		})
 		b.Run(fmt.Sprintf("one/services=%d", n), func(b *testing.B) {
 			o := filled(b, n)
-			last := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(1, 0))
+			last := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
 			for i := 0; b.Loop(); i++ {
 				s := balanced(fmt.Sprintf("one-more-%d", i), "2")
 				s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 				o.see(s)
 				for range 2 {
-					last = decide(o.snapshot(), last, view.Classes{}, time.Unix(1, 0))
+					last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(1, 0))
 					apply(b, o, last)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/controller/ledger/configmaps"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -39,12 +40,14 @@ type Options struct {
 	// Requests reads what they ask for.
 	Requests fromkube.Requests
 
-	Cache   cache.Informers
-	Live    client.Reader // reads the API server itself
-	Client  client.Client // writes statuses
-	Events  recorder
-	Logger  *slog.Logger
-	Metrics *Metrics
+	// Namespace is where the ledger is kept.
+	Namespace string
+	Cache     cache.Informers
+	Live      client.Reader // reads the API server itself
+	Client    client.Client // writes statuses
+	Events    recorder
+	Logger    *slog.Logger
+	Metrics   *Metrics
 
 	// WriteTimeout is how long one write may take. It is less than what lies between the
 	// moment when a leader that cannot renew its lease gives up and the moment when
@@ -59,8 +62,9 @@ type Loop struct {
 	objects *objects
 	synced  []toolscache.DoneChecker
 
-	last *decision
-	told map[problem.Problem]bool
+	last   *decision
+	ledger recall
+	told   map[problem.Problem]bool
 }
 
 // New makes a Loop and subscribes it to the informers, so that its mirror is
@@ -103,8 +107,13 @@ func (l *Loop) Start(ctx context.Context) error {
 	}
 	l.Logger.Info("leading")
 	publisher := newPublisher(l.Client, l.Events, l.Logger, l.Metrics, l.WriteTimeout)
+	l.ledger = recall{Keeper: configmaps.New(configmaps.Options{
+		Namespace: l.Namespace, Live: l.Live, Client: l.Client, Logger: l.Logger,
+		Timeout: l.WriteTimeout, Wrote: l.Metrics.recorded, Wake: l.objects.notify,
+	})}
 	var publishing sync.WaitGroup
 	publishing.Go(func() { publisher.run(ctx) })
+	publishing.Go(func() { l.ledger.Run(ctx) })
 	defer publishing.Wait()
 	for {
 		select {
@@ -114,7 +123,7 @@ func (l *Loop) Start(ctx context.Context) error {
 		case <-l.due():
 		}
 		began := time.Now()
-		l.pass(publisher, began)
+		l.pass(ctx, publisher, began)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -126,6 +135,9 @@ func (l *Loop) Start(ctx context.Context) error {
 // due fires when the passing of time alone calls for another pass.
 func (l *Loop) due() <-chan time.Time {
 	at := l.last.due()
+	if next := l.ledger.next; !next.IsZero() && (at.IsZero() || next.Before(at)) {
+		at = next
+	}
 	if at.IsZero() {
 		return nil
 	}
@@ -155,9 +167,12 @@ func (l *Loop) catchUp(ctx context.Context) bool {
 	}
 }
 
-func (l *Loop) pass(p *publisher, now time.Time) {
-	d := decide(l.objects.snapshot(), l.last, l.Classes, now)
+func (l *Loop) pass(ctx context.Context, p *publisher, now time.Time) {
+	s := l.objects.snapshot()
+	l.recall(ctx, s, now)
+	d := decide(s, l.last, l.ledger, l.Classes, now)
 	l.last = d
+	l.ledger.Want(d.book)
 	p.apply(d.writes)
 	l.tell(d.problems)
 	l.Metrics.passed(time.Since(now), d)

@@ -20,6 +20,7 @@ type Metrics struct {
 	bookings *prometheus.GaugeVec
 	problems *prometheus.GaugeVec
 	writes   *prometheus.CounterVec
+	ledger   *prometheus.CounterVec
 	passes   prometheus.Histogram
 }
 
@@ -51,6 +52,10 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			Name: "fairlead_status_writes_total",
 			Help: "Statuses written, by the kind of the object and the result: ok, conflict or error.",
 		}, []string{"kind", "result"}),
+		ledger: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_ledger_writes_total",
+			Help: "Pages written of the ledger of who has the addresses of pools with a cool-down, by the result: ok, conflict or error.",
+		}, []string{"result"}),
 		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fairlead_allocation_pass_seconds",
 			Help:    "How long it took to decide over the whole cluster once.",
@@ -58,19 +63,25 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 		}),
 	}
 	return m, errors.Join(to.Register(m.pools), to.Register(m.reserved), to.Register(m.services), to.Register(m.bookings), to.Register(m.problems),
-		to.Register(m.writes), to.Register(m.passes))
+		to.Register(m.writes), to.Register(m.ledger), to.Register(m.passes))
 }
 
 // wrote counts one write of a status.
-func (m *Metrics) wrote(kind string, err error) {
-	result := "ok"
+func (m *Metrics) wrote(kind string, err error) { m.writes.WithLabelValues(kind, result(err)).Inc() }
+
+// recorded counts one write of the ledger.
+func (m *Metrics) recorded(err error) { m.ledger.WithLabelValues(result(err)).Inc() }
+
+// result says how a write went.
+func result(err error) string {
 	switch {
 	case apierrors.IsConflict(err):
-		result = "conflict"
+		return "conflict"
 	case err != nil:
-		result = "error"
+		return "error"
+	default:
+		return "ok"
 	}
-	m.writes.WithLabelValues(kind, result).Inc()
 }
 
 // passed records the outcome of one pass. Pools and reasons that are gone go.

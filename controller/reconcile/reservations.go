@@ -41,7 +41,7 @@ func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *v
 	if !slices.Equal(assignment.Addresses, v.Held) {
 		w.unseen[object] = unseen{r.ResourceVersion, assignment}
 	}
-	if equality.Semantic.DeepEqual(&r.Status, next) {
+	if equality.Semantic.DeepEqual(&r.Status, next) || !w.recorded(assignment.Addresses, v.Held) {
 		return
 	}
 	changed := r.DeepCopy()

@@ -44,7 +44,7 @@ func TestOrphansGo(t *testing.T) {
 		o.seeSession(s)
 	}
 	orphans := func(at int64) (names []string, due int64) {
-		d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(at, 0))
+		d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(at, 0))
 		for object, w := range d.writes {
 			if w.next == nil {
 				names = append(names, object.Name)
@@ -77,7 +77,7 @@ func TestSessionsAreCounted(t *testing.T) {
 	}
 	o.setNode(client.ObjectKey{Name: "node1"}, seen.(*corev1.Node))
 	counted := func() string {
-		d := decide(o.snapshot(), &decision{}, view.Classes{}, time.Unix(0, 0))
+		d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(0, 0))
 		peer, ok := d.writes[problem.Object{Kind: "BGPPeer", Name: "tor"}].next.(*v1beta1.BGPPeer)
 		if !ok {
 			t.Fatal("the status of the peer is not written")

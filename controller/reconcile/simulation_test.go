@@ -40,6 +40,9 @@ type simulation struct {
 	last   *decision
 	wanted map[problem.Object]write
 	flying []write // sent, and not yet arrived
+
+	now    time.Time
+	cooled *cooledSimulation // nil: no pool has a cool-down
 }
 
 // change is one event of a watch.
@@ -59,21 +62,30 @@ type change struct {
 // undone.
 func TestNoAddressTwice(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { simulate(t, false) })
+	rapid.Check(t, func(t *rapid.T) { simulate(t, modes{}) })
 }
 
 // TestScribbledStatus: the same with somebody else who writes statuses. What they make
 // two of them show is taken apart: once all is quiet, no two show one address.
 func TestScribbledStatus(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { simulate(t, true) })
+	rapid.Check(t, func(t *rapid.T) { simulate(t, modes{scribbling: true}) })
 }
 
-func simulate(t *rapid.T, scribbling bool) {
+// modes are what may happen beside all that always may.
+type modes struct {
+	scribbling bool // somebody else writes statuses
+	cooling    bool // the pool has a cool-down, and users go on while nobody leads
+}
+
+func simulate(t *rapid.T, m modes) {
 	s := &simulation{
-		t: t, services: map[client.ObjectKey]*corev1.Service{}, booked: map[client.ObjectKey]*v1beta1.IPReservation{},
+		t: t, now: time.Unix(0, 0), services: map[client.ObjectKey]*corev1.Service{}, booked: map[client.ObjectKey]*v1beta1.IPReservation{},
 		scribbled: map[problem.Object]bool{},
 		mirror:    newObjects(fromkube.Requests{}), last: &decision{},
+	}
+	if m.cooling {
+		s.cooled = newCooledSimulation()
 	}
 	s.editPool()
 	// What follows a user's doing is tried more often than it itself, so
@@ -81,8 +93,11 @@ func simulate(t *rapid.T, scribbling bool) {
 	actions := []func(){
 		s.user, s.user, s.see, s.see, s.see, s.pass, s.pass, s.pass, s.send, s.send, s.arrive, s.arrive, s.arrive,
 	}
-	if scribbling {
+	if m.scribbling {
 		actions = append(actions, s.scribble, s.scribbleReservation)
+	}
+	if m.cooling {
+		actions = append(actions, s.wait, s.note, s.note, s.note, s.noted, s.noted, s.noted)
 	}
 	for range 200 {
 		rapid.SampledFrom(actions).Draw(t, "action")()
@@ -126,12 +141,16 @@ func (s *simulation) create() {
 		return
 	}
 	delete(s.scribbled, object("Service", key))
+	shareKeys := []string{"", "k", "k", "l"}
+	if s.cooled != nil { // who joins another one may come too late to meet it
+		shareKeys = []string{""}
+	}
 	s.store(key, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
 			CreationTimestamp: metav1.Unix(int64(s.version/10), 0),
 			Annotations: map[string]string{
-				v1beta1.AnnotationShareKey: rapid.SampledFrom([]string{"", "k", "k", "l"}).Draw(s.t, "share key"),
+				v1beta1.AnnotationShareKey: rapid.SampledFrom(shareKeys).Draw(s.t, "share key"),
 			},
 		},
 		Spec: corev1.ServiceSpec{
@@ -194,6 +213,9 @@ func (s *simulation) editPool() {
 		p = s.pool.DeepCopy()
 	}
 	p.Spec.Addresses = []string{rapid.SampledFrom([]string{"192.0.2.1-192.0.2.4", "192.0.2.3-192.0.2.9", "192.0.2.1/32"}).Draw(s.t, "pool")}
+	if s.cooled != nil {
+		p.Spec.Addresses, p.Spec.CoolDown = []string{"192.0.2.1-192.0.2.4"}, &metav1.Duration{Duration: simulatedCoolDown}
+	}
 	p.Spec.OnPoolChange = rapid.SampledFrom([]v1beta1.PoolChange{v1beta1.PoolChangeKeep, v1beta1.PoolChangeRenumber}).Draw(s.t, "on change")
 	s.storePool(p)
 }
@@ -227,10 +249,11 @@ func (s *simulation) deliver(events int) {
 func (s *simulation) pass() {
 	snapshot, forgetful := s.mirror.snapshot(), *s.last
 	forgetful.engine = nil
-	anew := decide(snapshot, &forgetful, view.Classes{}, time.Unix(0, 0))
-	d := decide(snapshot, s.last, view.Classes{}, time.Unix(0, 0))
+	anew := decide(snapshot, &forgetful, s, view.Classes{}, s.now)
+	d := decide(snapshot, s.last, s, view.Classes{}, s.now)
 	s.last, s.wanted = d, d.writes
-	if !maps.EqualFunc(anew.writes, d.writes, sameWrite) || !maps.EqualFunc(anew.unseen, d.unseen, sameUnseen) || !slices.Equal(anew.problems, d.problems) {
+	if !maps.EqualFunc(anew.writes, d.writes, sameWrite) || !maps.EqualFunc(anew.unseen, d.unseen, sameUnseen) || !slices.Equal(anew.problems, d.problems) ||
+		!maps.Equal(maps.Collect(anew.book.All()), maps.Collect(d.book.All())) {
 		s.t.Fatalf("what is decided depends on the past: %+v, and from nothing %+v", d, anew)
 	}
 }
@@ -310,6 +333,9 @@ func (s *simulation) land(w write) {
 // one waits until it has seen what was written.
 func (s *simulation) die() {
 	s.flying, s.wanted, s.last = nil, nil, &decision{}
+	if s.cooled != nil {
+		s.vacancy()
+	}
 	s.deliver(len(s.lag))
 }
 
@@ -323,10 +349,10 @@ func (s *simulation) rest() {
 		}
 		for _, w := range s.flying {
 			s.land(w)
+			s.check()
 		}
 		s.flying = nil
-		s.check()
-		if len(s.lag) == 0 {
+		if !s.noteAll() && len(s.lag) == 0 {
 			clear(s.scribbled)
 			s.check()
 			if len(s.last.unseen) > 0 {
@@ -359,6 +385,9 @@ func (s *simulation) check() {
 		}
 	}
 	s.checkReserved(shown)
+	if s.cooled != nil {
+		s.checkCooled()
+	}
 }
 
 func sorted(writes map[problem.Object]write) []problem.Object {
