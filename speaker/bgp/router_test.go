@@ -264,7 +264,7 @@ func TestFRRKeepsRoutesOverARestart(t *testing.T) {
 			if err := speaker.Start(); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = speaker.Process.Kill() })
+			t.Cleanup(func() { _, _ = speaker.Process.Kill(), speaker.Wait() }) // lest it write to a test that is over
 			for _, prefix := range []string{vip, vip2} {
 				r.waitForKernel(prefix, "10.98.0.2")
 			}

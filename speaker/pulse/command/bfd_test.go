@@ -14,6 +14,9 @@ import (
 // path is what the node says of its BFD session with the other.
 func path(s pulse.State) bfd.Status { return s.BFD["other"] }
 
+// bfdDetection is longer than a busy machine is silent, and shorter than a restart.
+const bfdDetection = 5 * time.Second
+
 // TestBFDGoesOn: while the agent is away, and over a restart of pulse, the other side
 // notices nothing; it does of a crash, and hears of a node that leaves.
 func TestBFDGoesOn(t *testing.T) {
@@ -23,11 +26,11 @@ func TestBFDGoesOn(t *testing.T) {
 	table := func(n *node, peer string) pulse.Table {
 		table := l.table(n)
 		table.BFD = map[string]desired.BFD{"other": {
-			Peer: netip.MustParseAddr(peer), Transmit: 250 * time.Millisecond, Receive: 250 * time.Millisecond, Multiplier: 20, // a busy machine is no dead path
+			Peer: netip.MustParseAddr(peer), Transmit: 250 * time.Millisecond, Receive: 250 * time.Millisecond, Multiplier: 20,
 		}}
 		return table
 	}
-	up := func(s pulse.State) bool { return path(s).State == bfd.Up && path(s).Detection == patientDetection }
+	up := func(s pulse.State) bool { return path(s).State == bfd.Up && path(s).Detection == bfdDetection }
 	for n, peer := range map[*node]string{router: "192.0.2.2", leaf: "192.0.2.1"} {
 		n.startPulse()
 		n.startAgent()
@@ -38,7 +41,7 @@ func TestBFDGoesOn(t *testing.T) {
 
 	leaf.stopAgent()
 	leaf.terminate()
-	time.Sleep(patientDetection * 11 / 10)
+	time.Sleep(bfdDetection * 11 / 10)
 	leaf.startPulse()
 	leaf.startAgent()
 	leaf.say(table(leaf, "192.0.2.1"))
