@@ -115,50 +115,6 @@ func (c *Cluster) nodeIn(out string, address netip.Addr) (*lab.Node, error) {
 	}
 }
 
-// Count is what became of a row of requests.
-type Count struct {
-	OK, Failed int
-	// Longest is the longest time between two replies in a row.
-	Longest time.Duration
-	// Errors counts what the failed requests met, in words.
-	Errors map[string]int
-	// Sources counts the addresses that the pods saw.
-	Sources map[netip.Addr]int
-	// Pods counts who answered.
-	Pods map[string]int
-}
-
-// pace is the least time between two requests of a Load. A client has some 28,000 ports,
-// each of which rests for a minute after its connection; without a pace it would soon
-// use ports anew that conntrack on the nodes still remembers.
-const pace = 4 * time.Millisecond
-
-// Load sends one request after another, each on a new connection and each given a
-// second, until ctx ends, and counts.
-func Load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) Count {
-	count := Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}}
-	last := time.Now()
-	ticks := time.NewTicker(pace)
-	defer ticks.Stop()
-	for ; ctx.Err() == nil; <-ticks.C {
-		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		reply, err := Ask(one, from, address, port)
-		cancel()
-		now := time.Now()
-		if err != nil {
-			count.Failed++
-			count.Errors[err.Error()]++
-			continue
-		}
-		count.OK++
-		count.Sources[reply.Source]++
-		count.Pods[reply.Pod]++
-		count.Longest = max(count.Longest, now.Sub(last))
-		last = now
-	}
-	return count
-}
-
 // How long one of several attempts may take. A SYN that is lost while an address is
 // not announced yet would be sent again by the kernel only after a second; whoever
 // times an announcement must ask anew before. On a machine that is so busy that a reply

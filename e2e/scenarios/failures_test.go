@@ -36,7 +36,7 @@ func TestSpeakersRestartUnderLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d requests, %d failed, longest wait %v", count.OK+count.Failed, count.Failed, count.Longest)
+			t.Logf("%d requests, %d failed, %d held up, longest wait %v", count.OK+count.Failed, count.Failed, count.Held, count.Longest)
 			if tooMany(count) {
 				t.Errorf("%d of %d requests failed while every speaker restarted; they met %v", count.Failed, count.OK+count.Failed, count.Errors)
 			}
@@ -65,6 +65,7 @@ func TestTheSpeakerIsKilled(t *testing.T) {
 	time.Sleep(6 * time.Second) // in which it would show
 	stop()
 	count := <-done
+	t.Logf("%d requests, %d failed, %d held up, longest wait %v", count.OK+count.Failed, count.Failed, count.Held, count.Longest)
 	if tooMany(count) {
 		t.Errorf("%d of %d requests failed; they met %v", count.Failed, count.OK+count.Failed, count.Errors)
 	}
@@ -133,7 +134,9 @@ func TestTheAPIServerIsGone(t *testing.T) {
 		if err := c.Signal(server, syscall.SIGCONT); err != nil {
 			t.Error(err)
 		}
-		eventually(t, 3*time.Minute, func(ctx context.Context) error { _, err := c.Kubectl(ctx, "get", "--raw", "/readyz"); return err })
+		eventually(t, patience, func(ctx context.Context) error { _, err := c.Kubectl(ctx, "get", "--raw", "/readyz"); return err })
+		// The leader may have lost its lease. Another one leads, before the next test begins.
+		expose(t, c, product.WebService(webs, "api-is-back", "layer2", everyone))
 	}()
 	if err := owner.Unplug(); err != nil {
 		t.Fatal(err)
@@ -173,5 +176,13 @@ func TestTheAPIServerIsGone(t *testing.T) {
 
 // tooMany tells whether more requests failed than the lab itself loses: now and then a
 // single SYN, one in some thousand, for which nobody is known to be at fault. A takeover,
-// a withdrawn route or rules that are gone for a second would be far more.
-func tooMany(c product.Count) bool { return c.OK < 100 || c.Failed*200 > c.OK }
+// a withdrawn route or rules that are gone for seconds would be far more. On a busy machine
+// there are fewer requests, but not fewer such moments.
+func tooMany(c product.Count) bool { return tooManyBut(c, 0) }
+
+// tooManyBut is [tooMany] where so many changes of who announces may each break the request
+// under way, and leave two unanswered, each for its second.
+func tooManyBut(c product.Count, changes int) bool {
+	const anyway = 3
+	return c.OK < 100 || c.Failed > max(anyway+3*changes, c.OK/200)
+}

@@ -28,6 +28,9 @@ const webs = "webs"
 // for Fairlead to notice does not get it from Kubernetes.
 const soon = 30 * time.Second
 
+// patience is how long to wait for what must happen, whoever brings it about.
+const patience = 3 * time.Minute
+
 // keep is an environment variable: if it is set, the lab stays up for a look.
 const keep = "FAIRLEAD_KEEP_LAB"
 
@@ -98,7 +101,7 @@ func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
 	t.Helper()
 	create(t, c, s)
 	var addresses []netip.Addr
-	ctx := within(t, soon)
+	ctx := within(t, patience)
 	err := product.Until(ctx, func() (err error) {
 		addresses, err = c.Addresses(ctx, client.ObjectKeyFromObject(s), max(1, len(s.Spec.IPFamilies)))
 		return err
@@ -112,7 +115,7 @@ func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
 // create creates an object and deletes it when the test ends.
 func create(t *testing.T, c *product.Cluster, o client.Object) {
 	t.Helper()
-	if err := c.API.Create(within(t, soon), o); err != nil {
+	if err := c.API.Create(within(t, patience), o); err != nil {
 		t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
 	}
 	t.Cleanup(func() { remove(t, c, o) })
@@ -120,7 +123,7 @@ func create(t *testing.T, c *product.Cluster, o client.Object) {
 
 func remove(t *testing.T, c *product.Cluster, o client.Object) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := client.IgnoreNotFound(c.API.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
 		t.Errorf("deleting %T %s: %v", o, o.GetName(), err)

@@ -44,8 +44,8 @@ func (f flow) begin(ctx context.Context, t *testing.T) (end func()) {
 			t.Errorf("%s: the connection ended after %d replies: %v", f.name, replies, err)
 		}
 		count := <-loaded
-		t.Logf("%s: %d replies on one connection, %d on new ones, %d failed, longest wait %v",
-			f.name, replies, count.OK, count.Failed, count.Longest)
+		t.Logf("%s: %d replies on one connection, %d on new ones, %d failed, %d held up, longest wait %v",
+			f.name, replies, count.OK, count.Failed, count.Held, count.Longest)
 		if replies < 100 || count.OK < 100 {
 			t.Errorf("%s: too few replies to tell", f.name)
 		}

@@ -1,0 +1,106 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+// Count is what became of a row of requests.
+type Count struct {
+	OK, Failed int
+	// Held are requests that were not answered in time while this process itself was held
+	// up. They say nothing of who was asked, and are counted neither as OK nor as Failed.
+	Held int
+	// Longest is the longest time between two replies in a row.
+	Longest time.Duration
+	// Errors counts what the failed requests met, in words.
+	Errors map[string]int
+	// Sources counts the addresses that the pods saw.
+	Sources map[netip.Addr]int
+	// Pods counts who answered.
+	Pods map[string]int
+}
+
+// pace is the least time between two requests of a Load. A client has some 28,000 ports,
+// each of which rests for a minute after its connection; without a pace it would soon
+// use ports anew that conntrack on the nodes still remembers.
+const pace = 4 * time.Millisecond
+
+// Load sends one request after another, each on a new connection and each given a
+// second, until ctx ends, and counts.
+func Load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) Count {
+	count := Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}}
+	last := time.Now()
+	ticks := time.NewTicker(pace)
+	defer ticks.Stop()
+	stalls := watchStalls()
+	defer stalls.stop()
+	for ; ctx.Err() == nil; <-ticks.C {
+		began := time.Now()
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		reply, err := Ask(one, from, address, port)
+		cancel()
+		now := time.Now()
+		if errors.Is(err, context.DeadlineExceeded) && stalls.since(began) {
+			count.Held++
+			continue
+		}
+		if err != nil {
+			count.Failed++
+			count.Errors[err.Error()]++
+			continue
+		}
+		count.OK++
+		count.Sources[reply.Source]++
+		count.Pods[reply.Pod]++
+		count.Longest = max(count.Longest, now.Sub(last))
+		last = now
+	}
+	return count
+}
+
+// A process that has not run for heldUp was held up; it looks every look.
+const (
+	heldUp = 250 * time.Millisecond
+	look   = 20 * time.Millisecond
+)
+
+// stalls knows when this process was held up last, as on a machine that does much else.
+type stalls struct {
+	stop func()
+
+	mu   sync.Mutex
+	last time.Time // when a stall ended
+}
+
+// watchStalls looks for stalls until stop.
+func watchStalls() *stalls {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &stalls{stop: cancel}
+	go func() {
+		for before := time.Now(); ctx.Err() == nil; {
+			time.Sleep(look)
+			now := time.Now()
+			if now.Sub(before) > heldUp {
+				s.mu.Lock()
+				s.last = now
+				s.mu.Unlock()
+			}
+			before = now
+		}
+	}()
+	return s
+}
+
+// since tells whether a stall has ended after that time. Who asks may run before who looks.
+func (s *stalls) since(began time.Time) bool {
+	time.Sleep(2 * look)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.After(began)
+}
