@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 )
@@ -110,14 +112,36 @@ func testPoolRules(t *testing.T, c *cluster) {
 	update(t, c, p, func(p *v1beta1.IPAddressPool) { p.Spec.Disabled = false })
 	c.holds(t, second, "192.0.2.2")
 
+	kept := c.willBe(t, p, func(p *v1beta1.IPAddressPool) bool {
+		return len(p.Status.CoolingDown) == 1 && p.Status.CoolingDown[0].Service == "tenant/first" && p.Status.AvailableIPv4 == 0
+	})
 	if err := c.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	until(t, c, p, "keeping the freed address back", func(p *v1beta1.IPAddressPool) bool {
-		return len(p.Status.CoolingDown) == 1 && p.Status.CoolingDown[0].Service == "tenant/first" && p.Status.AvailableIPv4 == 0
-	})
+	kept("keeping the freed address back")
 	third := c.service(t, "third", in)
 	c.holds(t, third, "192.0.2.1") // in time, with nothing else to wake the controller
+}
+
+// willBe follows the pool from now on. What it returns waits until the pool was as it should
+// be, if only for a moment at which this process did not look.
+func (c *cluster) willBe(t *testing.T, p *v1beta1.IPAddressPool, good func(*v1beta1.IPAddressPool) bool) (wait func(what string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	w, err := c.Watch(ctx, &v1beta1.IPAddressPoolList{}, client.MatchingFields{"metadata.name": p.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); w.Stop() })
+	return func(what string) {
+		t.Helper()
+		for e := range w.ResultChan() {
+			if now, is := e.Object.(*v1beta1.IPAddressPool); is && good(now) {
+				return
+			}
+		}
+		t.Fatalf("%s was never %s", p.Name, what)
+	}
 }
 
 func testSharing(t *testing.T, c *cluster) {
