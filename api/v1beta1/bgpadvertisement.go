@@ -9,7 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // Several advertisements may make one route. Of what they say differently, that
 // holds which routers like best: the highest localPref, the lowest med, the fewest
-// asPathPrepend. One that leaves such a field out does not count for it.
+// asPathPrepend, the highest linkBandwidthPerEndpoint. One that leaves such a field out does not count for it.
 // Communities add up.
 //
 // +kubebuilder:object:root=true
@@ -43,6 +43,7 @@ type BGPAdvertisement struct {
 // the pools and the Service must match serviceSelectors.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || size(self.serviceSelectors) == 0 || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="serviceSelectors and an aggregation length exclude each other, since one route is for the addresses of all Services within it: leave one of them out",fieldPath=".serviceSelectors"
+// +kubebuilder:validation:XValidation:rule="!has(self.linkBandwidthPerEndpoint) || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="linkBandwidthPerEndpoint and an aggregation length exclude each other, since one route is for the endpoints of all addresses within it: leave one of them out",fieldPath=".linkBandwidthPerEndpoint"
 type BGPAdvertisementSpec struct {
 	// ipAddressPools are the names of the pools whose addresses to announce,
 	// for example [bgp]. Together with ipAddressPoolSelectors: a pool is meant
@@ -116,6 +117,19 @@ type BGPAdvertisementSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
+
+	// linkBandwidthPerEndpoint is how much an endpoint can take, 1 to 100000 Mbit/s,
+	// for example 1000. Routes to Services with externalTrafficPolicy Local then
+	// carry, as the link bandwidth extended community, so much for each endpoint
+	// that this node has, and routers that heed it send nodes traffic in proportion
+	// to their endpoints. Under policy Cluster any node reaches all endpoints, and
+	// its routes carry the bandwidth of one. Give it to all routes of an address:
+	// what routers do if only some have it differs. Left out: not sent, and routers
+	// take all nodes alike.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	LinkBandwidthPerEndpoint *int32 `json:"linkBandwidthPerEndpoint,omitempty"`
 
 	// communities are the communities of the routes: "asn:value" (RFC 1997) with
 	// both halves 0 to 65535, "large:asn:value:value" (RFC 8092) with each part

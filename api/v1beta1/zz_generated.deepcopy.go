@@ -267,6 +267,11 @@ func (in *BGPAdvertisementSpec) DeepCopyInto(out *BGPAdvertisementSpec) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.LinkBandwidthPerEndpoint != nil {
+		in, out := &in.LinkBandwidthPerEndpoint, &out.LinkBandwidthPerEndpoint
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Communities != nil {
 		in, out := &in.Communities, &out.Communities
 		*out = make([]string, len(*in))

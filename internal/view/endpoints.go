@@ -87,22 +87,27 @@ func shardOf(service Ref) uint32 {
 // is ready anywhere those whose endpoints are terminating but still answer. Sorted; ""
 // stands for endpoints that name no node.
 func UsableNodes(endpoints []Endpoint, family addr.Family) []string {
-	var ready, terminating []string
-	for i := range endpoints {
-		e := &endpoints[i]
-		if addr.FamilyOf(e.Addr) != family || len(e.Ports) == 0 {
-			continue
-		}
-		switch {
-		case e.Ready:
-			ready = append(ready, e.Node)
-		case e.Serving && e.Terminating:
-			terminating = append(terminating, e.Node)
+	var nodes []string
+	for e := range Usable(endpoints, family) {
+		nodes = append(nodes, e.Node)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// Usable are the endpoints of a family that new flows may go to: the ready ones or, where
+// there are none, those that terminate and still serve.
+func Usable(endpoints []Endpoint, family addr.Family) iter.Seq[*Endpoint] {
+	of := func(e *Endpoint) bool { return addr.FamilyOf(e.Addr) == family && len(e.Ports) > 0 }
+	suits := func(e *Endpoint) bool { return e.Ready }
+	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return of(&e) && e.Ready }) {
+		suits = func(e *Endpoint) bool { return e.Serving && e.Terminating }
+	}
+	return func(yield func(*Endpoint) bool) {
+		for i := range endpoints {
+			if e := &endpoints[i]; of(e) && suits(e) && !yield(e) {
+				return
+			}
 		}
 	}
-	if len(ready) == 0 {
-		ready = terminating
-	}
-	slices.Sort(ready)
-	return slices.Compact(ready)
 }

@@ -386,6 +386,7 @@ type BGPAdvertisement struct {
 	LocalPref         uint32           // 0: not set
 	MED               *uint32          // nil: not set
 	Prepend           int              // how often our ASN stands in the path beyond once
+	EndpointBandwidth uint32           // of each endpoint, in Mbit/s; 0: not told
 	Communities       []uint32         // RFC 1997, sorted
 	LargeCommunities  []LargeCommunity // sorted
 	CommunityNames    []string         // of Communities; see Resolved

@@ -12,7 +12,7 @@ import (
 func TestBIRD(t *testing.T) {
 	attrs := desired.RouteAttrs{
 		LocalPref: 250, MED: new(uint32(70)), Prepend: 1, Communities: []uint32{0xffff0000, nodeASN<<16 | 5},
-		LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}},
+		LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}}, Bandwidth: 3000,
 	}
 	common := []string{"BGP.med: 70", "BGP.community: (65535,0) (64512,5)", "BGP.large_community: (4200000000, 1, 2)"}
 	for name, test := range map[string]struct {
@@ -20,10 +20,11 @@ func TestBIRD(t *testing.T) {
 		asn   uint32
 		lines []string
 	}{
-		"eBGP over IPv4": {node4, nodeASN, []string{"BGP.as_path: 64512 64512\n"}},
-		"eBGP over IPv6": {node6, nodeASN, []string{"BGP.as_path: 64512 64512\n"}},
-		"iBGP over IPv4": {node4, routerASN, []string{"BGP.as_path: \n", "BGP.local_pref: 250"}},
-		"iBGP over IPv6": {node6, routerASN, []string{"BGP.as_path: \n", "BGP.local_pref: 250"}},
+		// BIRD does not know the community: its last number is 3e9/8 as a float, 0x4db2d05e.
+		"eBGP over IPv4": {node4, nodeASN, []string{"BGP.as_path: 64512 64512\n", "BGP.ext_community: (unknown 0x4004, 64512, 1303564382)"}},
+		"eBGP over IPv6": {node6, nodeASN, []string{"BGP.as_path: 64512 64512\n", "BGP.ext_community: (unknown 0x4004, 64512, 1303564382)"}},
+		"iBGP over IPv4": {node4, routerASN, []string{"BGP.as_path: \n", "BGP.local_pref: 250", "BGP.ext_community: (unknown 0x4004, 64999, 1303564382)"}},
+		"iBGP over IPv6": {node6, routerASN, []string{"BGP.as_path: \n", "BGP.local_pref: 250", "BGP.ext_community: (unknown 0x4004, 64999, 1303564382)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startBIRD(t, test.node, test.asn)

@@ -202,6 +202,9 @@ type path struct {
 	Communities struct {
 		String string `json:"string"`
 	} `json:"community"`
+	Extended struct {
+		String string `json:"string"`
+	} `json:"extendedCommunity"`
 	ASPath struct {
 		String string `json:"string"`
 	} `json:"aspath"`

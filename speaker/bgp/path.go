@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -35,6 +36,9 @@ func renderPath(prefix netip.Prefix, r route, id desired.Identity) (*api.Path, e
 	if len(r.attrs.Communities) != 0 {
 		attributes = append(attributes, packet.NewPathAttributeCommunities(r.attrs.Communities))
 	}
+	if r.attrs.Bandwidth != 0 {
+		attributes = append(attributes, packet.NewPathAttributeExtendedCommunities([]packet.ExtendedCommunityInterface{linkBandwidth(r.attrs.Bandwidth, id.MyASN)}))
+	}
 	if len(r.attrs.LargeCommunities) != 0 {
 		var large []*packet.LargeCommunity
 		for _, c := range r.attrs.LargeCommunities {
@@ -43,6 +47,15 @@ func renderPath(prefix netip.Prefix, r route, id desired.Identity) (*api.Path, e
 		attributes = append(attributes, packet.NewPathAttributeLargeCommunities(large))
 	}
 	return apiutil.NewPath(nlri, false, attributes, time.Now())
+}
+
+// linkBandwidth is the extended community of draft-ietf-idr-link-bandwidth, which counts
+// bytes a second, of so many Mbit/s. It has room for AS numbers of 16 bits, and for AS_TRANS.
+func linkBandwidth(mbits, asn uint32) *packet.LinkBandwidthExtended {
+	if asn > math.MaxUint16 {
+		asn = packet.AS_TRANS
+	}
+	return packet.NewLinkBandwidthExtended(uint16(asn), float32(mbits)*1e6/8)
 }
 
 // preferences are the attributes by which routers choose among paths. A local preference

@@ -26,7 +26,8 @@ type learned struct {
 	localPref   uint32
 	communities []uint32
 	large       []string
-	med         int // -1: none
+	bandwidth   float32 // of the link, in bytes a second
+	med         int     // -1: none
 	asPath      []uint32
 }
 
@@ -218,6 +219,12 @@ func (p *peer) update(conn net.Conn, u *packet.BGPUpdate) {
 		case *packet.PathAttributeLargeCommunities:
 			for _, value := range a.Values {
 				route.large = append(route.large, value.String())
+			}
+		case *packet.PathAttributeExtendedCommunities:
+			for _, value := range a.Value {
+				if link, ok := value.(*packet.LinkBandwidthExtended); ok && link.AS == nodeASN {
+					route.bandwidth = link.Bandwidth
+				}
 			}
 		case *packet.PathAttributeMultiExitDisc:
 			route.med = int(a.Value)

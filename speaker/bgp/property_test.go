@@ -29,6 +29,7 @@ func TestAnyStateToAnyState(t *testing.T) {
 		attrs := desired.RouteAttrs{
 			Communities: rapid.SliceOfN(rapid.Uint32Range(1, 3), 0, 2).Draw(t, "communities"),
 			Prepend:     rapid.IntRange(0, 2).Draw(t, "prepend"),
+			Bandwidth:   rapid.Uint32Range(0, 2).Draw(t, "bandwidth"),
 		}
 		if med := rapid.Uint32Range(0, 2).Draw(t, "MED"); med > 0 {
 			attrs.MED = &med
@@ -89,7 +90,7 @@ func (p *peer) hasExactly(want desired.Session) bool {
 			nextHop = want.Identity.NextHop6
 		}
 		got, ok := have[prefix]
-		if !ok || got.nextHop != nextHop || !slices.Equal(got.communities, attrs.Communities) || len(got.asPath) != 1+attrs.Prepend ||
+		if !ok || got.nextHop != nextHop || got.bandwidth != float32(attrs.Bandwidth)*125_000 || !slices.Equal(got.communities, attrs.Communities) || len(got.asPath) != 1+attrs.Prepend ||
 			(got.med == -1) != (attrs.MED == nil) || attrs.MED != nil && got.med != int(*attrs.MED) || len(got.large) != len(attrs.LargeCommunities) {
 			return false
 		}

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -169,6 +170,65 @@ func TestFRRSeesAttributesAndAggregates(t *testing.T) {
 			t.Errorf("%s: %+v", prefix, p)
 		}
 	}
+}
+
+// TestFRRWeighsNodesByLinkBandwidth has two nodes of which one can take three times as much,
+// and then as much as the other: the router's kernel shares flows out so.
+func TestFRRWeighsNodesByLinkBandwidth(t *testing.T) {
+	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
+	a, b := newSpeaker(t), newSpeaker(t)
+	announce := func(s *Speaker, node netip.Addr, mbits uint32) {
+		id := toRouter(node)
+		if node == node4b {
+			id.NextHop6 = netip.MustParseAddr("fd98::3")
+		}
+		attrs := desired.RouteAttrs{Bandwidth: mbits}
+		mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+			netip.MustParsePrefix(vip): attrs, netip.MustParsePrefix(vip6): attrs,
+		}}})
+	}
+	announce(b, node4b, 1000)
+	for _, mbits := range []uint32{3000, 1000} {
+		announce(a, node4, mbits)
+		for prefix, gateways := range map[string][2]string{vip: {"10.98.0.2", "10.98.0.3"}, vip6: {"fd98::2", "fd98::3"}} {
+			r.waitFor(fmt.Sprintf("%s goes to %s with %d and %s with 1000 Mbit/s", prefix, gateways[0], mbits, gateways[1]), func() bool {
+				weights := r.weights(prefix)
+				return weights[gateways[0]] > 0 && weights[gateways[0]]*1000 == weights[gateways[1]]*int(mbits)
+			})
+			want := fmt.Sprintf("LB:%d:%d", nodeASN, mbits*125_000)
+			if paths := r.paths(prefix); !slices.ContainsFunc(paths, func(p path) bool { return strings.HasPrefix(p.Extended.String, want) }) {
+				t.Errorf("%s: no path with %s: %+v", prefix, want, paths)
+			}
+		}
+	}
+}
+
+// weights are those of the gateways of a prefix in the router's kernel.
+func (r *router) weights(prefix string) map[string]int {
+	r.t.Helper()
+	out, err := exec.Command("ip", "-n", r.ns, "-j", "route", "show", prefix, "proto", "bgp").Output()
+	if strings.Contains(prefix, ":") {
+		out, err = exec.Command("ip", "-n", r.ns, "-6", "-j", "route", "show", prefix, "proto", "bgp").Output()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var routes []struct {
+		NextHops []struct {
+			Gateway string `json:"gateway"`
+			Weight  int    `json:"weight"`
+		} `json:"nexthops"`
+	}
+	if err := json.Unmarshal(out, &routes); err != nil {
+		r.t.Fatalf("%v in %q", err, out)
+	}
+	weights := map[string]int{}
+	for _, route := range routes {
+		for _, hop := range route.NextHops {
+			weights[hop.Gateway] = hop.Weight
+		}
+	}
+	return weights
 }
 
 func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {

@@ -34,6 +34,18 @@ type announced struct {
 	services []*view.Service
 	// can tells whether a node can serve, one for each Service that any node can.
 	can []func(node string) bool
+	// here counts the endpoints on this node of each of these Services whose policy is Local.
+	here []int
+}
+
+// endpoints are how many new flows to the address may go to by way of this node, as compared
+// with others. Under policy Cluster all nodes reach the same ones. Of several Services the one
+// with the fewest counts.
+func (e *announced) endpoints() int {
+	if len(e.here) == 0 {
+		return 1
+	}
+	return slices.Min(e.here)
 }
 
 // serves tells whether the node can serve every one of the Services on the address
@@ -81,7 +93,7 @@ func (a *announcing) look(address netip.Addr) {
 	family := addr.FamilyOf(address)
 	for _, ref := range a.holders.of[address] {
 		if able := a.holders.able[ref]; forwarded(able.service, family) {
-			a.add(address, able.service, able.usable[family])
+			a.add(address, able, family)
 		}
 	}
 }
@@ -99,7 +111,7 @@ func forwarded(s *view.Service, family addr.Family) bool {
 
 // add notes that a Service holds the address. An address that no pool holds is
 // announced by nobody, since advertisements select by pool.
-func (a *announcing) add(address netip.Addr, s *view.Service, usable []string) {
+func (a *announcing) add(address netip.Addr, able ability, family addr.Family) {
 	entry := a.addresses[address]
 	if entry == nil {
 		pool := view.PoolOf(a.pools, address)
@@ -109,9 +121,12 @@ func (a *announcing) add(address netip.Addr, s *view.Service, usable []string) {
 		entry = &announced{pool: pool}
 		a.addresses[address] = entry
 	}
-	entry.services = append(entry.services, s)
-	if can := serving(s, usable); slices.ContainsFunc(a.nodes, can) {
+	entry.services = append(entry.services, able.service)
+	if can := serving(able.service, able.usable[family]); slices.ContainsFunc(a.nodes, can) {
 		entry.can = append(entry.can, can)
+		if able.service.ExternalLocal {
+			entry.here = append(entry.here, able.here[family])
+		}
 	}
 }
 

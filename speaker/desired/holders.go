@@ -14,6 +14,7 @@ import (
 type ability struct {
 	service *view.Service
 	usable  map[addr.Family][]string // from where it is served, see usable
+	here    map[addr.Family]int      // usable endpoints on this node, under policy Local
 }
 
 // abilityOf reads a Service.
@@ -22,17 +23,31 @@ func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 	if s == nil || !announceable(s, o) {
 		return ability{}
 	}
-	able := ability{s, map[addr.Family][]string{}}
+	able := ability{s, map[addr.Family][]string{}, map[addr.Family]int{}}
 	for _, family := range addr.Families() {
 		able.usable[family] = usable(s, c.Endpoints.Of(ref), family)
+		if s.ExternalLocal {
+			able.here[family] = usableOn(o.Node, c.Endpoints.Of(ref), family)
+		}
 	}
 	return able
+}
+
+// usableOn counts the distinct usable endpoints on a node.
+func usableOn(node string, endpoints []view.Endpoint, family addr.Family) int {
+	distinct := map[netip.Addr]struct{}{}
+	for e := range view.Usable(endpoints, family) {
+		if e.Node == node {
+			distinct[e.Addr] = struct{}{}
+		}
+	}
+	return len(distinct)
 }
 
 // equal tells whether nothing is to be announced in another way. Most changes of endpoints
 // are none.
 func (a ability) equal(o ability) bool {
-	return a.service == o.service && maps.EqualFunc(a.usable, o.usable, slices.Equal[[]string])
+	return a.service == o.service && maps.Equal(a.here, o.here) && maps.EqualFunc(a.usable, o.usable, slices.Equal[[]string])
 }
 
 // vips are the addresses that are announced for it.

@@ -294,13 +294,14 @@ type RouteAttrs struct {
 	LocalPref        uint32  // 0: not set; for iBGP
 	MED              *uint32 // nil: not set
 	Prepend          int     // how often our ASN stands in the path beyond once; for eBGP
+	Bandwidth        uint32  // of the link, in Mbit/s; 0: not told
 	Communities      []uint32
 	LargeCommunities []view.LargeCommunity
 }
 
 // Equal compares two attribute sets by value.
 func (a RouteAttrs) Equal(o RouteAttrs) bool {
-	return a.LocalPref == o.LocalPref && a.Prepend == o.Prepend &&
+	return a.LocalPref == o.LocalPref && a.Prepend == o.Prepend && a.Bandwidth == o.Bandwidth &&
 		(a.MED == nil) == (o.MED == nil) && (a.MED == nil || *a.MED == *o.MED) &&
 		slices.Equal(a.Communities, o.Communities) && slices.Equal(a.LargeCommunities, o.LargeCommunities)
 }

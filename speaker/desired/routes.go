@@ -62,7 +62,7 @@ func (a *announcing) route(r routes, prefix netip.Prefix, within []netip.Addr, a
 		covers := false
 		for _, ad := range ads {
 			if ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
-				attrs, covers = attrs.with(ad), true
+				attrs, covers = attrs.with(ad, entry.endpoints()), true
 			}
 		}
 		return !covers
@@ -96,10 +96,10 @@ func (a *announcing) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdve
 	return ads
 }
 
-// with adds what one more advertisement says of a route. Of what several say, that holds
+// with adds what one more advertisement says of a route to so many endpoints. Of what several say, that holds
 // which routers like best, so that the order of advertisements does not matter; one that
 // leaves something out does not count for it. Communities add up.
-func (a RouteAttrs) with(ad *view.BGPAdvertisement) RouteAttrs {
+func (a RouteAttrs) with(ad *view.BGPAdvertisement, endpoints int) RouteAttrs {
 	a.LocalPref = max(a.LocalPref, ad.LocalPref)
 	if ad.MED != nil && (a.MED == nil || *ad.MED < *a.MED) {
 		a.MED = ad.MED
@@ -107,6 +107,7 @@ func (a RouteAttrs) with(ad *view.BGPAdvertisement) RouteAttrs {
 	if ad.Prepend != 0 && (a.Prepend == 0 || ad.Prepend < a.Prepend) {
 		a.Prepend = ad.Prepend
 	}
+	a.Bandwidth = max(a.Bandwidth, ad.EndpointBandwidth*uint32(endpoints))
 	a.Communities = united(a.Communities, ad.Communities)
 	a.LargeCommunities = united(a.LargeCommunities, ad.LargeCommunities)
 	return a

@@ -168,3 +168,41 @@ func TestAggregatesLeadToWhatIsServedAndNowhereElse(t *testing.T) {
 		}
 	})
 }
+
+// TestBandwidthFollowsEndpoints has a route tell how much the endpoints of this node can take:
+// under policy Local those that are here, of several Services the fewest; else that of one.
+func TestBandwidthFollowsEndpoints(t *testing.T) {
+	here := []view.Endpoint{endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "a"), endpoint("10.0.0.3", "a"), endpoint("10.0.0.4", "b")}
+	for name, test := range map[string]struct {
+		change    func(*view.Service)
+		endpoints []view.Endpoint
+		beside    []view.Endpoint // of another Service of policy Local on the address; nil: none
+		node      string
+		want      uint32
+	}{
+		"three here":                         {local, here, nil, "a", 3000},
+		"one here":                           {local, here, nil, "b", 1000},
+		"one that two slices list":           {local, append(here, here[3]), nil, "b", 1000},
+		"one of three is not ready":          {local, append(here[:2:2], endpoint("10.0.0.3", "a", dead)), nil, "a", 2000},
+		"all terminate":                      {local, []view.Endpoint{endpoint("10.0.0.1", "a", terminating), endpoint("10.0.0.2", "a", terminating)}, nil, "a", 2000},
+		"policy Cluster":                     {func(*view.Service) {}, here, nil, "a", 1000},
+		"policy Cluster and nothing is here": {func(*view.Service) {}, here, nil, "c", 1000},
+		"another Service has fewer":          {local, here, here[:2], "a", 2000},
+		"another Service has none anywhere":  {local, here, []view.Endpoint{}, "a", 3000},
+	} {
+		s := service(test.change)
+		c := cluster(s, test.endpoints...)
+		if test.beside != nil {
+			other := service(local, func(s *view.Service) { s.Name = "beside" })
+			c.Services[other.Ref] = other
+			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{other.Ref: test.beside})
+		}
+		c.BGPAdvertisements["bgp"].EndpointBandwidth = 1000
+		c.BGPAdvertisements["less"] = &view.BGPAdvertisement{Name: "less", EndpointBandwidth: 10}
+		c.BGPAdvertisements["none"] = &view.BGPAdvertisement{Name: "none"}
+		got, _ := desired.For(c, onNode(test.node))
+		if attrs, ok := got.BGP["tor"].Routes[netip.MustParsePrefix("192.0.2.10/32")]; !ok || attrs.Bandwidth != test.want {
+			t.Errorf("%s: %d Mbit/s (announced: %t), want %d", name, attrs.Bandwidth, ok, test.want)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func bgpAdvertisements() []Case {
 	const communities = "spec.communities[0]: Invalid value: %q: must be asn:value with both halves 0 to 65535"
 	return append(cases("BGPAdvertisement", append([]spec{
 		{"empty", "{}", ""},
-		{"all fields", "{ipAddressPools: [bgp], ipAddressPoolSelectors: [{}], nodeSelectors: [{}], serviceSelectors: [{}], peers: [router-a], aggregationLength: 32, aggregationLengthV6: 128, localPref: 4294967295, med: 4294967295, asPathPrepend: 16, communities: ['64500:100', '65535:65281', '0:0', 'large:4294967295:0:1', no-export, graceful-shutdown, vpn-only, NO_EXPORT, a.b]}", ""},
+		{"all fields", "{ipAddressPools: [bgp], ipAddressPoolSelectors: [{}], nodeSelectors: [{}], serviceSelectors: [{}], peers: [router-a], aggregationLength: 32, aggregationLengthV6: 128, localPref: 4294967295, med: 4294967295, asPathPrepend: 16, linkBandwidthPerEndpoint: 100000, communities: ['64500:100', '65535:65281', '0:0', 'large:4294967295:0:1', no-export, graceful-shutdown, vpn-only, NO_EXPORT, a.b]}", ""},
 		{"aggregates", "{aggregationLength: 1, aggregationLengthV6: 1}", ""},
 		{"aggregates and all Services", "{aggregationLength: 24, serviceSelectors: []}", ""},
 		{"aggregationLength 0", "{aggregationLength: 0}", "spec.aggregationLength: Invalid value: 0: spec.aggregationLength in body should be greater than or equal to 1"},
@@ -45,6 +45,10 @@ func bgpAdvertisements() []Case {
 		{"med 0", "{med: 0}", ""},
 		{"med negative", "{med: -1}", "spec.med: Invalid value: -1: spec.med in body should be greater than or equal to 0"},
 		{"asPathPrepend too great", "{asPathPrepend: 17}", "spec.asPathPrepend: Invalid value: 17: spec.asPathPrepend in body should be less than or equal to 16"},
+		{"linkBandwidthPerEndpoint 0", "{linkBandwidthPerEndpoint: 0}", "spec.linkBandwidthPerEndpoint: Invalid value: 0: spec.linkBandwidthPerEndpoint in body should be greater than or equal to 1"},
+		{"linkBandwidthPerEndpoint too great", "{linkBandwidthPerEndpoint: 100001}", "spec.linkBandwidthPerEndpoint: Invalid value: 100001: spec.linkBandwidthPerEndpoint in body should be less than or equal to 100000"},
+		{"bandwidth of aggregates", "{linkBandwidthPerEndpoint: 1, aggregationLength: 24}", "spec.linkBandwidthPerEndpoint: Invalid value: linkBandwidthPerEndpoint and an aggregation length exclude each other"},
+		{"bandwidth of IPv6 aggregates", "{linkBandwidthPerEndpoint: 1, aggregationLengthV6: 64}", "spec.linkBandwidthPerEndpoint: Invalid value: linkBandwidthPerEndpoint and an aggregation length exclude each other"},
 		{"localPref 0", "{localPref: 0}", ""},
 		{"localPref negative", "{localPref: -1}", "spec.localPref: Invalid value: -1: spec.localPref in body should be greater than or equal to 0"},
 		{"localPref too great", "{localPref: 4294967296}", "spec.localPref: Invalid value: 4294967296: spec.localPref in body should be less than or equal to 4294967295"},

@@ -123,6 +123,8 @@ func BGPAdvertisement(a *v1beta1.BGPAdvertisement) (*view.BGPAdvertisement, []pr
 		},
 		LocalPref: uint32(a.Spec.LocalPref),
 		Prepend:   int(a.Spec.ASPathPrepend),
+
+		EndpointBandwidth: uint32(value(a.Spec.LinkBandwidthPerEndpoint, 0)),
 	}
 	if a.Spec.MED != nil {
 		v.MED = new(uint32(*a.Spec.MED))
