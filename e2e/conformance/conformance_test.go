@@ -29,7 +29,7 @@ func TestKubernetesServices(t *testing.T) {
 	c := start(t)
 	for _, mode := range []string{"iptables", "nftables"} {
 		t.Run(mode, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			if err := c.Install(ctx, 3, "forwarding.mode="+mode); err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func conform(t *testing.T, c *product.Cluster, focus []string) {
 // start starts the lab with Fairlead in it, and takes it down when the test ends.
 func start(t *testing.T) *product.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	c, err := product.Start(ctx, t.Output(), lab.Conformance)
 	if errors.Is(err, product.ErrMachine) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestDownAfterHalfAnUp takes down what an interrupted start leaves.
@@ -36,7 +37,20 @@ func TestDownAfterHalfAnUp(t *testing.T) {
 	if err := Down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, left := range leftBehind(t, spaces) {
+	checkGone(t, spaces)
+}
+
+// checkGone fails the test if anything of a lab stays. A process that is killed is gone a
+// moment later.
+func checkGone(t *testing.T, spaces []string) {
+	t.Helper()
+	var lefts []string
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
+		if lefts = leftBehind(t, spaces); len(lefts) == 0 {
+			return
+		}
+	}
+	for _, left := range lefts {
 		t.Errorf("down left behind: %s", left)
 	}
 }

@@ -41,7 +41,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	down := func() error { return lab.Down(context.WithoutCancel(ctx)) }
 	shared, missing = up(ctx)
 	cancel()
