@@ -154,24 +154,30 @@ func (b Book) Recall(other Book) Book {
 	return b.With(found)
 }
 
-// Next is the Book for the present, when these hold addresses of pools with a cool-down.
+// Next is the Book for the present. looked are the addresses of which something may have
+// changed but for the time; held tells who has an address of a pool with a cool-down, and
 // coolDown is that of the pool of an address, 0 for none. What has an owner in the Book and
 // is held by nobody any more begins to rest, whether that was seen or happened while nobody
 // looked.
-func (b Book) Next(held map[netip.Addr]view.Ref, coolDown func(netip.Addr) time.Duration, now time.Time) Book {
+func (b Book) Next(looked iter.Seq[netip.Addr], held func(netip.Addr) (view.Ref, bool), coolDown func(netip.Addr) time.Duration, now time.Time) Book {
 	changes := map[netip.Addr]Entry{}
-	for a, e := range b.All() {
-		if _, has := held[a]; has {
-			continue
+	look := func(a netip.Addr, e Entry) {
+		after := Entry{}
+		if owner, has := held(a); has {
+			after.Owner = owner
+		} else if e != (Entry{}) {
+			after = e.left(coolDown(a), now)
 		}
-		if after := e.left(coolDown(a), now); after != e {
+		if after != e {
 			changes[a] = after
 		}
 	}
-	for a, owner := range held {
-		if e, _ := b.At(a); e != (Entry{Owner: owner}) {
-			changes[a] = Entry{Owner: owner}
-		}
+	for a := range looked {
+		e, _ := b.At(a)
+		look(a, e)
+	}
+	for a, e := range b.Resting() {
+		look(a, e)
 	}
 	return b.With(changes)
 }

@@ -116,7 +116,12 @@ func TestNext(t *testing.T) {
 			return 0
 		}
 		now := begin.Add(time.Duration(rapid.IntRange(0, 1999).Draw(t, "milliseconds")) * time.Millisecond)
-		next := b.Next(held, coolDown, now)
+		holder := func(a netip.Addr) (view.Ref, bool) { ref, has := held[a]; return ref, has }
+		looked := flat(b)
+		for a := range held {
+			looked[a] = ledger.Entry{}
+		}
+		next := b.Next(maps.Keys(looked), holder, coolDown, now)
 		for a, owner := range held {
 			if e, _ := next.At(a); e != (ledger.Entry{Owner: owner}) {
 				t.Fatalf("%s is held by %s, and recorded is %v", a, owner, e)
@@ -140,7 +145,7 @@ func TestNext(t *testing.T) {
 				t.Fatalf("%s is forgotten at %v: %v", a, now, e)
 			}
 		}
-		again := next.Next(held, coolDown, now)
+		again := next.Next(maps.Keys(looked), holder, coolDown, now)
 		if !maps.Equal(maps.Collect(again.Pages()), maps.Collect(next.Pages())) {
 			t.Fatalf("a second look makes %v of %v", flat(again), flat(next))
 		}

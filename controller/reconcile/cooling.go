@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/controller/allocation"
 	"fairlead.dev/fairlead/controller/ledger"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -46,15 +45,6 @@ func (c cooled) coolDown(a netip.Addr) time.Duration {
 	return 0
 }
 
-// next is the ledger for the present. A pool that has no cool-down any more ends the rest of
-// its addresses.
-func (c cooled) next(book ledger.Book, cluster *view.Cluster, assigned allocation.Assignments, now time.Time) ledger.Book {
-	if len(c) == 0 {
-		return ledger.Book{}
-	}
-	return book.Next(holders(cluster, assigned, c), c.coolDown, now)
-}
-
 // unwritten has a problem for each pool whose addresses are on a page that cannot be stored.
 func (c cooled) unwritten(faults map[netip.Prefix]string) []problem.Problem {
 	var problems []problem.Problem
@@ -78,32 +68,6 @@ func (w *statusPlanner) recorded(given, shown []netip.Addr) bool {
 		e, cools := w.book.At(a)
 		return cools && !slices.Contains(shown, a) && !w.stored.Records(a, e)
 	})
-}
-
-// holders are the Services and reservations that hold or show an address of the pools. Of
-// several on one address it is a Service if there is one, and of those the first by name.
-func holders(c *view.Cluster, assigned allocation.Assignments, pools cooled) map[netip.Addr]view.Ref {
-	held, reserved := map[netip.Addr]view.Ref{}, map[netip.Addr]view.Ref{}
-	note := func(into map[netip.Addr]view.Ref, ref view.Ref, shown, assigned []netip.Addr) {
-		for _, addresses := range [][]netip.Addr{shown, assigned} {
-			for _, a := range addresses {
-				if other, several := into[a]; several && other.Compare(ref) <= 0 {
-					continue
-				}
-				if view.PoolOf(pools, a) != nil {
-					into[a] = ref
-				}
-			}
-		}
-	}
-	for ref, s := range c.Services {
-		note(held, ref, s.Ingress, assigned.Services[ref].Addresses)
-	}
-	for ref, r := range c.Reservations {
-		note(reserved, ref, r.Held, assigned.Reservations[ref].Addresses)
-	}
-	maps.Copy(reserved, held)
-	return reserved
 }
 
 // coolingDown is what the statuses of pools list, by name: the addresses of each that

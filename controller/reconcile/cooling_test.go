@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -148,4 +149,41 @@ func TestReservationCoolsDown(t *testing.T) {
 	reserve("4")
 	pass(3 * time.Second)
 	holds(1)
+}
+
+// TestSharedCoolsDown: an address that several have is recorded for the first of them by
+// name, as long as it has it, and rests for the last one.
+func TestSharedCoolsDown(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_000_000, 0)
+	o := restful()
+	last := &decision{}
+	for i, name := range []string{"b", "a", "c"} {
+		s := balanced(name, "1")
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		s.Annotations = map[string]string{v1beta1.AnnotationShareKey: "k"}
+		s.Spec.Ports = []corev1.ServicePort{{Port: int32(80 + i)}}
+		o.see(s)
+	}
+	pass := func(owner string, rests bool) {
+		t.Helper()
+		anew := decide(o.snapshot(), &decision{book: last.book}, indelible{}, view.Classes{}, begin)
+		for _, d := range []*decision{anew, decide(o.snapshot(), last, indelible{}, view.Classes{}, begin)} {
+			e, _ := d.book.At(netip.MustParseAddr("192.0.2.1"))
+			if e.Owner.Name != owner || e.Rests() != rests {
+				t.Errorf("recorded is %v, want %s, resting: %t", e, owner, rests)
+			}
+			last = d
+		}
+		apply(t, o, last)
+	}
+	pass("a", false)
+	pass("a", false)
+	for _, step := range []struct {
+		removed, owner string
+		rests          bool
+	}{{"a", "b", false}, {"c", "b", false}, {"b", "b", true}} {
+		o.setService(client.ObjectKey{Namespace: "default", Name: step.removed}, nil)
+		pass(step.owner, step.rests)
+	}
 }

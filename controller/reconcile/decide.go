@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,6 +30,7 @@ type decision struct {
 	writes   map[problem.Object]write
 	unseen   map[problem.Object]unseen
 
+	roll    *roll                       // to be brought up to date
 	book    ledger.Book                 // who has which address of pools with a cool-down
 	cooling map[netip.Addr]ledger.Entry // of that, what rests
 
@@ -71,13 +73,20 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 		d.engine = allocation.NewEngine(classes)
 	}
 	pools, assumed := withCoolDown(s.cluster.PoolsByAge()), assumed(last.unseen, s)
-	d.book = pools.next(last.book, s.cluster, assumed, now)
+	var services iter.Seq[view.Ref]
+	d.roll, services = last.roll.follow(s.cluster, pools, last.book)
+	d.roll.look(s.cluster, assumed, services)
+	d.book = d.roll.next(last.book, now)
 	s.cluster.Cooling = map[netip.Addr]view.Ref{}
 	for a, e := range d.book.Resting() {
 		s.cluster.Cooling[a] = e.Owner
 	}
 	d.outcome = d.engine.Plan(s.cluster, assumed)
-	d.book = pools.next(d.book, s.cluster, d.outcome.Assigned, now)
+	if services = maps.Keys(d.outcome.Looked); d.outcome.Looked == nil {
+		services = maps.Keys(s.cluster.Services)
+	}
+	d.roll.look(s.cluster, d.outcome.Assigned, services)
+	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
 	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()))
 	problem.Sort(d.problems)

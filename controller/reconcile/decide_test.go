@@ -19,12 +19,12 @@ import (
 )
 
 // filled is a mirror of many Services at rest, in one large pool.
-func filled(tb testing.TB, services int) *objects {
+func filled(tb testing.TB, services int, coolDown *metav1.Duration) *objects {
 	tb.Helper()
 	o := newObjects(fromkube.Requests{})
 	p := &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
-		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}},
+		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}, CoolDown: coolDown},
 	}
 	o.setPool(client.ObjectKeyFromObject(p), p)
 	o.setServiceCIDR(client.ObjectKey{Name: "kubernetes"}, &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}})
@@ -65,7 +65,7 @@ func apply(tb testing.TB, o *objects, d *decision) {
 // writes what it changes.
 func TestDecideAtRest(t *testing.T) {
 	t.Parallel()
-	o := filled(t, 100)
+	o := filled(t, 100, nil)
 	if d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0)); len(d.writes) > 0 || len(d.unseen) > 0 {
 		t.Fatalf("%d statuses are to be written at rest", len(d.writes))
 	}
@@ -85,27 +85,33 @@ func TestDecideAtRest(t *testing.T) {
 
 // BenchmarkPass: from the snapshot to the writes among many Services. first is the pass of a
 // new leader; one is a Service from its creation until nothing is left to be done, which takes
-// two passes.
+// two passes. cooled: the same where the pool has a cool-down.
 func BenchmarkPass(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("first/services=%d", n), func(b *testing.B) {
-			o := filled(b, n)
+			o := filled(b, n, nil)
 			for b.Loop() {
 				decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
 			}
 		})
-		b.Run(fmt.Sprintf("one/services=%d", n), func(b *testing.B) {
-			o := filled(b, n)
-			last := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
-			for i := 0; b.Loop(); i++ {
-				s := balanced(fmt.Sprintf("one-more-%d", i), "2")
-				s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-				o.see(s)
-				for range 2 {
-					last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(1, 0))
-					apply(b, o, last)
-				}
-			}
+		b.Run(fmt.Sprintf("one/services=%d", n), func(b *testing.B) { oneMore(b, filled(b, n, nil)) })
+		b.Run(fmt.Sprintf("cooled/services=%d", n), func(b *testing.B) {
+			oneMore(b, filled(b, n, &metav1.Duration{Duration: time.Minute}))
 		})
+	}
+}
+
+// oneMore measures one Service after the other.
+func oneMore(b *testing.B, o *objects) {
+	b.Helper()
+	last := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
+	for i := 0; b.Loop(); i++ {
+		s := balanced(fmt.Sprintf("one-more-%d", i), "2")
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		o.see(s)
+		for range 2 {
+			last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(1, 0))
+			apply(b, o, last)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func (l *Loop) recall(ctx context.Context, s *snapshot, now time.Time) {
 		l.Logger.Info("the ledger is read")
 	}
 	r.done, r.next = true, time.Time{}
-	l.last.book = l.last.book.Recall(book)
+	l.last.book, l.last.roll = l.last.book.Recall(book), nil
 }
 
 func cools(c *view.Cluster) bool {
