@@ -104,7 +104,15 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		c.t.Errorf("the end of the fault was not noticed")
 	}
-	c.Apply(want)
+	// What a program that was late writes may be noticed before it has ended.
+	var late *LateError
+	missing, err := c.Try(want)
+	for until := time.Now().Add(patience); errors.As(err, &late) && time.Now().Before(until); missing, err = c.Try(want) {
+		time.Sleep(lookout.Every)
+	}
+	if err != nil || len(missing) > 0 {
+		c.t.Errorf("after the fault %d ports are missing: %v", len(missing), err)
+	}
 	for _, f := range addr.Families() {
 		if !c.serves(f) {
 			c.t.Errorf("%s is not served after the fault", f)
