@@ -63,6 +63,25 @@ func Unreachable() []netip.Prefix {
 	return prefixes
 }
 
+// Loopback is where the hosts of IPv4 talk to themselves (RFC 1122, section 3.2.1.3).
+func Loopback() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8) }
+
+// WithoutLoopback summarizes prefixes, and leaves out the addresses of both families by
+// which hosts talk to themselves.
+func WithoutLoopback(prefixes []netip.Prefix) []netip.Prefix {
+	var b netipx.IPSetBuilder
+	for _, p := range prefixes {
+		b.AddPrefix(p)
+	}
+	b.RemovePrefix(Loopback())
+	b.RemovePrefix(HostPrefix(netip.IPv6Loopback()))
+	set, err := b.IPSet()
+	if err != nil {
+		return nil // only invalid prefixes err, and they cover nothing
+	}
+	return set.Prefixes()
+}
+
 // ParseRange reads a CIDR ("192.0.2.0/24") or a range ("192.0.2.10-192.0.2.20",
 // white space around the dash allowed) of either family. The error names what
 // is wrong with the text and is fit to be shown to the user. IPv4-mapped IPv6

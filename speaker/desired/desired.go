@@ -28,8 +28,11 @@ type Options struct {
 	// ClusterCIDRs are where pods send from; empty: the nodes' podCIDRs.
 	ClusterCIDRs []netip.Prefix
 	// NodePortCIDRs narrow down on which of the node's addresses NodePorts answer;
-	// empty: on its InternalIPs.
+	// empty: on its InternalIPs. On loopback addresses they answer only for a prefix
+	// that is within 127.0.0.0/8.
 	NodePortCIDRs []netip.Prefix
+	// NodePortPrimary adds the InternalIPs to NodePortCIDRs.
+	NodePortPrimary bool
 }
 
 // mesh is every other node that has an address, with a speaker or without one: a
@@ -150,26 +153,31 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 // pods are the prefixes that pods send from.
 func pods(c *view.Cluster, o Options) []netip.Prefix {
 	if len(o.ClusterCIDRs) > 0 {
-		return addr.Summarize(o.ClusterCIDRs)
+		return addr.WithoutLoopback(o.ClusterCIDRs)
 	}
 	var all []netip.Prefix
 	for _, node := range c.Nodes {
 		all = append(all, node.PodCIDRs...)
 	}
-	return addr.Summarize(all)
+	return addr.WithoutLoopback(all)
 }
 
-// nodePorts are the prefixes on whose addresses NodePorts answer.
-func nodePorts(node *view.Node, o Options) []netip.Prefix {
-	if len(o.NodePortCIDRs) > 0 {
-		return addr.Summarize(o.NodePortCIDRs)
+// nodePorts are the prefixes on whose addresses NodePorts answer; loopback those that
+// ask for it, and not those that merely have loopback addresses among others.
+func nodePorts(node *view.Node, o Options) (everyone, loopback []netip.Prefix) {
+	if o.NodePortPrimary || len(o.NodePortCIDRs) == 0 {
+		for _, a := range addresses(node) {
+			everyone = append(everyone, addr.HostPrefix(a))
+		}
 	}
-	var own []netip.Prefix
-	for _, a := range addresses(node) {
-		own = append(own, addr.HostPrefix(a))
+	for _, p := range o.NodePortCIDRs {
+		if lo := addr.Loopback(); lo.Contains(p.Addr()) && p.Bits() >= lo.Bits() {
+			loopback = append(loopback, p)
+		} else {
+			everyone = append(everyone, p)
+		}
 	}
-	slices.SortFunc(own, netip.Prefix.Compare)
-	return slices.Compact(own)
+	return addr.Summarize(everyone), addr.Summarize(loopback)
 }
 
 func addresses(node *view.Node) []netip.Addr {

@@ -87,8 +87,10 @@ func (e *Engine) place(c *view.Cluster) bool {
 	addrs := addresses(own)
 	moved := zone != e.zone || !slices.Equal(addrs, e.node.Addrs)
 	e.zone, e.node.Addrs = zone, addrs
-	e.node.Forwarding.Pods = pods(c, e.options)
-	e.node.Forwarding.NodePorts = nodePorts(own, e.options)
+	f := &e.node.Forwarding
+	f.Pods = pods(c, e.options)
+	f.NodePorts, f.Loopback = nodePorts(own, e.options)
+	f.Guard = len(f.Loopback) > 0
 	return moved
 }
 

@@ -69,12 +69,20 @@ type Forwarding struct {
 	Count map[addr.Family]int // of Ports; nil if nobody counts
 	// Pods are the prefixes that pods send from, summarized, both families.
 	// They tell pods from strangers (kube-proxy's local detector). Empty for
-	// a family: nobody is taken for a pod.
+	// a family: nobody is taken for a pod. Who sends from a loopback address is none:
+	// no pod could answer him.
 	Pods []netip.Prefix
 	// NodePorts are where NodePorts answer: on the addresses in these prefixes that
 	// are this node's own as a packet comes, loopback ones excepted. Summarized, both
 	// families.
 	NodePorts []netip.Prefix
+	// Loopback are the prefixes within 127.0.0.0/8 on whose addresses NodePorts answer as
+	// well, but for what arrives from elsewhere. Summarized; nil unless asked for.
+	Loopback []netip.Prefix
+	// Guard has dropped what arrives from elsewhere to or from 127.0.0.0/8, as the kernel
+	// itself does unless net.ipv4.conf.all.route_localnet is set, which Loopback needs
+	// (CVE-2020-8558). True wherever Loopback has something.
+	Guard bool
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
@@ -85,8 +93,11 @@ type Forwarding struct {
 	Changed         map[PortKey]struct{}
 }
 
-// Has tells whether there is anything to forward of the family.
+// Has tells whether there is anything to forward of the family, or to guard.
 func (f Forwarding) Has(family addr.Family) bool {
+	if f.Guard && family == addr.IPv4 {
+		return true
+	}
 	if f.Count != nil {
 		return f.Count[family] > 0
 	}
@@ -175,7 +186,7 @@ func (k PortKey) Compare(o PortKey) int {
 // Port is what a node does with traffic to one Service port in one family.
 //
 // Destinations are ClusterIP:Port (internal), VIPs and ExternalIPs:Port and the
-// node's own addresses:NodePort (external). Each is served by one of two sets of
+// node's own addresses:NodePort (external), loopback ones for itself alone. Each is served by one of two sets of
 // endpoints:
 //
 //	internal                         InternalLocal ? Local : Cluster

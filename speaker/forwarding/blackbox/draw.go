@@ -21,7 +21,7 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 		a := Plan(f)
 		everything := netip.PrefixFrom(a.Node, 0).Masked()
 		want.Pods = append(want.Pods, rapid.SampledFrom([][]netip.Prefix{
-			nil, {a.Pods}, {everything},
+			nil, {a.Pods}, addr.WithoutLoopback([]netip.Prefix{everything}),
 		}).Draw(t, label+" pods")...)
 		want.NodePorts = append(want.NodePorts, rapid.SampledFrom([][]netip.Prefix{
 			nil, {addr.HostPrefix(a.Node)}, {addr.HostPrefix(a.Node), addr.HostPrefix(a.Bound[0])}, {everything},
@@ -34,6 +34,10 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 			want.Ports[key] = drawPort(t, a)
 		}
 	}
+	want.Loopback = rapid.SampledFrom([][]netip.Prefix{
+		nil, {addr.Loopback()}, {netip.MustParsePrefix("127.0.0.1/32")},
+	}).Draw(t, label+" loopback")
+	want.Guard = len(want.Loopback) > 0 || rapid.Bool().Draw(t, label+" guard")
 	return want
 }
 

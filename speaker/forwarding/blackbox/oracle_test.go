@@ -79,7 +79,7 @@ func (o oracle) verdict(q question) (outcome, bool) {
 			return outcome{}, false
 		}
 		// The node does not masquerade what ends at itself.
-		own := slices.Contains(o.OfNode, e.Addr()) && !slices.Contains(o.OfNode, q.from)
+		own := o.host(e.Addr()) == "node" && o.host(q.from) != "node"
 		answers[answer{o.host(e.Addr()), e.Port(), !own && (masked || e.Addr() == q.from)}] = true
 	}
 	return outcome{answers: answers, why: refusal.why}, true
@@ -115,7 +115,8 @@ func (o oracle) service(q question) (service, bool) {
 			return service{p, key, "clusterIP"}, true
 		}
 	}
-	if !within(o.want.NodePorts, q.to.Addr()) || !slices.Contains(o.OfNode, q.to.Addr()) {
+	if a := q.to.Addr(); a.IsLoopback() && !within(o.want.Loopback, a) ||
+		!a.IsLoopback() && (!within(o.want.NodePorts, a) || !slices.Contains(o.OfNode, a)) {
 		return service{}, false
 	}
 	for _, key := range keys {
@@ -130,7 +131,7 @@ func (o oracle) service(q question) (service, bool) {
 // masqueraded, or the refusal.
 func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked bool, refusal outcome) {
 	pod := within(o.want.Pods, q.from)
-	node := slices.Contains(o.OfNode, q.from)
+	node := o.host(q.from) == "node"
 	local := false
 	switch {
 	case s.kind == "clusterIP":
@@ -172,9 +173,9 @@ func (o oracle) untouched(q question) outcome {
 	}
 }
 
-// host is whose address it is.
+// host is whose address it is. Nobody but the node asks about loopback ones.
 func (o oracle) host(a netip.Addr) string {
-	if slices.Contains(o.OfNode, a) {
+	if slices.Contains(o.OfNode, a) || a.IsLoopback() {
 		return "node"
 	}
 	return map[netip.Addr]string{o.Client: "client", o.Other: "other", o.P1: "p1", o.P2: "p2", o.P3: "p3"}[a]

@@ -25,6 +25,7 @@ var walk = flag.Duration("walk", 10*time.Second, "how long each backend walks fr
 // alone.
 func TestAnyStateToAnyState(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.routeLocalnet()
 		deadline := time.Now().Add(*walk)
 		rapid.Check(t, func(rt *rapid.T) {
 			var before desired.Forwarding
@@ -61,7 +62,8 @@ func step(t *rapid.T, before desired.Forwarding) desired.Forwarding {
 	kept := rapid.SampledFrom([]uint64{0, 1<<64 - 1, rapid.Uint64().Draw(t, "kept")}).Draw(t, "keep")
 	if kept == 1<<64-1 { // and nothing comes but what goes
 		gone := rapid.Uint64().Draw(t, "gone")
-		want = desired.Forwarding{Ports: maps.Clone(before.Ports), Pods: before.Pods, NodePorts: before.NodePorts}
+		want = before
+		want.Ports = maps.Clone(before.Ports)
 		for i, key := range slices.SortedFunc(maps.Keys(before.Ports), desired.PortKey.Compare) {
 			if gone>>(i%64)&1 == 1 {
 				delete(want.Ports, key)
@@ -87,7 +89,8 @@ type teller struct {
 // next is the wanted state as the next revision of what was told. With more than one
 // revision between, a backend has missed some; with none, nobody counts.
 func (l *teller) next(want desired.Forwarding, revisions int) desired.Forwarding {
-	told := desired.Forwarding{Ports: l.ports, Pods: want.Pods, NodePorts: want.NodePorts, HealthPorts: want.HealthPorts}
+	told := want
+	told.Ports = l.ports
 	changes := want.Changes(l.ports, 0)
 	l.revision += uint64(revisions)
 	if revisions > 0 {
@@ -123,6 +126,13 @@ func (c *cluster) askAbout(turn int, want desired.Forwarding, others ...desired.
 	var all asking
 	for _, f := range addr.Families() {
 		senders := c.senders(f)
+		for protocol, destinations := range onLoopback(f, append(others, want)) {
+			for i, to := range destinations {
+				local := c.localSenders()
+				s := local[(i+turn)%len(local)]
+				all.add(func() error { return c.expect(s, protocol, to, want) })
+			}
+		}
 		for protocol, destinations := range destinations(f, append(others, want)) {
 			for i, to := range destinations {
 				s := senders[(i+turn)%len(senders)]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ type family struct {
 	nat, filter ruleset
 	runners     [2]runner // of the programs that work on nat and on filter
 	sets        *sets
-	nodePorts   []netip.Prefix
+	around      *surroundings // that the base was rendered for
 
 	ports   map[desired.PortKey]desired.Port // as rendered into the tables
 	refused map[desired.PortKey]desired.Port // as the kernel did not take them
@@ -59,7 +58,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		refused: map[desired.PortKey]desired.Port{},
 		reading: newReading(),
 	}
-	f.base(nil)
+	f.base(desired.Forwarding{})
 	return f
 }
 
@@ -71,7 +70,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 		return nil
 	}
 	f.tried = time.Now()
-	f.base(want.NodePorts)
+	f.base(want)
 	f.sets.fixed[ofPods].exactly(podElements(want.Pods, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
 	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
@@ -87,7 +86,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	}
 	f.lacking(want, changes, missing)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.family, err)
+		return &desired.FamilyError{Family: f.family, Settled: f.loaded && f.sound, Err: err}
 	}
 	return nil
 }
@@ -154,18 +153,16 @@ func (f *family) resume() {
 }
 
 // base renders the chains that are there whatever Services exist.
-func (f *family) base(nodePorts []netip.Prefix) {
-	mine := slices.DeleteFunc(slices.Clone(nodePorts), func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) != f.family })
-	slices.SortFunc(mine, netip.Prefix.Compare)
-	mine = slices.Compact(mine)
-	if f.nodePorts != nil && slices.Equal(mine, f.nodePorts) {
+func (f *family) base(want desired.Forwarding) {
+	around := surroundingsOf(f.family, want)
+	if f.around != nil && f.around.equal(around) {
 		return
 	}
-	f.nodePorts = append([]netip.Prefix{}, mine...)
-	for name, rules := range f.natBase(mine) {
+	f.around = &around
+	for name, rules := range f.natBase(around) {
 		f.nat.table.set(name, rules)
 	}
-	for name, rules := range f.filterBase(mine) {
+	for name, rules := range f.filterBase(around) {
 		f.filter.table.set(name, rules)
 	}
 }

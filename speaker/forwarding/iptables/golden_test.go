@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,13 +37,17 @@ func TestGolden(t *testing.T) {
 			}}).Ports)
 		}
 		golden(t, strings.ToLower(f.String())+"-many", f, many)
+		localhost := blackbox.Forwarding()
+		localhost.NodePorts = append(localhost.NodePorts, netip.MustParsePrefix("198.51.100.0/24"))
+		localhost.Loopback, localhost.Guard = []netip.Prefix{addr.Loopback()}, true
+		golden(t, strings.ToLower(f.String())+"-localhost", f, localhost)
 	}
 }
 
 func golden(t *testing.T, name string, f addr.Family, want desired.Forwarding) {
 	t.Helper()
 	fam := newFamily(style{f, 1 << defaultMasqueradeBit}, commands{NFT, f}, nil, blackbox.Quiet())
-	fam.base(want.NodePorts)
+	fam.base(want)
 	fam.stage(slices.DeleteFunc(want.Changes(nil, 0), func(c desired.Change) bool { return c.Key.Family != f }))
 	var b strings.Builder
 	for _, table := range fam.tables() {

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"encoding/binary"
+	"net"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -119,6 +120,23 @@ func (l *layout) reject() expr.Any {
 // node's own.
 func (l *layout) ifNode() []expr.Any {
 	return flat(l.destinationAddress(0), l.find(nodes, false), ifLocal(&expr.Fib{FlagDADDR: true}))
+}
+
+// ifLoopback ends the rule unless the IPv4 address that was loaded is in 127.0.0.0/8.
+func ifLoopback() []expr.Any {
+	lo := addr.Loopback()
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: net.CIDRMask(lo.Bits(), 32), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: lo.Addr().AsSlice()},
+	}
+}
+
+// ifFromElsewhere ends the rule if this host sent to itself, over a loopback interface.
+func ifFromElsewhere() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK)},
+	}
 }
 
 // fromNode ends the rule unless this node sends.

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -61,7 +60,7 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	}
 	f.lacking(want, changes, missing)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.family, err)
+		return &desired.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.around.equal(f.surroundings(want)), Err: err}
 	}
 	return nil
 }
@@ -244,6 +243,11 @@ func (f *family) broken() bool {
 			return true
 		}
 	}
+	for _, e := range f.around.guard {
+		if found := f.found.elements[e.item]; found.had && found.was != e.value {
+			return true
+		}
+	}
 	for _, u := range f.chains {
 		if found := f.found.elements[u.chain.item]; found.had && found.was != u.chain.value {
 			return true
@@ -252,8 +256,11 @@ func (f *family) broken() bool {
 	return false
 }
 
-// rules is a chain that a port uses.
+// rules is a chain that is not always there.
 func (f *family) rules(name string) (chain, bool) {
+	if name == guarding {
+		return f.guard(), true
+	}
 	if u, ok := f.chains[name]; ok {
 		return u.rules, true
 	}

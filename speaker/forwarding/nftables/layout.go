@@ -201,6 +201,19 @@ func (l *layout) static() []chain {
 	}
 }
 
+// guarding is the name of the guard.
+const guarding = "guard"
+
+// guard is the chain that has 127.0.0.0/8 to this host alone. It comes before all
+// translation: what is translated to a loopback address later, as an answer to this host
+// is, is not addressed to one here.
+func (l *layout) guard() chain {
+	return chain{guarding, hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, *nft.ChainPriorityMangle}, []rule{
+		{"to a loopback address, from elsewhere", flat(l.destinationAddress(0), ifLoopback(), ifFromElsewhere(), drop())},
+		{"in the name of a loopback address, from elsewhere", flat(l.source(0), ifLoopback(), ifFromElsewhere(), drop())},
+	}}
+}
+
 // Chains of those that nobody serves.
 const (
 	rejecting = "reject"

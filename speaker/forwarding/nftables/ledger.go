@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go4.org/netipx"
-
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/claims"
@@ -170,14 +168,23 @@ func (l *ledger) holding(key desired.PortKey, at destination) []element {
 	return nil
 }
 
-// surroundings are where pods send from and where NodePorts answer.
-type surroundings struct{ pods, nodes []element }
+// surroundings are where pods send from and where NodePorts answer, and the guard of
+// loopback addresses if there is to be one.
+type surroundings struct{ pods, nodes, guard []element }
+
+func (s surroundings) equal(o surroundings) bool {
+	return slices.Equal(s.pods, o.pods) && slices.Equal(s.nodes, o.nodes) && slices.Equal(s.guard, o.guard)
+}
 
 func (l *ledger) surroundings(want desired.Forwarding) surroundings {
-	return surroundings{
-		intervals(pods, "", l.mine(want.Pods)),
-		intervals(nodes, "", withoutLoopback(l.mine(want.NodePorts))),
+	s := surroundings{
+		pods:  intervals(pods, "", l.mine(want.Pods)),
+		nodes: intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
 	}
+	if want.Guard && l.family == addr.IPv4 {
+		s.guard = []element{l.element(l.guard())}
+	}
+	return s
 }
 
 // move exchanges the surroundings and returns the earlier ones.
@@ -185,6 +192,7 @@ func (l *ledger) move(to surroundings, d delta) (from surroundings) {
 	from = l.around
 	d.exchange(from.pods, to.pods)
 	d.exchange(from.nodes, to.nodes)
+	d.exchange(from.guard, to.guard)
 	l.around = to
 	return from
 }
@@ -193,21 +201,6 @@ func (l *ledger) mine(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
 		return !p.IsValid() || addr.FamilyOf(p.Addr()) != l.family
 	})
-}
-
-// withoutLoopback leaves out addresses that no other host can reach.
-func withoutLoopback(prefixes []netip.Prefix) []netip.Prefix {
-	var b netipx.IPSetBuilder
-	for _, p := range prefixes {
-		b.AddPrefix(p)
-	}
-	b.RemovePrefix(netip.MustParsePrefix("127.0.0.0/8"))
-	b.RemovePrefix(addr.HostPrefix(netip.IPv6Loopback()))
-	set, err := b.IPSet()
-	if err != nil {
-		return nil // only invalid prefixes err, and there are none
-	}
-	return set.Prefixes()
 }
 
 // fill adds all that is wanted to a delta.
@@ -220,6 +213,7 @@ func (l *ledger) fill(d delta) {
 	}
 	d.add(desired.PortKey{}, l.around.pods...)
 	d.add(desired.PortKey{}, l.around.nodes...)
+	d.add(desired.PortKey{}, l.around.guard...)
 	for key, p := range l.ports {
 		r := l.render(key, version{p, l.seatings[key]})
 		for _, h := range r.held {

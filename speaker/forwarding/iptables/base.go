@@ -1,0 +1,113 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// surroundings are what the chains that are always there depend on, of one family.
+type surroundings struct {
+	nodePorts, loopback []netip.Prefix // where NodePorts answer
+	guard               bool           // of loopback addresses
+}
+
+func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
+	mine := func(prefixes []netip.Prefix) []netip.Prefix {
+		own := slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) != family })
+		slices.SortFunc(own, netip.Prefix.Compare)
+		return slices.Compact(own)
+	}
+	return surroundings{mine(want.NodePorts), mine(want.Loopback), want.Guard && family == addr.IPv4}
+}
+
+func (s surroundings) equal(o surroundings) bool {
+	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && s.guard == o.guard
+}
+
+// natBase renders the chains of the nat table that are there whatever Services exist.
+func (s style) natBase(around surroundings) map[string][]string {
+	return map[string][]string{
+		chainDispatch: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainPostrouting: {
+			// An endpoint that reaches itself by a Service must not see its own address as the client's.
+			"-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,src") + " " + s.markRule(),
+			fmt.Sprintf("-m mark ! --mark %#x/%#x -j RETURN", s.mark, s.mark),
+			// Cleared, lest a tunnel masquerade the packet that carries this one.
+			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark),
+			"-j MASQUERADE --random-fully",
+		},
+		chainUnserved: {"-j ACCEPT"},
+	}
+}
+
+// filterBase renders the chains of the filter table that are always there. They are done
+// first with packets of known flows, which are nearly all: every match costs each of them.
+// Only the guard comes before, since a forged packet may seem to belong to such a flow.
+func (s style) filterBase(around surroundings) map[string][]string {
+	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
+	reject := "icmp-port-unreachable"
+	if s.family == addr.IPv6 {
+		reject = "icmp6-port-unreachable"
+	}
+	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
+	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
+	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
+	forward := []string{
+		known + "-g " + chainKnown,
+		invalid,
+		refuse,
+		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
+	}
+	if around.guard {
+		from := fmt.Sprintf("-s %s ! -i lo -j DROP", addr.Loopback())
+		// What is translated to a loopback address, as an answer to this host is, passes. Of
+		// other flows that are there, this host alone sends the packets.
+		to := fmt.Sprintf("-d %s ! -i lo -m conntrack ! --ctstate SNAT,DNAT -j DROP", addr.Loopback())
+		input, forward = slices.Insert(input, 0, from, to), slices.Insert(forward, 0, from)
+	}
+	return map[string][]string{
+		chainRefuse: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainInvalid: append([]string{
+			// Without a SYN before it this begins half a flow of others, and a reset harms nobody.
+			"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
+			"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
+			s.in(ofEndpoints, "src,src,src") + " -j DROP",
+		},
+			s.dispatchRules(around, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
+		chainInput:   input,
+		chainOutput:  {known + "-j RETURN", invalid, refuse},
+		chainForward: forward,
+		chainKnown:   {"-m conntrack --ctstate DNAT -j ACCEPT"},
+		chainReject:  {"-j REJECT --reject-with " + reject},
+		chainDrop:    {"-j DROP"},
+	}
+}
+
+// dispatchRules does one thing to packets that may be for a Service's own addresses,
+// another to those for the node's addresses on which NodePorts answer. Of a packet to a
+// loopback address the kernel knows in OUTPUT alone where it goes out: what arrives is
+// never taken for a NodePort's.
+func (s style) dispatchRules(around surroundings, services, nodes string) []string {
+	loopback := addr.Loopback()
+	if s.family == addr.IPv6 {
+		loopback = addr.HostPrefix(netip.IPv6Loopback())
+	}
+	rules := []string{services}
+	for _, p := range around.loopback {
+		rules = append(rules, fmt.Sprintf("-d %s -o lo -m addrtype --dst-type LOCAL %s", p, nodes))
+	}
+	for _, p := range around.nodePorts {
+		if !p.IsSingleIP() {
+			rules = append(rules, fmt.Sprintf("-d %s -j RETURN", loopback))
+			break
+		}
+	}
+	for _, p := range around.nodePorts {
+		rules = append(rules, fmt.Sprintf("-d %s -m addrtype --dst-type LOCAL %s", p, nodes))
+	}
+	return rules
+}
