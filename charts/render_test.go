@@ -23,7 +23,7 @@ func matrix() map[string]values {
 	dimensions := []map[string]values{
 		{
 			"iptables":       {"forwarding": values{"mode": "iptables"}},
-			"iptables,cidrs": {"forwarding": values{"mode": "iptables", "clusterCIDRs": []string{"10.244.0.0/16", "fd00:10:244::/48"}}},
+			"iptables,cidrs": {"forwarding": values{"mode": "iptables", "clusterCIDRs": []string{"10.244.0.0/16", "fd00:10:244::/48"}, "nodePortAddresses": []string{"primary", "localhost"}}},
 			"nftables":       {"forwarding": values{"mode": "nftables"}},
 			"none":           {"forwarding": values{"mode": "none"}},
 		},
@@ -223,8 +223,8 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: speaker.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
-				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
-				"--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
+				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--route-localnet-file=/run/route_localnet",
+				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",

@@ -127,6 +127,10 @@ func TestBadValuesAreRefused(t *testing.T) {
 			values{"forwarding": values{"clusterCIDRs": "10.244.0.0/16,fd00::/48"}},
 			[]string{"/forwarding/clusterCIDRs", "array"},
 		},
+		"neither word nor prefix": {
+			values{"forwarding": values{"nodePortAddresses": []string{"primary", "loopback"}}},
+			[]string{"/forwarding/nodePortAddresses/1", "loopback"},
+		},
 		"prefix too long":       {values{"forwarding": values{"clusterCIDRs": []string{"10.0.0.0/33"}}}, []string{"10.0.0.0/33"}},
 		"host with a port":      {values{"apiServer": values{"host": "192.0.2.10:6443"}}, []string{"/apiServer/host"}},
 		"host with brackets":    {values{"apiServer": values{"host": "[fd00::1]"}}, []string{"/apiServer/host"}},
@@ -183,6 +187,7 @@ func TestGoodValuesAreAccepted(t *testing.T) {
 		"fractional interval": {"speaker": values{"hello": values{"interval": "0.5s"}}},
 		"percentage":          {"speaker": values{"updateStrategy": values{"maxUnavailable": "10%"}}},
 		"part of a chart":     {"global": values{"anything": true}},
+		"words for NodePorts": {"forwarding": values{"nodePortAddresses": []string{"primary", "localhost", "192.0.2.0/24", "fd00::/64"}}},
 		"host routes":         {"forwarding": values{"clusterCIDRs": []string{"10.0.0.1/32", "::/0", "fd00::1/128"}}},
 	}
 	for version, program := range helms(t) {

@@ -79,10 +79,11 @@ func checkConfined(t *testing.T, container corev1.Container, capabilities []core
 	}
 }
 
-// The lock of iptables is there in all modes: they remove what another one left.
+// The lock of iptables and the setting for NodePorts on localhost are there in all modes:
+// they remove what another one left.
 func TestMountsOfTheSpeaker(t *testing.T) {
 	want := map[string][]string{
-		"speaker": {"/run/fairlead", "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount"},
+		"speaker": {"/run/fairlead", "/run/route_localnet", "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount"},
 		"pulse":   {"/run/fairlead"},
 	}
 	for _, mode := range []string{"iptables", "nftables", "none"} {
@@ -103,7 +104,8 @@ func TestMountsOfTheSpeaker(t *testing.T) {
 				t.Errorf("mounts (-want +got):\n%s", diff)
 			}
 			for _, volume := range pod.Volumes {
-				if volume.HostPath != nil && volume.HostPath.Path != "/run/xtables.lock" {
+				allowed := []string{"/run/xtables.lock", "/proc/sys/net/ipv4/conf/all/route_localnet"}
+				if volume.HostPath != nil && !slices.Contains(allowed, volume.HostPath.Path) {
 					t.Errorf("volume %s is the host's %s", volume.Name, volume.HostPath.Path)
 				}
 			}

@@ -52,11 +52,15 @@ func dispatch(ctx context.Context, args []string) error {
 	return speak(ctx, c)
 }
 
+const routeLocalnetUsage = "where the kernel's setting net.ipv4.conf.all.route_localnet can be written, which NodePorts on localhost need"
+
 // config is what the flags and the environment say.
 type config struct {
 	node, pod, namespace, daemonSet string
 	mode                            forwarding.Mode
-	clusterCIDRs, nodePortCIDRs     []netip.Prefix
+	clusterCIDRs                    []netip.Prefix
+	nodePorts                       nodePortAddresses
+	routeLocalnet                   string // a file
 	classes                         view.Classes
 	httpAddress                     string
 	proxyHealth, proxyStatus        string // addresses, "" for none
@@ -72,7 +76,8 @@ func parse(args []string) (config, error) {
 	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")
 	cidrs := flags.String("cluster-cidrs", "", "where pods send from, CIDRs separated by commas; empty: the nodes' podCIDRs")
-	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, CIDRs separated by commas; empty: on its InternalIPs")
+	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, separated by commas: CIDRs, primary (its InternalIPs), localhost (127.0.0.0/8, for the node itself); empty: primary")
+	flags.StringVar(&c.routeLocalnet, "route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.StringVar(&c.httpAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
@@ -96,7 +101,7 @@ func parse(args []string) (config, error) {
 	if c.clusterCIDRs, err = prefixes("--cluster-cidrs", *cidrs); err != nil {
 		return config{}, err
 	}
-	if c.nodePortCIDRs, err = prefixes("--node-port-addresses", *nodePorts); err != nil {
+	if c.nodePorts, err = parseNodePortAddresses(*nodePorts); err != nil {
 		return config{}, err
 	}
 	if c.node == "" || c.namespace == "" {
@@ -125,13 +130,14 @@ func prefixes(name, texts string) ([]netip.Prefix, error) {
 // neither stopping nor an uninstall takes forwarding away.
 func cleanup(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("speaker cleanup", flag.ContinueOnError)
+	routeLocalnet := flags.String("route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := forwarding.Cleanup(ctx); err != nil {
+	if err := forwarding.Cleanup(ctx, *routeLocalnet); err != nil {
 		return err
 	}
 	log.Info("every rule and set of ours is removed from this node")

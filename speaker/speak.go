@@ -60,6 +60,7 @@ func speak(ctx context.Context, c config) error {
 	ctrl.SetLogger(logr.FromSlogHandler(c.log.Handler()))
 	klog.SetSlogLogger(c.log)
 	c.log.Info("speaker begins", "version", version, "node", c.node, "forwarding", string(c.mode))
+	c.nodePorts.tell(c.log)
 	rest, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
@@ -71,7 +72,9 @@ func speak(ctx context.Context, c config) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	backend, err := forwarding.New(forwarding.Config{Mode: c.mode, Log: c.log, Metrics: registry})
+	backend, err := forwarding.New(forwarding.Config{
+		Mode: c.mode, Log: c.log, Metrics: registry, RouteLocalnet: c.routeLocalnet,
+	})
 	if err != nil {
 		return err
 	}
@@ -93,7 +96,10 @@ func speak(ctx context.Context, c config) error {
 	sessions := bgp.New(c.log)
 	disturbed := make(chan struct{}, 1)
 	loop := agent.New(agent.Config{
-		Options:    desired.Options{Node: c.node, Classes: c.classes, ClusterCIDRs: c.clusterCIDRs, NodePortCIDRs: c.nodePortCIDRs},
+		Options: desired.Options{
+			Node: c.node, Classes: c.classes, ClusterCIDRs: c.clusterCIDRs,
+			NodePortCIDRs: c.nodePorts.cidrs, NodePortPrimary: c.nodePorts.primary,
+		},
 		Source:     cluster,
 		Forwarding: &settling{Forwarder: backend},
 		Disturbed:  disturbed,

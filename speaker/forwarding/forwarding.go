@@ -4,6 +4,7 @@
 package forwarding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,8 @@ type Config struct {
 	Mode    Mode
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: nobody looks
+	// RouteLocalnet is where the file RouteLocalnet can be written; "": in its place.
+	RouteLocalnet string
 }
 
 // Forwarder is a backend together with the flows that its rules were asked about.
@@ -70,19 +73,21 @@ type Forwarder interface {
 func New(c Config) (Forwarder, error) {
 	var backend Backend
 	var err error
+	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
 	switch c.Mode {
 	case IPTables:
 		backend, err = iptables.New(iptables.Config{Log: c.Log})
 	case NFTables:
 		backend, err = nftables.New(nftables.Config{Log: c.Log})
 	case None:
-		return &successor{Forwarder: none{}, ready: othersForward, retire: removeAllBut(None), log: c.Log}, nil
+		return &successor{Forwarder: none{}, ready: othersForward, retire: setting.removeAll, log: c.Log}, nil
 	default:
 		err = fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
 	}
 	if err != nil {
 		return nil, err
 	}
+	backend = &localhost{Backend: backend, setting: setting, log: c.Log}
 	m := newMeasures(c.Metrics)
 	return &successor{
 		Forwarder: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
@@ -90,8 +95,20 @@ func New(c Config) (Forwarder, error) {
 	}, nil
 }
 
-// Cleanup removes from the kernel whatever any mode ever put there.
-func Cleanup(ctx context.Context) error { return removeAllBut(None)(ctx) }
+// Cleanup removes from the kernel whatever any mode ever put there. The file is that of
+// Config.RouteLocalnet. If that cannot be set back, nothing is removed: without the rules
+// that guard them, neighbours would reach what listens on the node's loopback addresses.
+func Cleanup(ctx context.Context, routeLocalnet string) error {
+	return localnet(cmp.Or(routeLocalnet, RouteLocalnet)).removeAll(ctx)
+}
+
+// removeAll removes what all modes put into the kernel, after the setting.
+func (l localnet) removeAll(ctx context.Context) error {
+	if err := l.restore(); err != nil {
+		return err
+	}
+	return removeAllBut(None)(ctx)
+}
 
 // removeAllBut removes what all modes but one put into the kernel.
 func removeAllBut(stays Mode) func(context.Context) error {

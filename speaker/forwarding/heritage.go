@@ -3,7 +3,6 @@ package forwarding
 import (
 	"errors"
 	"net/netip"
-	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -59,15 +58,15 @@ func (h heritage) orphans(family addr.Family, want desired.Forwarding) orphan {
 			wanted[at.AddrPort] = true
 		}
 	}
-	nodePorts := slices.Clone(want.NodePorts)
+	places := placesOf(want)
 	return func(flow conntrack.Flow, own map[netip.Addr]bool) bool {
 		if flow.Answers == flow.To || !h.endpoints[flow.Answers] || wanted[flow.To] {
 			return false
 		}
 		at := nodePort(family, view.UDP, flow.To.Port()).AddrPort
-		if !own[flow.To.Addr()] {
+		if !isOwn(flow.To.Addr(), own) {
 			return h.services[flow.To]
 		}
-		return (h.services[flow.To] || h.services[at]) && (!wanted[at] || !within(nodePorts, flow.To.Addr()))
+		return (h.services[flow.To] || h.services[at]) && (!wanted[at] || !places.have(flow.To.Addr()))
 	}
 }

@@ -44,12 +44,12 @@ type cleaner struct {
 	heritage map[addr.Family]heritage
 	// orphans are then the flows of which nobody else knows, until they are deleted.
 	orphans map[addr.Family]orphan
-	// placed are the UDP ports that the kernel has, and nodePorts where their
+	// placed are the UDP ports that the kernel has, and places where their
 	// NodePorts answer.
-	placed    map[desired.PortKey]desired.Port
-	nodePorts []netip.Prefix
+	placed map[desired.PortKey]desired.Port
+	places places
 	// former are where they answered until the last look.
-	former []netip.Prefix
+	former []places
 	// known are the ports of other protocols that the kernel has.
 	known arrivals
 	// revision of the wanted ports that placed and known are of; 0: some were missing.
@@ -103,9 +103,9 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 // note finds the destinations whose endpoints changed. A port that is wanted but
 // not in place may have its old rules still, so its flows are left alone.
 func (c *cleaner) note(want desired.Forwarding, missing desired.Missing) {
-	if !slices.Equal(c.nodePorts, want.NodePorts) {
-		c.former = append(c.former, c.nodePorts...)
-		c.nodePorts = slices.Clone(want.NodePorts)
+	if now := placesOf(want); !c.places.equal(now) {
+		c.former = append(c.former, c.places)
+		c.places = now
 		for key, p := range c.placed {
 			c.look(key, p)
 		}
@@ -213,10 +213,11 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed ma
 			return true
 		}
 		endpoints, ours := allowed[destination{family, protocol, flow.To}]
-		if a := flow.To.Addr(); !ours && own[a] {
+		if a := flow.To.Addr(); !ours && isOwn(a, own) {
 			endpoints, ours = allowed[nodePort(family, protocol, flow.To.Port())]
-			if !within(c.nodePorts, a) {
-				endpoints, ours = nil, ours && within(c.former, a)
+			if !c.places.have(a) {
+				former := slices.ContainsFunc(c.former, func(p places) bool { return p.have(a) })
+				endpoints, ours = nil, ours && former
 			}
 		}
 		if protocol != view.UDP && flow.Answers != flow.To {
@@ -240,8 +241,29 @@ func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ownAddresses are those of the node, loopback ones excepted: on them no NodePort
-// answers.
+// places are where NodePorts answer, if they are addresses of the node.
+type places struct{ nodePorts, loopback []netip.Prefix }
+
+func placesOf(want desired.Forwarding) places {
+	return places{slices.Clone(want.NodePorts), slices.Clone(want.Loopback)}
+}
+
+func (p places) equal(o places) bool {
+	return slices.Equal(p.nodePorts, o.nodePorts) && slices.Equal(p.loopback, o.loopback)
+}
+
+func (p places) have(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return within(p.loopback, a)
+	}
+	return within(p.nodePorts, a)
+}
+
+// isOwn tells whether an address is the node's. Of loopback ones it has more than any
+// interface lists.
+func isOwn(a netip.Addr, own map[netip.Addr]bool) bool { return own[a] || a.IsLoopback() }
+
+// ownAddresses are those of the node, loopback ones excepted.
 func ownAddresses() (map[netip.Addr]bool, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -29,13 +29,19 @@ func (l *lab) inMode(mode Mode) {
 // chains tells whether the node has iptables chains of ours.
 func (l *lab) chains() bool {
 	l.t.Helper()
+	return strings.Contains(l.saved(), "FAIRLEAD-")
+}
+
+// saved are the node's iptables rules.
+func (l *lab) saved() string {
+	l.t.Helper()
 	var out []byte
 	var err error
 	l.node.Do(func() { out, err = exec.Command("iptables-nft-save").CombinedOutput() })
 	if err != nil {
 		l.t.Fatalf("%v: %s", err, out)
 	}
-	return strings.Contains(string(out), "FAIRLEAD-")
+	return string(out)
 }
 
 // Mode none leaves the kernel alone, but for what we left there ourselves: that goes once

@@ -1,0 +1,106 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// RouteLocalnet is the kernel's file of the setting without which it delivers nothing
+// between a loopback address and another host, such as a pod.
+const RouteLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
+
+// Any number but 0 switches the setting on. Others write 1. So what we switched on can be
+// told from what somebody else did, in another process too, and in "speaker cleanup";
+// and whoever needs it after us, as kube-proxy does, makes it his own by writing 1.
+const (
+	localnetOff  = "0"
+	localnetOurs = "2"
+)
+
+// localnet is a setting of the whole host, by its file.
+type localnet string
+
+func (l localnet) read() (string, error) {
+	value, err := os.ReadFile(string(l))
+	return strings.TrimSpace(string(value)), err
+}
+
+func (l localnet) write(value string) error { return os.WriteFile(string(l), []byte(value), 0o600) }
+
+// allow switches the setting on, unless it is. The guard must be there: it has the kernel
+// take in what neighbours send to loopback addresses (CVE-2020-8558).
+func (l localnet) allow() error {
+	value, err := l.read()
+	if err == nil && value == localnetOff {
+		err = l.write(localnetOurs)
+	}
+	if err != nil {
+		return fmt.Errorf("NodePorts cannot answer on 127.0.0.1 unless net.ipv4.conf.all.route_localnet is 1: "+
+			"set it on the node, as in /etc/sysctl.d: %w", err)
+	}
+	return nil
+}
+
+// restore switches the setting off if we switched it on and nobody else has asked for
+// it since. It must come before the guard goes.
+func (l localnet) restore() error {
+	value, err := l.read()
+	if err == nil && value == localnetOurs {
+		err = l.write(localnetOff)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // this kernel has no IPv4
+	}
+	if err != nil {
+		return fmt.Errorf("net.ipv4.conf.all.route_localnet was set for NodePorts on 127.0.0.1 and cannot be set back: "+
+			"set it to 0 on the node: %w", err)
+	}
+	return nil
+}
+
+// localhost is a backend together with the setting that NodePorts on loopback addresses
+// need, only while they are asked for.
+type localhost struct {
+	Backend
+	setting  localnet
+	restored bool // nobody asked since, so that it still is
+	log      *slog.Logger
+	told     string // of a failure, to tell a change only
+}
+
+// Apply implements Backend. Before the setting comes the guard, and after it the guard
+// goes; while it cannot be set back, the guard stays.
+func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+	asked := len(want.Loopback) > 0
+	var failed error
+	if asked {
+		l.restored = false
+	} else if !l.restored {
+		failed = l.setting.restore()
+		l.restored, want.Guard = failed == nil, failed != nil
+	}
+	missing, err := l.Backend.Apply(ctx, want)
+	if asked && desired.Settled(err, addr.IPv4) {
+		failed = l.setting.allow()
+	}
+	l.tell(failed)
+	return missing, err
+}
+
+func (l *localhost) tell(failed error) {
+	text := ""
+	if failed != nil {
+		text = failed.Error()
+	}
+	if text != l.told && text != "" {
+		l.log.Error("NodePorts on localhost are not as configured; it is tried again", "error", failed)
+	}
+	l.told = text
+}
