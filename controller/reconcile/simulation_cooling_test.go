@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"fairlead.dev/fairlead/controller/allocation"
 	"fairlead.dev/fairlead/controller/ledger"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -25,6 +26,11 @@ type cooledSimulation struct {
 	shown map[netip.Addr]map[view.Ref]tenant // by whom, at the last look
 	had   map[netip.Addr]map[view.Ref]tenant // since it was free for long enough
 	left  map[netip.Addr]time.Time           // when nobody showed it any more
+
+	// promised are reservations that a leader gave an address which rested, or would: its
+	// Services may have it, whether or not the reservation ever shows it. The ledger may
+	// name such a Service when the leader is gone.
+	promised map[netip.Addr]map[view.Ref]tenant
 }
 
 // tenant is what is known of who shows an address.
@@ -34,6 +40,7 @@ func newCooledSimulation() *cooledSimulation {
 	return &cooledSimulation{
 		data: map[netip.Prefix]map[string]string{}, stored: map[netip.Prefix]*ledger.Page{}, flying: map[netip.Prefix]*ledger.Page{},
 		shown: map[netip.Addr]map[view.Ref]tenant{}, had: map[netip.Addr]map[view.Ref]tenant{}, left: map[netip.Addr]time.Time{},
+		promised: map[netip.Addr]map[view.Ref]tenant{},
 	}
 }
 
@@ -189,9 +196,10 @@ func (s *simulation) checkCooled() {
 		case !free: // who joins those that have it is no stranger
 		case s.now.Sub(left) >= simulatedCoolDown:
 			delete(c.had, a)
+			delete(c.promised, a)
 		default:
 			for ref, who := range by {
-				if !who.mayReturn(ref, c.had[a]) {
+				if !who.mayReturn(ref, c.had[a]) && !who.mayReturn(ref, c.promised[a]) {
 					s.t.Fatalf("%s shows %s %v after it was left by %v", ref, a, s.now.Sub(left), c.had[a])
 				}
 			}
@@ -203,6 +211,23 @@ func (s *simulation) checkCooled() {
 		maps.Copy(c.had[a], by)
 	}
 	c.shown = shown
+}
+
+// promise notes which reservations the leader has just given addresses that they may have
+// although they rest, or will.
+func (c *cooledSimulation) promise(given map[view.Ref]allocation.Assignment) {
+	reserved := tenant{reservation: true}
+	for ref, assignment := range given {
+		for _, a := range assignment.Addresses {
+			if !reserved.mayReturn(ref, c.had[a]) {
+				continue
+			}
+			if c.promised[a] == nil {
+				c.promised[a] = map[view.Ref]tenant{}
+			}
+			c.promised[a][ref] = reserved
+		}
+	}
 }
 
 // mayReturn tells whether one may show an address that rests: who had it, and a reservation

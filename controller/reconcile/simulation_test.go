@@ -252,6 +252,9 @@ func (s *simulation) pass() {
 	anew := decide(snapshot, &forgetful, s, view.Classes{}, s.now)
 	d := decide(snapshot, s.last, s, view.Classes{}, s.now)
 	s.last, s.wanted = d, d.writes
+	if s.cooled != nil {
+		s.cooled.promise(d.outcome.Assigned.Reservations)
+	}
 	if !maps.EqualFunc(anew.writes, d.writes, sameWrite) || !maps.EqualFunc(anew.unseen, d.unseen, sameUnseen) || !slices.Equal(anew.problems, d.problems) ||
 		!maps.Equal(maps.Collect(anew.book.All()), maps.Collect(d.book.All())) {
 		s.t.Fatalf("what is decided depends on the past: %+v, and from nothing %+v", d, anew)
