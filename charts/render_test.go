@@ -223,8 +223,8 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: speaker.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
-				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--route-localnet-file=/run/route_localnet",
-				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
+				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
+				"--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",

@@ -79,35 +79,44 @@ func checkConfined(t *testing.T, container corev1.Container, capabilities []core
 	}
 }
 
-// The lock of iptables and the setting for NodePorts on localhost are there in all modes:
-// they remove what another one left.
+// The lock of iptables is there in all modes: they remove what another one left. The
+// setting for NodePorts on localhost is there for who asks for these.
 func TestMountsOfTheSpeaker(t *testing.T) {
-	want := map[string][]string{
-		"speaker": {"/run/fairlead", "/run/route_localnet", "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount"},
-		"pulse":   {"/run/fairlead"},
-	}
-	for _, mode := range []string{"iptables", "nftables", "none"} {
-		t.Run(mode, func(t *testing.T) {
-			all := objects(t, values{"forwarding": values{"mode": mode}})
+	type mounts = map[string]string // by path in the container: the host's, "" for another volume
+	speaker := mounts{"/run/fairlead": "", "/run/xtables.lock": "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount": ""}
+	withLocalhost := maps.Clone(speaker)
+	withLocalhost["/run/route_localnet"] = "/proc/sys/net/ipv4/conf/all/route_localnet"
+	for name, test := range map[string]struct {
+		forwarding values
+		want       mounts
+	}{
+		"iptables":         {values{"mode": "iptables"}, speaker},
+		"nftables":         {values{"mode": "nftables", "nodePortAddresses": []string{"primary", "0.0.0.0/0"}}, speaker},
+		"none":             {values{"mode": "none"}, speaker},
+		"localhost":        {values{"nodePortAddresses": []string{"primary", "localhost"}}, withLocalhost},
+		"loopback address": {values{"nodePortAddresses": []string{"127.0.0.1/32"}}, withLocalhost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := objects(t, values{"forwarding": test.forwarding})
 			pod := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec
 			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
 				t.Error("the token is mounted into every container")
 			}
-			got := map[string][]string{}
-			for _, container := range pod.Containers {
-				for _, mount := range container.VolumeMounts {
-					got[container.Name] = append(got[container.Name], mount.MountPath)
-				}
-				slices.Sort(got[container.Name])
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("mounts (-want +got):\n%s", diff)
-			}
+			host := map[string]string{}
 			for _, volume := range pod.Volumes {
-				allowed := []string{"/run/xtables.lock", "/proc/sys/net/ipv4/conf/all/route_localnet"}
-				if volume.HostPath != nil && !slices.Contains(allowed, volume.HostPath.Path) {
-					t.Errorf("volume %s is the host's %s", volume.Name, volume.HostPath.Path)
+				if volume.HostPath != nil {
+					host[volume.Name] = volume.HostPath.Path
 				}
+			}
+			got := map[string]mounts{}
+			for _, container := range pod.Containers {
+				got[container.Name] = mounts{}
+				for _, mount := range container.VolumeMounts {
+					got[container.Name][mount.MountPath] = host[mount.Name]
+				}
+			}
+			if diff := cmp.Diff(map[string]mounts{"speaker": test.want, "pulse": {"/run/fairlead": ""}}, got); diff != "" {
+				t.Errorf("mounts (-want +got):\n%s", diff)
 			}
 		})
 	}

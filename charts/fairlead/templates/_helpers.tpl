@@ -57,3 +57,10 @@ capabilities:
   drop: [ALL]
   add: [{{ join ", " . }}]
 {{- end }}
+
+{{/* Something, if NodePorts are to answer on loopback addresses. */}}
+{{- define "fairlead.localhostNodePorts" -}}
+{{- range .Values.forwarding.nodePortAddresses }}
+{{- if or (eq . "localhost") (hasPrefix "127." .) }}asked{{ end }}
+{{- end }}
+{{- end }}
