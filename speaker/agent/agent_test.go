@@ -369,22 +369,27 @@ func TestStaleFlowsHoldNothingUp(t *testing.T) {
 		}
 		wake, _, stop := run(t, w)
 		defer stop()
+		told := func() (int, error) {
+			w.Lock()
+			defer w.Unlock()
+			return cleaned, w.outcome.Err
+		}
 		wanted = 1
 		wake(cluster(vip(1)))
-		if w.outcome.Err == nil || cleaned != 1 {
-			t.Errorf("cleaned %d times, error %v: want that of the first", cleaned, w.outcome.Err)
+		if n, err := told(); err == nil || n != 1 {
+			t.Errorf("cleaned %d times, error %v: want that of the first", n, err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if w.outcome.Err != nil || cleaned != 2 {
-			t.Errorf("a second later: cleaned %d times, error %v", cleaned, w.outcome.Err)
+		if n, err := told(); err != nil || n != 2 {
+			t.Errorf("a second later: cleaned %d times, error %v", n, err)
 		}
 		w.Lock()
 		wanted = 0
 		w.Unlock()
 		wake(cluster())
-		if cleaned != 3 {
-			t.Errorf("cleaned %d times", cleaned)
+		if n, _ := told(); n != 3 {
+			t.Errorf("cleaned %d times", n)
 		}
 	})
 }
