@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -295,7 +296,15 @@ func audit(t *testing.T, c *cluster) *auditor {
 	t.Helper()
 	a := &auditor{shown: map[client.ObjectKey]*corev1.Service{}}
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := c.Watch(ctx, &corev1.ServiceList{})
+	var now corev1.ServiceList
+	if err := c.List(ctx, &now); err != nil {
+		t.Fatalf("list Services: %v", err)
+	}
+	for i := range now.Items {
+		a.see(watch.Event{Type: watch.Added, Object: &now.Items[i]})
+	}
+	// An API server may end a watch at any time. The next one goes on where it ended.
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, services{c})
 	if err != nil {
 		t.Fatalf("watch Services: %v", err)
 	}
@@ -317,6 +326,14 @@ func audit(t *testing.T, c *cluster) *auditor {
 		}
 	})
 	return a
+}
+
+// services are watched as the options say.
+type services struct{ *cluster }
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (s services) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return s.Watch(ctx, &corev1.ServiceList{}, &client.ListOptions{Raw: &options})
 }
 
 func (a *auditor) see(e watch.Event) {
