@@ -303,11 +303,7 @@ func audit(t *testing.T, c *cluster) *auditor {
 	for i := range now.Items {
 		a.see(watch.Event{Type: watch.Added, Object: &now.Items[i]})
 	}
-	// An API server may end a watch at any time. The next one goes on where it ended.
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, services{c})
-	if err != nil {
-		t.Fatalf("watch Services: %v", err)
-	}
+	w := c.follow(ctx, t, &now)
 	var following sync.WaitGroup
 	following.Go(func() {
 		for e := range w.ResultChan() {
@@ -328,12 +324,27 @@ func audit(t *testing.T, c *cluster) *auditor {
 	return a
 }
 
-// services are watched as the options say.
-type services struct{ *cluster }
+// follow watches what was listed, from that moment on. An API server may end a watch at any
+// time: the next one goes on where it ended.
+func (c *cluster) follow(ctx context.Context, t *testing.T, from client.ObjectList, options ...client.ListOption) watch.Interface {
+	t.Helper()
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), followed{c, from, options})
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	return w
+}
+
+// followed is what is listed with these options.
+type followed struct {
+	*cluster
+	from    client.ObjectList
+	options []client.ListOption
+}
 
 // WatchWithContext implements cache.WatcherWithContext.
-func (s services) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return s.Watch(ctx, &corev1.ServiceList{}, &client.ListOptions{Raw: &options})
+func (f followed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return f.Watch(ctx, f.from, append(slices.Clone(f.options), &client.ListOptions{Raw: &options})...)
 }
 
 func (a *auditor) see(e watch.Event) {

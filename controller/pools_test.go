@@ -128,10 +128,12 @@ func testPoolRules(t *testing.T, c *cluster) {
 func (c *cluster) willBe(t *testing.T, p *v1beta1.IPAddressPool, good func(*v1beta1.IPAddressPool) bool) (wait func(what string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	w, err := c.Watch(ctx, &v1beta1.IPAddressPoolList{}, client.MatchingFields{"metadata.name": p.Name})
-	if err != nil {
+	var now v1beta1.IPAddressPoolList
+	named := client.MatchingFields{"metadata.name": p.Name}
+	if err := c.List(ctx, &now, named); err != nil {
 		t.Fatal(err)
 	}
+	w := c.follow(ctx, t, &now, named)
 	t.Cleanup(func() { cancel(); w.Stop() })
 	return func(what string) {
 		t.Helper()
