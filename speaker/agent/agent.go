@@ -110,6 +110,7 @@ type Agent struct {
 	mesh       desired.Mesh // as last told
 	bfd        map[string]desired.BFD
 	told       bool          // this process has told the world something
+	unclean    time.Time     // since when Clean is put off; zero if it is not
 	failing    string        // the text of the last error, to log a change only
 	retry      time.Duration // 0: the last pass went well
 }
@@ -176,11 +177,29 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 			a.announcing = want.Announcing
 		}
 	}
-	err = errors.Join(append(errs, a.Forwarding.Clean())...)
+	err = errors.Join(append(errs, a.clean())...)
 	a.Reporter.Report(Outcome{
 		Cluster: cluster, Want: want, Missing: missing, Problems: problems, Err: err, Duration: time.Since(began),
 	})
 	return err
+}
+
+// cleanWithin is for how long changes that come one after another put Clean off.
+const cleanWithin = time.Second
+
+// clean deletes stale flows, unless there is news of the cluster already: a Service gets
+// its address milliseconds after it was created, and more clients wait for its route than
+// have flows to be deleted.
+func (a *Agent) clean() error {
+	news := len(a.Source.Changed()) > 0
+	if news && a.unclean.IsZero() {
+		a.unclean = time.Now()
+	}
+	if news && time.Since(a.unclean) < cleanWithin {
+		return nil
+	}
+	a.unclean = time.Time{}
+	return a.Forwarding.Clean()
 }
 
 // patience is how far the pause between attempts may grow while a process that has told
