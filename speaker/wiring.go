@@ -114,6 +114,16 @@ func contests(s pulse.State) map[netip.Addr]report.Contest {
 	return contested
 }
 
+// doubts are the addresses of other nodes that are not answered for as they should be, as
+// the reporter takes it.
+func doubts(s pulse.State) map[netip.Addr]report.Doubt {
+	doubted := make(map[netip.Addr]report.Doubt, len(s.Doubted))
+	for address, d := range s.Doubted {
+		doubted[address] = report.Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Interface: d.Interface}
+	}
+	return doubted
+}
+
 // rollCall is who is alive and who is not. A pulse that has not listened for long enough
 // knows of nobody's silence, and one that is away tells nothing.
 func rollCall(s pulse.State) view.RollCall {

@@ -67,29 +67,34 @@ func (r reach) unable() []netip.Addr {
 // first candidate that can serve them, once the view of the mesh is settled.
 // The view already holds what this node itself is unable to serve, but not yet
 // that it serves: it answers before it says so. elsewhere are the addresses that another
-// node answers for.
-func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) {
-	mine = map[netip.Addr][]links.Link{}
+// node answers for; behind names that node for those which this one would take over from it.
+func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]string) {
+	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]string{}
 	if !v.Settled {
-		return mine, nil
+		return mine, nil, behind
 	}
 	self := v.Alive[t.Node]
 	self.Serving = t.Serving && !t.Leaving
 	for a, on := range r {
-		owner, ok := election.Owner(t.Claims[a].Candidates, func(node string) bool {
+		able := func(node string) bool {
 			if node == t.Node {
 				return self.CanServe(a)
 			}
 			return v.CanServe(node, a)
-		})
+		}
+		owner, ok := election.Owner(t.Claims[a].Candidates, able)
 		switch {
 		case ok && owner != t.Node:
 			elsewhere = append(elsewhere, a)
+			next, ok := election.Owner(t.Claims[a].Candidates, func(node string) bool { return node != owner && able(node) })
+			if ok && next == t.Node {
+				behind[a] = owner
+			}
 		case ok && len(on) > 0:
 			mine[a] = on
 		}
 	}
-	return mine, elsewhere
+	return mine, elsewhere, behind
 }
 
 // without are the addresses that need not wait.

@@ -45,7 +45,7 @@ func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Claim {
 
 // owns is what the node answers for.
 func owns(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
-	mine, _ := owned(t, v, r)
+	mine, _, _ := owned(t, v, r)
 	return mine
 }
 

@@ -14,7 +14,8 @@
 // node's, which hands over or takes over, or a stranger's. A stranger is told of and the
 // address defended (contests). An address that no node ever had is asked for before it is
 // used (vetting); one that moves never is. A node from which a table takes an address away
-// goes on answering until it hears its successor (yielding).
+// goes on answering until it hears its successor (yielding). The node that would be next
+// asks now and then whether an address is answered for, and by whom (patrol).
 //
 // # When pulse starts
 //
@@ -86,6 +87,9 @@ type State struct {
 	Unable []netip.Addr
 	// Contested are the addresses of this node that a station has which is no node's.
 	Contested map[netip.Addr]Contest
+	// Doubted are addresses that another node is to answer for, and about which this one,
+	// the next candidate, found something wrong.
+	Doubted map[netip.Addr]Doubt
 	// BFD tells of the sessions of the table, by BGPPeer name.
 	BFD map[string]bfd.Status
 }
@@ -103,6 +107,10 @@ func (s State) Equal(o State) bool {
 		maps.EqualFunc(s.Owned, o.Owned, func(a, b Ownership) bool {
 			return a.Since.Equal(b.Since) && slices.Equal(a.Interfaces, b.Interfaces)
 		}) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
+		since := a.Since.Equal(b.Since)
+		a.Since = b.Since
+		return since && a == b
+	}) && maps.EqualFunc(s.Doubted, o.Doubted, func(a, b Doubt) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since
 		return since && a == b

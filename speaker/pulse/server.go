@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -121,6 +122,7 @@ func NewServer(cfg Config) *Server {
 	}
 	s.state.Store(&State{})
 	s.yielding = yielding{}
+	s.patrol.jitter = rand.N[time.Duration]
 	return s
 }
 
@@ -305,7 +307,7 @@ func (s *Server) settle() {
 	r.without(failed)
 	s.say(r.unable(), s.ready)
 	v := s.cfg.Mesh.View()
-	mine, elsewhere := owned(*s.table, v, r)
+	mine, elsewhere, behind := owned(*s.table, v, r)
 	now := time.Now()
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
@@ -313,6 +315,7 @@ func (s *Server) settle() {
 	s.yielding.still(mine, r)
 	s.before = nil
 	s.mine = mine
+	s.patrol.keep(now, behind, r)
 	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
 	// hear that this one serves. So that is said last.
@@ -339,7 +342,7 @@ func (s *Server) open(r reach) map[place]error {
 }
 
 // answer makes the responders answer for what this node owns, but for the addresses that
-// have to wait.
+// have to wait. Of these, and of those under patrol, it is heard who claims them.
 func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) {
 	answers := map[addr.Family]map[int][]netip.Addr{addr.IPv4: {}, addr.IPv6: {}}
 	probed := map[addr.Family]map[int][]netip.Addr{addr.IPv4: {}, addr.IPv6: {}}
@@ -349,6 +352,12 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 			of = probed[addr.FamilyOf(a)]
 		}
 		for _, l := range on {
+			of[l.Index] = append(of[l.Index], a)
+		}
+	}
+	for a, on := range s.patrol.under() {
+		for _, l := range on {
+			of := probed[addr.FamilyOf(a)]
 			of[l.Index] = append(of[l.Index], a)
 		}
 	}
@@ -429,7 +438,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		s.cfg.Log.Info("answering for other addresses than before", "taken", taken, "lost", lost, "owned", len(mine))
 	}
 	s.contests.keep(time.Now(), mine, taken)
-	next.Contested = s.contested()
+	next.Contested, next.Doubted = s.contested(), s.patrol.doubts()
 	s.warn(last.Contested, next.Contested)
 	s.state.Store(&next)
 }

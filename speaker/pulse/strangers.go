@@ -11,12 +11,13 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
-// strangers is what the server knows of other stations that have its addresses.
+// strangers is what the server knows of the stations that have addresses, or should.
 type strangers struct {
 	nodes    nodes
 	contests contests
 	vetting  vetting
 	yielding yielding
+	patrol   patrol
 }
 
 // stationsOf are the MACs by which the node can be met: on the links that it may answer on,
@@ -49,6 +50,8 @@ func (s *Server) hear(from Responder) (news bool) {
 		switch {
 		case s.vetting.asks(claim.Address):
 			news = s.vetting.claimed(now, claim, s.nodes) || news
+		case s.patrol.asks(claim.Address):
+			s.patrol.claimed(claim)
 		case s.answers(claim.Address) && s.nodes.strange(claim.Station):
 			news = s.contests.claimed(now, claim) || news
 		case s.nodes.have(claim.Station):
@@ -69,19 +72,21 @@ func (s *Server) attend() (news bool) {
 	now := time.Now()
 	words, over := s.contests.due(now)
 	probes, free := s.vetting.due(now)
-	for _, w := range slices.Concat(words, probes) {
-		for _, l := range s.mine[w.address] {
+	asks, found := s.patrol.due(now, s.cfg.Mesh.View())
+	under := s.patrol.under()
+	for _, w := range slices.Concat(words, probes, asks) {
+		for _, l := range slices.Concat(s.mine[w.address], under[w.address]) {
 			if w.link == 0 || w.link == l.Index {
 				s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
 			}
 		}
 	}
-	return s.yielding.due(now) || over || free
+	return s.yielding.due(now) || over || free || found
 }
 
 // alarm is when there is to attend to other stations; nil: not before something happens.
 func (s *Server) alarm() <-chan time.Time {
-	next := sooner(sooner(s.contests.next(), s.vetting.next()), s.yielding.next())
+	next := sooner(sooner(s.contests.next(), s.vetting.next()), sooner(s.yielding.next(), s.patrol.next()))
 	if next.IsZero() {
 		return nil
 	}

@@ -249,6 +249,7 @@ type wireState struct {
 	Unable  []netip.Addr `json:"unable,omitempty"`
 
 	Contested []wireContest `json:"contested,omitempty"`
+	Doubted   []wireDoubt   `json:"doubted,omitempty"`
 
 	BFD map[string]bfd.Status `json:"bfd,omitempty"`
 }
@@ -259,6 +260,15 @@ type wireContest struct {
 	Interface string     `json:"interface"`
 	Since     time.Time  `json:"since"`
 	Withheld  bool       `json:"withheld,omitempty"`
+}
+
+type wireDoubt struct {
+	Address   netip.Addr `json:"address"`
+	Owner     string     `json:"owner"`
+	Node      string     `json:"node,omitempty"`
+	Station   string     `json:"station,omitempty"`
+	Interface string     `json:"interface"`
+	Since     time.Time  `json:"since"`
 }
 
 type wireOwned struct {
@@ -277,6 +287,10 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
 	}
 	slices.SortFunc(w.Contested, func(a, b wireContest) int { return a.Address.Compare(b.Address) })
+	for a, d := range s.Doubted {
+		w.Doubted = append(w.Doubted, wireDoubt{a, d.Owner, d.Node, d.Station, d.Interface, d.Since})
+	}
+	slices.SortFunc(w.Doubted, func(a, b wireDoubt) int { return a.Address.Compare(b.Address) })
 	return json.Marshal(stateMessage{Number: number, State: w})
 }
 
@@ -289,12 +303,19 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, BFD: m.State.BFD,
 		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
 		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
+		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {
 			return State{}, 0, errors.New("state message: a contest without an address")
 		}
 		s.Contested[c.Address] = Contest{Station: c.Station, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
+	}
+	for _, d := range m.State.Doubted {
+		if !d.Address.IsValid() {
+			return State{}, 0, errors.New("state message: a doubt about no address")
+		}
+		s.Doubted[d.Address] = Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Interface: d.Interface, Since: d.Since}
 	}
 	for _, o := range m.State.Owned {
 		if !o.Address.IsValid() {

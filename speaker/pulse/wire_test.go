@@ -186,6 +186,10 @@ func TestStatesSurviveTheWire(t *testing.T) {
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: time.Now()},
 			vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Since: time.Now(), Withheld: true},
 		},
+		Doubted: map[netip.Addr]Doubt{
+			vip4: {Owner: "b", Interface: "eth0", Since: time.Now()},
+			vip6: {Owner: "b", Node: "c", Station: "02:00:00:00:00:09", Interface: "eth1", Since: time.Now()},
+		},
 		BFD: map[string]bfd.Status{"tor": {
 			State: bfd.Down, Diag: bfd.Expired, Since: time.Now(), Failures: 2, Detection: time.Second, Trouble: "none left",
 		}},
@@ -261,11 +265,14 @@ func FuzzDecodeTable(f *testing.F) {
 // not know it ignores.
 func TestAnOlderPulseTellsOfNoContests(t *testing.T) {
 	got, _, err := decodeStateMessage([]byte(`{"number":1,"state":{"settled":true,"owned":[{"address":"192.0.2.10","since":"2026-01-01T00:00:00Z"}]}}`))
-	if err != nil || !got.Settled || len(got.Owned) != 1 || len(got.Contested) != 0 {
+	if err != nil || !got.Settled || len(got.Owned) != 1 || len(got.Contested)+len(got.Doubted) != 0 {
 		t.Errorf("read as %+v, error %v", got, err)
 	}
 	if s, _, err := decodeStateMessage([]byte(`{"state":{"contested":[{"station":"x"}]}}`)); err == nil {
 		t.Errorf("a contest about nothing was read as %+v", s)
+	}
+	if s, _, err := decodeStateMessage([]byte(`{"state":{"doubted":[{"owner":"x"}]}}`)); err == nil {
+		t.Errorf("a doubt about nothing was read as %+v", s)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Reasons of the Events on a Service with an address that a stranger has.
+// Reasons of the Events on a Service with an address that somebody answers for who should
+// not, or nobody.
 const (
 	// ReasonAddressContested: a station that is no node's has the address, too.
 	ReasonAddressContested = "AddressContested"
@@ -19,6 +20,12 @@ const (
 	ReasonAddressTaken = "AddressTaken"
 	// ReasonAddressUncontested: it is heard no more.
 	ReasonAddressUncontested = "AddressUncontested"
+	// ReasonAddressUnanswered: this node asked for it and did not hear the node that is to answer.
+	ReasonAddressUnanswered = "AddressUnanswered"
+	// ReasonAddressAnsweredTwice: another node answered than the one that is to.
+	ReasonAddressAnsweredTwice = "AddressAnsweredTwice"
+	// ReasonAddressAnswered: now the node answers that is to, and no other.
+	ReasonAddressAnswered = "AddressAnswered"
 )
 
 // Contest is an address of this node that a station has which is no node's.
@@ -28,20 +35,28 @@ type Contest struct {
 	Withheld  bool // this node does not answer for the address
 }
 
-// Contests takes in the addresses of this node that strangers have.
-func (r *Reporter) Contests(contested map[netip.Addr]Contest) {
+// Doubt is an address that another node is to answer for, and does not, or not alone.
+type Doubt struct {
+	Owner         string // the node that is to
+	Node, Station string // the one that answers, and its MAC; empty if nobody does
+	Interface     string // of this node, on which it asked
+}
+
+// Contests takes in the addresses of this node that strangers have, and those of other
+// nodes about which this one has doubts.
+func (r *Reporter) Contests(contested map[netip.Addr]Contest, doubted map[netip.Addr]Doubt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if maps.Equal(contested, r.contested) {
+	if maps.Equal(contested, r.contested) && maps.Equal(doubted, r.doubted) {
 		return
 	}
-	r.contested = contested
+	r.contested, r.doubted = contested, doubted
 	r.tellProblems()
 }
 
-// contests are the problems of the Services with contested addresses.
+// contests are the problems of the Services with such addresses.
 func (r *Reporter) contests() []problem.Problem {
-	if len(r.contested) == 0 || r.cluster == nil {
+	if len(r.contested)+len(r.doubted) == 0 || r.cluster == nil {
 		return nil
 	}
 	var problems []problem.Problem
@@ -49,6 +64,9 @@ func (r *Reporter) contests() []problem.Problem {
 		for _, address := range s.VIPs {
 			if c, is := r.contested[address]; is {
 				problems = append(problems, r.contest(s, address, c))
+			}
+			if d, is := r.doubted[address]; is {
+				problems = append(problems, r.doubt(s, address, d))
 			}
 		}
 	}
@@ -69,9 +87,47 @@ func (r *Reporter) contest(s *view.Service, address netip.Addr, c Contest) probl
 		address, r.node, c.Station, c.Interface)
 }
 
-// contestEvent writes the Event of a problem with a contested address that has come or gone.
+// doubt is the problem of one Service.
+func (r *Reporter) doubt(s *view.Service, address netip.Addr, d Doubt) problem.Problem {
+	if d.Node == "" {
+		return problem.Advice(s.Object(), ReasonAddressUnanswered,
+			"node %s asked for %s on %s, and node %s, which is to answer, was not heard: clients may not reach the address either; "+
+				"see whether a switch or a hypervisor between them drops frames for addresses that it did not assign",
+			r.node, address, d.Interface, d.Owner)
+	}
+	return problem.Advice(s.Object(), ReasonAddressAnsweredTwice,
+		"node %s asked for %s on %s, and node %s (%s) answered, while node %s is to: clients may reach either; "+
+			"see whether an interface there has the address: kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2",
+		r.node, address, d.Interface, d.Node, d.Station, d.Owner)
+}
+
+// affair is a group of reasons after which a Normal Event follows when none of them is left.
+type affair struct {
+	reasons []string
+	over    string // the reason of that Event
+	note    string // with the node's name
+}
+
+func affairs() []affair {
+	return []affair{
+		{
+			[]string{ReasonAddressContested, ReasonAddressTaken},
+			ReasonAddressUncontested,
+			"node %s hears no other station claim the addresses of this Service any more",
+		},
+		{
+			[]string{ReasonAddressUnanswered, ReasonAddressAnsweredTwice},
+			ReasonAddressAnswered,
+			"node %s finds the addresses of this Service answered for as they should be, or has no more to do with them",
+		},
+	}
+}
+
+// contestEvent writes the Event of a problem with an address that has come or gone.
 func (r *Reporter) contestEvent(p problem.Problem, gone bool) {
-	if p.Reason != ReasonAddressContested && p.Reason != ReasonAddressTaken || r.cluster == nil {
+	of := affairs()
+	i := slices.IndexFunc(of, func(a affair) bool { return slices.Contains(a.reasons, p.Reason) })
+	if i < 0 || r.cluster == nil {
 		return
 	}
 	s := r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]
@@ -80,9 +136,8 @@ func (r *Reporter) contestEvent(p problem.Problem, gone bool) {
 	case !gone:
 		r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
 	case !slices.ContainsFunc(r.problems, func(o problem.Problem) bool {
-		return o.Object == p.Object && (o.Reason == ReasonAddressContested || o.Reason == ReasonAddressTaken)
+		return o.Object == p.Object && slices.Contains(of[i].reasons, o.Reason)
 	}):
-		r.event(serviceReference(s), corev1.EventTypeNormal, ReasonAddressUncontested,
-			"node %s hears no other station claim the addresses of this Service any more", r.node)
+		r.event(serviceReference(s), corev1.EventTypeNormal, of[i].over, of[i].note, r.node)
 	}
 }

@@ -22,20 +22,39 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 		}
 	}
 	contested := map[netip.Addr]report.Contest{vip: {Station: "02:00:00:00:00:07", Interface: "eth0"}}
-	r.Contests(contested) // before its Service is known
+	r.Contests(contested, nil) // before its Service is known
 	got.want(t)
 	for range 2 {
 		r.Report(outcome())
-		r.Contests(contested)
+		r.Contests(contested, nil)
 	}
 	got.want(t, "shop/web Warning AddressContested: 192.0.2.10, which node node1 answers for, is also claimed by the station "+
 		"02:00:00:00:00:07 on eth0, so that clients may reach that one: take the address from that machine, or out of the pool")
 	counts("contested", 1)
-	r.Contests(map[netip.Addr]report.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Withheld: true}})
+	r.Contests(map[netip.Addr]report.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Withheld: true}}, nil)
 	got.want(t, "shop/web Warning AddressTaken: node node1 does not answer for 2001:db8::10: the station 02:00:00:00:00:08 on eth1 "+
 		"has it already; take the address from that machine, or out of the pool; it is tried again every 5 seconds")
 	counts("taken", 1)
-	r.Contests(nil)
+	r.Contests(nil, nil)
 	got.want(t, "shop/web Normal AddressUncontested: node node1 hears no other station claim the addresses of this Service any more")
 	counts("over", 0)
+}
+
+func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {Owner: "node2", Interface: "eth0"}})
+	got.want(t, "shop/web Warning AddressUnanswered: node node1 asked for 192.0.2.10 on eth0, and node node2, which is to answer, was not heard: "+
+		"clients may not reach the address either; see whether a switch or a hypervisor between them drops frames for addresses that it did not assign")
+	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {Owner: "node2", Node: "node3", Station: "02:00:00:00:00:07", Interface: "eth0"}})
+	got.want(t, "shop/web Warning AddressAnsweredTwice: node node1 asked for 192.0.2.10 on eth0, and node node3 (02:00:00:00:00:07) answered, "+
+		"while node node2 is to: clients may reach either; see whether an interface there has the address: "+
+		"kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2")
+	// The contest of another address is another affair.
+	contested := map[netip.Addr]report.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1"}}
+	r.Contests(contested, nil)
+	got.want(t, "shop/web Warning AddressContested: 2001:db8::10, which node node1 answers for, is also claimed by the station 02:00:00:00:00:08 on eth1, "+
+		"so that clients may reach that one: take the address from that machine, or out of the pool",
+		"shop/web Normal AddressAnswered: node node1 finds the addresses of this Service answered for as they should be, or has no more to do with them")
 }

@@ -101,6 +101,7 @@ type Reporter struct {
 	passed    []problem.Problem // of the last pass
 	rivals    []problem.Problem
 	contested map[netip.Addr]Contest
+	doubted   map[netip.Addr]Doubt
 	problems  []problem.Problem // all that are told
 	owned     map[netip.Addr]Ownership
 	untold    map[netip.Addr]bool // owned, and its Services have had no Event of it yet

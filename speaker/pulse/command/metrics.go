@@ -36,6 +36,7 @@ var (
 	settled         = describe("settled", "1 once the hellos were listened to long enough to own addresses.")
 	owned           = describe("owned_addresses", "Addresses that this node answers for.")
 	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
+	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one.")
 	unable          = describe("unable_addresses", "Claimed addresses with no interface to answer on.")
 )
 
@@ -91,6 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(settled, map[bool]int{true: 1}[s.Settled])
 	gauge(owned, len(s.Owned))
 	gauge(unable, len(s.Unable))
+	gauge(doubted, len(s.Doubted))
 	contests := map[bool]int{}
 	for _, c := range s.Contested {
 		contests[c.Withheld]++

@@ -1,0 +1,200 @@
+package pulse
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+var (
+	ownersMAC = neighbour.MAC{2, 0, 0, 0, 0, 30}
+	thirdsMAC = neighbour.MAC{2, 0, 0, 0, 0, 31}
+)
+
+// beaten is a patrol of the runner-up of an address, and the mesh as it sees it.
+func beaten(addresses ...netip.Addr) (*patrol, hello.View, reach) {
+	p := &patrol{jitter: func(time.Duration) time.Duration { return 0 }}
+	v := serving("a", "b", "c")
+	v.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(ownersMAC)}}
+	v.Alive["c"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(thirdsMAC)}}
+	r := reach{}
+	for _, a := range addresses {
+		r[a] = []links.Link{ethernet(2, true)}
+	}
+	p.keep(noon, behindB(addresses...), r)
+	return p, v, r
+}
+
+func behindB(addresses ...netip.Addr) map[netip.Addr]string {
+	behind := map[netip.Addr]string{}
+	for _, a := range addresses {
+		behind[a] = "b"
+	}
+	return behind
+}
+
+// walk goes on until a time, with what is heard as the answer to each question, and returns
+// when questions were sent.
+func walk(p *patrol, v hello.View, from, to time.Time, heard ...neighbour.Claim) (asked []time.Duration) {
+	for now := from; now.Before(to); now = now.Add(50 * time.Millisecond) {
+		words, news := p.due(now, v)
+		if news && len(p.under()) > 0 { // now its answers would be heard
+			words, _ = p.due(now, v)
+		}
+		if len(words) == 0 {
+			continue
+		}
+		asked = append(asked, now.Sub(noon))
+		for _, claim := range heard {
+			if p.asks(claim.Address) {
+				p.claimed(claim)
+			}
+		}
+	}
+	return asked
+}
+
+func TestAPatrolAsksNowAndThen(t *testing.T) {
+	p, v, _ := beaten(vip4)
+	asked := walk(p, v, noon, noon.Add(2*patrolEvery), says(vip4, ownersMAC))
+	if want := []time.Duration{patrolAfter, patrolAfter + patrolWait + patrolEvery}; !slices.Equal(asked, want) {
+		t.Errorf("asked after %v, want %v", asked, want)
+	}
+	if len(p.doubts()) > 0 {
+		t.Errorf("doubts %+v", p.doubts())
+	}
+	if len(p.under()) > 0 {
+		t.Errorf("still listens for %v", p.under())
+	}
+}
+
+func TestAPatrolDoubtsWhatItFindsTwice(t *testing.T) {
+	unanswered := Doubt{Owner: "b", Interface: "eth2"}
+	third := Doubt{Owner: "b", Node: "c", Station: thirdsMAC.String(), Interface: "eth2"}
+	probe := says(vip4, thirdsMAC)
+	probe.Probe = true
+	for name, c := range map[string]struct {
+		heard []neighbour.Claim
+		want  *Doubt
+	}{
+		"the owner":                            {[]neighbour.Claim{says(vip4, ownersMAC)}, nil},
+		"nobody":                               {nil, &unanswered},
+		"the owner and another node":           {[]neighbour.Claim{says(vip4, ownersMAC), says(vip4, thirdsMAC)}, &third},
+		"another node in its place":            {[]neighbour.Claim{says(vip4, thirdsMAC)}, &third},
+		"a node that asks, too":                {[]neighbour.Claim{says(vip4, ownersMAC), probe}, nil},
+		"a stranger, whom the owner waits for": {[]neighbour.Claim{says(vip4, stranger)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, v, _ := beaten(vip4)
+			first := noon.Add(patrolAfter + patrolAsks*patrolWait + patrolWait)
+			walk(p, v, noon, first, c.heard...)
+			if found := p.doubts(); len(found) > 0 {
+				t.Fatalf("after one round: %+v", found)
+			}
+			second := first.Add(patrolAgain + patrolAsks*patrolWait)
+			walk(p, v, first, second, c.heard...)
+			found, doubted := p.doubts()[vip4]
+			if doubted != (c.want != nil) {
+				t.Fatalf("doubted: %t, %+v", doubted, found)
+			}
+			if !doubted {
+				return
+			}
+			since := found.Since
+			if found.Since = (time.Time{}); found != *c.want {
+				t.Errorf("found %+v, want %+v", found, *c.want)
+			}
+			// It goes on as the same, and is over with one good round.
+			third := second.Add(patrolAgain + patrolAsks*patrolWait)
+			walk(p, v, second, third, c.heard...)
+			if again := p.doubts()[vip4]; !again.Since.Equal(since) {
+				t.Errorf("it became another: %+v", again)
+			}
+			walk(p, v, third, third.Add(patrolAgain+patrolWait), says(vip4, ownersMAC))
+			if found := p.doubts(); len(found) > 0 {
+				t.Errorf("never over: %+v", found)
+			}
+		})
+	}
+}
+
+// TestAPatrolLeavesAChangeAlone: with a new owner all that was found is void.
+func TestAPatrolLeavesAChangeAlone(t *testing.T) {
+	p, v, r := beaten(vip4)
+	later := noon.Add(patrolAfter + 2*patrolAgain)
+	walk(p, v, noon, later)
+	if len(p.doubts()) != 1 {
+		t.Fatalf("doubts %+v", p.doubts())
+	}
+	p.keep(later, map[netip.Addr]string{vip4: "c"}, r)
+	if len(p.doubts()) > 0 || len(p.under()) > 0 {
+		t.Errorf("doubts %+v, listens for %v", p.doubts(), p.under())
+	}
+	if next := p.next(); next.Before(later.Add(patrolAfter)) {
+		t.Errorf("asks again after %v", next.Sub(later))
+	}
+	p.keep(later, nil, r)
+	if !p.next().IsZero() {
+		t.Error("an address that is not ours to take over is asked for")
+	}
+}
+
+// TestAPatrolDoubtsNobodyUnknown: of a release that does not tell its stations.
+func TestAPatrolDoubtsNobodyUnknown(t *testing.T) {
+	p, v, _ := beaten(vip4)
+	v.Alive["b"] = hello.Member{Serving: true}
+	walk(p, v, noon, noon.Add(time.Minute))
+	if len(p.doubts()) > 0 {
+		t.Errorf("doubts %+v", p.doubts())
+	}
+}
+
+// TestAPatrolGoesInRounds: however many addresses there are, few are asked for at once, and
+// all in the end.
+func TestAPatrolGoesInRounds(t *testing.T) {
+	var addresses []netip.Addr
+	for a := vip4; len(addresses) < 3*patrolSize+1; a = a.Next() {
+		addresses = append(addresses, a)
+	}
+	p, v, _ := beaten(addresses...)
+	asked := map[netip.Addr]bool{}
+	for now := noon; now.Before(noon.Add(patrolAfter + 5*patrolWait)); now = now.Add(50 * time.Millisecond) {
+		words, _ := p.due(now, v)
+		if len(words) > patrolSize || len(p.under()) > patrolSize {
+			t.Fatalf("%d asked for, %d listened for", len(words), len(p.under()))
+		}
+		for _, w := range words {
+			asked[w.address] = true
+			p.claimed(says(w.address, ownersMAC))
+		}
+	}
+	if len(asked) != len(addresses) {
+		t.Errorf("%d of %d were asked for", len(asked), len(addresses))
+	}
+}
+
+func TestBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		candidates []string
+		alive      []string
+		want       string
+	}{
+		"the next":                      {[]string{"b", "a", "c"}, []string{"a", "b", "c"}, "b"},
+		"the next of those alive":       {[]string{"b", "c", "a"}, []string{"a", "b"}, "b"},
+		"the owner itself":              {[]string{"a", "b"}, []string{"a", "b"}, ""},
+		"not the next":                  {[]string{"b", "c", "a"}, []string{"a", "b", "c"}, ""},
+		"not a candidate":               {[]string{"b", "c"}, []string{"a", "b", "c"}, ""},
+		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, "b"},
+	} {
+		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+		_, _, behind := owned(table, serving(c.alive...), reachOf(table, links.NewSnapshot(ethernet(2, true))))
+		if behind[vip4] != c.want {
+			t.Errorf("%s: behind %q, want %q", name, behind[vip4], c.want)
+		}
+	}
+}
