@@ -70,7 +70,7 @@ bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/b
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench -out docs/benchmarks/forwarding.md
 
 .PHONY: bench-layer2
-bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: two hours, on an idle machine (root)
+bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: three hours, on an idle machine (root)
 	$(LAB) build metallb
 	$(GO) run ./e2e/bench/failover -protocol layer2 -out docs/benchmarks/layer2.md
 

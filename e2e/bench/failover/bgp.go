@@ -122,8 +122,8 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.add(createdBGP, at.Sub(began))
-	b.add(givenBGP, at.Sub(given))
+	b.add(createdBGP, milliseconds(at.Sub(began)))
+	b.add(givenBGP, milliseconds(at.Sub(given)))
 	return b.API.Delete(ctx, s)
 }
 
@@ -168,7 +168,7 @@ func (b *bench) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.add(emptied, at.Sub(began))
+	b.add(emptied, milliseconds(at.Sub(began)))
 	return errors.Join(b.API.Delete(ctx, s), client.IgnoreNotFound(b.API.Delete(ctx, slice)))
 }
 
@@ -189,7 +189,7 @@ func (b *bench) pull(ctx context.Context, vip netip.Addr, m measure) error {
 	}
 	at, err := b.route(ctx, vip, "no route over "+n.Name, without(n))
 	if err == nil {
-		b.add(m, at.Sub(began))
+		b.add(m, milliseconds(at.Sub(began)))
 	}
 	return errors.Join(err, n.Plug(), b.WaitReady(ctx))
 }
@@ -217,7 +217,7 @@ func (b *bench) flap(ctx context.Context, vip netip.Addr) error {
 		}
 		last = now
 	}
-	b.add(flapped, gone)
+	b.add(flapped, milliseconds(gone))
 	return b.ready(ctx)
 }
 

@@ -86,6 +86,7 @@ const namespace = "failover"
 type bench struct {
 	contestant
 	options
+	dir     string // for what lasts as long as the bench
 	results *figures.Results
 	tell    func(format string, args ...any)
 	*product.Cluster
@@ -115,12 +116,13 @@ func (b *bench) run(ctx context.Context) error {
 	return lab.Down(ctx)
 }
 
-// add takes in one figure, in milliseconds, and tells it.
-func (b *bench) add(m measure, took time.Duration) {
-	ms := float64(took.Microseconds()) / 1000
-	b.results.Add(b.name, 0, m, ms)
-	b.tell("%s: %.1f ms", m, ms)
+// add takes in one figure and tells it.
+func (b *bench) add(m measure, value float64) {
+	b.results.Add(b.name, 0, m, value)
+	b.tell("%s: %.1f", m, value)
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // service is a Service of the web servers that asks both contestants for the pool.
 func (b *bench) service(name, pool string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {

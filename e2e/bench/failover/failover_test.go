@@ -30,6 +30,9 @@ func TestGap(t *testing.T) {
 		"x.....x..x": {6, 8},
 	} {
 		asked := at(pattern)
+		if got, want := lost(asked), strings.Count(pattern, "."); got != want {
+			t.Errorf("%s: %d lost, want %d", pattern, got, want)
+		}
 		if got := gap(asked).Milliseconds(); got != want.gap {
 			t.Errorf("%s: gap %d ms, want %d", pattern, got, want.gap)
 		}
@@ -48,14 +51,37 @@ func TestReport(t *testing.T) {
 	results := figures.New()
 	results.Add("fairlead", 0, cable, 100, 200, 300)
 	results.Add("metallb", 0, cable, 5000, 5600, 7000)
-	text := report(o, []string{"a fact"}, results)
+	results.Add("fairlead", 0, killedLost, 0)
+	results.Add("metallb", 0, killedLost, 40)
+	results.Add("fairlead", 50, helloCPU, 1.5)
+	text, picture := report(o, []string{"a fact"}, results, "layer2.svg")
 	for _, want := range []string{
 		"go run ./e2e/bench/failover -protocol layer2 -rounds 3", "- a fact",
 		"| " + string(cable) + " | 200 / 300 (3) | 5600 / 7000 (3) | 28.0 |",
 		"| " + string(killed) + " | – | – | – |",
+		"| " + string(killedLost) + " | 0.00 / 0.00 (1) | 40.0 / 40.0 (1) | – |",
+		"| " + string(helloCPU) + " | – | – | 1.50 |", "](layer2.svg)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if !strings.Contains(picture, string(cable)) {
+		t.Errorf("no panel of %s in\n%s", cable, picture)
+	}
+}
+
+// TestReportOfBGP: BGP counts no questions and says no hello.
+func TestReportOfBGP(t *testing.T) {
+	t.Parallel()
+	o, err := parse([]string{"-protocol", "bgp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := report(o, nil, figures.New(), "")
+	for _, strange := range []string{"hello", "Questions", "!["} {
+		if strings.Contains(text, strange) {
+			t.Errorf("%q in\n%s", strange, text)
 		}
 	}
 }

@@ -4,24 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.dev/fairlead/e2e/bench/hellos"
+	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-// What is measured by layer 2.
+// What is measured by layer 2, in milliseconds.
 const (
 	createdLayer2 measure = "Service created → first answer"
 	cable         measure = "cable of the answering node pulled: longest gap"
-	cableCluster  measure = "the same under policy Cluster: until the last flow that was lost"
-	cableNoAPI    measure = "cable pulled while the API server is stopped: longest gap"
+	cableNoAPI    measure = "the same while the API server is stopped"
+	cluster       measure = "cable pulled, policy Cluster: until the last flow that was lost"
+	clusterNoAPI  measure = "the same under policy Cluster while the API server is stopped"
 	killed        measure = "processes of the answering speaker killed: longest gap"
+	killedNoAPI   measure = "speaker killed while the API server is stopped: longest gap"
+	drained       measure = "answering node excluded from load balancers by its label: longest gap"
+	returned      measure = "the label taken off again: longest gap"
 	restarted     measure = "speakers restarted one after another, as by an upgrade: longest gap"
 )
+
+// Questions without an answer: who is planned, or has a successor, is to lose none.
+const (
+	killedLost      measure = "processes of the answering speaker killed"
+	killedNoAPILost measure = "the same while the API server is stopped"
+	drainedLost     measure = "answering node excluded from load balancers by its label"
+	returnedLost    measure = "the label taken off again"
+	restartedLost   measure = "speakers restarted one after another, as by an upgrade"
+)
+
+// What hellos cost, by the number of nodes.
+const (
+	helloCPU      measure = "CPU of pulse, % of one processor"
+	helloSent     measure = "packets sent a second"
+	helloReceived measure = "packets received a second"
+	helloDeaths   measure = "living nodes taken for dead, times"
+)
+
+// helloNodes are how many nodes say hello at a time, helloTime how long.
+func helloNodes() []int { return []int{3, 10, 50} }
+
+const helloTime = 30 * time.Second
+
+// excludeLabel is well known: a node that has it serves no LoadBalancer.
+const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 func layer2() protocol {
 	return protocol{
@@ -29,9 +63,12 @@ func layer2() protocol {
 		notes: []string{
 			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched for 10 s (-window) after each incident", askEvery),
 			fmt.Sprintf("a gap is the longest time between two questions, one after another, that were answered: %v is none", askEvery),
+			"the policy of the Service is Local where none is told; the cable is that of the node which answers",
 		},
-		measures: []measure{createdLayer2, cable, cableCluster, cableNoAPI, killed, restarted},
+		measures: []measure{createdLayer2, cable, cableNoAPI, cluster, clusterNoAPI, killed, killedNoAPI, drained, returned, restarted},
+		lost:     []measure{killedLost, killedNoAPILost, drainedLost, returnedLost, restartedLost},
 		take:     takeLayer2,
+		close:    sayHello,
 	}
 }
 
@@ -40,6 +77,25 @@ type owned struct {
 	vip   netip.Addr
 	owner *lab.Node
 }
+
+// incident is what happens to who is asked, and what is read from what became of the
+// questions.
+type incident struct {
+	on            owned
+	happens, undo func() error
+	figures       map[measure]reading
+}
+
+// reading takes a figure from questions; the incident began at that time.
+type reading func(asked []question, began time.Time) float64
+
+func longestGap(asked []question, _ time.Time) float64 { return milliseconds(gap(asked)) }
+
+func untilLost(asked []question, began time.Time) float64 {
+	return milliseconds(lastLost(asked, began))
+}
+
+func countLost(asked []question, _ time.Time) float64 { return float64(lost(asked)) }
 
 func takeLayer2(ctx context.Context, b *bench) error {
 	for n := range b.rounds {
@@ -51,36 +107,80 @@ func takeLayer2(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := b.own(ctx, "cluster", corev1.ServiceExternalTrafficPolicyCluster)
+	all, err := b.own(ctx, "cluster", corev1.ServiceExternalTrafficPolicyCluster)
 	if err != nil {
 		return err
 	}
-	nothing := func() error { return nil }
-	const server = "kube-apiserver"
 	for range b.rounds {
-		if err := b.watched(ctx, local, cable, local.owner.Unplug, local.owner.Plug); err != nil {
+		for _, i := range b.incidents(ctx, local, all) {
+			if err := b.watched(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// incidents are those of one round. local and all are Services of the two policies.
+func (b *bench) incidents(ctx context.Context, local, all owned) []incident {
+	nothing := func() error { return nil }
+	kill := func() error { return b.killSpeaker(ctx, local.owner) }
+	label := func(change string) func() error {
+		return func() error {
+			_, err := b.Kubectl(ctx, "label", "node", local.owner.Name, excludeLabel+change)
 			return err
 		}
-		if err := b.watched(ctx, cluster, cableCluster, cluster.owner.Unplug, cluster.owner.Plug); err != nil {
-			return err
-		}
-		err := b.watched(ctx, local, cableNoAPI, func() error {
-			return errors.Join(b.Signal(server, syscall.SIGSTOP), local.owner.Unplug())
-		}, func() error { return errors.Join(b.Signal(server, syscall.SIGCONT), local.owner.Plug()) })
-		if err != nil {
-			return err
-		}
-		if err := b.watched(ctx, local, killed, func() error { return b.killSpeaker(ctx, local.owner) }, nothing); err != nil {
-			return err
-		}
-		err = b.watched(ctx, local, restarted, func() error {
+	}
+	lossless := func(gap, lost measure) map[measure]reading {
+		return map[measure]reading{gap: longestGap, lost: countLost}
+	}
+	return []incident{
+		{local, local.owner.Unplug, local.owner.Plug, map[measure]reading{cable: longestGap}},
+		{local, b.withoutAPI(local.owner.Unplug), b.withAPI(local.owner.Plug), map[measure]reading{cableNoAPI: longestGap}},
+		{all, all.owner.Unplug, all.owner.Plug, map[measure]reading{cluster: untilLost}},
+		{all, b.withoutAPI(all.owner.Unplug), b.withAPI(all.owner.Plug), map[measure]reading{clusterNoAPI: untilLost}},
+		{local, kill, nothing, lossless(killed, killedLost)},
+		{local, b.withoutAPI(kill), b.withAPI(nothing), lossless(killedNoAPI, killedNoAPILost)},
+		{local, label("="), nothing, lossless(drained, drainedLost)},
+		{owned{vip: local.vip}, label("-"), nothing, lossless(returned, returnedLost)},
+		{local, func() error {
 			if _, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "restart", "daemonset/"+b.daemon); err != nil {
 				return err
 			}
 			return b.ready(ctx)
-		}, nothing)
+		}, nothing, lossless(restarted, restartedLost)},
+	}
+}
+
+// apiServer is the process that is stopped.
+const apiServer = "kube-apiserver"
+
+// withoutAPI is what happens once the API server is stopped.
+func (b *bench) withoutAPI(happens func() error) func() error {
+	return func() error { return errors.Join(b.Signal(apiServer, syscall.SIGSTOP), happens()) }
+}
+
+// withAPI undoes what was done, and lets the API server go on.
+func (b *bench) withAPI(undo func() error) func() error {
+	return func() error { return errors.Join(b.Signal(apiServer, syscall.SIGCONT), undo()) }
+}
+
+// sayHello measures what hellos cost us.
+func sayHello(ctx context.Context, b *bench) error {
+	speaker := filepath.Join(b.dir, "speaker")
+	if err := process.Build(ctx, "fairlead.dev/fairlead/speaker", speaker); err != nil {
+		return err
+	}
+	for _, nodes := range helloNodes() {
+		cost, err := hellos.Measure(ctx, speaker, nodes, helloTime)
 		if err != nil {
-			return err
+			return fmt.Errorf("hellos of %d nodes: %w", nodes, err)
+		}
+		b.tell("hellos of %d nodes: %+v", nodes, cost)
+		for m, value := range map[measure]float64{
+			helloCPU: cost.CPU, helloSent: cost.Sent, helloReceived: cost.Received, helloDeaths: float64(cost.Deaths),
+		} {
+			b.results.Add(b.name, nodes, m, value)
 		}
 	}
 	return nil
@@ -97,7 +197,7 @@ func (b *bench) firstAnswer(ctx context.Context, name string) (err error) {
 	err = w.answer(ctx)
 	for _, q := range w.end() {
 		if q.answered {
-			b.add(createdLayer2, q.sent.Sub(began))
+			b.add(createdLayer2, milliseconds(q.sent.Sub(began)))
 			break
 		}
 	}
@@ -118,28 +218,28 @@ func (b *bench) own(ctx context.Context, name string, policy corev1.ServiceExter
 
 // watched watches the client while something happens and for a while after it, undoes it,
 // and waits until all is as before.
-func (b *bench) watched(ctx context.Context, o owned, m measure, happens, undo func() error) error {
-	if err := b.calm(ctx, o); err != nil {
-		return fmt.Errorf("before %s: %w", m, err)
+func (b *bench) watched(ctx context.Context, i incident) error {
+	what := slices.Sorted(maps.Keys(i.figures))
+	if err := b.calm(ctx, i.on); err != nil {
+		return fmt.Errorf("before %s: %w", what[0], err)
 	}
-	w := watch(ctx, b.Client, o.vip)
+	w := watch(ctx, b.Client, i.on.vip)
 	time.Sleep(b.window / 10)
 	began := time.Now()
-	err := happens()
+	err := i.happens()
 	time.Sleep(b.window)
 	asked := w.end()
-	if err = errors.Join(err, undo()); err != nil {
-		return fmt.Errorf("%s: %w", m, err)
+	if err = errors.Join(err, i.undo()); err != nil {
+		return fmt.Errorf("%s: %w", what[0], err)
 	}
-	took := gap(asked)
-	if m == cableCluster {
-		took = lastLost(asked, began)
+	for _, m := range what {
+		b.add(m, i.figures[m](asked, began))
 	}
-	b.add(m, took)
 	return nil
 }
 
 // calm waits until the owner answers as before, everybody is ready, and nothing is lost.
+// Without an owner anybody may answer.
 func (b *bench) calm(ctx context.Context, o owned) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("not as before within 5 minutes"))
 	defer cancel()
@@ -147,13 +247,13 @@ func (b *bench) calm(ctx context.Context, o owned) error {
 		if err := errors.Join(b.WaitReady(ctx), b.ready(ctx)); err != nil {
 			return err
 		}
-		if now, err := b.Answerer(ctx, o.vip); err != nil || now != o.owner {
+		if now, err := b.Answerer(ctx, o.vip); err != nil || o.owner != nil && now != o.owner {
 			time.Sleep(time.Second)
 			continue
 		}
 		w := watch(ctx, b.Client, o.vip)
 		time.Sleep(2 * time.Second)
-		if lastLost(w.end(), time.Time{}) == 0 {
+		if lost(w.end()) == 0 {
 			return nil
 		}
 	}

@@ -74,9 +74,11 @@ func parse(args []string) (options, error) {
 type protocol struct {
 	name     string
 	title    string
-	notes    []string // what a reader of the figures should know
-	measures []measure
+	notes    []string  // what a reader of the figures should know
+	measures []measure // in milliseconds
+	lost     []measure // in questions without an answer
 	take     func(ctx context.Context, b *bench) error
+	close    func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
 }
 
 // compare takes the figures of each contestant and writes the report.
@@ -88,22 +90,43 @@ func compare(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	dir, err := os.MkdirTemp("", "fairlead-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	results, began := figures.New(), time.Now()
-	for _, c := range contestants() {
-		b := &bench{contestant: c, options: o, results: results, tell: func(format string, args ...any) {
+	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
+	for i, c := range contestants() {
+		b := &bench{contestant: c, options: o, dir: dir, results: results, tell: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
 		}}
 		if err := b.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", c.name, errors.Join(err, lab.Down(context.WithoutCancel(ctx))))
 		}
+		if i == 0 && o.protocol.close != nil {
+			if err := o.protocol.close(ctx, b); err != nil {
+				return err
+			}
+		}
+		if err := o.write(facts, results); err != nil { // after each: what is measured is not lost
+			return err
+		}
 	}
-	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
-	text := report(o, facts, results)
+	return nil
+}
+
+// write writes the report, and beside it the picture that it shows.
+func (o options) write(facts []string, results *figures.Results) error {
 	if o.out == "" {
+		text, _ := report(o, facts, results, "")
 		fmt.Print(text)
 		return nil
 	}
-	return os.WriteFile(filepath.Clean(o.out), []byte(text), 0o644)
+	out := filepath.Clean(o.out)
+	picture := strings.TrimSuffix(out, filepath.Ext(out)) + ".svg"
+	text, svg := report(o, facts, results, filepath.Base(picture))
+	return errors.Join(os.WriteFile(picture, []byte(svg), 0o644), os.WriteFile(out, []byte(text), 0o644))
 }
 
 // command is how the report was made.

@@ -111,6 +111,17 @@ func lastLost(asked []question, since time.Time) time.Duration {
 	return 0
 }
 
+// lost counts the questions that got no answer.
+func lost(asked []question) int {
+	n := 0
+	for _, q := range asked {
+		if !q.answered {
+			n++
+		}
+	}
+	return n
+}
+
 // answer waits until some question is answered.
 func (w *watching) answer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no answer within a minute"))

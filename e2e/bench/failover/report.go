@@ -1,12 +1,16 @@
 package main
 
-import "fairlead.dev/fairlead/e2e/bench/figures"
+import (
+	"fmt"
 
-// measure is a kind of figure, in milliseconds.
+	"fairlead.dev/fairlead/e2e/bench/figures"
+)
+
+// measure is a kind of figure.
 type measure = figures.Measure
 
-// report renders the figures in Markdown.
-func report(o options, facts []string, results *figures.Results) string {
+// report renders the figures in Markdown, and as a picture, whose name the text has.
+func report(o options, facts []string, results *figures.Results, picture string) (text, svg string) {
 	setup := figures.Setup{Command: o.command(), Facts: append(facts,
 		"three nodes, a router (FRR) and a client in network namespaces of one machine, which all share its processors;\n"+
 			"  each contestant in a lab of its own, one after the other")}
@@ -16,5 +20,18 @@ func report(o options, facts []string, results *figures.Results) string {
 	for _, note := range o.protocol.notes {
 		results.Note(note)
 	}
-	return results.Beside(o.protocol.title+", beside MetalLB", setup, o.protocol.measures)
+	tables := []figures.Comparison{{Text: "Milliseconds", Measures: o.protocol.measures}}
+	if len(o.protocol.lost) > 0 {
+		tables = append(tables, figures.Comparison{Text: "Questions without an answer", Measures: o.protocol.lost})
+	}
+	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)
+	if o.protocol.close != nil {
+		text += results.Alone("What it costs us that nodes know of each other, of one node: so many real pulse processes say hello\n"+
+			fmt.Sprintf("on one segment of this machine, for %v.", helloTime),
+			setup.Contestants[0].Name, helloNodes(), []measure{helloCPU, helloSent, helloReceived, helloDeaths})
+	}
+	if picture != "" {
+		text += "\nHow often there was which figure:\n\n![Histograms of the figures in milliseconds](" + picture + ")\n"
+	}
+	return text, results.Histograms(setup, o.protocol.measures)
 }
