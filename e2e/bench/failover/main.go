@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +44,7 @@ type options struct {
 	protocol protocol
 	rounds   int
 	window   time.Duration // for which the client is watched after each incident
+	only     string        // the contestant to measure; "": both
 	out      string
 }
 
@@ -52,6 +54,7 @@ func parse(args []string) (options, error) {
 	name := flags.String("protocol", "layer2", "layer2 or bgp")
 	flags.IntVar(&o.rounds, "rounds", 20, "how often each figure is taken")
 	flags.DurationVar(&o.window, "window", 10*time.Second, "how long the client is watched after each incident")
+	flags.StringVar(&o.only, "only", "", "fairlead or metallb: measure no other; empty: both")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
@@ -63,6 +66,9 @@ func parse(args []string) (options, error) {
 	}
 	if o.protocol.name == "" {
 		return options{}, fmt.Errorf("-protocol %s: want layer2 or bgp", *name)
+	}
+	if o.only != "" && !slices.ContainsFunc(contestants(), func(c contestant) bool { return c.name == o.only }) {
+		return options{}, fmt.Errorf("-only %s: want fairlead or metallb", o.only)
 	}
 	if o.rounds < 1 || o.window < time.Second {
 		return options{}, errors.New("-rounds must be 1 or more, and -window a second or more")
@@ -98,6 +104,9 @@ func compare(ctx context.Context, o options) error {
 	results, began := figures.New(), time.Now()
 	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
 	for i, c := range contestants() {
+		if o.only != "" && c.name != o.only {
+			continue
+		}
 		b := &bench{contestant: c, options: o, dir: dir, results: results, tell: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
 		}}
