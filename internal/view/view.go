@@ -249,7 +249,9 @@ type Node struct {
 	Ready     bool           // condition Ready is True
 	// NetworkUnavailable: condition NetworkUnavailable is True.
 	NetworkUnavailable bool
-	// Excluded: label node.kubernetes.io/exclude-from-external-load-balancers.
+	// Excluded: the label node.kubernetes.io/exclude-from-external-load-balancers, or the
+	// taint node.kubernetes.io/out-of-service, by which an operator says that the node is
+	// off, whatever it says itself (KEP-2268).
 	Excluded bool
 	Deleting bool
 	Cordoned bool // spec.unschedulable

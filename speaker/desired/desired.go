@@ -17,8 +17,12 @@ const (
 	ReasonNodeSilent    = "NodeSilent"    // a node that Kubernetes calls ready says hello no more
 )
 
-// excludeLabel keeps a node from announcing anything, by its mere presence.
-const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
+// excludeLabel and outOfServiceTaint keep a node from announcing anything, by their mere
+// presence.
+const (
+	excludeLabel      = "node.kubernetes.io/exclude-from-external-load-balancers"
+	outOfServiceTaint = "node.kubernetes.io/out-of-service"
+)
 
 // Options are the settings of the speaker that decisions depend on.
 type Options struct {

@@ -293,8 +293,12 @@ func Node(n *corev1.Node) *view.Node {
 			v.NetworkUnavailable = c.Status == corev1.ConditionTrue
 		}
 	}
+	tainted := func(key string) bool {
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+	}
 	_, v.Excluded = n.Labels[labelExcludeNode]
-	v.Condemned = slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintCondemned })
+	v.Excluded = v.Excluded || tainted(corev1.TaintNodeOutOfService)
+	v.Condemned = tainted(taintCondemned)
 	return v
 }
 

@@ -222,6 +222,14 @@ status:
 	if fromkube.Node(object[corev1.Node](t, `{spec: {taints: [{key: other, effect: NoSchedule}]}}`)).Condemned {
 		t.Error("any taint condemns a node")
 	}
+	for taint, excluded := range map[string]bool{
+		"node.kubernetes.io/out-of-service": true, "node.kubernetes.io/unschedulable": false, "node.kubernetes.io/not-ready": false,
+	} {
+		n := fromkube.Node(object[corev1.Node](t, `{spec: {taints: [{key: `+taint+`, effect: NoExecute}]}}`))
+		if n.Excluded != excluded {
+			t.Errorf("a node with the taint %s is excluded: %t", taint, n.Excluded)
+		}
+	}
 	pod := object[corev1.Pod](t, `{spec: {nodeName: a}, status: {conditions: [{type: Ready, status: "True"}]}}`)
 	if s, ok := fromkube.SpeakerPod(pod); !ok || s != (view.Speaker{Node: "a", Ready: true}) {
 		t.Errorf("speaker %+v, %v", s, ok)
