@@ -29,14 +29,6 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
 )
 
-// Without a word of the user, so many intervals of silence are a death. Where pulse is run
-// like any other process, a dozen busy ones on two CPUs keep its hellos back for more than
-// three of 50 ms; where it is run before them, they do not.
-const (
-	promptMultiplier  = 3
-	patientMultiplier = 10
-)
-
 // options are the flags.
 type options struct {
 	node       string
@@ -57,8 +49,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.socket, "socket", "/run/fairlead/pulse.sock", "unix socket on which the agent hands over what to do")
 	f.UintVar(&o.port, "hello-port", 7475, "UDP port of the hellos, the same on all nodes")
 	f.DurationVar(&o.interval, "hello-interval", 50*time.Millisecond, "longest time between two hellos to a node; 1ms for each node where that is more")
-	f.IntVar(&o.multiplier, "hello-multiplier", 0, fmt.Sprintf("so many intervals of silence mean that a node is dead; "+
-		"0: %d with --realtime if the kernel grants it, else %d", promptMultiplier, patientMultiplier))
+	f.IntVar(&o.multiplier, "hello-multiplier", 3, "so many intervals of silence mean that a node is dead, or more where hellos are late or lost")
 	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
 	f.BoolVar(&o.realtime, "realtime", true, "ask the kernel to run pulse before ordinary processes, so that a busy node is not taken for a dead one")
 	f.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -87,11 +78,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.level}))
-	granted := o.prefer(log)
-	if o.multiplier == 0 && granted {
-		o.multiplier = promptMultiplier
-	} else if o.multiplier == 0 {
-		o.multiplier = patientMultiplier
+	hurry := &haste{ways: ways(), log: log}
+	if o.realtime {
+		raise()
+		hurry.urge()
 	}
 	mesh, err := hello.New(hello.Config{
 		Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log,
@@ -122,6 +112,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
+	if o.realtime {
+		tasks.Go(func() { hurry.keep(background) })
+	}
 	tasks.Go(func() {
 		if err := guard(background, server.Healthy); err != nil {
 			debug.SetTraceback("all") // what waits for what is all that can be learned of it
@@ -134,18 +127,6 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	stop()
 	tasks.Wait()
 	return err
-}
-
-// prefer has the kernel run pulse before other processes, if it may, and tells whether it does.
-func (o options) prefer(log *slog.Logger) bool {
-	if !o.realtime {
-		return false
-	}
-	err := beRealtime()
-	if err != nil {
-		log.Info("the kernel runs pulse as any other process; hellos may be late where a node is very busy", "error", err)
-	}
-	return err == nil
 }
 
 // handler serves /metrics and /healthz.
