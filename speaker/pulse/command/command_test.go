@@ -26,8 +26,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
 
-// detection is the longest time after which a silent node is taken for dead by default,
-// that of a pulse which the kernel runs like any other process.
+// detection is longer than a silent node is waited for by default, unless hellos are late.
 const detection = 500 * time.Millisecond
 
 // oneOf has something that must be quick tried some times: the machine does other things,
@@ -413,6 +412,8 @@ func metricsAndHealth(t *testing.T, p plan) {
 		`fairlead_pulse_nodes_heard 1`, `fairlead_pulse_node_deaths_total 0`,
 		`fairlead_pulse_arp_parse_errors_total 0`, `fairlead_pulse_ndp_parse_errors_total 0`,
 		`fairlead_pulse_hellos_sent_total [1-9]`, `fairlead_pulse_hellos_received_total [1-9]`,
+		`fairlead_pulse_detection_seconds\{of="self"\} [0-9]`, `fairlead_pulse_detection_seconds\{of="others"\} [0-9]`,
+		`fairlead_pulse_hello_lateness_seconds [0-9]`,
 		`fairlead_pulse_` + announcements + ` [1-9]`, `fairlead_pulse_hellos_rejected_total\{reason="mac"\} 0`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(metrics) {
@@ -472,17 +473,45 @@ func get(t *testing.T, n *node, path string) string {
 	return string(body)
 }
 
-// Pulse runs before ordinary processes on all of its threads, unless it is told not to.
+// Pulse runs before ordinary processes on all of its threads, unless it is told not to; also
+// in a control group that may not run anything in real time, as that of a container.
 func TestEveryThreadIsRealtime(t *testing.T) {
-	asked := uint32(unix.SCHED_RR)
+	asked, granted := uint32(unix.SCHED_RR), true
 	if err := exec.CommandContext(t.Context(), "chrt", "--rr", "1", "true").Run(); err != nil {
-		t.Logf("here nobody may run before others: %v", err)
-		asked = unix.SCHED_NORMAL // pulse goes on all the same
+		t.Logf("here nobody may run in real time: %v", err)
+		granted = false
 	}
-	for flag, policy := range map[string]uint32{"--realtime=true": asked, "--realtime=false": unix.SCHED_NORMAL} {
-		t.Run(flag, func(t *testing.T) {
-			l := newLab(t, 1, flag)
+	if !granted {
+		asked = unix.SCHED_DEADLINE
+		if err := exec.CommandContext(t.Context(), "chrt", "--deadline", "--sched-runtime", "250000",
+			"--sched-period", "20000000", "0", "true").Run(); err != nil {
+			t.Logf("here nobody may run before others: %v", err)
+			asked = unix.SCHED_NORMAL // pulse goes on all the same
+		}
+	}
+	cases := map[string]struct {
+		flag, group string
+		policy      uint32
+	}{
+		"asked for":     {"--realtime=true", "", asked},
+		"not asked for": {"--realtime=false", "", unix.SCHED_NORMAL},
+	}
+	const groups = "/sys/fs/cgroup/cpu"
+	if _, err := os.Stat(groups + "/cpu.rt_runtime_us"); err == nil && granted {
+		group := fmt.Sprintf("%s/fairlead-test-%d", groups, os.Getpid())
+		if err := os.Mkdir(group, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(group) })
+		c := cases["asked for"]
+		c.group, c.policy = group, unix.SCHED_DEADLINE
+		cases["in a container"] = c
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, 1, c.flag)
 			n := l.nodes[0]
+			n.group = c.group
 			l.start(t)
 			threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", n.process.Process.Pid))
 			if err != nil {
@@ -494,8 +523,8 @@ func TestEveryThreadIsRealtime(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, err := unix.SchedGetAttr(id, 0)
-				if err == nil && got.Policy != policy {
-					t.Errorf("one of %d threads runs with policy %d, want %d", len(threads), got.Policy, policy)
+				if err == nil && got.Policy != c.policy {
+					t.Errorf("one of %d threads runs with policy %d, want %d", len(threads), got.Policy, c.policy)
 				}
 			}
 		})

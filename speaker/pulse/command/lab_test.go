@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -83,6 +84,7 @@ type node struct {
 	plug   string // its cable to the LAN
 	socket string
 	flags  []string // of pulse, besides those that each has
+	group  string   // control group of version 1 that pulse is started in; empty: ours
 
 	process *exec.Cmd
 	stdin   io.Closer
@@ -182,7 +184,15 @@ func (n *node) startPulse() {
 		n.t.Fatal(err)
 	}
 	n.stdin, n.exited = stdin, make(chan struct{})
-	if err := n.Do(n.process.Start); err != nil {
+	start := func() error {
+		if n.group != "" { // the thread goes there, which ends afterwards, and what it starts
+			if err := os.WriteFile(n.group+"/tasks", []byte(strconv.Itoa(syscall.Gettid())), 0); err != nil {
+				return err
+			}
+		}
+		return n.process.Start()
+	}
+	if err := n.Do(start); err != nil {
 		n.t.Fatal(err)
 	}
 	process, exited := n.process, n.exited

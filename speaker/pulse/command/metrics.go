@@ -2,6 +2,7 @@ package command
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -33,6 +34,8 @@ var (
 	deaths          = describe("node_deaths_total", "Nodes that fell silent without a goodbye.")
 	nodesHeard      = describe("nodes_heard", "Other nodes that are alive by their own word.")
 	nodesUnheard    = describe("nodes_unheard", "Other nodes that were never heard and count as alive because Kubernetes says so.")
+	lateness        = describe("hello_lateness_seconds", "By how much hellos of this node left late in the last three minutes, at most.")
+	detection       = describe("detection_seconds", "Silence that makes a node dead: this one in the eyes of others, and others, at most, in the eyes of this one.", "of")
 	settled         = describe("settled", "1 once the hellos were listened to long enough to own addresses.")
 	owned           = describe("owned_addresses", "Addresses that this node answers for.")
 	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
@@ -87,6 +90,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(deaths, h.Deaths)
 	gauge(nodesHeard, h.Heard)
 	gauge(nodesUnheard, h.Unheard)
+
+	seconds := func(d *prometheus.Desc, of time.Duration, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, of.Seconds(), labels...)
+	}
+	seconds(lateness, h.Late)
+	seconds(detection, h.Asked, "self")
+	seconds(detection, h.Waits, "others")
 
 	s := c.server.State()
 	gauge(settled, map[bool]int{true: 1}[s.Settled])

@@ -7,11 +7,19 @@
 //
 // # Who is alive
 //
-// A node is alive when a proven hello came from it within the detection time,
-// Interval × Multiplier; or while a hold that it announced lasts, so that a
+// A node is alive when a proven hello came from it within the detection time; or while a hold that it announced lasts, so that a
 // restart moves no address; or, if it was never heard at all, while Kubernetes
 // says that its speaker is ready. The last rule makes a firewall between the
 // nodes cost speed, not correctness.
+//
+// # How long a silence is a death
+//
+// Interval × Multiplier, as long as hellos are in time. A node whose own leave late asks
+// the others in them to wait longer (as in BFD, where the sender sets the multiplier); and
+// a node that misses hellos of another one waits longer by itself. So a death is noticed as
+// soon as machines and wires allow, and what is busy or lossy is noticed later instead of
+// being taken for dead. What was learned is forgotten after some minutes. Nodes need not
+// agree on these times: each is bounded, so in the end they agree on who is dead.
 //
 // # What is believed
 //
@@ -53,9 +61,12 @@ type Config struct {
 type Transport interface {
 	// Send never blocks: a datagram that cannot leave now is an error.
 	Send(to netip.AddrPort, datagram []byte) error
-	// Receive waits for a datagram and says how long it is and where it came
-	// from. It fails with net.ErrClosed after Close.
-	Receive(buf []byte) (n int, from netip.AddrPort, err error)
+	// Wait returns once there may be a datagram to take. It fails with net.ErrClosed
+	// after Close.
+	Wait() error
+	// Take gives the next datagram that has come: how long it is and where it came from.
+	// It never blocks: come is false where there is none.
+	Take(buf []byte) (n int, from netip.AddrPort, come bool, err error)
 	Close() error
 }
 
@@ -147,7 +158,7 @@ const (
 	ReasonUnproven    Reason = "unproven"     // of a process that has not answered our nonce yet; normal once at a start
 )
 
-// Stats are counters since the start, and two gauges.
+// Stats are counters since the start, and gauges.
 type Stats struct {
 	Sent       uint64 // datagrams handed to the transport
 	SendErrors uint64 // datagrams that it refused
@@ -155,6 +166,10 @@ type Stats struct {
 	Duplicates uint64 // copies of the newest hello, which come by another family or under another key
 	Rejected   map[Reason]uint64
 	Deaths     uint64 // nodes that fell silent without a word
+
+	Late  time.Duration // by how much our own hellos left late in the last minutes, at most
+	Asked time.Duration // after so much silence others shall take this node for dead
+	Waits time.Duration // so long a silence of some other node is waited for
 
 	Heard   int // nodes that are alive by their own word, without ourselves
 	Unheard int // nodes that were never heard and count as alive because Kubernetes says that they are ready

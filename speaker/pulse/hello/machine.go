@@ -16,7 +16,8 @@ type machine struct {
 	node             string
 	least            time.Duration // between hellos to a node
 	multiplier       int
-	interval, detect time.Duration // for as many peers as there are
+	interval, detect time.Duration // for as many peers as there are, where nothing is late
+	own              punctuality
 	log              *slog.Logger
 	random           func() uint64 // never 0
 
@@ -58,6 +59,7 @@ func newMachine(cfg Config, random func() uint64) *machine {
 		dirty:      true,
 	}
 	m.pace(0)
+	m.own.asks = m.multiplier
 	return m
 }
 
@@ -96,6 +98,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if !known {
 			p = &peer{node: node, since: now}
 			m.peers[node] = p
+			m.wait(now, p)
 		}
 		if p.update(want) && !p.heard {
 			p.alive, m.dirty = p.ready, true
@@ -126,7 +129,7 @@ func (m *machine) part(now time.Time, hold time.Duration) {
 // hello is our own next one.
 func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 	m.seq++
-	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now)}
+	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now), asks: m.asked()}
 	if m.parting && !h.leaving {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
@@ -146,8 +149,10 @@ func (m *machine) current(now time.Time) said {
 }
 
 // hellos gives what to send in a round: nothing, or a hello to each peer but
-// those that have long been silent and wait for their turn.
+// those that have long been silent and wait for their turn. It is to be told when that has left.
 func (m *machine) hellos(now time.Time) outgoing {
+	m.own.gauge(now)
+	m.notice(now)
 	if len(m.keys) == 0 {
 		return outgoing{}
 	}
@@ -159,6 +164,12 @@ func (m *machine) hellos(now time.Time) outgoing {
 	}
 	out.datagrams = m.hello(now, 0, 0)
 	return out
+}
+
+// left says that the round of hellos has left.
+func (m *machine) left(now time.Time) {
+	m.own.gauge(now)
+	m.own.left, m.own.promised = now, m.interval
 }
 
 // hear takes a datagram in and gives the answer to it, mostly none. from is
@@ -176,7 +187,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		return outgoing{}
 	}
 	var ask, echo uint64
-	switch p.judge(now, h, m.detect) {
+	switch p.judge(now, h, p.detect) {
 	case fresh:
 		m.believe(now, p, h)
 	case duplicate:
@@ -185,7 +196,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		m.reject(ReasonReplayed, from, h)
 	case unproven:
 		m.reject(ReasonUnproven, from, h)
-		ask = p.ask(now, m.detect, m.interval/4, m.random)
+		ask = p.ask(now, p.detect, m.interval/4, m.random)
 	}
 	if h.ask != 0 {
 		echo = p.echo(now, h.ask, m.interval/4)
@@ -198,9 +209,11 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
+	m.missed(now, p, h)
 	if p.take(now, h) {
 		m.dirty = true
 	}
+	m.wait(now, p)
 	switch {
 	case before && revived:
 		m.log.Info("node is heard again", "node", p.node, "silence", silent.Round(time.Millisecond))
@@ -224,14 +237,19 @@ func (m *machine) reject(reason Reason, from netip.AddrPort, h hello) {
 	}
 }
 
-// check makes true what the passing of time makes true: deaths and settling.
-func (m *machine) check(now time.Time) {
-	// Where this process did not run for a while, hellos wait in the socket:
-	// a pause of ours is no silence of theirs.
+// resume forgives silence while this process did not run: hellos may have been lost
+// for want of room in the socket, and a machine that stood still as a whole heard none.
+func (m *machine) resume(now time.Time) {
 	if pause := now.Sub(m.checkedAt); m.listening && pause > 2*m.interval {
 		m.excuse(now, pause-m.interval)
 	}
 	m.checkedAt = now
+}
+
+// check makes true what the passing of time makes true: deaths and settling.
+func (m *machine) check(now time.Time) {
+	m.resume(now)
+	m.notice(now)
 
 	m.keys.expire(now)
 	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
@@ -242,8 +260,9 @@ func (m *machine) check(now time.Time) {
 	}
 	var unheard []string
 	for _, p := range m.peers {
+		m.wait(now, p)
 		switch {
-		case p.heard && p.alive && !p.aliveAt(now, m.detect):
+		case p.heard && p.alive && !p.aliveAt(now):
 			m.bury(now, p)
 		case m.settled && !p.heard && p.ready && !p.warned && !now.Before(p.since.Add(m.detect)):
 			p.warned = true
@@ -318,7 +337,7 @@ func (m *machine) next(limit time.Time) time.Time {
 	}
 	for _, p := range m.peers {
 		if p.heard && p.alive {
-			sooner(p.until(m.detect))
+			sooner(p.until())
 		}
 	}
 	return limit
@@ -345,7 +364,9 @@ func (m *machine) view(now time.Time) View {
 func (m *machine) figures() Stats {
 	s := m.stats
 	s.Rejected = maps.Clone(s.Rejected)
+	s.Late, s.Asked = m.own.worst(m.checkedAt), m.asked()
 	for _, p := range m.peers {
+		s.Waits = max(s.Waits, p.detect)
 		switch {
 		case p.heard && p.alive:
 			s.Heard++

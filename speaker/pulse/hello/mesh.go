@@ -32,6 +32,7 @@ type Mesh struct {
 	mu        sync.Mutex // guards what follows
 	state     *machine
 	transport Transport             // nil while not listening
+	buf       []byte                // for a datagram
 	failing   map[netip.Addr]string // sends that fail, and the error that the log knows of
 }
 
@@ -52,6 +53,7 @@ func New(cfg Config) (*Mesh, error) {
 		urgent:  make(chan struct{}, 1),
 		state:   newMachine(cfg, randomNonce),
 		failing: map[netip.Addr]string{},
+		buf:     make([]byte, 2*maxDatagram),
 	}
 	m.publish(time.Now())
 	return m, nil
@@ -125,17 +127,20 @@ func (m *Mesh) listen(ctx context.Context) Transport {
 	}
 }
 
-// speak sends the hellos and watches the time until ctx ends.
+// speak sends the hellos and watches the time until ctx ends. Nobody is taken for silent
+// before all was heard that had come by then.
 func (m *Mesh) speak(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var due time.Time // of the next hello
 	for {
-		now := time.Now()
 		m.mu.Lock()
+		now := time.Now()
+		_ = m.drain(m.transport) // receive tells the error
 		m.state.check(now)
 		if !now.Before(due) {
 			m.send(m.state.hellos(now))
+			m.state.left(time.Now())
 			due = now.Add(jitter(m.state.interval, mathrand.Int64N))
 		}
 		m.publish(now)
@@ -154,10 +159,15 @@ func (m *Mesh) speak(ctx context.Context) {
 
 // receive hears until the transport is closed.
 func (m *Mesh) receive(ctx context.Context, transport Transport) {
-	buf := make([]byte, 2*maxDatagram)
 	var told string
 	for {
-		n, from, err := transport.Receive(buf)
+		err := transport.Wait()
+		if err == nil {
+			m.mu.Lock()
+			err = m.drain(transport)
+			m.publish(time.Now())
+			m.mu.Unlock()
+		}
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -170,15 +180,25 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 			case <-ctx.Done():
 			case <-time.After(m.cfg.Interval):
 			}
-			continue
+		default:
+			told = ""
 		}
-		told = ""
-		m.mu.Lock()
-		now := time.Now()
-		m.send(m.state.hear(now, buf[:n], from))
-		m.publish(now)
-		m.mu.Unlock()
 	}
+}
+
+// drain hears what has come, and needs mu. Who has come too late to be heard before somebody
+// else looks at the clock would be taken for silent. Of a flood it hears only so much at a time.
+func (m *Mesh) drain(transport Transport) error {
+	const flood = 4096
+	m.state.resume(time.Now())
+	for range flood {
+		n, from, come, err := transport.Take(m.buf)
+		if err != nil || !come {
+			return err
+		}
+		m.send(m.state.hear(time.Now(), m.buf[:n], from))
+	}
+	return nil
 }
 
 // send needs mu, which also keeps the sequence in order on the wire.

@@ -26,8 +26,9 @@ type lan struct {
 type port struct {
 	lan    *lan
 	addr   netip.Addr
-	queue  chan packet
-	closed chan struct{}
+	queue  []packet
+	come   *sync.Cond // something is in the queue, or closed
+	closed bool
 }
 
 type packet struct {
@@ -40,7 +41,7 @@ func newLAN() *lan { return &lan{ports: map[netip.Addr]*port{}} }
 // listen gives Config.Listen for a host. The port belongs to the last that asked.
 func (l *lan) listen(a netip.Addr) func(context.Context, uint16) (Transport, error) {
 	return func(context.Context, uint16) (Transport, error) {
-		p := &port{lan: l, addr: a, queue: make(chan packet, 1000), closed: make(chan struct{})}
+		p := &port{lan: l, addr: a, come: sync.NewCond(&l.mu)}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ports[a] = p
@@ -63,26 +64,43 @@ func (p *port) Send(to netip.AddrPort, datagram []byte) error {
 	sent := packet{netip.AddrPortFrom(p.addr, to.Port()), bytes.Clone(datagram)}
 	if dest := p.lan.ports[to.Addr()]; dest != nil {
 		time.AfterFunc(testDelay, func() {
-			select {
-			case dest.queue <- sent:
-			default: // as a full socket does
-			}
+			dest.lan.mu.Lock()
+			defer dest.lan.mu.Unlock()
+			dest.queue = append(dest.queue, sent)
+			dest.come.Broadcast()
 		})
 	}
 	return nil
 }
 
-func (p *port) Receive(buf []byte) (int, netip.AddrPort, error) {
-	select {
-	case got := <-p.queue:
-		return copy(buf, got.datagram), got.from, nil
-	case <-p.closed:
-		return 0, netip.AddrPort{}, net.ErrClosed
+func (p *port) Wait() error {
+	p.lan.mu.Lock()
+	defer p.lan.mu.Unlock()
+	for len(p.queue) == 0 && !p.closed {
+		p.come.Wait()
 	}
+	if p.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+func (p *port) Take(buf []byte) (n int, from netip.AddrPort, come bool, err error) {
+	p.lan.mu.Lock()
+	defer p.lan.mu.Unlock()
+	if len(p.queue) == 0 {
+		return 0, from, false, nil
+	}
+	got := p.queue[0]
+	p.queue = p.queue[1:]
+	return copy(buf, got.datagram), got.from, true, nil
 }
 
 func (p *port) Close() error {
-	close(p.closed)
+	p.lan.mu.Lock()
+	defer p.lan.mu.Unlock()
+	p.closed = true
+	p.come.Broadcast()
 	return nil
 }
 

@@ -27,6 +27,11 @@ type peer struct {
 	held  time.Time // alive until then at least, because it said so
 	said  said      // its newest word
 
+	detect  time.Duration // so much silence is a death
+	asks    time.Duration // what it wants detect to be; 0: it does not say
+	late    lateness
+	patient bool // detect is longer since hellos were missing, which was told
+
 	proven    bool   // boot has answered a nonce and did not fall silent since
 	boot, seq uint64 // of the newest hello
 	nonce     uint64 // what we asked boot's successor to send back; 0: nothing
@@ -56,19 +61,19 @@ func (p *peer) update(want Peer) bool {
 }
 
 // until is when the peer dies if nothing more comes. Only for one that was heard.
-func (p *peer) until(detect time.Duration) time.Time {
-	t := p.at.Add(detect)
+func (p *peer) until() time.Time {
+	t := p.at.Add(p.detect)
 	if p.held.After(t) {
 		return p.held
 	}
 	return t
 }
 
-func (p *peer) aliveAt(now time.Time, detect time.Duration) bool {
+func (p *peer) aliveAt(now time.Time) bool {
 	if !p.heard {
 		return p.ready
 	}
-	return now.Before(p.until(detect))
+	return now.Before(p.until())
 }
 
 func (p *peer) member() Member {
@@ -123,7 +128,7 @@ func (p *peer) take(now time.Time, h hello) bool {
 	if !p.proven || p.boot != h.boot {
 		p.nonce = 0
 	}
-	p.proven, p.boot, p.seq = true, h.boot, h.seq
+	p.proven, p.boot, p.seq, p.asks = true, h.boot, h.seq, h.asks
 	changed := !p.heard || !p.alive
 	p.heard, p.at, p.alive = true, now, true
 	switch {
@@ -166,5 +171,5 @@ func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
 
 // forget drops all that was heard: the peer is known by Kubernetes' word again.
 func (p *peer) forget(now time.Time) {
-	*p = peer{node: p.node, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready}
+	*p = peer{node: p.node, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
 }

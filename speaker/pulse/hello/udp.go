@@ -85,8 +85,36 @@ func (t *udp) Send(to netip.AddrPort, datagram []byte) error {
 	return errors.Join(err, sent)
 }
 
-func (t *udp) Receive(buf []byte) (int, netip.AddrPort, error) {
-	return t.conn.ReadFromUDPAddrPort(buf)
+// Wait looks whether there is a datagram, and else has the runtime wait for one.
+func (t *udp) Wait() error {
+	return t.raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+}
+
+// Take bypasses net's own read, which would wait.
+func (t *udp) Take(buf []byte) (n int, from netip.AddrPort, come bool, err error) {
+	var source unix.Sockaddr
+	var received error
+	err = t.raw.Control(func(fd uintptr) {
+		n, source, received = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+	})
+	switch {
+	case err != nil:
+		return 0, from, false, err
+	case errors.Is(received, unix.EAGAIN), errors.Is(received, unix.EINTR):
+		return 0, from, false, nil
+	case received != nil:
+		return 0, from, false, received
+	}
+	switch s := source.(type) {
+	case *unix.SockaddrInet4:
+		from = netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		from = netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), uint16(s.Port))
+	}
+	return n, from, true, nil
 }
 
 func (t *udp) Close() error { return t.conn.Close() }

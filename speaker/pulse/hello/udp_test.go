@@ -71,7 +71,7 @@ func TestUDPBothFamilies(t *testing.T) {
 				t.Fatal(err)
 			}
 			buf := make([]byte, 100)
-			n, from, err := transport.Receive(buf)
+			n, from, err := receive(transport, buf)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,19 @@ func TestUDPIPv4Only(t *testing.T) {
 	if err := transport.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := transport.Receive(make([]byte, 1)); err == nil {
+	if _, _, err := receive(transport, make([]byte, 1)); err == nil {
 		t.Error("a closed socket still receives")
+	}
+}
+
+// receive waits for a datagram.
+func receive(t Transport, buf []byte) (int, netip.AddrPort, error) {
+	for {
+		if err := t.Wait(); err != nil {
+			return 0, netip.AddrPort{}, err
+		}
+		if n, from, come, err := t.Take(buf); come || err != nil {
+			return n, from, err
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,7 +29,8 @@ import (
 //	    4a  IPv4 addresses that the node is unable to serve
 //	   16b  IPv6 addresses that it is unable to serve
 //	     *  additions: a kind and a length of one byte each, and so many bytes; those of
-//	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each
+//	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each. Kind 2: the
+//	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -43,6 +45,9 @@ const (
 	// addresses need.
 	maxStations      = 16
 	additionStations = 1
+	additionAsks     = 2
+	asksSize         = 2
+	additionHead     = 2
 	stationSize      = len(Station{})
 	maxDatagram      = 1199 // fits the smallest IPv6 MTU with room for tunnels
 )
@@ -87,6 +92,7 @@ type hello struct {
 	boot, seq uint64
 	ask, echo uint64
 	hold      time.Duration // whole milliseconds
+	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
 }
 
 // saying turns what is wanted into what fits into a datagram.
@@ -99,7 +105,7 @@ func saying(node string, w Wanted) said {
 	}
 	slices.SortFunc(s.unable, netip.Addr.Compare)
 	s.unable = slices.Compact(s.unable)
-	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()))
+	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - additionHead - asksSize)
 }
 
 // sorted gives stations in order, each once, and not more than fit. It is never nil.
@@ -122,24 +128,26 @@ func (s said) additions() []byte {
 	return b
 }
 
-// stationsIn reads the stations among additions; nil if there are none. What is cut short
-// is ignored, as are unknown ones.
-func stationsIn(additions []byte) (stations []Station) {
-	const head = 2
-	for len(additions) >= head {
+// with takes in the additions that follow the addresses. What is cut short is ignored, as
+// are unknown ones.
+func (h hello) with(additions []byte) hello {
+	for len(additions) >= additionHead {
 		kind, length := additions[0], int(additions[1])
-		if additions = additions[head:]; length > len(additions) {
+		if additions = additions[additionHead:]; length > len(additions) {
 			break
 		}
-		if kind == additionStations && length%stationSize == 0 {
-			for station := range slices.Chunk(additions[:length], stationSize) {
-				stations = append(stations, Station(station))
+		switch addition := additions[:length]; {
+		case kind == additionStations && length%stationSize == 0:
+			for station := range slices.Chunk(addition, stationSize) {
+				h.stations = append(h.stations, Station(station))
 			}
-			stations = sorted(stations)
+			h.stations = sorted(h.stations)
+		case kind == additionAsks && length == asksSize:
+			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		}
 		additions = additions[length:]
 	}
-	return stations
+	return h
 }
 
 // fit makes the addresses take no more bytes than there is room for. Those of a
@@ -200,7 +208,12 @@ func (h hello) encode() []byte {
 	for _, a := range h.unable {
 		b = append(b, a.AsSlice()...)
 	}
-	return append(b, h.additions()...)
+	b = append(b, h.additions()...)
+	if h.asks > 0 {
+		b = append(b, additionAsks, asksSize)
+		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
+	}
+	return b
 }
 
 func sum(body, key []byte) []byte {
@@ -276,6 +289,5 @@ func decode(body []byte) (hello, bool) {
 	}
 	slices.SortFunc(h.unable, netip.Addr.Compare)
 	h.unable = slices.Compact(h.unable)
-	h.stations = stationsIn(rest)
-	return h, true
+	return h.with(rest), true
 }

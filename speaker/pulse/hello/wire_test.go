@@ -44,6 +44,7 @@ func drawHello(t *rapid.T) hello {
 		ask:  rapid.Uint64().Draw(t, "ask"),
 		echo: rapid.Uint64().Draw(t, "echo"),
 		hold: time.Duration(rapid.Uint16().Draw(t, "hold")) * time.Millisecond,
+		asks: time.Duration(rapid.Uint16().Draw(t, "asks")) * time.Millisecond,
 	}
 }
 
@@ -144,6 +145,7 @@ func TestAdditionsAreReadPastUnknownOnes(t *testing.T) {
 		"an unknown before": {slices.Concat(unknown, told), []Station{one, two}},
 		"an unknown after":  {slices.Concat(told, unknown), []Station{one, two}},
 		"half a station":    {slices.Concat(odd, told), []Station{one, two}},
+		"a wish too long":   {slices.Concat([]byte{additionAsks, 3, 1, 2, 3}, told), []Station{one, two}},
 		"there are none":    {said{stations: []Station{}}.additions(), []Station{}},
 		"cut in the head":   {told[:1], nil},
 		"cut in a station":  {told[:len(told)-1], nil},
@@ -178,11 +180,11 @@ func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
 	}{
 		{"a", many[:255], false, false},
 		{"a", many[:256], true, false},
-		{long, many[:217], false, false},
-		{long, many[:218], true, false},
+		{long, many[:216], false, false},
+		{long, many[:217], true, false},
 		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:70], false, false},
-		{"a", six[:71], false, true},
+		{"a", six[:69], false, false},
+		{"a", six[:70], false, true},
 		{"a", slices.Concat(many[:1], six), false, true},
 		{"a", slices.Concat(many[:255], six[:20]), true, false},
 		{"a", slices.Concat(many[:255], six[:70]), false, true},

@@ -37,9 +37,10 @@ type host struct {
 	name  string
 	addr  netip.Addr
 	want  Wanted
-	state *machine  // nil while the process is down
-	due   time.Time // of the next hello
-	wakes time.Time // as Mesh's timer
+	state *machine             // nil while the process is down
+	due   time.Time            // of the next hello
+	wakes time.Time            // as Mesh's timer
+	late  func() time.Duration // by how much the timer is late; nil: never
 	log   bytes.Buffer
 }
 
@@ -155,9 +156,13 @@ func (w *world) wake(i int) {
 	h.state.check(w.now)
 	if !w.now.Before(h.due) {
 		w.send(i, h.state.hellos(w.now))
+		h.state.left(w.now)
 		h.due = w.now.Add(jitter(h.state.interval, w.random.Int64N))
 	}
 	h.wakes = h.state.next(h.due)
+	if h.late != nil {
+		h.wakes = h.wakes.Add(h.late())
+	}
 }
 
 func (w *world) deliver(from, to int, datagram []byte) {

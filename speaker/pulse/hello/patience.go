@@ -1,0 +1,136 @@
+package hello
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// mindFor is for how long it is remembered that hellos were late.
+	mindFor = 3 * time.Minute
+	// foresight is how much more is waited for than what was late: what comes next may be
+	// later still.
+	foresight = 4
+	// most bounds how many intervals are waited for, where no more were configured. What
+	// was later than that teaches nothing: the process was stopped.
+	most = 20
+	// untold is how many intervals are waited for the hellos of a node that does not say:
+	// its release waited so long where the kernel did not run pulse before others.
+	untold = 10
+)
+
+// lateness is how late the hellos of one node were in the last minutes.
+type lateness struct {
+	seen []late // each later than the next one, which is remembered longer
+}
+
+type late struct {
+	by    time.Duration
+	until time.Time // when it is forgotten
+}
+
+func (l *lateness) note(now time.Time, by time.Duration) {
+	by = by.Truncate(time.Millisecond)
+	if by <= 0 {
+		return
+	}
+	l.seen = slices.DeleteFunc(l.seen, func(o late) bool { return o.by <= by || !now.Before(o.until) })
+	l.seen = append(l.seen, late{by, now.Add(mindFor)})
+}
+
+// worst is by how much the latest hello was late; 0: all were in time.
+func (l *lateness) worst(now time.Time) time.Duration {
+	for _, o := range l.seen {
+		if now.Before(o.until) {
+			return o.by
+		}
+	}
+	return 0
+}
+
+// intervals says how many intervals of silence are a death of a node whose hellos were late.
+// What is tolerated makes it no more than the multiplier.
+func intervals(multiplier int, interval, late, tolerated time.Duration) int {
+	over := max(late-tolerated, 0)
+	more := int((foresight*over + interval - 1) / interval)
+	return min(multiplier+more, max(multiplier, most))
+}
+
+// punctuality is what a node knows of its own hellos.
+type punctuality struct {
+	lateness
+
+	left     time.Time     // when the last round had left; zero: none has
+	promised time.Duration // how long after that the next one is due, at most
+	asks     int           // so many intervals the others are asked to wait
+}
+
+// gauge notes how late the round is that leaves now.
+func (p *punctuality) gauge(now time.Time) {
+	if by := now.Sub(p.left) - p.promised; !p.left.IsZero() && by < most*p.promised {
+		p.note(now, by)
+	}
+}
+
+// notice adjusts what the others are asked for to how late our own hellos leave.
+func (m *machine) notice(now time.Time) {
+	by := m.own.worst(now)
+	asks := intervals(m.multiplier, m.interval, by, m.interval/4)
+	if asks == m.own.asks {
+		return
+	}
+	before := m.own.asks
+	m.own.asks = asks
+	switch {
+	case before == 0: // a start
+	case asks > before:
+		m.log.Info("hellos of this node leave late; other nodes are asked to wait longer before they take it for dead",
+			"late", by.String(), "detectionTime", m.asked().String())
+	default:
+		m.log.Info("hellos of this node leave sooner again", "late", by.String(), "detectionTime", m.asked().String())
+	}
+}
+
+// asked is the silence after which others shall take this node for dead.
+func (m *machine) asked() time.Duration { return time.Duration(m.own.asks) * m.interval }
+
+// wait adjusts after what silence a node counts as dead: after what it asks for, or more
+// if its hellos were missing, or if ours are late. The last may mean that this machine is
+// too busy to hear others in time.
+func (m *machine) wait(now time.Time, p *peer) {
+	// One lost hello is what the multiplier is for.
+	missing := intervals(m.multiplier, m.interval, p.late.worst(now), m.interval+m.interval/4)
+	p.detect = max(p.asked(m.interval), time.Duration(max(missing, m.own.asks))*m.interval)
+	patient := missing > m.multiplier
+	if patient == p.patient {
+		return
+	}
+	p.patient = patient
+	if patient {
+		m.log.Info("hellos of a node are missing; it is waited longer before the node is taken for dead",
+			"node", p.node, "missing", p.late.worst(now).String(), "detectionTime", p.detect.String())
+		return
+	}
+	m.log.Info("hellos of the node come in time again", "node", p.node, "detectionTime", p.detect.String())
+}
+
+// asked is the silence after which the node wants to be taken for dead.
+func (p *peer) asked(interval time.Duration) time.Duration {
+	switch {
+	case !p.heard:
+		return 0
+	case p.asks == 0:
+		return untold * interval
+	}
+	return min(p.asks, MaxHold)
+}
+
+// missed notes how long nothing was heard of a node from which a hello comes now. A node that
+// was away for much longer than it was waited for was really away.
+func (m *machine) missed(now time.Time, p *peer, h hello) {
+	silence := now.Sub(p.at)
+	if !p.heard || p.boot != h.boot || !p.held.IsZero() || silence >= 2*p.detect {
+		return
+	}
+	p.late.note(now, silence-m.interval)
+}

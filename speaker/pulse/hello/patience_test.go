@@ -1,0 +1,179 @@
+package hello
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func (w *world) deaths() (n int) {
+	for _, h := range w.hosts {
+		n += int(h.state.figures().Deaths)
+	}
+	return n
+}
+
+// waits is for how long one host waits for the hellos of another.
+func (w *world) waits(at, of int) time.Duration {
+	return w.hosts[at].state.peers[w.hosts[of].name].detect
+}
+
+// TestABusyNodeAsksForTime: as a node gets busier it asks the others to wait longer, so that
+// none of them buries it; it asks for less when it has been in time for some minutes.
+func TestABusyNodeAsksForTime(t *testing.T) {
+	w := started(t, 3, 1)
+	for most := 10 * time.Millisecond; most < 10*testInterval; most += most / 10 {
+		w.hosts[0].late = func() time.Duration { return time.Duration(w.random.Int64N(int64(most))) }
+		w.run(5 * time.Second)
+	}
+	if n := w.deaths(); n != 0 {
+		t.Errorf("%d deaths while node-0 was busy", n)
+	}
+	asked := w.hosts[0].state.figures().Asked
+	if asked != most*testInterval || w.waits(1, 0) != asked || w.waits(2, 0) != asked {
+		t.Errorf("node-0 asks for %v; node-1 waits for %v and node-2 for %v", asked, w.waits(1, 0), w.waits(2, 0))
+	}
+	if got := w.waits(1, 2); got != testDetect {
+		t.Errorf("node-1 waits %v for node-2, which is not busy", got)
+	}
+	if got := w.waits(0, 2); got != asked {
+		t.Errorf("node-0, which is busy, waits %v for node-2, want %v", got, asked)
+	}
+	w.hosts[0].late = nil
+	w.run(mindFor - time.Second)
+	if got := w.hosts[0].state.figures().Asked; got != asked {
+		t.Errorf("node-0 was busy less than %v ago and asks for %v", mindFor, got)
+	}
+	w.run(2 * time.Second)
+	for i := range w.hosts {
+		if s := w.hosts[i].state.figures(); s.Asked != testDetect || s.Late != 0 || s.Waits != testDetect {
+			t.Errorf("node-%d was in time for minutes and asks for %v, late %v; it waits %v", i, s.Asked, s.Late, s.Waits)
+		}
+	}
+	if log := w.hosts[0].log.String(); strings.Count(log, "leave late") > most || strings.Count(log, "leave sooner again") != 1 {
+		t.Errorf("the log of node-0:\n%s", log)
+	}
+}
+
+// TestTheFirstTimeIsAWarning: a node that was never late and then is, by more than others
+// wait, dies once in their eyes, and not again by as much.
+func TestTheFirstTimeIsAWarning(t *testing.T) {
+	w := started(t, 3, 1)
+	const late = testDetect + 2*testInterval
+	for range 20 {
+		w.hosts[0].late = func() time.Duration { return late }
+		w.run(late)
+		w.hosts[0].late = nil
+		w.run(5 * time.Second)
+	}
+	if n := w.deaths(); n != 2 {
+		t.Errorf("%d deaths, want one in the eyes of each of the others", n)
+	}
+}
+
+// TestALossyCable: 30 % of all datagrams are lost for ten minutes. Others wait longer for
+// what is missing, so that a node dies at most once in the eyes of another.
+func TestALossyCable(t *testing.T) {
+	for seed := range uint64(4) {
+		w := started(t, 3, seed)
+		w.lose = func(int, int) bool { return w.random.IntN(10) < 3 }
+		w.run(10 * time.Minute)
+		for _, h := range w.hosts {
+			if n := h.state.figures().Deaths; n > uint64(len(h.state.peers)) {
+				t.Errorf("seed %d: %s saw %d deaths", seed, h.name, n)
+			}
+		}
+		w.hosts[2].state = nil
+		w.run(longest + testInterval)
+		if w.alive(0, 2) || w.alive(1, 2) {
+			t.Errorf("seed %d: a node that died is alive", seed)
+		}
+		w.lose = func(int, int) bool { return false }
+		w.run(mindFor + longest)
+		if got := w.waits(0, 1); got != testDetect {
+			t.Errorf("seed %d: nothing is lost any more, and node-0 waits %v for node-1", seed, got)
+		}
+	}
+}
+
+// TestANodeThatSaysNothingIsWaitedForLonger: one of a release that does not tell how long it
+// wants others to wait may be one that is kept waiting.
+func TestANodeThatSaysNothingIsWaitedForLonger(t *testing.T) {
+	w := started(t, 2, 1)
+	sender := w.hosts[0].state
+	sender.own.asks = 0
+	w.send(0, outgoing{datagrams: sender.hello(w.now, 0, 0), to: sender.peers["node-1"].addrs})
+	w.run(testDelay)
+	if got := w.waits(1, 0); got != untold*testInterval {
+		t.Errorf("waits %v, want %v", got, untold*testInterval)
+	}
+}
+
+// TestStopsTeachNothing: a node that was stopped for longer than others would ever wait, and
+// one whose cable was out, are noticed as soon as ever the next time.
+func TestStopsTeachNothing(t *testing.T) {
+	w := started(t, 2, 1)
+	stopped := w.hosts[0].state
+	w.hosts[0].state = nil
+	w.run(longest + testInterval)
+	w.hosts[0].state = stopped
+	w.run(2 * testInterval)
+	w.expect(t, "going on", 0, 1)
+	w.cut[[2]int{0, 1}], w.cut[[2]int{1, 0}] = true, true
+	w.run(longest + testInterval)
+	clear(w.cut)
+	w.run(retryEvery + 2*testInterval)
+	w.expect(t, "plugged in again", 0, 1)
+	for i := range w.hosts {
+		if got := w.waits(i, 1-i); got != testDetect {
+			t.Errorf("node-%d waits %v", i, got)
+		}
+	}
+}
+
+// TestIntervals: the worse what was seen, the longer it is waited, within bounds.
+func TestIntervals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		multiplier := rapid.IntRange(3, 40).Draw(t, "multiplier")
+		interval := time.Duration(rapid.IntRange(10, 1000).Draw(t, "interval ms")) * time.Millisecond
+		ms := func(what string) time.Duration {
+			return time.Duration(rapid.IntRange(0, 3000).Draw(t, what)) * time.Millisecond
+		}
+		late, tolerated := ms("late"), ms("tolerated")
+		got := intervals(multiplier, interval, late, tolerated)
+		switch {
+		case late <= tolerated && got != multiplier,
+			got < multiplier || got > max(multiplier, most),
+			got < max(multiplier, most) && time.Duration(got-multiplier)*interval < late-tolerated,
+			intervals(multiplier, interval, late+time.Millisecond, tolerated) < got:
+			t.Fatalf("%d intervals", got)
+		}
+	})
+}
+
+// TestLateness: the worst of the last minutes is remembered, whatever came before and after.
+func TestLateness(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l lateness
+		var all []late
+		now := time.Unix(1_700_000_000, 0)
+		for range rapid.IntRange(1, 50).Draw(t, "times") {
+			now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "s")) * time.Second)
+			by := time.Duration(rapid.IntRange(0, 100).Draw(t, "ms")) * time.Millisecond
+			l.note(now, by)
+			all = append(all, late{by, now.Add(mindFor)})
+			at := now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "later")) * time.Second)
+			var want time.Duration
+			for _, o := range all {
+				if at.Before(o.until) {
+					want = max(want, o.by)
+				}
+			}
+			if got := l.worst(at); got != want {
+				t.Fatalf("worst is %v, want %v", got, want)
+			}
+		}
+	})
+}
