@@ -21,6 +21,7 @@ import (
 // answer is what is said on one healthCheckNodePort in one family.
 type answer struct {
 	port  uint16
+	alone bool
 	ready int // local ready endpoints
 }
 
@@ -54,8 +55,11 @@ type checks struct {
 
 // check is one server.
 type check struct {
-	of      view.EndpointsOf
-	port    uint16
+	of   view.EndpointsOf
+	port uint16
+	// alone: the Service has no other family, and the node's addresses of both answer.
+	// Who asks goes by the node, and may take any of its addresses.
+	alone   bool
 	ready   atomic.Int64
 	failing atomic.Bool
 	stop    func() // and waits until nothing listens
@@ -82,7 +86,8 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, missi
 		for _, family := range addr.Families() {
 			of := view.EndpointsOf{Service: ref, Family: family}
 			ready, has := check.Ready[family]
-			if server := c.servers[of]; server != nil && (!has || server.port != check.Port) {
+			alone := len(check.Ready) == 1
+			if server := c.servers[of]; server != nil && (!has || server.port != check.Port || server.alone != alone) {
 				server.stop()
 				delete(c.servers, of)
 			}
@@ -90,14 +95,14 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, missi
 				ready = 0
 			}
 			if has {
-				say[of] = answer{check.Port, ready}
+				say[of] = answer{check.Port, alone, ready}
 			}
 		}
 	}
 	for of, a := range say {
 		server := c.servers[of]
 		if server == nil {
-			server = &check{of: of, port: a.port}
+			server = &check{of: of, port: a.port, alone: a.alone}
 			c.servers[of] = server
 			server.ready.Store(int64(a.ready))
 			c.start(server)
@@ -140,7 +145,10 @@ func (c *checks) close() {
 // start serves a port. When it returns the port is served, or has been told of.
 func (c *checks) start(s *check) {
 	network, host := "tcp4", "0.0.0.0"
-	if s.of.Family == addr.IPv6 {
+	switch {
+	case s.alone:
+		network, host = "tcp", "" // both families, or the one that the kernel has
+	case s.of.Family == addr.IPv6:
 		network, host = "tcp6", "::"
 	}
 	begun := make(chan struct{})

@@ -154,9 +154,28 @@ func TestEachFamilyAnswersForItself(t *testing.T) {
 	expect(t, addr.IPv4, webPort, upstream(0, true))
 	expect(t, addr.IPv6, webPort, upstream(1, true))
 
-	n.applied(map[view.Ref]desired.HealthCheck{web: having(webPort, map[addr.Family]int{addr.IPv6: 1})})
+	n.applied(nil)
 	expect(t, addr.IPv4, webPort, "refused")
-	expect(t, addr.IPv6, webPort, upstream(1, true))
+	expect(t, addr.IPv6, webPort, "refused")
+}
+
+// The nodes of a cluster of two families have addresses of both, and who looks for nodes
+// with endpoints of a Service of one family may ask by the other.
+func TestTheOnlyFamilyAnswersForBoth(t *testing.T) {
+	n := newNode(t)
+	both := map[addr.Family]int{addr.IPv4: 2, addr.IPv6: 3}
+	for _, only := range []addr.Family{addr.IPv4, addr.IPv6, addr.IPv4} {
+		n.applied(map[view.Ref]desired.HealthCheck{web: having(webPort, map[addr.Family]int{only: 1})})
+		expect(t, addr.IPv4, webPort, upstream(1, true))
+		expect(t, addr.IPv6, webPort, upstream(1, true))
+
+		n.applied(map[view.Ref]desired.HealthCheck{web: having(webPort, both)})
+		expect(t, addr.IPv4, webPort, upstream(2, true))
+		expect(t, addr.IPv6, webPort, upstream(3, true))
+	}
+	if len(n.failures) > 0 {
+		t.Errorf("ports could not be served: %q", n.failures)
+	}
 }
 
 func TestAProxyThatIsUnwellGetsNoClients(t *testing.T) {
