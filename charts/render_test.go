@@ -34,7 +34,7 @@ func matrix() map[string]values {
 		{
 			"defaults": {},
 			"tuned": {
-				"image":             values{"tag": "v1.2.3", "pullPolicy": "Always", "pullSecrets": []string{"registry"}},
+				"image":             values{"tag": "v1.2.3@sha256:" + strings.Repeat("0a", 32), "pullPolicy": "Always", "pullSecrets": []string{"registry"}},
 				"loadBalancerClass": "fairlead.dev/main",
 				"crds":              values{"install": false},
 				"metrics":           values{"annotations": false},
@@ -193,9 +193,9 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}},
 		"controller": values{"metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
-			"metricsPort": 17474,
-			"hello":       values{"port": 17475, "interval": "50ms", "multiplier": 4},
-			"pulse":       values{"metricsPort": 17476, "realtime": false},
+			"metricsPort": 17474, "ignoreExcludeLB": true,
+			"hello": values{"port": 17475, "interval": "50ms", "multiplier": 4},
+			"pulse": values{"metricsPort": 17476, "realtime": false},
 		},
 	})
 	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template
@@ -212,7 +212,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: controller.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/controller"},
 			args: []string{
-				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false",
+				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false", "--ignore-exclude-lb",
 				"--leader-elect=true", "--metrics-bind-address=:17472", "--health-probe-bind-address=:17473", "--log-level=debug",
 			},
 			ports:     []int32{17472, 17473},
@@ -224,7 +224,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
 				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
-				"--serve-unclassed=true", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
+				"--serve-unclassed=true", "--ignore-exclude-lb", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",

@@ -54,6 +54,7 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&o.classes.Name, "load-balancer-class", "", "spec.loadBalancerClass of the Services to handle; empty: those without a class")
 	flags.BoolVar(&o.classes.Unclassed, "serve-unclassed", false, "handle Services without a class as well as those of --load-balancer-class")
 	flags.BoolVar(&o.requests.MetalLB, "metallb-annotations", true, "follow MetalLB's annotations on Services where ours are missing")
+	flags.BoolVar(&o.nodes.IgnoreExclude, "ignore-exclude-lb", false, "take it that speakers announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
 	flags.DurationVar(&o.lease.duration, "leader-elect-lease-duration", o.lease.duration, "how long after the leader was last heard of another replica takes over")
 	flags.DurationVar(&o.lease.renew, "leader-elect-renew-deadline", o.lease.renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")

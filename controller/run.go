@@ -30,6 +30,7 @@ const leaseName = "fairlead-controller"
 type options struct {
 	classes        view.Classes
 	requests       fromkube.Requests
+	nodes          fromkube.Nodes
 	namespace      string // where the lease and the Secrets are
 	leaderElect    bool
 	lease          lease
@@ -57,6 +58,7 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		Namespace: o.namespace,
 		Classes:   o.classes,
 		Requests:  o.requests,
+		Nodes:     o.nodes,
 		Cache:     m.GetCache(),
 		Live:      m.GetAPIReader(),
 		Client:    m.GetClient(),

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
@@ -62,6 +63,7 @@ type config struct {
 	nodePorts                       nodePortAddresses
 	routeLocalnet                   string // a file
 	classes                         view.Classes
+	nodes                           fromkube.Nodes
 	httpAddress                     string
 	proxyHealth, proxyStatus        string // addresses, "" for none
 	pulseSocket                     string
@@ -80,6 +82,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.routeLocalnet, "route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
+	flags.BoolVar(&c.nodes.IgnoreExclude, "ignore-exclude-lb", false, "announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
 	flags.StringVar(&c.httpAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
 	flags.StringVar(&c.proxyHealth, "proxy-health-address", ":10256", "where the /healthz and /livez of a service proxy are served, unless another one forwards; empty: nowhere")
 	flags.StringVar(&c.proxyStatus, "proxy-status-address", "127.0.0.1:10249", "where the /proxyMode, /healthz and /metrics of a service proxy are served, unless another one forwards; empty: nowhere")

@@ -88,7 +88,7 @@ func speak(ctx context.Context, c config) error {
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
-	cluster := watch.New(watch.Config{REST: rest, Namespace: c.namespace, Speakers: speakerLabels(), Log: c.log, Noted: func(kind string) {
+	cluster := watch.New(watch.Config{REST: rest, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, Log: c.log, Noted: func(kind string) {
 		reporter.Changed(kind)
 		asked.Changed()
 	}})

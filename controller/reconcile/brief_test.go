@@ -95,7 +95,7 @@ func BenchmarkMemory(b *testing.B) {
 				return m.HeapAlloc
 			}
 			for b.Loop() {
-				before, o := live(), newObjects(fromkube.Requests{})
+				before, o := live(), newObjects(fromkube.Requests{}, fromkube.Nodes{})
 				for i := range services {
 					told, err := json.Marshal(installed(i))
 					s := &corev1.Service{} // no text of it is shared with another

@@ -21,7 +21,7 @@ import (
 // filled is a mirror of many Services at rest, in one large pool.
 func filled(tb testing.TB, services int, coolDown *metav1.Duration) *objects {
 	tb.Helper()
-	o := newObjects(fromkube.Requests{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
 	p := &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}, CoolDown: coolDown},

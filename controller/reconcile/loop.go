@@ -39,6 +39,7 @@ type Options struct {
 	Classes view.Classes
 	// Requests reads what they ask for.
 	Requests fromkube.Requests
+	Nodes    fromkube.Nodes
 
 	// Namespace is where the ledger is kept.
 	Namespace string
@@ -71,7 +72,7 @@ type Loop struct {
 // warm before it leads. The error is that of an API server without our CRDs, or
 // out of reach.
 func New(ctx context.Context, o Options) (*Loop, error) {
-	l := &Loop{Options: o, objects: newObjects(o.Requests), last: &decision{}, told: map[problem.Problem]bool{}}
+	l := &Loop{Options: o, objects: newObjects(o.Requests, o.Nodes), last: &decision{}, told: map[problem.Problem]bool{}}
 	var err error
 	l.synced, err = watchAll(ctx, o.Cache, l.objects)
 	return l, err

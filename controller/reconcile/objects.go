@@ -28,6 +28,7 @@ type objects struct {
 	views map[view.Ref]*view.Service
 	// requests reads what Services ask for.
 	requests fromkube.Requests
+	read     fromkube.Nodes
 
 	services          map[view.Ref]*corev1.Service
 	reservations      map[view.Ref]*v1beta1.IPReservation
@@ -70,9 +71,10 @@ type pool struct {
 	problems []problem.Problem
 }
 
-func newObjects(requests fromkube.Requests) *objects {
+func newObjects(requests fromkube.Requests, read fromkube.Nodes) *objects {
 	return &objects{
 		requests:          requests,
+		read:              read,
 		wake:              make(chan struct{}, 1),
 		views:             map[view.Ref]*view.Service{},
 		services:          map[view.Ref]*corev1.Service{},
@@ -298,7 +300,7 @@ func (o *objects) setSecret(key client.ObjectKey, s *corev1.Secret) bool {
 func (o *objects) setNode(key client.ObjectKey, n *corev1.Node) bool {
 	var v *view.Node
 	if n != nil {
-		v = fromkube.Node(n)
+		v = o.read.Read(n)
 	}
 	if reflect.DeepEqual(o.nodes[key.Name], v) {
 		return false

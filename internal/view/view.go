@@ -249,9 +249,9 @@ type Node struct {
 	Ready     bool           // condition Ready is True
 	// NetworkUnavailable: condition NetworkUnavailable is True.
 	NetworkUnavailable bool
-	// Excluded: the label node.kubernetes.io/exclude-from-external-load-balancers, or the
-	// taint node.kubernetes.io/out-of-service, by which an operator says that the node is
-	// off, whatever it says itself (KEP-2268).
+	// Excluded: the label node.kubernetes.io/exclude-from-external-load-balancers, unless
+	// it is ignored, or the taint node.kubernetes.io/out-of-service, by which an operator
+	// says that the node is off, whatever it says itself (KEP-2268).
 	Excluded bool
 	Deleting bool
 	Cordoned bool // spec.unschedulable

@@ -42,8 +42,6 @@ func readService(s *corev1.Service) (*view.Service, bool) {
 	return v, true
 }
 
-func readNode(n *corev1.Node) (*view.Node, bool) { return fromkube.Node(n), true }
-
 // slice is what is read of an EndpointSlice.
 type slice struct {
 	service   view.Ref

@@ -36,6 +36,7 @@ type Config struct {
 	REST      *rest.Config
 	Namespace string            // our own: Secrets and speaker pods are read only there
 	Speakers  map[string]string // labels of the speaker's pods
+	Nodes     fromkube.Nodes
 	Log       *slog.Logger
 	// Noted is told of every change that a decision reads, by the kind of its object.
 	// It must be quick, and not ask for a snapshot.
@@ -136,7 +137,7 @@ func New(config Config) *Watch {
 	w.kinds = []*kind{
 		watched(&corev1.Service{}, readService, o.service),
 		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice),
-		watched(&corev1.Node{}, readNode, putNamed(o.nodes)),
+		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, putNamed(o.nodes)),
 		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
 		watched(&corev1.Secret{}, readSecret, putNamed(o.secrets)),
 		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),

@@ -272,8 +272,15 @@ func value[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// Node reads a node.
-func Node(n *corev1.Node) *view.Node {
+// Nodes reads nodes.
+type Nodes struct {
+	// IgnoreExclude: read each node as if it had no label
+	// node.kubernetes.io/exclude-from-external-load-balancers.
+	IgnoreExclude bool
+}
+
+// Read reads a node.
+func (o Nodes) Read(n *corev1.Node) *view.Node {
 	v := &view.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -296,8 +303,8 @@ func Node(n *corev1.Node) *view.Node {
 	tainted := func(key string) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 	}
-	_, v.Excluded = n.Labels[labelExcludeNode]
-	v.Excluded = v.Excluded || tainted(corev1.TaintNodeOutOfService)
+	_, labelled := n.Labels[labelExcludeNode]
+	v.Excluded = labelled && !o.IgnoreExclude || tainted(corev1.TaintNodeOutOfService)
 	v.Condemned = tainted(taintCondemned)
 	return v
 }

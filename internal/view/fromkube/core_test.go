@@ -200,7 +200,7 @@ func TestTriggers(t *testing.T) {
 }
 
 func TestNodeAndSpeaker(t *testing.T) {
-	got := fromkube.Node(object[corev1.Node](t, `
+	node := object[corev1.Node](t, `
 metadata: {name: a, labels: {node.kubernetes.io/exclude-from-external-load-balancers: ""}}
 spec:
   podCIDR: 10.244.1.0/24
@@ -209,23 +209,27 @@ spec:
 status:
   addresses: [{type: Hostname, address: a}, {type: InternalIP, address: 192.0.2.1}, {type: ExternalIP, address: 203.0.113.1}, {type: InternalIP, address: "2001:db8::1"}]
   conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True"}]
-`))
+`)
 	want := &view.Node{
 		Name: "a", Labels: map[string]string{"node.kubernetes.io/exclude-from-external-load-balancers": ""},
 		Addresses: ips("192.0.2.1", "2001:db8::1"),
 		PodCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 		Ready:     true, NetworkUnavailable: true, Excluded: true, Condemned: true,
 	}
-	if diff := cmp.Diff(want, got, compare); diff != "" {
+	if diff := cmp.Diff(want, fromkube.Nodes{}.Read(node), compare); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if fromkube.Node(object[corev1.Node](t, `{spec: {taints: [{key: other, effect: NoSchedule}]}}`)).Condemned {
+	want.Excluded = false
+	if diff := cmp.Diff(want, fromkube.Nodes{IgnoreExclude: true}.Read(node), compare); diff != "" {
+		t.Errorf("ignoring the label (-want +got):\n%s", diff)
+	}
+	if (fromkube.Nodes{}).Read(object[corev1.Node](t, `{spec: {taints: [{key: other, effect: NoSchedule}]}}`)).Condemned {
 		t.Error("any taint condemns a node")
 	}
 	for taint, excluded := range map[string]bool{
 		"node.kubernetes.io/out-of-service": true, "node.kubernetes.io/unschedulable": false, "node.kubernetes.io/not-ready": false,
 	} {
-		n := fromkube.Node(object[corev1.Node](t, `{spec: {taints: [{key: `+taint+`, effect: NoExecute}]}}`))
+		n := fromkube.Nodes{}.Read(object[corev1.Node](t, `{spec: {taints: [{key: `+taint+`, effect: NoExecute}]}}`))
 		if n.Excluded != excluded {
 			t.Errorf("a node with the taint %s is excluded: %t", taint, n.Excluded)
 		}
