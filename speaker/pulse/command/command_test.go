@@ -483,8 +483,8 @@ func TestEveryThreadIsRealtime(t *testing.T) {
 	}
 	if !granted {
 		asked = unix.SCHED_DEADLINE
-		if err := exec.CommandContext(t.Context(), "chrt", "--deadline", "--sched-runtime", "250000",
-			"--sched-period", "20000000", "0", "true").Run(); err != nil {
+		if err := exec.CommandContext(t.Context(), "chrt", "--deadline", "--sched-runtime", "200000",
+			"--sched-period", "5000000", "0", "true").Run(); err != nil {
 			t.Logf("here nobody may run before others: %v", err)
 			asked = unix.SCHED_NORMAL // pulse goes on all the same
 		}

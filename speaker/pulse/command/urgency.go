@@ -30,14 +30,15 @@ type way struct {
 //
 // SCHED_DEADLINE asks no control group. It needs all CPUs of the machine to be allowed, and
 // that such threads together are promised no more than the machine has. Each of ours is
-// promised an eightieth of a CPU, and gets more while others leave theirs (SCHED_FLAG_RECLAIM).
+// promised a twenty-fifth of a CPU, and gets more while others leave theirs
+// (SCHED_FLAG_RECLAIM). The period is how late it may be once it has used that up.
 //
 // There is no third way: inside of a control group of its own neither the highest weight nor
 // a short slice makes a thread run sooner.
 func ways() []way {
 	const (
 		realtimePriority = 1
-		runtime, period  = 250 * time.Microsecond, 20 * time.Millisecond
+		runtime, period  = 200 * time.Microsecond, 5 * time.Millisecond
 	)
 	return []way{
 		{"SCHED_RR", unix.SchedAttr{Policy: unix.SCHED_RR, Priority: realtimePriority}},
@@ -49,7 +50,7 @@ func ways() []way {
 }
 
 const (
-	processors = 4 // that run Go code at a time at most, each with a thread
+	processors = 2 // that run Go code at a time at most, each with a thread
 	threads    = 4 // that may wait in the kernel meanwhile
 )
 
