@@ -1,17 +1,39 @@
 package hello
 
 import (
+	"bytes"
 	"testing"
 	"time"
 )
 
-// TestKeyRotation: nodes learn of a new key minutes of traffic apart, and
-// nobody dies; then the old one is worth nothing.
+// TestKeyRotation: the key is replaced twice, nodes learn of that seconds apart and
+// one begins anew meanwhile; at no moment does anybody miss anybody, and in the end the old
+// keys are worth nothing.
 func TestKeyRotation(t *testing.T) {
+	third := bytes.Repeat([]byte{3}, len(testKey))
 	w := started(t, 3, 1)
-	for i := range w.hosts {
-		w.set(i, func(want *Wanted) { want.Key = otherKey })
-		w.run(20 * time.Second)
+	var missed bool
+	w.stepped = func() {
+		for i, h := range w.hosts {
+			for j := range w.hosts {
+				missed = missed || h.state != nil && h.state.settled && !w.alive(i, j)
+			}
+		}
+	}
+	for _, key := range [][]byte{otherKey, third} {
+		for i := range w.hosts {
+			w.set(i, func(want *Wanted) { want.Key = key })
+			w.run(9 * time.Second)
+		}
+		h := w.hosts[0]
+		h.state.part(w.now, MaxHold)
+		w.send(0, h.state.hellos(w.now))
+		w.run(testDelay)
+		w.start(0)
+		w.run(2 * testDetect)
+	}
+	if missed {
+		t.Error("a node was missed while the key was replaced")
 	}
 	for _, h := range w.hosts {
 		if n := h.state.figures().Deaths; n != 0 {
@@ -20,11 +42,22 @@ func TestKeyRotation(t *testing.T) {
 	}
 	w.run(keyGrace)
 	w.expect(t, "rotated", 0, 1, 2)
-	for _, h := range w.hosts {
-		if n := len(h.state.keys); n != 1 {
-			t.Errorf("%s uses %d keys", h.name, n)
+
+	w.hosts[0].state = nil
+	w.run(2 * testDetect)
+	w.expect(t, "without node-0", 1, 2)
+	for _, key := range [][]byte{testKey, otherKey} {
+		forged := hello{node: "node-0", boot: 1, seq: 1, said: said{serving: true}}
+		for range 3 {
+			before := w.hosts[1].state.figures().Rejected[ReasonMAC]
+			w.send(1, w.hosts[1].state.hear(w.now, seal(forged.encode(), key), attacker))
+			w.run(4 * testDelay)
+			if got := w.hosts[1].state.figures().Rejected[ReasonMAC] - before; got != 1 {
+				t.Errorf("%d hellos were rejected that an old key made, want 1", got)
+			}
 		}
 	}
+	w.expect(t, "forged", 1, 2)
 }
 
 // TestKeyTakenAway: nobody is heard any more, and that is nobody's death.
