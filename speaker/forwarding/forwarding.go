@@ -40,7 +40,8 @@ type Backend interface {
 	// Watch calls disturbed, until ctx ends, when an Apply would find something to do
 	// though nothing else is wanted: others changed what is ours, or what kept the last
 	// Apply from its work is over. It notices within a fraction of a second, may be
-	// called beside all other methods, and may call once too often.
+	// called beside all other methods, and may call once too often. While it runs others
+	// are kept from what is ours, where the kernel can do that.
 	Watch(ctx context.Context, disturbed func())
 	// Cleanup removes everything that Apply ever put into the kernel.
 	Cleanup(ctx context.Context) error

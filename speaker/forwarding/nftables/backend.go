@@ -30,6 +30,7 @@ const defaultMasqueradeBit = 14
 // Backend owns the tables of this product in one network namespace.
 type Backend struct {
 	mu       sync.Mutex
+	link     *link
 	families []*family
 	reset    func() []*family
 }
@@ -43,7 +44,7 @@ func New(cfg Config) (*Backend, error) {
 	if cfg.MasqueradeBit > 31 {
 		return nil, fmt.Errorf("masquerade bit %d: a mark has the bits 0 to 31", cfg.MasqueradeBit)
 	}
-	k := &link{}
+	k := newLink()
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
 		layouts[f] = newLayout(f, 1<<cfg.MasqueradeBit)
@@ -56,7 +57,8 @@ func New(cfg Config) (*Backend, error) {
 	for f, err := range unable {
 		cfg.Log.Warn("This host cannot forward a family", "family", f.String(), "error", err)
 	}
-	b := &Backend{}
+	k.persistence(layouts[addr.IPv4])
+	b := &Backend{link: k}
 	b.reset = func() []*family {
 		var families []*family
 		watch := &nfgen.Watch{}
@@ -87,7 +89,11 @@ func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (desired.Mis
 }
 
 // Watch calls disturbed, until ctx ends, when it is time for an Apply since others wrote.
+// Meanwhile our tables are this process's alone, where the kernel can do that: then others
+// cannot write to them.
 func (b *Backend) Watch(ctx context.Context, disturbed func()) {
+	b.keep(true)
+	defer b.keep(false)
 	lookout.Keep(ctx, b.disturbed, disturbed)
 }
 
@@ -97,7 +103,9 @@ func (b *Backend) disturbed() bool {
 		return false // an Apply is at work
 	}
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.families, (*family).disturbed)
+	return slices.ContainsFunc(b.families, func(f *family) bool {
+		return f.disturbed() || f.loaded && !f.asked && f.link.keeping && f.link.persists
+	})
 }
 
 // Tally counts the elements of our maps and sets in one family, and how many chains,
@@ -118,13 +126,14 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.families = b.reset()
+	b.link.close() // lest it owns what is to go
 	return Remove(ctx)
 }
 
 // Remove removes our tables from this network namespace, and nothing else. It asks
 // less of the kernel than a Backend does.
 func Remove(_ context.Context) error {
-	k := &link{}
+	k := newLink()
 	defer k.close()
 	var errs []error
 	for _, f := range addr.Families() {

@@ -19,8 +19,8 @@ type content struct{ elements delta }
 // read asks for everything but what the kernel remembers by itself.
 func (l *layout) read() (*content, error) {
 	c := &content{delta{}}
-	_, awake, err := l.look()
-	if err != nil || !awake {
+	there, flags, err := l.look()
+	if err != nil || !there || flags&tableDormant != 0 {
 		return c, err
 	}
 	if err := l.readChains(c.elements); err != nil {
@@ -40,19 +40,18 @@ func (l *layout) read() (*content, error) {
 	return c, nil
 }
 
-// look tells whether the table is there, and whether it is not put to sleep.
-func (l *layout) look() (there, awake bool, err error) {
+// look tells whether the table is there, and its flags.
+func (l *layout) look() (there bool, flags uint32, err error) {
 	err = l.ask(unix.NFT_MSG_GETTABLE, 0, l.ofTable(), func(table []byte) {
-		flags, _ := nfnetlink.Number(table, unix.NFTA_TABLE_FLAGS)
-		awake = flags == 0
+		flags, _ = nfnetlink.Number(table, unix.NFTA_TABLE_FLAGS)
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPROTONOSUPPORT):
-		return false, false, nil // the latter two where the kernel has no nf_tables
+		return false, 0, nil // the latter two where the kernel has no nf_tables
 	case err != nil:
-		return false, false, fmt.Errorf("look for table %s of %s: %w", l.table.Name, l.family, err)
+		return false, 0, fmt.Errorf("look for table %s of %s: %w", l.table.Name, l.family, err)
 	}
-	return true, awake, nil
+	return true, flags, nil
 }
 
 // readChains notes each chain with its rules.

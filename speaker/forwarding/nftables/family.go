@@ -26,6 +26,8 @@ type family struct {
 	revision uint64
 
 	loaded  bool // what an earlier process left is known
+	asked   bool // for the table to be this process's alone
+	sealed  bool // it was as it is known to be when it was
 	damaged bool // others took elements or rules of ours away that are not back yet
 	// found is what the kernel has where it is not what the ledger says.
 	found   *content
@@ -103,6 +105,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 	}
 	if err == nil {
 		f.ids.recall = recall{}
+		f.hold()
 	}
 	for _, c := range slices.Concat(changes, again) {
 		if _, has := f.seatings[c.Key]; !has {
@@ -123,6 +126,7 @@ func (f *family) place(to surroundings, changes []desired.Change) error {
 	if f.try(to, nil, false) != nil || f.link.probe(f.layout) != nil {
 		return errors.Join(err, refusals) // no change at all would succeed now: none is to blame
 	}
+	f.watch.Wrote()
 	err = f.isolate(to, steps, err)
 	// What nobody wants any more was left alone so far: halves are no whole.
 	return errors.Join(err, f.try(to, nil, true), refusals)
@@ -200,9 +204,17 @@ func (f *family) write(d delta, removals bool) error {
 		d = f.differences(f.found)
 	}
 	d.prune(removals)
+	wipe := func(*batch) {}
+	if rebuild {
+		var err error
+		if wipe, err = f.link.renew(f.layout, f.watch.Wrote); err != nil {
+			return err
+		}
+	}
 	if len(d) > 0 {
 		err := f.link.commit(func(b *batch) {
 			if rebuild {
+				wipe(b)
 				b.create(f.layout)
 			}
 			b.change(f.layout, d, f.rules)
@@ -280,12 +292,12 @@ func (f *family) aftermath() error {
 // load reads what the kernel has.
 func (f *family) load() error {
 	// First: what changes while it is read shows next time.
-	epoch := f.watch.Look()
+	epoch, sealed := f.watch.Look(), f.link.holds(f.layout)
 	found, err := f.read()
 	if err != nil {
 		return err
 	}
-	f.epoch, f.found, f.loaded = epoch, found, true
+	f.epoch, f.found, f.loaded, f.sealed = epoch, found, true, sealed
 	f.size = -found.elements.growth() // as if all were taken out
 	return nil
 }
@@ -325,5 +337,5 @@ func (f *family) check() error {
 
 // disturbed tells whether others wrote, and there is time to see what.
 func (f *family) disturbed() bool {
-	return f.loaded && f.reading.Allowed() && f.watch.Look() != f.epoch
+	return f.loaded && f.reading.Allowed() && f.watch.Look() != f.epoch && !f.untouched()
 }

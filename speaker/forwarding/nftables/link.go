@@ -8,11 +8,19 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // link is the socket to nf_tables. It is opened when it is needed and closed after an
 // error, since answers may be left in it.
-type link struct{ conn *nft.Conn }
+type link struct {
+	conn     *nft.Conn
+	socket   *netlink.Conn        // that of conn
+	persists bool                 // the kernel knows tables that persist
+	keeping  bool                 // others are to be kept from our tables
+	owned    map[addr.Family]bool // of which the table is this socket's
+}
 
 const (
 	// writeBuffer must hold a whole transaction, and readBuffer its receipts. The
@@ -29,6 +37,7 @@ func (k *link) open() (*nft.Conn, error) {
 		return k.conn, nil
 	}
 	conn, err := nft.New(nft.AsLasting(), nft.WithSockOptions(func(c *netlink.Conn) error {
+		k.socket = c
 		return errors.Join(c.SetWriteBuffer(writeBuffer), c.SetReadBuffer(readBuffer),
 			c.SetOption(netlink.CapAcknowledge, true))
 	}))
@@ -42,7 +51,8 @@ func (k *link) open() (*nft.Conn, error) {
 func (k *link) close() {
 	if k.conn != nil {
 		_ = k.conn.CloseLasting() // nothing is on its way
-		k.conn = nil
+		k.conn, k.socket = nil, nil
+		clear(k.owned)
 	}
 }
 
@@ -56,15 +66,20 @@ func (k *link) commit(compose func(b *batch)) error {
 	b := &batch{conn: conn}
 	compose(b)
 	if err = errors.Join(b.err, conn.Flush()); err != nil {
-		k.conn = nil
-		return errors.Join(fmt.Errorf("change nf_tables: %w", err), conn.CloseLasting())
+		k.close()
+		return fmt.Errorf("change nf_tables: %w", held(err))
 	}
 	return nil
 }
 
-// probe writes what is there already, to see whether the kernel takes anything.
+// probe makes a table that does not stay, to see whether the kernel takes anything. That
+// is one transaction.
 func (k *link) probe(l *layout) error {
-	return k.commit(func(b *batch) { b.conn.AddTable(l.table) })
+	table := l.as(probeTable).table
+	return k.commit(func(b *batch) {
+		b.conn.AddTable(table)
+		b.conn.DelTable(table)
+	})
 }
 
 // batch composes a transaction.
@@ -73,18 +88,26 @@ type batch struct {
 	err  error
 }
 
-// create puts a table with all that is always there, but no elements, in place of
-// what may be there.
+// create makes all that is always there, but no elements, in an empty table.
 func (b *batch) create(l *layout) {
-	b.conn.AddTable(l.table) // so that deleting it cannot fail
-	b.conn.DelTable(l.table)
-	b.table(l)
+	b.sets(l)
 	b.chains(l, l.static())
 }
 
-// table adds the table with its sets.
-func (b *batch) table(l *layout) {
-	b.conn.AddTable(l.table)
+// wipe removes chains and sets.
+func (b *batch) wipe(l *layout, chains, sets []string) {
+	for _, name := range chains {
+		b.conn.FlushChain(&nft.Chain{Name: name, Table: l.table})
+	}
+	for _, name := range sets {
+		b.conn.DelSet(&nft.Set{Name: name, Table: l.table})
+	}
+	for _, name := range chains {
+		b.conn.DelChain(&nft.Chain{Name: name, Table: l.table})
+	}
+}
+
+func (b *batch) sets(l *layout) {
 	for _, s := range l.sets {
 		b.note(b.conn.AddSet(s, nil))
 	}

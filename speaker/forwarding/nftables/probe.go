@@ -35,7 +35,8 @@ func probe(k *link, l *layout, chains []chain) error {
 	// try has the kernel check chains and keep none of them.
 	try := func(chains []chain) error {
 		return k.commit(func(b *batch) {
-			b.table(l)
+			b.conn.AddTable(l.table)
+			b.sets(l)
 			b.chains(l, chains)
 			b.conn.DelTable(l.table)
 		})

@@ -17,7 +17,7 @@ func TestProbe(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	for _, f := range addr.Families() {
 		l := newLayout(f, 1<<defaultMasqueradeBit)
-		k := &link{}
+		k := newLink()
 		node.Do(func() {
 			if err := probe(k, l, l.specimens()); err != nil {
 				t.Errorf("this kernel: %v", err)

@@ -28,14 +28,25 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterOf(t, func(*Backend) {})
+}
+
+// newClusterOf has backends that are made in another way.
+func newClusterOf(t *testing.T, change func(*Backend)) *cluster {
+	t.Helper()
 	c := &cluster{t: t}
 	c.Cluster = blackbox.NewCluster(t, func() (blackbox.Backend, error) {
 		var err error
-		c.backend, err = New(Config{Log: blackbox.Quiet()})
+		if c.backend, err = New(Config{Log: blackbox.Quiet()}); err == nil {
+			change(c.backend)
+		}
 		return c.backend, err
 	})
 	return c
 }
+
+// old is a backend on a kernel that knows no tables that persist.
+func old(b *Backend) { b.link.persists = false }
 
 // state is all that the kernel has of ours. Seats are left out: who sits where depends
 // on who came first.
@@ -152,7 +163,14 @@ func TestEveryFormIsShown(t *testing.T) {
 
 // TestDamageIsRepaired changes what is ours in the ways that people and programs do.
 func TestDamageIsRepaired(t *testing.T) {
-	c := newCluster(t)
+	t.Run("a table that persists", func(t *testing.T) { damageIsRepaired(t, newCluster(t), damages()) })
+	t.Run("an older kernel", func(t *testing.T) {
+		damageIsRepaired(t, newClusterOf(t, old), append(damages(), "nft add table ip fairlead { flags dormant; }"))
+	})
+}
+
+func damageIsRepaired(t *testing.T, c *cluster, damages []string) {
+	t.Helper()
 	want := blackbox.Forwarding(blackbox.Services()...)
 	c.Apply(want)
 	sound := c.state()
@@ -164,26 +182,9 @@ func TestDamageIsRepaired(t *testing.T) {
 		}
 		return n
 	}
-	for _, damage := range []string{
-		"nft flush ruleset",
-		"nft delete table ip fairlead",
-		"nft flush table ip6 fairlead",
-		"nft flush chain ip fairlead prerouting",
-		"nft flush chain ip6 fairlead cluster-3",
-		"nft insert rule ip fairlead cluster-1 drop",
-		"nft add rule ip fairlead postrouting drop",
-		"nft flush map ip fairlead endpoints",
-		"nft flush set ip6 fairlead addresses",
-		"nft flush set ip fairlead pods",
-		"nft add element ip fairlead nodes { 192.0.2.200-192.0.2.210 }",
-		"nft delete element ip fairlead services { 10.96.0.1 . tcp . 80 }",
-		"nft add chain ip fairlead own",
-		"nft add chain ip6 fairlead own { type filter hook input priority 0; policy drop; }",
-		"nft add chain ip fairlead prerouting { policy drop; }",
-		"nft add table ip fairlead { flags dormant; }",
-	} {
+	for _, damage := range damages {
 		before := repaired()
-		c.Run("sh", "-c", strings.NewReplacer("{", `\{`, "}", `\}`, ";", `\;`).Replace(damage))
+		c.Run("sh", "-c", quoted(damage))
 		var disturbed bool
 		c.Node.Do(func() { disturbed = c.backend.disturbed() })
 		if !disturbed {
@@ -200,6 +201,32 @@ func TestDamageIsRepaired(t *testing.T) {
 		if disturbed {
 			t.Errorf("after %q and the repair somebody is told", damage)
 		}
+	}
+}
+
+// quoted is a command of nft as a shell takes it.
+func quoted(command string) string {
+	return strings.NewReplacer("{", `\{`, "}", `\}`, ";", `\;`).Replace(command)
+}
+
+// damages are what people and programs do to a table.
+func damages() []string {
+	return []string{
+		"nft flush ruleset",
+		"nft delete table ip fairlead",
+		"nft flush table ip6 fairlead",
+		"nft flush chain ip fairlead prerouting",
+		"nft flush chain ip6 fairlead cluster-3",
+		"nft insert rule ip fairlead cluster-1 drop",
+		"nft add rule ip fairlead postrouting drop",
+		"nft flush map ip fairlead endpoints",
+		"nft flush set ip6 fairlead addresses",
+		"nft flush set ip fairlead pods",
+		"nft add element ip fairlead nodes { 192.0.2.200-192.0.2.210 }",
+		"nft delete element ip fairlead services { 10.96.0.1 . tcp . 80 }",
+		"nft add chain ip fairlead own",
+		"nft add chain ip6 fairlead own { type filter hook input priority 0; policy drop; }",
+		"nft add chain ip fairlead prerouting { policy drop; }",
 	}
 }
 
