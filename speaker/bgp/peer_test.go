@@ -53,6 +53,7 @@ type peer struct {
 	opened       []*packet.BGPOpen
 	established  int
 	endOfRIB     int
+	whole        int // routes that it had at the last End-of-RIB of IPv4
 	notification *packet.BGPNotification // the last one received
 	updated      chan struct{}
 }
@@ -197,8 +198,11 @@ func (p *peer) update(conn net.Conn, u *packet.BGPUpdate) {
 	if p.session != conn {
 		return
 	}
-	if end, _ := u.IsEndOfRib(); end {
+	if end, family := u.IsEndOfRib(); end {
 		p.endOfRIB++
+		if family == packet.RF_IPv4_UC {
+			p.whole = len(p.table)
+		}
 	}
 	for _, nlri := range u.WithdrawnRoutes {
 		delete(p.table, netip.MustParsePrefix(nlri.String()))

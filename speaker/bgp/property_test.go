@@ -15,8 +15,14 @@ import (
 
 // TestAnyStateToAnyState applies one random wanted state after the other, and
 // asks the routers whether they have exactly that.
-func TestAnyStateToAnyState(t *testing.T) {
+func TestAnyStateToAnyState(t *testing.T) { anyStateToAnyState(t, defaultBurst) }
+
+// TestAnyStateToAnyStateByAndBy does so with states that are too much at once.
+func TestAnyStateToAnyStateByAndBy(t *testing.T) { anyStateToAnyState(t, 1) }
+
+func anyStateToAnyState(t *testing.T, burst int) {
 	s := newSpeaker(t)
+	s.burst = burst
 	peers := map[string]*peer{}
 	for i, name := range []string{"a", "b", "c"} {
 		peers[name] = startPeer(t, fmt.Sprintf("127.0.0.%d:0", 21+i), nil)

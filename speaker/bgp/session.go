@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -45,6 +44,7 @@ type session struct {
 	log      *slog.Logger
 	notify   func()
 	patience time.Duration // from the TCP connection to Established
+	burst    int           // new routes that are handed to the server at once
 	tap      *tap
 	daemon   *daemon
 	events   chan *api.Peer
@@ -56,6 +56,8 @@ type session struct {
 	mu          sync.Mutex
 	ended       bool
 	routes      map[netip.Prefix]route
+	backlog     map[netip.Prefix]route              // wanted, and still to be handed to the server by fill
+	dialed      bool                                // the server has its peer
 	stranded    map[netip.Prefix]struct{}           // wanted, and this node has no next hop for them
 	announced   map[netip.Prefix]desired.RouteAttrs // what the peer has been told of; nil after a change
 	told        map[addr.Family]error               // what the log knows to be unannounced, and why
@@ -66,12 +68,12 @@ type session struct {
 	before      Messages       // of the peers that were deleted for dialing anew
 }
 
-func newSession(name string, id desired.Identity, openPatience time.Duration, log *slog.Logger, notify func()) (*session, error) {
+func newSession(name string, id desired.Identity, openPatience time.Duration, burst int, log *slog.Logger, notify func()) (*session, error) {
 	if err := validate(id); err != nil {
 		return nil, err
 	}
 	s := &session{
-		name: name, identity: id, log: log, notify: notify, patience: openPatience,
+		name: name, identity: id, log: log, notify: notify, patience: openPatience, burst: burst,
 		tap:     newTap(log, id),
 		events:  make(chan *api.Peer),
 		stop:    make(chan struct{}),
@@ -87,13 +89,6 @@ func newSession(name string, id desired.Identity, openPatience time.Duration, lo
 	}
 	go s.run()
 	return s, nil
-}
-
-// dial adds the peer; the session then tries to come up until it is ended.
-func (s *session) dial() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.daemon.addPeer(s.identity)
 }
 
 // run follows the session's state.
@@ -262,80 +257,6 @@ func (s *session) fail(reason string) {
 	s.status.LastError = reason
 	s.log.Warn("BGP session cannot come up", "address", s.identity.PeerAddress, "reason", reason)
 	s.notify()
-}
-
-// announce makes the routes those wanted. Gained ones go before lost ones.
-func (s *session) announce(want desired.Session) []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	hops := nextHopsOf(want.Identity)
-	unannounced, stranded := tally{}, map[netip.Prefix]struct{}{}
-	kept := 0
-	for prefix, attrs := range want.Routes {
-		hop := hops.of(prefix)
-		if !hop.IsValid() {
-			stranded[prefix] = struct{}{}
-			continue
-		}
-		if err := s.add(prefix, route{attrs: attrs, nextHop: hop}); err != nil {
-			unannounced.add(prefix, err)
-			continue
-		}
-		kept++
-	}
-	if !maps.Equal(stranded, s.stranded) {
-		s.stranded, s.announced = stranded, nil
-	}
-	errs := unannounced.errors(s.name, "announced")
-	if len(s.routes) == kept {
-		return errs
-	}
-	return append(errs, s.withdraw(want, hops)...)
-}
-
-// withdraw takes back the routes that are not wanted any more, or not to be
-// reached.
-func (s *session) withdraw(want desired.Session, hops nextHops) []error {
-	unwithdrawn := tally{}
-	for prefix, have := range s.routes {
-		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() {
-			continue
-		}
-		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {
-			unwithdrawn.add(prefix, err)
-			continue
-		}
-		delete(s.routes, prefix)
-		s.announced = nil
-	}
-	return unwithdrawn.errors(s.name, "withdrawn")
-}
-
-// add announces a route unless it is announced already.
-func (s *session) add(prefix netip.Prefix, r route) error {
-	if have, ok := s.routes[prefix]; ok && have.equal(r) {
-		return nil
-	}
-	if err := s.daemon.addRoute(prefix, r, s.identity); err != nil {
-		return err
-	}
-	s.routes[prefix] = r
-	s.announced = nil
-	return nil
-}
-
-// drain announces the routes anew as ones about to go, and tells whether the peer has any.
-func (s *session) drain() (bool, []error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	failed := tally{}
-	for prefix, r := range s.routes {
-		r.draining = true
-		if err := s.add(prefix, r); err != nil {
-			failed.add(prefix, err)
-		}
-	}
-	return s.status.Phase == Established && len(s.routes) > 0, failed.errors(s.name, "drained")
 }
 
 // report tells what the peer has been told.

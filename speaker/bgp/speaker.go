@@ -57,6 +57,7 @@ type Speaker struct {
 	log          *slog.Logger
 	changed      chan struct{}
 	openPatience time.Duration
+	burst        int
 
 	mu       sync.Mutex
 	applied  bool // Apply has been called
@@ -73,6 +74,7 @@ func New(log *slog.Logger) *Speaker {
 		log:          log,
 		changed:      make(chan struct{}, 1),
 		openPatience: defaultOpenPatience,
+		burst:        defaultBurst,
 		sessions:     map[string]*session{},
 		ending:       map[*session]struct{}{},
 	}
@@ -91,7 +93,8 @@ func (s *Speaker) notify() {
 
 // Apply makes the sessions and their routes those wanted, by BGPPeer name. It
 // does not wait for peers: a route is handed to an Established session before
-// it returns, and to any other when that session comes up. What could not be
+// it returns, and to any other when that session comes up. Of hundreds that are new
+// together that is only begun; those of a later Apply do not wait for them. What could not be
 // done is an error of *PeerErrors, joined in the order of names and with at most
 // one a family; the rest is done nevertheless. A family that a session cannot
 // carry is no error, but told by States and logged once.
@@ -111,7 +114,7 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (m
 	names := slices.Sorted(maps.Keys(want))
 	for _, name := range names {
 		if have := s.sessions[name]; have != nil && have.identity == sessionIdentity(want[name].Identity) {
-			errs[name] = have.announce(want[name])
+			errs[name] = have.apply(want[name])
 		}
 	}
 	s.endUnwanted(ctx, want)
@@ -161,20 +164,12 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}
 	s.sessions[name] = session
-	// All routes before the peer: they are then sent in one go, followed by the
-	// End-of-RIB that lets a peer drop what it kept over a restart.
-	errs := session.announce(want)
-	if err := session.dial(); err != nil {
-		<-s.end(session, false)
-		delete(s.sessions, name)
-		return []error{&PeerError{Peer: name, Err: err}}
-	}
-	return errs
+	return session.apply(want)
 }
 
 // end closes a session in the background. The caller holds s.mu.

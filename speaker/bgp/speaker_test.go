@@ -459,3 +459,35 @@ func TestPasswordIsNotLogged(t *testing.T) {
 		t.Error("the log shows the password")
 	}
 }
+
+// TestManyRoutesComeBeforeTheEndOfRIB has more routes than are handed over at once, and
+// another set of them before all can have been: a router that kept those of an earlier
+// process drops at the End-of-RIB what it was not told of.
+func TestManyRoutesComeBeforeTheEndOfRIB(t *testing.T) {
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", nil)
+	many := manyRoutes(20 * defaultBurst)
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: many}})
+	want := maps.Clone(many)
+	for prefix := range manyRoutes(5 * defaultBurst) {
+		delete(want, prefix)
+	}
+	want[netip.MustParsePrefix(vip)] = desired.RouteAttrs{}
+	for prefix := range manyRoutes(6 * defaultBurst) {
+		if _, ok := want[prefix]; ok {
+			want[prefix] = desired.RouteAttrs{Communities: []uint32{7}}
+		}
+	}
+	session := map[string]desired.Session{"tor": {Identity: p.identity(), Routes: want}}
+	mustApply(t, s, session)
+	waitFor(t, "the router has all", func() bool { return p.hasExactly(session["tor"]) })
+	waitFor(t, "End-of-RIB", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.endOfRIB >= 2 })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.whole != len(want) {
+		t.Errorf("the router had %d routes at the End-of-RIB, want all %d", p.whole, len(want))
+	}
+	if state := s.States()["tor"]; state.Advertised != len(want) {
+		t.Errorf("%d routes are advertised, want %d", state.Advertised, len(want))
+	}
+}

@@ -1,0 +1,168 @@
+package bgp
+
+import (
+	"maps"
+	"net/netip"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// defaultBurst is how many new routes are handed to the server at once, some 10 ms. If more are
+// new together, as when a process begins, they come by and by, lest what is new after them waits.
+const defaultBurst = 500
+
+// apply makes the routes those wanted and dials, unless that was done before; the session
+// then tries to come up until it is ended. Gained routes go before lost ones.
+//
+// All routes come before the peer: they are then sent in one go, followed by the End-of-RIB
+// that lets a peer drop what it kept over a restart.
+func (s *session) apply(want desired.Session) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hops := nextHopsOf(want.Identity)
+	for prefix, late := range s.backlog {
+		if attrs, ok := want.Routes[prefix]; !ok || !late.equal(route{attrs: attrs, nextHop: hops.of(prefix)}) {
+			delete(s.backlog, prefix)
+		}
+	}
+	stranded, gained := map[netip.Prefix]struct{}{}, map[netip.Prefix]route{}
+	kept := 0
+	for prefix, attrs := range want.Routes {
+		wanted := route{attrs: attrs, nextHop: hops.of(prefix)}
+		if !wanted.nextHop.IsValid() {
+			stranded[prefix] = struct{}{}
+			continue
+		}
+		have, ok := s.routes[prefix]
+		if ok {
+			kept++
+		}
+		if _, late := s.backlog[prefix]; !late && (!ok || !have.equal(wanted)) {
+			gained[prefix] = wanted
+		}
+	}
+	if !maps.Equal(stranded, s.stranded) {
+		s.stranded, s.announced = stranded, nil
+	}
+	fewer := len(s.routes) > kept
+	errs := s.gain(gained)
+	if len(s.backlog) == 0 && !s.dialed {
+		if err := s.dial(); err != nil {
+			errs = append(errs, &PeerError{Peer: s.name, Err: err})
+		}
+	}
+	if fewer {
+		errs = append(errs, s.withdraw(want, hops)...)
+	}
+	return errs
+}
+
+// gain hands new routes over, or has that begun if they are many. The caller holds s.mu.
+func (s *session) gain(gained map[netip.Prefix]route) []error {
+	if len(gained) > s.burst {
+		if s.backlog == nil {
+			s.backlog = gained
+			go s.fill()
+		} else {
+			maps.Copy(s.backlog, gained)
+		}
+		return nil
+	}
+	unannounced := tally{}
+	for prefix, r := range gained {
+		if err := s.add(prefix, r); err != nil {
+			unannounced.add(prefix, err)
+		}
+	}
+	return unannounced.errors(s.name, "announced")
+}
+
+// fill hands the backlog over, a few routes at a time, and then dials. What fails is told
+// when the routes are applied again.
+func (s *session) fill() {
+	for s.fillSome() {
+	}
+}
+
+// fillSome tells whether there may be more to do.
+func (s *session) fillSome() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	left := max(s.burst/10, 1)
+	for prefix, r := range s.backlog {
+		if left--; left < 0 {
+			return true
+		}
+		delete(s.backlog, prefix)
+		if err := s.add(prefix, r); err != nil {
+			s.log.Error("a route is not announced; it is tried again", "prefix", prefix, "error", err)
+		}
+	}
+	s.backlog = nil
+	if !s.dialed {
+		if err := s.dial(); err != nil {
+			s.fail(err.Error())
+		}
+	}
+	s.notify()
+	return false
+}
+
+// dial adds the peer. The caller holds s.mu.
+func (s *session) dial() error {
+	err := s.daemon.addPeer(s.identity)
+	s.dialed = err == nil
+	return err
+}
+
+// withdraw takes back the routes that are not wanted any more, or not to be
+// reached.
+func (s *session) withdraw(want desired.Session, hops nextHops) []error {
+	unwithdrawn := tally{}
+	for prefix, have := range s.routes {
+		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() {
+			continue
+		}
+		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {
+			unwithdrawn.add(prefix, err)
+			continue
+		}
+		delete(s.routes, prefix)
+		s.announced = nil
+	}
+	return unwithdrawn.errors(s.name, "withdrawn")
+}
+
+// add announces a route unless it is announced already.
+func (s *session) add(prefix netip.Prefix, r route) error {
+	if have, ok := s.routes[prefix]; ok && have.equal(r) {
+		return nil
+	}
+	if err := s.daemon.addRoute(prefix, r, s.identity); err != nil {
+		return err
+	}
+	s.routes[prefix] = r
+	s.announced = nil
+	return nil
+}
+
+// drain announces the routes anew as ones about to go, and tells whether the peer has any.
+func (s *session) drain() (bool, []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed := tally{}
+	for prefix, r := range s.backlog {
+		r.draining = true
+		s.backlog[prefix] = r
+	}
+	for prefix, r := range s.routes {
+		r.draining = true
+		if err := s.add(prefix, r); err != nil {
+			failed.add(prefix, err)
+		}
+	}
+	return s.status.Phase == Established && len(s.routes) > 0, failed.errors(s.name, "drained")
+}
