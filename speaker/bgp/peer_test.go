@@ -53,7 +53,7 @@ type peer struct {
 	opened       []*packet.BGPOpen
 	established  int
 	endOfRIB     int
-	whole        int // routes that it had at the last End-of-RIB of IPv4
+	whole        int                     // routes that it had at the last End-of-RIB of IPv4
 	notification *packet.BGPNotification // the last one received
 	updated      chan struct{}
 }
