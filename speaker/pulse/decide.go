@@ -67,7 +67,8 @@ func (r reach) unable() []netip.Addr {
 // first candidate that can serve them, once the view of the mesh is settled.
 // The view already holds what this node itself is unable to serve, but not yet
 // that it serves: it answers before it says so. elsewhere are the addresses that another
-// node answers for; behind names that node for those which this one would take over from it.
+// node answers for; behind names that node for those which this one would take over from it,
+// and has no name for those that nobody can answer for while this is the first candidate alive.
 func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]string) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]string{}
 	if !v.Settled {
@@ -92,6 +93,10 @@ func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, el
 			}
 		case ok && len(on) > 0:
 			mine[a] = on
+		case !ok:
+			if first, _ := election.Owner(t.Claims[a].Candidates, v.IsAlive); first == t.Node {
+				behind[a] = ""
+			}
 		}
 	}
 	return mine, elsewhere, behind

@@ -90,6 +90,37 @@ func TestOwned(t *testing.T) {
 	}
 }
 
+// Of the addresses that nobody can answer for, the first candidate that is alive knows.
+func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
+	unable := hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	for name, c := range map[string]struct {
+		candidates []string
+		others     map[string]hello.Member
+		down       bool
+		want       bool
+	}{
+		"all are unable":                   {[]string{"a", "b"}, map[string]hello.Member{"b": unable}, true, true},
+		"an earlier candidate tells of it": {[]string{"b", "a"}, map[string]hello.Member{"b": unable}, true, false},
+		"the earlier candidate is dead":    {[]string{"b", "a"}, nil, true, true},
+		"another one can":                  {[]string{"a", "b"}, map[string]hello.Member{"b": {Serving: true}}, true, false},
+		"this one can":                     {[]string{"a", "b"}, map[string]hello.Member{"b": unable}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+			r := reachOf(table, links.NewSnapshot(ethernet(2, !c.down)))
+			v := serving("a")
+			if c.down {
+				v.Alive["a"] = unable
+			}
+			maps.Copy(v.Alive, c.others)
+			_, _, behind := owned(table, v, r)
+			if owner, is := behind[vip4]; is != c.want || owner != "" {
+				t.Errorf("behind %q: %t, want %t", owner, is, c.want)
+			}
+		})
+	}
+}
+
 // What the mesh believes of this node follows later: the table counts.
 func TestOwnedByTheTablesWord(t *testing.T) {
 	unsaid := serving("a", "b")

@@ -13,9 +13,9 @@ import (
 )
 
 // Doubt is what a node found when it asked, as a client would, for an address that another
-// one is to answer for.
+// one is to answer for; or that nobody can answer for it.
 type Doubt struct {
-	Owner string // the node that is to answer
+	Owner string // the node that is to answer; empty if no candidate can, and then the rest, too
 	// Node is one that answers and should not, and Station its MAC; both are empty if
 	// nobody answered.
 	Node, Station string
@@ -55,7 +55,7 @@ type patrol struct {
 
 // beat is one address.
 type beat struct {
-	owner string
+	owner string // empty: nobody can answer, so that there is nothing to ask
 	on    []links.Link
 	next  time.Time
 	heard map[neighbour.MAC]string // in this round: the interface on which the station was
@@ -66,12 +66,15 @@ type beat struct {
 }
 
 // keep sets the addresses of which this node is the runner-up, each with the node that is to
-// answer, and the links on which this one would.
+// answer, if any can, and the links on which this one would.
 func (p *patrol) keep(now time.Time, behind map[netip.Addr]string, r reach) {
 	if p.beats == nil {
 		p.beats = map[netip.Addr]*beat{}
 	}
-	maps.DeleteFunc(p.beats, func(a netip.Addr, b *beat) bool { return behind[a] != b.owner })
+	maps.DeleteFunc(p.beats, func(a netip.Addr, b *beat) bool {
+		owner, still := behind[a]
+		return !still || owner != b.owner
+	})
 	p.round = slices.DeleteFunc(p.round, func(a netip.Addr) bool { return p.beats[a] == nil })
 	for a, owner := range behind {
 		if p.beats[a] == nil {
@@ -124,8 +127,13 @@ func (p *patrol) due(now time.Time, v hello.View) (say []word, news bool) {
 
 // begin makes up a round of what is due. Who answers has to be heard before anybody is asked.
 func (p *patrol) begin(now time.Time) bool {
+	found := false
 	for a, b := range p.beats {
-		if !now.Before(b.next) && len(b.on) > 0 {
+		switch {
+		case !b.pending() || now.Before(b.next):
+		case b.owner == "":
+			b.doubt, found = &Doubt{Since: now}, true
+		default:
 			p.round = append(p.round, a)
 		}
 	}
@@ -137,7 +145,15 @@ func (p *patrol) begin(now time.Time) bool {
 		p.beats[a].heard = map[neighbour.MAC]string{}
 	}
 	p.asked, p.at = 0, now
-	return len(p.round) > 0
+	return found || len(p.round) > 0
+}
+
+// pending tells whether something is to be found out about the address, or to be told.
+func (b *beat) pending() bool {
+	if b.owner == "" {
+		return b.doubt == nil
+	}
+	return len(b.on) > 0
 }
 
 // conclude ends the round.
@@ -202,7 +218,7 @@ func (p *patrol) next() time.Time {
 	}
 	var next time.Time
 	for _, b := range p.beats {
-		if len(b.on) > 0 {
+		if b.pending() {
 			next = sooner(next, b.next)
 		}
 	}

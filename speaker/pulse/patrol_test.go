@@ -73,6 +73,34 @@ func TestAPatrolAsksNowAndThen(t *testing.T) {
 	}
 }
 
+// What nobody can answer for needs no question, and is over when somebody can.
+func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
+	p := &patrol{jitter: func(time.Duration) time.Duration { return 0 }}
+	v, r := serving("a"), reach{vip4: nil}
+	p.keep(noon, map[netip.Addr]string{vip4: ""}, r)
+	told := p.next()
+	if want := noon.Add(patrolAfter); !told.Equal(want) {
+		t.Fatalf("it goes on at %v, want %v", told, want)
+	}
+	if words, news := p.due(told.Add(-time.Millisecond), v); len(words) > 0 || news || len(p.doubts()) > 0 {
+		t.Errorf("too soon: %v, %t, %+v", words, news, p.doubts())
+	}
+	if words, news := p.due(told, v); len(words) > 0 || !news || p.doubts()[vip4] != (Doubt{Since: told}) {
+		t.Errorf("asked %v, news %t, doubts %+v", words, news, p.doubts())
+	}
+	if words, news := p.due(told, v); len(words) > 0 || news || !p.next().IsZero() {
+		t.Errorf("told again: %v, %t, next %v", words, news, p.next())
+	}
+	p.keep(told, map[netip.Addr]string{vip4: ""}, r)
+	if len(p.doubts()) != 1 {
+		t.Error("forgotten though it goes on")
+	}
+	p.keep(told, nil, r)
+	if len(p.doubts()) > 0 {
+		t.Errorf("never over: %+v", p.doubts())
+	}
+}
+
 func TestAPatrolDoubtsWhatItFindsTwice(t *testing.T) {
 	unanswered := Doubt{Owner: "b", Interface: "eth2"}
 	third := Doubt{Owner: "b", Node: "c", Station: thirdsMAC.String(), Interface: "eth2"}

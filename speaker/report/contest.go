@@ -20,7 +20,8 @@ const (
 	ReasonAddressTaken = "AddressTaken"
 	// ReasonAddressUncontested: it is heard no more.
 	ReasonAddressUncontested = "AddressUncontested"
-	// ReasonAddressUnanswered: this node asked for it and did not hear the node that is to answer.
+	// ReasonAddressUnanswered: this node asked for it and did not hear the node that is to
+	// answer, or no node is able to.
 	ReasonAddressUnanswered = "AddressUnanswered"
 	// ReasonAddressAnsweredTwice: another node answered than the one that is to.
 	ReasonAddressAnsweredTwice = "AddressAnsweredTwice"
@@ -35,9 +36,10 @@ type Contest struct {
 	Withheld  bool // this node does not answer for the address
 }
 
-// Doubt is an address that another node is to answer for, and does not, or not alone.
+// Doubt is an address that another node is to answer for, and does not, or not alone; or
+// that no node can answer for.
 type Doubt struct {
-	Owner         string // the node that is to
+	Owner         string // the node that is to; empty if none can
 	Node, Station string // the one that answers, and its MAC; empty if nobody does
 	Interface     string // of this node, on which it asked
 }
@@ -89,6 +91,12 @@ func (r *Reporter) contest(s *view.Service, address netip.Addr, c Contest) probl
 
 // doubt is the problem of one Service.
 func (r *Reporter) doubt(s *view.Service, address netip.Addr, d Doubt) problem.Problem {
+	if d.Owner == "" {
+		return problem.Advice(s.Object(), ReasonAddressUnanswered,
+			"%s is answered for by nobody: the nodes that may have none of the interfaces that an L2Advertisement names, or none that is up "+
+				"and on the network of the address, or lack its rules in the kernel; see spec.interfaces there and fairlead_pulse_unable_addresses",
+			address)
+	}
 	if d.Node == "" {
 		return problem.Advice(s.Object(), ReasonAddressUnanswered,
 			"node %s asked for %s on %s, and node %s, which is to answer, was not heard: clients may not reach the address either; "+

@@ -58,3 +58,13 @@ func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 		"so that clients may reach that one: take the address from that machine, or out of the pool",
 		"shop/web Normal AddressAnswered: node node1 finds the addresses of this Service answered for as they should be, or has no more to do with them")
 }
+
+func TestAnAddressThatNobodyCanAnswerForIsToldOnItsService(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {}})
+	got.want(t, "shop/web Warning AddressUnanswered: 192.0.2.10 is answered for by nobody: the nodes that may have none of the interfaces "+
+		"that an L2Advertisement names, or none that is up and on the network of the address, or lack its rules in the kernel; "+
+		"see spec.interfaces there and fairlead_pulse_unable_addresses")
+}

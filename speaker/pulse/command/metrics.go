@@ -39,7 +39,7 @@ var (
 	settled         = describe("settled", "1 once the hellos were listened to long enough to own addresses.")
 	owned           = describe("owned_addresses", "Addresses that this node answers for.")
 	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
-	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one.")
+	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one; and those that none can.")
 	unable          = describe("unable_addresses", "Claimed addresses with no interface to answer on.")
 )
 

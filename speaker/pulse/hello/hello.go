@@ -131,6 +131,12 @@ func (v View) CanServe(node string, a netip.Addr) bool {
 	return alive && m.CanServe(a)
 }
 
+// IsAlive tells whether the node is alive, able or not.
+func (v View) IsAlive(node string) bool {
+	_, alive := v.Alive[node]
+	return alive
+}
+
 func (m Member) unableAny(a netip.Addr) bool {
 	if a.Unmap().Is4() {
 		return m.UnableAny4
