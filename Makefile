@@ -79,6 +79,10 @@ bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/be
 	$(LAB) build metallb
 	$(GO) run ./e2e/bench/failover -protocol bgp -out docs/benchmarks/bgp.md
 
+.PHONY: soak-bfd
+soak-bfd: packages build ## Hold BFD at 50 ms × 3 with FRR and BIRD on a busy machine: twenty minutes (root)
+	$(GO) test -tags soak -run TestSoakBFD -v -timeout 30m ./speaker/bgp
+
 .PHONY: bench-allocation
 bench-allocation: packages ## Compare giving addresses with MetalLB's, into docs/benchmarks/allocation.md: half an hour, on an idle machine
 	$(LAB) build metallb

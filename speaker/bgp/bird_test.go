@@ -24,6 +24,12 @@ type bird struct {
 // startBIRD runs BIRD with a neighbor that may dial and lines of its protocol.
 func startBIRD(t testing.TB, neighbor netip.Addr, asn uint32, lines ...string) *bird {
 	t.Helper()
+	return startBIRDWith(t, bfdInterval, bfdMultiplier, neighbor, asn, lines...)
+}
+
+// startBIRDWith does so with other timers of BFD.
+func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+	t.Helper()
 	if !netlab.IsIsolated() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
 	}
@@ -61,7 +67,7 @@ protocol bgp node {
 	ipv6 { import all; export none; };
 }
 `, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t"),
-		bfdInterval.Milliseconds(), bfdMultiplier), 0o600)
+		interval.Milliseconds(), multiplier), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
