@@ -185,6 +185,7 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 			cluster.Call(rollCall(state))
 			reporter.Owns(ownerships(state))
 			if there { // one that is away has not heard that a contest is over
+				cluster.Adjoin(state.Adjacent)
 				reporter.Contests(contests(state), doubts(state))
 			}
 			for peer, why := range paths.failed(state.BFD) {

@@ -45,7 +45,7 @@ func (l layer2) Apply(ctx context.Context, want agent.Answers) error {
 	_, err := l.client.Apply(ctx, pulse.Table{
 		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
 		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, Claims: want.Claims, BFD: want.BFD,
-		Elsewhere: want.Elsewhere,
+		Elsewhere: want.Elsewhere, Unnumbered: want.Unnumbered,
 	})
 	if errors.Is(err, pulse.ErrAway) {
 		return nil // the client tells of it, keeps the table and hands it over

@@ -9,6 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=bgppeers,scope=Cluster,shortName=flpeer,categories=fairlead
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.peerAddress`
+// +kubebuilder:printcolumn:name="Interface",type=string,priority=1,JSONPath=`.spec.interface`
 // +kubebuilder:printcolumn:name="Port",type=integer,priority=1,JSONPath=`.spec.peerPort`
 // +kubebuilder:printcolumn:name="Peer ASN",type=integer,JSONPath=`.spec.peerASN`
 // +kubebuilder:printcolumn:name="Dynamic ASN",type=string,priority=1,JSONPath=`.spec.dynamicASN`
@@ -33,10 +34,13 @@ type BGPPeer struct {
 
 // BGPPeerSpec says where the router is and how to talk to it.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.peerAddress) != has(self.interface)",message="give one of peerAddress and interface: the address of the router, or the interface of the node whose cable leads to it",fieldPath=".peerAddress"
+// +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.sourceAddress)",message="an unnumbered session comes from the link-local address of the interface: leave sourceAddress out",fieldPath=".sourceAddress"
+// +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ebgpMultiHop) || !self.ebgpMultiHop",message="the router at the other end of an interface is one hop away: leave ebgpMultiHop out",fieldPath=".ebgpMultiHop"
 // +kubebuilder:validation:XValidation:rule="has(self.peerASN) != has(self.dynamicASN)",message="give one of peerASN and dynamicASN: the number of the router's autonomous system, or whether it is ours",fieldPath=".peerASN"
 // +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultiHop) || !self.ebgpMultiHop || (has(self.dynamicASN) ? self.dynamicASN != 'internal' : !has(self.peerASN) || (has(self.localASN) ? self.localASN : self.myASN) != self.peerASN)",message="ebgpMultiHop is for eBGP only: leave it out, or give different numbers in myASN and peerASN",fieldPath=".ebgpMultiHop"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttlSecurity) || !self.ttlSecurity || !has(self.ebgpMultiHop) || !self.ebgpMultiHop",message="ttlSecurity is for routers on a network of the node, and ebgpMultiHop for those that are not: leave one of them out",fieldPath=".ttlSecurity"
-// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !isIP(self.sourceAddress) || !isIP(self.peerAddress) || ip(self.sourceAddress).family() == ip(self.peerAddress).family()",message="sourceAddress must be of the same family as peerAddress: both IPv4 or both IPv6",fieldPath=".sourceAddress"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !has(self.peerAddress) || !isIP(self.sourceAddress) || !isIP(self.peerAddress) || ip(self.sourceAddress).family() == ip(self.peerAddress).family()",message="sourceAddress must be of the same family as peerAddress: both IPv4 or both IPv6",fieldPath=".sourceAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.keepaliveTime.matches('^([0-9]{1,5}[hms])+$') || !self.holdTime.matches('^([0-9]{1,5}[hms])+$') || duration(self.keepaliveTime) >= duration('1s') && duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be at least 1s and less than holdTime (90s when left out)",fieldPath=".keepaliveTime"
 type BGPPeerSpec struct {
 	// myASN is the autonomous system number of the nodes, 1 to 4294967294, for
@@ -73,11 +77,21 @@ type BGPPeerSpec struct {
 	DynamicASN DynamicASN `json:"dynamicASN,omitempty"`
 
 	// peerAddress is the IPv4 or IPv6 address of the router, for example
-	// 192.0.2.1 or 2001:db8::1.
-	// +required
+	// 192.0.2.1 or 2001:db8::1. Left out: interface says where the router is.
+	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).family() == 4 && ip(self).isLinkLocalUnicast())",message="peerAddress must be the unicast address of a router, such as 192.0.2.1 or 2001:db8::1: no mask, port or zone, not as ::ffff:192.0.2.1, and no IPv6 link-local address"
-	PeerAddress string `json:"peerAddress"`
+	PeerAddress string `json:"peerAddress,omitempty"`
+
+	// interface is the network interface of the node, for example eth1, of a session
+	// without configured addresses (unnumbered), in place of peerAddress: with the
+	// IPv6 link-local address of the router at the other end of its cable, which
+	// router advertisements tell (RFC 4861). Routes of both families have the
+	// link-local address of the node as next hop, for IPv4 by RFC 8950.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:space:]]+$') && !(self in ['.', '..'])",message="must be the name of a network interface, without white space, slash and colon"
+	Interface string `json:"interface,omitempty"`
 
 	// peerPort is the TCP port on which the router listens. Default: 179.
 	// +optional
@@ -158,7 +172,7 @@ type BGPPeerSpec struct {
 
 	// dualStackAddressFamily offers both IPv4 and IPv6 on the session; the router
 	// decides which it activates. False: only the family of peerAddress, as where
-	// there is a second BGPPeer for the other. Default: true.
+	// there is a second BGPPeer for the other; with interface, IPv6. Default: true.
 	// +optional
 	// +kubebuilder:default=true
 	DualStackAddressFamily *bool `json:"dualStackAddressFamily,omitempty"`

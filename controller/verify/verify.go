@@ -96,7 +96,15 @@ func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []probl
 // same one would break each other.
 type router struct {
 	address netip.AddrPort
+	over    string // the interface at whose other end it is, in place of the address
 	source  netip.Addr
+}
+
+func (r router) String() string {
+	if r.over != "" {
+		return "at the other end of " + r.over
+	}
+	return r.address.String()
 }
 
 // duplicates finds peers that are one router for the same node. The first by
@@ -105,8 +113,8 @@ func duplicates(c *view.Cluster) []problem.Problem {
 	same := map[router][]*view.BGPPeer{}
 	for _, name := range slices.Sorted(maps.Keys(c.BGPPeers)) {
 		p := c.BGPPeers[name]
-		if p.PeerAddress.IsValid() {
-			key := router{netip.AddrPortFrom(p.PeerAddress, p.PeerPort), p.SourceAddress}
+		if p.PeerAddress.IsValid() || p.Interface != "" {
+			key := router{netip.AddrPortFrom(p.PeerAddress, p.PeerPort), p.Interface, p.SourceAddress}
 			same[key] = append(same[key], p)
 		}
 	}
@@ -120,7 +128,7 @@ func duplicates(c *view.Cluster) []problem.Problem {
 				}
 				problems = append(problems, problem.New(p.Object(), ReasonPeerDuplicate,
 					"BGPPeer %q is the same router %s on node %s: delete one of the two, or keep them apart by nodeSelectors",
-					first.Name, key.address, node))
+					first.Name, key, node))
 				break
 			}
 		}

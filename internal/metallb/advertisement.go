@@ -210,8 +210,7 @@ func (s *subject) preferences(in []preferredNode) []v1beta1.PreferredNodeSelecto
 func (s *subject) interfaces(in []string) []string {
 	var out []string
 	for _, name := range in {
-		odd := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) }
-		if name == "" || len(name) > maxInterface || name == "." || name == ".." || strings.ContainsFunc(name, odd) {
+		if !isInterface(name) {
 			s.refuse("spec.interfaces", name, "not the name of a network interface")
 		} else if !slices.Contains(out, name) {
 			out = append(out, name)
@@ -221,4 +220,10 @@ func (s *subject) interfaces(in []string) []string {
 		s.refuse("spec.interfaces", len(out), "more than %d interfaces: make it two objects", maxNames)
 	}
 	return out
+}
+
+// isInterface tells whether a network interface can have the name.
+func isInterface(name string) bool {
+	odd := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) }
+	return name != "" && len(name) <= maxInterface && name != "." && name != ".." && !strings.ContainsFunc(name, odd)
 }

@@ -54,9 +54,6 @@ func (s *subject) peer(in peerSpec, namespaces Namespaces) v1beta1.BGPPeerSpec {
 
 // withoutCounterpart tells of what a BGPPeer of ours cannot say.
 func (s *subject) withoutCounterpart(in peerSpec) {
-	if in.Interface != "" {
-		s.refuse("spec.interface", in.Interface, "there are no unnumbered sessions yet: give the router an address and name it in peerAddress")
-	}
 	if in.VRF != "" {
 		s.refuse("spec.vrf", in.VRF, "there are no sessions in VRFs yet: have the router reached by the main routing table")
 	}
@@ -66,6 +63,10 @@ func (s *subject) withoutCounterpart(in peerSpec) {
 // means to say nothing.
 func (s *subject) families(in peerSpec, out *v1beta1.BGPPeerSpec) {
 	switch {
+	case in.Interface != "":
+		if in.DisableMP || in.DualStackAddressFamily != nil && !*in.DualStackAddressFamily {
+			s.find(Differs, "spec.dualStackAddressFamily", false, "left out, so that it means true: MetalLB offers both families on a session by interface, whatever this says")
+		}
 	case in.DisableMP:
 		s.find(Differs, "spec.disableMP", true, "written as dualStackAddressFamily false, which is the same")
 		out.DualStackAddressFamily = new(false)
@@ -109,11 +110,15 @@ func (s *subject) systems(in peerSpec, out *v1beta1.BGPPeerSpec) {
 // endpoints translates the addresses of both sides.
 func (s *subject) endpoints(in peerSpec, out *v1beta1.BGPPeerSpec) {
 	peer, ok := unicast(in.PeerAddress)
-	if !ok && in.Interface == "" {
+	switch {
+	case in.Interface != "":
+		s.overInterface(in, out)
+	case !ok:
 		s.refuse("spec.peerAddress", in.PeerAddress, "must be the unicast address of a router, without zone, and no IPv6 link-local address")
+	default:
+		out.PeerAddress = peer.String()
 	}
-	out.PeerAddress = peer.String()
-	if in.SourceAddress != "" {
+	if in.SourceAddress != "" && in.Interface == "" {
 		source, ok := unicast(in.SourceAddress)
 		if !ok || source.Is4() != peer.Is4() {
 			s.refuse("spec.sourceAddress", in.SourceAddress, "must be a unicast address of the family of peerAddress, and no IPv6 link-local address")
@@ -126,6 +131,24 @@ func (s *subject) endpoints(in peerSpec, out *v1beta1.BGPPeerSpec) {
 			s.refuse("spec.routerID", in.RouterID, "must be written as an IPv4 address other than 0.0.0.0")
 		}
 		out.RouterID = id.String()
+	}
+}
+
+// overInterface translates an unnumbered session, which has no addresses.
+func (s *subject) overInterface(in peerSpec, out *v1beta1.BGPPeerSpec) {
+	out.Interface = in.Interface
+	if !isInterface(in.Interface) {
+		s.refuse("spec.interface", in.Interface, "not the name of a network interface")
+	}
+	if in.PeerAddress != "" {
+		s.refuse("spec.interface", in.Interface, "there is a peerAddress as well, which MetalLB refuses: take one of them out")
+	}
+	if in.SourceAddress != "" {
+		s.find(Differs, "spec.sourceAddress", in.SourceAddress, "left out: a session by interface comes from the link-local address of the interface")
+	}
+	if out.EBGPMultiHop {
+		s.find(Differs, "spec.ebgpMultiHop", true, "left out: the router at the other end of an interface is one hop away")
+		out.EBGPMultiHop = false
 	}
 }
 

@@ -57,7 +57,7 @@ var fields = map[string]map[string]*rapid.Generator[any]{
 	},
 	"BGPPeer": {
 		"myASN": numbers, "peerASN": numbers, "dynamicASN": value("", "internal", "external", "x"), "localASN": numbers, "peerAddress": hosts,
-		"interface": value("", "eth0"), "sourceAddress": hosts, "peerPort": numbers, "holdTime": times, "keepaliveTime": times, "connectTime": times,
+		"interface": value("", "eth0", "eth0:1"), "sourceAddress": hosts, "peerPort": numbers, "holdTime": times, "keepaliveTime": times, "connectTime": times,
 		"routerID": hosts, "nodeSelectors": lists(labelSets), "password": value("", "hunter2"), "passwordSecret": value(nil, map[string]any{"name": "a"}, map[string]any{"name": "A"}),
 		"bfdProfile": value("", "fast"), "enableGracefulRestart": flags, "ebgpMultiHop": flags, "vrf": value("", "red"), "disableMP": flags,
 		"dualStackAddressFamily": flags, "ofTheFuture": value(1, "x"),

@@ -94,6 +94,8 @@ func TestWhatCannotBeSaid(t *testing.T) {
 		{"BGPPeer", "{peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN=0: not the number of an autonomous system"},
 		{"BGPPeer", "{" + peer + ", peerPort: 65536}", "spec.peerPort=65536: must be 1 to 65535"},
 		{"BGPPeer", "{" + peer + ", vrf: red}", `spec.vrf="red": there are no sessions in VRFs`},
+		{"BGPPeer", "{" + peer + ", interface: eth0}", `spec.interface="eth0": there is a peerAddress as well`},
+		{"BGPPeer", "{myASN: 64500, peerASN: 64512, interface: 'a b'}", `spec.interface="a b": not the name of a network interface`},
 		{"BGPPeer", "{" + peer + ", sourceAddress: '2001:db8::1'}", "must be a unicast address of the family of peerAddress"},
 		{"BGPPeer", "{" + peer + ", routerID: 0.0.0.0}", `spec.routerID="0.0.0.0": must be written as an IPv4 address`},
 		{"BGPPeer", "{" + peer + ", passwordSecret: {name: A}}", `spec.passwordSecret="A": not the name of a Secret`},

@@ -44,7 +44,10 @@ type Cluster struct {
 	Speakers  map[string]Speaker // by node name
 	// Fallen are the nodes that this one believes to be dead, see RollCall. The
 	// speaker's snapshot has them; none of it is Kubernetes' word.
-	Fallen            map[string]struct{}
+	Fallen map[string]struct{}
+	// Adjacent are the routers at the other ends of this node's interfaces, by interface;
+	// those that a BGPPeer names and that were looked at. The speaker's snapshot has them.
+	Adjacent          map[string]Adjacency
 	Pools             map[string]*Pool
 	L2Advertisements  map[string]*L2Advertisement
 	BGPAdvertisements map[string]*BGPAdvertisement
@@ -406,9 +409,10 @@ func (l LargeCommunity) Compare(o LargeCommunity) int {
 type BGPPeer struct {
 	Name            string
 	UID             string
-	MyASN           uint32 // as the router sees it
-	PeerASN         uint32 // 0: any but MyASN
-	PeerAddress     netip.Addr
+	MyASN           uint32     // as the router sees it
+	PeerASN         uint32     // 0: any but MyASN
+	PeerAddress     netip.Addr // invalid where there is an Interface
+	Interface       string     // at whose other end the router is; "": it has a PeerAddress
 	PeerPort        uint16
 	SourceAddress   netip.Addr // invalid: the kernel chooses
 	RouterID        netip.Addr // IPv4; invalid: derived from the node
@@ -417,7 +421,7 @@ type BGPPeer struct {
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
 	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
-	OneFamily       bool // the session carries that of PeerAddress alone
+	OneFamily       bool // the session carries that of PeerAddress alone, or IPv6
 	GracefulRestart bool
 	BFDProfile      string // "": no BFD
 	NodeSelectors   []Selector

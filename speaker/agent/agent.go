@@ -66,6 +66,8 @@ type Answers struct {
 	Elsewhere []netip.Addr
 	// BFD are the sessions beside those of BGP, by BGPPeer name.
 	BFD map[string]desired.BFD
+	// Unnumbered are the interfaces at whose other ends routers are to be found.
+	Unnumbered []string
 	// Unable are the addresses that this node ought to serve and cannot, so
 	// that the next candidate does.
 	Unable  []netip.Addr
@@ -109,6 +111,7 @@ type Agent struct {
 	announcing uint64
 	mesh       desired.Mesh // as last told
 	bfd        map[string]desired.BFD
+	unnumbered []string
 	told       bool          // this process has told the world something
 	unclean    time.Time     // since when Clean is put off; zero if it is not
 	failing    string        // the text of the last error, to log a change only
@@ -230,12 +233,13 @@ func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired
 }
 
 func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
-	a.announced, a.mesh, a.bfd, a.told = say, want.Mesh, want.BFD, true
+	a.announced, a.mesh, a.bfd, a.unnumbered, a.told = say, want.Mesh, want.BFD, want.Unnumbered, true
 	var networks, routers error
 	var telling sync.WaitGroup // neither waits for the other
 	telling.Go(func() {
 		networks = a.Layer2.Apply(ctx, Answers{
-			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere, BFD: want.BFD, Unable: unable,
+			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere,
+			BFD: want.BFD, Unnumbered: want.Unnumbered, Unable: unable,
 		})
 	})
 	routers = a.BGP.Apply(ctx, say.sessions)
@@ -268,7 +272,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 	return errors.Join(
 		// BFD stays until BGP has said its last word: routers that hear AdminDown before
 		// may take the node for dead.
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Leaving: true}),
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Unnumbered: a.unnumbered, Leaving: true}),
 		a.BGP.Drain(ctx),
 		a.BGP.Apply(ctx, nil),
 		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true}),

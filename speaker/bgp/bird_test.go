@@ -21,14 +21,8 @@ type bird struct {
 	socket string
 }
 
-// startBIRD runs BIRD with a neighbor that may dial and lines of its protocol.
-func startBIRD(t testing.TB, neighbor netip.Addr, asn uint32, lines ...string) *bird {
-	t.Helper()
-	return startBIRDWith(t, bfdInterval, bfdMultiplier, neighbor, asn, lines...)
-}
-
-// startBIRDWith does so with other timers of BFD.
-func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+// newBIRD makes its namespace and the cable to it.
+func newBIRD(t testing.TB) *bird {
 	t.Helper()
 	if !netlab.IsIsolated() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
@@ -40,10 +34,40 @@ func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbo
 	}
 	b := &bird{router: plugIn(t, t.TempDir())}
 	b.socket, b.proto = filepath.Join(b.dir, "bird.ctl"), "bird"
+	return b
+}
+
+// startBIRD runs BIRD with a neighbor that may dial and lines of its protocol.
+func startBIRD(t testing.TB, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+	t.Helper()
+	return startBIRDWith(t, bfdInterval, bfdMultiplier, neighbor, asn, lines...)
+}
+
+// startBIRDWith does so with other timers of BFD.
+func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+	t.Helper()
+	b := newBIRD(t)
 	local := router4
 	if neighbor.Is6() {
 		local = router6
 	}
+	b.begin(interval, multiplier, fmt.Sprintf(`
+protocol bgp node {
+	local %[1]v as %[2]d;
+	neighbor %[3]v as %[4]d;
+	passive on;
+	error wait time 1, 2;
+	%[5]s
+	ipv4 { import all; export none; };
+	ipv6 { import all; export none; };
+}
+`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t")))
+	return b
+}
+
+// begin runs BIRD with these timers of BFD, and these protocols beside those that it always has.
+func (b *bird) begin(interval time.Duration, multiplier int, protocols string) {
+	b.t.Helper()
 	config := filepath.Join(b.dir, "bird.conf")
 	err := os.WriteFile(config, fmt.Appendf(nil, `
 log stderr all;
@@ -54,32 +78,21 @@ protocol direct { ipv4; ipv6; }
 protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }
 protocol kernel { ipv6 { import none; export where source = RTS_BGP; }; }
 protocol bfd {
-	interface "*" { interval %[6]d ms; multiplier %[7]d; };
-	multihop { interval %[6]d ms; multiplier %[7]d; };
+	interface "*" { interval %[1]d ms; multiplier %[2]d; };
+	multihop { interval %[1]d ms; multiplier %[2]d; };
 }
-protocol bgp node {
-	local %[1]v as %[2]d;
-	neighbor %[3]v as %[4]d;
-	passive on;
-	error wait time 1, 2;
-	%[5]s
-	ipv4 { import all; export none; };
-	ipv6 { import all; export none; };
-}
-`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t"),
-		interval.Milliseconds(), multiplier), 0o600)
+%[3]s`, interval.Milliseconds(), multiplier, protocols), 0o600)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	daemon := exec.Command("ip", "netns", "exec", b.ns, "/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid"))
-	daemon.Stderr = t.Output()
+	daemon.Stderr = b.t.Output()
 	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	b.daemon["bird"] = daemon
-	t.Cleanup(func() { b.kill("bird") })
+	b.t.Cleanup(func() { b.kill("bird") })
 	b.waitForAnswer("show status", "Daemon is up and running")
-	return b
 }
 
 // ask asks BIRD as its operator does; without an answer, "".

@@ -164,12 +164,12 @@ func (d *daemon) addPeer(id desired.Identity) error {
 	}
 	peer := &api.Peer{
 		Conf: &api.PeerConf{
-			NeighborAddress: id.PeerAddress.String(),
+			NeighborAddress: neighborOf(id),
 			PeerAsn:         id.PeerASN,
 			LocalAsn:        id.MyASN,
 			AuthPassword:    string(id.Password),
 		},
-		Transport: &api.Transport{RemotePort: uint32(id.PeerPort)},
+		Transport: &api.Transport{RemotePort: uint32(id.PeerPort), BindInterface: id.Interface},
 		Timers: &api.Timers{Config: &api.TimersConfig{
 			HoldTime:          seconds(holdTime(id)),
 			KeepaliveInterval: seconds(id.KeepaliveTime),
@@ -181,7 +181,7 @@ func (d *daemon) addPeer(id desired.Identity) error {
 		State:        &api.PeerState{}, // families are read only where this is set
 	}
 	if id.SourceAddress.IsValid() {
-		peer.Transport.LocalAddress = id.SourceAddress.String()
+		peer.Transport.LocalAddress = id.SourceAddress.WithZone("").String()
 	}
 	if id.GracefulRestart {
 		// The forwarding of our addresses is in the kernel and outlives both
@@ -197,13 +197,17 @@ func (d *daemon) addPeer(id desired.Identity) error {
 	return d.bgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer})
 }
 
+// neighborOf is how GoBGP knows the peer. A link-local address has no zone there, since GoBGP
+// would set TCP MD5 for no address at all then: the socket is bound to the interface.
+func neighborOf(id desired.Identity) string { return id.PeerAddress.WithZone("").String() }
+
 func (d *daemon) deletePeer(id desired.Identity) error {
-	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: id.PeerAddress.String()})
+	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: neighborOf(id)})
 }
 
 // resetPeer ends the session with a CEASE; the peer stays.
 func (d *daemon) resetPeer(id desired.Identity) error {
-	return d.bgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: id.PeerAddress.String()})
+	return d.bgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: neighborOf(id)})
 }
 
 // peer reads the one peer, nil if there is none.

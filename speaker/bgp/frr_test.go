@@ -252,7 +252,10 @@ func (r *router) routes(prefix, daemon string) []string {
 		r.t.Fatal(err)
 	}
 	var routes []struct {
-		Gateway  string `json:"gateway"`
+		Gateway string `json:"gateway"`
+		Via     struct {
+			Host string `json:"host"` // of the other family
+		} `json:"via"`
 		NextHops []struct {
 			Gateway string `json:"gateway"`
 		} `json:"nexthops"`
@@ -264,6 +267,9 @@ func (r *router) routes(prefix, daemon string) []string {
 	for _, route := range routes {
 		if route.Gateway != "" {
 			gateways = append(gateways, route.Gateway)
+		}
+		if route.Via.Host != "" {
+			gateways = append(gateways, route.Via.Host)
 		}
 		for _, hop := range route.NextHops {
 			gateways = append(gateways, hop.Gateway)

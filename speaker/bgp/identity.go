@@ -9,6 +9,7 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -38,7 +39,7 @@ func sessionIdentity(id desired.Identity) desired.Identity {
 // sameNeighbour tells whether the peer takes a session with identity b for the
 // restarted speaker of a: then it keeps the routes when a closes silently.
 func sameNeighbour(a, b desired.Identity) bool {
-	return a.GracefulRestart && b.GracefulRestart &&
+	return a.GracefulRestart && b.GracefulRestart && a.NoRouter == "" && b.NoRouter == "" &&
 		a.MyASN == b.MyASN && a.PeerASN == b.PeerASN && a.RouterID == b.RouterID &&
 		a.PeerAddress == b.PeerAddress && a.PeerPort == b.PeerPort && a.SourceAddress == b.SourceAddress
 }
@@ -48,7 +49,9 @@ func validate(id desired.Identity) error {
 	switch {
 	case id.MyASN == 0:
 		return errors.New("AS number 0 is reserved (RFC 7607): set myASN")
-	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != "":
+	case id.NoRouter != "":
+		return nil // there is nobody to have a session with
+	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != id.Interface:
 		return fmt.Errorf("peer address %v: give the router's IP address, without a zone", id.PeerAddress)
 	case !id.RouterID.Is4() || id.RouterID.IsUnspecified():
 		return fmt.Errorf("router ID %v: it must be an IPv4 address other than 0.0.0.0", id.RouterID)
@@ -88,13 +91,18 @@ func ttlSecurity(id desired.Identity) *api.TtlSecurity {
 // families are those that the session offers.
 func families(id desired.Identity) []*api.AfiSafi {
 	var offered []*api.AfiSafi
-	if !id.OneFamily || id.PeerAddress.Is4() {
+	if carries(id, addr.IPv4) {
 		offered = append(offered, afiSafi(api.Family_AFI_IP, id.GracefulRestart))
 	}
-	if !id.OneFamily || id.PeerAddress.Is6() {
+	if carries(id, addr.IPv6) {
 		offered = append(offered, afiSafi(api.Family_AFI_IP6, id.GracefulRestart))
 	}
 	return offered
+}
+
+// carries tells whether the session is to carry a family at all.
+func carries(id desired.Identity, family addr.Family) bool {
+	return !id.OneFamily || addr.FamilyOf(id.PeerAddress) == family
 }
 
 func holdTime(id desired.Identity) time.Duration {
@@ -109,6 +117,9 @@ func holdTime(id desired.Identity) time.Duration {
 type nextHops struct{ v4, v6 netip.Addr }
 
 func nextHopsOf(id desired.Identity) nextHops {
+	if id.Interface != "" { // the link-local address, for IPv4 by RFC 8950
+		return nextHops{v4: netip.IPv4Unspecified(), v6: netip.IPv6Unspecified()}
+	}
 	if id.PeerAddress.Is4() {
 		return nextHops{v4: netip.IPv4Unspecified(), v6: id.NextHop6}
 	}

@@ -111,8 +111,14 @@ func (s *session) fillSome() bool {
 	return false
 }
 
-// dial adds the peer. The caller holds s.mu.
+// dial adds the peer. Without a router it tells why, and another identity is waited for. The
+// caller holds s.mu.
 func (s *session) dial() error {
+	if s.identity.NoRouter != "" {
+		s.dialed = true
+		s.fail(s.identity.NoRouter)
+		return nil
+	}
 	err := s.daemon.addPeer(s.identity)
 	s.dialed = err == nil
 	return err

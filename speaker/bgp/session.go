@@ -152,7 +152,10 @@ func (s *session) up(event *api.Peer) {
 	s.failures = 0
 	s.connected = time.Now()
 	s.local = addrPort(event.GetTransport().GetLocalAddress(), event.GetTransport().GetLocalPort())
-	s.peer = netip.AddrPortFrom(s.identity.PeerAddress, uint16(event.GetTransport().GetRemotePort()))
+	if s.identity.Interface != "" { // GoBGP does not tell an address with a zone
+		s.local = netip.AddrPortFrom(s.identity.SourceAddress.WithZone(""), uint16(event.GetTransport().GetLocalPort()))
+	}
+	s.peer = netip.AddrPortFrom(s.identity.PeerAddress.WithZone(""), uint16(event.GetTransport().GetRemotePort()))
 	s.status.Established++
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = s.connected

@@ -2,12 +2,14 @@ package bgp
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -50,6 +52,7 @@ type State struct {
 	GracefulRestart bool // the peer keeps our routes while the speaker restarts
 	FourOctetASN    bool // AS numbers have 32 bits (RFC 6793)
 	IPv4, IPv6      bool // families that both sides speak; false while down
+	unextended      bool // IPv4 is not among them for want of IPv6 next hops (RFC 8950)
 
 	Messages Messages
 }
@@ -107,13 +110,17 @@ func (s *State) negotiated(peer *api.Peer, id desired.Identity, local netip.Addr
 	if err != nil {
 		return // never: GoBGP itself marshalled them
 	}
-	multiprotocol := false
+	multiprotocol, extended := false, false
 	for _, capability := range capabilities {
 		switch c := capability.(type) {
 		case *packet.CapMultiProtocol:
 			multiprotocol = true
 			s.IPv4 = s.IPv4 || c.CapValue == packet.RF_IPv4_UC
 			s.IPv6 = s.IPv6 || c.CapValue == packet.RF_IPv6_UC
+		case *packet.CapExtendedNexthop:
+			extended = slices.ContainsFunc(c.Tuples, func(t *packet.CapExtendedNexthopTuple) bool {
+				return t.NLRIAFI == packet.AFI_IP && t.NLRISAFI == packet.SAFI_UNICAST && t.NexthopAFI == packet.AFI_IP6
+			})
 		case *packet.CapGracefulRestart:
 			s.GracefulRestart = peer.GetGracefulRestart().GetEnabled()
 		case *packet.CapFourOctetASNumber:
@@ -123,7 +130,7 @@ func (s *State) negotiated(peer *api.Peer, id desired.Identity, local netip.Addr
 	if !multiprotocol {
 		s.IPv4 = true // RFC 4760: a speaker without the capability means IPv4 unicast
 	}
-	if id.OneFamily {
-		s.IPv4, s.IPv6 = s.IPv4 && id.PeerAddress.Is4(), s.IPv6 && id.PeerAddress.Is6()
-	}
+	s.IPv4, s.IPv6 = s.IPv4 && carries(id, addr.IPv4), s.IPv6 && carries(id, addr.IPv6)
+	s.unextended = id.Interface != "" && s.IPv4 && !extended
+	s.IPv4 = s.IPv4 && !s.unextended
 }

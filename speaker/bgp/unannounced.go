@@ -14,14 +14,18 @@ import (
 var (
 	errFamily     = errors.New("the router did not negotiate this address family on the session: activate it for this neighbor")
 	errOneFamily  = errors.New("the session carries the family of peerAddress alone: set dualStackAddressFamily, or make a second BGPPeer for the router's address of this family")
+	errUnextended = errors.New("the router takes no IPv6 next hop for IPv4 prefixes (RFC 8950), and an unnumbered session has no other: have it negotiate the extended next hop capability for this neighbor")
 	errNoNextHop4 = errors.New("an IPv4 prefix on an IPv6 session needs an IPv4 address of this node as next hop, and it has none")
 	errNoNextHop6 = errors.New("an IPv6 prefix on an IPv4 session needs an IPv6 address of this node as next hop, and it has none")
 )
 
 // errNotSpoken is why the session does not carry the family of the prefix.
 func (s *session) errNotSpoken(prefix netip.Prefix) error {
-	if s.identity.OneFamily && prefix.Addr().Is4() != s.identity.PeerAddress.Is4() {
+	switch family := addr.FamilyOf(prefix.Addr()); {
+	case !carries(s.identity, family):
 		return errOneFamily
+	case s.status.unextended && family == addr.IPv4:
+		return errUnextended
 	}
 	return errFamily
 }

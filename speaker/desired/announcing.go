@@ -264,7 +264,15 @@ func matchesAll(selectors []view.Selector, services []*view.Service) bool {
 // neighbour is one end of a session as the router sees it; it has one session with each.
 type neighbour struct {
 	router netip.AddrPort
+	over   string // the interface of an unnumbered one
 	source netip.Addr
+}
+
+func (n neighbour) String() string {
+	if n.over != "" {
+		return "the router at the other end of " + n.over
+	}
+	return n.router.String()
 }
 
 // sessions are this node's BGP sessions and what each announces. A peer that
@@ -286,15 +294,15 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 			problems = append(problems, *peer.Unusable)
 			continue
 		}
-		to := neighbour{netip.AddrPortFrom(peer.PeerAddress, peer.PeerPort), peer.SourceAddress}
+		to := neighbour{netip.AddrPortFrom(peer.PeerAddress, peer.PeerPort), peer.Interface, peer.SourceAddress}
 		if first, ok := taken[to]; ok {
 			problems = append(problems, problem.New(peer.Object(), ReasonPeerDuplicate,
-				"BGPPeer %s has a session with %s from this node already, and two would end each other: remove one", first, to.router))
+				"BGPPeer %s has a session with %s from this node already, and two would end each other: remove one", first, to))
 			continue
 		}
 		taken[to] = name
 		routes := a.routes(peer, node)
-		sessions[name] = Session{Identity: identity(peer, node), Routes: routes.attrs, Aggregates: routes.aggregates}
+		sessions[name] = Session{Identity: identity(peer, node, a.cluster.Adjacent[peer.Interface]), Routes: routes.attrs, Aggregates: routes.aggregates}
 	}
 	return sessions, problems
 }
@@ -302,7 +310,7 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 // identity makes a session's identity. A node without an IPv4 address of its own
 // gets a router ID from its name, which is as unique as the hash (RFC 6286 wants
 // it unique within the AS, and nothing else of it).
-func identity(peer *view.BGPPeer, node *view.Node) Identity {
+func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Identity {
 	id := Identity{
 		MyASN: peer.MyASN, PeerASN: peer.PeerASN,
 		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort,
@@ -312,6 +320,9 @@ func identity(peer *view.BGPPeer, node *view.Node) Identity {
 		GracefulRestart: peer.GracefulRestart, Password: peer.Password,
 		NextHop4: firstOf(node.Addresses, addr.IPv4), NextHop6: firstOf(node.Addresses, addr.IPv6),
 	}
+	if peer.Interface != "" {
+		id.unnumbered(peer.Interface, adjacent)
+	}
 	if !id.RouterID.IsValid() {
 		id.RouterID = id.NextHop4
 	}
@@ -319,6 +330,17 @@ func identity(peer *view.BGPPeer, node *view.Node) Identity {
 		id.RouterID = routerIDFromName(node.Name)
 	}
 	return id
+}
+
+// unnumbered makes it the identity of a session over an interface.
+func (id *Identity) unnumbered(over string, adjacent view.Adjacency) {
+	id.Interface = over
+	if adjacent.Router.IsValid() {
+		id.PeerAddress, id.SourceAddress = adjacent.Router, adjacent.Local
+		return
+	}
+	id.NoRouter = cmp.Or(adjacent.Trouble, "no router advertises itself on interface "+over+
+		": have it send router advertisements there (RFC 4861), as FRR does where it has a neighbor with this interface")
 }
 
 func routerIDFromName(name string) netip.Addr {

@@ -156,7 +156,7 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 func (e *Engine) announce(c *view.Cluster) {
 	e.say = newAnnouncing(c, e.options, &e.holders)
 	sessions, problems := e.say.sessions()
-	e.node.BFD = e.say.bfd(sessions)
+	e.node.BFD, e.node.Unnumbered = e.say.bfd(sessions), unnumbered(sessions)
 	e.node.Layer2, e.node.Elsewhere = e.say.claims()
 	e.node.BGP, e.node.Mesh = sessions, mesh(c, e.options)
 	e.node.Announcing++

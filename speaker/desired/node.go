@@ -30,7 +30,9 @@ type Node struct {
 	BGP map[string]Session
 	// BFD has the BFD sessions of this node by BGPPeer name.
 	BFD map[string]BFD
-	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD and Mesh: while it stays, they do.
+	// Unnumbered are the interfaces at whose other ends routers are to be found, sorted.
+	Unnumbered []string
+	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh: while it stays, they do.
 	Announcing uint64
 	// Mesh is whom this node tells that it is alive, and hears.
 	Mesh Mesh
@@ -267,9 +269,13 @@ func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 // Identity is what a session is made of: a change of it means a new session.
 // It is comparable.
 type Identity struct {
-	MyASN           uint32
-	PeerASN         uint32 // 0: any but MyASN
+	MyASN   uint32
+	PeerASN uint32 // 0: any but MyASN
+	// PeerAddress is that of the router. It and SourceAddress are link-local with Interface
+	// as zone where that is given, and invalid while NoRouter says why they are not known.
 	PeerAddress     netip.Addr
+	Interface       string // of an unnumbered session
+	NoRouter        string
 	PeerPort        uint16
 	SourceAddress   netip.Addr // invalid: the kernel chooses
 	RouterID        netip.Addr // IPv4, always valid
@@ -278,7 +284,7 @@ type Identity struct {
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
 	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
-	OneFamily       bool // carry that of PeerAddress alone
+	OneFamily       bool // carry that of PeerAddress alone, or IPv6 over Interface
 	GracefulRestart bool
 	Password        view.Secret
 	// NextHops for families other than the session's own: this node's first

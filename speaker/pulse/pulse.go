@@ -72,6 +72,8 @@ type Table struct {
 	Elsewhere []netip.Addr
 	// BFD has the BFD sessions to hold, by BGPPeer name.
 	BFD map[string]desired.BFD
+	// Unnumbered are the interfaces at whose other ends routers are to be found.
+	Unnumbered []string
 }
 
 // State is what pulse tells back: what is true now.
@@ -92,6 +94,8 @@ type State struct {
 	Doubted map[netip.Addr]Doubt
 	// BFD tells of the sessions of the table, by BGPPeer name.
 	BFD map[string]bfd.Status
+	// Adjacent are the routers at the other ends of the interfaces of the table.
+	Adjacent map[string]view.Adjacency
 }
 
 // Ownership says how an address is answered for.
@@ -114,7 +118,7 @@ func (s State) Equal(o State) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since
 		return since && a == b
-	}) && maps.EqualFunc(s.BFD, o.BFD, bfd.Status.Equal)
+	}) && maps.EqualFunc(s.BFD, o.BFD, bfd.Status.Equal) && maps.Equal(s.Adjacent, o.Adjacent)
 }
 
 // restartHold is for how long the other nodes shall count this one as alive

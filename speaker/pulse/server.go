@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
@@ -66,6 +67,13 @@ type BFD interface {
 	Goodbye(ctx context.Context, hold time.Duration) error
 }
 
+// Adjacency knows the routers at the other ends of interfaces; adjacency.Finder does.
+type Adjacency interface {
+	Set(interfaces []string, have *links.Snapshot)
+	Status() map[string]view.Adjacency
+	Changed() <-chan struct{}
+}
+
 // Config is what a Server is made of.
 type Config struct {
 	Node   string // this node; tables of another one are refused
@@ -75,7 +83,9 @@ type Config struct {
 	ARP    Responder // for IPv4
 	NDP    Responder // for IPv6
 	BFD    BFD
-	Log    *slog.Logger
+
+	Adjacency Adjacency
+	Log       *slog.Logger
 }
 
 const (
@@ -186,6 +196,7 @@ func (s *Server) loop(ctx context.Context) {
 		case <-s.cfg.ARP.Broken():
 		case <-s.cfg.NDP.Broken():
 		case <-s.cfg.BFD.Changed():
+		case <-s.cfg.Adjacency.Changed():
 		case <-s.cfg.ARP.Claimed():
 			news = s.hear(s.cfg.ARP)
 		case <-s.cfg.NDP.Claimed():
@@ -300,6 +311,7 @@ func (s *Server) settle() {
 		s.assess(nil)
 		return
 	}
+	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
 	r := reachOf(*s.table, snapshot)
 	failed := s.open(r)
 	s.tell(failed)
@@ -415,6 +427,8 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
 		BFD:     s.cfg.BFD.Status(),
+
+		Adjacent: s.cfg.Adjacency.Status(),
 	}
 	var taken, lost []netip.Addr
 	for a, on := range mine {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
@@ -58,6 +59,13 @@ func (o over) Say(neighbour.Word, int, netip.Addr)          {}
 func (o over) Close()                                       { o.did = append(o.did, "answers no more over "+o.protocol) }
 
 // path is the BFD around the server.
+// lone has no router at the other end of any interface.
+type lone struct{}
+
+func (lone) Set([]string, *links.Snapshot)     {}
+func (lone) Status() map[string]view.Adjacency { return nil }
+func (lone) Changed() <-chan struct{}          { return nil }
+
 type path struct{ *around }
 
 func (p path) Set(want map[string]desired.BFD) {
@@ -89,7 +97,7 @@ func (a *around) wants(t *testing.T, when string, want ...string) {
 func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 	out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 	out.view.Settled = false
-	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
+	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, Log: testlog.New(t)})
 	s.settle()
 	out.wants(t, "without a table")
 
@@ -124,7 +132,7 @@ func TestGoodbye(t *testing.T) {
 		false: {"says goodbye", "asks for patience for 1m0s", "answers no more over ARP", "answers no more over NDP"},
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, Log: testlog.New(t)})
 		s.take(delivery{table: Table{Node: "a", Leaving: leaving, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
 		s.settle()
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
@@ -144,7 +152,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	begin := func(t *testing.T) (*around, *Server) {
 		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, Log: testlog.New(t)})
 		s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 1})
 		s.settle()
 		if !slices.Contains(out.did, answers) {

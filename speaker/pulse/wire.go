@@ -104,7 +104,8 @@ type wireTable struct {
 	// Elsewhere have no claim, since this node is no candidate for them.
 	Elsewhere []netip.Addr `json:"elsewhere,omitempty"`
 	// BFD has the sessions by BGPPeer name.
-	BFD map[string]wireBFD `json:"bfd,omitempty"`
+	BFD        map[string]wireBFD `json:"bfd,omitempty"`
+	Unnumbered []string           `json:"unnumbered,omitempty"`
 }
 
 type wireBFD struct {
@@ -121,9 +122,9 @@ type wireBFD struct {
 // check refuses what no session can be made of.
 func (b wireBFD) check() error {
 	switch {
-	case !b.Peer.IsValid() || b.Peer.Is4In6() || b.Peer.Zone() != "":
+	case !b.Peer.IsValid() || b.Peer.Is4In6() || b.Peer.Zone() != "" && !b.Peer.IsLinkLocalUnicast():
 		return fmt.Errorf("BFD session with the address %v", b.Peer)
-	case b.Local.IsValid() && b.Local.Is4() != b.Peer.Is4():
+	case b.Local.IsValid() && (b.Local.Is4() != b.Peer.Is4() || b.Local.Zone() != b.Peer.Zone()):
 		return fmt.Errorf("BFD session from %v to %v", b.Local, b.Peer)
 	case b.Transmit <= 0 || b.Receive < 0 || max(b.Transmit, b.Receive) > time.Hour || b.Multiplier == 0:
 		return fmt.Errorf("BFD session with %v: every %v and %v, %d times", b.Peer, b.Transmit, b.Receive, b.Multiplier)
@@ -147,8 +148,8 @@ func encodeTable(t Table) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
 		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving,
-		Elsewhere: t.Elsewhere,
-		Peers:     make(map[string]wirePeer, len(t.Peers)),
+		Elsewhere: t.Elsewhere, Unnumbered: t.Unnumbered,
+		Peers: make(map[string]wirePeer, len(t.Peers)),
 	}
 	for node, p := range t.Peers {
 		w.Peers[node] = wirePeer(p)
@@ -204,10 +205,10 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 	t := Table{
 		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
 		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving,
-		Elsewhere: w.Elsewhere,
-		Peers:     make(map[string]hello.Peer, len(w.Peers)),
-		Claims:    make(map[netip.Addr]desired.Claim, len(w.Claims)),
-		BFD:       make(map[string]desired.BFD, len(w.BFD)),
+		Elsewhere: w.Elsewhere, Unnumbered: w.Unnumbered,
+		Peers:  make(map[string]hello.Peer, len(w.Peers)),
+		Claims: make(map[netip.Addr]desired.Claim, len(w.Claims)),
+		BFD:    make(map[string]desired.BFD, len(w.BFD)),
 	}
 	for name, b := range w.BFD {
 		if err := b.check(); err != nil {
@@ -252,6 +253,27 @@ type wireState struct {
 	Doubted   []wireDoubt   `json:"doubted,omitempty"`
 
 	BFD map[string]bfd.Status `json:"bfd,omitempty"`
+
+	Adjacent map[string]wireAdjacency `json:"adjacent,omitempty"`
+}
+
+type wireAdjacency struct {
+	Local   netip.Addr `json:"local,omitzero"`
+	Router  netip.Addr `json:"router,omitzero"`
+	Trouble string     `json:"trouble,omitempty"`
+}
+
+// check refuses what is no adjacency over the interface.
+func (a wireAdjacency) check(over string) error {
+	for _, address := range []netip.Addr{a.Local, a.Router} {
+		if address.IsValid() && (!address.Is6() || !address.IsLinkLocalUnicast() || address.Zone() != over) {
+			return fmt.Errorf("adjacency over %s with the address %v", over, address)
+		}
+	}
+	if a.Router.IsValid() && !a.Local.IsValid() {
+		return fmt.Errorf("adjacency over %s with %v from no address", over, a.Router)
+	}
+	return nil
 }
 
 type wireContest struct {
@@ -286,6 +308,12 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	for a, c := range s.Contested {
 		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
 	}
+	if len(s.Adjacent) > 0 {
+		w.Adjacent = make(map[string]wireAdjacency, len(s.Adjacent))
+	}
+	for over, a := range s.Adjacent {
+		w.Adjacent[over] = wireAdjacency(a)
+	}
 	slices.SortFunc(w.Contested, func(a, b wireContest) int { return a.Address.Compare(b.Address) })
 	for a, d := range s.Doubted {
 		w.Doubted = append(w.Doubted, wireDoubt{a, d.Owner, d.Node, d.Station, d.Interface, d.Since})
@@ -304,6 +332,13 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
 		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
 		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
+		Adjacent:  make(map[string]view.Adjacency, len(m.State.Adjacent)),
+	}
+	for over, a := range m.State.Adjacent {
+		if err := a.check(over); err != nil {
+			return State{}, 0, fmt.Errorf("state message: %w", err)
+		}
+		s.Adjacent[over] = view.Adjacency(a)
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {

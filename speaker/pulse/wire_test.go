@@ -150,7 +150,8 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Claim {
 				return desired.Claim{Candidates: names.Draw(t, "candidates"), Interfaces: names.Draw(t, "interfaces")}
 			}), 0, 3).Draw(t, "claims"),
-			BFD: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(drawBFD), 0, 3).Draw(t, "bfd"),
+			BFD:        rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(drawBFD), 0, 3).Draw(t, "bfd"),
+			Unnumbered: names.Draw(t, "unnumbered"),
 		}
 		encoded, err := encodeTable(want)
 		if err != nil {
@@ -193,6 +194,10 @@ func TestStatesSurviveTheWire(t *testing.T) {
 		BFD: map[string]bfd.Status{"tor": {
 			State: bfd.Down, Diag: bfd.Expired, Since: time.Now(), Failures: 2, Detection: time.Second, Trouble: "none left",
 		}},
+		Adjacent: map[string]view.Adjacency{
+			"eth1": {Local: netip.MustParseAddr("fe80::2%eth1"), Router: netip.MustParseAddr("fe80::1%eth1")},
+			"eth2": {Trouble: "it is down"},
+		},
 	}
 	body, err := encodeStateMessage(5, want)
 	if err != nil {

@@ -26,6 +26,7 @@ type objects struct {
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
 	secrets   map[string]*corev1.Secret
 	roll      view.RollCall
+	adjacent  map[string]view.Adjacency // by interface
 
 	pools             map[string]read[*view.Pool]
 	l2Advertisements  map[string]read[*view.L2Advertisement]
@@ -53,6 +54,7 @@ func newObjects() objects {
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
 		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
+		adjacent:    map[string]view.Adjacency{},
 		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
 	}
@@ -181,6 +183,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 // readOthers copies all that are no Services and no endpoints.
 func (o *objects) readOthers(c *view.Cluster) {
 	c.Nodes = maps.Clone(o.nodes)
+	c.Adjacent = o.adjacent
 	c.Speakers = map[string]view.Speaker{}
 	c.Pools = map[string]*view.Pool{}
 	c.L2Advertisements = map[string]*view.L2Advertisement{}

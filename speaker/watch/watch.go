@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -182,6 +183,22 @@ func (w *Watch) Call(roll view.RollCall) {
 			return false
 		}
 		w.objects.roll, w.objects.rollCalled = roll, true
+		return true
+	})
+}
+
+// Adjoin takes in who is at the other ends of this node's interfaces. Nothing about one is
+// no news: a pulse that has just begun has not been told what to look at.
+func (w *Watch) Adjoin(adjacent map[string]view.Adjacency) {
+	w.update(func() bool {
+		next := maps.Clone(w.objects.adjacent)
+		for over, word := range adjacent {
+			next[over] = w.objects.adjacent[over].After(word)
+		}
+		if maps.Equal(next, w.objects.adjacent) {
+			return false
+		}
+		w.objects.adjacent, w.objects.others = next, true
 		return true
 	})
 }

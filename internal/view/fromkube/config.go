@@ -155,6 +155,7 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		UID:             string(p.UID),
 		MyASN:           uint32(p.Spec.MyASN),
 		PeerASN:         uint32(p.Spec.PeerASN),
+		Interface:       p.Spec.Interface,
 		PeerPort:        uint16(p.Spec.PeerPort),
 		HoldTime:        duration(p.Spec.HoldTime, defaultHoldTime),
 		ConnectTime:     duration(p.Spec.ConnectTime, defaultConnectTime),
@@ -198,8 +199,10 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	readAddress("sourceAddress", p.Spec.SourceAddress, &v.SourceAddress)
 	readAddress("routerID", p.Spec.RouterID, &v.RouterID)
 	switch {
-	case !v.PeerAddress.IsValid():
-		invalid(ReasonInvalidPeer, "spec.peerAddress is empty: name the router's address")
+	case v.PeerAddress.IsValid() == (v.Interface != ""):
+		invalid(ReasonInvalidPeer, "give one of spec.peerAddress and spec.interface: the address of the router, or the interface at whose other end it is")
+	case v.Interface != "" && (v.SourceAddress.IsValid() || v.EBGPMultiHop):
+		invalid(ReasonInvalidPeer, "spec.interface: leave spec.sourceAddress and spec.ebgpMultiHop out: the session is between link-local addresses")
 	case v.MyASN == 0 || v.PeerASN == 0 && p.Spec.DynamicASN != v1beta1.DynamicExternal:
 		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
 	case p.Spec.Password != "":

@@ -50,6 +50,11 @@ type key struct {
 
 func keyOf(w desired.BFD) key { return key{w.Peer, w.Local, w.MultiHop} }
 
+// meets tells whether a datagram is between these addresses, on whatever interface.
+func (k key) meets(d datagram) bool {
+	return k.multiHop == d.kind.multiHop && k.peer.WithZone("") == d.from && (!k.local.IsValid() || k.local.WithZone("") == d.to)
+}
+
 // session is a machine and its way to the peer.
 type session struct {
 	machine *machine
@@ -328,8 +333,13 @@ func (s *Sessions) send(have *session, p Packet) {
 	if s.tell(&have.trouble, err, "peer", have.want.Peer); before != have.trouble {
 		notify(s.changed)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		have.sent++
+	case have.want.Peer.Zone() != "":
+		// The interface may have been made anew; then the socket is bound to one that is gone.
+		_ = have.out.close()
+		have.out, s.again = nil, time.Now().Add(retryAfter)
 	}
 }
 
@@ -358,7 +368,7 @@ func (s *Sessions) find(d datagram) (*session, Packet, Reason) {
 		return nil, p, reasonOf(err)
 	}
 	for k, have := range s.all {
-		if k.peer != d.from || k.multiHop != d.kind.multiHop || k.local.IsValid() && k.local != d.to {
+		if !k.meets(d) || k.peer.Zone() != "" && (have.out == nil || have.out.over() != d.zone) {
 			continue
 		}
 		m := have.machine

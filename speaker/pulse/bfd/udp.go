@@ -50,8 +50,9 @@ func (k kind) network() string {
 // datagram is what came.
 type datagram struct {
 	kind     kind
-	from, to netip.Addr
-	hops     int // TTL or hop limit that is left; 0 if unknown
+	from, to netip.Addr // without zones
+	zone     int        // index of the interface that a link-local address is on
+	hops     int        // TTL or hop limit that is left; 0 if unknown
 	body     []byte
 }
 
@@ -70,6 +71,8 @@ type listener interface {
 
 type sender interface {
 	send(b []byte) error
+	// over is the index of the interface that a link-local peer is on; 0 for any other.
+	over() int
 	close() error
 }
 
@@ -145,7 +148,7 @@ func (i *inlet) empty(fd int) bool {
 		case *unix.SockaddrInet4:
 			d.from = netip.AddrFrom4(a.Addr)
 		case *unix.SockaddrInet6:
-			d.from = netip.AddrFrom16(a.Addr)
+			d.from, d.zone = netip.AddrFrom16(a.Addr), int(a.ZoneId)
 		}
 		d.readControl(control[:nc])
 		i.hear(d)
@@ -177,17 +180,20 @@ type outlet struct {
 	conn net.PacketConn
 	raw  syscall.RawConn
 	to   unix.Sockaddr
+	zone int
 }
+
+func (o *outlet) over() int { return o.zone }
 
 func (udp) dial(k key) (sender, error) {
 	kind := kindOf(k)
 	host := ""
 	if k.local.IsValid() {
-		host = k.local.String()
+		host = k.local.WithZone("").String()
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = tune(int(fd), kind.six) }), err)
+		return errors.Join(raw.Control(func(fd uintptr) { err = errors.Join(tune(int(fd), kind.six), bind(int(fd), k.peer.Zone())) }), err)
 	}}
 	var conn net.PacketConn
 	var err error
@@ -202,8 +208,15 @@ func (udp) dial(k key) (sender, error) {
 		return nil, err
 	}
 	o := &outlet{conn: conn}
+	if name := k.peer.Zone(); name != "" {
+		zone, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		o.zone = zone.Index
+	}
 	if kind.six {
-		o.to = &unix.SockaddrInet6{Port: kind.port(), Addr: k.peer.As16()}
+		o.to = &unix.SockaddrInet6{Port: kind.port(), Addr: k.peer.As16(), ZoneId: uint32(o.zone)}
 	} else {
 		o.to = &unix.SockaddrInet4{Port: kind.port(), Addr: k.peer.As4()}
 	}
@@ -211,6 +224,14 @@ func (udp) dial(k key) (sender, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return o, nil
+}
+
+// bind ties a socket to an interface, "" for none, without which a link-local address means nothing.
+func bind(fd int, over string) error {
+	if over == "" {
+		return nil
+	}
+	return unix.BindToDevice(fd, over)
 }
 
 // tune sets the hops, without which a peer takes nothing, and asks for what helps.

@@ -23,6 +23,7 @@ import (
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/adjacency"
 	"fairlead.dev/fairlead/speaker/pulse/arp"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -89,10 +90,12 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	watcher, sessions := links.NewWatcher(log), bfd.New(log)
+	watcher, sessions, routers := links.NewWatcher(log), bfd.New(log), adjacency.New(log)
+	defer routers.Close()
 	overARP, overNDP := arp.New(log), ndp.New(log)
 	server := pulse.NewServer(pulse.Config{
-		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions, Log: log,
+		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions,
+		Adjacency: routers, Log: log,
 	})
 
 	// The mesh and BFD outlive the server, which says goodbye through them.
