@@ -11,6 +11,7 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/lastwords"
 )
 
 // deferral is the least that GoBGP allows between Established and sending
@@ -36,14 +37,16 @@ type daemon struct {
 
 // startDaemon starts a server without a peer. Every change of the peer's state
 // goes to events, in order, until the watch is cancelled.
-func startDaemon(id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
+func startDaemon(name string, id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
 	d := &daemon{served: make(chan struct{}), broken: make(chan any, 1), managed: make(chan struct{}, 1)}
 	d.bgp = server.NewBgpServer(server.LoggerOption(log), server.TimingHookOption(d))
-	go func() {
-		defer close(d.served)
-		for d.serve() {
-		}
-	}()
+	lastwords.Label(CrashLabel, crashLabel(name, id), func() {
+		go func() {
+			defer close(d.served)
+			for d.serve() {
+			}
+		}()
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancelWatch = cancel
 	if err := d.configure(ctx, id, events); err != nil {

@@ -3,6 +3,7 @@ package bgp
 import (
 	"maps"
 	"net/netip"
+	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -111,12 +112,16 @@ func (s *session) fillSome() bool {
 	return false
 }
 
-// dial adds the peer. Without a router it tells why, and another identity is waited for. The
-// caller holds s.mu.
+// dial adds the peer, unless that is to be left alone for now: it is tried again when the
+// routes are applied again. Without a router it tells why, and another identity is waited for.
+// The caller holds s.mu.
 func (s *session) dial() error {
 	if s.identity.NoRouter != "" {
 		s.dialed = true
 		s.fail(s.identity.NoRouter)
+		return nil
+	}
+	if s.leftAlone(time.Now()) {
 		return nil
 	}
 	err := s.daemon.addPeer(s.identity)

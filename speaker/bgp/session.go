@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/lastwords"
 )
 
 const (
@@ -47,6 +48,7 @@ type session struct {
 	burst    int           // new routes that are handed to the server at once
 	tap      *tap
 	daemon   *daemon
+	crash    lastwords.Crash // of this process, by what the router sent
 	events   chan *api.Peer
 	stop     chan struct{} // closed to end run
 	stopped  chan struct{} // closed when run has ended
@@ -68,12 +70,12 @@ type session struct {
 	before      Messages       // of the peers that were deleted for dialing anew
 }
 
-func newSession(name string, id desired.Identity, openPatience time.Duration, burst int, log *slog.Logger, notify func()) (*session, error) {
+func newSession(name string, id desired.Identity, openPatience time.Duration, burst int, crash lastwords.Crash, log *slog.Logger, notify func()) (*session, error) {
 	if err := validate(id); err != nil {
 		return nil, err
 	}
 	s := &session{
-		name: name, identity: id, log: log, notify: notify, patience: openPatience, burst: burst,
+		name: name, identity: id, log: log, notify: notify, patience: openPatience, burst: burst, crash: crash,
 		tap:     newTap(log, id),
 		events:  make(chan *api.Peer),
 		stop:    make(chan struct{}),
@@ -84,7 +86,7 @@ func newSession(name string, id desired.Identity, openPatience time.Duration, bu
 		status:  State{Phase: Idle, Since: time.Now()},
 	}
 	var err error
-	if s.daemon, err = startDaemon(id, s.tap, s.events); err != nil {
+	if s.daemon, err = startDaemon(name, id, s.tap, s.events); err != nil {
 		return nil, err
 	}
 	go s.run()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/lastwords"
 )
 
 // handOver is how long Apply waits for ending sessions to leave the wire before
@@ -58,6 +59,7 @@ type Speaker struct {
 	changed      chan struct{}
 	openPatience time.Duration
 	burst        int
+	crashes      lastwords.Record
 
 	mu       sync.Mutex
 	applied  bool // Apply has been called
@@ -164,7 +166,7 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.crashes[crashLabel(name, want.Identity)], s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}
