@@ -194,6 +194,8 @@ var permissions = map[string][]string{
 		crs + ": list,watch",
 		"fairlead.dev bgpsessions/status: patch",
 		"fairlead.dev bgpsessions: create,delete,list",
+		"fairlead.dev l2addresses/status: patch",
+		"fairlead.dev l2addresses: create,delete,list,patch",
 	},
 	"Role fairlead-speaker": {
 		"apps daemonsets [fairlead-speaker]: get",

@@ -78,13 +78,13 @@ func speak(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	objects, err := sessionObjects(rest)
+	objects, err := ourObjects(rest)
 	if err != nil {
 		return err
 	}
-	kept := standing.New(c.node, objects, c.log)
+	kept, register := standing.NewSessions(c.node, objects, c.log), standing.NewAddresses(c.node, objects, c.log)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, registry, c.log)
+	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, register, registry, c.log)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
@@ -128,6 +128,7 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
 		run.Task{Name: "reporting", Run: func(ctx context.Context) error { return follow(ctx, pulses, cluster, sessions, reporter) }},
 		run.Task{Name: "keeping the BGPSessions", Run: kept.Run},
+		run.Task{Name: "keeping the L2Addresses", Run: register.Run},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Ready)
@@ -135,7 +136,7 @@ func speak(ctx context.Context, c config) error {
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
 	)
-	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept))
+	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept, register))
 	hangUp()
 	return errors.Join(err, <-hungUp)
 }
@@ -152,10 +153,15 @@ func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan
 	return nil
 }
 
+// leaver keeps objects of the node, and removes them when it goes for good.
+type leaver interface {
+	Leave(ctx context.Context) error
+}
+
 // part says farewell. A restart keeps everything: forwarding is in the kernel, pulse
 // goes on or asks for patience, and routers keep our routes. Only a speaker that goes
 // for good hands over.
-func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept *standing.Keeper) error {
+func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept ...leaver) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	reason, forGood := goesForGood(ctx, client, c, cluster)
@@ -165,8 +171,10 @@ func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *ag
 	}
 	c.log.Info("stopping for good; other nodes take over", "reason", reason)
 	err := errors.Join(loop.Leave(ctx), sessions.Close(ctx, true))
-	if left := kept.Leave(ctx); left != nil {
-		c.log.Warn("the BGPSessions of this node stay behind", "error", left)
+	for _, objects := range kept {
+		if left := objects.Leave(ctx); left != nil {
+			c.log.Warn("objects of this node stay behind", "error", left)
+		}
 	}
 	return err
 }
@@ -184,7 +192,7 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 		case <-pulses.Changed():
 			state, there := pulses.State()
 			cluster.Call(rollCall(state))
-			reporter.Owns(ownerships(state))
+			reporter.Owns(ownerships(state, there))
 			if there { // one that is away has not heard that a contest is over
 				cluster.Adjoin(state.Adjacent)
 				reporter.Contests(contests(state), doubts(state))
@@ -197,6 +205,7 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 			reporter.Sessions(sessionsOf(sessions))
 		case <-ticker.C:
 			reporter.Sessions(sessionsOf(sessions))
+			reporter.Refresh()
 		}
 	}
 }

@@ -96,11 +96,15 @@ func (r routes) Apply(ctx context.Context, want map[string]desired.Session) erro
 // Drain is bounded by the time for the farewell, of which the CEASE needs the rest.
 func (r routes) Drain(ctx context.Context) error { return r.speaker.Drain(ctx, drainFor) }
 
-// ownerships is what pulse answers for, as the reporter takes it.
-func ownerships(s pulse.State) map[netip.Addr]report.Ownership {
+// ownerships is what pulse answers for, as the reporter takes it; nil while that is not
+// known: a pulse that is away or has just begun says nothing.
+func ownerships(s pulse.State, there bool) map[netip.Addr]report.Ownership {
+	if !there || !s.Settled {
+		return nil
+	}
 	owned := make(map[netip.Addr]report.Ownership, len(s.Owned))
 	for address, o := range s.Owned {
-		owned[address] = report.Ownership{Interfaces: o.Interfaces, Since: o.Since}
+		owned[address] = report.Ownership(o)
 	}
 	return owned
 }
@@ -109,7 +113,7 @@ func ownerships(s pulse.State) map[netip.Addr]report.Ownership {
 func contests(s pulse.State) map[netip.Addr]report.Contest {
 	contested := make(map[netip.Addr]report.Contest, len(s.Contested))
 	for address, c := range s.Contested {
-		contested[address] = report.Contest{Station: c.Station, Interface: c.Interface, Withheld: c.Withheld}
+		contested[address] = report.Contest(c)
 	}
 	return contested
 }
@@ -133,15 +137,15 @@ func rollCall(s pulse.State) view.RollCall {
 	return view.RollCall{Alive: s.Alive, Silent: s.Silent}
 }
 
-// sessionObjects is how the API server is asked for BGPSessions.
-func sessionObjects(config *rest.Config) (client.Client, error) {
+// ourObjects is how the API server is asked for BGPSessions and L2Addresses.
+func ourObjects(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("preparing the scheme: %w", err)
 	}
 	objects, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the client of BGPSessions: %w", err)
+		return nil, fmt.Errorf("preparing the client of our objects: %w", err)
 	}
 	return objects, nil
 }

@@ -73,7 +73,7 @@ const (
 	ReasonReleased = "Released"
 )
 
-// Labels of BGPSessions.
+// Labels of BGPSessions and, but for the peer, of L2Addresses.
 const (
 	// LabelNode has the name of the node, as [LabelValue] makes it.
 	LabelNode = GroupName + "/node"

@@ -23,6 +23,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&BGPAdvertisement{}, &BGPAdvertisementList{},
 		&BFDProfile{}, &BFDProfileList{},
 		&BGPSession{}, &BGPSessionList{},
+		&L2Address{}, &L2AddressList{},
 		&Community{}, &CommunityList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

@@ -102,6 +102,22 @@ func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, el
 	return mine, elsewhere, behind
 }
 
+// placed says who comes before this node among the candidates for an address that it owns,
+// and is not alive or not able, and who is the next after it that is both.
+func placed(t Table, v hello.View, a netip.Addr) (dead, unable []string, next string) {
+	candidates := t.Claims[a].Candidates
+	place := slices.Index(candidates, t.Node)
+	for _, node := range candidates[:max(place, 0)] {
+		if _, alive := v.Alive[node]; !alive {
+			dead = append(dead, node)
+		} else if !v.CanServe(node, a) {
+			unable = append(unable, node)
+		}
+	}
+	next, _ = election.Owner(candidates, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
+	return dead, unable, next
+}
+
 // without are the addresses that need not wait.
 func without(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[netip.Addr][]links.Link {
 	mine = maps.Clone(mine)

@@ -239,3 +239,26 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		}
 	})
 }
+
+func TestPlaced(t *testing.T) {
+	v := serving("a", "b", "c")
+	v.Alive["c"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	for name, c := range map[string]struct {
+		candidates   []string
+		dead, unable []string
+		next         string
+	}{
+		"the first":               {[]string{"a", "d", "c", "b"}, nil, nil, "b"},
+		"the only one":            {[]string{"a"}, nil, nil, ""},
+		"after two that cannot":   {[]string{"d", "c", "a", "b"}, []string{"d"}, []string{"c"}, "b"},
+		"the last that can":       {[]string{"d", "a", "c"}, []string{"d"}, nil, ""},
+		"no candidate any more":   {[]string{"b", "d"}, nil, nil, "b"},
+		"while the first is back": {[]string{"b", "a"}, nil, nil, "b"},
+	} {
+		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+		dead, unable, next := placed(table, v, vip4)
+		if !slices.Equal(dead, c.dead) || !slices.Equal(unable, c.unable) || next != c.next {
+			t.Errorf("%s: %v are dead, %v unable, %q is next; want %v, %v, %q", name, dead, unable, next, c.dead, c.unable, c.next)
+		}
+	}
+}

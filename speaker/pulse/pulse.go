@@ -98,19 +98,28 @@ type State struct {
 	Adjacent map[string]view.Adjacency
 }
 
-// Ownership says how an address is answered for.
+// Ownership says how an address is answered for, and why by this node.
 type Ownership struct {
 	Interfaces []string // sorted by index
 	Since      time.Time
+	// Dead and Unable are the candidates before this node, which are not alive, or alive
+	// and not able to answer. Both are empty for the first of all.
+	Dead, Unable []string
+	// Next is the node that would take the address over; empty if none could.
+	Next string
+}
+
+// Equal compares two ownerships by value.
+func (o Ownership) Equal(p Ownership) bool {
+	return o.Since.Equal(p.Since) && o.Next == p.Next && slices.Equal(o.Interfaces, p.Interfaces) &&
+		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable)
 }
 
 // Equal compares two states by value.
 func (s State) Equal(o State) bool {
 	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) &&
 		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) &&
-		maps.EqualFunc(s.Owned, o.Owned, func(a, b Ownership) bool {
-			return a.Since.Equal(b.Since) && slices.Equal(a.Interfaces, b.Interfaces)
-		}) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
+		maps.EqualFunc(s.Owned, o.Owned, Ownership.Equal) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since
 		return since && a == b

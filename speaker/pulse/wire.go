@@ -297,12 +297,15 @@ type wireOwned struct {
 	Address    netip.Addr `json:"address"`
 	Interfaces []string   `json:"interfaces,omitempty"`
 	Since      time.Time  `json:"since"`
+	Dead       []string   `json:"dead,omitempty"`
+	Unable     []string   `json:"unable,omitempty"`
+	Next       string     `json:"next,omitempty"`
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, BFD: s.BFD}
 	for a, o := range s.Owned {
-		w.Owned = append(w.Owned, wireOwned{Address: a, Interfaces: o.Interfaces, Since: o.Since})
+		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Next})
 	}
 	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
 	for a, c := range s.Contested {
@@ -356,7 +359,7 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		if !o.Address.IsValid() {
 			return State{}, 0, errors.New("state message: an owned entry without an address")
 		}
-		s.Owned[o.Address] = Ownership{Interfaces: o.Interfaces, Since: o.Since}
+		s.Owned[o.Address] = Ownership{o.Interfaces, o.Since, o.Dead, o.Unable, o.Next}
 	}
 	return s, m.Number, nil
 }

@@ -182,7 +182,9 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 func TestStatesSurviveTheWire(t *testing.T) {
 	want := State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
-		Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}, Since: time.Now()}},
+		Owned: map[netip.Addr]Ownership{
+			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Next: "b"},
+		},
 		Contested: map[netip.Addr]Contest{
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: time.Now()},
 			vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Since: time.Now(), Withheld: true},

@@ -11,7 +11,7 @@ import (
 
 func TestBFDIsToldWhenItChanges(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	say := func(p report.Path) { r.BFD(map[string]report.Path{"tor": p}) }
 	say(report.Path{})
 	got.want(t)

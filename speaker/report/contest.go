@@ -1,9 +1,11 @@
 package report
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,7 +35,28 @@ const (
 type Contest struct {
 	Station   string // its MAC
 	Interface string
+	Since     time.Time
 	Withheld  bool // this node does not answer for the address
+}
+
+// Reason is that of the Event, and of the condition.
+func (c Contest) Reason() string {
+	if c.Withheld {
+		return ReasonAddressTaken
+	}
+	return ReasonAddressContested
+}
+
+// Message tells of the contest of an address of the node, and what to do about it.
+func (c Contest) Message(node string, address netip.Addr) string {
+	if c.Withheld {
+		return fmt.Sprintf("node %s does not answer for %s: the station %s on %s has it already; "+
+			"take the address from that machine, or out of the pool; it is tried again every 5 seconds",
+			node, address, c.Station, c.Interface)
+	}
+	return fmt.Sprintf("%s, which node %s answers for, is also claimed by the station %s on %s, so that clients may reach that one: "+
+		"take the address from that machine, or out of the pool",
+		address, node, c.Station, c.Interface)
 }
 
 // Doubt is an address that another node is to answer for, and does not, or not alone; or
@@ -54,6 +77,7 @@ func (r *Reporter) Contests(contested map[netip.Addr]Contest, doubted map[netip.
 	}
 	r.contested, r.doubted = contested, doubted
 	r.tellProblems()
+	r.tellAddresses()
 }
 
 // contests are the problems of the Services with such addresses.
@@ -78,15 +102,9 @@ func (r *Reporter) contests() []problem.Problem {
 // contest is the problem of one Service.
 func (r *Reporter) contest(s *view.Service, address netip.Addr, c Contest) problem.Problem {
 	if c.Withheld {
-		return problem.New(s.Object(), ReasonAddressTaken,
-			"node %s does not answer for %s: the station %s on %s has it already; "+
-				"take the address from that machine, or out of the pool; it is tried again every 5 seconds",
-			r.node, address, c.Station, c.Interface)
+		return problem.New(s.Object(), c.Reason(), "%s", c.Message(r.node, address))
 	}
-	return problem.Advice(s.Object(), ReasonAddressContested,
-		"%s, which node %s answers for, is also claimed by the station %s on %s, so that clients may reach that one: "+
-			"take the address from that machine, or out of the pool",
-		address, r.node, c.Station, c.Interface)
+	return problem.Advice(s.Object(), c.Reason(), "%s", c.Message(r.node, address))
 }
 
 // doubt is the problem of one Service.

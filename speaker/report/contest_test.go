@@ -14,7 +14,7 @@ import (
 func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, registry, slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
 	counts := func(when string, want int) {
 		t.Helper()
 		if n, err := testutil.GatherAndCount(registry, "fairlead_speaker_problems"); err != nil || n != want {
@@ -42,7 +42,7 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 
 func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {Owner: "node2", Interface: "eth0"}})
 	got.want(t, "shop/web Warning AddressUnanswered: node node1 asked for 192.0.2.10 on eth0, and node node2, which is to answer, was not heard: "+
@@ -61,7 +61,7 @@ func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 
 func TestAnAddressThatNobodyCanAnswerForIsToldOnItsService(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {}})
 	got.want(t, "shop/web Warning AddressUnanswered: 192.0.2.10 is answered for by nobody: the nodes that may have none of the interfaces "+

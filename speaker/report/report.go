@@ -81,10 +81,14 @@ type Standing interface {
 	Tell(uid types.UID, sessions map[string]Session, paths map[string]Path)
 }
 
-// Ownership is how this node answers for an address.
+// Ownership is how this node answers for an address, and why it does.
 type Ownership struct {
 	Interfaces []string
 	Since      time.Time
+	// Dead and Unable are the nodes that come before this one, and are not alive, or not
+	// able to answer.
+	Dead, Unable []string
+	Next         string // the node that would take over; "" for none
 }
 
 // Reporter renders. Its methods may be called from several goroutines.
@@ -93,6 +97,7 @@ type Reporter struct {
 	began    time.Time
 	recorder Recorder
 	standing Standing
+	register Register
 	log      *slog.Logger
 	metrics  metrics
 
@@ -111,8 +116,8 @@ type Reporter struct {
 }
 
 // New makes a reporter for this node and registers its metrics.
-func New(node string, recorder Recorder, standing Standing, registry prometheus.Registerer, log *slog.Logger) *Reporter {
-	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}}
+func New(node string, recorder Recorder, standing Standing, register Register, registry prometheus.Registerer, log *slog.Logger) *Reporter {
+	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, register: register, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}}
 	registry.MustRegister(r.metrics.all()...)
 	return r
 }
@@ -191,7 +196,8 @@ func (r *Reporter) tellProblems() {
 	}
 }
 
-// Owns takes in which addresses this node answers for, and on which interfaces. For
+// Owns takes in which addresses this node answers for, and on which interfaces, nil while
+// that is not known. For
 // each new one the Services that hold it get an Event; what this node answered for
 // before this process began is nothing new.
 func (r *Reporter) Owns(owned map[netip.Addr]Ownership) {
@@ -214,6 +220,7 @@ func (r *Reporter) Owns(owned map[netip.Addr]Ownership) {
 	r.owned = owned
 	r.tellOwned()
 	r.metrics.owned.Set(float64(len(owned)))
+	r.tellAddresses()
 }
 
 // tellOwned writes the Events of new ownerships. Pulse may tell of one before the

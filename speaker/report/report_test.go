@@ -46,6 +46,10 @@ type unread struct{}
 
 func (unread) Tell(types.UID, map[string]report.Session, map[string]report.Path) {}
 
+type unregistered struct{}
+
+func (unregistered) Tell(types.UID, map[netip.Addr]report.Address) {}
+
 var vip, vip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
 func outcome() agent.Outcome {
@@ -61,7 +65,7 @@ func outcome() agent.Outcome {
 
 func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
@@ -82,7 +86,7 @@ func TestEventsTellWhatChanged(t *testing.T) {
 
 func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
 	r.Report(outcome())
@@ -92,7 +96,7 @@ func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 
 func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for range 2 {
 		r.Report(outcome())
 		r.Rivals([]string{"nftables rules (IPv4)"})
@@ -108,7 +112,7 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 
 func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for range 2 {
 		r.Sessions(map[string]report.Session{"tor": {Up: true, LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}}})
 	}
@@ -118,7 +122,7 @@ func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 
 func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
@@ -141,7 +145,7 @@ func (k *kept) Tell(uid types.UID, sessions map[string]report.Session, paths map
 func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 	var got events
 	var k kept
-	r := report.New("node1", &got, &k, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, &k, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	o := outcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	r.BFD(map[string]report.Path{"tor": {State: "Init"}})
@@ -164,7 +168,7 @@ func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 
 func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	web, taken := view.Ref{Namespace: "shop", Name: "web"}, errors.New("listen tcp4 0.0.0.0:30871: bind: address already in use")
 	r.HealthCheckFailed(web, 30871, taken)
 	r.Report(outcome())
@@ -176,7 +180,7 @@ func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 func TestMetricsAndReadiness(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, registry, slog.New(slog.DiscardHandler))
+	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
 	if r.Ready() {
 		t.Error("ready before anything was applied")
 	}

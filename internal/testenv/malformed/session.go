@@ -10,3 +10,13 @@ func bgpSessions() []Case {
 		{"peer in capitals", "{node: node1, peer: TOR}", "spec.peer: Invalid value: \"TOR\": must be the name of a BGPPeer"},
 	})
 }
+
+// l2Addresses are the cases of L2Address, which speakers write and nobody else has to.
+func l2Addresses() []Case {
+	return cases("L2Address", []spec{
+		{"all fields", "{address: 192.0.2.10}", ""},
+		{"IPv6", "{address: '2001:db8::10'}", ""},
+		{"no address", "{}", "spec.address: Required value"},
+		{"a prefix", "{address: 192.0.2.0/24}", "spec.address: Invalid value: \"192.0.2.0/24\": must be an IPv4 or IPv6 address"},
+	})
+}

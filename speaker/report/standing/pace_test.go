@@ -100,7 +100,7 @@ func keeping(t *testing.T, test func(*server, func(report.Session))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{stored: map[string]v1beta1.BGPSession{}}
-		k := New("node1", s, slog.New(slog.DiscardHandler))
+		k := NewSessions("node1", s, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = k.Run(ctx) })

@@ -53,6 +53,8 @@ func newCluster(t *testing.T) cluster {
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions"}, Verbs: []string{"list", "create", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses"}, Verbs: []string{"list", "create", "patch", "delete"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses/status"}, Verbs: []string{"patch"}},
 	}})
 	c.create(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
@@ -77,9 +79,9 @@ func (c cluster) node(t *testing.T, name string) types.UID {
 }
 
 // keep runs a Keeper until stop or the end of the test.
-func (c cluster) keep(t *testing.T, node string) (k *standing.Keeper, stop func()) {
+func (c cluster) keep(t *testing.T, node string) (k *standing.Sessions, stop func()) {
 	t.Helper()
-	k = standing.New(node, c.speaker, slog.New(slog.DiscardHandler))
+	k = standing.NewSessions(node, c.speaker, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -1,0 +1,192 @@
+package standing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// AddressAPI is what is asked of the API server about L2Addresses.
+type AddressAPI interface {
+	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error
+	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
+	Status() client.SubResourceWriter
+}
+
+// Addresses keeps the L2Addresses of one node. An address has one object, which the node
+// that answers now takes over from the one that did before.
+type Addresses struct {
+	*Keeper[*v1beta1.L2Address]
+	node string
+}
+
+// NewAddresses makes a keeper for a node. Nothing is written before Run, and before Tell.
+func NewAddresses(node string, api AddressAPI, log *slog.Logger) *Addresses {
+	return &Addresses{newKeeper(addressKind{node, api}, "L2Address", log), node}
+}
+
+// Tell takes in all addresses that the node answers for, or would. uid is that of the Node.
+func (a *Addresses) Tell(uid types.UID, addresses map[netip.Addr]report.Address) {
+	objects := make([]*v1beta1.L2Address, 0, len(addresses))
+	for address, how := range addresses {
+		objects = append(objects, renderAddress(a.node, uid, address, how))
+	}
+	a.want(objects)
+}
+
+// addressKind are L2Addresses.
+type addressKind struct {
+	node string
+	api  AddressAPI
+}
+
+func (k addressKind) list(ctx context.Context) ([]*v1beta1.L2Address, error) {
+	var list v1beta1.L2AddressList
+	err := k.api.List(ctx, &list, ofNode(k.node))
+	found := make([]*v1beta1.L2Address, 0, len(list.Items))
+	for _, object := range list.Items {
+		found = append(found, &object)
+	}
+	return found, err
+}
+
+// compare: who answers and whether somebody else does are news. Who would be next changes for
+// many addresses at once when a node comes or goes.
+func (addressKind) compare(have, want *v1beta1.L2Address) haste {
+	is, to := have.Status, want.Status
+	switch {
+	case equality.Semantic.DeepEqual(is, to):
+		return never
+	case is.Node != to.Node || !is.Since.Equal(&to.Since) || !slices.Equal(is.Interfaces, to.Interfaces) || told(have) != told(want):
+		return now
+	}
+	return paused
+}
+
+// told is what the conditions say, in short.
+func told(object *v1beta1.L2Address) string {
+	var text strings.Builder
+	for _, c := range object.Status.Conditions {
+		fmt.Fprintf(&text, "%s=%s ", c.Type, c.Status)
+	}
+	return text.String()
+}
+
+// fieldOwner is one for all nodes, so that each takes over all that another has written.
+const fieldOwner = client.FieldOwner("fairlead-speaker")
+
+func (k addressKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v1beta1.L2Address, error) {
+	if have == nil { // or it is another node's
+		bare := want.DeepCopy()
+		bare.Status = v1beta1.L2AddressStatus{}
+		object, err := applicable(bare)
+		if err == nil {
+			err = k.api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write L2Address %s: %w", want.Name, err)
+		}
+	}
+	bare := &v1beta1.L2Address{TypeMeta: want.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: want.Name}, Status: want.Status}
+	object, err := applicable(bare)
+	if err == nil {
+		unstructured.RemoveNestedField(object.Object, "spec")
+		err = k.api.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the status of L2Address %s: %w", want.Name, err)
+	}
+	written := want.DeepCopy()
+	written.UID, written.ResourceVersion = object.GetUID(), object.GetResourceVersion()
+	return written, nil
+}
+
+// applicable has what is to be written, and nothing else.
+func applicable(object *v1beta1.L2Address) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
+	return &unstructured.Unstructured{Object: fields}, nil
+}
+
+// remove leaves an object that another node has taken over meanwhile.
+func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) error {
+	precondition := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
+	if err := k.api.Delete(ctx, object, precondition); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete L2Address %s: %w", object.Name, err)
+	}
+	return nil
+}
+
+// renderAddress makes the object of one address.
+func renderAddress(node string, uid types.UID, address netip.Addr, a report.Address) *v1beta1.L2Address {
+	// As the API server stores it, to be compared with that.
+	second := func(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+	answering := metav1.Condition{
+		Type: v1beta1.ConditionAnswering, Status: metav1.ConditionTrue, LastTransitionTime: second(a.Since),
+		Reason: v1beta1.ReasonFirst, Message: fmt.Sprintf("node %s is the first of the candidates", node),
+	}
+	if len(a.Dead)+len(a.Unable) > 0 {
+		answering.Reason, answering.Message = v1beta1.ReasonSuccessor, succession(node, a.Ownership)
+	}
+	object := &v1beta1.L2Address{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "L2Address"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            v1beta1.L2AddressName(address),
+			Labels:          map[string]string{v1beta1.LabelNode: v1beta1.LabelValue(node)},
+			OwnerReferences: owner(node, uid),
+		},
+		Spec: v1beta1.L2AddressSpec{Address: address.String()},
+		Status: v1beta1.L2AddressStatus{
+			Node: node, Interfaces: a.Interfaces, RunnerUp: a.Next, Services: a.Services, Since: second(a.Since),
+		},
+	}
+	contested := metav1.Condition{Type: v1beta1.ConditionContested, Status: metav1.ConditionTrue}
+	if c := a.Contest; c != nil {
+		contested.LastTransitionTime, contested.Reason, contested.Message = second(c.Since), c.Reason(), c.Message(node, address)
+		if c.Withheld {
+			object.Status.Since = metav1.Time{}
+			answering.Status, answering.Reason, answering.Message = metav1.ConditionFalse, contested.Reason, contested.Message
+			answering.LastTransitionTime = contested.LastTransitionTime
+		}
+	}
+	object.Status.Conditions = []metav1.Condition{answering}
+	if a.Contest != nil {
+		object.Status.Conditions = append(object.Status.Conditions, contested)
+	}
+	return object
+}
+
+// succession says why it is not one of those who come first.
+func succession(node string, o report.Ownership) string {
+	var before []string
+	for _, dead := range o.Dead {
+		before = append(before, dead+" is not alive")
+	}
+	for _, unable := range o.Unable {
+		before = append(before, unable+" is not able to answer")
+	}
+	const most = 4
+	if more := len(before) - most; more > 0 {
+		before = append(before[:most], fmt.Sprintf("nor are %d others", more))
+	}
+	return fmt.Sprintf("node %s is the next of the candidates: %s", node, strings.Join(before, ", "))
+}
