@@ -312,7 +312,10 @@ func (s *Server) settle() {
 		return
 	}
 	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
+	now := time.Now()
 	r := reachOf(*s.table, snapshot)
+	s.yielding.part(now, s.State().Owned, s.before, s.table, s.cfg.Mesh.View())
+	s.yielding.reach(r, s.table, snapshot)
 	failed := s.open(r)
 	s.tell(failed)
 	s.present(stationsOf(r, s.table.NodeAddrs, snapshot))
@@ -320,7 +323,6 @@ func (s *Server) settle() {
 	s.say(r.unable(), s.ready)
 	v := s.cfg.Mesh.View()
 	mine, elsewhere, behind := owned(*s.table, v, r)
-	now := time.Now()
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v)

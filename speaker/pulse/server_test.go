@@ -205,6 +205,40 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			is(t, out, s, "after a second", silent)
 			is(t, out, s, "for good", silent)
 		},
+		"it is no candidate, and the other is heard": func(t *testing.T, out *around, s *Server) {
+			drained := Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
+			s.take(delivery{table: drained, number: 2})
+			is(t, out, s, "drained", answers)
+			s.take(delivery{table: drained, number: 3})
+			is(t, out, s, "told again", answers)
+			out.claims = []neighbour.Claim{says(vip4, colleague)}
+			if !s.hear(over{out, "ARP"}) {
+				t.Error("the claim of the other is no news")
+			}
+			is(t, out, s, "the other is heard", silent)
+			is(t, out, s, "for good", silent)
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 4})
+			is(t, out, s, "back", answers)
+		},
+		"it is no candidate, and nobody is heard": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			is(t, out, s, "drained", answers)
+			time.Sleep(yieldWithin)
+			if !s.attend() {
+				t.Error("it does not end")
+			}
+			is(t, out, s, "after a second", silent)
+		},
+		"it is no candidate, and the Service goes": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			is(t, out, s, "drained", answers)
+			s.take(delivery{table: Table{Node: "a", Serving: true}, number: 3})
+			is(t, out, s, "gone", silent)
+		},
+		"it cannot serve it": func(t *testing.T, out *around, s *Server) {
+			s.take(delivery{table: Table{Node: "a", Serving: true, Unable: []netip.Addr{vip4}}, number: 2})
+			is(t, out, s, "unable", silent)
+		},
 		"the claim is gone": func(t *testing.T, out *around, s *Server) {
 			s.take(delivery{table: Table{Node: "a", Serving: true}, number: 2})
 			is(t, out, s, "gone", silent)
