@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -113,6 +114,38 @@ func (c *cluster) repairs() int {
 	_, v4 := c.backend.Tally(addr.IPv4)
 	_, v6 := c.backend.Tally(addr.IPv6)
 	return v4 + v6
+}
+
+// TestWhatIsLeftOfAFlushIsFilled has more chains than one transaction writes. A flush empties
+// them, some programs remove them as well, and one chain gets a rule of somebody else:
+// afterwards all is as it was.
+func TestWhatIsLeftOfAFlushIsFilled(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+		var some string
+		for i := range byte(100) {
+			key := blackbox.Key(fmt.Sprint("s", i), view.TCP, addr.IPv4)
+			a := blackbox.Plan(addr.IPv4)
+			want.Ports[key] = desired.Port{
+				ClusterIP: blackbox.Nth(a.ClusterIPs, i), VIPs: []netip.Addr{blackbox.Nth(a.VIPs, i)}, Port: 80,
+				Cluster: blackbox.At(blackbox.ServePort, a.P1, a.P2), Anywhere: true,
+			}
+			some = (&portRenderer{id: digest(fmt.Sprintf("%v", key))}).chain("C")
+		}
+		c.Apply(want)
+		sound := c.rules()
+		if n := c.backend.families[0].nat.table.lines(); n < 2*nftPart {
+			t.Fatalf("%d lines are too few", n)
+		}
+		program := "iptables-" + string(c.variant)
+		for _, commands := range []string{"-F", "-F && @ -X", "-F && @ -A " + some + " -j RETURN"} {
+			c.Run("sh", "-c", strings.ReplaceAll("@ "+commands, "@", program+" -t nat"))
+			c.Apply(want)
+			if got := c.rules(); got != sound {
+				t.Fatalf("after %q:\n%s\nwant\n%s", commands, got, sound)
+			}
+		}
+	})
 }
 
 // TestTallyCountsTheRulesInTheKernel holds the count against the kernel's own.
