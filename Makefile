@@ -61,10 +61,6 @@ conformance: conformance-build image ## Run all of Kubernetes' own tests of Serv
 	$(LAB) down
 	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=60m -v ./e2e/conformance
 
-.PHONY: bench-lab
-bench-lab: ## Measure first replies, restarts and memory in the lab that make demo left up (root)
-	$(GO) run ./e2e/measure
-
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench -out docs/benchmarks/forwarding.md
