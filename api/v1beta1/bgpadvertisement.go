@@ -131,6 +131,14 @@ type BGPAdvertisementSpec struct {
 	// +kubebuilder:validation:Maximum=100000
 	LinkBandwidthPerEndpoint *int32 `json:"linkBandwidthPerEndpoint,omitempty"`
 
+	// withoutEndpoints has addresses announced as well whose Services have no usable
+	// endpoint anywhere, for example true where routers or monitoring must see the
+	// route all the same. All nodes that the advertisement chooses announce them then, and
+	// refuse connections. As soon as there is an endpoint it is as ever. Left out: false, nothing is
+	// announced that nobody serves.
+	// +optional
+	WithoutEndpoints bool `json:"withoutEndpoints,omitempty"`
+
 	// communities are the communities of the routes: "asn:value" (RFC 1997) with
 	// both halves 0 to 65535, "large:asn:value:value" (RFC 8092) with each part
 	// 0 to 4294967295, the name of a well-known one (no-export, no-advertise,

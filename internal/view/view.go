@@ -392,6 +392,7 @@ type BGPAdvertisement struct {
 	MED               *uint32          // nil: not set
 	Prepend           int              // how often our ASN stands in the path beyond once
 	EndpointBandwidth uint32           // of each endpoint, in Mbit/s; 0: not told
+	WithoutEndpoints  bool             // addresses too that no endpoint anywhere serves
 	Communities       []uint32         // RFC 1997, sorted
 	LargeCommunities  []LargeCommunity // sorted
 	CommunityNames    []string         // of Communities; see Resolved

@@ -57,7 +57,7 @@ func (h *history) next() *view.Cluster {
 func (h *history) advertisements() map[string]*view.BGPAdvertisement {
 	return map[string]*view.BGPAdvertisement{
 		"all": {
-			Name: "all", Communities: []uint32{1}, LocalPref: 10, EndpointBandwidth: 100,
+			Name: "all", Communities: []uint32{1}, LocalPref: 10, EndpointBandwidth: 100, WithoutEndpoints: rapid.Bool().Draw(h.T, "without endpoints"),
 			AggregationLength: map[addr.Family]int{addr.IPv4: rapid.SampledFrom([]int{24, 31, 32}).Draw(h.T, "length")},
 		},
 		"front": {

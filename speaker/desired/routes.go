@@ -14,7 +14,8 @@ type routes struct {
 }
 
 // routes decides what this node announces to the peer. A prefix for several addresses
-// is announced as long as this node is to serve one of them.
+// is announced as long as this node is to serve one of them, or nobody can serve one that
+// is to be announced all the same.
 func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) routes {
 	r := routes{attrs: map[netip.Prefix]RouteAttrs{}, aggregates: map[netip.Prefix][]netip.Addr{}}
 	ads := a.toPeer(peer, node)
@@ -56,12 +57,12 @@ func (a *announcing) route(r routes, prefix netip.Prefix, within []netip.Addr, a
 	var attrs RouteAttrs
 	within = slices.DeleteFunc(within, func(address netip.Addr) bool {
 		entry := a.addresses[address]
-		if entry == nil || !entry.serves(a.options.Node) {
+		if entry == nil {
 			return true
 		}
-		covers := false
+		covers, serves, nobody := false, entry.serves(a.options.Node), len(entry.can) == 0
 		for _, ad := range ads {
-			if ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+			if (serves || nobody && ad.WithoutEndpoints) && ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
 				attrs, covers = attrs.with(ad, entry.endpoints()), true
 			}
 		}

@@ -206,3 +206,32 @@ func TestBandwidthFollowsEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutEndpoints: what nobody serves is announced by every node, where an advertisement
+// says so, and what somebody serves by those that do.
+func TestWithoutEndpoints(t *testing.T) {
+	anywhere := func(*view.Service) {}
+	for name, test := range map[string]struct {
+		change    func(*view.Service)
+		endpoints []view.Endpoint
+		without   bool
+		node      string
+		want      bool
+	}{
+		"none, and nobody asked for it":         {anywhere, nil, false, "a", false},
+		"none":                                  {anywhere, nil, true, "a", true},
+		"none, policy Local":                    {local, nil, true, "b", true},
+		"one that is dead":                      {local, []view.Endpoint{endpoint("10.0.0.1", "a", dead)}, true, "b", true},
+		"one elsewhere, policy Local":           {local, []view.Endpoint{endpoint("10.0.0.1", "a")}, true, "b", false},
+		"one that terminates and serves":        {local, []view.Endpoint{endpoint("10.0.0.1", "a", terminating)}, true, "a", true},
+		"one that terminates elsewhere, Local":  {local, []view.Endpoint{endpoint("10.0.0.1", "a", terminating)}, true, "b", false},
+		"one that terminates, and nobody asked": {local, []view.Endpoint{endpoint("10.0.0.1", "a", terminating)}, false, "a", true},
+	} {
+		c := cluster(service(test.change), test.endpoints...)
+		c.BGPAdvertisements["bgp"].WithoutEndpoints = test.without
+		got, _ := desired.For(c, onNode(test.node))
+		if _, announced := got.BGP["tor"].Routes[netip.MustParsePrefix("192.0.2.10/32")]; announced != test.want {
+			t.Errorf("%s: announced by %s: %t, want %t", name, test.node, announced, test.want)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func bgpAdvertisements() []Case {
 	const communities = "spec.communities[0]: Invalid value: %q: must be asn:value with both halves 0 to 65535"
 	return append(cases("BGPAdvertisement", append([]spec{
 		{"empty", "{}", ""},
-		{"all fields", "{ipAddressPools: [bgp], ipAddressPoolSelectors: [{}], nodeSelectors: [{}], serviceSelectors: [{}], peers: [router-a], aggregationLength: 32, aggregationLengthV6: 128, localPref: 4294967295, med: 4294967295, asPathPrepend: 16, linkBandwidthPerEndpoint: 100000, communities: ['64500:100', '65535:65281', '0:0', 'large:4294967295:0:1', no-export, graceful-shutdown, vpn-only, NO_EXPORT, a.b]}", ""},
+		{"all fields", "{ipAddressPools: [bgp], ipAddressPoolSelectors: [{}], nodeSelectors: [{}], serviceSelectors: [{}], peers: [router-a], aggregationLength: 32, aggregationLengthV6: 128, localPref: 4294967295, med: 4294967295, asPathPrepend: 16, linkBandwidthPerEndpoint: 100000, withoutEndpoints: true, communities: ['64500:100', '65535:65281', '0:0', 'large:4294967295:0:1', no-export, graceful-shutdown, vpn-only, NO_EXPORT, a.b]}", ""},
 		{"aggregates", "{aggregationLength: 1, aggregationLengthV6: 1}", ""},
 		{"aggregates and all Services", "{aggregationLength: 24, serviceSelectors: []}", ""},
 		{"aggregationLength 0", "{aggregationLength: 0}", "spec.aggregationLength: Invalid value: 0: spec.aggregationLength in body should be greater than or equal to 1"},

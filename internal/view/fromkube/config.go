@@ -125,6 +125,7 @@ func BGPAdvertisement(a *v1beta1.BGPAdvertisement) (*view.BGPAdvertisement, []pr
 		Prepend:   int(a.Spec.ASPathPrepend),
 
 		EndpointBandwidth: uint32(value(a.Spec.LinkBandwidthPerEndpoint, 0)),
+		WithoutEndpoints:  a.Spec.WithoutEndpoints,
 	}
 	if a.Spec.MED != nil {
 		v.MED = new(uint32(*a.Spec.MED))

@@ -97,6 +97,7 @@ spec:
   asPathPrepend: 2
   aggregationLength: 24
   linkBandwidthPerEndpoint: 100000
+  withoutEndpoints: true
   peers: [tor]
 `))
 	if got := reasons(problems); got != strings.TrimSpace(strings.Repeat("InvalidCommunity ", 4)) {
@@ -119,7 +120,7 @@ spec:
 	if v := names.Values; len(v) != 2 || v["vpn-only"].Standard != 0xfbf40064 || v["far"].Large == nil || v["far"].Large.Local1 != 1 {
 		t.Errorf("names %+v", v)
 	}
-	if bgp.MED == nil || *bgp.MED != 0 || bgp.Prepend != 2 || bgp.EndpointBandwidth != 100000 || bgp.AggregationLength[addr.IPv4] != 24 || bgp.AggregationLength[addr.IPv6] != 0 {
+	if bgp.MED == nil || *bgp.MED != 0 || bgp.Prepend != 2 || bgp.EndpointBandwidth != 100000 || !bgp.WithoutEndpoints || bgp.AggregationLength[addr.IPv4] != 24 || bgp.AggregationLength[addr.IPv6] != 0 {
 		t.Errorf("read as %+v", bgp)
 	}
 }
