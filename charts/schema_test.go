@@ -2,7 +2,9 @@ package charts_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,4 +214,55 @@ func TestOpenEndedObjectsExist(t *testing.T) {
 			t.Errorf("%s is closed: take it off the list", path)
 		}
 	}
+}
+
+// helm upgrade --reuse-values keeps the values of the last release and leaves out what the
+// new chart has besides, and null in a file of the user takes a default away. What the pods
+// cannot do without is asked for, and what they can changes nothing.
+func TestAMissingValueIsAskedForOrNotMissed(t *testing.T) {
+	program := helms(t)["helm4"]
+	content, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var defaults map[string]any
+	if err := yaml.UnmarshalStrict(content, &defaults); err != nil {
+		t.Fatal(err)
+	}
+	whole := render(t, program, nil)
+	var try func(keys []string, value any)
+	try = func(keys []string, value any) {
+		if len(keys) > 0 {
+			var without any
+			for _, key := range slices.Backward(keys) {
+				without = values{key: without}
+			}
+			last := keys[len(keys)-1]
+			switch out, err := helm(t, program, without.(values), "template", "fairlead", chart, "--namespace", namespace); {
+			case err != nil && !strings.Contains(err.Error(), fmt.Sprintf("missing property '%s'", last)):
+				t.Errorf("without %v: %v", keys, err)
+			case err == nil && isScalar(value) && out != whole:
+				t.Errorf("without %v, which the schema does not ask for, the chart is another", keys)
+			case err == nil:
+				decode(t, out)
+			}
+		}
+		object, _ := value.(map[string]any)
+		if len(keys) > 0 && slices.Contains([]string{"resources", "nodeSelector"}, keys[len(keys)-1]) {
+			return // whose keys are Kubernetes' and the user's
+		}
+		for key, value := range object {
+			try(append(slices.Clone(keys), key), value)
+		}
+	}
+	try(nil, defaults)
+}
+
+// isScalar tells whether a value is neither a list nor an object.
+func isScalar(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	return true
 }

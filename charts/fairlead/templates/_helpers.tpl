@@ -17,7 +17,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .root.Values.metrics.annotations }}
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .port) "prometheus.io/path" "/metrics" }}
 {{- end }}
-{{- with merge (deepCopy .extra) $annotations }}
+{{- with merge (deepCopy (.extra | default dict)) $annotations }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}
