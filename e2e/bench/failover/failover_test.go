@@ -94,3 +94,17 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestMeasuresDiffer: the figures of two that were called the same would be mixed.
+func TestMeasuresDiffer(t *testing.T) {
+	t.Parallel()
+	for _, p := range []protocol{layer2(), bgp()} {
+		seen := map[measure]bool{}
+		for _, m := range append(p.measures, p.lost...) {
+			if seen[m] {
+				t.Errorf("%s: two measures are called %q", p.name, m)
+			}
+			seen[m] = true
+		}
+	}
+}

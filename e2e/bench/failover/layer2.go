@@ -35,7 +35,7 @@ const (
 // Questions without an answer: who is planned, or has a successor, is to lose none.
 const (
 	killedLost      measure = "processes of the answering speaker killed"
-	killedNoAPILost measure = "the same while the API server is stopped"
+	killedNoAPILost measure = "speaker killed while the API server is stopped"
 	drainedLost     measure = "answering node excluded from load balancers by its label"
 	returnedLost    measure = "the label taken off again"
 	restartedLost   measure = "speakers restarted one after another, as by an upgrade"
