@@ -34,41 +34,84 @@ func (e *FamilyError) Error() string { return fmt.Sprintf("%s: %v", e.Family, e.
 
 func (e *FamilyError) Unwrap() error { return e.Err }
 
+// Beyond is what failed besides ports that the kernel refuses one by one, nil if nothing did.
+func (e *FamilyError) Beyond() error {
+	var others []error
+	walk(e.Err, func(err error, leaf bool) bool {
+		if _, refused := any(err).(*RefusedError); refused {
+			return false
+		}
+		if leaf {
+			others = append(others, err)
+		}
+		return !leaf
+	})
+	return errors.Join(others...)
+}
+
+// SettingError says that a setting of the host on which forwarding relies is not as wanted.
+// All ports are in place.
+type SettingError struct{ Err error }
+
+func (e *SettingError) Error() string { return e.Err.Error() }
+
+func (e *SettingError) Unwrap() error { return e.Err }
+
 // Settled tells whether all that is no port's is in place in a family, by the error of a
 // backend: nil, or FamilyErrors joined. Of another error nobody knows.
 func Settled(err error, family addr.Family) bool {
 	if err == nil {
 		return true
 	}
-	failed, ok := errors.AsType[*FamilyError](err)
-	if !ok || failed.Family == family && !failed.Settled {
-		return false
-	}
-	others, _ := errors.AsType[several](err)
-	return others == nil || !slices.ContainsFunc(others.Unwrap(), func(each error) bool {
-		other, ok := errors.AsType[*FamilyError](each)
-		return ok && other.Family == family && !other.Settled
-	})
+	failed := AllOf[*FamilyError](err)
+	return len(failed) > 0 && !slices.ContainsFunc(failed, func(e *FamilyError) bool { return e.Family == family && !e.Settled })
 }
 
 // Refused are the ports that an error of several, joined and wrapped, says are refused.
 func Refused(err error) map[PortKey]bool {
 	refused := map[PortKey]bool{}
-	refusals(err, refused)
+	for _, e := range AllOf[*RefusedError](err) {
+		refused[e.Key] = true
+	}
 	return refused
 }
 
-func refusals(err error, into map[PortKey]bool) {
-	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok {
+// AllOf are the errors of a type in one of several, joined and wrapped.
+func AllOf[E error](err error) []E {
+	var all []E
+	walk(err, func(err error, _ bool) bool {
+		e, is := any(err).(E)
+		if is {
+			all = append(all, e)
+		}
+		return !is
+	})
+	return all
+}
+
+// walk visits an error and, while visit says so, all that are joined or wrapped in it. A
+// leaf has no several in it.
+func walk(err error, visit func(err error, leaf bool) bool) {
+	if err == nil {
 		return
 	}
-	into[refused.Key] = true
-	if joined, ok := errors.AsType[several](err); ok {
-		for _, each := range joined.Unwrap() {
-			refusals(each, into)
-		}
+	_, joins := errors.AsType[several](err)
+	if !visit(err, !joins && !contains[*RefusedError](err)) {
+		return
 	}
+	switch wrapper := any(err).(type) {
+	case several:
+		for _, each := range wrapper.Unwrap() {
+			walk(each, visit)
+		}
+	case interface{ Unwrap() error }:
+		walk(wrapper.Unwrap(), visit)
+	}
+}
+
+func contains[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // several is what errors.Join makes.

@@ -88,12 +88,11 @@ func New(c Config) (Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend = &localhost{Backend: backend, setting: setting, log: c.Log}
 	m := newMeasures(c.Metrics)
-	return &successor{
+	return &localhost{setting: setting, Forwarder: &successor{
 		Forwarder: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
-	}, nil
+	}}, nil
 }
 
 // Cleanup removes from the kernel whatever any mode ever put there. The file is that of

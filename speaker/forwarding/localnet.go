@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -65,18 +64,16 @@ func (l localnet) restore() error {
 	return nil
 }
 
-// localhost is a backend together with the setting that NodePorts on loopback addresses
-// need, only while they are asked for.
+// localhost is what forwards together with the setting that NodePorts on loopback
+// addresses need, only while they are asked for.
 type localhost struct {
-	Backend
+	Forwarder
 	setting  localnet
 	restored bool // nobody asked since, so that it still is
-	log      *slog.Logger
-	told     string // of a failure, to tell a change only
 }
 
 // Apply implements Backend. Before the setting comes the guard, and after it the guard
-// goes; while it cannot be set back, the guard stays.
+// goes; while it cannot be set back, the guard stays. That is a *desired.SettingError.
 func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
 	asked := len(want.Loopback) > 0
 	var failed error
@@ -86,21 +83,12 @@ func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired
 		failed = l.setting.restore()
 		l.restored, want.Guard = failed == nil, failed != nil
 	}
-	missing, err := l.Backend.Apply(ctx, want)
+	missing, err := l.Forwarder.Apply(ctx, want)
 	if asked && desired.Settled(err, addr.IPv4) {
 		failed = l.setting.allow()
 	}
-	l.tell(failed)
-	return missing, err
-}
-
-func (l *localhost) tell(failed error) {
-	text := ""
 	if failed != nil {
-		text = failed.Error()
+		err = errors.Join(err, &desired.SettingError{Err: failed})
 	}
-	if text != l.told && text != "" {
-		l.log.Error("NodePorts on localhost are not as configured; it is tried again", "error", failed)
-	}
-	l.told = text
+	return missing, err
 }

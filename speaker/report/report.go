@@ -31,6 +31,12 @@ const (
 	ReasonSessionDown  = "SessionDown"  // on a BGPPeer
 	ReasonOtherProxy   = "OtherProxy"   // on a Node: another service proxy's rules are in its kernel
 	ReasonFamilyLeft   = "FamilyLeft"   // on a BGPPeer: the session cannot carry a family that is wanted
+	// ReasonRefused is on a Service of which the kernel of this node does not take a port.
+	ReasonRefused = "ForwardingRefused"
+	// ReasonForwardingFailed is on a Node: its kernel is not as wanted, and no Service is to blame.
+	ReasonForwardingFailed = "ForwardingFailed"
+	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it.
+	ReasonSettingFailed = "SettingFailed"
 	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
 	// served, in kube-proxy's words.
 	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
@@ -105,6 +111,7 @@ type Reporter struct {
 	cluster   *view.Cluster
 	passed    []problem.Problem // of the last pass
 	rivals    []problem.Problem
+	failing   map[failure]problem.Problem // of the last pass
 	contested map[netip.Addr]Contest
 	doubted   map[netip.Addr]Doubt
 	problems  []problem.Problem // all that are told
@@ -147,7 +154,7 @@ func (r *Reporter) Report(o agent.Outcome) {
 	for _, family := range addr.Families() {
 		r.metrics.ports.WithLabelValues(family.String()).Set(float64(ports[family]))
 	}
-	r.passed = slices.Concat(o.Problems, o.Cluster.Problems)
+	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failures(o.Err))
 	r.tellProblems()
 	r.tellOwned()
 }
@@ -178,6 +185,11 @@ func (r *Reporter) tellProblems() {
 			told++
 			if p.Object.Kind == "Node" && p.Object.Name == r.node {
 				r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+			}
+			if p.Reason == ReasonRefused && r.cluster != nil {
+				if s := r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]; s != nil {
+					r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+				}
 			}
 			r.contestEvent(p, false)
 		}

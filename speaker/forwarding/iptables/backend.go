@@ -96,6 +96,11 @@ func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 		for key := range want.Ports {
 			missing[key] = desired.Port{}
 		}
+		for _, family := range addr.Families() {
+			if want.Has(family) {
+				return missing, &desired.FamilyError{Family: family, Err: err} // of the other the same
+			}
+		}
 		return missing, err
 	}
 	var errs []error

@@ -1,0 +1,50 @@
+package report
+
+import (
+	"fmt"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// failure is what went wrong of the forwarding, whatever the words for it.
+type failure struct {
+	object problem.Object
+	reason string
+	of     string // which of several
+}
+
+// failures are the problems that an error of a pass tells of the forwarding. The words are
+// those in which one began: they name times and lines, which differ at each attempt.
+func (r *Reporter) failures(err error) []problem.Problem {
+	node := problem.Object{Kind: "Node", Name: r.node}
+	now := map[failure]problem.Problem{}
+	note := func(f failure, format string, args ...any) {
+		p, known := r.failing[f]
+		if !known {
+			p = problem.New(f.object, f.reason, format, args...)
+		}
+		now[f] = p
+	}
+	for _, refused := range desired.AllOf[*desired.RefusedError](err) {
+		service := refused.Key.Service
+		note(failure{problem.Object{Kind: "Service", Namespace: service.Namespace, Name: service.Name}, ReasonRefused, fmt.Sprint(refused.Key)},
+			"node %s: the kernel does not take port %q (%s, %s), which stays as it was: %v",
+			r.node, refused.Key.Name, refused.Key.Protocol, refused.Key.Family, refused.Err)
+	}
+	for _, failed := range desired.AllOf[*desired.FamilyError](err) {
+		if why := failed.Beyond(); why != nil {
+			note(failure{node, ReasonForwardingFailed, failed.Family.String()},
+				"what is forwarded of %s is not all as wanted; it is tried again: %v", failed.Family, why)
+		}
+	}
+	for _, unset := range desired.AllOf[*desired.SettingError](err) {
+		note(failure{node, ReasonSettingFailed, ""}, "%v; it is tried again", unset)
+	}
+	r.failing = now
+	problems := make([]problem.Problem, 0, len(now))
+	for _, p := range now {
+		problems = append(problems, p)
+	}
+	return problems
+}

@@ -1,0 +1,70 @@
+package report_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// TestWhatFailsOfTheForwardingIsTold has a kernel that refuses a port, takes nothing of a
+// family, and lacks a setting, with words that differ at each attempt: each is one Event and
+// a metric, until it is over, and told anew if it comes back.
+func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
+	var got events
+	registry := prometheus.NewRegistry()
+	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
+	attempts := 0
+	failing := func(errs ...error) {
+		attempts++
+		o := outcome()
+		o.Err = errors.Join(errors.New("something else"), errors.Join(errs...))
+		r.Report(o)
+	}
+	key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Name: "http", Protocol: view.TCP, Family: addr.IPv4}
+	refused := func() error {
+		return &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.Join(
+			fmt.Errorf("halves: %w", &desired.RefusedError{Key: key, Err: fmt.Errorf("line %d failed", attempts)}))}
+	}
+	broken := func() error {
+		return &desired.FamilyError{Family: addr.IPv6, Err: errors.Join(fmt.Errorf("has not ended after %d s", attempts))}
+	}
+	unset := func() error { return &desired.SettingError{Err: errors.New("route_localnet is 0")} }
+	metric := func(lines ...string) {
+		t.Helper()
+		text := ""
+		if len(lines) > 0 {
+			const head, begin, end = "# HELP fairlead_speaker_problems Objects that do not get what they ask for on this node.\n" +
+				"# TYPE fairlead_speaker_problems gauge\n", "fairlead_speaker_problems{", "} 1\n"
+			text = head + begin + strings.Join(lines, end+begin) + end
+		}
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "fairlead_speaker_problems"); err != nil {
+			t.Error(err)
+		}
+	}
+	all := []string{
+		"node1 Warning ForwardingFailed: what is forwarded of IPv6 is not all as wanted; it is tried again: has not ended after 0 s",
+		"node1 Warning SettingFailed: route_localnet is 0; it is tried again",
+		`shop/web Warning ForwardingRefused: node node1: the kernel does not take port "http" (TCP, IPv4), which stays as it was: line 0 failed`,
+	}
+	failing(refused(), broken(), unset())
+	got.want(t, all...)
+	metric(`kind="Node",reason="ForwardingFailed"`, `kind="Node",reason="SettingFailed"`, `kind="Service",reason="ForwardingRefused"`)
+	failing(refused(), broken(), unset())
+	got.want(t)
+	failing(refused())
+	metric(`kind="Service",reason="ForwardingRefused"`)
+	failing()
+	metric()
+	failing(unset())
+	got.want(t, all[1])
+}
