@@ -25,23 +25,22 @@ var whole = []string{
 	`\[sig-network\] \[Feature:IPv6DualStack\] `,
 	`\[sig-network\] Connectivity Pod Lifecycle `,
 	`\[sig-network\] Traffic Distribution `,
+	`\[sig-network\] Topology Hints `,
+	`\[sig-network\] Service CIDRs `,
+	`\[sig-network\] NoSNAT `,
 	`\[sig-network\] LoadBalancers `,
 }
 
 // skip are tests that these select and that are not run, and why not.
 var skip = []struct{ pattern, why string }{
 	{`\[Disruptive\]`, "they restart kube-proxy or the API server over SSH"},
-	{`\[Serial\]`, "nothing else may run beside them"},
 	{`\[Feature:SCTPConnectivity\]`, "not every kernel has SCTP sockets"},
-	{`session affinity timeout work`, "they sleep for two minutes, and again until chance picks another pod"},
 	{`not have connectivity disruption during rolling update`, "they take a quarter of an hour"},
 	{`between pods on multiple nodes|on the same node or fall back to same zone`, "they need six nodes in three zones"},
-	{`reach pod on ipv4 and ipv6 ip`, "it takes three minutes, and no Service"},
 	{
 		`switch session affinity for LoadBalancer service with Local`,
 		"by layer 2 a client reaches one node, and under policy Local only the pods there",
 	},
-	{`only target nodes with endpoints`, "it asks for IPv4 Services' health over IPv6, where kube-proxy does not answer, too"},
 	{`cleanup finalizer`, "it asks for a finalizer of the cloud controller's, which Fairlead does without"},
 }
 
