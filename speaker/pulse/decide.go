@@ -76,6 +76,7 @@ func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, el
 	}
 	self := v.Alive[t.Node]
 	self.Serving = t.Serving && !t.Leaving
+	heirs := heirsOf(t.Node, v)
 	for a, on := range r {
 		able := func(node string) bool {
 			if node == t.Node {
@@ -84,6 +85,11 @@ func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, el
 			return v.CanServe(node, a)
 		}
 		owner, ok := election.Owner(t.Claims[a].Candidates, able)
+		if ok && owner == t.Node {
+			if heir, is := heirs.of(t.Claims[a].Candidates, v, able); is {
+				owner = heir
+			}
+		}
 		switch {
 		case ok && owner != t.Node:
 			elsewhere = append(elsewhere, a)

@@ -21,6 +21,9 @@
 // being taken for dead. What was learned is forgotten after some minutes. Nodes need not
 // agree on these times: each is bounded, so in the end they agree on who is dead.
 //
+// A node says whom it does not hear. One that is called silent by a node which it does hear
+// learns so that this node takes over from it, and can leave it to do so.
+//
 // # What is believed
 //
 // A hello carries an HMAC of a key that all nodes share, the random id of the
@@ -120,6 +123,11 @@ type Member struct {
 	UnableAny4, UnableAny6 bool
 	// Heard: we know it from the node itself, not from Kubernetes.
 	Heard bool
+	// Deaf: the node has said for a while that it does not hear us, though it hears others,
+	// and takes over from us.
+	Deaf bool
+	// Silent are the nodes that it does not hear, ourselves among them. Only of one that is Deaf.
+	Silent map[string]bool
 	// Stations are the MACs by which the node answers on its networks; nil of one that
 	// was not heard, or that is of a release which does not tell them.
 	Stations []Station

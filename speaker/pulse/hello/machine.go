@@ -14,6 +14,7 @@ import (
 // of hellos as often.
 type machine struct {
 	node             string
+	id               nodeID        // of node
 	least            time.Duration // between hellos to a node
 	multiplier       int
 	interval, detect time.Duration // for as many peers as there are, where nothing is late
@@ -34,6 +35,7 @@ type machine struct {
 	checkedAt time.Time
 
 	dirty bool // the view has changed since it was last taken
+	hurry bool // who is silent has changed since it was last told
 	stats Stats
 	told  map[Reason]bool // rejections that the log knows of
 }
@@ -48,6 +50,7 @@ type outgoing struct {
 func newMachine(cfg Config, random func() uint64) *machine {
 	m := &machine{
 		node:       cfg.Node,
+		id:         idOf(cfg.Node),
 		least:      cfg.Interval,
 		multiplier: cfg.Multiplier,
 		log:        cfg.Log,
@@ -96,7 +99,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		}
 		p, known := m.peers[node]
 		if !known {
-			p = &peer{node: node, since: now}
+			p = &peer{node: node, id: idOf(node), since: now}
 			m.peers[node] = p
 			m.wait(now, p)
 		}
@@ -144,12 +147,15 @@ func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
+	s.silent, s.sound = m.silent(), m.sound()
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }
 
-// hellos gives what to send in a round: nothing, or a hello to each peer but
-// those that have long been silent and wait for their turn. It is to be told when that has left.
+// hellos gives what to send in a round: a hello to each peer, or nothing without a key. Those
+// that are silent get theirs as well: until nodes that were parted hear each other again, both
+// answer. What waits in the kernel for the ARP answers of dead nodes is some seconds of
+// hellos, for which the send buffer has room. It is to be told when the round has left.
 func (m *machine) hellos(now time.Time) outgoing {
 	m.own.gauge(now)
 	m.notice(now)
@@ -158,9 +164,7 @@ func (m *machine) hellos(now time.Time) outgoing {
 	}
 	var out outgoing
 	for _, p := range m.peers {
-		if p.due(now) {
-			out.to = append(out.to, p.addrs...)
-		}
+		out.to = append(out.to, p.addrs...)
 	}
 	out.datagrams = m.hello(now, 0, 0)
 	return out
@@ -169,7 +173,7 @@ func (m *machine) hellos(now time.Time) outgoing {
 // left says that the round of hellos has left.
 func (m *machine) left(now time.Time) {
 	m.own.gauge(now)
-	m.own.left, m.own.promised = now, m.interval
+	m.own.left, m.own.promised, m.hurry = now, m.interval, false
 }
 
 // hear takes a datagram in and gives the answer to it, mostly none. from is
@@ -214,8 +218,10 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 		m.dirty = true
 	}
 	m.wait(now, p)
+	m.listens(now, p)
 	switch {
 	case before && revived:
+		m.hurry = true
 		m.log.Info("node is heard again", "node", p.node, "silence", silent.Round(time.Millisecond))
 	case p.warned:
 		m.log.Info("node is heard for the first time", "node", p.node)
@@ -261,6 +267,7 @@ func (m *machine) check(now time.Time) {
 	var unheard []string
 	for _, p := range m.peers {
 		m.wait(now, p)
+		m.judgeEar(now, p)
 		switch {
 		case p.heard && p.alive && !p.aliveAt(now):
 			m.bury(now, p)
@@ -285,8 +292,9 @@ func (m *machine) bury(now time.Time, p *peer) {
 		m.stats.Deaths++
 		m.log.Warn("node fell silent and counts as dead", "node", p.node, "silence", silence)
 	}
-	p.alive, p.proven, p.held = false, false, time.Time{}
-	m.dirty = true
+	p.alive, p.proven, p.held, p.deafSince = false, false, time.Time{}, time.Time{}
+	m.dirty, m.hurry = true, true
+	m.judgeEar(now, p)
 }
 
 // excuse moves all that waits for silence by a pause.
@@ -335,9 +343,15 @@ func (m *machine) next(limit time.Time) time.Time {
 	if !m.settled && !m.settlesAt.IsZero() {
 		sooner(m.settlesAt)
 	}
+	if m.hurry {
+		sooner(m.hurries())
+	}
 	for _, p := range m.peers {
 		if p.heard && p.alive {
 			sooner(p.until())
+		}
+		if p.alive && !p.deaf && !p.deafSince.IsZero() { // zero unless it is sound
+			sooner(p.deafSince.Add(m.deafAfter()))
 		}
 	}
 	return limit
@@ -351,12 +365,13 @@ func (m *machine) view(now time.Time) View {
 		switch {
 		case p.alive:
 			v.Alive[node] = p.member()
-		case p.heard && !p.said.leaving:
+		case p.isSilent():
 			v.Silent = append(v.Silent, node)
 		}
 	}
 	slices.Sort(v.Silent)
 	v.Alive[m.node] = m.current(now).member()
+	m.deaf(v)
 	return v
 }
 

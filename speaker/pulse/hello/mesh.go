@@ -28,6 +28,7 @@ type Mesh struct {
 	view    atomic.Pointer[View]
 	changed chan struct{}
 	urgent  chan struct{} // one slot: say hello now, not at the next tick
+	again   chan struct{} // one slot: the next tick may be sooner
 
 	mu        sync.Mutex // guards what follows
 	state     *machine
@@ -51,6 +52,7 @@ func New(cfg Config) (*Mesh, error) {
 		cfg:     cfg,
 		changed: make(chan struct{}, 1),
 		urgent:  make(chan struct{}, 1),
+		again:   make(chan struct{}, 1),
 		state:   newMachine(cfg, randomNonce),
 		failing: map[netip.Addr]string{},
 		buf:     make([]byte, 2*maxDatagram),
@@ -138,7 +140,7 @@ func (m *Mesh) speak(ctx context.Context) {
 		now := time.Now()
 		_ = m.drain(m.transport) // receive tells the error
 		m.state.check(now)
-		if !now.Before(due) {
+		if m.state.isDue(now, due) {
 			m.send(m.state.hellos(now))
 			m.state.left(time.Now())
 			due = now.Add(jitter(m.state.interval, mathrand.Int64N))
@@ -152,6 +154,7 @@ func (m *Mesh) speak(ctx context.Context) {
 			return
 		case <-m.urgent:
 			due = time.Time{}
+		case <-m.again:
 		case <-timer.C:
 		}
 	}
@@ -165,6 +168,9 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 		if err == nil {
 			m.mu.Lock()
 			err = m.drain(transport)
+			if m.state.hurry {
+				notify(m.again)
+			}
 			m.publish(time.Now())
 			m.mu.Unlock()
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -14,94 +13,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
 )
 
-// lan is a network in memory for meshes that run in a synctest bubble.
-type lan struct {
-	mu    sync.Mutex
-	ports map[netip.Addr]*port
-	fail  error // of every Send
-}
+// lan is a network for meshes of this test.
+type lan struct{ *hellotest.LAN }
 
-type port struct {
-	lan    *lan
-	addr   netip.Addr
-	queue  []packet
-	come   *sync.Cond // something is in the queue, or closed
-	closed bool
-}
+func newLAN() lan { return lan{hellotest.NewLAN(testDelay)} }
 
-type packet struct {
-	from     netip.AddrPort
-	datagram []byte
-}
-
-func newLAN() *lan { return &lan{ports: map[netip.Addr]*port{}} }
-
-// listen gives Config.Listen for a host. The port belongs to the last that asked.
-func (l *lan) listen(a netip.Addr) func(context.Context, uint16) (Transport, error) {
-	return func(context.Context, uint16) (Transport, error) {
-		p := &port{lan: l, addr: a, come: sync.NewCond(&l.mu)}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ports[a] = p
-		return p, nil
-	}
-}
-
-func (l *lan) setFail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fail = err
-}
-
-func (p *port) Send(to netip.AddrPort, datagram []byte) error {
-	p.lan.mu.Lock()
-	defer p.lan.mu.Unlock()
-	if p.lan.fail != nil {
-		return p.lan.fail
-	}
-	sent := packet{netip.AddrPortFrom(p.addr, to.Port()), bytes.Clone(datagram)}
-	if dest := p.lan.ports[to.Addr()]; dest != nil {
-		time.AfterFunc(testDelay, func() {
-			dest.lan.mu.Lock()
-			defer dest.lan.mu.Unlock()
-			dest.queue = append(dest.queue, sent)
-			dest.come.Broadcast()
-		})
-	}
-	return nil
-}
-
-func (p *port) Wait() error {
-	p.lan.mu.Lock()
-	defer p.lan.mu.Unlock()
-	for len(p.queue) == 0 && !p.closed {
-		p.come.Wait()
-	}
-	if p.closed {
-		return net.ErrClosed
-	}
-	return nil
-}
-
-func (p *port) Take(buf []byte) (n int, from netip.AddrPort, come bool, err error) {
-	p.lan.mu.Lock()
-	defer p.lan.mu.Unlock()
-	if len(p.queue) == 0 {
-		return 0, from, false, nil
-	}
-	got := p.queue[0]
-	p.queue = p.queue[1:]
-	return copy(buf, got.datagram), got.from, true, nil
-}
-
-func (p *port) Close() error {
-	p.lan.mu.Lock()
-	defer p.lan.mu.Unlock()
-	p.closed = true
-	p.come.Broadcast()
-	return nil
+// listen gives Config.Listen for a host.
+func (l lan) listen(a netip.Addr) func(context.Context, uint16) (Transport, error) {
+	return func(context.Context, uint16) (Transport, error) { return l.Open(a), nil }
 }
 
 var (
@@ -170,9 +93,7 @@ func TestMeshDetectsADeath(t *testing.T) {
 		b, stopB := run(t, Config{Node: "b", Listen: l.listen(addrB)}, wantedB())
 		await(t, a, testDetect+testInterval, "a hears b", hears("b"))
 		await(t, b, testDetect+testInterval, "b hears a", hears("a"))
-		l.mu.Lock()
-		delete(l.ports, addrA) // b's last word is lost as well: a crash
-		l.mu.Unlock()
+		l.Remove(addrB) // its last word is lost as well: a crash
 		stopB()
 		took := await(t, a, time.Minute, "a buries b", gone("b"))
 		if took < (testMultiplier-1)*testInterval || took > (testMultiplier+1)*testInterval {
@@ -279,12 +200,12 @@ func TestMeshToleratesSendErrors(t *testing.T) {
 		}, wantedA())
 		b, _ := run(t, Config{Node: "b", Listen: l.listen(addrB)}, wantedB())
 		await(t, b, testDetect+testInterval, "b hears a", hears("a"))
-		l.setFail(unix.ENETUNREACH)
+		l.Fail(unix.ENETUNREACH)
 		await(t, b, time.Minute, "b buries a", gone("a"))
 		await(t, a, time.Minute, "a buries b", gone("b"))
 		time.Sleep(time.Minute)
-		l.setFail(nil)
-		await(t, b, 2*retryEvery, "b hears a again", hears("a"))
+		l.Fail(nil)
+		await(t, b, 2*testInterval, "b hears a again", hears("a"))
 		if a.Stats().SendErrors == 0 {
 			t.Error("no send error was counted")
 		}

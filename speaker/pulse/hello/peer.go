@@ -6,18 +6,10 @@ import (
 	"time"
 )
 
-// Neighbours that do not answer ARP keep the datagrams for them queued in the
-// kernel for seconds, at the cost of our one send buffer. So a peer that has
-// been silent for a while is tried less often. It loses nothing by that: its own
-// first hello makes us answer at once.
-const (
-	eagerFor   = 10 * time.Second // silence after which a peer is tried less often
-	retryEvery = time.Second
-)
-
 // peer is what we know of another node.
 type peer struct {
 	node  string
+	id    nodeID
 	addrs []netip.Addr // where hellos go: at most one a family
 	ready bool
 	since time.Time // when we were told of it
@@ -32,6 +24,9 @@ type peer struct {
 	late    lateness
 	patient bool // detect is longer since hellos were missing, which was told
 
+	deafSince time.Time // since when it calls us silent, as far as we hear it; zero: it does not
+	deaf      bool      // as in the view
+
 	proven    bool   // boot has answered a nonce and did not fall silent since
 	boot, seq uint64 // of the newest hello
 	nonce     uint64 // what we asked boot's successor to send back; 0: nothing
@@ -40,9 +35,8 @@ type peer struct {
 	echoed    uint64 // the nonce that we sent back last, and when
 	echoedAt  time.Time
 
-	alive   bool // as in the view
-	warned  bool // its being alive without a hello was told
-	retryAt time.Time
+	alive  bool // as in the view
+	warned bool // its being alive without a hello was told
 }
 
 // update takes over what Kubernetes says and tells whether the view may have changed.
@@ -81,19 +75,6 @@ func (p *peer) member() Member {
 		return Member{Serving: true}
 	}
 	return p.said.member()
-}
-
-// due tells whether the peer gets a hello in this round.
-func (p *peer) due(now time.Time) bool {
-	heardLately := p.heard && (p.alive || now.Before(p.at.Add(eagerFor)))
-	if heardLately || now.Before(p.since.Add(eagerFor)) {
-		return true
-	}
-	if now.Before(p.retryAt) {
-		return false
-	}
-	p.retryAt = now.Add(retryEvery)
-	return true
 }
 
 type verdict int
@@ -171,5 +152,5 @@ func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
 
 // forget drops all that was heard: the peer is known by Kubernetes' word again.
 func (p *peer) forget(now time.Time) {
-	*p = peer{node: p.node, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
+	*p = peer{node: p.node, id: p.id, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
 }

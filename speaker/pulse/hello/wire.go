@@ -16,7 +16,7 @@ import (
 //	 0   4  magic "FLHI"
 //	 4   1  version
 //	 5   1  flags: 1 serving, 2 leaving, 4 unable to serve any IPv4 address, 8 any IPv6
-//	       address; others are ignored
+//	       address, 16 sound; others are ignored
 //	 6   2  hold in milliseconds, 0 for none
 //	 8   8  boot: random id of the sending process
 //	16   8  sequence, grows by one with each hello of a boot
@@ -30,7 +30,8 @@ import (
 //	   16b  IPv6 addresses that it is unable to serve
 //	     *  additions: a kind and a length of one byte each, and so many bytes; those of
 //	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each. Kind 2: the
-//	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes
+//	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes.
+//	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -47,9 +48,16 @@ const (
 	additionStations = 1
 	additionAsks     = 2
 	asksSize         = 2
-	additionHead     = 2
-	stationSize      = len(Station{})
-	maxDatagram      = 1199 // fits the smallest IPv6 MTU with room for tunnels
+	additionSilent   = 3
+	idSize           = len(nodeID{})
+	// maxSilent bounds the silent nodes that are told. More are silent where the network is
+	// parted, and then nobody is there to be told.
+	maxSilent = 16
+	// reserved is what the additions take that come and go.
+	reserved     = 2*additionHead + asksSize + maxSilent*idSize
+	additionHead = 2
+	stationSize  = len(Station{})
+	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
 )
 
 const (
@@ -57,20 +65,23 @@ const (
 	flagLeaving
 	flagUnableAny4
 	flagUnableAny6
+	flagSound
 )
 
 // said is what a node says about itself.
 type said struct {
 	serving, leaving       bool
+	sound                  bool         // it hears somebody
 	unableAny4, unableAny6 bool         // no address of the family
 	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
 	stations               []Station    // sorted, no duplicates; nil: not told
+	silent                 []nodeID     // sorted
 }
 
 func (s said) equal(o said) bool {
-	return s.serving == o.serving && s.leaving == o.leaving &&
+	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
-		slices.Equal(s.stations, o.stations)
+		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent)
 }
 
 // member is how a node that says so appears in a View.
@@ -105,7 +116,7 @@ func saying(node string, w Wanted) said {
 	}
 	slices.SortFunc(s.unable, netip.Addr.Compare)
 	s.unable = slices.Compact(s.unable)
-	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - additionHead - asksSize)
+	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - reserved)
 }
 
 // sorted gives stations in order, each once, and not more than fit. It is never nil.
@@ -142,6 +153,10 @@ func (h hello) with(additions []byte) hello {
 				h.stations = append(h.stations, Station(station))
 			}
 			h.stations = sorted(h.stations)
+		case kind == additionSilent && length%idSize == 0:
+			for id := range slices.Chunk(addition, idSize) {
+				h.silent = append(h.silent, nodeID(id))
+			}
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		}
@@ -190,6 +205,9 @@ func (h hello) encode() []byte {
 	if h.unableAny6 {
 		flags |= flagUnableAny6
 	}
+	if h.sound {
+		flags |= flagSound
+	}
 	b := make([]byte, 0, headerSize+len(h.node)+16*len(h.unable))
 	b = append(b, magic...)
 	b = append(b, version, flags)
@@ -212,6 +230,12 @@ func (h hello) encode() []byte {
 	if h.asks > 0 {
 		b = append(b, additionAsks, asksSize)
 		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
+	}
+	if len(h.silent) > 0 {
+		b = append(b, additionSilent, byte(idSize*len(h.silent)))
+		for _, id := range h.silent {
+			b = append(b, id[:]...)
+		}
 	}
 	return b
 }
@@ -266,6 +290,7 @@ func decode(body []byte) (hello, bool) {
 			leaving:    flags&flagLeaving != 0,
 			unableAny4: flags&flagUnableAny4 != 0,
 			unableAny6: flags&flagUnableAny6 != 0,
+			sound:      flags&flagSound != 0,
 		},
 		hold: time.Duration(binary.BigEndian.Uint16(body[6:])) * time.Millisecond,
 		boot: binary.BigEndian.Uint64(body[8:]),

@@ -29,7 +29,7 @@ func drawAddr(t *rapid.T) netip.Addr {
 
 func drawHello(t *rapid.T) hello {
 	node := rapid.StringMatching(`[a-z0-9.-]{1,253}`).Draw(t, "node")
-	return hello{
+	h := hello{
 		node: node,
 		said: saying(node, Wanted{
 			Serving: rapid.Bool().Draw(t, "serving"),
@@ -46,6 +46,11 @@ func drawHello(t *rapid.T) hello {
 		hold: time.Duration(rapid.Uint16().Draw(t, "hold")) * time.Millisecond,
 		asks: time.Duration(rapid.Uint16().Draw(t, "asks")) * time.Millisecond,
 	}
+	for range rapid.IntRange(0, maxSilent).Draw(t, "silent") {
+		h.sound = true
+		h.silent = append(h.silent, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
+	}
+	return h
 }
 
 func diffHello(want, got hello) string {
@@ -180,11 +185,11 @@ func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
 	}{
 		{"a", many[:255], false, false},
 		{"a", many[:256], true, false},
-		{long, many[:216], false, false},
-		{long, many[:217], true, false},
+		{long, many[:199], false, false},
+		{long, many[:200], true, false},
 		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:69], false, false},
-		{"a", six[:70], false, true},
+		{"a", six[:65], false, false},
+		{"a", six[:66], false, true},
 		{"a", slices.Concat(many[:1], six), false, true},
 		{"a", slices.Concat(many[:255], six[:20]), true, false},
 		{"a", slices.Concat(many[:255], six[:70]), false, true},

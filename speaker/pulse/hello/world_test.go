@@ -154,7 +154,7 @@ func (w *world) step(end time.Time) bool {
 func (w *world) wake(i int) {
 	h := w.hosts[i]
 	h.state.check(w.now)
-	if !w.now.Before(h.due) {
+	if h.state.isDue(w.now, h.due) {
 		w.send(i, h.state.hellos(w.now))
 		h.state.left(w.now)
 		h.due = w.now.Add(jitter(h.state.interval, w.random.Int64N))
@@ -172,6 +172,9 @@ func (w *world) deliver(from, to int, datagram []byte) {
 	}
 	w.arrived(from, to, datagram)
 	w.send(to, h.state.hear(w.now, datagram, netip.AddrPortFrom(w.hosts[from].addr, 7475)))
+	if h.state.hurry && h.state.hurries().Before(h.wakes) {
+		h.wakes = h.state.hurries()
+	}
 }
 
 // member is how one host sees another.

@@ -1,0 +1,289 @@
+package pulse
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+const (
+	simInterval   = 50 * time.Millisecond
+	simMultiplier = 3
+	simDetection  = simInterval * simMultiplier
+	simDelay      = 200 * time.Microsecond
+	simStep       = 2 * time.Millisecond
+)
+
+// cluster is nodes with a real mesh and a real server each, in a bubble, and the addresses
+// that they answer for. Only network and kernel are not real.
+type cluster struct {
+	t     *testing.T
+	lan   *hellotest.LAN
+	nodes []*simNode
+	tasks sync.WaitGroup
+	vips  []netip.Addr
+
+	wires sync.Mutex      // guards what follows
+	cut   map[[2]int]bool // by sender and receiver
+	loss  float64
+
+	// Since when more than one node answered that can reach another, by address; and
+	// the longest of these times, and of those in which nobody did who could.
+	double, nobody               map[netip.Addr]time.Time
+	longestDouble, longestNobody time.Duration
+	owners                       map[netip.Addr][]int
+	moves                        int // how often the nodes that answer for an address changed
+}
+
+type simNode struct {
+	index   int
+	name    string
+	addr    netip.Addr
+	answers *ears
+	stop    func() // nil while it does not run
+}
+
+// ears are a responder of one family that answers nobody, but knows what it would.
+type ears struct {
+	mu      sync.Mutex
+	answers map[netip.Addr]bool
+}
+
+func (e *ears) Answer(want, _ map[int][]netip.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answers = map[netip.Addr]bool{}
+	for _, addresses := range want {
+		for _, a := range addresses {
+			e.answers[a] = true
+		}
+	}
+}
+
+func (e *ears) does(a netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.answers[a]
+}
+
+func (e *ears) Open([]neighbour.Interface) map[int]error { return nil }
+func (e *ears) Broken() <-chan struct{}                  { return nil }
+func (e *ears) Claimed() <-chan struct{}                 { return nil }
+func (e *ears) Claims() []neighbour.Claim                { return nil }
+func (e *ears) Say(neighbour.Word, int, netip.Addr)      {}
+func (e *ears) Close()                                   { e.Answer(nil, nil) }
+
+// cable is the links of a node, which do not change.
+type cable struct{ snapshot *links.Snapshot }
+
+func (c cable) Snapshot() *links.Snapshot { return c.snapshot }
+func (c cable) Changed() <-chan struct{}  { return nil }
+
+// newCluster starts nodes and waits until they know each other.
+func newCluster(t *testing.T, size, addresses int, random func() float64) *cluster {
+	c := &cluster{
+		t: t, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{},
+		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
+	}
+	for i := range addresses {
+		c.vips = append(c.vips, netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+	}
+	for i := range size {
+		c.nodes = append(c.nodes, &simNode{index: i, name: fmt.Sprintf("node-%d", i), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})})
+	}
+	c.lan.Lose(func(from, to netip.Addr) bool {
+		c.wires.Lock()
+		defer c.wires.Unlock()
+		return c.cut[[2]int{int(from.As4()[3]) - 1, int(to.As4()[3]) - 1}] || c.loss > 0 && random() < c.loss
+	})
+	for i := range c.nodes {
+		c.start(i)
+	}
+	c.run(time.Second)
+	c.expectOne("after the start")
+	c.longestDouble, c.longestNobody, c.moves = 0, 0, 0
+	return c
+}
+
+// start begins a node.
+func (c *cluster) start(i int) {
+	n := c.nodes[i]
+	n.answers = &ears{}
+	log := slog.New(slog.DiscardHandler)
+	mesh, err := hello.New(hello.Config{
+		Node: n.name, Port: 7475, Interval: simInterval, Multiplier: simMultiplier, Log: log,
+		Listen: func(context.Context, uint16) (hello.Transport, error) { return c.lan.Open(n.addr), nil },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	server := NewServer(Config{
+		Node: n.name, Mesh: mesh, Links: cable{links.NewSnapshot(ethernet(2, true))},
+		ARP: n.answers, NDP: &ears{}, BFD: path{&around{}}, Adjacency: lone{}, Log: log,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	c.tasks.Go(func() { _ = mesh.Run(ctx) })
+	c.tasks.Go(func() { server.loop(ctx) })
+	server.received <- delivery{table: c.table(i), number: 1}
+	n.stop = func() {
+		c.lan.Remove(n.addr)
+		n.answers = nil
+		cancel()
+		n.stop = nil
+	}
+}
+
+func (c *cluster) table(i int) Table {
+	t := Table{
+		Node: c.nodes[i].name, NodeAddrs: []netip.Addr{c.nodes[i].addr}, Key: "the key of the simulation, 32 byte",
+		Serving: true, Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Claim{},
+	}
+	var names []string
+	for j, n := range c.nodes {
+		names = append(names, n.name)
+		if j != i {
+			t.Peers[n.name] = hello.Peer{Addrs: []netip.Addr{n.addr}, Ready: true}
+		}
+	}
+	for _, a := range c.vips {
+		t.Claims[a] = desired.Claim{Candidates: election.Rank(a, names)}
+	}
+	return t
+}
+
+// close ends all nodes.
+func (c *cluster) close() {
+	for _, n := range c.nodes {
+		if n.stop != nil {
+			n.stop()
+		}
+	}
+	c.tasks.Wait()
+}
+
+// run lets time pass, and looks at everything every other millisecond.
+func (c *cluster) run(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(simStep)
+		c.look()
+	}
+}
+
+func (c *cluster) look() {
+	now := time.Now()
+	for _, a := range c.vips {
+		owners := c.answering(a)
+		if !slices.Equal(owners, c.owners[a]) {
+			c.owners[a] = owners
+			c.moves++
+		}
+		c.longestDouble = max(c.longestDouble, lasts(c.double, a, now, c.meet(owners)))
+		c.longestNobody = max(c.longestNobody, lasts(c.nobody, a, now, len(owners) == 0))
+	}
+}
+
+// lasts is for how long something has been the case.
+func lasts(since map[netip.Addr]time.Time, a netip.Addr, now time.Time, is bool) time.Duration {
+	if !is {
+		delete(since, a)
+		return 0
+	}
+	if since[a].IsZero() {
+		since[a] = now
+	}
+	return now.Sub(since[a])
+}
+
+// answering are the nodes that answer for an address.
+func (c *cluster) answering(a netip.Addr) (owners []int) {
+	for i, n := range c.nodes {
+		if n.stop != nil && n.answers.does(a) {
+			owners = append(owners, i)
+		}
+	}
+	return owners
+}
+
+// meet tells whether any two of the nodes can reach each other, be it in one direction. Who
+// hears nobody is left out: it may be its own ears.
+func (c *cluster) meet(nodes []int) bool {
+	for _, i := range nodes {
+		for _, j := range nodes {
+			if i != j && !c.cut[[2]int{i, j}] && c.hearsAny(i) && c.hearsAny(j) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hearsAny tells whether a node hears any other one.
+func (c *cluster) hearsAny(i int) bool {
+	for j, n := range c.nodes {
+		if i != j && n.stop != nil && !c.cut[[2]int{j, i}] {
+			return true
+		}
+	}
+	return false
+}
+
+// expectOne fails the test unless one node answers for each address.
+func (c *cluster) expectOne(when string) {
+	c.t.Helper()
+	for _, a := range c.vips {
+		if owners := c.answering(a); len(owners) != 1 {
+			c.t.Fatalf("%s: %v answer for %s", when, owners, a)
+		}
+	}
+}
+
+// sever cuts the way from one node to another.
+func (c *cluster) sever(from, to int) {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	c.cut[[2]int{from, to}] = true
+}
+
+// lose has a part of all datagrams be lost.
+func (c *cluster) lose(part float64) {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	c.loss = part
+}
+
+// heal mends all cuts.
+func (c *cluster) heal() {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	clear(c.cut)
+}
+
+// part cuts both ways between two groups of nodes, or heals.
+func (c *cluster) part(left, right []int, cut bool) {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	for _, i := range left {
+		for _, j := range right {
+			c.cut[[2]int{i, j}], c.cut[[2]int{j, i}] = cut, cut
+		}
+	}
+}
+
+func (c *cluster) all() (all []int) {
+	for i := range c.nodes {
+		all = append(all, i)
+	}
+	return all
+}

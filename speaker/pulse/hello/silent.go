@@ -1,0 +1,99 @@
+package hello
+
+import (
+	"crypto/sha256"
+	"slices"
+	"time"
+)
+
+// nodeID stands for the name of a node, to be short on the wire.
+type nodeID [4]byte
+
+func idOf(node string) nodeID {
+	digest := sha256.Sum256([]byte(node))
+	return nodeID(digest[:])
+}
+
+// silent are the nodes that count as silent, sorted, of which so many as fit are told. A node
+// whose hellos do not get here would else never know that another one took over from it.
+func (m *machine) silent() []nodeID {
+	var ids []nodeID
+	for _, p := range m.peers {
+		if p.isSilent() {
+			ids = append(ids, p.id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b nodeID) int { return slices.Compare(a[:], b[:]) })
+	return ids[:min(len(ids), maxSilent)]
+}
+
+// sound tells whether some node is heard, so that the silence of others is theirs.
+func (m *machine) sound() bool {
+	for _, p := range m.peers {
+		if p.heard && p.alive {
+			return true
+		}
+	}
+	return false
+}
+
+// isSilent: it was heard and is not, and it did not say that it leaves.
+func (p *peer) isSilent() bool { return p.heard && !p.alive && !p.said.leaving }
+
+// deafAfter is for how long a node must have called us silent to count as deaf: in less than
+// that it may well hear us again, if what it missed was lost by chance. One more interval
+// is what its word may take to get here.
+func (m *machine) deafAfter() time.Duration { return m.detect - m.interval }
+
+// listens notes whether a node that is heard now hears us, as it says.
+func (m *machine) listens(now time.Time, p *peer) {
+	switch {
+	case !p.said.sound, !slices.Contains(p.said.silent, m.id):
+		p.deafSince = time.Time{}
+	case p.deafSince.IsZero():
+		p.deafSince = now
+	}
+	m.judgeEar(now, p)
+}
+
+// judgeEar makes true what the passing of time does to a node that may be deaf.
+func (m *machine) judgeEar(now time.Time, p *peer) {
+	deaf := p.alive && !p.deafSince.IsZero() && !now.Before(p.deafSince.Add(m.deafAfter()))
+	if deaf == p.deaf {
+		return
+	}
+	p.deaf, m.dirty = deaf, true
+	if deaf {
+		m.log.Warn("a node does not hear this one; it takes over what would be its own without this one", "node", p.node)
+		return
+	}
+	m.log.Info("the node hears this one again, or is silent", "node", p.node)
+}
+
+// deaf tells in a view who does not hear this node, and whom those hear.
+func (m *machine) deaf(v View) {
+	for node, p := range m.peers {
+		if !p.deaf || !p.alive {
+			continue
+		}
+		member := v.Alive[node]
+		member.Deaf, member.Silent = true, map[string]bool{}
+		for other, o := range m.peers {
+			if slices.Contains(p.said.silent, o.id) {
+				member.Silent[other] = true
+			}
+		}
+		member.Silent[m.node] = true
+		v.Alive[node] = member
+	}
+}
+
+// hurries is when a round leaves before its time, to tell who is silent and who is heard
+// again: not before a part of an interval has passed since the last, so that the death of
+// many costs no more than some rounds.
+func (m *machine) hurries() time.Time { return m.own.left.Add(m.interval / 4) }
+
+// isDue tells whether a round is to leave that was due then.
+func (m *machine) isDue(now, due time.Time) bool {
+	return !now.Before(due) || m.hurry && !now.Before(m.hurries())
+}
