@@ -59,7 +59,7 @@ func (f flow) begin(ctx context.Context, t *testing.T) (end func()) {
 // no connection and no request: each step of docs/replacing-kube-proxy.md is taken here,
 // both ways, with connections open and new ones all the time. They do not go to the address
 // that layer 2 announces: what becomes of that while speakers restart is another question,
-// which TestSpeakersRestartUnderLoad asks.
+// which TestAnUpgradeUnderManyConnections asks.
 func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	c := cluster(t)
 	s := product.WebService(webs, "taken-over", "layer2", everyone)

@@ -1,0 +1,120 @@
+package product
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+const (
+	// floodPatience is how long one request of a Flood may take. A SYN that is lost, as the
+	// lab loses one now and then, is sent again after one second and after three.
+	floodPatience = 8 * time.Second
+	// floodMost bounds the requests under way.
+	floodMost = 4000
+)
+
+// Flood opens so many connections a second, each for one request and whether or not those
+// before were answered, until ctx ends, and counts.
+func Flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int) Count {
+	f := flood{
+		from: from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: watchStalls(),
+		count: Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}},
+	}
+	defer f.stalls.stop()
+	room := make(chan struct{}, floodMost)
+	var waiting sync.WaitGroup
+	ticks := time.NewTicker(time.Second / time.Duration(rate))
+	defer ticks.Stop()
+	for ; ctx.Err() == nil; <-ticks.C {
+		room <- struct{}{}
+		waiting.Go(func() {
+			defer func() { <-room }()
+			f.request()
+		})
+	}
+	waiting.Wait()
+	return f.count
+}
+
+// flood is one Flood.
+type flood struct {
+	from   *lab.Machine
+	to     netip.AddrPort
+	stalls *stalls
+
+	mu    sync.Mutex
+	count Count
+	last  time.Time // of a reply
+}
+
+// request makes one and counts it.
+func (f *flood) request() {
+	began := time.Now()
+	pod, err := f.ask(began.Add(floodPatience))
+	now := time.Now()
+	held := err != nil && f.stalls.since(began)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case held:
+		f.count.Held++
+	case err != nil:
+		f.count.Failed++
+		f.count.Errors[err.Error()]++
+	default:
+		f.count.OK++
+		f.count.Pods[pod]++
+		f.count.Longest = max(f.count.Longest, now.Sub(f.last))
+		f.last = now
+	}
+}
+
+// ask asks over a connection of its own, which ends with a reset: the client would run out
+// of ports if each rested for a minute.
+func (f *flood) ask(until time.Time) (pod string, err error) {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	conn, err := f.from.Dial(ctx, "tcp", f.to.String())
+	if err != nil {
+		return "", withoutPort(err)
+	}
+	defer func() { err = errors.Join(withoutPort(err), conn.Close()) }()
+	if tcp, is := conn.(*net.TCPConn); is {
+		if err := tcp.SetLinger(0); err != nil {
+			return "", err
+		}
+	}
+	if err := conn.SetDeadline(until); err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.to.String()+"/hostname", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	if err := request.Write(conn); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	return said(response)
+}
+
+// withoutPort is an error without the client's port, so that those of one kind count as one.
+func withoutPort(err error) error {
+	if failed, is := errors.AsType[*net.OpError](err); is {
+		return fmt.Errorf("%s: %w", failed.Op, failed.Err)
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// rushEach is how many connections a second each of the two addresses of a Service gets.
+const rushEach = 250
+
+// rush opens 500 connections a second to a dual-stack Service over layer 2. What it returns
+// ends that, and fails the test if any request failed: whatever is done meanwhile is to be
+// no client's business.
+func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceExternalTrafficPolicy) (vips []netip.Addr, end func()) {
+	t.Helper()
+	vips = expose(t, c, product.WebService(webs, name, "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol))
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	counts := make([]chan product.Count, len(vips))
+	for i, vip := range vips {
+		reply(t, c.Client, vip)
+		counts[i] = make(chan product.Count, 1)
+	}
+	for i, vip := range vips {
+		go func() { counts[i] <- product.Flood(ctx, c.Client, vip, 80, rushEach) }()
+	}
+	return vips, func() {
+		t.Helper()
+		stop()
+		for i, vip := range vips {
+			count := <-counts[i]
+			t.Logf("%s: %d requests, %d failed, %d held up, longest time without a reply %v", vip, count.OK+count.Failed, count.Failed, count.Held, count.Longest)
+			if count.OK < 500 || count.Failed > 0 {
+				t.Errorf("%s: %d of %d requests failed; they met %v", vip, count.Failed, count.OK+count.Failed, count.Errors)
+			}
+		}
+	}
+}
+
+// owners are the nodes that answer for the addresses.
+func owners(t *testing.T, c *product.Cluster, vips []netip.Addr) []*lab.Node {
+	t.Helper()
+	var found []*lab.Node
+	for _, vip := range vips {
+		owner, err := c.Answerer(within(t, patience), vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, owner)
+	}
+	return found
+}
+
+// An upgrade replaces every pod of the DaemonSet, one after another. No address moves, and
+// of 500 new connections a second none fails.
+func TestAnUpgradeUnderManyConnections(t *testing.T) {
+	c := cluster(t)
+	vips, end := rush(t, c, "upgraded", local)
+	before := owners(t, c, vips)
+	if _, err := c.Kubectl(within(t, patience), "-n", product.Namespace, "rollout", "restart", "daemonset/fairlead-speaker"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if now := owners(t, c, vips); !slices.Equal(now, before) {
+		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
+	}
+}
+
+// The agents of all nodes are killed at once, as by a bad release. Pulse goes on: no address
+// moves and no connection fails, before they are back and when they are.
+func TestEverySpeakerIsKilled(t *testing.T) {
+	c := cluster(t)
+	vips, end := rush(t, c, "all-killed", everyone)
+	before := owners(t, c, vips)
+	for _, n := range c.Nodes() {
+		// The agent, not "speaker pulse".
+		if out, err := n.Exec(within(t, soon), "sh", "-c", `kill -9 $(pgrep -f '^/usr/local/bin/speaker --')`); err != nil {
+			t.Fatalf("killing the speaker on %s: %v %s", n.Name, err, out)
+		}
+	}
+	if now := owners(t, c, vips); !slices.Equal(now, before) {
+		t.Errorf("%s and %s answered, and without agents %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
+	}
+	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
+		t.Error(err)
+	}
+	end()
+	if now := owners(t, c, vips); !slices.Equal(now, before) {
+		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
+	}
+}
+
+// A node that is to be switched off is drained by the label of Kubernetes, and back by
+// taking it off: its addresses move twice, and no connection fails. The object of the
+// address tells who has it.
+func TestADrainedNodeHandsOver(t *testing.T) {
+	c := cluster(t)
+	vips, end := rush(t, c, "drained", everyone)
+	drained := owners(t, c, vips)[0]
+	const label = "node.kubernetes.io/exclude-from-external-load-balancers"
+	set := func(ctx context.Context, change string) {
+		t.Helper()
+		if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", drained.Name, label+change); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		set(ctx, "-")
+	})
+	set(within(t, soon), "=")
+	eventually(t, patience, func(ctx context.Context) error {
+		for i, vip := range vips {
+			owner, err := c.Answerer(ctx, vip)
+			if err != nil {
+				return err
+			}
+			if owner == drained {
+				return fmt.Errorf("%s is drained and answers for %s", owner.Name, vips[i])
+			}
+			if err := toldOf(ctx, c, vip, owner); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	set(within(t, soon), "-")
+	eventually(t, patience, func(ctx context.Context) error {
+		owner, err := c.Answerer(ctx, vips[0])
+		if err == nil && owner != drained {
+			err = fmt.Errorf("%s answers for %s, want %s, which is back", owner.Name, vips[0], drained.Name)
+		}
+		if err == nil {
+			err = toldOf(ctx, c, vips[0], drained)
+		}
+		return err
+	})
+	end()
+}
+
+// toldOf checks that the object of an address says that the node answers for it.
+func toldOf(ctx context.Context, c *product.Cluster, vip netip.Addr, owner *lab.Node) error {
+	var object v1beta1.L2Address
+	if err := c.API.Get(ctx, client.ObjectKey{Name: v1beta1.L2AddressName(vip)}, &object); err != nil {
+		return err
+	}
+	s := object.Status
+	if s.Node != owner.Name || !slices.Equal(s.Interfaces, []string{"eth0"}) || len(s.Services) != 1 || s.RunnerUp == "" || s.RunnerUp == owner.Name {
+		return fmt.Errorf("%s answers for %s, and its L2Address says %+v", owner.Name, vip, s)
+	}
+	return nil
+}
+
+// A link that flaps leaves the address with one node, and clients sending there, in the end;
+// for IPv6 that needs the groups of the address to be joined again.
+func TestALinkFlaps(t *testing.T) {
+	c := cluster(t)
+	vips := expose(t, c, product.WebService(webs, "flapping", "layer2", everyone, corev1.IPv4Protocol, corev1.IPv6Protocol))
+	for i, vip := range vips {
+		reply(t, c.Client, vip)
+		owner := owners(t, c, vips)[i]
+		t.Cleanup(func() {
+			if err := owner.Plug(); err != nil {
+				t.Error(err)
+			}
+		})
+		// Shorter and longer than it takes to notice.
+		for pause := 50 * time.Millisecond; pause < time.Second; pause *= 2 {
+			if err := owner.Unplug(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(pause)
+			if err := owner.Plug(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(pause)
+		}
+		eventually(t, patience, func(ctx context.Context) error {
+			now, err := c.Answerer(ctx, vip)
+			if err == nil && now != owner {
+				err = fmt.Errorf("%s answers for %s, want %s, whose link is up again", now.Name, vip, owner.Name)
+			}
+			return err
+		})
+		reply(t, c.Client, vip)
+		eventually(t, patience, func(ctx context.Context) error {
+			sends, err := c.Neighbor(ctx, vip)
+			if err == nil && sends != owner {
+				err = fmt.Errorf("the client sends for %s to %s, want %s", vip, sends.Name, owner.Name)
+			}
+			return err
+		})
+	}
+}
