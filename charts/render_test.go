@@ -193,7 +193,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}},
 		"controller": values{"metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
-			"metricsPort": 17474, "ignoreExcludeLB": true,
+			"metricsPort": 17474, "ignoreExcludeLB": true, "bgpListenPort": 1790,
 			"hello": values{"port": 17475, "interval": "50ms", "multiplier": 4},
 			"pulse": values{"metricsPort": 17476, "realtime": false},
 		},
@@ -224,7 +224,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
 				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
-				"--serve-unclassed=true", "--ignore-exclude-lb", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
+				"--serve-unclassed=true", "--ignore-exclude-lb", "--bgp-listen-port=1790", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -64,6 +65,7 @@ type config struct {
 	routeLocalnet                   string // a file
 	classes                         view.Classes
 	nodes                           fromkube.Nodes
+	bgpPort                         uint16
 	httpAddress                     string
 	proxyHealth, proxyStatus        string // addresses, "" for none
 	pulseSocket                     string
@@ -83,6 +85,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.BoolVar(&c.nodes.IgnoreExclude, "ignore-exclude-lb", false, "announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
+	port := flags.Uint("bgp-listen-port", 179, "TCP port to which routers connect whose BGPPeer is passive; nothing listens without any")
 	flags.StringVar(&c.httpAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
 	flags.StringVar(&c.proxyHealth, "proxy-health-address", ":10256", "where the /healthz and /livez of a service proxy are served, unless another one forwards; empty: nowhere")
 	flags.StringVar(&c.proxyStatus, "proxy-status-address", "127.0.0.1:10249", "where the /proxyMode, /healthz and /metrics of a service proxy are served, unless another one forwards; empty: nowhere")
@@ -100,6 +103,10 @@ func parse(args []string) (config, error) {
 		return config{}, fmt.Errorf("--log-level: %w", err)
 	}
 	c.log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}))
+	if *port == 0 || *port > math.MaxUint16 {
+		return config{}, fmt.Errorf("--bgp-listen-port=%d: must be 1 to 65535", *port)
+	}
+	c.bgpPort = uint16(*port)
 	var err error
 	if c.clusterCIDRs, err = prefixes("--cluster-cidrs", *cidrs); err != nil {
 		return config{}, err

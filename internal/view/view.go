@@ -415,6 +415,7 @@ type BGPPeer struct {
 	PeerAddress     netip.Addr // invalid where there is an Interface
 	Interface       string     // at whose other end the router is; "": it has a PeerAddress
 	PeerPort        uint16
+	Passive         bool       // the router opens the connection
 	SourceAddress   netip.Addr // invalid: the kernel chooses
 	RouterID        netip.Addr // IPv4; invalid: derived from the node
 	HoldTime        time.Duration

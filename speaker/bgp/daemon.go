@@ -19,6 +19,9 @@ import (
 // counts whole seconds, and takes 0 for six minutes.
 const deferral = time.Second
 
+// loopback is where relays are.
+const loopback = "127.0.0.1"
+
 // daemon is one GoBGP server with one peer. Routes of a server go to all its
 // peers, and only deleting a route withdraws it, so that what a peer gets is
 // decided by giving it a server of its own.
@@ -29,6 +32,8 @@ type daemon struct {
 	bgp    *server.BgpServer
 	served chan struct{} // closed when the server's goroutine has ended
 	broken chan any      // receives what the server panicked with; it serves on
+
+	relay *relay // of a passive session, nil before the router has dialed
 
 	cancelWatch context.CancelFunc
 	managed     chan struct{} // receives once a management operation is done
@@ -186,6 +191,12 @@ func (d *daemon) addPeer(id desired.Identity) error {
 	if id.SourceAddress.IsValid() {
 		peer.Transport.LocalAddress = id.SourceAddress.WithZone("").String()
 	}
+	if id.Passive {
+		// The relay has the password and the TTL.
+		peer.Transport.RemotePort, peer.Transport.LocalAddress = uint32(d.relay.port()), loopback
+		peer.Conf.AuthPassword = ""
+		peer.TtlSecurity = &api.TtlSecurity{}
+	}
 	if id.GracefulRestart {
 		// The forwarding of our addresses is in the kernel and outlives both
 		// this process and the session. GoBGP says so (the F bit) only as a
@@ -202,7 +213,37 @@ func (d *daemon) addPeer(id desired.Identity) error {
 
 // neighborOf is how GoBGP knows the peer. A link-local address has no zone there, since GoBGP
 // would set TCP MD5 for no address at all then: the socket is bound to the interface.
-func neighborOf(id desired.Identity) string { return id.PeerAddress.WithZone("").String() }
+// The peer of a passive session is the relay.
+func neighborOf(id desired.Identity) string {
+	if id.Passive {
+		return loopback
+	}
+	return id.PeerAddress.WithZone("").String()
+}
+
+// over has the peer be reached by a relay: next hops that are the session's own address are
+// those of the router's connection then.
+func (d *daemon) over(r *relay, routes map[netip.Prefix]route, id desired.Identity) error {
+	moved := d.relay == nil || d.relay.local.Addr() != r.local.Addr()
+	d.relay = r
+	if !moved {
+		return nil
+	}
+	for prefix, has := range routes {
+		if err := d.addRoute(prefix, has, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolved has the address of a relayed session for one that is its own.
+func (d *daemon) resolved(r route) route {
+	if d.relay != nil && r.nextHop.IsUnspecified() {
+		r.nextHop = d.relay.local.Addr()
+	}
+	return r
+}
 
 func (d *daemon) deletePeer(id desired.Identity) error {
 	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: neighborOf(id)})
@@ -220,7 +261,7 @@ func (d *daemon) peer() (peer *api.Peer) {
 }
 
 func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) error {
-	path, err := renderPath(prefix, r, id)
+	path, err := renderPath(prefix, d.resolved(r), id)
 	if err == nil {
 		_, err = d.bgp.AddPath(context.Background(), &api.AddPathRequest{Path: path})
 	}
@@ -228,7 +269,7 @@ func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) err
 }
 
 func (d *daemon) deleteRoute(prefix netip.Prefix, r route, id desired.Identity) error {
-	path, err := renderPath(prefix, r, id)
+	path, err := renderPath(prefix, d.resolved(r), id)
 	if err == nil {
 		err = d.bgp.DeletePath(context.Background(), &api.DeletePathRequest{Path: path})
 	}

@@ -14,6 +14,15 @@ import (
 // the kernel does when the process dies. GoBGP keeps its sockets to itself, so
 // the connection is looked for among the process's descriptors.
 func hangUp(local, peer netip.AddrPort) error {
+	return withConnection(local, peer, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+}
+
+// ours tells whether a TCP connection between two addresses is of this process.
+func ours(local, peer netip.AddrPort) bool {
+	return withConnection(local, peer, func(int) error { return nil }) == nil
+}
+
+func withConnection(local, peer netip.AddrPort, do func(fd int) error) error {
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
@@ -23,7 +32,7 @@ func hangUp(local, peer netip.AddrPort) error {
 		if err != nil {
 			continue
 		}
-		found, err := shutdownIf(fd, local, peer)
+		found, err := doIf(fd, local, peer, do)
 		if found {
 			return err
 		}
@@ -31,9 +40,9 @@ func hangUp(local, peer netip.AddrPort) error {
 	return fmt.Errorf("no connection from %v to %v among %d descriptors", local, peer, len(descriptors))
 }
 
-// shutdownIf works on a duplicate, which keeps the descriptor from becoming
+// doIf works on a duplicate, which keeps the descriptor from becoming
 // another socket between the look and the deed.
-func shutdownIf(fd int, local, peer netip.AddrPort) (found bool, err error) {
+func doIf(fd int, local, peer netip.AddrPort, do func(fd int) error) (found bool, err error) {
 	duplicate, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return false, nil // closed meanwhile
@@ -47,7 +56,7 @@ func shutdownIf(fd int, local, peer netip.AddrPort) (found bool, err error) {
 	if err != nil || endpoint(theirs) != peer || endpoint(ours) != local {
 		return false, nil
 	}
-	return true, unix.Shutdown(duplicate, unix.SHUT_RDWR)
+	return true, do(duplicate)
 }
 
 func endpoint(address unix.Sockaddr) netip.AddrPort {

@@ -53,6 +53,8 @@ func validate(id desired.Identity) error {
 		return nil // there is nobody to have a session with
 	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != id.Interface:
 		return fmt.Errorf("peer address %v: give the router's IP address, without a zone", id.PeerAddress)
+	case id.Passive && id.Interface != "":
+		return fmt.Errorf("an unnumbered session over %s cannot be passive", id.Interface)
 	case !id.RouterID.Is4() || id.RouterID.IsUnspecified():
 		return fmt.Errorf("router ID %v: it must be an IPv4 address other than 0.0.0.0", id.RouterID)
 	case id.SourceAddress.IsValid() && id.SourceAddress.Is4() != id.PeerAddress.Is4():

@@ -116,9 +116,13 @@ func (s *session) fillSome() bool {
 // routes are applied again. Without a router it tells why, and another identity is waited for.
 // The caller holds s.mu.
 func (s *session) dial() error {
-	if s.identity.NoRouter != "" {
+	switch {
+	case s.identity.NoRouter != "":
 		s.dialed = true
 		s.fail(s.identity.NoRouter)
+		return nil
+	case s.identity.Passive: // the listener tells when the router has dialed
+		s.dialed = true
 		return nil
 	}
 	if s.leftAlone(time.Now()) {

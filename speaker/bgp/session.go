@@ -59,7 +59,9 @@ type session struct {
 	ended       bool
 	routes      map[netip.Prefix]route
 	backlog     map[netip.Prefix]route              // wanted, and still to be handed to the server by fill
-	dialed      bool                                // the server has its peer
+	dialed      bool                                // the server has its peer, or need not have it yet
+	deaf        bool                                // nobody listens for the router of a passive session
+	relay       *relay                              // of a passive session whose router has dialed
 	stranded    map[netip.Prefix]struct{}           // wanted, and this node has no next hop for them
 	announced   map[netip.Prefix]desired.RouteAttrs // what the peer has been told of; nil after a change
 	told        map[addr.Family]error               // what the log knows to be unannounced, and why
@@ -138,7 +140,7 @@ func (s *session) follow(peer *api.Peer) Phase {
 	case is == Idle:
 		s.failures++
 		s.fail(s.tap.reason())
-		if s.failures <= eagerAttempts {
+		if s.failures <= eagerAttempts || s.identity.Passive {
 			s.redial()
 		}
 	}
@@ -158,6 +160,9 @@ func (s *session) up(event *api.Peer) {
 		s.local = netip.AddrPortFrom(s.identity.SourceAddress.WithZone(""), uint16(event.GetTransport().GetLocalPort()))
 	}
 	s.peer = netip.AddrPortFrom(s.identity.PeerAddress.WithZone(""), uint16(event.GetTransport().GetRemotePort()))
+	if s.relay != nil {
+		s.local, s.peer = s.relay.local, s.relay.remote
+	}
 	s.status.Established++
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = s.connected
@@ -173,6 +178,10 @@ func (s *session) up(event *api.Peer) {
 func (s *session) refuse(reason string) {
 	s.status.Phase = Idle
 	s.fail(reason)
+	if s.identity.Passive {
+		s.awaitAgain()
+		return
+	}
 	if err := s.daemon.resetPeer(s.identity); err != nil {
 		s.log.Error("cannot end a session that must not be", "error", err)
 	}
@@ -213,10 +222,27 @@ func (s *session) redial() {
 	if s.ended {
 		return
 	}
+	if s.identity.Passive {
+		s.awaitAgain()
+		return
+	}
 	s.before.add(messagesOf(s.daemon.peer()))
 	if err := errors.Join(s.daemon.deletePeer(s.identity), s.daemon.addPeer(s.identity)); err != nil {
 		s.log.Error("cannot dial anew", "error", err)
 	}
+}
+
+// awaitAgain gives the connection up, and waits for the router to open another one.
+func (s *session) awaitAgain() {
+	if s.relay == nil {
+		return
+	}
+	s.before.add(messagesOf(s.daemon.peer()))
+	if err := s.daemon.deletePeer(s.identity); err != nil {
+		s.log.Error("cannot give a connection up", "error", err)
+	}
+	go s.relay.close()
+	s.relay = nil
 }
 
 // mend ends a session whose peer sent what GoBGP cannot stand.
@@ -302,6 +328,10 @@ func (s *session) end(withdraw bool) {
 	close(s.stop)
 	<-s.stopped
 	s.daemon.stop()
+	s.mu.Lock()
+	relay := s.relay
+	s.mu.Unlock()
+	relay.close()
 	close(s.done)
 	if s.identity.GracefulRestart {
 		// GoBGP may still call the server when its deferral timer fires.

@@ -1,7 +1,7 @@
 // Package bgp announces addresses to routers: it renders the wanted sessions of
 // a node onto embedded GoBGP servers, one server a session, and tells what the
-// sessions are doing. It only dials; nothing listens, and nothing that a router
-// sends is taken over.
+// sessions are doing. It dials, and listens only while a passive session waits for its
+// router; nothing that a router sends is taken over.
 //
 // GoBGP is known in this package alone, so that another version or another
 // implementation is a change in one place.
@@ -60,11 +60,13 @@ type Speaker struct {
 	openPatience time.Duration
 	burst        int
 	crashes      lastwords.Record
+	port         uint16 // where routers dial that have passive sessions
 
 	mu       sync.Mutex
 	applied  bool // Apply has been called
 	closed   bool
 	sessions map[string]*session // by BGPPeer name
+	listener *listener           // nil: none is needed, or it cannot be
 	// ending are sessions that left the map and are still closing, which takes
 	// up to the hold time with a peer that does not read.
 	ending map[*session]struct{}
@@ -77,10 +79,14 @@ func New(log *slog.Logger) *Speaker {
 		changed:      make(chan struct{}, 1),
 		openPatience: defaultOpenPatience,
 		burst:        defaultBurst,
+		port:         defaultPort,
 		sessions:     map[string]*session{},
 		ending:       map[*session]struct{}{},
 	}
 }
+
+// ListenOn has routers dial another port than 179. It is for before the first Apply.
+func (s *Speaker) ListenOn(port uint16) { s.port = port }
 
 // Changed receives when a session went up or down, or when the reason why it is
 // down changed. Changes that come together are told once.
@@ -125,6 +131,7 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (m
 			errs[name] = s.start(name, want[name])
 		}
 	}
+	s.listen()
 	have := make(map[string]Report, len(s.sessions))
 	for name, session := range s.sessions {
 		have[name] = session.report()
@@ -244,6 +251,7 @@ func (s *Speaker) Drain(ctx context.Context, grace time.Duration) error {
 func (s *Speaker) Close(ctx context.Context, withdraw bool) error {
 	s.mu.Lock()
 	s.closed = true
+	s.listener.close()
 	var ended []<-chan struct{}
 	for name, session := range s.sessions {
 		s.end(session, withdraw)

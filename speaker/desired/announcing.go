@@ -313,7 +313,7 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Identity {
 	id := Identity{
 		MyASN: peer.MyASN, PeerASN: peer.PeerASN,
-		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort,
+		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort, Passive: peer.Passive,
 		SourceAddress: peer.SourceAddress, RouterID: peer.RouterID,
 		HoldTime: peer.HoldTime, KeepaliveTime: peer.KeepaliveTime, ConnectTime: peer.ConnectTime,
 		EBGPMultiHop: peer.EBGPMultiHop, TTLSecurity: peer.TTLSecurity, OneFamily: peer.OneFamily,

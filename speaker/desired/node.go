@@ -275,6 +275,7 @@ type Identity struct {
 	// as zone where that is given, and invalid while NoRouter says why they are not known.
 	PeerAddress     netip.Addr
 	Interface       string // of an unnumbered session
+	Passive         bool   // the router opens the connection
 	NoRouter        string
 	PeerPort        uint16
 	SourceAddress   netip.Addr // invalid: the kernel chooses

@@ -30,6 +30,8 @@ func bgpPeers() []Case {
 		{"interface with a bad name", "{myASN: 64500, peerASN: 64512, interface: 'eth0:1'}", "spec.interface: Invalid value: \"eth0:1\": must be the name of a network interface"},
 		{"interface empty", "{myASN: 64500, peerASN: 64512, interface: ''}", "spec.interface: Invalid value: \"\": must be the name of a network interface"},
 		{"interface with sourceAddress", "{myASN: 64500, peerASN: 64512, interface: eth0, sourceAddress: 192.0.2.11}", "spec.sourceAddress: Invalid value: an unnumbered session comes from the link-local address"},
+		{"passive", with("passive: true, sourceAddress: 192.0.2.11"), ""},
+		{"interface with passive", "{myASN: 64500, peerASN: 64512, interface: eth0, passive: true}", "spec.passive: Invalid value: an unnumbered session is begun by the node"},
 		{"interface with ebgpMultiHop", "{myASN: 64500, peerASN: 64512, interface: eth0, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: the router at the other end of an interface is one hop away"},
 		{"IPv6", "{myASN: 64500, peerASN: 64500, peerAddress: '2001:db8::1', sourceAddress: '2001:db8::2'}", ""},
 		{"ASNs of 32 bits", "{myASN: 4200000000, peerASN: 4294967294, peerAddress: 192.0.2.1}", ""},

@@ -157,6 +157,7 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		MyASN:           uint32(p.Spec.MyASN),
 		PeerASN:         uint32(p.Spec.PeerASN),
 		Interface:       p.Spec.Interface,
+		Passive:         p.Spec.Passive,
 		PeerPort:        uint16(p.Spec.PeerPort),
 		HoldTime:        duration(p.Spec.HoldTime, defaultHoldTime),
 		ConnectTime:     duration(p.Spec.ConnectTime, defaultConnectTime),
@@ -202,8 +203,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	switch {
 	case v.PeerAddress.IsValid() == (v.Interface != ""):
 		invalid(ReasonInvalidPeer, "give one of spec.peerAddress and spec.interface: the address of the router, or the interface at whose other end it is")
-	case v.Interface != "" && (v.SourceAddress.IsValid() || v.EBGPMultiHop):
-		invalid(ReasonInvalidPeer, "spec.interface: leave spec.sourceAddress and spec.ebgpMultiHop out: the session is between link-local addresses")
+	case v.Interface != "" && (v.SourceAddress.IsValid() || v.EBGPMultiHop || v.Passive):
+		invalid(ReasonInvalidPeer, "spec.interface: leave spec.sourceAddress, spec.ebgpMultiHop and spec.passive out: the session is between link-local addresses")
 	case v.MyASN == 0 || v.PeerASN == 0 && p.Spec.DynamicASN != v1beta1.DynamicExternal:
 		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
 	case p.Spec.Password != "":

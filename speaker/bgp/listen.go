@@ -1,0 +1,170 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// listener takes the connections of routers that dial. It is there only while a session
+// waits for one.
+//
+// The keys of TCP MD5 are set before it listens, and a change of them makes another one: a
+// connection that waits to be taken may have come without the key.
+type listener struct {
+	keys    map[netip.Addr]view.Secret // by router, "" for none
+	sockets []net.Listener
+}
+
+// listen makes the listener what the sessions need. The caller holds s.mu.
+func (s *Speaker) listen() {
+	wanted := map[netip.Addr]view.Secret{}
+	for _, session := range s.sessions {
+		if session.identity.Passive {
+			wanted[session.identity.PeerAddress] = session.identity.Password
+		}
+	}
+	var err error
+	if s.listener == nil || !maps.Equal(s.listener.keys, wanted) {
+		s.listener.close()
+		if s.listener, err = s.open(wanted); err != nil {
+			err = fmt.Errorf("cannot listen for routers on TCP port %d: %w", s.port, err)
+		}
+	}
+	for _, session := range s.sessions {
+		session.await(s.port, err)
+	}
+}
+
+func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	l := &listener{keys: keys}
+	of := map[addr.Family]map[netip.Addr]view.Secret{addr.IPv4: {}, addr.IPv6: {}}
+	for router, key := range keys {
+		of[addr.FamilyOf(router)][router] = key
+	}
+	for network, keys := range map[string]map[netip.Addr]view.Secret{"tcp4": of[addr.IPv4], "tcp6": of[addr.IPv6]} {
+		if len(keys) == 0 {
+			continue
+		}
+		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			var err error
+			return errors.Join(raw.Control(func(fd uintptr) { err = prepare(int(fd), keys) }), err)
+		}}
+		socket, err := config.Listen(context.Background(), network, fmt.Sprintf(":%d", s.port))
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("%w: another BGP daemon of this node has it; give Fairlead another one (chart value speaker.bgpListenPort)", err)
+		}
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.sockets = append(l.sockets, socket)
+		go s.takeFrom(l, socket)
+	}
+	return l, nil
+}
+
+// prepare sets the keys of routers, and the TTL of what is said before a connection is taken.
+func prepare(fd int, keys map[netip.Addr]view.Secret) error {
+	for router, key := range keys {
+		if key == "" {
+			continue
+		}
+		sig := &unix.TCPMD5Sig{Keylen: uint16(len(key))}
+		copy(sig.Key[:], key)
+		if router.Is4() {
+			sig.Addr.Family = unix.AF_INET
+			copy(sig.Addr.Data[2:], router.AsSlice())
+		} else {
+			sig.Addr.Family = unix.AF_INET6
+			copy(sig.Addr.Data[6:], router.AsSlice())
+		}
+		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig); err != nil {
+			return fmt.Errorf("the password for %v cannot be set: %w", router, err)
+		}
+	}
+	for router := range keys {
+		return setHops(fd, router.Is6(), anyHop) // all are of one family
+	}
+	return nil
+}
+
+// setHops makes packets go with a TTL or hop limit of 255, and drops those that come with
+// less than the least.
+func setHops(fd int, six bool, least int) error {
+	level, hops, minimum := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
+	if six {
+		level, hops, minimum = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
+	}
+	return errors.Join(unix.SetsockoptInt(fd, level, hops, firstHop), unix.SetsockoptInt(fd, level, minimum, least))
+}
+
+// close may be called for nil. Connections that were taken go on.
+func (l *listener) close() {
+	if l == nil {
+		return
+	}
+	for _, socket := range l.sockets {
+		_ = socket.Close() // nothing was written to it
+	}
+}
+
+// takeFrom takes connections until the socket is closed.
+func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
+	for {
+		conn, err := socket.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // the router gave up in between
+		}
+		if session := s.expecting(l, conn); session != nil {
+			session.take(conn.(*net.TCPConn))
+		} else {
+			_ = conn.Close() // a stranger's
+		}
+	}
+}
+
+// expecting is the session that a connection is for; nil if there is none.
+func (s *Speaker) expecting(l *listener, conn net.Conn) *session {
+	local, remote := ends(conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.listener != l {
+		return nil // it has the keys of before
+	}
+	for _, session := range s.sessions {
+		if expects(session.identity, local.Addr(), remote.Addr()) {
+			return session
+		}
+	}
+	return nil
+}
+
+func expects(id desired.Identity, local, remote netip.Addr) bool {
+	return id.Passive && id.PeerAddress == remote && (!id.SourceAddress.IsValid() || id.SourceAddress == local)
+}
+
+func ends(conn net.Conn) (local, remote netip.AddrPort) {
+	return unmapped(conn.LocalAddr()), unmapped(conn.RemoteAddr())
+}
+
+func unmapped(a net.Addr) netip.AddrPort {
+	at := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
