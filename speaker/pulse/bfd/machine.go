@@ -181,6 +181,12 @@ func (m *machine) tick(now time.Time) []Packet {
 	return []Packet{m.send(now)}
 }
 
+// impatient tells whether the time is over in which the peer was to be heard.
+func (m *machine) impatient(now time.Time) bool {
+	over := func(end time.Time) bool { return !end.IsZero() && !now.Before(end) }
+	return over(m.expiry()) || over(m.quiet)
+}
+
 // expire takes in that the peer fell silent. What it asked for is forgotten: it
 // may come back as another, and one that asked for nothing would never hear us.
 func (m *machine) expire(now time.Time) []Packet {

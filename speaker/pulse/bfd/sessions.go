@@ -249,11 +249,11 @@ func (s *Sessions) Run(ctx context.Context) error {
 	}
 }
 
-// tick does what is due. Before it calls a peer silent it takes in what has come
-// while this process had no processor.
+// tick does what is due. Before it calls a peer silent, or one that goes on with an earlier
+// session a stranger, it takes in what has come while this process had no processor.
 func (s *Sessions) tick(now time.Time) {
 	for _, have := range s.all {
-		if end := have.machine.expiry(); !end.IsZero() && !now.Before(end) {
+		if have.machine.impatient(now) {
 			for _, l := range s.listeners {
 				l.drain()
 			}

@@ -34,6 +34,9 @@ type end struct {
 	cable *cable
 	addr  netip.Addr
 	fail  error // of dialing and listening
+	// starved: what comes waits until somebody looks, as in a socket whose reader has no processor.
+	starved bool
+	waiting []datagram
 
 	lock sync.Locker
 	hear func(datagram)
@@ -74,7 +77,15 @@ func (e *end) dial(k key) (sender, error) {
 
 type inlet1 struct{ *end }
 
-func (inlet1) drain() {}
+func (i inlet1) drain() {
+	i.cable.mu.Lock()
+	waiting := i.waiting
+	i.waiting = nil
+	i.cable.mu.Unlock()
+	for _, d := range waiting {
+		i.hear(d)
+	}
+}
 
 func (i inlet1) close() error {
 	i.cable.mu.Lock()
@@ -102,6 +113,9 @@ func (o outlet1) send(b []byte) error {
 		c.mu.Lock()
 		to := c.ends[o.to]
 		hear, lock, k := to.hear, to.lock, to.kind
+		if to.starved {
+			to.waiting, hear = append(to.waiting, datagram{kind: k, from: o.from.addr, to: o.to, hops: hops, body: b}), nil
+		}
 		c.mu.Unlock()
 		if hear == nil {
 			return
@@ -246,6 +260,33 @@ func TestRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRestartOfABusyProcess: the peer goes on, and what it says is in the socket by the end of
+// the time for listening, though the reader of the socket had no processor until then.
+func TestRestartOfABusyProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		a, stopA, b, stopB := facing(t, c)
+		defer stopB()
+		if err := a.Goodbye(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		stopA()
+		busy := c.end(addrA)
+		busy.starved = true
+		again, stop := runOn(t, busy)
+		defer stop()
+		again.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
+		time.Sleep(listenFirst + 10*time.Millisecond)
+		c.mu.Lock()
+		busy.starved = false
+		c.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if got := b.Status()["p"]; state(again) != Up || got.State != Up || got.Failures != 0 {
+			t.Errorf("%v, and the peer says %+v", state(again), got)
+		}
+	})
 }
 
 func TestHoldOnGivesUp(t *testing.T) {
