@@ -89,8 +89,10 @@ func New(c Config) (Forwarder, error) {
 		return nil, err
 	}
 	m := newMeasures(c.Metrics)
+	cleaner := newCleaner(backend, m.timed(conntrack.Delete), inherited)
+	cleaner.leaving = newLeaving()
 	return &localhost{setting: setting, Forwarder: &successor{
-		Forwarder: newMeasured(newCleaner(backend, m.timed(conntrack.Delete), inherited), m),
+		Forwarder: newMeasured(cleaner, m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
 	}}, nil
 }

@@ -27,7 +27,7 @@ func inherited() (map[addr.Family]heritage, error) {
 	for _, family := range addr.Families() {
 		h := heritage{map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}}
 		for _, placed := range []func(addr.Family, view.Protocol) (services, endpoints []netip.AddrPort, err error){
-			iptables.Placed, nftables.Placed,
+			iptables.Placed, nftables.Placed, left,
 		} {
 			services, endpoints, err := placed(family, view.UDP)
 			errs = append(errs, err)

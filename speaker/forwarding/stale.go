@@ -33,7 +33,7 @@ type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(con
 // destination comes, and when rules come back. Connections end by themselves.
 //
 // Of a Service that was deleted while no process ran, the rules tell that an earlier one left
-// in the kernel. If somebody flushed those, too, its flows cannot be told from those of others,
+// in the kernel; of one whose rules went in the instant in which it ended, a note. If somebody flushed those, too, its flows cannot be told from those of others,
 // and are left alone.
 type cleaner struct {
 	Backend
@@ -44,6 +44,8 @@ type cleaner struct {
 	heritage map[addr.Family]heritage
 	// orphans are then the flows of which nobody else knows, until they are deleted.
 	orphans map[addr.Family]orphan
+	// leaving tells the next process which flows this one was about to delete.
+	leaving leaving
 	// placed are the UDP ports that the kernel has, and places where their
 	// NodePorts answer.
 	placed map[desired.PortKey]desired.Port
@@ -86,6 +88,7 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 		c.heritage, unread = c.inherited()
 		c.inherited = nil
 	}
+	c.leaving.note(want, c.placed, c.revision)
 	missing, err := c.Backend.Apply(ctx, want)
 	c.note(want, missing)
 	for family := range c.gaps.closed(c.Backend, missing, err) {
@@ -159,6 +162,7 @@ func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
 // What fails is tried the next time.
 func (c *cleaner) Clean() error {
+	defer c.finish()
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
 		return nil
 	}
@@ -187,6 +191,18 @@ func (c *cleaner) Clean() error {
 		c.former = nil
 	}
 	return errors.Join(errs...)
+}
+
+// finish forgets what a next process would have had to know, once it is done.
+func (c *cleaner) finish() {
+	for at := range c.pending {
+		if at.protocol == view.UDP {
+			return
+		}
+	}
+	if c.heritage == nil && len(c.orphans) == 0 {
+		c.leaving.forget()
+	}
 }
 
 // cleanOf does so for one family and protocol.

@@ -39,6 +39,8 @@ type contender struct {
 	// firewall is the program whose policies and rules the backend overrules, if it
 	// overrules any.
 	firewall map[addr.Family]string
+	// latest is what create made last, where a test has to get at it.
+	latest *blackbox.Backend
 }
 
 // contenders are all backends; a new one gets its line here.

@@ -3,6 +3,7 @@ package blackbox_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -19,14 +20,17 @@ func successions() []contender {
 	modes := []forwarding.Mode{forwarding.IPTables, forwarding.NFTables}
 	for _, before := range modes {
 		for _, after := range modes {
-			next := before
+			next, latest := before, new(blackbox.Backend)
 			all = append(all, contender{
 				name: fmt.Sprintf("%s-then-%s", before, after),
 				create: func() (blackbox.Backend, error) {
 					mode := next
 					next = after
-					return newWhole(mode)
+					made, err := newWhole(mode)
+					*latest = made
+					return made, err
 				},
+				latest: latest,
 			})
 		}
 	}
@@ -39,70 +43,93 @@ func successions() []contender {
 // translates to the same pod.
 func TestServicesDeletedWhileNobodyLooked(t *testing.T) {
 	t.Parallel()
+	each(t, successions(), func(t *testing.T, c *cluster) { deletedUnseen(t, c, func(desired.Forwarding) {}) })
+}
+
+// TestServicesDeletedInTheInstantOfTheEnd has the process end when the rules are gone, and the
+// flows are not.
+func TestServicesDeletedInTheInstantOfTheEnd(t *testing.T) {
+	t.Parallel()
 	each(t, successions(), func(t *testing.T, c *cluster) {
-		c.keepRestingFlows()
-		to := func(a blackbox.Addresses, p *desired.Port) {
-			p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
-			p.ExternalIPs = []netip.Addr{blackbox.Nth(a.ExternalIPs, 42)}
-		}
-		stays := blackbox.Service{Name: "stays", N: 40, Fill: func(a blackbox.Addresses, p *desired.Port) {
-			p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
-		}}
-		shrinks := blackbox.Service{Name: "shrinks", N: 41, Fill: stays.Fill}
-		c.Apply(blackbox.Forwarding(stays, shrinks, blackbox.Service{Name: "goes", N: 42, Fill: to}))
-		for _, f := range addr.Families() {
-			c.translateElsewhere(blackbox.Plan(f))
-		}
-		var lost, kept []established
-		gone := map[netip.AddrPort]bool{}
-		for _, f := range addr.Families() {
-			a := blackbox.Plan(f)
-			from := c.senders(f)
-			for _, at := range []netip.AddrPort{
-				netip.AddrPortFrom(blackbox.Nth(a.VIPs, 42), 80), netip.AddrPortFrom(blackbox.Nth(a.ExternalIPs, 42), 80),
-				netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 42), 80), netip.AddrPortFrom(a.Node, 30042), netip.AddrPortFrom(a.Node, 30041),
-			} {
-				gone[at] = true
-				lost = append(lost, c.open(from[0], at))
-			}
-			for _, at := range []netip.AddrPort{
-				netip.AddrPortFrom(blackbox.Nth(a.VIPs, 40), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, 41), 80),
-				netip.AddrPortFrom(a.Node, 30040), netip.AddrPortFrom(a.P2, blackbox.ServePort), netip.AddrPortFrom(a.Aside, elsewhere),
-			} {
-				kept = append(kept, c.open(from[0], at))
-			}
-		}
-		c.stopTranslatingElsewhere() // so that only the connection table knows of it
-		c.Restart()
-		want := blackbox.Forwarding(stays, shrinks)
-		for key, p := range want.Ports {
-			if key.Service.Name == shrinks.Name {
-				p.NodePort = 0
-				want.Ports[key] = p
-			}
-		}
-		c.Apply(want)
-		for _, f := range addr.Families() {
+		deletedUnseen(t, c, func(want desired.Forwarding) {
 			c.Node.Do(func() {
-				if _, err := conntrack.Delete(f, view.UDP, func(flow conntrack.Flow) bool {
-					if gone[flow.To] {
-						t.Errorf("a flow to %s, which %s answers, is left", flow.To, flow.Answers)
-					}
-					return false
-				}); err != nil {
-					t.Error(err)
+				if missing, err := (*c.latest).(wholeBackend).Forwarder.Apply(t.Context(), want); err != nil || len(missing) > 0 {
+					t.Errorf("%d ports are missing: %v", len(missing), err)
 				}
 			})
-		}
-		if err := live(kept); err != nil {
-			t.Error(err)
-		}
-		for _, e := range lost {
-			if got, err := e.flow.AskFor(silenceAfter); err == nil {
-				t.Errorf("%s: %s, though nobody serves that any more", e.what, said(got, err))
-			}
+		})
+		if sets := c.Run("ipset", "list", "-n"); strings.Contains(sets, "LEAVING") {
+			t.Errorf("the note of it stays: %s", sets)
 		}
 	})
+}
+
+// deletedUnseen is told what else happens before the process ends.
+func deletedUnseen(t *testing.T, c *cluster, last func(want desired.Forwarding)) {
+	t.Helper()
+	c.keepRestingFlows()
+	to := func(a blackbox.Addresses, p *desired.Port) {
+		p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
+		p.ExternalIPs = []netip.Addr{blackbox.Nth(a.ExternalIPs, 42)}
+	}
+	stays := blackbox.Service{Name: "stays", N: 40, Fill: func(a blackbox.Addresses, p *desired.Port) {
+		p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
+	}}
+	shrinks := blackbox.Service{Name: "shrinks", N: 41, Fill: stays.Fill}
+	c.Apply(blackbox.Forwarding(stays, shrinks, blackbox.Service{Name: "goes", N: 42, Fill: to}))
+	for _, f := range addr.Families() {
+		c.translateElsewhere(blackbox.Plan(f))
+	}
+	var lost, kept []established
+	gone := map[netip.AddrPort]bool{}
+	for _, f := range addr.Families() {
+		a := blackbox.Plan(f)
+		from := c.senders(f)
+		for _, at := range []netip.AddrPort{
+			netip.AddrPortFrom(blackbox.Nth(a.VIPs, 42), 80), netip.AddrPortFrom(blackbox.Nth(a.ExternalIPs, 42), 80),
+			netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 42), 80), netip.AddrPortFrom(a.Node, 30042), netip.AddrPortFrom(a.Node, 30041),
+		} {
+			gone[at] = true
+			lost = append(lost, c.open(from[0], at))
+		}
+		for _, at := range []netip.AddrPort{
+			netip.AddrPortFrom(blackbox.Nth(a.VIPs, 40), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, 41), 80),
+			netip.AddrPortFrom(a.Node, 30040), netip.AddrPortFrom(a.P2, blackbox.ServePort), netip.AddrPortFrom(a.Aside, elsewhere),
+		} {
+			kept = append(kept, c.open(from[0], at))
+		}
+	}
+	c.stopTranslatingElsewhere() // so that only the connection table knows of it
+	want := blackbox.Forwarding(stays, shrinks)
+	for key, p := range want.Ports {
+		if key.Service.Name == shrinks.Name {
+			p.NodePort = 0
+			want.Ports[key] = p
+		}
+	}
+	last(want)
+	c.Restart()
+	c.Apply(want)
+	for _, f := range addr.Families() {
+		c.Node.Do(func() {
+			if _, err := conntrack.Delete(f, view.UDP, func(flow conntrack.Flow) bool {
+				if gone[flow.To] {
+					t.Errorf("a flow to %s, which %s answers, is left", flow.To, flow.Answers)
+				}
+				return false
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := live(kept); err != nil {
+		t.Error(err)
+	}
+	for _, e := range lost {
+		if got, err := e.flow.AskFor(silenceAfter); err == nil {
+			t.Errorf("%s: %s, though nobody serves that any more", e.what, said(got, err))
+		}
+	}
 }
 
 // open opens a UDP flow, which must be answered by p2.

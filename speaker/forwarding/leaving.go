@@ -1,0 +1,117 @@
+package forwarding
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+)
+
+// leaving is a note in the kernel of UDP destinations that are about to go, and of their
+// endpoints, from before their rules go until their flows have. A process that ends in
+// between has nobody else tell the next one whose those flows were. The note is an ipset
+// for each family, which no rule uses; "speaker cleanup" removes it with the others. Where
+// there are no ipsets, as nftables needs none, there is no note. The zero value takes none.
+type leaving struct {
+	noted map[addr.Family]bool // there may be a note
+}
+
+// newLeaving takes notes, and takes it that the process before may have left some.
+func newLeaving() leaving {
+	return leaving{map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}}
+}
+
+func leavingSet(family addr.Family) ipset.Spec {
+	return ipset.Spec{
+		Name: fmt.Sprintf("FAIRLEAD-LEAVING%d", family), Type: ipset.HashIPPort, Family: family, MaxElements: 1 << 20,
+	}
+}
+
+// note writes what is to be left before an Apply.
+func (l leaving) note(want desired.Forwarding, placed map[desired.PortKey]desired.Port, revision uint64) {
+	if l.noted == nil {
+		return
+	}
+	elements := map[addr.Family]map[ipset.Element]bool{}
+	for _, change := range want.Changes(placed, revision) {
+		if change.Key.Protocol != view.UDP || change.From == nil {
+			continue
+		}
+		stay := map[destination]bool{}
+		if change.To != nil {
+			for at := range destinations(change.Key, *change.To) {
+				stay[at] = true
+			}
+		}
+		family := change.Key.Family
+		take := func(at netip.AddrPort) {
+			if elements[family] == nil {
+				elements[family] = map[ipset.Element]bool{}
+			}
+			elements[family][ipset.Element{Prefix: addr.HostPrefix(at.Addr()), Protocol: view.UDP.Number(), Port: at.Port()}] = true
+		}
+		for at := range destinations(change.Key, *change.From) {
+			if stay[at] {
+				continue
+			}
+			if !at.Addr().IsValid() { // a set has no room for a NodePort alone
+				at.AddrPort = netip.AddrPortFrom(anyNode(family), at.Port())
+			}
+			take(at.AddrPort)
+			for _, e := range change.From.Serving {
+				take(e)
+			}
+		}
+	}
+	for family, some := range elements {
+		// It may be there already. What fails leaves no note.
+		_ = ipset.Create(leavingSet(family), len(some))
+		_ = ipset.Add(leavingSet(family).Name, slices.Collect(maps.Keys(some)))
+		l.noted[family] = true
+	}
+}
+
+// anyNode stands for all addresses of the node in a note.
+func anyNode(family addr.Family) netip.Addr {
+	if family == addr.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return addr.Loopback().Addr().Next()
+}
+
+// forget removes the notes once the flows are gone.
+func (l leaving) forget() {
+	for family := range l.noted {
+		_ = ipset.Destroy(leavingSet(family).Name) // what is left tells of flows that are gone
+	}
+	clear(l.noted)
+}
+
+// left reads the note of an earlier process: destinations and endpoints are in one. Only
+// a translated flow from one to another is taken for an orphan.
+func left(family addr.Family, _ view.Protocol) (services, endpoints []netip.AddrPort, err error) {
+	elements, err := ipset.Elements(leavingSet(family).Name)
+	if err != nil {
+		if errors.Is(err, ipset.ErrMissing) || errors.Is(err, unix.EINVAL) { // the latter without the kernel's module
+			err = nil
+		}
+		return nil, nil, err
+	}
+	for _, e := range elements {
+		at := netip.AddrPortFrom(e.Prefix.Addr(), e.Port)
+		endpoints = append(endpoints, at)
+		if at.Addr() == anyNode(family) {
+			at = nodePort(family, view.UDP, e.Port).AddrPort
+		}
+		services = append(services, at)
+	}
+	return services, endpoints, nil
+}
