@@ -83,31 +83,40 @@ func shardOf(service Ref) uint32 {
 	return h % shards
 }
 
-// UsableNodes are the nodes with ready endpoints of the family; only when no endpoint
-// is ready anywhere those whose endpoints are terminating but still answer. Sorted; ""
-// stands for endpoints that name no node.
+// UsableNodes are the nodes with endpoints of the family that flows to the node may go to:
+// ready ones, and on a node that has none such as terminate and still serve (KEP-1669), also
+// while others are ready elsewhere: in a rolling update the flows that they have go on
+// coming. Sorted; "" stands for endpoints that name no node.
 func UsableNodes(endpoints []Endpoint, family addr.Family) []string {
 	var nodes []string
-	for e := range Usable(endpoints, family) {
-		nodes = append(nodes, e.Node)
+	for i := range endpoints {
+		if e := &endpoints[i]; e.of(family) && (e.Ready || e.lingers()) {
+			nodes = append(nodes, e.Node)
+		}
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)
 }
 
-// Usable are the endpoints of a family that new flows may go to: the ready ones or, where
-// there are none, those that terminate and still serve.
-func Usable(endpoints []Endpoint, family addr.Family) iter.Seq[*Endpoint] {
-	of := func(e *Endpoint) bool { return addr.FamilyOf(e.Addr) == family && len(e.Ports) > 0 }
+// UsableOn are those endpoints of a node.
+func UsableOn(node string, endpoints []Endpoint, family addr.Family) iter.Seq[*Endpoint] {
+	on := func(e *Endpoint) bool { return e.Node == node && e.of(family) }
 	suits := func(e *Endpoint) bool { return e.Ready }
-	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return of(&e) && e.Ready }) {
-		suits = func(e *Endpoint) bool { return e.Serving && e.Terminating }
+	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return on(&e) && e.Ready }) {
+		suits = (*Endpoint).lingers
 	}
 	return func(yield func(*Endpoint) bool) {
 		for i := range endpoints {
-			if e := &endpoints[i]; of(e) && suits(e) && !yield(e) {
+			if e := &endpoints[i]; on(e) && suits(e) && !yield(e) {
 				return
 			}
 		}
 	}
 }
+
+func (e *Endpoint) of(family addr.Family) bool {
+	return addr.FamilyOf(e.Addr) == family && len(e.Ports) > 0
+}
+
+// lingers tells whether it terminates and still serves.
+func (e *Endpoint) lingers() bool { return e.Serving && e.Terminating }

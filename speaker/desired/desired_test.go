@@ -349,9 +349,9 @@ func TestWhoAnnounces(t *testing.T) {
 		"nodes with an endpoint under policy Local": {
 			service: service(local), endpoints: everywhere[:2], layer2: []string{"a", "b"}, bgp: []string{"a", "b"},
 		},
-		"a terminating endpoint does not count while another node has a ready one": {
+		"a terminating endpoint counts while another node has a ready one": {
 			service: service(local), endpoints: []view.Endpoint{endpoint("10.0.0.1", "a", terminating), endpoint("10.0.0.2", "b")},
-			layer2: []string{"b"}, bgp: []string{"b"},
+			layer2: []string{"a", "b"}, bgp: []string{"a", "b"},
 		},
 		"a terminating endpoint counts when it is all there is": {
 			service: service(local), endpoints: []view.Endpoint{endpoint("10.0.0.1", "a", terminating)},

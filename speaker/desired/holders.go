@@ -36,10 +36,8 @@ func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 // usableOn counts the distinct usable endpoints on a node.
 func usableOn(node string, endpoints []view.Endpoint, family addr.Family) int {
 	distinct := map[netip.Addr]struct{}{}
-	for e := range view.Usable(endpoints, family) {
-		if e.Node == node {
-			distinct[e.Addr] = struct{}{}
-		}
+	for e := range view.UsableOn(node, endpoints, family) {
+		distinct[e.Addr] = struct{}{}
 	}
 	return len(distinct)
 }
