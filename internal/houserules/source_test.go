@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -118,18 +119,45 @@ func TestPurePackagesAskNoClock(t *testing.T) {
 		if !underAny(p.name(), pure) || underAny(p.name(), impure) {
 			continue
 		}
+		for at, call := range selected(t, p) {
+			if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && slices.Contains(clocks, call.Sel.Name) {
+				t.Errorf("%s asks for the time: hand it in, in the snapshot", at)
+			}
+		}
+	}
+}
+
+// wallClock are the functions and methods of package time that give or take what a clock on the
+// wall shows, and lose how long something lasts.
+var wallClock = []string{"Date", "ParseInLocation", "UTC", "Unix", "UnixMicro", "UnixMilli", "UnixNano"}
+
+// TestPulseMindsNoClockOnTheWall: who is alive and who answers follows from what has passed. A
+// clock that is set, by an hour forth or back, changes nothing of that.
+func TestPulseMindsNoClockOnTheWall(t *testing.T) {
+	for _, p := range packages(t) {
+		if !underAny(p.name(), []string{"speaker/pulse"}) {
+			continue
+		}
+		for at, call := range selected(t, p) {
+			if slices.Contains(wallClock, call.Sel.Name) {
+				t.Errorf("%s: %s has to do with the clock on the wall", at, call.Sel.Name)
+			}
+		}
+	}
+}
+
+// selected gives all x.y in the code of a package, without its tests, and where they are.
+func selected(t *testing.T, p goPackage) iter.Seq2[token.Position, *ast.SelectorExpr] {
+	return func(yield func(token.Position, *ast.SelectorExpr) bool) {
 		for _, s := range sources(t, p) {
 			if strings.HasSuffix(s.path, "_test.go") {
 				continue
 			}
-			ast.Inspect(s.File, func(n ast.Node) bool {
-				if call, ok := n.(*ast.SelectorExpr); ok {
-					if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && slices.Contains(clocks, call.Sel.Name) {
-						t.Errorf("%s asks for the time: hand it in, in the snapshot", s.lines.Position(call.Pos()))
-					}
+			for n := range ast.Preorder(s.File) {
+				if call, ok := n.(*ast.SelectorExpr); ok && !yield(s.lines.Position(call.Pos()), call) {
+					return
 				}
-				return true
-			})
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package command_test
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 type asking struct {
 	mu       sync.Mutex
 	answered []time.Time
+	by       []string // the MACs that answered
 }
 
 // asking begins to ask.
@@ -58,6 +60,7 @@ func (l *lab) asking(t *testing.T) *asking {
 			if packet.Operation == arp.OperationReply && packet.SenderIP == vip && bytes.Equal(frame.Destination, card.HardwareAddr) {
 				a.mu.Lock()
 				a.answered = append(a.answered, time.Now())
+				a.by = append(a.by, packet.SenderHardwareAddr.String())
 				a.mu.Unlock()
 			}
 		}
@@ -69,7 +72,7 @@ func (l *lab) asking(t *testing.T) *asking {
 func (a *asking) anew() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.answered = nil
+	a.answered, a.by = nil, nil
 }
 
 // longestGap is the longest time without an answer since the first one, up to
@@ -90,4 +93,21 @@ func (a *asking) longestGap(t *testing.T) time.Duration {
 		longest = max(longest, next.Sub(at))
 	}
 	return longest
+}
+
+// both is for how long two nodes answered: from the first answer of one to the last of the
+// other. 0: the other was silent by then, or one of them is.
+func (a *asking) both(one, other *node) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first, last := slices.Index(a.by, one.mac().String()), -1
+	for i, by := range a.by {
+		if by == other.mac().String() {
+			last = i
+		}
+	}
+	if first < 0 || last < first {
+		return 0
+	}
+	return a.answered[last].Sub(a.answered[first])
 }
