@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 const (
 	createdBGP measure = "Service created → route"
 	givenBGP   measure = "address in the status → route"
+	givenWire  measure = "of which until the first UPDATE is at the router"
 	emptied    measure = "last endpoint gone → route gone"
 	heldOut    measure = "cable of a node pulled → its next hop gone, hold time 9 s"
 	slowBFD    measure = "the same, BFD 300 ms × 3"
@@ -37,9 +39,11 @@ func bgp() protocol {
 		name: "bgp", title: "BGP",
 		notes: []string{
 			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v", lookEvery),
+			"of the time to a new route FRR itself takes 60 ms: its bgpd collects changes for 50 ms, and its zebra for 10 (\"show work-queues\")",
 			"Fairlead announces an address once its forwarding is in the kernel of the node; MetalLB does not wait for kube-proxy",
 		},
-		measures: []measure{createdBGP, givenBGP, emptied, heldOut, slowBFD, midBFD, fastBFD, flapped},
+		measures: []measure{createdBGP, givenBGP, givenWire, emptied, heldOut, slowBFD, midBFD, fastBFD, flapped, manyCome, manyGo},
+		memory:   []measure{manyMemory},
 		take:     takeBGP,
 	}
 }
@@ -52,11 +56,23 @@ func takeBGP(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// Whatever is sent to the router from then on is about what is measured.
+	if _, err := b.route(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
+		return err
+	}
 	for n := range b.rounds {
 		if err := errors.Join(b.firstRoute(ctx, fmt.Sprintf("first-%d", n)), b.empty(ctx, fmt.Sprintf("empty-%d", n))); err != nil {
 			return err
 		}
 	}
+	if err := b.fail(ctx, vip); err != nil || b.options.many == 0 {
+		return err
+	}
+	return b.many(ctx, b.options.many)
+}
+
+// fail has the node with the address fail in several ways.
+func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
 	for range b.rounds {
 		if err := b.pull(ctx, vip, heldOut); err != nil {
 			return err
@@ -113,6 +129,11 @@ func (b *bench) everyNode(hops []netip.Addr) bool { return len(hops) == len(b.No
 
 // firstRoute creates a Service and waits for its route.
 func (b *bench) firstRoute(ctx context.Context, name string) error {
+	updates, err := b.Router.Capture(ctx, updatesTo(b.Router.IPv4))
+	if err != nil {
+		return err
+	}
+	defer updates.Stop()
 	s, began := b.service(name, "bgp", corev1.ServiceExternalTrafficPolicyCluster), time.Now()
 	vip, given, err := b.given(ctx, s)
 	if err != nil {
@@ -122,9 +143,35 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	sent, err := firstUpdate(updates.Stop(), began)
+	if err != nil {
+		return err
+	}
 	b.add(createdBGP, milliseconds(at.Sub(began)))
 	b.add(givenBGP, milliseconds(at.Sub(given)))
+	b.add(givenWire, milliseconds(sent.Sub(given)))
 	return b.API.Delete(ctx, s)
+}
+
+// updatesTo is the filter of packets to a router with more than a KEEPALIVE in them.
+func updatesTo(router netip.Addr) string {
+	const headers, keepalive = 20 + 32, 19
+	return fmt.Sprintf("dst host %v and tcp dst port 179 and ip[2:2] > %d", router, headers+keepalive)
+}
+
+// firstUpdate is when the first packet came after a time.
+func firstUpdate(packets []string, after time.Time) (time.Time, error) {
+	for _, line := range packets {
+		text, _, _ := strings.Cut(line, " ")
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("%q begins with no time: %w", line, err)
+		}
+		if at := time.UnixMicro(int64(seconds * 1e6)); at.After(after) {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("the route came without an UPDATE among %d packets", len(packets))
 }
 
 // empty takes the only endpoint of a Service away and waits until there is no route.

@@ -24,12 +24,15 @@ type contestant struct {
 	install func(ctx context.Context, c *product.Cluster) error
 	// The DaemonSet that announces, and what its processes are called, for pkill -f.
 	namespace, daemon, processes string
+	// Of many addresses: their pool and the second session, the advertisement, and its kind.
+	manyPool, manyAdvertisement, advertisements string
 }
 
 func contestants() []contestant {
 	return []contestant{
 		{
 			name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
+			manyPool: ourMany, manyAdvertisement: ourManyAdvertised, advertisements: "bgpadvertisements.fairlead.dev",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
 					return err
@@ -39,6 +42,7 @@ func contestants() []contestant {
 		},
 		{
 			name: "metallb", proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
+			manyPool: theirMany, manyAdvertisement: theirManyAdvertised, advertisements: "bgpadvertisements.metallb.io",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := c.InstallMetalLB(ctx); err != nil {
 					return err
@@ -78,6 +82,44 @@ kind: BGPPeer
 metadata: {name: router, namespace: metallb-system}
 spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, holdTime: 9s}
 `
+
+// Many addresses, over a second session as well.
+const (
+	ourMany = `
+apiVersion: fairlead.dev/v1beta1
+kind: IPAddressPool
+metadata: {name: many}
+spec: {addresses: [10.200.0.0/16], autoAssign: false}
+---
+apiVersion: fairlead.dev/v1beta1
+kind: BGPPeer
+metadata: {name: second}
+spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, peerPort: 1790, holdTime: 9s}
+`
+	ourManyAdvertised = `
+apiVersion: fairlead.dev/v1beta1
+kind: BGPAdvertisement
+metadata: {name: many}
+spec: {ipAddressPools: [many]}
+`
+	theirMany = `
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: many, namespace: metallb-system}
+spec: {addresses: [10.200.0.0/16], autoAssign: false}
+---
+apiVersion: metallb.io/v1beta2
+kind: BGPPeer
+metadata: {name: second, namespace: metallb-system}
+spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, peerPort: 1790, holdTime: 9s}
+`
+	theirManyAdvertised = `
+apiVersion: metallb.io/v1beta1
+kind: BGPAdvertisement
+metadata: {name: many, namespace: metallb-system}
+spec: {ipAddressPools: [many]}
+`
+)
 
 // namespace is where the web servers that are asked run.
 const namespace = "failover"

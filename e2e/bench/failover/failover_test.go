@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func TestReportOfBGP(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-protocol", "ospf"}, {"-rounds", "0"}, {"-only", "ours"}, {"-window", "1ms"}} {
+	for _, args := range [][]string{{"-protocol", "ospf"}, {"-rounds", "0"}, {"-only", "ours"}, {"-window", "1ms"}, {"-many", "-1"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
@@ -100,11 +101,23 @@ func TestMeasuresDiffer(t *testing.T) {
 	t.Parallel()
 	for _, p := range []protocol{layer2(), bgp()} {
 		seen := map[measure]bool{}
-		for _, m := range append(p.measures, p.lost...) {
+		for _, m := range slices.Concat(p.measures, p.lost, p.memory) {
 			if seen[m] {
 				t.Errorf("%s: two measures are called %q", p.name, m)
 			}
 			seen[m] = true
 		}
+	}
+}
+
+func TestFirstUpdate(t *testing.T) {
+	t.Parallel()
+	packets := []string{"1795377193.680371 02:00 > 02:01, ethertype IPv4: ...", "1795377193.784799 02:00 > 02:01", "1795377193.855224 x"}
+	at, err := firstUpdate(packets, time.UnixMicro(1795377193_700000))
+	if err != nil || at.UnixMicro() != 1795377193_784799 {
+		t.Errorf("%v, %v", at, err)
+	}
+	if _, err := firstUpdate(packets, time.UnixMicro(1795377194_000000)); err == nil {
+		t.Error("an UPDATE is found that came before")
 	}
 }

@@ -44,6 +44,7 @@ type options struct {
 	protocol protocol
 	rounds   int
 	window   time.Duration // for which the client is watched after each incident
+	many     int           // addresses that are announced at once
 	only     string        // the contestant to measure; "": both
 	out      string
 }
@@ -54,6 +55,7 @@ func parse(args []string) (options, error) {
 	name := flags.String("protocol", "layer2", "layer2 or bgp")
 	flags.IntVar(&o.rounds, "rounds", 20, "how often each figure is taken")
 	flags.DurationVar(&o.window, "window", 10*time.Second, "how long the client is watched after each incident")
+	flags.IntVar(&o.many, "many", 10_000, "by BGP: how many addresses are announced at once over two sessions; 0: none")
 	flags.StringVar(&o.only, "only", "", "fairlead or metallb: measure no other; empty: both")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	if err := flags.Parse(args); err != nil {
@@ -70,6 +72,9 @@ func parse(args []string) (options, error) {
 	if o.only != "" && !slices.ContainsFunc(contestants(), func(c contestant) bool { return c.name == o.only }) {
 		return options{}, fmt.Errorf("-only %s: want fairlead or metallb", o.only)
 	}
+	if o.many < 0 || o.many > 60_000 {
+		return options{}, fmt.Errorf("-many %d: want 0 to 60000", o.many)
+	}
 	if o.rounds < 1 || o.window < time.Second {
 		return options{}, errors.New("-rounds must be 1 or more, and -window a second or more")
 	}
@@ -83,6 +88,7 @@ type protocol struct {
 	notes    []string  // what a reader of the figures should know
 	measures []measure // in milliseconds
 	lost     []measure // in questions without an answer
+	memory   []measure // in MiB
 	take     func(ctx context.Context, b *bench) error
 	close    func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
 }

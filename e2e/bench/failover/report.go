@@ -24,6 +24,10 @@ func report(o options, facts []string, results *figures.Results, picture string)
 	if len(o.protocol.lost) > 0 {
 		tables = append(tables, figures.Comparison{Text: "Questions without an answer", Measures: o.protocol.lost})
 	}
+	if len(o.protocol.memory) > 0 {
+		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.protocol.memory})
+		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced", o.many))
+	}
 	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)
 	if o.protocol.close != nil {
 		text += results.Alone("What it costs us that nodes know of each other, of one node: so many real pulse processes say hello\n"+

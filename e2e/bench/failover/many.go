@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
+)
+
+// What is measured of many addresses.
+const (
+	manyCome   measure = "all of many announced: BGPAdvertisement → every node's routes on both sessions"
+	manyGo     measure = "all of many withdrawn: BGPAdvertisement deleted → no node's routes on either"
+	manyMemory measure = "VmRSS of a node's speaker with them, all its processes"
+)
+
+// The second router is another bgpd beside the first, which takes routes and knows no kernel.
+const (
+	secondPort = 1790
+	secondDir  = "/run/fairlead-bench-second"
+)
+
+// manyServices are where the many are.
+const manyServices = "many"
+
+// many announces so many addresses at once over two sessions of each node.
+func (b *bench) many(ctx context.Context, n int) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := b.secondRouter(ctx); err != nil {
+		return err
+	}
+	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool) }); err != nil {
+		return err
+	}
+	if err := b.createMany(ctx, n); err != nil {
+		return fmt.Errorf("create %d Services: %w", n, err)
+	}
+	b.tell("%d Services are created", n)
+	if err := b.until(ctx, func() error { return b.allGiven(ctx, n) }); err != nil {
+		return err
+	}
+	b.tell("all have addresses")
+	if err := b.until(ctx, calm()); err != nil {
+		return err
+	}
+	for range min(b.rounds, 3) {
+		began := time.Now()
+		if err := b.Apply(ctx, b.manyAdvertisement); err != nil {
+			return err
+		}
+		if err := b.until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
+			return err
+		}
+		b.add(manyCome, milliseconds(time.Since(began)))
+		for _, node := range b.Nodes() {
+			if err := b.weigh(ctx, node); err != nil {
+				return err
+			}
+		}
+		began = time.Now()
+		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, b.advertisements, "many", "--wait=false"); err != nil {
+			return err
+		}
+		if err := b.until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
+			return err
+		}
+		b.add(manyGo, milliseconds(time.Since(began)))
+	}
+	return nil
+}
+
+// until asks again and again.
+func (b *bench) until(ctx context.Context, ask func() error) error {
+	const patience = 10 * time.Minute
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
+	defer cancel()
+	return product.Until(ctx, ask)
+}
+
+// secondRouter runs until the context ends.
+func (b *bench) secondRouter(ctx context.Context) error {
+	if err := errors.Join(os.RemoveAll(secondDir), os.MkdirAll(secondDir, 0o755)); err != nil {
+		return err
+	}
+	config := filepath.Join(secondDir, "bgpd.conf")
+	err := os.WriteFile(config, fmt.Appendf(nil, `frr defaults traditional
+router bgp %d
+ bgp router-id %v
+ no bgp ebgp-requires-policy
+ neighbor nodes peer-group
+ neighbor nodes remote-as %d
+ neighbor nodes timers 3 9
+ bgp listen range %v/24 peer-group nodes
+`, lab.RouterASN, b.Router.IPv4.Next(), lab.NodeASN, b.Router.IPv4), 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Router.Exec(ctx, "chown", "-R", "frr:frr", secondDir); err != nil {
+		return err
+	}
+	go func() {
+		err := b.Router.Run(ctx, lab.Stdio{}, "/usr/lib/frr/bgpd", "--no_zebra", "--no_kernel", "--user=frr", "--group=frr",
+			"--bgp_port="+strconv.Itoa(secondPort), "--vty_socket="+secondDir, "--vty_port=0", "--config_file="+config, "--pid_file="+secondDir+"/pid")
+		if ctx.Err() == nil {
+			b.tell("the second router ended: %v", err)
+		}
+	}()
+	return nil
+}
+
+// createMany creates Services without NodePorts, of which there are too few, and with one
+// endpoint each.
+func (b *bench) createMany(ctx context.Context, n int) error {
+	var pods corev1.PodList
+	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
+		return errors.Join(err, errors.New("where are the web servers?"))
+	}
+	config, err := b.RESTConfig()
+	if err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	api, err := client.New(config, client.Options{Scheme: b.API.Scheme()})
+	if err != nil {
+		return err
+	}
+	if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manyServices}}); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error {
+			s := b.service(fmt.Sprintf("s-%05d", i), manyServices, corev1.ServiceExternalTrafficPolicyCluster)
+			s.Namespace, s.Spec.Selector, s.Spec.AllocateLoadBalancerNodePorts = manyServices, nil, new(false)
+			s.Spec.Ports = s.Spec.Ports[:1]
+			port := s.Spec.Ports[0]
+			return errors.Join(api.Create(ctx, s), api.Create(ctx, &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: manyServices, Name: s.Name, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Ports:       []discoveryv1.EndpointPort{{Name: &port.Name, Port: new(port.TargetPort.IntVal), Protocol: new(corev1.ProtocolTCP)}},
+				Endpoints: []discoveryv1.Endpoint{{
+					Addresses: []string{pods.Items[0].Status.PodIP}, NodeName: &pods.Items[0].Spec.NodeName,
+					Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+				}},
+			}))
+		})
+	}
+	return group.Wait()
+}
+
+// allGiven fails while a Service has no address.
+func (b *bench) allGiven(ctx context.Context, n int) error {
+	var all corev1.ServiceList
+	if err := b.API.List(ctx, &all, client.InNamespace(manyServices)); err != nil {
+		return err
+	}
+	given := 0
+	for _, s := range all.Items {
+		if len(s.Status.LoadBalancer.Ingress) > 0 {
+			given++
+		}
+	}
+	if given < n {
+		time.Sleep(time.Second) // a list of all is work for those who give
+		return fmt.Errorf("%d of %d Services have an address", given, n)
+	}
+	return nil
+}
+
+// received fails unless both routers have at least or at most so many routes of each node.
+func (b *bench) received(ctx context.Context, least, most int) error {
+	for _, dir := range []string{"", secondDir} {
+		command := []string{"vtysh", "--vty_socket", dir, "-d", "bgpd", "-c", "show bgp ipv4 unicast summary json"}
+		var out string
+		var err error
+		if dir == "" {
+			out, err = b.Router.VTYSH(ctx, "show bgp ipv4 unicast summary json")
+		} else {
+			out, err = b.Router.Exec(ctx, command...)
+		}
+		if err != nil {
+			return err
+		}
+		var summary struct {
+			Peers map[string]struct {
+				Received int `json:"pfxRcd"`
+			} `json:"peers"`
+		}
+		if err := json.Unmarshal([]byte(out), &summary); err != nil {
+			return fmt.Errorf("%w in %q", err, out)
+		}
+		peers := 0
+		for address, peer := range summary.Peers {
+			if peer.Received < least || most > 0 && peer.Received > most {
+				return fmt.Errorf("%d routes of %s in router %q", peer.Received, address, dir)
+			}
+			if peer.Received > 0 || least == 0 {
+				peers++
+			}
+		}
+		if peers < len(b.Nodes()) {
+			return fmt.Errorf("%d sessions with router %q", peers, dir)
+		}
+	}
+	return nil
+}
+
+// weigh adds up the resident memory of the processes that announce on a node.
+func (b *bench) weigh(ctx context.Context, n *lab.Node) error {
+	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1"); do awk '/^VmRSS/{print $2}' /proc/$p/status; done`, "sh", b.processes)
+	if err != nil {
+		return err
+	}
+	total := 0.0
+	for field := range strings.FieldsSeq(out) {
+		kib, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return err
+		}
+		total += kib
+	}
+	b.add(manyMemory, total/1024)
+	return nil
+}
+
+// calm makes a question that fails unless the machine has been half idle for the last three
+// seconds: by then who had something to do about the many Services has done it.
+func calm() func() error {
+	last, at := uint64(0), time.Time{}
+	return func() error {
+		time.Sleep(3 * time.Second)
+		text, err := os.ReadFile("/proc/stat")
+		if err != nil {
+			return err
+		}
+		fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])
+		idle, err := strconv.ParseUint(fields[4], 10, 64)
+		if err != nil {
+			return err
+		}
+		cpus := strings.Count(string(text), "\ncpu")
+		const ticks = 100 // a second, as the kernel tells all programs
+		share := float64(idle-last) / (time.Since(at).Seconds() * ticks * float64(cpus))
+		known := !at.IsZero()
+		last, at = idle, time.Now()
+		if !known || share < 0.5 {
+			return fmt.Errorf("the machine is idle for %.0f%% of the time only", 100*share)
+		}
+		return nil
+	}
+}
