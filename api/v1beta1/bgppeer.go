@@ -215,6 +215,13 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == ''",message="passwords are in Secrets: put it into one, and name that in passwordSecret"
 	Password string `json:"password,omitempty"`
 
+	// disableMP must be false: write dualStackAddressFamily false, which is the same.
+	// The field is known so that it is refused, and not left out by clients that pass
+	// over unknown fields: the session would offer both families.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self",message="write dualStackAddressFamily: false, which is the same"
+	DisableMP bool `json:"disableMP,omitempty"`
+
 	// vrf must be empty: there are no sessions in VRFs. The main routing table must
 	// reach the router.
 	// +optional

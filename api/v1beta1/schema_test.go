@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/testenv/admission"
+	"fairlead.dev/fairlead/internal/testenv/malformed"
 )
 
 // definitions are the generated CRDs by kind, as they are shipped.
@@ -196,5 +197,18 @@ func eachField(s *apiextensions.JSONSchemaProps, path string, visit func(path, n
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 		eachField(s.AdditionalProperties.Schema, path+"[*]", visit)
+	}
+}
+
+// TestNoFieldOfMetalLBIsPassedOver: a field that the schema does not know is dropped without a
+// word for clients that do not ask for validation. So each of MetalLB's is known, and means
+// the same or is refused.
+func TestNoFieldOfMetalLBIsPassedOver(t *testing.T) {
+	t.Parallel()
+	known := definitions(t)["BGPPeer"].Schema.Properties["spec"].Properties
+	for _, field := range malformed.PeerFieldsOfMetalLB() {
+		if _, ok := known[field]; !ok {
+			t.Errorf("a BGPPeer with spec.%s of MetalLB loses it", field)
+		}
 	}
 }

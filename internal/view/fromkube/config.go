@@ -209,6 +209,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
 	case p.Spec.Password != "":
 		invalid(ReasonInvalidPeer, "spec.password: passwords are in Secrets: put it into one, and name that in passwordSecret; until then, no session is opened")
+	case p.Spec.DisableMP:
+		invalid(ReasonInvalidPeer, "spec.disableMP: write dualStackAddressFamily: false, which is the same")
 	case p.Spec.VRF != "":
 		invalid(ReasonInvalidPeer, "spec.vrf: there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out")
 	case v.RouterID.IsValid() && !v.RouterID.Is4():
