@@ -162,6 +162,7 @@ type Service struct {
 	HealthCheckPort uint16
 	// SourceRanges limit who may use the VIPs. nil: everybody. Both families mixed.
 	SourceRanges []netip.Prefix
+	Unread       []problem.Problem // of values that mean nothing and were left out
 
 	Families     []addr.Family // spec.ipFamilies, primary first
 	FamilyPolicy IPFamilyPolicy

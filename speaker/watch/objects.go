@@ -26,7 +26,8 @@ type objects struct {
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
 	secrets   map[string]*corev1.Secret
 	roll      view.RollCall
-	adjacent  map[string]view.Adjacency // by interface
+	adjacent  map[string]view.Adjacency            // by interface
+	unread    map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
 	pools             map[string]read[*view.Pool]
 	l2Advertisements  map[string]read[*view.L2Advertisement]
@@ -54,7 +55,7 @@ func newObjects() objects {
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
 		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
-		adjacent:    map[string]view.Adjacency{},
+		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
 		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
 	}
@@ -85,12 +86,18 @@ func (o *objects) service(key client.ObjectKey, v *view.Service, present bool) b
 	if !put(o.services, ref, v, present) {
 		return false
 	}
+	var unread []problem.Problem
+	if present {
+		unread = v.Unread
+	}
+	o.tell(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, unread)
 	o.touchedServices[ref] = struct{}{}
 	return true
 }
 
 func (o *objects) slice(key client.ObjectKey, s slice, present bool) bool {
-	changed := false
+	changed := o.tell(problem.Object{Kind: "EndpointSlice", Namespace: key.Namespace, Name: key.Name}, s.unread)
+	present = present && s.ours
 	if service, had := o.slices[key]; had && (!present || service != s.service) {
 		delete(o.slices, key)
 		changed = o.join(service, key.Name, nil)
@@ -103,6 +110,18 @@ func (o *objects) slice(key client.ObjectKey, s slice, present bool) bool {
 		o.triggers.note(s.of, s.trigger)
 	}
 	return changed
+}
+
+// tell replaces what could not be read of an object, and tells whether that is news.
+func (o *objects) tell(of problem.Object, unread []problem.Problem) bool {
+	if slices.Equal(o.unread[of], unread) {
+		return false
+	}
+	o.others = true
+	if o.unread[of] = unread; len(unread) == 0 {
+		delete(o.unread, of)
+	}
+	return true
 }
 
 // join replaces what one slice says about a Service, nil for nothing any more, in the
@@ -210,6 +229,9 @@ func (o *objects) readOthers(c *view.Cluster) {
 		})
 		c.BGPPeers[name] = peer
 		c.Problems = append(c.Problems, problems...)
+	}
+	for _, unread := range o.unread {
+		c.Problems = append(c.Problems, unread...)
 	}
 	problem.Sort(c.Problems)
 }

@@ -48,12 +48,15 @@ type slice struct {
 	endpoints []view.Endpoint // never nil
 	of        view.EndpointsOf
 	trigger   time.Time // of the newest change, the zero time if the slice does not say
+	ours      bool      // it has endpoints of a Service
+	unread    []problem.Problem
 }
 
 func readSlice(s *discoveryv1.EndpointSlice) (slice, bool) {
 	service, endpoints, ours := fromkube.EndpointSlice(s)
 	of, trigger := fromkube.Trigger(s)
-	return slice{service, endpoints, of, trigger}, ours
+	unread := fromkube.UnreadEndpoints(s)
+	return slice{service, endpoints, of, trigger, ours, unread}, ours || len(unread) > 0
 }
 
 // readSecret forgets what is in a Secret but for the two things that we read: the

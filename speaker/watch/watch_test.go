@@ -189,6 +189,22 @@ func TestWatch(t *testing.T) {
 			return c.BGPPeers["tor"].Unusable == nil && string(c.BGPPeers["tor"].Password) == "p" && string(c.HelloKey) == "k"
 		})
 	})
+	t.Run("a slice of names is told of until it is gone", func(*testing.T) {
+		names := slice("names", "web", "host.example.com")
+		names.AddressType = discoveryv1.AddressTypeFQDN
+		o.create(names)
+		c := o.sees("a problem", func(c *view.Cluster) bool { return len(c.Problems) == 1 })
+		if p := c.Problems[0]; p.Object.String() != "EndpointSlice/default/names" || p.Reason != "Unreadable" {
+			t.Errorf("the problem is %s", p)
+		}
+		if !endpoints("10.0.0.1", "10.0.0.3")(c) {
+			t.Errorf("the endpoints are %v", c.Endpoints.Of(web))
+		}
+		if err := o.Delete(o.Context(), names); err != nil {
+			o.Fatal(err)
+		}
+		o.sees("none", func(c *view.Cluster) bool { return len(c.Problems) == 0 })
+	})
 	t.Run("pools and advertisements", func(*testing.T) {
 		o.create(&v1beta1.IPAddressPool{ObjectMeta: meta("", "p", nil), Spec: v1beta1.IPAddressPoolSpec{Addresses: []string{"192.0.2.0/24"}}},
 			&v1beta1.L2Advertisement{ObjectMeta: meta("", "l2", nil)}, &v1beta1.BGPAdvertisement{ObjectMeta: meta("", "bgp", nil)})

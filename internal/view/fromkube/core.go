@@ -49,6 +49,7 @@ func Service(s *corev1.Service) *view.Service {
 		Deleting:         s.DeletionTimestamp != nil,
 		ProxiedElsewhere: elsewhere,
 		FamilyPolicy:     view.SingleStack,
+		Unread:           unread(s),
 	}
 	if s.Spec.LoadBalancerClass != nil {
 		v.Class = *s.Spec.LoadBalancerClass

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -80,7 +81,12 @@ status:
 		},
 		ExternalLocal: true, InternalLocal: true, Affinity: time.Minute,
 		SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16")},
-		Families:     []addr.Family{addr.IPv4, addr.IPv6}, FamilyPolicy: view.RequireDualStack,
+		Unread: []problem.Problem{{
+			Object: problem.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: "Unreadable",
+			Message: `left out, all else holds: spec.loadBalancerSourceRanges[2]: "bad" is no prefix such as 192.0.2.0/24 and admits nobody; ` +
+				`spec.externalIPs[1]: "nonsense" is no address`,
+		}},
+		Families: []addr.Family{addr.IPv4, addr.IPv6}, FamilyPolicy: view.RequireDualStack,
 	}
 	got.Created = got.Created.UTC()
 	if diff := cmp.Diff(want, got, compare); diff != "" {
@@ -173,6 +179,28 @@ endpoints:
 	} {
 		if _, _, ours := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, text)); ours {
 			t.Errorf("%s: taken for ours", name)
+		}
+	}
+}
+
+// TestWhatIsLeftOutOfASliceIsTold names each value and its place.
+func TestWhatIsLeftOutOfASliceIsTold(t *testing.T) {
+	const of = `metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}, `
+	for text, want := range map[string]string{
+		`{` + of + `addressType: IPv4, ports: [{name: a, port: 80}, {name: all}, {name: bad, port: 70000}], endpoints: [{addresses: [10.0.0.1]}, {addresses: ["fd00::1"]}, {addresses: [nonsense]}, {}]}`: "EndpointSlice/shop/web-1: Unreadable: left out, all else holds: " +
+			`ports[1]: 0 is no port from 1 to 65535; ports[2]: 70000 is no port from 1 to 65535; endpoints[1]: "fd00::1" is no IPv4 address; ` +
+			`endpoints[2]: "nonsense" is no IPv4 address; endpoints[3]: no address`,
+		`{` + of + `addressType: FQDN, endpoints: [{addresses: [a.example]}]}`: "EndpointSlice/shop/web-1: Unreadable: left out, all else holds: " +
+			"addressType: nothing is forwarded to names (FQDN); list addresses in a slice of IPv4 or IPv6",
+		`{` + of + `addressType: IPv6, ports: [{port: 80}], endpoints: [{addresses: ["fd00::1"]}]}`: "",
+		`{addressType: IPv4, endpoints: [{addresses: [nonsense]}]}`:                                 "", // nobody's
+	} {
+		got := ""
+		if told := fromkube.UnreadEndpoints(object[discoveryv1.EndpointSlice](t, text)); len(told) > 0 {
+			got = told[0].String()
+		}
+		if got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", text, got, want)
 		}
 	}
 }
