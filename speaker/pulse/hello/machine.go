@@ -129,6 +129,11 @@ func (m *machine) part(now time.Time, hold time.Duration) {
 	m.dirty = true
 }
 
+// nonceLife is for how long an answer to a nonce is waited for. On two busy machines it may
+// take longer than one was ever waited for when it fell silent, and a node that cannot answer
+// in time would never be heard again.
+func (m *machine) nonceLife() time.Duration { return max(m.detect, most*m.interval) }
+
 // hello is our own next one.
 func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 	m.seq++
@@ -191,7 +196,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		return outgoing{}
 	}
 	var ask, echo uint64
-	switch p.judge(now, h, p.detect) {
+	switch p.judge(now, h, m.nonceLife()) {
 	case fresh:
 		m.believe(now, p, h)
 	case duplicate:
@@ -200,7 +205,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		m.reject(ReasonReplayed, from, h)
 	case unproven:
 		m.reject(ReasonUnproven, from, h)
-		ask = p.ask(now, p.detect, m.interval/4, m.random)
+		ask = p.ask(now, m.nonceLife(), m.interval/4, m.random)
 	}
 	if h.ask != 0 {
 		echo = p.echo(now, h.ask, m.interval/4)
