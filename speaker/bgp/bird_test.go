@@ -85,7 +85,11 @@ protocol bfd {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	daemon := exec.Command("ip", "netns", "exec", b.ns, "/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid"))
+	command := []string{"/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid")}
+	if b.ns != "" {
+		command = append([]string{"ip", "netns", "exec", b.ns}, command...)
+	}
+	daemon := exec.Command(command[0], command[1:]...)
 	daemon.Stderr = b.t.Output()
 	if err := daemon.Start(); err != nil {
 		b.t.Fatal(err)
