@@ -20,9 +20,9 @@ import (
 const rushEach = 250
 
 // rush opens 500 connections a second to a dual-stack Service over layer 2. What it returns
-// ends that, and fails the test if any request failed: whatever is done meanwhile is to be
-// no client's business.
-func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceExternalTrafficPolicy) (vips []netip.Addr, end func()) {
+// ends that, and fails the test if any request failed but those that were under way when an
+// address moved, so many times: whatever is done meanwhile is to be no client's business.
+func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceExternalTrafficPolicy) (vips []netip.Addr, end func(moves int)) {
 	t.Helper()
 	vips = expose(t, c, product.WebService(webs, name, "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol))
 	ctx, stop := context.WithCancel(t.Context())
@@ -35,13 +35,15 @@ func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceEx
 	for i, vip := range vips {
 		go func() { counts[i] <- product.Flood(ctx, c.Client, vip, 80, rushEach) }()
 	}
-	return vips, func() {
+	return vips, func(moves int) {
 		t.Helper()
 		stop()
+		const underWay = 3 // each takes a millisecond or two
+
 		for i, vip := range vips {
 			count := <-counts[i]
 			t.Logf("%s: %d requests, %d failed, %d held up, longest time without a reply %v", vip, count.OK+count.Failed, count.Failed, count.Held, count.Longest)
-			if count.OK < 500 || count.Failed > 0 {
+			if count.OK < 500 || count.Failed > underWay*moves {
 				t.Errorf("%s: %d of %d requests failed; they met %v", vip, count.Failed, count.OK+count.Failed, count.Errors)
 			}
 		}
@@ -74,7 +76,7 @@ func TestAnUpgradeUnderManyConnections(t *testing.T) {
 	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
 		t.Fatal(err)
 	}
-	end()
+	end(0)
 	if now := owners(t, c, vips); !slices.Equal(now, before) {
 		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
 	}
@@ -98,15 +100,16 @@ func TestEverySpeakerIsKilled(t *testing.T) {
 	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
 		t.Error(err)
 	}
-	end()
+	end(0)
 	if now := owners(t, c, vips); !slices.Equal(now, before) {
 		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
 	}
 }
 
 // A node that is to be switched off is drained by the label of Kubernetes, and back by
-// taking it off: its addresses move twice, and no connection fails. The object of the
-// address tells who has it.
+// taking it off: its addresses move twice, and no connection fails but one that is open at
+// that moment, of which the other node knows nothing. The object of the address tells who
+// has it.
 func TestADrainedNodeHandsOver(t *testing.T) {
 	c := cluster(t)
 	vips, end := rush(t, c, "drained", everyone)
@@ -150,7 +153,7 @@ func TestADrainedNodeHandsOver(t *testing.T) {
 		}
 		return err
 	})
-	end()
+	end(2)
 }
 
 // toldOf checks that the object of an address says that the node answers for it.
