@@ -55,7 +55,7 @@ type BGPSessionSpec struct {
 type BGPSessionState string
 
 // The states of a session. Connect of the RFC is told as Active: the two differ only in
-// who dials, which is always the node.
+// who dials, and BGPPeers say that (passive).
 const (
 	SessionIdle        BGPSessionState = "Idle"
 	SessionActive      BGPSessionState = "Active"
