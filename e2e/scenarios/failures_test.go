@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,14 +112,12 @@ func TestAddressesSurviveTheController(t *testing.T) {
 }
 
 // With the API server stopped, everything that was announced stays, and a node's
-// death is answered all the same.
+// death is answered all the same, in both families.
 func TestTheAPIServerIsGone(t *testing.T) {
 	c := cluster(t)
-	vip := expose(t, c, product.WebService(webs, "no-api", "layer2", everyone))[0]
-	reply(t, c.Client, vip)
-	owner, err := c.Answerer(within(t, soon), vip)
-	if err != nil {
-		t.Fatal(err)
+	vips := expose(t, c, product.WebService(webs, "no-api", "layer2", everyone, corev1.IPv4Protocol, corev1.IPv6Protocol))
+	for _, vip := range vips {
+		reply(t, c.Client, vip)
 	}
 	const server = "kube-apiserver"
 	if err := c.Signal(server, syscall.SIGSTOP); err != nil {
@@ -132,13 +131,36 @@ func TestTheAPIServerIsGone(t *testing.T) {
 		// The leader may have lost its lease. Another one leads, before the next test begins.
 		expose(t, c, product.WebService(webs, "api-is-back", "layer2", everyone))
 	}()
+	for _, vip := range vips {
+		takenOver(t, c, vip)
+	}
+	for _, n := range c.Nodes() {
+		if rules, err := n.Exec(within(t, soon), "iptables-save", "-t", "nat"); err != nil || !strings.Contains(rules, vips[0].String()) {
+			t.Errorf("%s lost its rules (%v)", n.Name, err)
+		}
+	}
+}
+
+// takenOver unplugs the node that answers for an address until another one does and every
+// new flow is answered, and plugs it in again until it is back.
+func takenOver(t *testing.T, c *product.Cluster, vip netip.Addr) {
+	t.Helper()
+	owner, err := c.Answerer(within(t, soon), vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := owner.Plug(); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := owner.Unplug(); err != nil {
 		t.Fatal(err)
 	}
 	reply(t, c.Client, vip)
 	now, err := c.Answerer(within(t, soon), vip)
 	if err != nil || now == owner {
-		t.Errorf("%s is unplugged and %v answers (%v)", owner.Name, now, err)
+		t.Errorf("%s is unplugged and %v answers for %s (%v)", owner.Name, now, vip, err)
 	}
 	// Kubernetes cannot know that the pod on the dead node is one, and new flows leave it.
 	const inARow = 60
@@ -159,13 +181,10 @@ func TestTheAPIServerIsGone(t *testing.T) {
 	eventually(t, soon, func(ctx context.Context) error {
 		back, err := c.Answerer(ctx, vip)
 		if err == nil && back != owner {
-			err = fmt.Errorf("%s answers, want %s, which is back", back.Name, owner.Name)
+			err = fmt.Errorf("%s answers for %s, want %s, which is back", back.Name, vip, owner.Name)
 		}
 		return err
 	})
-	if rules, err := owner.Exec(within(t, soon), "iptables-save", "-t", "nat"); err != nil || !strings.Contains(rules, vip.String()) {
-		t.Errorf("%s lost its rules (%v)", owner.Name, err)
-	}
 }
 
 // tooMany tells whether more requests failed than the lab itself loses: now and then a
