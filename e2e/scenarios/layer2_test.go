@@ -38,13 +38,14 @@ func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceEx
 	return vips, func(moves int) {
 		t.Helper()
 		stop()
-		const underWay = 3 // each takes a millisecond or two
+		const underWay = rushEach / 10 // a request takes a few milliseconds, and more on a busy machine
 
 		for i, vip := range vips {
 			count := <-counts[i]
-			t.Logf("%s: %d requests, %d failed, %d held up, longest time without a reply %v", vip, count.OK+count.Failed, count.Failed, count.Held, count.Longest)
+			t.Logf("%s: %d requests, %d failed, %d held up, longest time without a reply %v; errors %v",
+				vip, count.OK+count.Failed, count.Failed, count.Held, count.Longest, count.Errors)
 			if count.OK < 500 || count.Failed > underWay*moves {
-				t.Errorf("%s: %d of %d requests failed; they met %v", vip, count.Failed, count.OK+count.Failed, count.Errors)
+				t.Errorf("%s: %d of %d requests failed", vip, count.Failed, count.OK+count.Failed)
 			}
 		}
 	}
