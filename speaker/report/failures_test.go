@@ -11,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/report"
 )
@@ -67,4 +69,25 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	metric()
 	failing(unset())
 	got.want(t, all[1])
+}
+
+// TestOneNodeTellsWhatAllSee has two nodes read the same nonsense: one Event says so, of the
+// first node whose speaker is ready.
+func TestOneNodeTellsWhatAllSee(t *testing.T) {
+	o := outcome()
+	o.Cluster.Speakers = map[string]view.Speaker{"node0": {}, "node1": {Ready: true}, "node2": {Ready: true}}
+	for _, object := range []problem.Object{{Kind: "EndpointSlice", Namespace: "shop", Name: "web-1"}, {Kind: "Service", Namespace: "shop", Name: "web"}} {
+		o.Cluster.Problems = append(o.Cluster.Problems, problem.New(object, fromkube.ReasonUnreadable, "left out: all"))
+	}
+	for node, want := range map[string][]string{
+		"node0": {"shop/web-1 Warning Unreadable: left out: all", "shop/web Warning Unreadable: left out: all"},
+		"node1": {"shop/web-1 Warning Unreadable: left out: all", "shop/web Warning Unreadable: left out: all"},
+		"node2": nil,
+	} {
+		var got events
+		r := report.New(node, &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		r.Report(o)
+		r.Report(o)
+		got.want(t, want...)
+	}
 }

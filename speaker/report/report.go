@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
 )
 
@@ -172,8 +173,8 @@ func (r *Reporter) Rivals(found []string) {
 	r.tellProblems()
 }
 
-// tellProblems logs the problems that have come and gone since it was called last. One
-// of this node as a whole is an Event as well, since no other object tells of it.
+// tellProblems logs the problems that have come and gone since it was called last. Those
+// that no condition tells of are Events as well.
 func (r *Reporter) tellProblems() {
 	problems := slices.Concat(r.passed, r.rivals, r.contests())
 	problem.Sort(problems)
@@ -183,14 +184,7 @@ func (r *Reporter) tellProblems() {
 		if !slices.Contains(r.problems, p) && told < maxTold {
 			r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
 			told++
-			if p.Object.Kind == "Node" && p.Object.Name == r.node {
-				r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
-			}
-			if p.Reason == ReasonRefused && r.cluster != nil {
-				if s := r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]; s != nil {
-					r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
-				}
-			}
+			r.problemEvent(p)
 			r.contestEvent(p, false)
 		}
 	}
@@ -206,6 +200,33 @@ func (r *Reporter) tellProblems() {
 	for _, p := range problems {
 		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
 	}
+}
+
+// problemEvent writes the Event of a problem that has come, if it is this node's to write.
+func (r *Reporter) problemEvent(p problem.Problem) {
+	switch {
+	case p.Object.Kind == "Node" && p.Object.Name == r.node:
+		r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+	case r.cluster == nil || p.Reason != ReasonRefused && (p.Reason != fromkube.ReasonUnreadable || !r.first()):
+	case p.Object.Kind == "EndpointSlice":
+		reference := &corev1.ObjectReference{Kind: p.Object.Kind, APIVersion: "discovery.k8s.io/v1", Namespace: p.Object.Namespace, Name: p.Object.Name}
+		r.event(reference, corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+	default:
+		if s := r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]; s != nil {
+			r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+		}
+	}
+}
+
+// first tells whether it is this node that speaks for all about what all of them see: the
+// first by name of those whose speaker is ready.
+func (r *Reporter) first() bool {
+	for name, s := range r.cluster.Speakers {
+		if s.Ready && name < r.node {
+			return false
+		}
+	}
+	return true
 }
 
 // Owns takes in which addresses this node answers for, and on which interfaces, nil while
