@@ -50,7 +50,7 @@ type patrol struct {
 
 	round []netip.Addr // what is asked for now
 	asked int          // how often
-	at    time.Time    // when the round goes on
+	at    time.Time    // when the round goes on, or the next one begins; zero: never
 }
 
 // beat is one address.
@@ -82,6 +82,9 @@ func (p *patrol) keep(now time.Time, behind map[netip.Addr]string, r reach) {
 		}
 		p.beats[a].on = r[a]
 	}
+	if len(p.round) == 0 {
+		p.rest()
+	}
 }
 
 // under are the addresses that are asked for now, and on which links.
@@ -107,10 +110,10 @@ func (p *patrol) claimed(claim neighbour.Claim) {
 // is known of any, have changed.
 func (p *patrol) due(now time.Time, v hello.View) (say []word, news bool) {
 	switch {
+	case p.at.IsZero() || now.Before(p.at):
+		return nil, false
 	case len(p.round) == 0:
 		return nil, p.begin(now)
-	case now.Before(p.at):
-		return nil, false
 	}
 	for _, a := range p.round {
 		if !p.beats[a].answered(v) {
@@ -144,7 +147,9 @@ func (p *patrol) begin(now time.Time) bool {
 	for _, a := range p.round {
 		p.beats[a].heard = map[neighbour.MAC]string{}
 	}
-	p.asked, p.at = 0, now
+	if p.asked, p.at = 0, now; len(p.round) == 0 {
+		p.rest()
+	}
 	return found || len(p.round) > 0
 }
 
@@ -177,6 +182,17 @@ func (p *patrol) conclude(now time.Time, v hello.View) {
 		}
 	}
 	p.round = nil
+	p.rest()
+}
+
+// rest waits for what is due first.
+func (p *patrol) rest() {
+	p.at = time.Time{}
+	for _, b := range p.beats {
+		if b.pending() {
+			p.at = sooner(p.at, b.next)
+		}
+	}
 }
 
 // answered tells whether the node that is to answer was heard.
@@ -212,18 +228,7 @@ func (b *beat) verdict(v hello.View) *Doubt {
 }
 
 // next is when due has something to do; zero: never.
-func (p *patrol) next() time.Time {
-	if len(p.round) > 0 {
-		return p.at
-	}
-	var next time.Time
-	for _, b := range p.beats {
-		if b.pending() {
-			next = sooner(next, b.next)
-		}
-	}
-	return next
-}
+func (p *patrol) next() time.Time { return p.at }
 
 // doubts are the addresses with which something is wrong.
 func (p *patrol) doubts() map[netip.Addr]Doubt {
