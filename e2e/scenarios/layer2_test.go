@@ -65,6 +65,14 @@ func owners(t *testing.T, c *product.Cluster, vips []netip.Addr) []*lab.Node {
 	return found
 }
 
+// unmoved fails the test if other nodes answer than before.
+func unmoved(t *testing.T, c *product.Cluster, vips []netip.Addr, before []*lab.Node, when string) {
+	t.Helper()
+	if now := owners(t, c, vips); !slices.Equal(now, before) {
+		t.Errorf("%s and %s answered, and %s %s and %s", before[0].Name, before[1].Name, when, now[0].Name, now[1].Name)
+	}
+}
+
 // An upgrade replaces every pod of the DaemonSet, one after another. No address moves, and
 // of 500 new connections a second none fails.
 func TestAnUpgradeUnderManyConnections(t *testing.T) {
@@ -78,9 +86,7 @@ func TestAnUpgradeUnderManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	end(0)
-	if now := owners(t, c, vips); !slices.Equal(now, before) {
-		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
-	}
+	unmoved(t, c, vips, before, "now")
 }
 
 // The agents of all nodes are killed at once, as by a bad release. Pulse goes on: no address
@@ -95,16 +101,12 @@ func TestEverySpeakerIsKilled(t *testing.T) {
 			t.Fatalf("killing the speaker on %s: %v %s", n.Name, err, out)
 		}
 	}
-	if now := owners(t, c, vips); !slices.Equal(now, before) {
-		t.Errorf("%s and %s answered, and without agents %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
-	}
+	unmoved(t, c, vips, before, "without agents")
 	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
 		t.Error(err)
 	}
 	end(0)
-	if now := owners(t, c, vips); !slices.Equal(now, before) {
-		t.Errorf("%s and %s answered, and now %s and %s", before[0].Name, before[1].Name, now[0].Name, now[1].Name)
-	}
+	unmoved(t, c, vips, before, "now")
 }
 
 // A node that is to be switched off is drained by the label of Kubernetes, and back by
