@@ -96,6 +96,12 @@ type Wanted struct {
 	// Stations are the MACs by which this node answers on its networks. The first
 	// sixteen in order are told.
 	Stations []Station
+	// Vouched: something on the network has answered this node, so that it is not deaf
+	// though it may hear no other node.
+	Vouched bool
+	// Claims are what this node says of addresses on which nodes do not agree. The first
+	// MaxClaims are told.
+	Claims []Claim
 }
 
 // Station is an Ethernet address of a node.
@@ -131,6 +137,8 @@ type Member struct {
 	// Stations are the MACs by which the node answers on its networks; nil of one that
 	// was not heard, or that is of a release which does not tell them.
 	Stations []Station
+	// Claims are what the node says of addresses on which nodes do not agree.
+	Claims []Claim
 }
 
 // CanServe tells whether a node is alive and able to serve an address.

@@ -25,6 +25,8 @@ type machine struct {
 	boot, seq uint64
 	keys      keyring
 	said      said      // what we say about ourselves
+	vouched   bool      // as was told; sound though nobody is heard
+	epoch     uint64    // the highest that was heard of or begun
 	parting   bool      // this process ends, and the node
 	partsAt   time.Time // counts as alive until then
 	peers     map[string]*peer
@@ -83,6 +85,9 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	if s := saying(m.node, w); !s.equal(m.said) {
 		m.said, m.dirty, urgent = s, true, true
 	}
+	if w.Vouched != m.vouched {
+		m.vouched, urgent = w.Vouched, true
+	}
 	if m.keys.set(now, w.Key) {
 		m.awaitSettled(now)
 		urgent = true
@@ -137,7 +142,7 @@ func (m *machine) nonceLife() time.Duration { return max(m.detect, most*m.interv
 // hello is our own next one.
 func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 	m.seq++
-	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now), asks: m.asked()}
+	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now), asks: m.asked(), epoch: m.epoch}
 	if m.parting && !h.leaving {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
@@ -152,7 +157,7 @@ func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
-	s.silent, s.sound = m.silent(), m.sound()
+	s.silent, s.sound = m.silent(), m.sound() || m.vouched
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }
@@ -219,6 +224,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
 	m.missed(now, p, h)
+	m.epoch = max(m.epoch, h.epoch)
 	if p.take(now, h) {
 		m.dirty = true
 	}

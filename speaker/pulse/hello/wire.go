@@ -31,7 +31,9 @@ import (
 //	     *  additions: a kind and a length of one byte each, and so many bytes; those of
 //	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each. Kind 2: the
 //	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes.
-//	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name
+//	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name.
+//	        Kind 4: the epoch of the node, 8 bytes, and its claims: a stance of one byte, the
+//	        address in 16 and the epoch in 8 bytes of each
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -54,7 +56,7 @@ const (
 	// parted, and then nobody is there to be told.
 	maxSilent = 16
 	// reserved is what the additions take that come and go.
-	reserved     = 2*additionHead + asksSize + maxSilent*idSize
+	reserved     = 3*additionHead + asksSize + maxSilent*idSize + epochSize
 	additionHead = 2
 	stationSize  = len(Station{})
 	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
@@ -76,17 +78,19 @@ type said struct {
 	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
 	stations               []Station    // sorted, no duplicates; nil: not told
 	silent                 []nodeID     // sorted
+	claims                 []Claim      // not more than are told
 }
 
 func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
-		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent)
+		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) &&
+		slices.Equal(s.claims, o.claims)
 }
 
 // member is how a node that says so appears in a View.
 func (s said) member() Member {
-	m := Member{Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true, Stations: s.stations}
+	m := Member{Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true, Stations: s.stations, Claims: s.claims}
 	if len(s.unable) > 0 {
 		m.Unable = make(map[netip.Addr]bool, len(s.unable))
 		for _, a := range s.unable {
@@ -104,11 +108,12 @@ type hello struct {
 	ask, echo uint64
 	hold      time.Duration // whole milliseconds
 	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
+	epoch     uint64        // 0: not told
 }
 
 // saying turns what is wanted into what fits into a datagram.
 func saying(node string, w Wanted) said {
-	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations)}
+	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations), claims: fitting(w.Claims)}
 	for _, a := range w.Unable {
 		if a = a.Unmap().WithZone(""); a.IsValid() {
 			s.unable = append(s.unable, a)
@@ -157,6 +162,8 @@ func (h hello) with(additions []byte) hello {
 			for id := range slices.Chunk(addition, idSize) {
 				h.silent = append(h.silent, nodeID(id))
 			}
+		case kind == additionClaims:
+			h = h.claimed(addition)
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		}
@@ -237,7 +244,7 @@ func (h hello) encode() []byte {
 			b = append(b, id[:]...)
 		}
 	}
-	return b
+	return append(b, h.claiming(maxDatagram-macSize-len(b))...) // last, since it takes what room is left
 }
 
 func sum(body, key []byte) []byte {
