@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
@@ -140,6 +141,7 @@ func (r *router) mend() {
 // TestFRRAndBFD: both sides come up; a cable that is cut is noticed by both within
 // the detection time, and the route is gone then; a planned stop is told as one.
 func TestFRRAndBFD(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		source   netip.Addr
@@ -154,6 +156,9 @@ func TestFRRAndBFD(t *testing.T) {
 		{"iBGP", node4, false, routerASN, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, neighborLines(c.source, c.asn, c.more...))
 			r.withBFD()
 			speaker := newSpeaker(t)
@@ -202,6 +207,9 @@ func TestFRRAndBFD(t *testing.T) {
 // TestFRRKeepsRoutesWhileBFDGoesOn: the process of BGP restarts beside BFD that goes
 // on, and the router loses no route.
 func TestFRRKeepsRoutesWhileBFDGoesOn(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	r.withBFD()
 	id := toRouter(node4)

@@ -4,12 +4,14 @@ import (
 	"net/netip"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestBIRD has BIRD 2 as the router, over both families, of our AS and of another.
 func TestBIRD(t *testing.T) {
+	t.Parallel()
 	attrs := desired.RouteAttrs{
 		LocalPref: 250, MED: new(uint32(70)), Prepend: 1, Communities: []uint32{0xffff0000, nodeASN<<16 | 5},
 		LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}}, Bandwidth: 3000,
@@ -27,6 +29,9 @@ func TestBIRD(t *testing.T) {
 		"iBGP over IPv6": {node6, routerASN, []string{"BGP.as_path: \n", "BGP.local_pref: 250", "BGP.ext_community: (unknown 0x4004, 64999, 1303564382)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startBIRD(t, test.node, test.asn)
 			s := newSpeaker(t)
 			id := toRouter(test.node)
@@ -59,6 +64,9 @@ func TestBIRD(t *testing.T) {
 
 // TestBIRDKeepsRoutesOverARestart closes the connection as a dying process does.
 func TestBIRDKeepsRoutesOverARestart(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startBIRD(t, node4, nodeASN)
 	first := newSpeaker(t)
 	want := map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip, vip6)}}

@@ -148,12 +148,16 @@ func (b *bird) bfd(of netip.Addr) (state string, since time.Time) {
 
 // TestBIRDAndBFD: as with FRR.
 func TestBIRDAndBFD(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		source   netip.Addr
 		multiHop bool
 	}{{"IPv4", node4, false}, {"IPv6", node6, false}, {"IPv4 multihop", node4, true}, {"IPv6 multihop", node6, true}} {
 		t.Run(c.name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			hops := "direct;"
 			if c.multiHop {
 				hops = "multihop 2;"

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/lastwords"
 )
@@ -53,6 +54,9 @@ func speakUntilItCrashes(dir string) int {
 // TestARouterThatEndsTheProcess sends a message of a type that nobody knows. The process
 // ends, whatever one does; the next one holds its other session and leaves that router alone.
 func TestARouterThatEndsTheProcess(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	good, bad := startPeer(t, "127.0.0.31:0", nil), startPeer(t, "127.0.0.32:0", nil)
 	dir := t.TempDir()
 	want, err := json.Marshal(map[string]desired.Session{"good": {Identity: good.identity()}, "bad": {Identity: bad.identity()}})

@@ -1,6 +1,8 @@
 package bgp
 
 import (
+	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -17,6 +19,11 @@ func run(m *testing.M) int {
 	}
 	if os.Getenv(restartable) != "" {
 		return speakUntilKilled()
+	}
+	// They wait for routers and timers more than they need a processor.
+	if err := flag.Set("test.parallel", "6"); err != nil { // go test -parallel, which is read later, is stronger
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return m.Run()
 }

@@ -12,6 +12,7 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -54,6 +55,9 @@ func beside(t *testing.T, bad *peer, worst func(s *Speaker)) {
 // TestAFullTableIsNotTakenOver has a router send 100,000 routes. None is taken over, and
 // what is kept of them is bounded. It is let go with the session.
 func TestAFullTableIsNotTakenOver(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	const routes, inOne = 100_000, 200
 	bad := startPeer(t, "127.0.0.32:0", nil)
 	heap := func() int64 { // what earlier tests left may go meanwhile
@@ -99,6 +103,9 @@ func TestAFullTableIsNotTakenOver(t *testing.T) {
 }
 
 func TestARouterThatFlaps(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	bad := startPeer(t, "127.0.0.32:0", nil)
 	beside(t, bad, func(s *Speaker) {
 		waitFor(t, "the session is up here", func() bool { return s.States()["bad"].Phase == Established })
@@ -118,6 +125,7 @@ func TestARouterThatFlaps(t *testing.T) {
 // TestMalformedMessages sends what is no BGP, or not in this place, on a session that is
 // up. It ends with words and comes back, or goes on where RFC 7606 says so.
 func TestMalformedMessages(t *testing.T) {
+	t.Parallel()
 	message := func(kind byte, body ...byte) []byte {
 		m := make([]byte, 19, 19+len(body))
 		for i := range 16 {
@@ -139,6 +147,9 @@ func TestMalformedMessages(t *testing.T) {
 		"noise":                      []byte(strings.Repeat("noise", 100)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			bad := startPeer(t, "127.0.0.32:0", nil)
 			beside(t, bad, func(s *Speaker) {
 				was, _ := bad.sessions()
@@ -161,6 +172,9 @@ func TestMalformedMessages(t *testing.T) {
 // TestAHalfOpenConnection has a router that was switched off without a word: its side of
 // the connection is gone, ours finds out by the hold time.
 func TestAHalfOpenConnection(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	bad := startPeer(t, "127.0.0.32:0", func(p *peer) { p.mute = true })
 	s := newSpeaker(t)
 	id := bad.identity()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -44,6 +45,7 @@ func listens(t *testing.T, at netip.Addr) bool {
 // TestFRRDialsAPassivePeer: the router opens the session, over either family, with a password
 // and TTL security or without, and everything is as where the node dials.
 func TestFRRDialsAPassivePeer(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		source netip.Addr
 		asn    uint32
@@ -62,6 +64,9 @@ func TestFRRDialsAPassivePeer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, dialingLines(c.source, c.asn, c.more...))
 			s := newListener(t)
 			id := toRouter(c.source)
@@ -99,6 +104,9 @@ func TestFRRDialsAPassivePeer(t *testing.T) {
 // TestFRRKeepsRoutesOfAPassivePeer: a speaker that ends as in an upgrade leaves the routes to
 // graceful restart, though it is the router that has to come back.
 func TestFRRKeepsRoutesOfAPassivePeer(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, dialingLines(node4, nodeASN))
 	id := toRouter(node4)
 	id.Passive = true
@@ -120,6 +128,9 @@ func TestFRRKeepsRoutesOfAPassivePeer(t *testing.T) {
 
 // TestBIRDDialsAPassivePeer: as FRR does.
 func TestBIRDDialsAPassivePeer(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	b := newBIRD(t)
 	b.begin(bfdInterval, bfdMultiplier, fmt.Sprintf(`
 protocol bgp node {
@@ -142,6 +153,9 @@ protocol bgp node {
 // right password does not even connect, one that is too far away is not heard, and a port that
 // another daemon has is told.
 func TestPassivePeersRefuseWhoIsNotMeant(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, dialingLines(node4, nodeASN, "password wrong"))
 	s := newListener(t)
 	id := toRouter(node4)
@@ -185,6 +199,9 @@ func TestPassivePeersRefuseWhoIsNotMeant(t *testing.T) {
 
 // TestPassivePeersRefuseWhoIsFarAway: a router that sends TTLs of 1 may be anywhere.
 func TestPassivePeersRefuseWhoIsFarAway(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, dialingLines(node4, nodeASN))
 	s := newListener(t)
 	s.openPatience = 4 * time.Second

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -98,6 +99,9 @@ func (r *router) waitForKernel(prefix string, gateways ...string) {
 }
 
 func TestFRRBalancesWithdrawsAndChanges(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
 	a, b := newSpeaker(t), newSpeaker(t)
 	idA, idB := toRouter(node4), toRouter(node4b)
@@ -152,6 +156,9 @@ func TestFRRBalancesWithdrawsAndChanges(t *testing.T) {
 
 // TestFRRSeesAttributesAndAggregates reads in the router's table what it chooses by.
 func TestFRRSeesAttributesAndAggregates(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	s := newSpeaker(t)
 	attrs := desired.RouteAttrs{
@@ -175,6 +182,9 @@ func TestFRRSeesAttributesAndAggregates(t *testing.T) {
 // TestFRRWeighsNodesByLinkBandwidth has two nodes of which one can take three times as much,
 // and then as much as the other: the router's kernel shares flows out so.
 func TestFRRWeighsNodesByLinkBandwidth(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
 	a, b := newSpeaker(t), newSpeaker(t)
 	announce := func(s *Speaker, node netip.Addr, mbits uint32) {
@@ -232,6 +242,9 @@ func (r *router) weights(prefix string) map[string]int {
 }
 
 func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN)+neighborLines(node4b, nodeASN))
 	s := newSpeaker(t)
 	id := toRouter(node4)
@@ -274,6 +287,9 @@ func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
 }
 
 func TestFRRPassword(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN, "password right"))
 	s := newSpeaker(t)
 	id := toRouter(node4)
@@ -315,8 +331,12 @@ func speakUntilKilled() int {
 // TestFRRKeepsRoutesOverARestart kills a speaker process outright, and ends one
 // as a rolling update does; another takes over.
 func TestFRRKeepsRoutesOverARestart(t *testing.T) {
+	t.Parallel()
 	for name, death := range map[string]os.Signal{"killed": syscall.SIGKILL, "updated": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, neighborLines(node4, nodeASN))
 			speaker := exec.Command("/proc/self/exe")
 			speaker.Env = append(os.Environ(), restartable+"=1")
@@ -355,8 +375,12 @@ func TestFRRKeepsRoutesOverARestart(t *testing.T) {
 // it nothing new while its routes are still there, and loses none. At a router of our own
 // AS and of another.
 func TestFRRPrefersOthersToANodeThatDrains(t *testing.T) {
+	t.Parallel()
 	for name, asn := range map[string]uint32{"eBGP": nodeASN, "iBGP": routerASN} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, neighborLines(node4, asn)+neighborLines(node4b, asn))
 			a, b := newSpeaker(t), newSpeaker(t)
 			for s, node := range map[*Speaker]netip.Addr{a: node4, b: node4b} {
@@ -395,6 +419,9 @@ func TestFRRPrefersOthersToANodeThatDrains(t *testing.T) {
 // TestFRRDropsRoutesOfASilentSpeakerAtHoldTime cuts the node off without a
 // word. Graceful restart must not keep the routes of a dead node.
 func TestFRRDropsRoutesOfASilentSpeakerAtHoldTime(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	s := newSpeaker(t)
 	id := toRouter(node4)
@@ -414,6 +441,9 @@ func TestFRRDropsRoutesOfASilentSpeakerAtHoldTime(t *testing.T) {
 }
 
 func TestFRROverIPv6AndInternal(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node6, routerASN))
 	s := newSpeaker(t)
 	id := toRouter(node6)
@@ -432,6 +462,9 @@ func TestFRROverIPv6AndInternal(t *testing.T) {
 // TestFRRThatComesLateAndRestarts has a router that restarts gracefully itself:
 // its kernel keeps the routes, and what we send must not make it drop them.
 func TestFRRThatComesLateAndRestarts(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, " bgp graceful-restart\n"+neighborLines(node4, nodeASN))
 	config, err := os.ReadFile(r.dir + "/bgpd.conf")
 	if err != nil {

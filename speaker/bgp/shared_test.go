@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -35,8 +36,12 @@ protocol bgp fairlead {
 // TestADaemonOnTheNodeTellsTheRouter: where another daemon of the node has the session with the
 // router, ours tells that one, over loopback or the node's own address, and it tells the router.
 func TestADaemonOnTheNodeTellsTheRouter(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"127.0.0.1", "10.98.0.2"} {
 		t.Run(at, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, neighborLines(node4, nodeASN))
 			onNode(t, r, netip.MustParseAddr(at))
 			s := newSpeaker(t)

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -44,6 +45,9 @@ func (p *peer) waitFor(t testing.TB, want ...string) {
 }
 
 func TestRoutesReachTheRouterWithTheirAttributes(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	want := map[string]desired.Session{"tor": {Identity: p.identity(), Routes: map[netip.Prefix]desired.RouteAttrs{
@@ -86,6 +90,9 @@ func TestRoutesReachTheRouterWithTheirAttributes(t *testing.T) {
 }
 
 func TestLocalPreferenceIsForIBGP(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = nodeASN })
 	id := p.identity()
@@ -103,6 +110,9 @@ func TestLocalPreferenceIsForIBGP(t *testing.T) {
 }
 
 func TestWhatRoutersChooseBy(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	for name, test := range map[string]struct {
 		asn  uint32
 		path []uint32
@@ -165,6 +175,9 @@ func TestWhatRoutersChooseBy(t *testing.T) {
 
 // The number comes from the router; which of the two kinds of session it is, is ours to say.
 func TestTheRoutersNumberMayBeAnyOther(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	other := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = 64777 })
 	same := startPeer(t, "127.0.0.12:0", func(p *peer) { p.asn = nodeASN })
@@ -198,6 +211,9 @@ func TestTheRoutersNumberMayBeAnyOther(t *testing.T) {
 }
 
 func TestASessionOfOneFamily(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	id := p.identity()
@@ -221,6 +237,9 @@ func TestASessionOfOneFamily(t *testing.T) {
 }
 
 func TestChangeReachesTheRouterAtOnce(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	session := desired.Session{Identity: p.identity(), Routes: prefixes(vip)}
@@ -270,6 +289,9 @@ func capability[C packet.ParameterCapabilityInterface](open *packet.BGPOpen) (fo
 }
 
 func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.restart = true })
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
@@ -285,6 +307,9 @@ func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
 // A family that a session cannot carry is told, and is no failure: the agent
 // would try again for ever, and log each time.
 func TestFamilyThatCannotBeAnnouncedIsToldOnce(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	var log buffer
 	s := newSpeaker(t, slog.NewTextHandler(&log, nil))
 	old := startPeer(t, "127.0.0.11:0", func(p *peer) { p.families = p.families[:1] })
@@ -369,6 +394,9 @@ func TestTallySaysTheSameInAnyOrder(t *testing.T) {
 }
 
 func TestCloseTellsOrKeepsSilent(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	speakers, peers := map[bool]*Speaker{}, map[bool]*peer{}
 	for _, withdraw := range []bool{true, false} {
 		speakers[withdraw], peers[withdraw] = newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
@@ -397,6 +425,9 @@ func TestCloseTellsOrKeepsSilent(t *testing.T) {
 }
 
 func TestChangedTellsOfSessions(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
@@ -436,6 +467,9 @@ func (b *buffer) text() string {
 }
 
 func TestPasswordIsNotLogged(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	var log buffer
 	s := newSpeaker(t, slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p := startPeer(t, "127.0.0.11:0", nil) // without a password: nothing gets through
@@ -464,6 +498,9 @@ func TestPasswordIsNotLogged(t *testing.T) {
 // another set of them before all can have been: a router that kept those of an earlier
 // process drops at the End-of-RIB what it was not told of.
 func TestManyRoutesComeBeforeTheEndOfRIB(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	many := manyRoutes(20 * defaultBurst)

@@ -10,10 +10,14 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 func TestDeadPeersHoldUpNobody(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	// Whoever waited for a peer would wait for a minute, far longer than a busy machine
 	// takes to do without.
@@ -84,6 +88,9 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 }
 
 func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	s.openPatience = time.Second
 	silent := startPeer(t, "127.0.0.12:0", func(p *peer) { p.silent = true })
@@ -95,6 +102,9 @@ func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
 }
 
 func TestSessionComesBackFastAfterADrop(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	s := newSpeaker(t)
 	p := startPeer(t, "127.0.0.11:0", nil)
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})

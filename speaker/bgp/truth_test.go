@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -39,6 +40,9 @@ func truth(policyLocal bool, endpoints ...view.Endpoint) *view.Cluster {
 // TestFRRFollowsEndpoints has the endpoints of a Service come, be replaced and go, and asks
 // the router's kernel each time. Over a rolling update it never loses the route.
 func TestFRRFollowsEndpoints(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, neighborLines(node4, nodeASN))
 	s := newSpeaker(t)
 	on := func(node, state string) view.Endpoint {

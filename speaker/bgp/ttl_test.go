@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -11,6 +12,7 @@ import (
 // Ours must come up with either unless it is told to ask for the same; then only with
 // one that sends 255.
 func TestTTLSecurity(t *testing.T) {
+	t.Parallel()
 	routers := map[string]func(t *testing.T, security bool) *router{
 		"FRR": func(t *testing.T, security bool) *router {
 			var more []string
@@ -29,6 +31,9 @@ func TestTTLSecurity(t *testing.T) {
 	for name, start := range routers {
 		for _, theirs := range []bool{false, true} {
 			t.Run(name+map[bool]string{false: " without", true: " with"}[theirs], func(t *testing.T) {
+				if netlab.Apart(t) {
+					return
+				}
 				r := start(t, theirs)
 				nodes := []string{"10.98.0.2", "fd98::2"}
 				if name == "BIRD" {

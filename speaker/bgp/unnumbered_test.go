@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/adjacency"
@@ -163,6 +164,7 @@ func (r *router) reaches(prefixes ...string) {
 // TestFRRUnnumbered: the two ends of a cable find each other by router advertisements, and
 // packets arrive by next hops that are link-local, those of IPv4 too.
 func TestFRRUnnumbered(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		remoteAS string
 		change   func(*desired.Identity)
@@ -178,6 +180,9 @@ func TestFRRUnnumbered(t *testing.T) {
 		"with BFD": {remoteAS: "external", more: []string{"bfd profile fast"}, bfd: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			r := startRouter(t, "")
 			var paths *bfd.Sessions
 			if c.bfd {
@@ -213,6 +218,9 @@ func TestFRRUnnumbered(t *testing.T) {
 // TestFRRUnnumberedFollowsTheCable: the router gets another address, the node gets another
 // address, and the interface goes and comes again.
 func TestFRRUnnumberedFollowsTheCable(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
 	r := startRouter(t, unnumberedLines("external"))
 	id := toRouter(node4)
 	id.PeerAddress, id.SourceAddress = netip.Addr{}, netip.Addr{}
@@ -249,8 +257,12 @@ func TestFRRUnnumberedFollowsTheCable(t *testing.T) {
 // TestBIRDUnnumbered: as with FRR, but that BIRD tells of itself by a protocol of its own and
 // takes the next hops of IPv4 only if it is told to.
 func TestBIRDUnnumbered(t *testing.T) {
+	t.Parallel()
 	for name, extended := range map[string]bool{"extended next hops": true, "IPv6 only": false} {
 		t.Run(name, func(t *testing.T) {
+			if netlab.Apart(t) {
+				return
+			}
 			option := ""
 			if extended {
 				option = " extended next hop on;"
