@@ -1,7 +1,7 @@
 // Package election decides which node answers for an address. It is a pure
-// rendezvous hash: every node computes the same order of candidates from the
-// same names, no message is exchanged, and when a node leaves only the
-// addresses it had move, evenly to all others.
+// rendezvous hash with bounded load: every node computes the same order of
+// candidates (Rank) from the same names, and the same node that comes first
+// (Spread) from the same addresses and names. No message is exchanged.
 package election
 
 import (
@@ -16,14 +16,14 @@ import (
 func Rank(address netip.Addr, nodes []string) []string {
 	type weighed struct {
 		node   string
-		weight [sha256.Size]byte
+		weight weight
 	}
 	all := make([]weighed, len(nodes))
-	text := address.String()
+	of := newWeigher(address)
 	for i, node := range nodes {
-		all[i] = weighed{node, weight(text, node)}
+		all[i] = weighed{node, of.weigh(node)}
 	}
-	slices.SortFunc(all, func(a, b weighed) int { return bytes.Compare(a.weight[:], b.weight[:]) })
+	slices.SortFunc(all, func(a, b weighed) int { return a.weight.compare(&b.weight) })
 	ranked := make([]string, len(all))
 	for i, w := range all {
 		ranked[i] = w.node
@@ -41,10 +41,27 @@ func Owner(candidates []string, able func(node string) bool) (string, bool) {
 	return "", false
 }
 
-// weight hashes node and address. It is what MetalLB's speakers compare, so that an address
+// weight is that of a node for an address, the less the better. No two are equal, since no
+// name of a node has a '#'.
+type weight [sha256.Size]byte
+
+func (w *weight) compare(o *weight) int { return bytes.Compare(w[:], o[:]) }
+
+// weigher weighs nodes for one address.
+type weigher struct {
+	suffix []byte
+	buffer []byte
+}
+
+func newWeigher(address netip.Addr) weigher {
+	return weigher{suffix: address.AppendTo([]byte("#"))}
+}
+
+// weigh hashes node and address. It is what MetalLB's speakers compare, so that an address
 // keeps its node, and its connections, when a cluster moves from one to the other. Every
 // release must give the same weights: two versions of the speaker run side by side during
 // an upgrade.
-func weight(address, node string) [sha256.Size]byte {
-	return sha256.Sum256([]byte(node + "#" + address))
+func (w *weigher) weigh(node string) weight {
+	w.buffer = append(append(w.buffer[:0], node...), w.suffix...)
+	return sha256.Sum256(w.buffer)
 }

@@ -1,0 +1,281 @@
+package election
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// Spread gives each address a node so that no node has many more than others.
+//
+// An address wants the node with the least weight for it, and a node that is full keeps
+// those addresses for which its weight is least; the others want their next one (a stable
+// matching by deferred acceptance, Gale and Shapley 1962). As both sides go by the same
+// weights, which are all different, there is exactly one such matching. So the result depends
+// on who is there and not on what was before, all nodes find the same, and it can be found
+// again from the last one at the cost of what moves: one address that comes, or goes, moves
+// another one at times and several hardly ever.
+//
+// Only addresses of one family that may go to the same nodes share these: a Group. Groups
+// know nothing of each other. The zero Spread is empty; one goroutine at a time may use it.
+type Spread struct {
+	groups map[string]*Group
+	of     map[netip.Addr]*member
+	// stirred are the groups in which addresses came or went since Settle.
+	stirred map[*Group]struct{}
+}
+
+// Group are the nodes that some addresses may go to.
+type Group struct {
+	key   string
+	nodes []*bin
+	// count of addresses, those included that are only to come or to go when all settles.
+	count     int
+	come      map[*member]struct{}
+	displaced map[*member]struct{} // those that would rather be elsewhere
+}
+
+// bin is one node of a group.
+type bin struct {
+	node     string
+	phase    int
+	capacity int
+	held     []*member // by weight, the least first
+	// vacant: it was full when all was settled, and may not be any more.
+	vacant bool
+}
+
+// member is one address of a group.
+type member struct {
+	address netip.Addr
+	group   *Group
+	at      *bin   // nil: nowhere yet
+	weight  weight // of at
+	first   *bin   // where it would be if it were alone
+	of      weigher
+}
+
+// Among is the group of the addresses of a family that may go to these nodes, which are
+// sorted; nil for no nodes.
+func (s *Spread) Among(family addr.Family, nodes []string) *Group {
+	if len(nodes) == 0 {
+		return nil
+	}
+	key := family.String() + " " + strings.Join(nodes, " ")
+	if g := s.groups[key]; g != nil {
+		return g
+	}
+	g := &Group{key: key, come: map[*member]struct{}{}, displaced: map[*member]struct{}{}}
+	for _, node := range nodes {
+		g.nodes = append(g.nodes, &bin{node: node, phase: phaseOf(node)})
+	}
+	if s.groups == nil {
+		s.groups, s.of, s.stirred = map[string]*Group{}, map[netip.Addr]*member{}, map[*Group]struct{}{}
+	}
+	s.groups[key] = g
+	return g
+}
+
+// Put puts an address into a group that Among returned since the last Settle, in place of
+// the one that it is in; nil takes it out of all. It takes effect with Settle.
+func (s *Spread) Put(address netip.Addr, into *Group) {
+	m := s.of[address]
+	if m != nil && m.group == into || m == nil && into == nil {
+		return
+	}
+	if m != nil {
+		delete(s.of, address)
+		m.group.count--
+		s.stirred[m.group] = struct{}{}
+		if _, came := m.group.come[m]; came {
+			delete(m.group.come, m)
+		} else {
+			m.at.leave(m)
+			delete(m.group.displaced, m)
+		}
+	}
+	if into != nil {
+		m = &member{address: address, group: into, of: newWeigher(address)}
+		s.of[address] = m
+		into.count++
+		into.come[m] = struct{}{}
+		s.stirred[into] = struct{}{}
+	}
+}
+
+// Keep takes out all addresses but those that keep wants.
+func (s *Spread) Keep(keep func(netip.Addr) bool) {
+	for address := range s.of {
+		if !keep(address) {
+			s.Put(address, nil)
+		}
+	}
+}
+
+// Settle gives every address its node, and returns those whose node is another than before:
+// not those that are new, or gone.
+func (s *Spread) Settle() map[netip.Addr]struct{} {
+	moved := map[netip.Addr]struct{}{}
+	for g := range s.stirred {
+		g.settle(moved)
+	}
+	for key, g := range s.groups {
+		if g.count == 0 {
+			delete(s.groups, key)
+		}
+	}
+	clear(s.stirred)
+	return moved
+}
+
+// Node is that of an address; false if it is in no group.
+func (s *Spread) Node(address netip.Addr) (string, bool) {
+	m := s.of[address]
+	if m == nil || m.at == nil {
+		return "", false
+	}
+	return m.at.node, true
+}
+
+// settle makes the matching stable again, in an order that needs each address to be looked at
+// only when it moves: first the free places are given to those that want them, as if nobody
+// had come, and then those who came want a place. The first moves addresses only to nodes
+// that they want more, the second only to those that they want less, so that each ends.
+func (g *Group) settle(moved map[netip.Addr]struct{}) {
+	before := map[*member]*bin{}
+	note := func(m *member) {
+		if _, known := before[m]; !known {
+			before[m] = m.at
+		}
+	}
+	var shrunk []*bin
+	for _, b := range g.nodes {
+		switch now := capacity(b.phase, g.count, len(g.nodes)); {
+		case now > b.capacity:
+			b.vacant = b.vacant || len(b.held) == b.capacity
+			b.capacity = now
+		case now < b.capacity:
+			shrunk = append(shrunk, b)
+		}
+	}
+	g.callBack(note)
+	homeless := slices.Collect(maps.Keys(g.come))
+	clear(g.come)
+	for _, b := range shrunk {
+		b.capacity = capacity(b.phase, g.count, len(g.nodes))
+		for len(b.held) > b.capacity {
+			homeless = append(homeless, b.pop())
+		}
+	}
+	g.house(homeless, note)
+	for m, b := range before {
+		if b != nil && b != m.at {
+			moved[m.address] = struct{}{}
+		}
+	}
+}
+
+// callBack fills the vacant nodes with those that would rather be there, the least weight first.
+func (g *Group) callBack(note func(*member)) {
+	var vacant []*bin
+	for _, b := range g.nodes {
+		if b.vacant {
+			vacant = append(vacant, b)
+		}
+	}
+	for len(vacant) > 0 {
+		b := vacant[len(vacant)-1]
+		m, w := g.wanting(b)
+		if m == nil {
+			b.vacant = false
+			vacant = vacant[:len(vacant)-1]
+			continue
+		}
+		note(m)
+		left := m.at
+		if left.leave(m); left.vacant && !slices.Contains(vacant, left) {
+			vacant = append(vacant, left)
+		}
+		g.settleAt(m, b, w)
+	}
+}
+
+// wanting is the address that the node gets next, nil if there is none or no place.
+func (g *Group) wanting(b *bin) (next *member, least weight) {
+	if len(b.held) >= b.capacity {
+		return nil, least
+	}
+	for m := range g.displaced {
+		w := m.of.weigh(b.node)
+		if w.compare(&m.weight) < 0 && (next == nil || w.compare(&least) < 0) {
+			next, least = m, w
+		}
+	}
+	return next, least
+}
+
+// house gives each of the homeless the best node that takes it. Who has to make room for it is
+// homeless then.
+func (g *Group) house(homeless []*member, note func(*member)) {
+	for len(homeless) > 0 {
+		m := homeless[len(homeless)-1]
+		homeless = homeless[:len(homeless)-1]
+		note(m)
+		var first, to *bin
+		var least, weight weight
+		for _, b := range g.nodes {
+			w := m.of.weigh(b.node)
+			if first == nil || w.compare(&least) < 0 {
+				first, least = b, w
+			}
+			if (to == nil || w.compare(&weight) < 0) && b.takes(&w) {
+				to, weight = b, w
+			}
+		}
+		m.first = first
+		g.settleAt(m, to, weight)
+		if len(to.held) > to.capacity {
+			homeless = append(homeless, to.pop())
+		}
+	}
+}
+
+// settleAt puts an address on a node, of that weight for it.
+func (g *Group) settleAt(m *member, at *bin, w weight) {
+	m.at, m.weight = at, w
+	i, _ := at.find(&w)
+	at.held = slices.Insert(at.held, i, m)
+	if at == m.first {
+		delete(g.displaced, m)
+	} else {
+		g.displaced[m] = struct{}{}
+	}
+}
+
+// find is where an address of that weight is, or would be.
+func (b *bin) find(w *weight) (int, bool) {
+	return slices.BinarySearchFunc(b.held, w, func(m *member, w *weight) int { return m.weight.compare(w) })
+}
+
+// takes tells whether an address of that weight gets a place.
+func (b *bin) takes(w *weight) bool {
+	return len(b.held) < b.capacity || w.compare(&b.held[len(b.held)-1].weight) < 0
+}
+
+// leave takes an address from the node.
+func (b *bin) leave(m *member) {
+	b.vacant = b.vacant || len(b.held) == b.capacity
+	i, _ := b.find(&m.weight)
+	b.held = slices.Delete(b.held, i, i+1)
+}
+
+// pop takes away the address that the node would rather do without.
+func (b *bin) pop() *member {
+	last := len(b.held) - 1
+	m := b.held[last]
+	b.held = slices.Delete(b.held, last, last+1)
+	return m
+}
