@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +16,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/fairlead/api/v1beta1"
 )
 
 // matrix is every combination of the values that change the shape of what is
@@ -283,9 +286,26 @@ func TestPodAnnotationsOfTheUserWin(t *testing.T) {
 	mine := map[string]string{"note": "mine", "prometheus.io/port": "9"}
 	all := objects(t, values{"speaker": values{"podAnnotations": mine}})
 	got := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Annotations
-	want := map[string]string{"note": "mine", "prometheus.io/port": "9", "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics"}
+	want := map[string]string{
+		"note": "mine", "prometheus.io/port": "9", "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics",
+		v1beta1.AnnotationBoundedLoad: "true",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsTellWhetherLoadIsBounded: speakers find it in the pods of all of them, so that it
+// is not for podAnnotations to say otherwise.
+func TestPodsTellWhetherLoadIsBounded(t *testing.T) {
+	for _, bounded := range []bool{true, false} {
+		all := objects(t, values{"metrics": values{"annotations": false}, "speaker": values{
+			"boundedLoad": bounded, "podAnnotations": map[string]string{v1beta1.AnnotationBoundedLoad: "what"},
+		}})
+		got := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Annotations
+		if want := map[string]string{v1beta1.AnnotationBoundedLoad: strconv.FormatBool(bounded)}; !maps.Equal(got, want) {
+			t.Errorf("annotations %v, want %v", got, want)
+		}
 	}
 }
 

@@ -21,6 +21,10 @@ const (
 	AnnotationShareKey = GroupName + "/share-key"
 )
 
+// AnnotationBoundedLoad is on the speaker's pods: "true" says that the speaker gives no node many
+// more layer 2 addresses than others. Speakers do so while all of their pods have it.
+const AnnotationBoundedLoad = GroupName + "/bounded-load"
+
 // MetalLB's annotations that mean the same, to be appended to one of
 // MetalLBPrefixes.
 const (

@@ -94,7 +94,7 @@ func TestMetalLBIsReplacedAndComesBack(t *testing.T) {
 	page.step(t, "Translate")
 	page.step(t, "Save")
 	page.step(t, "Stop MetalLB's controller")
-	if err := c.Install(within(t, 5*time.Minute), 3, "forwarding.mode=none"); err != nil {
+	if err := c.Install(within(t, 5*time.Minute), 3, "forwarding.mode=none", "speaker.boundedLoad=false"); err != nil {
 		t.Fatal(err)
 	}
 	page.step(t, "Apply")

@@ -264,10 +264,12 @@ type Node struct {
 	Condemned bool
 }
 
-// Speaker is the speaker's pod on one node.
+// Speaker is the speaker on one node, of one pod or of all.
 type Speaker struct {
 	Node  string
 	Ready bool
+	// BoundsLoad tells that it gives no node many more addresses than others.
+	BoundsLoad bool
 }
 
 // Pool is an IPAddressPool that parsed; Ranges are sorted and do not overlap.

@@ -26,6 +26,9 @@ type announcing struct {
 	routing []*view.BGPAdvertisement
 	nodes   []string // all nodes that may announce at all, sorted
 	unready map[string]bool
+	scopes  map[string]*scope // by the names of the L2Advertisements
+	bounded bool              // load is
+	placed  *election.Spread  // of all addresses
 }
 
 // announced is one address that Services hold, and who can serve it.
@@ -62,10 +65,11 @@ func (e *announced) serves(node string) bool {
 	return true
 }
 
-func newAnnouncing(c *view.Cluster, o Options, h *holders) *announcing {
+func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spread) *announcing {
 	a := &announcing{
 		cluster: c, options: o, holders: h, pools: c.PoolsByAge(),
 		addresses: make(map[netip.Addr]*announced, len(h.of)), unready: map[string]bool{},
+		scopes: map[string]*scope{}, bounded: bounded(c), placed: placed,
 	}
 	for name, node := range c.Nodes {
 		if node.Excluded || node.NetworkUnavailable {
@@ -84,6 +88,11 @@ func newAnnouncing(c *view.Cluster, o Options, h *holders) *announcing {
 	for address := range h.of {
 		a.look(address)
 	}
+	placed.Keep(func(address netip.Addr) bool { return a.addresses[address] != nil })
+	for address := range a.addresses {
+		a.place(address)
+	}
+	placed.Settle()
 	return a
 }
 
@@ -170,48 +179,30 @@ func (a *announcing) claims() (claims map[netip.Addr]Claim, elsewhere []netip.Ad
 // not, the order means nothing. Nodes that Kubernetes calls not ready come last: they answer
 // only where nobody else could.
 func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, ours bool) {
-	var ads []*view.L2Advertisement
-	here := interfaces{}
-	for _, ad := range a.cluster.L2Advertisements {
-		if !ad.Pools.Matches(entry.pool) || !matchesAll(ad.ServiceSelectors, entry.services) {
-			continue
-		}
-		ads = append(ads, ad)
-		if a.selects(ad, a.options.Node) {
-			here.add(ad.Interfaces)
-		}
-	}
+	in := a.scopeOf(entry)
 	var candidates []string
-	for _, node := range a.nodes {
-		selects := func(ad *view.L2Advertisement) bool { return a.selects(ad, node) }
-		if slices.ContainsFunc(ads, selects) && entry.serves(node) {
+	for _, node := range in.nodes {
+		if entry.serves(node) {
 			candidates = append(candidates, node)
 		}
 	}
-	if !slices.Contains(candidates, a.options.Node) {
+	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
 		return Claim{Candidates: candidates}, false
 	}
-	return Claim{Candidates: a.rank(address, candidates, ads), Interfaces: here.names()}, true
-}
-
-// selects tells whether the advertisement is for the node.
-func (a *announcing) selects(ad *view.L2Advertisement, node string) bool {
-	n := a.cluster.Nodes[node]
-	return n != nil && view.MatchesAny(ad.NodeSelectors, n.Labels)
+	return Claim{Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces}, true
 }
 
 // rank orders the candidates: those that are ready, then those that the advertisements
-// prefer most, then by their weights for the address.
-func (a *announcing) rank(address netip.Addr, candidates []string, ads []*view.L2Advertisement) []string {
-	preferred := make(map[string]int, len(candidates))
-	for _, node := range candidates {
-		for _, ad := range ads {
-			if len(ad.PreferredNodes) > 0 && a.selects(ad, node) {
-				preferred[node] += ad.Prefers(a.cluster.Nodes[node].Labels)
-			}
+// prefer most, then the one that has the address so that no node has many more than others,
+// then by their weights for the address.
+func (a *announcing) rank(address netip.Addr, candidates []string, in *scope) []string {
+	ranked := election.Rank(address, candidates)
+	if first, placed := a.placed.Node(address); placed {
+		if i := slices.Index(ranked, first); i > 0 {
+			copy(ranked[1:], ranked[:i])
+			ranked[0] = first
 		}
 	}
-	ranked := election.Rank(address, candidates)
 	slices.SortStableFunc(ranked, func(one, other string) int {
 		if a.unready[one] != a.unready[other] {
 			if a.unready[one] {
@@ -219,7 +210,7 @@ func (a *announcing) rank(address netip.Addr, candidates []string, ads []*view.L
 			}
 			return -1
 		}
-		return cmp.Compare(preferred[other], preferred[one])
+		return cmp.Compare(in.preferred[other], in.preferred[one])
 	})
 	return ranked
 }

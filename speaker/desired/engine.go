@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/election"
 )
 
 // For decides what the node must do. The problems are those that this node sees
@@ -24,6 +25,7 @@ type Engine struct {
 	node     Node
 	keys     map[view.Ref][]PortKey
 	holders  holders
+	placed   election.Spread
 	say      *announcing       // nil before the first decision
 	strange  []problem.Problem // of the BGPPeers
 	told     []problem.Problem // by the announcing
@@ -154,7 +156,7 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 
 // announce decides what is announced.
 func (e *Engine) announce(c *view.Cluster) {
-	e.say = newAnnouncing(c, e.options, &e.holders)
+	e.say = newAnnouncing(c, e.options, &e.holders, &e.placed)
 	sessions, problems := e.say.sessions()
 	e.node.BFD, e.node.Unnumbered = e.say.bfd(sessions), unnumbered(sessions)
 	e.node.Layer2, e.node.Elsewhere = e.say.claims()
@@ -173,19 +175,30 @@ func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
 		return
 	}
 	e.node.Elsewhere = slices.Clone(e.node.Elsewhere)
+	pools := make(map[netip.Addr]*view.Pool, len(moved))
 	for address := range moved {
-		entry := a.addresses[address]
-		a.look(address)
-		now := a.addresses[address]
-		if now != nil {
-			entry = now
+		if before := a.addresses[address]; before != nil {
+			pools[address] = before.pool
 		}
-		if entry == nil {
+		a.look(address)
+		if now := a.addresses[address]; now != nil {
+			pools[address] = now.pool
+		}
+		a.place(address)
+	}
+	for address := range a.placed.Settle() {
+		if _, known := moved[address]; !known {
+			e.claimAgain(address, a.addresses[address])
+		}
+	}
+	for address := range moved {
+		pool := pools[address]
+		if pool == nil {
 			continue // no pool has it
 		}
-		e.claimAgain(address, now)
+		e.claimAgain(address, a.addresses[address])
 		for name, session := range e.node.BGP {
-			a.reroute(name, session, address, entry.pool)
+			a.reroute(name, session, address, pool)
 		}
 	}
 	e.node.Announcing++

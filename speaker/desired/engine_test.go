@@ -18,7 +18,8 @@ import (
 // history draws one cluster after another, each with what changed since the last.
 type history struct {
 	*rapid.T
-	now *view.Cluster
+	now      *view.Cluster
+	services int // at most, and so many addresses
 }
 
 // next changes some Services and their endpoints, and at times something else.
@@ -48,6 +49,7 @@ func (h *history) next() *view.Cluster {
 			c.Nodes[name] = &node
 		}
 		c.BGPAdvertisements = h.advertisements()
+		c.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}, "b": {BoundsLoad: rapid.IntRange(0, 3).Draw(h.T, "old") > 0}}
 	}
 	h.now = c
 	return c
@@ -68,7 +70,7 @@ func (h *history) advertisements() map[string]*view.BGPAdvertisement {
 }
 
 func (h *history) change(c *view.Cluster) {
-	i := rapid.IntRange(1, 4).Draw(h.T, "service")
+	i := rapid.IntRange(1, h.services).Draw(h.T, "service")
 	ref := view.Ref{Namespace: "shop", Name: fmt.Sprint("web-", i)}
 	c.Touched[ref] = struct{}{}
 	if rapid.Bool().Draw(h.T, "of the Service") {
@@ -77,7 +79,7 @@ func (h *history) change(c *view.Cluster) {
 			s := service()
 			s.Ref = ref
 			s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}
-			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 4).Draw(h.T, "vip"))})}
+			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, h.services).Draw(h.T, "vip"))})}
 			s.Labels = map[string]string{"tier": rapid.SampledFrom([]string{"front", "back"}).Draw(h.T, "tier")}
 			s.ExternalLocal = rapid.Bool().Draw(h.T, "local")
 			s.SourceRanges = rapid.SampledFrom([][]netip.Prefix{nil, {netip.MustParsePrefix("198.51.100.1/32")}}).Draw(h.T, "ranges")
@@ -112,8 +114,13 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := cluster(service())
 		first.Services = map[view.Ref]*view.Service{}
-		h := &history{t, first}
+		h := &history{t, first, rapid.SampledFrom([]int{4, 20}).Draw(t, "services")}
 		first.BGPAdvertisements = h.advertisements()
+		first.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}}
+		for i := range h.services { // enough for some to be kept from their first choice
+			s := service(at(byte(i + 1)))
+			first.Services[s.Ref] = s
+		}
 		engine := desired.NewEngine(onNode("a"))
 		held, at := map[desired.PortKey]desired.Port{}, uint64(0)
 		for range rapid.IntRange(1, 20).Draw(t, "snapshots") {

@@ -212,7 +212,10 @@ func (o *objects) readOthers(c *view.Cluster) {
 	c.Communities = map[string]*view.Community{}
 	c.Problems = nil
 	for _, s := range o.speakers {
-		c.Speakers[s.Node] = view.Speaker{Node: s.Node, Ready: s.Ready || c.Speakers[s.Node].Ready}
+		if other, two := c.Speakers[s.Node]; two {
+			s.Ready, s.BoundsLoad = s.Ready || other.Ready, s.BoundsLoad && other.BoundsLoad
+		}
+		c.Speakers[s.Node] = s
 	}
 	if s := o.secrets[v1beta1.HelloSecret]; s != nil {
 		c.HelloKey = view.Secret(s.Data[v1beta1.HelloSecretKey])

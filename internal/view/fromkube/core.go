@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	utilnet "k8s.io/utils/net"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -310,13 +311,14 @@ func (o Nodes) Read(n *corev1.Node) *view.Node {
 	return v
 }
 
-// SpeakerPod reads a pod of the speaker's DaemonSet; false while it has no node.
+// SpeakerPod reads a pod of the speaker's DaemonSet; false while it has no node, and when it
+// has ended. One that is told to end is not ready, and may still answer for addresses.
 func SpeakerPod(p *corev1.Pod) (view.Speaker, bool) {
-	if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return view.Speaker{}, false
 	}
-	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	ready := p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	return view.Speaker{Node: p.Spec.NodeName, Ready: ready}, true
+	return view.Speaker{Node: p.Spec.NodeName, Ready: ready, BoundsLoad: p.Annotations[v1beta1.AnnotationBoundedLoad] == "true"}, true
 }

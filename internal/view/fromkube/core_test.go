@@ -262,11 +262,34 @@ status:
 			t.Errorf("a node with the taint %s is excluded: %t", taint, n.Excluded)
 		}
 	}
-	pod := object[corev1.Pod](t, `{spec: {nodeName: a}, status: {conditions: [{type: Ready, status: "True"}]}}`)
-	if s, ok := fromkube.SpeakerPod(pod); !ok || s != (view.Speaker{Node: "a", Ready: true}) {
-		t.Errorf("speaker %+v, %v", s, ok)
-	}
-	if _, ok := fromkube.SpeakerPod(object[corev1.Pod](t, `{spec: {}}`)); ok {
-		t.Error("a pod without a node is a speaker")
+}
+
+func TestSpeakerPod(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod     string
+		want    view.Speaker
+		without bool
+	}{
+		"ready":    {pod: `{spec: {nodeName: a}, status: {conditions: [{type: Ready, status: "True"}]}}`, want: view.Speaker{Node: "a", Ready: true}},
+		"starting": {pod: `{spec: {nodeName: a}}`, want: view.Speaker{Node: "a"}},
+		"of this release": {
+			pod:  `{metadata: {annotations: {fairlead.dev/bounded-load: "true"}}, spec: {nodeName: a}}`,
+			want: view.Speaker{Node: "a", BoundsLoad: true},
+		},
+		"told not to bound load": {
+			pod:  `{metadata: {annotations: {fairlead.dev/bounded-load: "false"}}, spec: {nodeName: a}}`,
+			want: view.Speaker{Node: "a"},
+		},
+		// It goes on answering for a moment.
+		"ending": {
+			pod:  `{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}, spec: {nodeName: a}, status: {conditions: [{type: Ready, status: "True"}]}}`,
+			want: view.Speaker{Node: "a"},
+		},
+		"without a node": {pod: `{spec: {}}`, without: true},
+		"evicted":        {pod: `{spec: {nodeName: a}, status: {phase: Failed}}`, without: true},
+	} {
+		if s, ok := fromkube.SpeakerPod(object[corev1.Pod](t, test.pod)); ok == test.without || s != test.want {
+			t.Errorf("%s: speaker %+v, %v", name, s, ok)
+		}
 	}
 }

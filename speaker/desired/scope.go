@@ -1,0 +1,96 @@
+package desired
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/election"
+)
+
+// scope is where the addresses may be answered for that some L2Advertisements cover: the
+// same for all of them, whoever can serve them now.
+type scope struct {
+	nodes      []string       // sorted
+	preferred  map[string]int // sums of the weights; no entry: 0
+	interfaces []string       // of this node
+	// first are the nodes that are preferred most; among them load is bounded.
+	first []string
+}
+
+// scopeOf is the scope of an address.
+func (a *announcing) scopeOf(entry *announced) *scope {
+	var names []string
+	for name, ad := range a.cluster.L2Advertisements {
+		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	key := strings.Join(names, " ")
+	s := a.scopes[key]
+	if s == nil {
+		s = a.newScope(names)
+		a.scopes[key] = s
+	}
+	return s
+}
+
+func (a *announcing) newScope(ads []string) *scope {
+	s := &scope{preferred: map[string]int{}}
+	var here interfaces
+	selected := map[string]bool{}
+	for _, name := range ads {
+		ad := a.cluster.L2Advertisements[name]
+		for _, node := range a.nodes {
+			labels := a.cluster.Nodes[node].Labels
+			if !view.MatchesAny(ad.NodeSelectors, labels) {
+				continue
+			}
+			selected[node] = true
+			if weight := ad.Prefers(labels); weight > 0 {
+				s.preferred[node] += weight
+			}
+			if node == a.options.Node {
+				here.add(ad.Interfaces)
+			}
+		}
+	}
+	s.nodes, s.interfaces = slices.Sorted(maps.Keys(selected)), here.names()
+	most := 0
+	for _, weight := range s.preferred {
+		most = max(most, weight)
+	}
+	for _, node := range s.nodes {
+		if s.preferred[node] == most {
+			s.first = append(s.first, node)
+		}
+	}
+	return s
+}
+
+// bounded tells whether load is bounded: when every speaker does it. Two that go by different
+// orders would both answer for an address, or neither, so the ones of an earlier release
+// count for as long as their pods are there. All nodes see the same pods.
+func bounded(c *view.Cluster) bool {
+	for _, speaker := range c.Speakers {
+		if !speaker.BoundsLoad {
+			return false
+		}
+	}
+	return len(c.Speakers) > 0
+}
+
+// place gives the address its place among those that may go to the same nodes, which is known
+// when all are placed. It has that whether or not it can be served now, and from where: a pod
+// that restarts, or a node that is not ready, moves no address but its own.
+func (a *announcing) place(address netip.Addr) {
+	var among *election.Group
+	if entry := a.addresses[address]; entry != nil && a.bounded {
+		among = a.placed.Among(addr.FamilyOf(address), a.scopeOf(entry).first)
+	}
+	a.placed.Put(address, among)
+}
