@@ -94,7 +94,6 @@ func speak(ctx context.Context, c config) error {
 	}})
 	pulses := pulse.NewClient(c.pulseSocket, c.log)
 	sessions := bgp.New(c.log)
-	sessions.LeaveAlone(crashes(c.pulseSocket, c.log))
 	sessions.ListenOn(c.bgpPort)
 	disturbed := make(chan struct{}, 1)
 	loop := agent.New(agent.Config{

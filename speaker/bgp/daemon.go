@@ -2,25 +2,19 @@ package bgp
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/lastwords"
 )
-
-// deferral is the least that GoBGP allows between Established and sending
-// routes when the peer announces an End-of-RIB and does not send it. GoBGP
-// counts whole seconds, and takes 0 for six minutes.
-const deferral = time.Second
-
-// loopback is where relays are.
-const loopback = "127.0.0.1"
 
 // daemon is one GoBGP server with one peer. Routes of a server go to all its
 // peers, and only deleting a route withdraws it, so that what a peer gets is
@@ -30,10 +24,8 @@ const loopback = "127.0.0.1"
 // peer. After stop nothing may be called.
 type daemon struct {
 	bgp    *server.BgpServer
-	served chan struct{} // closed when the server's goroutine has ended
-	broken chan any      // receives what the server panicked with; it serves on
-
-	relay *relay // of a passive session, nil before the router has dialed
+	at     netip.AddrPort // where it takes connections of relays
+	served chan struct{}  // closed when the server's goroutine has ended
 
 	cancelWatch context.CancelFunc
 	managed     chan struct{} // receives once a management operation is done
@@ -42,16 +34,13 @@ type daemon struct {
 
 // startDaemon starts a server without a peer. Every change of the peer's state
 // goes to events, in order, until the watch is cancelled.
-func startDaemon(name string, id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
-	d := &daemon{served: make(chan struct{}), broken: make(chan any, 1), managed: make(chan struct{}, 1)}
+func startDaemon(id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
+	d := &daemon{served: make(chan struct{}), managed: make(chan struct{}, 1)}
 	d.bgp = server.NewBgpServer(server.LoggerOption(log), server.TimingHookOption(d))
-	lastwords.Label(CrashLabel, crashLabel(name, id), func() {
-		go func() {
-			defer close(d.served)
-			for d.serve() {
-			}
-		}()
-	})
+	go func() {
+		defer close(d.served)
+		d.bgp.Serve()
+	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancelWatch = cancel
 	if err := d.configure(ctx, id, events); err != nil {
@@ -62,28 +51,8 @@ func startDaemon(name string, id desired.Identity, log *tap, events chan<- *api.
 	return d, nil
 }
 
-// serve serves until the goroutine ends or GoBGP panics, and tells whether it did. GoBGP
-// does so for an OPEN on a session that is up, say; no router may end the sessions with all
-// others. What the server was at is lost, and its next message finds it as before.
-func (d *daemon) serve() (panicked bool) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			panicked = true
-			select {
-			case d.broken <- cause:
-			default:
-			}
-		}
-	}()
-	d.bgp.Serve()
-	return false
-}
-
 func (d *daemon) configure(ctx context.Context, id desired.Identity, events chan<- *api.Peer) error {
-	err := d.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn: id.MyASN, RouterId: id.RouterID.String(), ListenPort: -1, // -1: no listener
-	}})
-	if err != nil {
+	if err := d.listen(ctx, id); err != nil {
 		return err
 	}
 	if err := d.rejectImports(ctx); err != nil {
@@ -98,6 +67,34 @@ func (d *daemon) configure(ctx context.Context, id desired.Identity, events chan
 			}
 		}
 	})
+}
+
+// listen has the server take connections at some address of the loopback, which are those of
+// relays. GoBGP does not let the kernel choose a port, and somebody may take it in between.
+func (d *daemon) listen(ctx context.Context, id desired.Identity) error {
+	const attempts = 10
+	for n := 1; ; n++ {
+		at, err := freePort(ctx, someLoopback())
+		if err != nil {
+			return err
+		}
+		err = d.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+			Asn: id.MyASN, RouterId: id.RouterID.String(), ListenPort: int32(at.Port()), ListenAddresses: []string{at.Addr().String()},
+		}})
+		if err == nil || n == attempts || !errors.Is(err, syscall.EADDRINUSE) {
+			d.at = at
+			return err
+		}
+	}
+}
+
+func freePort(ctx context.Context, address netip.Addr) (netip.AddrPort, error) {
+	var config net.ListenConfig
+	socket, err := config.Listen(ctx, "tcp4", netip.AddrPortFrom(address, 0).String())
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return unmapped(socket.Addr()), socket.Close()
 }
 
 // rejectImports drops whatever the peer announces. Our own routes pass the same
@@ -140,8 +137,7 @@ func (d *daemon) Observe(op server.FSMOperation, _, _ time.Duration) {
 	}
 }
 
-// stop ends the session, with a CEASE if it is up. It may take up to the hold
-// time if the peer does not read.
+// stop ends the session, with a CEASE if it is up.
 func (d *daemon) stop() {
 	// The watch ends by an operation of its own, which must come before the end
 	// of the server's goroutine.
@@ -154,6 +150,8 @@ func (d *daemon) stop() {
 	case <-d.managed:
 	case <-time.After(time.Second):
 	}
+	// It waits for peers that were deleted before, but only if it has one to delete.
+	_ = d.bgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: &api.Peer{Conf: &api.PeerConf{NeighborAddress: "127.0.0.1"}, Transport: &api.Transport{PassiveMode: true}}})
 	_ = d.bgp.StopBgp(context.Background(), &api.StopBgpRequest{}) // fails for a nil request only
 }
 
@@ -164,38 +162,23 @@ func (d *daemon) free() {
 	<-d.served
 }
 
-// addPeer starts dialing: the first attempt comes after one to two seconds.
-func (d *daemon) addPeer(id desired.Identity) error {
-	connect := id.ConnectTime
-	if connect == 0 {
-		connect = defaultConnectTime
-	}
+// addPeer has the server wait for a relay.
+func (d *daemon) addPeer(id desired.Identity, r *relay) error {
 	peer := &api.Peer{
-		Conf: &api.PeerConf{
-			NeighborAddress: neighborOf(id),
-			PeerAsn:         id.PeerASN,
-			LocalAsn:        id.MyASN,
-			AuthPassword:    string(id.Password),
+		Conf: &api.PeerConf{NeighborAddress: r.inside.String(), PeerAsn: id.PeerASN, LocalAsn: id.MyASN},
+		Transport: &api.Transport{
+			PassiveMode: true,
+			// Next hops that are the session's own address are that of the router's
+			// connection. GoBGP does not mind that the relay's has another where it is
+			// told of an interface, which it does nothing else with.
+			LocalAddress: r.local.Addr().WithZone("").String(), BindInterface: "lo",
 		},
-		Transport: &api.Transport{RemotePort: uint32(id.PeerPort), BindInterface: id.Interface},
 		Timers: &api.Timers{Config: &api.TimersConfig{
 			HoldTime:          seconds(holdTime(id)),
 			KeepaliveInterval: seconds(id.KeepaliveTime),
-			ConnectRetry:      seconds(connect),
 		}},
-		EbgpMultihop: &api.EbgpMultihop{Enabled: id.EBGPMultiHop},
-		TtlSecurity:  ttlSecurity(id),
-		AfiSafis:     families(id),
-		State:        &api.PeerState{}, // families are read only where this is set
-	}
-	if id.SourceAddress.IsValid() {
-		peer.Transport.LocalAddress = id.SourceAddress.WithZone("").String()
-	}
-	if id.Passive {
-		// The relay has the password and the TTL.
-		peer.Transport.RemotePort, peer.Transport.LocalAddress = uint32(d.relay.port()), loopback
-		peer.Conf.AuthPassword = ""
-		peer.TtlSecurity = &api.TtlSecurity{}
+		AfiSafis: families(id),
+		State:    &api.PeerState{}, // families are read only where this is set
 	}
 	if id.GracefulRestart {
 		// The forwarding of our addresses is in the kernel and outlives both
@@ -204,54 +187,15 @@ func (d *daemon) addPeer(id desired.Identity) error {
 		peer.GracefulRestart = &api.GracefulRestart{
 			Enabled:         true,
 			RestartTime:     uint32(restartTime.Seconds()),
-			DeferralTime:    uint32(deferral.Seconds()),
 			LocalRestarting: true,
 		}
 	}
 	return d.bgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer})
 }
 
-// neighborOf is how GoBGP knows the peer. A link-local address has no zone there, since GoBGP
-// would set TCP MD5 for no address at all then: the socket is bound to the interface.
-// The peer of a passive session is the relay.
-func neighborOf(id desired.Identity) string {
-	if id.Passive {
-		return loopback
-	}
-	return id.PeerAddress.WithZone("").String()
-}
-
-// over has the peer be reached by a relay: next hops that are the session's own address are
-// those of the router's connection then.
-func (d *daemon) over(r *relay, routes map[netip.Prefix]route, id desired.Identity) error {
-	moved := d.relay == nil || d.relay.local.Addr() != r.local.Addr()
-	d.relay = r
-	if !moved {
-		return nil
-	}
-	for prefix, has := range routes {
-		if err := d.addRoute(prefix, has, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// resolved has the address of a relayed session for one that is its own.
-func (d *daemon) resolved(r route) route {
-	if d.relay != nil && r.nextHop.IsUnspecified() {
-		r.nextHop = d.relay.local.Addr()
-	}
-	return r
-}
-
-func (d *daemon) deletePeer(id desired.Identity) error {
-	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: neighborOf(id)})
-}
-
-// resetPeer ends the session with a CEASE; the peer stays.
-func (d *daemon) resetPeer(id desired.Identity) error {
-	return d.bgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: neighborOf(id)})
+// deletePeer ends the session of a relay, with a CEASE if it is up.
+func (d *daemon) deletePeer(r *relay) error {
+	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: r.inside.String()})
 }
 
 // peer reads the one peer, nil if there is none.
@@ -261,7 +205,7 @@ func (d *daemon) peer() (peer *api.Peer) {
 }
 
 func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) error {
-	path, err := renderPath(prefix, d.resolved(r), id)
+	path, err := renderPath(prefix, r, id)
 	if err == nil {
 		_, err = d.bgp.AddPath(context.Background(), &api.AddPathRequest{Path: path})
 	}
@@ -269,7 +213,7 @@ func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) err
 }
 
 func (d *daemon) deleteRoute(prefix netip.Prefix, r route, id desired.Identity) error {
-	path, err := renderPath(prefix, d.resolved(r), id)
+	path, err := renderPath(prefix, r, id)
 	if err == nil {
 		err = d.bgp.DeletePath(context.Background(), &api.DeletePathRequest{Path: path})
 	}

@@ -16,8 +16,6 @@ import (
 const (
 	// defaultHoldTime is what RFC 4271 section 10 suggests.
 	defaultHoldTime = 90 * time.Second
-	// defaultConnectTime makes GoBGP dial every one to two seconds.
-	defaultConnectTime = time.Second
 	// defaultPort is that of BGP.
 	defaultPort = 179
 	// restartTime is how long peers are asked to keep our routes after the
@@ -73,21 +71,20 @@ func validate(id desired.Identity) error {
 func internal(id desired.Identity) bool { return id.PeerASN == id.MyASN }
 
 // The least TTL or hop limit that is taken: that of packets from a network of the node, or
-// any. GoBGP takes 0 for the former.
+// any.
 const (
 	firstHop = 255
 	anyHop   = 1
 )
 
-// ttlSecurity makes our packets to an eBGP router on a network of the node have a TTL of
-// 255, which routers with GTSM (RFC 5082) ask for and others do not look at. Whether ours
-// asks for the same is for the user to say: most routers send 1 unless told otherwise.
-func ttlSecurity(id desired.Identity) *api.TtlSecurity {
-	s := &api.TtlSecurity{Enabled: id.TTLSecurity || !internal(id) && !id.EBGPMultiHop, TtlMin: anyHop}
+// leastHops is what of the router's packets is asked for (GTSM, RFC 5082). Ours always go with
+// 255, which routers with GTSM ask for and others do not look at. Whether ours asks for
+// the same is for the user to say: most routers send 1 unless told otherwise.
+func leastHops(id desired.Identity) int {
 	if id.TTLSecurity {
-		s.TtlMin = firstHop
+		return firstHop
 	}
-	return s
+	return anyHop
 }
 
 // families are those that the session offers.

@@ -79,25 +79,32 @@ func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
 
 // prepare sets the keys of routers, and the TTL of what is said before a connection is taken.
 func prepare(fd int, keys map[netip.Addr]view.Secret) error {
+	six := false // all are of one family
 	for router, key := range keys {
-		if key == "" {
-			continue
+		if err := sign(fd, router, key); err != nil {
+			return err
 		}
-		sig := &unix.TCPMD5Sig{Keylen: uint16(len(key))}
-		copy(sig.Key[:], key)
-		if router.Is4() {
-			sig.Addr.Family = unix.AF_INET
-			copy(sig.Addr.Data[2:], router.AsSlice())
-		} else {
-			sig.Addr.Family = unix.AF_INET6
-			copy(sig.Addr.Data[6:], router.AsSlice())
-		}
-		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig); err != nil {
-			return fmt.Errorf("the password for %v cannot be set: %w", router, err)
-		}
+		six = router.Is6()
 	}
-	for router := range keys {
-		return setHops(fd, router.Is6(), anyHop) // all are of one family
+	return setHops(fd, six, anyHop)
+}
+
+// sign sets the key of TCP MD5 (RFC 2385) of what is said to a router and by it; "" for none.
+func sign(fd int, router netip.Addr, key view.Secret) error {
+	if key == "" {
+		return nil
+	}
+	sig := &unix.TCPMD5Sig{Keylen: uint16(len(key))}
+	copy(sig.Key[:], key)
+	if router.Is4() {
+		sig.Addr.Family = unix.AF_INET
+		copy(sig.Addr.Data[2:], router.AsSlice())
+	} else {
+		sig.Addr.Family = unix.AF_INET6
+		copy(sig.Addr.Data[6:], router.AsSlice())
+	}
+	if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig); err != nil {
+		return fmt.Errorf("the password for %v cannot be set: %w", router, err)
 	}
 	return nil
 }
@@ -133,7 +140,7 @@ func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
 			continue // the router gave up in between
 		}
 		if session := s.expecting(l, conn); session != nil {
-			session.take(conn.(*net.TCPConn))
+			session.answer(conn.(*net.TCPConn))
 		} else {
 			_ = conn.Close() // a stranger's
 		}
@@ -158,6 +165,39 @@ func (s *Speaker) expecting(l *listener, conn net.Conn) *session {
 
 func expects(id desired.Identity, local, remote netip.Addr) bool {
 	return id.Passive && id.PeerAddress == remote && (!id.SourceAddress.IsValid() || id.SourceAddress == local)
+}
+
+// await tells whom a passive session waits for, or why it cannot.
+func (s *session) await(port uint16, trouble error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.identity.Passive || s.relay != nil:
+	case trouble != nil:
+		s.fail(trouble.Error())
+	case s.status.LastError == "" || s.deaf:
+		s.fail(fmt.Sprintf("waiting for %v to connect to TCP port %d of this node", s.identity.PeerAddress, port))
+	}
+	s.deaf = trouble != nil
+}
+
+// answer begins a session on a connection that the router opened.
+func (s *session) answer(conn *net.TCPConn) {
+	if err := setHopsOf(conn, s.identity.PeerAddress.Is6(), leastHops(s.identity)); err != nil {
+		_ = conn.Close()
+		s.explain(fmt.Sprintf("the connection that %v opened cannot be used: %v", s.identity.PeerAddress, err))
+		return
+	}
+	s.take(conn)
+}
+
+func setHopsOf(conn *net.TCPConn, six bool, least int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	return errors.Join(raw.Control(func(fd uintptr) { failed = setHops(int(fd), six, least) }), failed)
 }
 
 func ends(conn net.Conn) (local, remote netip.AddrPort) {

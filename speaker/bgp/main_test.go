@@ -14,9 +14,6 @@ import (
 func TestMain(m *testing.M) { netlab.Isolated(func() int { return run(m) }) }
 
 func run(m *testing.M) int {
-	if dir := os.Getenv(crashing); dir != "" {
-		return speakUntilItCrashes(dir)
-	}
 	if os.Getenv(restartable) != "" {
 		return speakUntilKilled()
 	}

@@ -1,83 +1,198 @@
 package bgp
 
 import (
+	"bufio"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// relay hands a connection that a router opened to a GoBGP server: GoBGP takes connections
-// only from listeners of its own, and of one port there can be but one for all servers. So
-// the server dials the relay, over loopback, which listens for that one connection and makes
-// sure that it is this process's own. Passwords and TTLs are those of the router's connection.
+// relay is between a router and a GoBGP server: it has the connection with the router, with
+// its password and its TTL, whoever opened it, and one over loopback with the server, and
+// the guard between them.
 type relay struct {
 	router        *net.TCPConn
-	inner         net.Listener
 	local, remote netip.AddrPort // of the router's connection
-	done          chan struct{}  // closed when both connections are
+	// inside is where the server sees the router. No other process of the node can know it
+	// before the server has taken our connection, and it takes no other of a router.
+	inside netip.Addr
+	counts *traffic
+	over   chan struct{} // closed when the session has given it up
+	done   chan struct{} // closed when nothing of it is left
+
+	mu      sync.Mutex // held while a message is written to the router
+	linked  bool
+	silent  bool     // nothing more is said to the router
+	refused *refusal // why the guard ended it
 }
 
-// flush is how long what one side said last may take to reach the other.
-const flush = time.Second
+const (
+	// flush is how long what one side said last may take to reach the other.
+	flush = time.Second
+	// refreshPause is between two requests of a router for all routes of a family. A router
+	// that asks again before is not read from meanwhile.
+	refreshPause = time.Second
+)
 
-func newRelay(router *net.TCPConn, patience time.Duration) (*relay, error) {
-	var config net.ListenConfig
-	inner, err := config.Listen(context.Background(), "tcp4", net.JoinHostPort(loopback, "0"))
-	if err != nil {
-		return nil, err
-	}
-	if err := inner.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, errors.Join(err, inner.Close())
-	}
-	r := &relay{router: router, inner: inner, done: make(chan struct{})}
+func newRelay(router *net.TCPConn, counts *traffic) *relay {
+	r := &relay{router: router, inside: someLoopback(), counts: counts, over: make(chan struct{}), done: make(chan struct{})}
 	r.local, r.remote = ends(router)
-	go r.run()
-	return r, nil
+	return r
 }
 
-// port is where the server is to dial.
-func (r *relay) port() uint16 { return unmapped(r.inner.Addr()).Port() }
+// someLoopback is one of some sixteen million addresses of this node that nobody else uses.
+func someLoopback() netip.Addr {
+	var a [4]byte
+	_, _ = rand.Read(a[:]) // never fails
+	a[0] = 127
+	a[3] = a[3]%254 + 1
+	return netip.AddrFrom4(a)
+}
 
-func (r *relay) run() {
+// link connects the router to the server, which waits for that.
+func (r *relay) link(server netip.AddrPort) error {
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.inside, 0)), Timeout: flush}
+	conn, err := dialer.DialContext(context.Background(), "tcp4", server.String())
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.linked || r.silent {
+		return conn.Close()
+	}
+	r.linked = true
+	go r.run(conn.(*net.TCPConn))
+	return nil
+}
+
+func (r *relay) run(server *net.TCPConn) {
 	defer close(r.done)
-	defer func() { _ = r.router.Close() }()
-	server := r.server()
-	_ = r.inner.Close()
-	if server == nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	over := make(chan struct{}, 2)
-	pass := func(to, from *net.TCPConn) {
-		_, _ = io.Copy(to, from) // whatever ends it ends the session, which tells why
-		_ = to.CloseWrite()
-		over <- struct{}{}
-	}
-	go pass(r.router, server)
-	go pass(server, r.router)
-	<-over
+	defer func() { _ = errors.Join(r.router.Close(), server.Close()) }()
+	ended := make(chan struct{}, 2)
+	go func() {
+		r.outward(server)
+		ended <- struct{}{}
+	}()
+	go func() {
+		r.inward(server)
+		ended <- struct{}{}
+	}()
+	<-ended
 	end := time.Now().Add(flush)
 	_ = errors.Join(r.router.SetDeadline(end), server.SetDeadline(end))
-	<-over
+	<-ended
 }
 
-// server is the connection of our own server, nil if it does not come.
-func (r *relay) server() *net.TCPConn {
+// outward passes on what the server says, a whole message at a time.
+func (r *relay) outward(server *net.TCPConn) {
+	defer func() { _ = r.router.CloseWrite() }()
+	from, buffer := bufio.NewReaderSize(server, longest), make([]byte, longest)
 	for {
-		conn, err := r.inner.Accept()
-		if err != nil {
-			return nil
+		whole, err := readMessage(from, buffer)
+		if err != nil || !r.say(whole) {
+			return // whatever ends it ends the session, which tells why
 		}
-		here, there := ends(conn)
-		if ours(there, here) {
-			return conn.(*net.TCPConn)
-		}
-		_ = conn.Close() // of another process
 	}
+}
+
+// say tells whether there is more to be said.
+func (r *relay) say(whole []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent {
+		return false
+	}
+	r.counts.sent.count(whole[typeAt])
+	_, err := r.router.Write(whole)
+	return err == nil
+}
+
+// inward passes on what the guard makes of what the router says.
+func (r *relay) inward(server *net.TCPConn) {
+	defer func() { _ = server.CloseWrite() }()
+	var g guard
+	refreshed := map[uint16]time.Time{} // by AFI
+	from, buffer := bufio.NewReaderSize(r.router, longest), make([]byte, longest)
+	for {
+		whole, err := readMessage(from, buffer)
+		if whole != nil {
+			r.counts.received.count(whole[typeAt])
+		}
+		var seen []byte
+		refused, malformed := errors.AsType[*refusal](err)
+		if err == nil {
+			seen, refused = g.take(whole)
+			malformed = refused != nil
+		}
+		if malformed {
+			r.refuse(refused, server)
+		}
+		if err != nil || malformed {
+			return
+		}
+		if seen != nil && seen[typeAt] == packet.BGP_MSG_ROUTE_REFRESH {
+			family := binary.BigEndian.Uint16(seen[headerLength:])
+			r.wait(time.Until(refreshed[family].Add(refreshPause)))
+			refreshed[family] = time.Now()
+		}
+		if _, err := server.Write(seen); err != nil {
+			return
+		}
+	}
+}
+
+// wait returns early when the session gives the relay up.
+func (r *relay) wait(pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.over:
+	}
+}
+
+// refuse tells the router why its session ends, and the server that it has.
+func (r *relay) refuse(why *refusal, server *net.TCPConn) {
+	_ = r.router.SetWriteDeadline(time.Now().Add(flush)) // of what is being said, too
+	r.mu.Lock()
+	r.refused = why
+	if !r.silent {
+		r.silent = true
+		r.counts.sent.count(packet.BGP_MSG_NOTIFICATION)
+		_, _ = r.router.Write(why.notification())
+	}
+	r.mu.Unlock()
+	_ = errors.Join(server.CloseWrite(), r.router.CloseWrite(), r.router.SetReadDeadline(time.Now().Add(flush)))
+	// To close with something unread would have the kernel take back what was said.
+	_, _ = io.Copy(io.Discard, r.router)
+}
+
+// why is why the guard ended it, nil if it did not.
+func (r *relay) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused == nil {
+		return nil
+	}
+	return r.refused
+}
+
+// hangUp closes the connection with the router as the kernel does when the process dies.
+func (r *relay) hangUp() error {
+	_ = r.router.SetWriteDeadline(time.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = true
+	return errors.Join(r.router.CloseWrite(), r.router.CloseRead())
 }
 
 // close ends it, after what was said last has arrived. It may be called for nil.
@@ -85,7 +200,15 @@ func (r *relay) close() {
 	if r == nil {
 		return
 	}
-	_ = r.inner.Close()
+	r.mu.Lock()
+	linked := r.linked
+	r.linked = true // or never
+	r.mu.Unlock()
+	if !linked {
+		_ = r.router.Close()
+		close(r.done)
+		return
+	}
 	timer := time.NewTimer(flush)
 	defer timer.Stop()
 	select {
@@ -94,67 +217,4 @@ func (r *relay) close() {
 		_ = r.router.Close()
 		<-r.done
 	}
-}
-
-// await tells whom a passive session waits for, or why it cannot.
-func (s *session) await(port uint16, trouble error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !s.identity.Passive || s.relay != nil:
-	case trouble != nil:
-		s.fail(trouble.Error())
-	case s.status.LastError == "" || s.deaf:
-		s.fail(fmt.Sprintf("waiting for %v to connect to TCP port %d of this node", s.identity.PeerAddress, port))
-	}
-	s.deaf = trouble != nil
-}
-
-// take begins a session on a connection that the router opened. If there is one already the
-// router has lost it, as when it restarted (RFC 4724, 5).
-func (s *session) take(conn *net.TCPConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leftAlone(time.Now()) {
-		_ = conn.Close()
-		return
-	}
-	if err := s.begin(conn); err != nil {
-		_ = conn.Close()
-		s.fail(fmt.Sprintf("the connection that %v opened cannot be used: %v", s.identity.PeerAddress, err))
-	}
-}
-
-func (s *session) begin(conn *net.TCPConn) error {
-	if s.ended {
-		return errClosed
-	}
-	if s.status.Phase == Established {
-		s.status.Phase = Idle
-		s.tap.setLast(fmt.Sprintf("%v opened a new connection", s.identity.PeerAddress))
-		s.lost()
-	} else {
-		s.redial() // one that was not yet up is given up
-	}
-	if err := setHopsOf(conn, s.identity.PeerAddress.Is6(), int(ttlSecurity(s.identity).GetTtlMin())); err != nil {
-		return err
-	}
-	r, err := newRelay(conn, s.patience)
-	if err != nil {
-		return err
-	}
-	s.relay, s.status.Phase = r, Idle
-	if err := s.daemon.over(r, s.routes, s.identity); err != nil {
-		return err
-	}
-	return s.daemon.addPeer(s.identity)
-}
-
-func setHopsOf(conn *net.TCPConn, six bool, least int) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	return errors.Join(raw.Control(func(fd uintptr) { failed = setHops(int(fd), six, least) }), failed)
 }

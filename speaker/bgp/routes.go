@@ -3,7 +3,6 @@ package bgp
 import (
 	"maps"
 	"net/netip"
-	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -48,9 +47,7 @@ func (s *session) apply(want desired.Session) []error {
 	fewer := len(s.routes) > kept
 	errs := s.gain(gained)
 	if len(s.backlog) == 0 && !s.dialed {
-		if err := s.dial(); err != nil {
-			errs = append(errs, &PeerError{Peer: s.name, Err: err})
-		}
+		s.dial()
 	}
 	if fewer {
 		errs = append(errs, s.withdraw(want, hops)...)
@@ -104,33 +101,24 @@ func (s *session) fillSome() bool {
 	}
 	s.backlog = nil
 	if !s.dialed {
-		if err := s.dial(); err != nil {
-			s.fail(err.Error())
-		}
+		s.dial()
 	}
 	s.notify()
 	return false
 }
 
-// dial adds the peer, unless that is to be left alone for now: it is tried again when the
-// routes are applied again. Without a router it tells why, and another identity is waited for.
-// The caller holds s.mu.
-func (s *session) dial() error {
+// dial begins to look for the router, once. Without a router it tells why, and another
+// identity is waited for. The caller holds s.mu.
+func (s *session) dial() {
+	s.dialed = true
 	switch {
 	case s.identity.NoRouter != "":
-		s.dialed = true
 		s.fail(s.identity.NoRouter)
-		return nil
 	case s.identity.Passive: // the listener tells when the router has dialed
-		s.dialed = true
-		return nil
+	default:
+		s.status.Phase = Active
+		s.calls.Go(func() { s.call(s.ctx) })
 	}
-	if s.leftAlone(time.Now()) {
-		return nil
-	}
-	err := s.daemon.addPeer(s.identity)
-	s.dialed = err == nil
-	return err
 }
 
 // withdraw takes back the routes that are not wanted any more, or not to be

@@ -3,6 +3,9 @@
 // sessions are doing. It dials, and listens only while a passive session waits for its
 // router; nothing that a router sends is taken over.
 //
+// A router's bytes do not reach GoBGP: they come to a relay (relay.go), whose guard (guard.go)
+// reads them and renders anew what GoBGP is to see.
+//
 // GoBGP is known in this package alone, so that another version or another
 // implementation is a change in one place.
 package bgp
@@ -19,7 +22,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/lastwords"
 )
 
 // handOver is how long Apply waits for ending sessions to leave the wire before
@@ -59,7 +61,6 @@ type Speaker struct {
 	changed      chan struct{}
 	openPatience time.Duration
 	burst        int
-	crashes      lastwords.Record
 	port         uint16 // where routers dial that have passive sessions
 
 	mu       sync.Mutex
@@ -173,7 +174,7 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.crashes[crashLabel(name, want.Identity)], s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}

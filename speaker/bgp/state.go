@@ -57,40 +57,6 @@ type State struct {
 	Messages Messages
 }
 
-// Messages counts BGP messages since the session was configured.
-type Messages struct {
-	Sent, Received MessageCounts
-}
-
-// MessageCounts counts messages of one direction by type.
-type MessageCounts struct {
-	Open, Update, Keepalive, Notification, Total uint64
-}
-
-func (m *Messages) add(o Messages) {
-	m.Sent.add(o.Sent)
-	m.Received.add(o.Received)
-}
-
-func (c *MessageCounts) add(o MessageCounts) {
-	c.Open += o.Open
-	c.Update += o.Update
-	c.Keepalive += o.Keepalive
-	c.Notification += o.Notification
-	c.Total += o.Total
-}
-
-func messagesOf(peer *api.Peer) Messages {
-	counts := func(m *api.Message) MessageCounts {
-		return MessageCounts{
-			Open: m.GetOpen(), Update: m.GetUpdate(), Keepalive: m.GetKeepalive(),
-			Notification: m.GetNotification(), Total: m.GetTotal(),
-		}
-	}
-	messages := peer.GetState().GetMessages()
-	return Messages{Sent: counts(messages.GetSent()), Received: counts(messages.GetReceived())}
-}
-
 // speaks tells whether the family of the prefix was negotiated.
 func (s *State) speaks(prefix netip.Prefix) bool {
 	if prefix.Addr().Is4() {

@@ -2,14 +2,10 @@ package bgp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"strconv"
 	"sync"
-	"syscall"
 
 	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -23,9 +19,8 @@ import (
 //
 // GoBGP calls it with locks held: it must not call the server.
 type tap struct {
-	log     *slog.Logger
-	id      desired.Identity
-	changed chan struct{} // receives when a reason for not connecting is new
+	log *slog.Logger
+	id  desired.Identity
 
 	mu     sync.Mutex
 	detail string // what was said since the last change of state
@@ -33,7 +28,7 @@ type tap struct {
 }
 
 func newTap(log *slog.Logger, id desired.Identity) *tap {
-	return &tap{log: log, id: id, changed: make(chan struct{}, 1)}
+	return &tap{log: log, id: id}
 }
 
 // reason is why the session is down, in words.
@@ -70,16 +65,7 @@ func (t *tap) Info(msg string, fields gobgplog.Fields) { t.pass(slog.LevelDebug,
 
 // Debug listens, and logs at debug level.
 func (t *tap) Debug(msg string, fields gobgplog.Fields) {
-	switch msg {
-	case "failed to connect":
-		if err, ok := fields["Error"].(error); ok {
-			t.setLast(t.connectWords(err))
-			select {
-			case t.changed <- struct{}{}:
-			default:
-			}
-		}
-	case "state changed":
+	if msg == "state changed" {
 		t.stateChanged(fields)
 	}
 	t.pass(slog.LevelDebug, msg, fields)
@@ -88,7 +74,7 @@ func (t *tap) Debug(msg string, fields gobgplog.Fields) {
 // SetLevel does nothing: the level is that of the slog handler.
 func (t *tap) SetLevel(gobgplog.LogLevel) {}
 
-// GetLevel is debug, since failures to connect are told at no other level.
+// GetLevel is debug, since changes of state are told at no other level.
 func (t *tap) GetLevel() gobgplog.LogLevel { return gobgplog.DebugLevel }
 
 func (t *tap) pass(level slog.Level, msg string, fields gobgplog.Fields) {
@@ -106,12 +92,6 @@ func (t *tap) note(detail string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.detail = detail
-}
-
-func (t *tap) setLast(reason string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = reason
 }
 
 // stateChanged settles the reason when the session falls back to Idle: what was
@@ -148,29 +128,6 @@ func theirs(id desired.Identity) string {
 		return "any other"
 	}
 	return strconv.FormatUint(uint64(id.PeerASN), 10)
-}
-
-// connectWords leaves out the ever-changing local port, so that the same
-// failure has the same words.
-func (t *tap) connectWords(err error) string {
-	peer := fmt.Sprintf("cannot connect to %v port %d: ", t.id.PeerAddress, t.id.PeerPort)
-	var timeout net.Error
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return peer + "connection refused: no BGP daemon listens there for this node"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return peer + fmt.Sprintf("the source address %v is not on this node", t.id.SourceAddress)
-	case errors.As(err, &timeout) && timeout.Timeout() && t.id.TTLSecurity:
-		return peer + "no answer: unreachable, filtered, the TCP MD5 password differs, or the router lacks the TTL of 255 that ttlSecurity asks for"
-	case errors.As(err, &timeout) && timeout.Timeout() && t.id.Password != "":
-		return peer + "no answer: unreachable, filtered, or the TCP MD5 password differs"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return peer + "no answer: unreachable, filtered, or the router asks for a TCP MD5 password"
-	}
-	if syscallError, ok := errors.AsType[*os.SyscallError](err); ok {
-		return peer + syscallError.Error()
-	}
-	return peer + err.Error()
 }
 
 // sentWords tell why this side ended a session or refused to open it.

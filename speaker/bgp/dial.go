@@ -1,0 +1,161 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+const (
+	// redialTime is between an attempt and the next, and up to as much again, so that the nodes
+	// do not all dial at once.
+	redialTime = time.Second
+	// eagerAttempts is how often in a row a session that fails before Established is
+	// tried again so soon; after that idleTime is added, so that a misconfigured
+	// router is not bothered for ever.
+	eagerAttempts = 5
+	idleTime      = 5 * time.Second
+)
+
+// call dials the router, again and again, until the session ends.
+func (s *session) call(ctx context.Context) {
+	for {
+		pause := redialTime
+		conn, err := connect(ctx, s.identity)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil:
+			s.explain(connectWords(s.identity, err))
+			pause = max(s.identity.ConnectTime, redialTime)
+		default:
+			if over := s.take(conn); over != nil {
+				<-over
+			}
+			if s.failing() {
+				pause += idleTime
+			}
+		}
+		timer := time.NewTimer(pause + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// connect opens a connection to the router.
+func connect(ctx context.Context, id desired.Identity) (*net.TCPConn, error) {
+	dialer := net.Dialer{
+		Timeout: max(id.ConnectTime-time.Second, time.Second),
+		Control: func(_, _ string, raw syscall.RawConn) error {
+			var err error
+			return errors.Join(raw.Control(func(fd uintptr) { err = prepareToDial(int(fd), id) }), err)
+		},
+	}
+	if id.SourceAddress.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(id.SourceAddress, 0))
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(id.PeerAddress, id.PeerPort).String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// prepareToDial sets what the connection is to have from its first packet on.
+func prepareToDial(fd int, id desired.Identity) error {
+	if id.Interface != "" {
+		if err := unix.BindToDevice(fd, id.Interface); err != nil {
+			return fmt.Errorf("cannot be bound to interface %s: %w", id.Interface, err)
+		}
+	}
+	if err := sign(fd, id.PeerAddress, id.Password); err != nil {
+		return err
+	}
+	return setHops(fd, id.PeerAddress.Is6(), leastHops(id))
+}
+
+// connectWords leaves out the ever-changing local port, so that the same
+// failure has the same words.
+func connectWords(id desired.Identity, err error) string {
+	peer := fmt.Sprintf("cannot connect to %v port %d: ", id.PeerAddress, id.PeerPort)
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return peer + "connection refused: no BGP daemon listens there for this node"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return peer + fmt.Sprintf("the source address %v is not on this node", id.SourceAddress)
+	case errors.As(err, &timeout) && timeout.Timeout() && id.TTLSecurity:
+		return peer + "no answer: unreachable, filtered, the TCP MD5 password differs, or the router lacks the TTL of 255 that ttlSecurity asks for"
+	case errors.As(err, &timeout) && timeout.Timeout() && id.Password != "":
+		return peer + "no answer: unreachable, filtered, or the TCP MD5 password differs"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return peer + "no answer: unreachable, filtered, or the router asks for a TCP MD5 password"
+	}
+	if syscallError, ok := errors.AsType[*os.SyscallError](err); ok {
+		return peer + syscallError.Error()
+	}
+	return peer + err.Error()
+}
+
+// take begins a session on a connection with the router, and gives what is closed when that
+// is over; nil if there is none. If there is a session already the router has lost it, as
+// when it restarted (RFC 4724, 5).
+func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = conn.Close()
+		return nil
+	}
+	if s.status.Phase == Established {
+		s.status.Phase = Idle
+		s.lost(fmt.Sprintf("%v opened a new connection", s.identity.PeerAddress))
+	} else {
+		s.giveUp() // one that was not yet up
+	}
+	r := newRelay(conn, &s.traffic)
+	s.relay, s.status.Phase = r, Idle
+	if err := s.daemon.addPeer(s.identity, r); err != nil {
+		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
+		s.giveUp()
+	}
+	return r.over
+}
+
+// link has the server talk to the router, as it is ready to.
+func (s *session) link(r *relay) {
+	err := r.link(s.daemon.at)
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == r {
+		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
+		s.giveUp()
+	}
+}
+
+// failing tells whether the session has not come up for a number of attempts.
+func (s *session) failing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures > eagerAttempts
+}
