@@ -40,7 +40,9 @@ func (s style) natBase(around surroundings) map[string][]string {
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark),
 			"-j MASQUERADE --random-fully",
 		},
-		chainUnserved: {"-j ACCEPT"},
+		chainHide:       {s.markRule()},
+		chainHideOthers: {fmt.Sprintf("-m set ! --match-set %s src %s", s.setName(ofPods), s.markRule())},
+		chainUnserved:   {"-j ACCEPT"},
 	}
 }
 

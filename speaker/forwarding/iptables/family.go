@@ -277,8 +277,11 @@ func (f *family) writeTogether(ctx context.Context) (bool, error) {
 	}
 	var scripts strings.Builder
 	for _, t := range f.tables() {
+		if len(t.dirty) > f.commands.part() || len(t.absent)+len(t.stray) > 0 {
+			return false, nil
+		}
 		script, transactions := t.script(f.commands.part())
-		if transactions != 1 || len(t.absent)+len(t.stray) > 0 {
+		if transactions != 1 {
 			return false, nil
 		}
 		scripts.WriteString(script)

@@ -30,10 +30,23 @@ const (
 	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
 	chainReject      = ours + "REJECT"
 	chainUnserved    = ours + "UNSERVED" // nat: to REFUSE as they are, past the ports of others
-	chainDrop        = ours + "DROP"
-	chainServices    = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
-	chainNodePorts   = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
-	chainStamp       = ours + "STAMP"     // never entered; its comment is a digest of all other chains
+	// The chains that mark for masquerade sort before those of the ports that lead to
+	// them: iptables-restore looks each up in a sorted list, from its beginning.
+	chainHide       = ours + "HIDE"        // nat: all
+	chainHideOthers = ours + "HIDE-OTHERS" // nat: what no pod sends
+	chainDrop       = ours + "DROP"
+	chainServices   = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
+	chainNodePorts  = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
+	chainStamp      = ours + "STAMP"     // never entered; its comment is a digest of all other chains
+)
+
+// What the chains of a port are for; their names go on with a digest of its key.
+const (
+	kindInternal = "I" // the ClusterIP, and all that goes to the same endpoints
+	kindExternal = "X" // VIPs, ExternalIPs and the NodePort, where they have endpoints of their own
+	kindVIP      = "V" // a VIP that admits some sources only
+	kindCluster  = "C" // endpoints of the whole cluster, for pods and this node under policy Local
+	kindEndpoint = "E" // an endpoint that remembers its clients
 )
 
 // jump is a rule that leads from a chain of others, such as a built-in one, to ours.
@@ -160,7 +173,20 @@ type portRenderer struct {
 
 func (r *portRenderer) chain(kind string) string { return ours + kind + "-" + r.id }
 
-func (r *portRenderer) to(chain string) target { return target{chain, r.comment} }
+// to leads to a chain. Those of the port itself name it in their first rule: a comment is
+// longer than all else in a rule, and a port has several destinations.
+func (r *portRenderer) to(chain string) target {
+	if strings.HasSuffix(chain, r.id) {
+		return target{chain: chain}
+	}
+	return target{chain, r.comment}
+}
+
+// entrance adds a chain of the port to which destinations lead.
+func (r *portRenderer) entrance(table *part, kind string, rules []string) string {
+	rules[0] = fmt.Sprintf("-m comment --comment %q %s", r.comment, rules[0])
+	return table.add(r.chain(kind), rules)
+}
 
 func (r *portRenderer) at(a netip.Addr) destination {
 	return destination{a, r.key.Protocol, r.port.Port}
@@ -175,22 +201,44 @@ func (r *portRenderer) internal() {
 	if !r.port.ClusterIP.IsValid() {
 		return
 	}
-	endpoints, kind := r.port.Cluster, "C"
-	if r.port.InternalLocal {
-		endpoints, kind = r.port.Local, "L"
-	}
+	endpoints := r.endpoints(r.port.InternalLocal)
 	if len(endpoints) == 0 {
 		r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(chainUnserved))
 		r.out.filter.dispatch(r.at(r.port.ClusterIP), r.to(r.refusal(r.port.InternalLocal)))
 		return
 	}
-	rules := []string{fmt.Sprintf("-m set ! --match-set %s src %s", r.setName(ofPods), r.markRule())}
-	if r.reachableFromOutside() { // then others use the same endpoints
-		rules = append(rules, "-g "+r.endpointsChain(kind, endpoints))
-	} else {
-		rules = append(rules, r.shares(endpoints)...)
+	rules := append(r.internalMarks(), r.shares(endpoints)...)
+	r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(r.entrance(&r.out.nat, kindInternal, rules)))
+}
+
+// internalMarks are the rules that ask for masquerade, at the head of the chain of the
+// ClusterIP. Packets for other addresses of the port go there, too, where they may go to the
+// same endpoints: under policy Cluster to be marked, under Local as their own chain decided.
+// So most ports have one chain, and not three: what a transaction of nf_tables, a table of
+// legacy iptables and a repair cost grows with the number of chains above all.
+func (r *portRenderer) internalMarks() []string {
+	outsiders := "-j " + chainHideOthers
+	if !r.reachableFromOutside() || r.port.InternalLocal && !r.port.ExternalLocal {
+		return []string{outsiders}
 	}
-	r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(r.out.nat.add(r.chain("I"), rules)))
+	here := fmt.Sprintf("-d %s ", r.port.ClusterIP)
+	if r.port.ExternalLocal {
+		return []string{here + outsiders}
+	}
+	return []string{"! " + here + "-j " + chainHide, here + outsiders}
+}
+
+// inside tells whether the chain of the ClusterIP has the endpoints of this node, or those
+// of the cluster.
+func (r *portRenderer) inside(local bool) bool {
+	return r.port.ClusterIP.IsValid() && r.port.InternalLocal == local && len(r.endpoints(local)) > 0
+}
+
+func (r *portRenderer) endpoints(local bool) []netip.AddrPort {
+	if local {
+		return r.port.Local
+	}
+	return r.port.Cluster
 }
 
 // refusal is the verdict on packets that no endpoint of the set can take. They
@@ -212,7 +260,7 @@ func (r *portRenderer) external() {
 	served := len(p.Cluster) > 0 || p.ExternalLocal && len(p.Local) > 0
 	refused := len(p.Cluster) == 0 || p.ExternalLocal && len(p.Local) == 0
 	if served {
-		chain := r.out.nat.add(r.chain("X"), r.externalRules())
+		chain := r.externalChain()
 		r.unrestricted(&r.out.nat, chain)
 		r.vips(&r.out.nat, chain, "-j ACCEPT")
 	} else {
@@ -258,36 +306,53 @@ func (r *portRenderer) vips(table *part, chain, otherwise string) {
 		for _, source := range r.port.SourceRanges {
 			rules = append(rules, fmt.Sprintf("-s %s -g %s", source, chain))
 		}
-		chain = table.add(r.chain("V"), append(rules, otherwise))
+		chain = r.entrance(table, kindVIP, append(rules, otherwise))
 	}
 	for _, a := range r.port.VIPs {
 		table.dispatch(r.at(a), r.to(chain))
 	}
 }
 
+// externalChain is where packets for VIPs, ExternalIPs and the NodePort go that are let in.
+func (r *portRenderer) externalChain() string {
+	if !r.port.ExternalLocal && r.inside(false) {
+		return r.chain(kindInternal)
+	}
+	return r.entrance(&r.out.nat, kindExternal, r.externalRules())
+}
+
 // externalRules end in a verdict: no packet for a port may fall out to the NodePort
 // of another one.
 func (r *portRenderer) externalRules() []string {
-	cluster := "-j ACCEPT"
-	if len(r.port.Cluster) > 0 {
-		cluster = "-g " + r.endpointsChain("C", r.port.Cluster)
-	}
 	if !r.port.ExternalLocal {
-		return []string{r.markRule(), cluster}
+		return append([]string{"-j " + chainHide}, r.shares(r.port.Cluster)...)
 	}
+	cluster := r.clusterVerdict()
 	rules := []string{
 		r.in(ofPods, "src") + " " + cluster,
-		fromNode + " " + r.markRule(),
+		fromNode + " -j " + chainHide,
 		fromNode + " " + cluster,
 	}
-	if len(r.port.Local) > 0 {
-		return append(rules, "-g "+r.endpointsChain("L", r.port.Local))
+	switch {
+	case len(r.port.Local) == 0:
+		return append(rules, "-j ACCEPT")
+	case r.inside(true):
+		return append(rules, "-g "+r.chain(kindInternal))
+	default:
+		return append(rules, r.shares(r.port.Local)...)
 	}
-	return append(rules, "-j ACCEPT")
 }
 
-func (r *portRenderer) endpointsChain(kind string, endpoints []netip.AddrPort) string {
-	return r.out.nat.add(r.chain(kind), r.shares(endpoints))
+// clusterVerdict sends pods and this node to the endpoints of the whole cluster.
+func (r *portRenderer) clusterVerdict() string {
+	switch {
+	case len(r.port.Cluster) == 0:
+		return "-j ACCEPT"
+	case r.inside(false):
+		return "-g " + r.chain(kindInternal)
+	default:
+		return "-g " + r.out.nat.add(r.chain(kindCluster), r.shares(r.port.Cluster))
+	}
 }
 
 // shares gives each endpoint the same share of new flows: the first of n is
@@ -322,7 +387,7 @@ func (r *portRenderer) dnat(to netip.AddrPort) string {
 // share them, so that a client keeps its endpoint whichever way it came.
 func (r *portRenderer) remembering(endpoint netip.AddrPort) (chain, clients string) {
 	id := digest(fmt.Sprintf("%v %s", r.key, endpoint))
-	chain, clients = ours+"E-"+id, fmt.Sprintf("%sC%d-%s", ours, r.family, id)
+	chain, clients = ours+kindEndpoint+"-"+id, fmt.Sprintf("%sC%d-%s", ours, r.family, id)
 	if !slices.Contains(r.out.clients, clients) {
 		r.out.clients = append(r.out.clients, clients)
 	}

@@ -108,7 +108,7 @@ func repair(b *testing.B, variant Variant, n int) {
 			ClusterIP: at(10, 96), VIPs: []netip.Addr{at(198, 18)}, Port: 80, NodePort: 30000 + uint16(i),
 			Cluster: blackbox.At(blackbox.ServePort, at(10, 244), at(10, 245), at(10, 246)), Anywhere: true,
 		}
-		chain = (&portRenderer{id: digest(fmt.Sprintf("%v", key))}).chain("C")
+		chain = (&portRenderer{id: digest(fmt.Sprintf("%v", key))}).chain(kindInternal)
 	}
 	apply := func(name string) {
 		for _, f := range backend.families {

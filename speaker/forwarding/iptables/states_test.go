@@ -123,14 +123,14 @@ func TestWhatIsLeftOfAFlushIsFilled(t *testing.T) {
 	eachVariant(t, func(t *testing.T, c *cluster) {
 		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
 		var some string
-		for i := range byte(100) {
+		for i := range byte(150) {
 			key := blackbox.Key(fmt.Sprint("s", i), view.TCP, addr.IPv4)
 			a := blackbox.Plan(addr.IPv4)
 			want.Ports[key] = desired.Port{
 				ClusterIP: blackbox.Nth(a.ClusterIPs, i), VIPs: []netip.Addr{blackbox.Nth(a.VIPs, i)}, Port: 80,
 				Cluster: blackbox.At(blackbox.ServePort, a.P1, a.P2), Anywhere: true,
 			}
-			some = (&portRenderer{id: digest(fmt.Sprintf("%v", key))}).chain("C")
+			some = (&portRenderer{id: digest(fmt.Sprintf("%v", key))}).chain(kindInternal)
 		}
 		c.Apply(want)
 		sound := c.rules()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -130,7 +131,7 @@ func (t *table) script(part int) (text string, transactions int) {
 	s.chains([]string{chainStamp}) // what is half done must not look whole
 	s.commit()
 	// A chain comes after those that it leads to.
-	for names := range slices.Chunk(t.bottomUp(write), part) {
+	for names := range t.parts(t.bottomUp(write), part) {
 		slices.Sort(names)
 		slices.Reverse(names)
 		s.chains(t.full(names))
@@ -146,6 +147,28 @@ func (t *table) script(part int) (text string, transactions int) {
 	s.rules(chainStamp, t.stamp())
 	s.commit()
 	return s.text.String(), s.transactions
+}
+
+// parts cuts chains into runs that mention no more chains than that, themselves and those
+// that they lead to, or a few more.
+func (t *table) parts(names []string, part int) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		first, mentioned := 0, map[string]struct{}{}
+		for i, name := range names {
+			if len(mentioned) >= part {
+				if !yield(names[first:i]) {
+					return
+				}
+				first = i
+				clear(mentioned)
+			}
+			mentioned[name] = struct{}{}
+			t.want[name].leadsTo(func(to string) { mentioned[to] = struct{}{} })
+		}
+		if first < len(names) {
+			yield(names[first:])
+		}
+	}
 }
 
 // full are the chains that must be made or emptied before they are written. After a flush

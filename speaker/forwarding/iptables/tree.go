@@ -48,8 +48,10 @@ type entry struct {
 }
 
 const (
-	stride   = 3 // bits that one level splits by
-	leafSize = 8 // destinations that one chain may list
+	stride = 3 // bits that one level splits by
+	// leafSize is how many destinations one chain may list. Each costs a packet some ten
+	// nanoseconds, each chain a transaction of nf_tables as many, whatever it is about.
+	leafSize = 16
 )
 
 // node holds the destinations that share their first level digits. It lists
@@ -262,35 +264,45 @@ func (t *tree) rules(n *node) []string {
 	return rules
 }
 
-// A destination is a row of digits: those of the address (the last is of fewer
-// bits), one for the protocol, those of the port.
+// A destination is a row of digits: those of the address, one for the protocol, those of
+// the port. The first of a number is of what bits the others leave, so that the last level
+// has all eight neighbours: most clusters give addresses and ports in rows.
 
-func (s shape) addrDigits() int { return (s.bits + stride - 1) / stride }
+func (s shape) addrDigits() int { return digitsOf(s.bits) }
 
-const portDigits = (16 + stride - 1) / stride
+const portBits = 16
 
-func (s shape) depth() int { return s.addrDigits() + 1 + portDigits }
+// digitsOf is how many digits a number of some bits has.
+func digitsOf(bits int) int { return (bits + stride - 1) / stride }
+
+// shared is how many of its bits the first digits of a number have.
+func shared(bits, digits int) int {
+	if digits == 0 {
+		return 0
+	}
+	return bits - (digitsOf(bits)-digits)*stride
+}
+
+func (s shape) depth() int { return s.addrDigits() + 1 + digitsOf(portBits) }
 
 func (s shape) digit(d destination, level int) int {
 	n := s.addrDigits()
 	switch {
 	case level < n:
-		return bitsAt(d.addr.AsSlice(), level*stride)
+		return bitsBetween(d.addr.AsSlice(), shared(s.bits, level), shared(s.bits, level+1))
 	case level == n:
 		return max(slices.Index([]view.Protocol{view.TCP, view.UDP, view.SCTP}, d.protocol), -1) + 1
 	default:
-		return bitsAt([]byte{byte(d.port >> 8), byte(d.port)}, (level-n-1)*stride)
+		level -= n + 1
+		return bitsBetween([]byte{byte(d.port >> 8), byte(d.port)}, shared(portBits, level), shared(portBits, level+1))
 	}
 }
 
-// bitsAt reads stride bits from the given position; past the end they are 0.
-func bitsAt(b []byte, position int) int {
+// bitsBetween reads the bits from one position up to another one.
+func bitsBetween(b []byte, from, to int) int {
 	digit := 0
-	for i := position; i < position+stride; i++ {
-		digit <<= 1
-		if i < len(b)*8 {
-			digit |= int(b[i/8]>>(7-i%8)) & 1
-		}
+	for i := from; i < to; i++ {
+		digit = digit<<1 | int(b[i/8]>>(7-i%8))&1
 	}
 	return digit
 }
@@ -318,13 +330,12 @@ func (s shape) match(d destination, from, to int) string {
 }
 
 func (s shape) prefixOf(d destination, level int) netip.Prefix {
-	return netip.PrefixFrom(d.addr, min(level*stride, s.bits)).Masked()
+	return netip.PrefixFrom(d.addr, shared(s.bits, min(level, s.addrDigits()))).Masked()
 }
 
 // portRange has the ports whose first digits are those of port.
 func portRange(port uint16, digits int) (first, last uint16) {
-	free := max(16-digits*stride, 0)
-	low := uint16(1)<<free - 1
+	low := uint16(1)<<(portBits-shared(portBits, digits)) - 1
 	return port &^ low, port | low
 }
 

@@ -143,7 +143,7 @@ func chainInto(c *cluster, f addr.Family) string {
 			continue
 		}
 		for name := range family.nat.table.want {
-			if strings.HasPrefix(name, ours+"C-") {
+			if strings.HasPrefix(name, ours+kindInternal+"-") {
 				return name
 			}
 		}
