@@ -20,6 +20,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="IPv6 Free",type=integer,JSONPath=`.status.availableIPv6`
 // +kubebuilder:printcolumn:name="IPv6 Total",type=integer,priority=1,JSONPath=`.status.totalIPv6`
 // +kubebuilder:printcolumn:name="Has Capacity",type=string,JSONPath=`.status.conditions[?(@.type=="HasCapacity")].status`
+// +kubebuilder:printcolumn:name="Advertised",type=string,JSONPath=`.status.conditions[?(@.type=="Advertised")].status`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -161,7 +162,9 @@ type IPAddressPoolStatus struct {
 	// conditions tell how the pool does. Ready is True when it parses and
 	// shares no address with an older pool; otherwise its message says what is
 	// wrong, and no new address is given from the pool. HasCapacity is True when
-	// the pool can give an address of each of its families.
+	// the pool can give an address of each of its families. Advertised is False when
+	// addresses of the pool are held and no L2Advertisement and no BGPAdvertisement covers
+	// it, and Unknown when none does and none are held.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -48,6 +48,10 @@ const (
 	// ConditionHasCapacity is on pools. True: it can give an address of each of
 	// its families. False: the message says why not.
 	ConditionHasCapacity = "HasCapacity"
+	// ConditionAdvertised is on pools. True: an advertisement covers it. False: addresses
+	// of it are held, and none does, and the message says what to do. Unknown: none does,
+	// and nobody holds any.
+	ConditionAdvertised = "Advertised"
 	// ConditionEstablished is on BGPPeers. True: each node that the peer chooses has a
 	// session that is up. False: the message says of each of the others why not.
 	ConditionEstablished = "Established"
@@ -66,6 +70,8 @@ const (
 	ReasonReady = "Ready"
 	// ReasonHasCapacity goes with ConditionHasCapacity when it is True.
 	ReasonHasCapacity = "HasCapacity"
+	// ReasonAdvertised goes with ConditionAdvertised when it is True.
+	ReasonAdvertised = "Advertised"
 	// ReasonEstablished goes with ConditionEstablished when it is True.
 	ReasonEstablished = "Established"
 	// ReasonAllocated goes with ConditionAllocated and ConditionReserved when they are

@@ -92,6 +92,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	problem.Sort(d.problems)
 
 	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
+	w.advertising = newAdvertising(s.cluster)
 	w.serviceStatuses(s, last)
 	for ref, r := range s.reservations {
 		w.reservation(ref, r, s.cluster.Reservations[ref])
@@ -154,6 +155,8 @@ type statusPlanner struct {
 	problems map[problem.Object][]problem.Problem
 	unmet    map[problem.Object]bool // without all that they insist on, or out of use
 	now      metav1.Time
+
+	advertising advertising
 }
 
 // serviceStatuses plans the statuses of Services. What was to be written to those that were
@@ -207,7 +210,11 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	}
 	changed := s.DeepCopy()
 	changed.Status = *next
-	w.writes[object] = write{base: s, next: changed, events: status.ServiceEvents(&s.Status, next)}
+	events := status.ServiceEvents(&s.Status, next)
+	if ours {
+		events = append(events, w.advertising.unannounced(v.Ingress, assignment.Addresses)...)
+	}
+	w.writes[object] = write{base: s, next: changed, events: events}
 }
 
 func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, coolingDown []v1beta1.CoolingAddress) {
@@ -223,6 +230,10 @@ func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, coolingDown []v1beta1.Coo
 		after.Conditions = changed
 	}
 	if changed := status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now); changed != nil {
+		after.Conditions = changed
+	}
+	held := u.AssignedIPv4+u.AssignedIPv6 > 0
+	if changed := status.Advertised(after.Conditions, p.Generation, w.advertising.lack(p.Name), held, w.now); changed != nil {
 		after.Conditions = changed
 	}
 	if equality.Semantic.DeepEqual(&p.Status, after) {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
 )
 
 // Actions of Events: what was being done to the object (events.k8s.io/v1).
@@ -62,14 +64,33 @@ func ReadyEvents(before, after []metav1.Condition) []Event {
 }
 
 // PoolEvents are what a change of the conditions of a pool has to tell: those of Ready,
-// and that it can give no addresses any more, or again.
+// that it can give no addresses any more, or again, and that nobody announces those that it
+// has given, or somebody again.
 func PoolEvents(before, after []metav1.Condition) []Event {
 	events := ReadyEvents(before, after)
 	events = append(events, warnings(before, after, v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, ActionVerify)...)
 	if meta.IsStatusConditionFalse(before, v1beta1.ConditionHasCapacity) && meta.IsStatusConditionTrue(after, v1beta1.ConditionHasCapacity) {
 		events = append(events, Event{corev1.EventTypeNormal, v1beta1.ReasonHasCapacity, ActionVerify, messageHasCapacity})
 	}
+	was, is := meta.FindStatusCondition(before, v1beta1.ConditionAdvertised), meta.FindStatusCondition(after, v1beta1.ConditionAdvertised)
+	unannounced := was != nil && was.Status == metav1.ConditionFalse
+	switch {
+	case is == nil:
+	case is.Status == metav1.ConditionFalse && (!unannounced || was.Message != is.Message):
+		events = append(events, Event{corev1.EventTypeWarning, is.Reason, ActionVerify, clip("its addresses reach nobody: " + is.Message)})
+	case is.Status == metav1.ConditionTrue && unannounced:
+		events = append(events, Event{corev1.EventTypeNormal, is.Reason, ActionVerify, messageAdvertised})
+	}
 	return events
+}
+
+// Unannounced is what there is to tell of a Service that got an address of a pool which no
+// advertisement covers; the problem of the pool says what to do.
+func Unannounced(address netip.Addr, pool problem.Problem) Event {
+	return Event{
+		corev1.EventTypeWarning, pool.Reason, ActionAllocate,
+		clip("nobody announces " + address.String() + " of IPAddressPool " + pool.Object.Name + ": " + pool.Message),
+	}
 }
 
 // warnings has an Event when the condition tells of something that it did not

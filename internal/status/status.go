@@ -22,6 +22,7 @@ const (
 	messageReady     = "the object is valid and in use"
 
 	messageHasCapacity = "the pool can give an address of each of its families"
+	messageAdvertised  = "an advertisement covers the pool"
 )
 
 // Allocation is the outcome for one Service or IPReservation.
@@ -101,6 +102,27 @@ func HasCapacity(conditions []metav1.Condition, generation int64, lack *problem.
 	}
 	if lack != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, lack.Reason, lack.Message
+	}
+	return with(conditions, condition)
+}
+
+// Advertised renders into the conditions of a pool whether an advertisement covers it; lack
+// is why none does, nil when one does. held: somebody has addresses of the pool, which nobody
+// announces then. nil: nothing to change.
+func Advertised(conditions []metav1.Condition, generation int64, lack *problem.Problem, held bool, now metav1.Time) []metav1.Condition {
+	condition := metav1.Condition{
+		Type:               v1beta1.ConditionAdvertised,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: generation,
+		LastTransitionTime: now,
+		Reason:             v1beta1.ReasonAdvertised,
+		Message:            messageAdvertised,
+	}
+	if lack != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, lack.Reason, lack.Message
+		if held {
+			condition.Status = metav1.ConditionFalse
+		}
 	}
 	return with(conditions, condition)
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+)
+
+// testAdvertised: a pool that no advertisement covers says so once somebody has an address of
+// it, and so does the Service; each cause heals at once.
+func testAdvertised(t *testing.T, c *cluster) {
+	c.start(t)
+	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{"edge": "yes"}}})
+	pool := c.pool(t, "p", "192.0.2.0/24")
+	is := func(status metav1.ConditionStatus, part string) func(*v1beta1.IPAddressPool) bool {
+		return func(p *v1beta1.IPAddressPool) bool {
+			condition := meta.FindStatusCondition(p.Status.Conditions, v1beta1.ConditionAdvertised)
+			return condition != nil && condition.Status == status && strings.Contains(condition.Message, part)
+		}
+	}
+	until(t, c, pool, "not used yet", is(metav1.ConditionUnknown, "no L2Advertisement and no BGPAdvertisement covers the pool"))
+	s := c.service(t, "web")
+	c.holds(t, s, "192.0.2.0")
+	c.told(t, s, "NoAdvertisement")
+	until(t, c, pool, "unannounced", is(metav1.ConditionFalse, "create one, or name the pool in spec.ipAddressPools"))
+	c.told(t, pool, "NoAdvertisement")
+
+	ad := &v1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: "l2"}}
+	ad.Spec.NodeSelectors = []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "no"}}}
+	c.temporary(t, ad)
+	until(t, c, pool, "announced by no node", is(metav1.ConditionFalse, "L2Advertisement l2 chooses no node by spec.nodeSelectors"))
+	update(t, c, ad, func(ad *v1beta1.L2Advertisement) { ad.Spec.NodeSelectors = nil })
+	until(t, c, pool, "announced", is(metav1.ConditionTrue, "an advertisement covers the pool"))
+	c.told(t, pool, v1beta1.ReasonAdvertised)
+	update(t, c, ad, func(ad *v1beta1.L2Advertisement) { ad.Spec.IPAddressPools = []string{"other"} })
+	until(t, c, pool, "left out", is(metav1.ConditionFalse, "no L2Advertisement"))
+}

@@ -1,0 +1,95 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// ReasonNoAdvertisement is on a pool that no advertisement covers, or none that a node goes by.
+const ReasonNoAdvertisement = "NoAdvertisement"
+
+// Uncovered has a problem of each pool that no node announces addresses of, whichever Service
+// has them. Which Services an advertisement chooses is not looked at.
+func Uncovered(c *view.Cluster) map[string]problem.Problem {
+	layer2 := slices.Sorted(maps.Keys(c.L2Advertisements))
+	bgp := slices.Sorted(maps.Keys(c.BGPAdvertisements))
+	vain := map[string]string{} // why an advertisement covers nothing at all
+	for _, name := range layer2 {
+		vain["L2Advertisement "+name] = vainLayer2(c, c.L2Advertisements[name])
+	}
+	for _, name := range bgp {
+		vain["BGPAdvertisement "+name] = vainBGP(c, c.BGPAdvertisements[name])
+	}
+	uncovered := map[string]problem.Problem{}
+	for name, pool := range c.Pools {
+		var matching []string
+		for _, ad := range layer2 {
+			if c.L2Advertisements[ad].Pools.Matches(pool) {
+				matching = append(matching, "L2Advertisement "+ad)
+			}
+		}
+		for _, ad := range bgp {
+			if c.BGPAdvertisements[ad].Pools.Matches(pool) {
+				matching = append(matching, "BGPAdvertisement "+ad)
+			}
+		}
+		if !slices.ContainsFunc(matching, func(ad string) bool { return vain[ad] == "" }) {
+			uncovered[name] = problem.Advice(pool.Object(), ReasonNoAdvertisement, "%s", without(matching, vain))
+		}
+	}
+	return uncovered
+}
+
+// without tells of the advertisements that match a pool, all in vain.
+func without(matching []string, vain map[string]string) string {
+	if len(matching) == 0 {
+		return "no L2Advertisement and no BGPAdvertisement covers the pool: create one, or name the pool in spec.ipAddressPools of one"
+	}
+	const most = 3
+	var why []string
+	for _, ad := range matching[:min(most, len(matching))] {
+		why = append(why, ad+" "+vain[ad])
+	}
+	if more := len(matching) - most; more > 0 {
+		why = append(why, fmt.Sprintf("and %d more", more))
+	}
+	return "no node goes by an advertisement that covers the pool: " + strings.Join(why, "; ")
+}
+
+// vainLayer2 says why no node goes by the advertisement, "" if one does.
+func vainLayer2(c *view.Cluster, ad *view.L2Advertisement) string {
+	for _, node := range c.Nodes {
+		if view.MatchesAny(ad.NodeSelectors, node.Labels) {
+			return ""
+		}
+	}
+	return "chooses no node by spec.nodeSelectors: label a node, or correct them"
+}
+
+// vainBGP says why no node goes by the advertisement, "" if one does.
+func vainBGP(c *view.Cluster, ad *view.BGPAdvertisement) string {
+	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
+		return "is not in use: see its condition Ready"
+	}
+	chosen := false
+	for _, node := range c.Nodes {
+		if !view.MatchesAny(ad.NodeSelectors, node.Labels) {
+			continue
+		}
+		chosen = true
+		for name, peer := range c.BGPPeers {
+			if (len(ad.Peers) == 0 || slices.Contains(ad.Peers, name)) && view.MatchesAny(peer.NodeSelectors, node.Labels) {
+				return ""
+			}
+		}
+	}
+	if !chosen {
+		return "chooses no node by spec.nodeSelectors: label a node, or correct them"
+	}
+	return "has no BGPPeer on the nodes that it chooses: create one, or correct spec.peers and the nodeSelectors of both"
+}
