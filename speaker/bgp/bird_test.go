@@ -75,8 +75,8 @@ timeformat protocol iso long ms;
 router id 10.98.0.1;
 protocol device { }
 protocol direct { ipv4; ipv6; }
-protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }
-protocol kernel { ipv6 { import none; export where source = RTS_BGP; }; }
+protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
+protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
 protocol bfd {
 	interface "*" { interval %[1]d ms; multiplier %[2]d; };
 	multihop { interval %[1]d ms; multiplier %[2]d; };

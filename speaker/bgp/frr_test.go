@@ -49,6 +49,8 @@ func plugIn(t testing.TB, dir string) *router {
 	r.must("ip", "netns", "add", r.ns)
 	t.Cleanup(r.stop)
 	for _, command := range []string{
+		// A link-local address that comes late has FRR look at its next hops anew.
+		"ip netns exec " + r.ns + " sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0",
 		"ip link add flbgp0 type veth peer name tonode netns " + r.ns,
 		"ip addr add 10.98.0.2/24 dev flbgp0",
 		"ip addr add 10.98.0.3/24 dev flbgp0",
@@ -68,6 +70,14 @@ func plugIn(t testing.TB, dir string) *router {
 // startRouter runs FRR with the given lines of "router bgp 64999".
 func startRouter(t testing.TB, bgp string) *router {
 	t.Helper()
+	r := newFRR(t)
+	r.run(bgp)
+	return r
+}
+
+// newFRR makes the namespace of an FRR and the cable to it.
+func newFRR(t testing.TB) *router {
+	t.Helper()
 	if !netlab.IsIsolated() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
 	}
@@ -76,12 +86,16 @@ func startRouter(t testing.TB, bgp string) *router {
 			t.Skipf("needs %s (Debian packages frr and iproute2)", binary)
 		}
 	}
-	r := plugIn(t, frrDir(t))
-	r.start("zebra", "")
+	return plugIn(t, frrDir(t))
+}
+
+// run starts its daemons.
+func (r *router) run(bgp string) {
+	r.t.Helper()
+	r.start("zebra", "", "--v6-rr-semantics") // else it removes a route of IPv6 to replace it
 	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
 	r.start("bgpd", fmt.Sprintf("frr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp))
 	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("show bgp summary json"), "{") })
-	return r
 }
 
 // frrDir makes a directory that the user frr may use: the daemons drop root.
@@ -190,15 +204,10 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 
 // path is one path of a prefix in the router's BGP table.
 type path struct {
-	Valid     bool   `json:"valid"`
-	Multipath bool   `json:"multipath"`
-	Stale     bool   `json:"stale"`
-	Origin    string `json:"origin"`
-	LocalPref uint32 `json:"locPrf"`
-	MED       *int   `json:"metric"`
-	Large     struct {
-		String string `json:"string"`
-	} `json:"largeCommunity"`
+	Valid       bool   `json:"valid"`
+	Multipath   bool   `json:"multipath"`
+	Stale       bool   `json:"stale"`
+	Origin      string `json:"origin"`
 	Communities struct {
 		String string `json:"string"`
 	} `json:"community"`

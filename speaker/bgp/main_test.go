@@ -14,11 +14,11 @@ import (
 func TestMain(m *testing.M) { netlab.Isolated(func() int { return run(m) }) }
 
 func run(m *testing.M) int {
-	if os.Getenv(restartable) != "" {
-		return speakUntilKilled()
+	if os.Getenv(obedient) != "" {
+		return obey(os.Stdin, os.Stdout)
 	}
 	// They wait for routers and timers more than they need a processor.
-	if err := flag.Set("test.parallel", "6"); err != nil { // go test -parallel, which is read later, is stronger
+	if err := flag.Set("test.parallel", "10"); err != nil { // go test -parallel, which is read later, is stronger
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

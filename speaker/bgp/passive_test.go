@@ -126,29 +126,6 @@ func TestFRRKeepsRoutesOfAPassivePeer(t *testing.T) {
 	}
 }
 
-// TestBIRDDialsAPassivePeer: as FRR does.
-func TestBIRDDialsAPassivePeer(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	b := newBIRD(t)
-	b.begin(bfdInterval, bfdMultiplier, fmt.Sprintf(`
-protocol bgp node {
-	local %v as %d;
-	neighbor %v port %d as %d;
-	connect delay time 1; connect retry time 1; error wait time 1, 2;
-	password "secret";
-	ipv4 { import all; export none; };
-	ipv6 { import all; export none; };
-}
-`, router4, routerASN, node4, passivePort, nodeASN))
-	id := toRouter(node4)
-	id.Passive, id.Password = true, "secret"
-	mustApply(t, newListener(t), map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}})
-	b.waitForKernel(vip, "10.98.0.2")
-	b.waitForKernel(vip6, "fd98::2")
-}
-
 // TestPassivePeersRefuseWhoIsNotMeant: strangers are closed before a word, a router without the
 // right password does not even connect, one that is too far away is not heard, and a port that
 // another daemon has is told.

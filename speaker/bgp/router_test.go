@@ -1,17 +1,13 @@
 package bgp
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,12 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
-
-// restartable makes the test binary a speaker process, for tests that kill it.
-const restartable = "FAIRLEAD_BGP_TEST_SPEAK"
 
 // toRouter is a session to the real router from one of this side's addresses.
 func toRouter(source netip.Addr) desired.Identity {
@@ -154,31 +146,6 @@ func TestFRRBalancesWithdrawsAndChanges(t *testing.T) {
 	t.Logf("planned stop: routes gone after %v", time.Since(start))
 }
 
-// TestFRRSeesAttributesAndAggregates reads in the router's table what it chooses by.
-func TestFRRSeesAttributesAndAggregates(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	r := startRouter(t, neighborLines(node4, nodeASN))
-	s := newSpeaker(t)
-	attrs := desired.RouteAttrs{
-		MED: new(uint32(70)), Prepend: 2, Communities: []uint32{0xffff0000, 0xffffff01},
-		LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}},
-	}
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: map[netip.Prefix]desired.RouteAttrs{
-		netip.MustParsePrefix("192.0.2.0/24"): attrs, netip.MustParsePrefix("2001:db8:a::/64"): attrs,
-	}}})
-	r.waitForKernel("192.0.2.0/24", "10.98.0.2")
-	r.waitForKernel("2001:db8:a::/64", "fd98::2")
-	for _, prefix := range []string{"192.0.2.0/24", "2001:db8:a::/64"} {
-		p := r.paths(prefix)
-		if len(p) != 1 || p[0].MED == nil || *p[0].MED != 70 || p[0].ASPath.String != "64512 64512 64512" ||
-			p[0].Communities.String != "graceful-shutdown no-export" || p[0].Large.String != "4200000000:1:2" {
-			t.Errorf("%s: %+v", prefix, p)
-		}
-	}
-}
-
 // TestFRRWeighsNodesByLinkBandwidth has two nodes of which one can take three times as much,
 // and then as much as the other: the router's kernel shares flows out so.
 func TestFRRWeighsNodesByLinkBandwidth(t *testing.T) {
@@ -284,179 +251,6 @@ func TestFRRKeepsRoutesOverAnIdentityChange(t *testing.T) {
 		return state.Phase == Established && !state.GracefulRestart
 	})
 	r.waitForKernel(vip, "10.98.0.3")
-}
-
-func TestFRRPassword(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	r := startRouter(t, neighborLines(node4, nodeASN, "password right"))
-	s := newSpeaker(t)
-	id := toRouter(node4)
-	id.Password = "wrong"
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
-	waitFor(t, "the password is suspected", func() bool {
-		return strings.Contains(s.States()["tor"].LastError, "password differs")
-	})
-	if got := r.kernel(vip); len(got) != 0 {
-		t.Errorf("route %v with a wrong password", got)
-	}
-	id.Password = ""
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
-	waitFor(t, "a password is missed", func() bool {
-		return strings.Contains(s.States()["tor"].LastError, "asks for a TCP MD5 password")
-	})
-	id.Password = "right"
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
-	r.waitForKernel(vip, "10.98.0.2")
-}
-
-// speakUntilKilled is the process that TestFRRKeepsRoutesOverARestart kills.
-func speakUntilKilled() int {
-	s := New(slog.New(slog.DiscardHandler))
-	_, err := s.Apply(context.Background(), map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip, vip2, vip6)}})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
-	<-terminated
-	if err := s.Close(context.Background(), false); err != nil {
-		return 1
-	}
-	return 0
-}
-
-// TestFRRKeepsRoutesOverARestart kills a speaker process outright, and ends one
-// as a rolling update does; another takes over.
-func TestFRRKeepsRoutesOverARestart(t *testing.T) {
-	t.Parallel()
-	for name, death := range map[string]os.Signal{"killed": syscall.SIGKILL, "updated": syscall.SIGTERM} {
-		t.Run(name, func(t *testing.T) {
-			if netlab.Apart(t) {
-				return
-			}
-			r := startRouter(t, neighborLines(node4, nodeASN))
-			speaker := exec.Command("/proc/self/exe")
-			speaker.Env = append(os.Environ(), restartable+"=1")
-			speaker.Stderr = t.Output()
-			if err := speaker.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _, _ = speaker.Process.Kill(), speaker.Wait() }) // lest it write to a test that is over
-			for _, prefix := range []string{vip, vip2} {
-				r.waitForKernel(prefix, "10.98.0.2")
-			}
-			r.waitForKernel(vip6, "fd98::2")
-
-			lost := r.watchKernel()
-			if err := speaker.Process.Signal(death); err != nil {
-				t.Fatal(err)
-			}
-			_ = speaker.Wait()
-			r.waitFor("the route is kept as a stale one", func() bool { p := r.paths(vip); return len(p) == 1 && p[0].Stale })
-
-			s := newSpeaker(t)
-			mustApply(t, s, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip, vip6)}})
-			r.waitForKernel(vip2) // what the new speaker does not announce is swept after End-of-RIB
-			r.waitFor("the routes are no longer stale", func() bool {
-				p, p6 := r.paths(vip), r.paths(vip6)
-				return len(p) == 1 && !p[0].Stale && len(p6) == 1 && !p6[0].Stale
-			})
-			if gone := lost(); !slices.Equal(gone, []netip.Prefix{netip.MustParsePrefix(vip2)}) {
-				t.Errorf("the router lost %v, want %s only", gone, vip2)
-			}
-		})
-	}
-}
-
-// TestFRRPrefersOthersToANodeThatDrains has two nodes of which one leaves: the router sends
-// it nothing new while its routes are still there, and loses none. At a router of our own
-// AS and of another.
-func TestFRRPrefersOthersToANodeThatDrains(t *testing.T) {
-	t.Parallel()
-	for name, asn := range map[string]uint32{"eBGP": nodeASN, "iBGP": routerASN} {
-		t.Run(name, func(t *testing.T) {
-			if netlab.Apart(t) {
-				return
-			}
-			r := startRouter(t, neighborLines(node4, asn)+neighborLines(node4b, asn))
-			a, b := newSpeaker(t), newSpeaker(t)
-			for s, node := range map[*Speaker]netip.Addr{a: node4, b: node4b} {
-				id := toRouter(node)
-				id.MyASN = asn
-				mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
-					netip.MustParsePrefix(vip): {LocalPref: 300, Communities: []uint32{nodeASN<<16 | 5}},
-				}}})
-			}
-			r.waitForKernel(vip, "10.98.0.2", "10.98.0.3")
-			lost := r.watchKernel()
-			drained := make(chan error, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() { drained <- a.Drain(ctx, patience) }()
-			r.waitForKernel(vip, "10.98.0.3")
-			paths := r.paths(vip)
-			if len(paths) != 2 || !slices.ContainsFunc(paths, func(p path) bool { return p.Communities.String == "64512:5 graceful-shutdown" }) {
-				t.Errorf("paths while it drains: %+v", paths)
-			}
-			cancel()
-			if err := <-drained; err != nil {
-				t.Error(err)
-			}
-			if err := a.Close(t.Context(), true); err != nil {
-				t.Fatal(err)
-			}
-			r.waitFor("its path is gone", func() bool { return len(r.paths(vip)) == 1 })
-			r.waitForKernel(vip, "10.98.0.3")
-			if gone := lost(); len(gone) != 0 {
-				t.Errorf("the router lost %v", gone)
-			}
-		})
-	}
-}
-
-// TestFRRDropsRoutesOfASilentSpeakerAtHoldTime cuts the node off without a
-// word. Graceful restart must not keep the routes of a dead node.
-func TestFRRDropsRoutesOfASilentSpeakerAtHoldTime(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	r := startRouter(t, neighborLines(node4, nodeASN))
-	s := newSpeaker(t)
-	id := toRouter(node4)
-	id.HoldTime, id.KeepaliveTime = 6*time.Second, 2*time.Second
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
-	r.waitForKernel(vip, "10.98.0.2")
-	if !s.States()["tor"].GracefulRestart {
-		t.Error("graceful restart was not agreed")
-	}
-	// Frames to a hardware address that nobody has are the cut cable.
-	r.must("ip", "neigh", "replace", "10.98.0.1", "lladdr", "02:00:00:00:00:99", "dev", "flbgp0", "nud", "permanent")
-	start := time.Now()
-	r.waitForKernel(vip) // which has less patience than graceful restart
-	t.Logf("hold time %v: route gone after %v", id.HoldTime, time.Since(start))
-	r.must("ip", "neigh", "del", "10.98.0.1", "dev", "flbgp0")
-	r.waitForKernel(vip, "10.98.0.2")
-}
-
-func TestFRROverIPv6AndInternal(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	r := startRouter(t, neighborLines(node6, routerASN))
-	s := newSpeaker(t)
-	id := toRouter(node6)
-	id.MyASN = routerASN
-	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
-		netip.MustParsePrefix(vip6): {LocalPref: 250},
-		netip.MustParsePrefix(vip):  {},
-	}}})
-	r.waitForKernel(vip6, "fd98::2")
-	if p := r.paths(vip6); len(p) != 1 || p[0].LocalPref != 250 || p[0].ASPath.String != "Local" {
-		t.Errorf("%s: %+v", vip6, p)
-	}
-	r.waitForKernel(vip, "10.98.0.2") // an IPv4 prefix on an IPv6 session, by its explicit next hop
 }
 
 // TestFRRThatComesLateAndRestarts has a router that restarts gracefully itself:

@@ -210,9 +210,23 @@ func TestFRRUnnumbered(t *testing.T) {
 				r.waitFor("both sides are Up", func() bool {
 					return paths.Status()["tor"].State == bfd.Up && r.bfd(u.identity().SourceAddress.WithZone("")).Status == "up"
 				})
+				u.survivesACut(r)
 			}
 		})
 	}
+}
+
+// survivesACut cuts the cable under a session with BFD. The router's advertisements are good for
+// half an hour and its hold time is a minute: only BFD tells so soon.
+func (u *unnumbered) survivesACut(r *router) {
+	u.t.Helper()
+	r.waitForKernel(vip, linkLocal(u.t)) // FRR 8.4 ends BGP once if BFD was there before it
+	noticed(u.t, r, u.speaker, u.paths)
+	r.waitForKernel(vip6)
+	r.mend()
+	r.waitForKernel(vip, linkLocal(u.t))
+	r.waitForKernel(vip6, linkLocal(u.t))
+	r.reaches(vip, vip6)
 }
 
 // TestFRRUnnumberedFollowsTheCable: the router gets another address, the node gets another
@@ -254,7 +268,7 @@ func TestFRRUnnumberedFollowsTheCable(t *testing.T) {
 	r.waitForKernel(vip, linkLocal(t))
 }
 
-// TestBIRDUnnumbered: as with FRR, but that BIRD tells of itself by a protocol of its own and
+// TestBIRDUnnumbered: as with FRR, BFD and all, but that BIRD tells of itself by a protocol of its own and
 // takes the next hops of IPv4 only if it is told to.
 func TestBIRDUnnumbered(t *testing.T) {
 	t.Parallel()
@@ -263,9 +277,11 @@ func TestBIRDUnnumbered(t *testing.T) {
 			if netlab.Apart(t) {
 				return
 			}
-			option := ""
+			option, path := "", ""
+			var paths *bfd.Sessions
 			if extended {
-				option = " extended next hop on;"
+				option, path = " extended next hop on;", "bfd on;"
+				paths, _ = runBFD(t)
 			}
 			b := newBIRD(t)
 			b.begin(bfdInterval, bfdMultiplier, fmt.Sprintf(`
@@ -275,18 +291,24 @@ protocol bgp node {
 	neighbor range fe80::/10 external;
 	interface "tonode";
 	direct;
+	%s
 	ipv4 { import all; export none;%s };
 	ipv6 { import all; export none; };
 }
-`, routerASN, option))
+`, routerASN, path, option))
 			id := toRouter(node4)
 			id.PeerAddress, id.SourceAddress = netip.Addr{}, netip.Addr{}
-			u := overCable(t, id, nil)
+			u := overCable(t, id, paths)
 			b.waitForKernel(vip6, linkLocal(t))
 			b.reaches(vip6)
 			if extended {
 				b.waitForKernel(vip, linkLocal(t))
 				b.reaches(vip)
+				b.waitFor("both sides are Up", func() bool {
+					state, _ := b.bfd(u.identity().SourceAddress.WithZone(""))
+					return paths.Status()["tor"].State == bfd.Up && state == "Up"
+				})
+				u.survivesACut(b.router)
 				return
 			}
 			state := u.speaker.States()["tor"]

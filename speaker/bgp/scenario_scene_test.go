@@ -1,0 +1,299 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
+)
+
+// scene is what the commands of one script act on.
+type scene struct {
+	t     *testing.T
+	cell  cell
+	fail  func(format string, args ...any) // ends the script with the line that is at fault
+	setup setup
+	frrd  *router
+	birdd *bird
+	nodes [2]*node
+	paths *bfd.Sessions // of node 1
+	lost  func() []netip.Prefix
+}
+
+func newScene(t *testing.T, c cell) *scene {
+	s := &scene{t: t, cell: c}
+	for i := range s.nodes {
+		s.nodes[i] = &node{t: t, routes: map[string]desired.RouteAttrs{}, turn: make(chan struct{}, 1)}
+	}
+	return s
+}
+
+// sceneCommands are those that scripts have besides testscript's own.
+func sceneCommands() map[string]func(s *scene, neg bool, args []string) {
+	only := func(do func(s *scene, args []string)) func(*scene, bool, []string) {
+		return func(s *scene, neg bool, args []string) {
+			if neg {
+				s.fail("this cannot be negated")
+			}
+			do(s, args)
+		}
+	}
+	return map[string]func(s *scene, neg bool, args []string){
+		"router": only((*scene).startRouter), "node": only((*scene).configureNode),
+		"announce": only((*scene).announce), "withdraw": only((*scene).withdraw),
+		"kernel": only((*scene).kernel), "packets": only((*scene).packets), "told": only((*scene).told),
+		"vtysh": (*scene).vtysh, "birdc": (*scene).birdc, "configure": only((*scene).configure),
+		"die": only((*scene).die), "upgrade": only((*scene).upgrade), "leave": only((*scene).leave),
+		"drain": only((*scene).drain), "bfd": only((*scene).bfd),
+		"cut": only((*scene).cut), "mend": only((*scene).mend),
+		"watch": only((*scene).watch), "lost": only((*scene).losses),
+	}
+}
+
+// near is the router, whichever it is.
+func (s *scene) near() *router {
+	if s.birdd != nil {
+		return s.birdd.router
+	}
+	if s.frrd == nil {
+		s.fail("there is no router yet")
+	}
+	return s.frrd
+}
+
+// startRouter starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [network=X] [as=external]
+func (s *scene) startRouter(args []string) {
+	c := setup{}
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "password":
+			c.password = value
+		case "gtsm":
+			c.gtsm = true
+		case "dials":
+			c.dials = true
+		case "bfd":
+			c.bfd = true
+		case "restarts":
+			c.restarts = true
+		case "network":
+			c.network = value
+		case "as":
+			c.as = value
+		default:
+			s.fail("a router has no %q", arg)
+		}
+	}
+	s.setup = c
+	moved := func(r *router) {
+		if s.cell.hops == "multihop" {
+			r.moveAway()
+		}
+	}
+	if s.cell.router == "bird" {
+		s.birdd = newBIRD(s.t)
+		moved(s.birdd.router)
+		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(c))
+		return
+	}
+	s.frrd = newFRR(s.t)
+	moved(s.frrd)
+	s.frrd.run(s.frr(c))
+	if c.bfd {
+		s.frrd.withBFD()
+	}
+}
+
+// number takes the number of a node from the beginning of the arguments; without one it is 1.
+func (s *scene) number(args []string) (*node, int, []string) {
+	if len(args) > 0 && (args[0] == "1" || args[0] == "2") {
+		at, _ := strconv.Atoi(args[0])
+		return s.nodes[at-1], at, args[1:]
+	}
+	return s.nodes[0], 1, args
+}
+
+// configureNode gives a node its session: node [2] [password=X] [gtsm] [passive] [hold=6s] [as=any] [restart=off]
+func (s *scene) configureNode(args []string) {
+	n, number, args := s.number(args)
+	id := toRouter(s.neighbour(number))
+	id.PeerAddress, id.RouterID, id.MyASN = s.local(), node4, s.asn()
+	if number == 2 {
+		id.RouterID, id.NextHop4, id.NextHop6 = node4b, node4b, node6b
+	}
+	id.OneFamily = s.cell.family != "both"
+	id.EBGPMultiHop = s.cell.hops == "multihop" && s.cell.as == "ebgp"
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "password":
+			id.Password = view.Secret(value)
+		case "gtsm":
+			id.TTLSecurity = true
+		case "passive":
+			id.Passive = true
+		case "hold":
+			hold, err := time.ParseDuration(value)
+			if err != nil {
+				s.fail("%v", err)
+			}
+			id.HoldTime, id.KeepaliveTime = hold, hold/3
+		case "as":
+			id.PeerASN = 0
+		case "restart":
+			id.GracefulRestart = false
+		default:
+			s.fail("a node has no %q", arg)
+		}
+	}
+	n.identity = id
+	if n.process == nil {
+		n.start()
+	}
+	n.apply()
+}
+
+// announce has a node announce a prefix: announce [2] VIP [pref=] [med=] [prepend=] [community=] [large=] [bandwidth=]
+func (s *scene) announce(args []string) {
+	n, _, args := s.number(args)
+	attrs, err := attributes(args[1:])
+	if err != nil {
+		s.fail("%v", err)
+	}
+	s.each(args[:1], func(args []string) { n.routes[args[0]] = attrs })
+	n.apply()
+}
+
+func attributes(args []string) (a desired.RouteAttrs, err error) {
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		numbers := make([]uint32, 0, 3)
+		for field := range strings.SplitSeq(value, ":") {
+			number, err := strconv.ParseUint(field, 10, 32)
+			if err != nil {
+				return a, fmt.Errorf("%s: %w", arg, err)
+			}
+			numbers = append(numbers, uint32(number))
+		}
+		switch {
+		case name == "pref":
+			a.LocalPref = numbers[0]
+		case name == "med":
+			a.MED = &numbers[0]
+		case name == "prepend":
+			a.Prepend = int(numbers[0])
+		case name == "bandwidth":
+			a.Bandwidth = numbers[0]
+		case name == "community" && len(numbers) == 2:
+			a.Communities = append(a.Communities, numbers[0]<<16|numbers[1])
+		case name == "large" && len(numbers) == 3:
+			a.LargeCommunities = append(a.LargeCommunities, view.LargeCommunity{Global: numbers[0], Local1: numbers[1], Local2: numbers[2]})
+		default:
+			return a, fmt.Errorf("a route has no %q", arg)
+		}
+	}
+	return a, nil
+}
+
+// withdraw has a node withdraw a prefix: withdraw [2] VIP
+func (s *scene) withdraw(args []string) {
+	n, _, args := s.number(args)
+	s.each(args[:1], func(args []string) { delete(n.routes, args[0]) })
+	n.apply()
+}
+
+// kernel waits for the next hops in the router's kernel: kernel VIP via HOP [HOP2], or kernel VIP none,
+// and with "within 20s" at the end it must not take longer.
+func (s *scene) kernel(args []string) {
+	began, most := time.Now(), time.Duration(0)
+	if at := slices.Index(args, "within"); at >= 0 && at+1 < len(args) {
+		var err error
+		if most, err = time.ParseDuration(args[at+1]); err != nil {
+			s.fail("%v", err)
+		}
+		args = args[:at]
+	}
+	s.each(args, func(args []string) {
+		switch {
+		case len(args) == 2 && args[1] == "none":
+			s.near().waitForKernel(args[0])
+		case len(args) > 2 && args[1] == "via":
+			s.near().waitForKernel(args[0], args[2:]...)
+		default:
+			s.fail("want: kernel VIP via HOP..., or: kernel VIP none")
+		}
+	})
+	if took := time.Since(began); most > 0 && took > most {
+		s.fail("it took %v", took)
+	}
+}
+
+// packets waits until a connection from the router arrives at the address: packets VIP
+func (s *scene) packets(args []string) {
+	s.each(args, func(args []string) { s.near().reaches(args...) })
+}
+
+// told waits until a node says so of its session: told 'password differs'
+func (s *scene) told(args []string) {
+	n, _, args := s.number(args)
+	var last answer
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("the node says %+v", last)
+		}
+	}()
+	s.near().waitFor(fmt.Sprintf("the node says %q", args), func() bool {
+		last = n.must(order{})
+		return !slices.ContainsFunc(args, func(part string) bool { return !strings.Contains(string(last.Phase)+" "+last.LastError, part) })
+	})
+}
+
+// vtysh asks FRR until its answer matches all patterns, or with "!" none: vtysh 'show bgp AFI unicast VIP' 'localpref 250'
+func (s *scene) vtysh(neg bool, args []string) {
+	if s.cell.router == "frr" {
+		s.ask(neg, args, func(command string) string { return s.frrd.vty(command) })
+	}
+}
+
+// birdc does so with BIRD: birdc 'show route VIP all' 'local_pref: 250'
+func (s *scene) birdc(neg bool, args []string) {
+	if s.cell.router == "bird" {
+		s.ask(neg, args, func(command string) string { return s.birdd.ask(command) })
+	}
+}
+
+func (s *scene) ask(neg bool, args []string, ask func(command string) string) {
+	if len(args) < 2 {
+		s.fail("want a command and what its answer is to match")
+	}
+	s.each(args, func(args []string) {
+		var said string
+		defer func() {
+			if s.t.Failed() {
+				s.t.Logf("%s says\n%s", args[0], said)
+			}
+		}()
+		s.near().waitFor(fmt.Sprintf("%s matches %q", args[0], args[1:]), func() bool {
+			said = ask(args[0])
+			return said != "" && !slices.ContainsFunc(args[1:], func(pattern string) bool {
+				return regexp.MustCompile(pattern).MatchString(said) == neg
+			})
+		})
+	})
+}
+
+// configure gives FRR lines below "router bgp": configure 'neighbor NODE password right'
+func (s *scene) configure(args []string) {
+	if s.cell.router == "frr" {
+		s.each(args, func(args []string) { s.frrd.configure(args...) })
+	}
+}
