@@ -83,8 +83,10 @@ func speak(ctx context.Context, c config) error {
 		return err
 	}
 	kept, register := standing.NewSessions(c.node, objects, c.log), standing.NewAddresses(c.node, objects, c.log)
+	witness := standing.NewWitness(c.node, objects, c.log)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, register, registry, c.log)
+	reporter.Witnessed(witness)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
@@ -126,9 +128,12 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "watching the cluster", Run: cluster.Run},
 		run.Task{Name: "the agent", Run: loop.Run},
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
-		run.Task{Name: "reporting", Run: func(ctx context.Context) error { return follow(ctx, pulses, cluster, sessions, reporter) }},
+		run.Task{Name: "reporting", Run: func(ctx context.Context) error {
+			return follow(ctx, pulses, cluster, sessions, reporter, kept, register)
+		}},
 		run.Task{Name: "keeping the BGPSessions", Run: kept.Run},
 		run.Task{Name: "keeping the L2Addresses", Run: register.Run},
+		run.Task{Name: "speaking for nodes that are not heard", Run: witness.Run},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Ready)
@@ -179,12 +184,15 @@ func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *ag
 	return err
 }
 
+// doubter keeps objects of the node that others mark when they do not hear it.
+type doubter interface{ Doubt() }
+
 // follow hands on what pulse and the sessions say: all of it to the reporter, and to the
-// cluster's view who is alive.
-func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, sessions *bgp.Speaker, reporter *report.Reporter) error {
+// cluster's view who is alive. What others may have marked of this node is written again.
+func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, sessions *bgp.Speaker, reporter *report.Reporter, marked ...doubter) error {
 	ticker := time.NewTicker(sessionsEvery)
 	defer ticker.Stop()
-	paths := paths{}
+	paths, alone := paths{}, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,6 +200,12 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 		case <-pulses.Changed():
 			state, there := pulses.State()
 			cluster.Call(rollCall(state))
+			before := alone
+			if alone = unheard(state, there); before && !alone {
+				for _, objects := range marked {
+					objects.Doubt()
+				}
+			}
 			reporter.Owns(ownerships(state, there))
 			if there { // one that is away has not heard that a contest is over
 				cluster.Adjoin(state.Adjacent)

@@ -137,6 +137,12 @@ func rollCall(s pulse.State) view.RollCall {
 	return view.RollCall{Alive: s.Alive, Silent: s.Silent}
 }
 
+// unheard tells whether other nodes may not hear this one: its pulse is away, or as many nodes
+// are silent as it hears.
+func unheard(s pulse.State, there bool) bool {
+	return !there || !s.Settled || len(s.Silent) > 0 && len(s.Silent) >= len(s.Alive)
+}
+
 // ourObjects is how the API server is asked for BGPSessions and L2Addresses.
 func ourObjects(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()

@@ -62,15 +62,19 @@ const (
 	SessionOpenSent    BGPSessionState = "OpenSent"
 	SessionOpenConfirm BGPSessionState = "OpenConfirm"
 	SessionEstablished BGPSessionState = "Established"
+	// SessionUnknown is that of a node that is not heard any more: its speaker can have had no
+	// chance to say what became of the session.
+	SessionUnknown BGPSessionState = "Unknown"
 )
 
 // BGPSessionStatus is what the session is doing, in the words of its node.
 type BGPSessionStatus struct {
 	// state is that of RFC 4271, 8.2.2: Idle, Active (which here stands for
 	// Connect as well), OpenSent, OpenConfirm or Established. Of a session that
-	// does not come up, it is the state in which the last error was met.
+	// does not come up, it is the state in which the last error was met. Unknown is
+	// written by another node, as this one is not heard any more.
 	// +optional
-	// +kubebuilder:validation:Enum=Idle;Active;OpenSent;OpenConfirm;Established
+	// +kubebuilder:validation:Enum=Idle;Active;OpenSent;OpenConfirm;Established;Unknown
 	State BGPSessionState `json:"state,omitempty"`
 
 	// since is when the session last came up, went down, or was configured.

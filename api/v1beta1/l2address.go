@@ -51,7 +51,8 @@ type L2AddressSpec struct {
 // Condition types of L2Addresses.
 const (
 	// ConditionAnswering is True while the node answers for the address. The reason and
-	// the message say why it is this node, or, if it is False, why it does not.
+	// the message say why it is this node, or, if it is False, why it does not. It is Unknown
+	// of a node that is not heard any more, until another one answers.
 	ConditionAnswering = "Answering"
 	// ConditionContested is True while a machine that is no node has the address, too. It
 	// is left out while none is known.
@@ -66,6 +67,9 @@ const (
 	// ReasonSuccessor goes with ConditionAnswering of a node before which others come that
 	// are not alive, or not able.
 	ReasonSuccessor = "Successor"
+	// ReasonNodeSilent goes with ConditionAnswering Unknown, which another node writes of
+	// one that is not heard any more.
+	ReasonNodeSilent = "NodeSilent"
 )
 
 // L2AddressStatus is who answers for the address, in that node's words.

@@ -105,6 +105,7 @@ type Reporter struct {
 	recorder Recorder
 	standing Standing
 	register Register
+	witness  Witness // nil: nobody speaks for other nodes
 	log      *slog.Logger
 	metrics  metrics
 
@@ -120,12 +121,13 @@ type Reporter struct {
 	untold    map[netip.Addr]bool // owned, and its Services have had no Event of it yet
 	sessions  map[string]Session
 	paths     map[string]Path
+	fallen    map[string]time.Time // nodes that are believed to be dead, and since when
 	ready     bool
 }
 
 // New makes a reporter for this node and registers its metrics.
 func New(node string, recorder Recorder, standing Standing, register Register, registry prometheus.Registerer, log *slog.Logger) *Reporter {
-	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, register: register, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}}
+	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, register: register, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}, fallen: map[string]time.Time{}}
 	registry.MustRegister(r.metrics.all()...)
 	return r
 }
@@ -158,6 +160,7 @@ func (r *Reporter) Report(o agent.Outcome) {
 	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failures(o.Err))
 	r.tellProblems()
 	r.tellOwned()
+	r.tellFallen()
 }
 
 // Rivals takes in what was found of other service proxies in this node's kernel.
@@ -219,10 +222,10 @@ func (r *Reporter) problemEvent(p problem.Problem) {
 }
 
 // first tells whether it is this node that speaks for all about what all of them see: the
-// first by name of those whose speaker is ready.
+// first by name of those whose speaker is ready, and that are not believed to be dead.
 func (r *Reporter) first() bool {
 	for name, s := range r.cluster.Speakers {
-		if s.Ready && name < r.node {
+		if _, dead := r.cluster.Fallen[name]; s.Ready && !dead && name < r.node {
 			return false
 		}
 	}

@@ -67,9 +67,10 @@ type Keeper[T client.Object] struct {
 	log  *slog.Logger
 	news chan struct{} // one slot: there is something to write
 
-	mu     sync.Mutex
-	told   bool
-	wanted map[string]T // by name
+	mu      sync.Mutex
+	told    bool
+	doubted bool         // others may have written to the objects
+	wanted  map[string]T // by name
 
 	// What one goroutine knows.
 	have    map[string]T // as the API server has them; nil: not known
@@ -105,6 +106,17 @@ func (k *Keeper[T]) want(objects []T) {
 	select {
 	case k.news <- struct{}{}:
 	default: // it is known that there is something
+	}
+}
+
+// Doubt has the objects be read again: others may have marked them, as this node was not heard.
+func (k *Keeper[T]) Doubt() {
+	k.mu.Lock()
+	k.doubted = true
+	k.mu.Unlock()
+	select {
+	case k.news <- struct{}{}:
+	default:
 	}
 }
 
@@ -152,6 +164,9 @@ func (k *Keeper[T]) after(wait time.Duration, err error) time.Duration {
 func (k *Keeper[T]) bring(ctx context.Context) (time.Duration, error) {
 	k.mu.Lock()
 	told, wanted := k.told, k.wanted
+	if k.doubted {
+		k.doubted, k.have = false, nil
+	}
 	k.mu.Unlock()
 	if !told {
 		return relist, nil

@@ -1,0 +1,111 @@
+package standing_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/speaker/report"
+	"fairlead.dev/fairlead/speaker/report/standing"
+)
+
+// TestWhatADeadNodeSaidIsMarked: what nobody knows any more is marked by a node that lives, on
+// a real API server; what another node has taken over is not, and the node writes its own
+// again when it is back, whether its process has ended or not.
+func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	one, two := c.node(t, "node1"), c.node(t, "node2")
+	since := time.Now().Add(-time.Hour)
+	sessions := map[string]report.Session{"tor": established(since)}
+	addresses := map[netip.Addr]report.Address{
+		vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+		vip6: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+	}
+	s1, _ := c.keep(t, "node1")
+	s1.Tell(one, sessions, nil)
+	a1, _ := c.keepAddresses(t, "node1")
+	a1.Tell(one, addresses)
+	s2, _ := c.keep(t, "node2")
+	s2.Tell(two, sessions, nil)
+	state := func(all map[string]v1beta1.BGPSession, name string) v1beta1.BGPSessionState {
+		return all[name].Status.State
+	}
+	c.sees(t, "two sessions", func(all map[string]v1beta1.BGPSession) bool {
+		return state(all, "tor.node1") == "Established" && state(all, "tor.node2") == "Established"
+	})
+	c.addresses(t, "both addresses", func(all map[string]v1beta1.L2Address) bool {
+		return of(all["192.0.2.10"], "node1", one) && of(all["2001:db8::10"], "node1", one)
+	})
+	a2, _ := c.keepAddresses(t, "node2")
+	a2.Tell(two, map[netip.Addr]report.Address{vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node1"}}}})
+	c.addresses(t, "a successor", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node2", two) })
+
+	w := standing.NewWitness("node2", c.speaker, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	began := time.Now()
+	w.Silent(map[string]time.Time{"node1": began})
+	words := "node node1 has not been heard since " + began.UTC().Format(time.RFC3339) + ", says node node2"
+	marked := c.sees(t, "a session that nobody knows", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Unknown" })
+	if took := time.Since(began); took < 4*time.Second {
+		t.Errorf("marked after %v: a restart of pulse is no death", took)
+	}
+	if s := marked["tor.node1"].Status; !strings.HasPrefix(s.LastError, words) || s.Since.Unix() != began.Unix() || s.AdvertisedPrefixes != 0 || s.Negotiated != nil || s.LocalAddress == "" {
+		t.Errorf("status %+v", s)
+	}
+	if state(marked, "tor.node2") != "Established" {
+		t.Errorf("that of a node which lives is %+v", marked["tor.node2"].Status)
+	}
+	answering := func(all map[string]v1beta1.L2Address, address string) string {
+		why := meta.FindStatusCondition(all[address].Status.Conditions, v1beta1.ConditionAnswering)
+		if why == nil {
+			return ""
+		}
+		return string(why.Status) + " " + why.Reason
+	}
+	found := c.addresses(t, "an address that nobody knows", func(all map[string]v1beta1.L2Address) bool {
+		return answering(all, "2001:db8::10") == "Unknown NodeSilent"
+	})
+	if got := answering(found, "192.0.2.10"); got != "True Successor" {
+		t.Errorf("the one that was taken over is %q", got)
+	}
+
+	// The node was cut off, and is heard again.
+	w.Silent(nil)
+	s1.Doubt()
+	a1.Doubt()
+	c.sees(t, "its own words again", func(all map[string]v1beta1.BGPSession) bool {
+		s := all["tor.node1"].Status
+		return s.State == "Established" && s.AdvertisedPrefixes == 3 && s.Negotiated != nil
+	})
+	c.addresses(t, "its own words again", func(all map[string]v1beta1.L2Address) bool {
+		return answering(all, "2001:db8::10") == "True First"
+	})
+
+	// Another silence is marked again, and another node may take over what was marked.
+	w.Silent(map[string]time.Time{"node1": time.Now().Add(-time.Minute)})
+	c.sees(t, "a mark again", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Unknown" })
+	c.addresses(t, "a mark again", func(all map[string]v1beta1.L2Address) bool {
+		return answering(all, "2001:db8::10") == "Unknown NodeSilent"
+	})
+	a2.Tell(two, map[netip.Addr]report.Address{vip6: {Ownership: report.Ownership{Interfaces: []string{"eth1"}, Since: time.Now(), Dead: []string{"node1"}}}})
+	c.addresses(t, "a late successor", func(all map[string]v1beta1.L2Address) bool {
+		return of(all["2001:db8::10"], "node2", two) && answering(all, "2001:db8::10") == "True Successor"
+	})
+	// A process that begins anew writes its own.
+	again, _ := c.keep(t, "node1")
+	again.Tell(one, sessions, nil)
+	c.sees(t, "its own words after a restart", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Established" })
+}
