@@ -48,7 +48,9 @@ func (s style) natBase(around surroundings) map[string][]string {
 
 // filterBase renders the chains of the filter table that are always there. They are done
 // first with packets of known flows, which are nearly all: every match costs each of them.
-// Only the guard comes before, since a forged packet may seem to belong to such a flow.
+// What is forwarded for a Service meets one match, which asks two things of its connection:
+// a reply was seen just if its packets are ESTABLISHED. Only the guard comes before, since a
+// forged packet may seem to belong to such a flow.
 func (s style) filterBase(around surroundings) map[string][]string {
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	reject := "icmp-port-unreachable"
@@ -59,7 +61,9 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
 	forward := []string{
-		known + "-g " + chainKnown,
+		"-m conntrack --ctstate DNAT --ctstatus SEEN_REPLY -j ACCEPT",
+		"-m conntrack --ctstate ESTABLISHED -j RETURN",
+		"-m conntrack --ctstate RELATED -g " + chainKnown,
 		invalid,
 		refuse,
 		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),

@@ -25,7 +25,7 @@ const (
 	chainInput       = ours + "INPUT"       // filter
 	chainForward     = ours + "FORWARD"     // filter
 	chainOutput      = ours + "OUTPUT"      // filter
-	chainKnown       = ours + "KNOWN"       // filter: forwarded packets of flows that are known
+	chainKnown       = ours + "KNOWN"       // filter: forwarded packets that are about a known flow
 	chainInvalid     = ours + "INVALID"     // filter: packets that conntrack makes no sense of
 	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
 	chainReject      = ours + "REJECT"
