@@ -196,6 +196,7 @@ var permissions = map[string][]string{
 		"fairlead.dev bgpsessions: create,delete,list",
 		"fairlead.dev l2addresses/status: patch",
 		"fairlead.dev l2addresses: create,delete,list,patch",
+		"networking.k8s.io servicecidrs: list,watch",
 	},
 	"Role fairlead-speaker": {
 		"apps daemonsets [fairlead-speaker]: get",

@@ -139,7 +139,7 @@ func (o *objects) snapshot() *snapshot {
 	}
 	c.Endpoints = c.Endpoints.With(endpoints)
 	if o.places {
-		c.Namespaces, c.Nodes, c.ServiceRanges = maps.Clone(o.namespaces), maps.Clone(o.nodes), o.ranges()
+		c.Namespaces, c.Nodes, c.ServiceRanges = maps.Clone(o.namespaces), maps.Clone(o.nodes), view.JoinRanges(o.serviceRanges)
 	}
 	c.ClusterIPs = nil
 	if len(c.ServiceRanges) == 0 {
@@ -319,16 +319,6 @@ func (o *objects) setServiceCIDR(key client.ObjectKey, s *networkingv1.ServiceCI
 	}
 	o.serviceRanges[key.Name] = fromkube.ServiceRanges(s)
 	return !slices.Equal(before, o.serviceRanges[key.Name])
-}
-
-// ranges are those of all ServiceCIDRs, sorted.
-func (o *objects) ranges() []netip.Prefix {
-	var all []netip.Prefix
-	for _, own := range o.serviceRanges {
-		all = append(all, own...)
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return slices.Compact(all)
 }
 
 // setNamespace knows of namespaces what selectors see: their labels.

@@ -2,7 +2,9 @@ package view
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // Use is what the cluster itself uses an address for, as messages say it.
@@ -56,4 +58,11 @@ func (c *Cluster) ServiceRange(a netip.Addr) netip.Prefix {
 		}
 	}
 	return netip.Prefix{}
+}
+
+// JoinRanges are the ranges of all ServiceCIDRs, by whatever names, sorted, each once.
+func JoinRanges(of map[string][]netip.Prefix) []netip.Prefix {
+	all := slices.Concat(slices.Collect(maps.Values(of))...)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
 }

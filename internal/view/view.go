@@ -64,7 +64,7 @@ type Cluster struct {
 	Namespaces map[string]map[string]string
 	// ServiceRanges are those that ClusterIPs are from, sorted, if the API server tells
 	// them; if it does not, ClusterIPs are those of Services that are not in the
-	// snapshot. The controller's snapshot has them.
+	// snapshot, which the controller's alone has.
 	ServiceRanges []netip.Prefix
 	ClusterIPs    map[Ref][]netip.Addr
 	// Reservations are the IPReservations. The controller's snapshot has them.

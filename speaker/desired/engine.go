@@ -24,11 +24,13 @@ type Engine struct {
 	zone     string
 	node     Node
 	keys     map[view.Ref][]PortKey
+	foreign  map[view.Ref][]netip.Addr // ClusterIPs of Services that another proxy forwards
 	holders  holders
 	placed   election.Spread
 	say      *announcing       // nil before the first decision
 	strange  []problem.Problem // of the BGPPeers
 	told     []problem.Problem // by the announcing
+	shared   []problem.Problem // of the ranges of ClusterIPs
 	problems []problem.Problem
 }
 
@@ -40,7 +42,7 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
+		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
 	}
 }
 
@@ -57,9 +59,14 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		everything = e.place(c) || everything
 	}
 	changed, moved := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}
+	vacant := others
 	for ref := range e.touched(c, everything) {
 		e.forward(c, ref, changed)
+		vacant = e.estrange(ref, c.Services[ref]) || vacant
 		e.holders.take(ref, abilityOf(c, ref, e.options), moved)
+	}
+	if vacant {
+		e.vacate(c)
 	}
 	f := &e.node.Forwarding
 	if len(changed) > 0 {
@@ -72,7 +79,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	} else {
 		e.announceAgain(c, moved)
 	}
-	e.problems = slices.Concat(e.told, strangePods(*f, e.options), fallenNodes(c))
+	e.problems = slices.Concat(e.told, e.shared, strangePods(*f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
@@ -106,6 +113,9 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 		all[ref] = struct{}{}
 	}
 	for ref := range e.keys {
+		all[ref] = struct{}{}
+	}
+	for ref := range e.foreign {
 		all[ref] = struct{}{}
 	}
 	for ref := range e.holders.able {

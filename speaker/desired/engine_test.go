@@ -50,6 +50,7 @@ func (h *history) next() *view.Cluster {
 		}
 		c.BGPAdvertisements = h.advertisements()
 		c.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}, "b": {BoundsLoad: rapid.IntRange(0, 3).Draw(h.T, "old") > 0}}
+		c.ServiceRanges = rapid.SampledFrom([][]netip.Prefix{nil, prefixes("10.96.0.0/28"), prefixes("198.51.100.0/31")}).Draw(h.T, "ranges")
 	}
 	h.now = c
 	return c

@@ -85,6 +85,12 @@ type Forwarding struct {
 	// itself does unless net.ipv4.conf.all.route_localnet is set, which Loopback needs
 	// (CVE-2020-8558). True wherever Loopback has something.
 	Guard bool
+	// ServiceRanges have no addresses but ClusterIPs. A packet to a port that a ClusterIP does
+	// not have is refused, as by a host on which nobody listens, and one to an address of these
+	// ranges that no Service has is dropped, as its Service may be on the way. Neither
+	// concerns an address of this node's own, nor a packet that was translated already.
+	// Summarized, both families; nil where nobody tells the ranges.
+	ServiceRanges []netip.Prefix
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type objects struct {
 	bfdProfiles       map[string]read[*view.BFDProfile]
 	communities       map[string]read[*view.Community]
 	bgpPeers          map[string]*v1beta1.BGPPeer // read at snapshot time: they need Secrets
+	serviceCIDRs      map[string][]netip.Prefix
 
 	// What has changed since the last snapshot: Services themselves or their endpoints,
 	// and whether anything else has.
@@ -57,6 +59,7 @@ func newObjects() objects {
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
 		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
 		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
+		serviceCIDRs:    map[string][]netip.Prefix{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
 	}
 }
@@ -210,6 +213,7 @@ func (o *objects) readOthers(c *view.Cluster) {
 	c.BGPPeers = map[string]*view.BGPPeer{}
 	c.BFDProfiles = map[string]*view.BFDProfile{}
 	c.Communities = map[string]*view.Community{}
+	c.ServiceRanges = view.JoinRanges(o.serviceCIDRs)
 	c.Problems = nil
 	for _, s := range o.speakers {
 		if other, two := c.Speakers[s.Node]; two {

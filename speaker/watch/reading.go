@@ -1,10 +1,12 @@
 package watch
 
 import (
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -74,4 +76,10 @@ func readSecret(s *corev1.Secret) (*corev1.Secret, bool) {
 // readBGPPeer leaves out the status, which is ours.
 func readBGPPeer(p *v1beta1.BGPPeer) (*v1beta1.BGPPeer, bool) {
 	return &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Spec: p.Spec}, true
+}
+
+// readServiceCIDR keeps the ranges of one that is being deleted: it goes when no Service
+// has an address of them any more.
+func readServiceCIDR(s *networkingv1.ServiceCIDR) ([]netip.Prefix, bool) {
+	return fromkube.ServiceRanges(s), true
 }

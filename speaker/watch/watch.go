@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -66,9 +67,10 @@ type kind struct {
 	apply func(key client.ObjectKey, value any) bool
 	// touches: apply notes by itself which Service it touched.
 	touches bool
-	// core kinds are needed for forwarding; the others only for announcing.
-	core   bool
-	synced bool
+	// core kinds are needed for forwarding; the others only for announcing, and optional
+	// ones for neither: an API server may be too old to have them.
+	core, optional bool
+	synced         bool
 }
 
 // watched makes a kind; present is false where there is no value.
@@ -131,6 +133,10 @@ const retryContact = time.Second
 // the cluster does not have.
 const retryMissingKind = 5 * time.Second
 
+// retryOptionalKind is the same of a kind that the cluster may do without until its next
+// upgrade.
+const retryOptionalKind = 10 * time.Minute
+
 // New prepares a watch; nothing happens before Run.
 func New(config Config) *Watch {
 	w := &Watch{config: config, objects: newObjects(), changed: make(chan struct{}, 1)}
@@ -147,7 +153,9 @@ func New(config Config) *Watch {
 		watched(&v1beta1.BFDProfile{}, reading(fromkube.BFDProfile), putNamed(o.bfdProfiles)),
 		watched(&v1beta1.Community{}, reading(fromkube.Community), putNamed(o.communities)),
 		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
+		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.serviceCIDRs)),
 	}
+	w.kinds[len(w.kinds)-1].optional = true
 	w.kinds[0].core, w.kinds[1].core, w.kinds[2].core = true, true, true
 	w.kinds[0].touches, w.kinds[1].touches = true, true
 	return w
@@ -167,7 +175,7 @@ func (w *Watch) Snapshot() *view.Cluster {
 		if k.core && !k.synced {
 			return nil
 		}
-		configured = configured && k.synced
+		configured = configured && (k.synced || k.optional)
 	}
 	if w.objects.dirty() {
 		w.newest = w.objects.snapshot(w.newest)
@@ -269,7 +277,6 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 // follow feeds one kind into the objects, and marks it as read when its first list
 // is. A kind that the cluster does not know yet is asked for again.
 func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
-	name := fmt.Sprintf("%T", k.example)
 	told := false
 	for {
 		registration, err := w.register(ctx, informers, k)
@@ -284,19 +291,32 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 		if ctx.Err() != nil {
 			return
 		}
+		pause := retryMissingKind
+		if k.optional && meta.IsNoMatchError(err) {
+			pause = retryOptionalKind
+		}
 		if !told {
-			hint := "the API server may be starting"
-			if meta.IsNoMatchError(err) {
-				hint = "install the CRDs"
-			}
-			w.config.Log.Error("cannot watch a kind; it is tried again", "kind", name, "hint", hint, "error", err)
+			w.tellMissing(k, err)
 			told = true
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retryMissingKind):
+		case <-time.After(pause):
 		}
+	}
+}
+
+// tellMissing tells that a kind cannot be watched now.
+func (w *Watch) tellMissing(k *kind, err error) {
+	kind, absent := fmt.Sprintf("%T", k.example), meta.IsNoMatchError(err)
+	switch {
+	case absent && k.optional:
+		w.config.Log.Info("This API server does not have a kind; all goes on without what it tells", "kind", kind)
+	case absent:
+		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", kind, "hint", "install the CRDs", "error", err)
+	default:
+		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", kind, "hint", "the API server may be starting", "error", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,11 +40,16 @@ type observed struct {
 	client.Client
 
 	noted chan string // kinds of what changed
+	end   func()      // ends the watch
 }
 
 // observe starts a watch after the cluster is prepared.
 func observe(t *testing.T, prepare ...func(*testing.T, client.Client)) observed {
-	server := apiserver.Start(t)
+	return observeOn(t, apiserver.Start(t), slog.New(slog.DiscardHandler), prepare...)
+}
+
+// observeOn is observe with an API server and a log of the test's own.
+func observeOn(t *testing.T, server *apiserver.Server, log *slog.Logger, prepare ...func(*testing.T, client.Client)) observed {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -60,18 +66,19 @@ func observe(t *testing.T, prepare ...func(*testing.T, client.Client)) observed 
 	noted := make(chan string, 1000)
 	w := watch.New(watch.Config{
 		Noted: func(kind string) { noted <- kind },
-		REST:  server.Config, Namespace: namespace, Speakers: map[string]string{"app": "speaker"}, Log: slog.New(slog.DiscardHandler),
+		REST:  server.Config, Namespace: namespace, Speakers: map[string]string{"app": "speaker"}, Log: log,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return observed{t, w, api, noted}
+	t.Cleanup(end)
+	return observed{t, w, api, noted, end}
 }
 
 func (o observed) create(objects ...client.Object) {

@@ -26,6 +26,9 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 		want.NodePorts = append(want.NodePorts, rapid.SampledFrom([][]netip.Prefix{
 			nil, {addr.HostPrefix(a.Node)}, {addr.HostPrefix(a.Node), addr.HostPrefix(a.Bound[0])}, {everything},
 		}).Draw(t, label+" node")...)
+		want.ServiceRanges = append(want.ServiceRanges, rapid.SampledFrom([][]netip.Prefix{
+			nil, {a.ClusterIPs}, {netip.PrefixFrom(Nth(a.ClusterIPs, 8), a.Node.BitLen()-3), addr.HostPrefix(a.P1)},
+		}).Draw(t, label+" ranges of ClusterIPs")...)
 		for i := range rapid.IntRange(0, 30).Draw(t, label+" ports") {
 			key := desired.PortKey{
 				Service:  view.Ref{Namespace: "shop", Name: fmt.Sprint("s", i)},

@@ -163,7 +163,14 @@ func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked b
 
 // untouched is what comes of a request that is for no Service.
 func (o oracle) untouched(q question) outcome {
-	switch host := o.host(q.to.Addr()); {
+	to := q.to.Addr()
+	host := o.host(to)
+	passes := host != "node" && (host == "" || host != o.host(q.from))
+	switch {
+	case passes && o.clusterIP(to):
+		return outcome{err: netlab.ErrRefused, why: "a port that the ClusterIP does not have"}
+	case passes && within(o.want.ServiceRanges, to):
+		return outcome{err: netlab.ErrSilence, why: "an address of ClusterIPs that no Service has"}
 	case host == "": // goes to the default router, which is none
 		return outcome{err: netlab.ErrSilence, why: "of no Service"}
 	case !slices.Contains(listening(host), q.to.Port()):
@@ -171,6 +178,16 @@ func (o oracle) untouched(q question) outcome {
 	default:
 		return outcome{answers: map[answer]bool{{host, q.to.Port(), false}: true}, why: "of no Service"}
 	}
+}
+
+// clusterIP tells whether a Service has the address as its ClusterIP.
+func (o oracle) clusterIP(a netip.Addr) bool {
+	for key, p := range o.want.Ports {
+		if key.Family == o.Family && p.ClusterIP == a {
+			return true
+		}
+	}
+	return false
 }
 
 // host is whose address it is. Nobody but the node asks about loopback ones.

@@ -148,6 +148,14 @@ func (c *cluster) askAbout(turn int, want desired.Forwarding, others ...desired.
 func destinations(f addr.Family, states []desired.Forwarding) map[view.Protocol][]netip.AddrPort {
 	a := blackbox.Plan(f)
 	found := map[view.Protocol]map[netip.AddrPort]bool{view.TCP: {}, view.UDP: {}}
+	for protocol := range found { // what is for no Service
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 1), 9), netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 9), 9),
+			netip.AddrPortFrom(a.P1, blackbox.ServePort), netip.AddrPortFrom(a.P3, blackbox.ServePort),
+		} {
+			found[protocol][to] = true
+		}
+	}
 	for _, state := range states {
 		for key, p := range state.Ports {
 			if key.Family != f {

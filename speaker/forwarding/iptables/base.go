@@ -41,7 +41,7 @@ func (s style) natBase(around surroundings) map[string][]string {
 			"-j MASQUERADE --random-fully",
 		},
 		chainHide:       {s.markRule()},
-		chainHideOthers: {fmt.Sprintf("-m set ! --match-set %s src %s", s.setName(ofPods), s.markRule())},
+		chainHideOthers: {s.notIn(ofPods, "src") + " " + s.markRule()},
 		chainUnserved:   {"-j ACCEPT"},
 	}
 }
@@ -58,6 +58,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		reject = "icmp6-port-unreachable"
 	}
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
+	stray := "-m conntrack --ctstate NEW -j " + chainStray
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
 	forward := []string{
@@ -66,6 +67,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		"-m conntrack --ctstate RELATED -g " + chainKnown,
 		invalid,
 		refuse,
+		stray,
 		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
 	}
 	if around.guard {
@@ -85,11 +87,19 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		},
 			s.dispatchRules(around, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
 		chainInput:   input,
-		chainOutput:  {known + "-j RETURN", invalid, refuse},
+		chainOutput:  {known + "-j RETURN", invalid, refuse, stray},
 		chainForward: forward,
-		chainKnown:   {"-m conntrack --ctstate DNAT -j ACCEPT"},
-		chainReject:  {"-j REJECT --reject-with " + reject},
-		chainDrop:    {"-j DROP"},
+		chainStray: {
+			// Whoever has translated it knows where it goes.
+			"-m conntrack --ctstate DNAT -j RETURN",
+			// To a port that the ClusterIP has goes what began before the Service was there: it
+			// is not translated until its flow is forgotten, and must not end.
+			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + " -m addrtype ! --dst-type LOCAL -g " + chainReject,
+			s.in(ofRanges, "dst") + " -m addrtype ! --dst-type LOCAL -j DROP",
+		},
+		chainKnown:  {"-m conntrack --ctstate DNAT -j ACCEPT"},
+		chainReject: {"-j REJECT --reject-with " + reject},
+		chainDrop:   {"-j DROP"},
 	}
 }
 

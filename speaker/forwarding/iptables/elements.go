@@ -34,17 +34,20 @@ func elements(key desired.PortKey, p desired.Port) map[string][]ipset.Element {
 			})
 		}
 	}
+	if p.ClusterIP.IsValid() && addr.FamilyOf(p.ClusterIP) == key.Family {
+		elements[ofClusterIPs] = []ipset.Element{{Prefix: addr.HostPrefix(p.ClusterIP)}}
+	}
 	if p.NodePort != 0 {
 		elements[ofNodePorts] = portElements([]uint16{p.NodePort})
 	}
 	return elements
 }
 
-// podElements are the prefixes of one family as a hash:net set takes them: it
+// netElements are the prefixes of one family as a hash:net set takes them: it
 // knows no prefix of length 0, so that "everything" becomes two halves.
-func podElements(pods []netip.Prefix, family addr.Family) []ipset.Element {
+func netElements(prefixes []netip.Prefix, family addr.Family) []ipset.Element {
 	var elements []ipset.Element
-	for _, p := range pods {
+	for _, p := range prefixes {
 		if addr.FamilyOf(p.Addr()) != family {
 			continue
 		}

@@ -71,7 +71,8 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	}
 	f.tried = time.Now()
 	f.base(want)
-	f.sets.fixed[ofPods].exactly(podElements(want.Pods, f.family))
+	f.sets.fixed[ofPods].exactly(netElements(want.Pods, f.family))
+	f.sets.fixed[ofRanges].exactly(netElements(want.ServiceRanges, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
 	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
 		func(c desired.Change) bool { return c.Key.Family != f.family })

@@ -28,6 +28,7 @@ const (
 	chainKnown       = ours + "KNOWN"       // filter: forwarded packets that are about a known flow
 	chainInvalid     = ours + "INVALID"     // filter: packets that conntrack makes no sense of
 	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
+	chainStray       = ours + "STRAY"       // filter: past all Services, but to addresses of theirs
 	chainReject      = ours + "REJECT"
 	chainUnserved    = ours + "UNSERVED" // nat: to REFUSE as they are, past the ports of others
 	// The chains that mark for masquerade sort before those of the ports that lead to
@@ -84,6 +85,8 @@ const (
 	ofDestinations = "SERVICES"
 	ofNodePorts    = "NODEPORTS"
 	ofHealthPorts  = "HEALTH"
+	ofClusterIPs   = "CLUSTERIPS"
+	ofRanges       = "RANGES"
 )
 
 // fixedSets makes the sets that are there whatever Services exist, empty, by what they
@@ -96,6 +99,8 @@ func (s style) fixedSets() map[string]*set {
 		ofDestinations: ipset.HashIPPort,   // ClusterIPs, ExternalIPs and VIPs with their ports
 		ofNodePorts:    ipset.BitmapPort,
 		ofHealthPorts:  ipset.BitmapPort, // healthCheckNodePorts
+		ofClusterIPs:   ipset.HashIP,
+		ofRanges:       ipset.HashNet, // where nothing but ClusterIPs can be
 	} {
 		sets[of] = newSet(s.setName(of), kind, s.family, socket)
 	}
@@ -109,6 +114,11 @@ func (s style) markRule() string {
 // in is the match of packets that a set has.
 func (s style) in(of, directions string) string {
 	return fmt.Sprintf("-m set --match-set %s %s", s.setName(of), directions)
+}
+
+// notIn is the match of packets that a set does not have.
+func (s style) notIn(of, directions string) string {
+	return fmt.Sprintf("-m set ! --match-set %s %s", s.setName(of), directions)
 }
 
 const fromNode = "-m addrtype --src-type LOCAL"

@@ -101,9 +101,12 @@ func (s *sets) owns(head ipset.Header) bool {
 func (s *sets) fill() { s.failure = s.tryFill() }
 
 func (s *sets) tryFill() error {
-	var errs []error
-	for _, each := range s.fixed {
-		errs = append(errs, each.fill())
+	// Before anything is told of an address, its ports are there.
+	errs := []error{s.fixed[ofDestinations].fill()}
+	for of, each := range s.fixed {
+		if of != ofDestinations {
+			errs = append(errs, each.fill())
+		}
 	}
 	if s.kernel == nil {
 		if err := s.load(); err != nil {

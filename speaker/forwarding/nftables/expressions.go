@@ -139,6 +139,14 @@ func ifFromElsewhere() []expr.Any {
 	}
 }
 
+// ifNotLocal ends the rule if the destination is this node's own.
+func ifNotLocal() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{FlagDADDR: true, Register: reg(0), ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(unix.RTN_LOCAL)},
+	}
+}
+
 // fromNode ends the rule unless this node sends.
 func fromNode() []expr.Any { return ifLocal(&expr.Fib{FlagSADDR: true}) }
 

@@ -50,6 +50,8 @@ const (
 	ranges                     // destination, source: who may use a VIP
 	pods                       // where pods send from
 	nodes                      // where NodePorts answer
+	clusterIPs                 // addresses
+	serviceRanges              // where nothing but ClusterIPs can be
 	setCount
 
 	// chains is no set: the chains beside the static ones are items like elements.
@@ -87,6 +89,8 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		ranges:        {Name: "ranges", KeyType: row(ip, proto, port, ip), Interval: true},
 		pods:          {Name: "pods", KeyType: ip, Interval: true},
 		nodes:         {Name: "nodes", KeyType: ip, Interval: true},
+		clusterIPs:    {Name: "cluster-ips", KeyType: ip},
+		serviceRanges: {Name: "service-ranges", KeyType: ip, Interval: true},
 	}
 	digest := sha256.New()
 	for id, s := range l.sets {
@@ -179,10 +183,18 @@ func (l *layout) static() []chain {
 		{"find the Service", flat(l.destination(byAddress), l.follow(services))},
 		{"find the NodePort", flat(l.ifNode(), l.destination(byNodePort), l.follow(nodeServices))},
 	}
+	stray := []rule{
+		// One that it has is met by what began before the Service was there, and is not translated.
+		{"to a port that a ClusterIP does not have", flat(l.destinationAddress(0), l.find(clusterIPs, false),
+			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
+		{"to an address that no Service has", flat(l.destinationAddress(0), l.find(serviceRanges, false), ifNotLocal(), drop())},
+	}
 	strange := []rule{{"what NAT keeps its hands off", flat(ifInvalid(), goTo("invalid"))}}
 	return []chain{
 		{"prerouting", hook{nft.ChainTypeNAT, *nft.ChainHookPrerouting, *nft.ChainPriorityNATDest}, dispatch},
 		{"output", hook{nft.ChainTypeNAT, *nft.ChainHookOutput, *nft.ChainPriorityNATDest}, dispatch},
+		{"stray-prerouting", hook{nft.ChainTypeNAT, *nft.ChainHookPrerouting, afterNAT}, stray},
+		{"stray-output", hook{nft.ChainTypeNAT, *nft.ChainHookOutput, afterNAT}, stray},
 		{"postrouting", hook{nft.ChainTypeNAT, *nft.ChainHookPostrouting, *nft.ChainPriorityNATSource}, []rule{
 			{"masquerade what is marked", flat(l.ifMarked(), l.clearMark(), masquerade())},
 			{"masquerade an endpoint that reaches itself", flat(ifDNAT(), l.hairpin(), masquerade())},
@@ -200,6 +212,10 @@ func (l *layout) static() []chain {
 		{name: dropping, rules: []rule{{"another node may serve", drop()}}},
 	}
 }
+
+// afterNAT is behind all that translates destinations. The kernel asks the chains of type nat
+// about the first packet of a flow alone, and none behind one that translates it.
+const afterNAT = -100 + 50
 
 // guarding is the name of the guard.
 const guarding = "guard"

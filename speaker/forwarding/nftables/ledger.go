@@ -20,6 +20,7 @@ type ledger struct {
 
 	claims  claims.Claims[destination, struct{}]
 	servers map[server]int32
+	heads   map[netip.Addr]int32 // ClusterIPs
 	chains  map[string]*used
 	around  surroundings
 }
@@ -34,7 +35,7 @@ type used struct {
 func newLedger(l *layout) *ledger {
 	return &ledger{
 		layout: l, ports: map[desired.PortKey]desired.Port{}, seatings: map[desired.PortKey]*seating{},
-		ids: newIDs(), servers: map[server]int32{}, chains: map[string]*used{},
+		ids: newIDs(), servers: map[server]int32{}, heads: map[netip.Addr]int32{}, chains: map[string]*used{},
 	}
 }
 
@@ -118,6 +119,12 @@ func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
 			d.remove(s.element())
 		}
 	}
+	if head := r.address; head.IsValid() {
+		if l.heads[head]--; l.heads[head] == 0 {
+			delete(l.heads, head)
+			d.remove(headElement(head))
+		}
+	}
 	for _, c := range r.chains {
 		if u := l.chains[c.name]; u.by == 1 {
 			delete(l.chains, c.name)
@@ -156,6 +163,15 @@ func (l *ledger) assert(key desired.PortKey, v version, d delta) {
 			d.add(key, s.element())
 		}
 	}
+	if head := r.address; head.IsValid() {
+		if l.heads[head]++; l.heads[head] == 1 {
+			d.add(key, headElement(head))
+		}
+	}
+}
+
+func headElement(clusterIP netip.Addr) element {
+	return element{item{clusterIPs, string(clusterIP.AsSlice())}, ""}
 }
 
 // holding is what a port that is there has at a destination.
@@ -168,18 +184,20 @@ func (l *ledger) holding(key desired.PortKey, at destination) []element {
 	return nil
 }
 
-// surroundings are where pods send from and where NodePorts answer, and the guard of
-// loopback addresses if there is to be one.
-type surroundings struct{ pods, nodes, guard []element }
+// surroundings are where pods send from, where NodePorts answer and where ClusterIPs are from,
+// and the guard of loopback addresses if there is to be one.
+type surroundings struct{ pods, nodes, ranges, guard []element }
 
 func (s surroundings) equal(o surroundings) bool {
-	return slices.Equal(s.pods, o.pods) && slices.Equal(s.nodes, o.nodes) && slices.Equal(s.guard, o.guard)
+	return slices.Equal(s.pods, o.pods) && slices.Equal(s.nodes, o.nodes) && slices.Equal(s.ranges, o.ranges) &&
+		slices.Equal(s.guard, o.guard)
 }
 
 func (l *ledger) surroundings(want desired.Forwarding) surroundings {
 	s := surroundings{
-		pods:  intervals(pods, "", l.mine(want.Pods)),
-		nodes: intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
+		pods:   intervals(pods, "", l.mine(want.Pods)),
+		nodes:  intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
+		ranges: intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
 	}
 	if want.Guard && l.family == addr.IPv4 {
 		s.guard = []element{l.element(l.guard())}
@@ -192,6 +210,7 @@ func (l *ledger) move(to surroundings, d delta) (from surroundings) {
 	from = l.around
 	d.exchange(from.pods, to.pods)
 	d.exchange(from.nodes, to.nodes)
+	d.exchange(from.ranges, to.ranges)
 	d.exchange(from.guard, to.guard)
 	l.around = to
 	return from
@@ -213,6 +232,7 @@ func (l *ledger) fill(d delta) {
 	}
 	d.add(desired.PortKey{}, l.around.pods...)
 	d.add(desired.PortKey{}, l.around.nodes...)
+	d.add(desired.PortKey{}, l.around.ranges...)
 	d.add(desired.PortKey{}, l.around.guard...)
 	for key, p := range l.ports {
 		r := l.render(key, version{p, l.seatings[key]})
@@ -225,5 +245,8 @@ func (l *ledger) fill(d delta) {
 	}
 	for s := range l.servers {
 		d.add(desired.PortKey{}, s.element())
+	}
+	for head := range l.heads {
+		d.add(desired.PortKey{}, headElement(head))
 	}
 }

@@ -67,8 +67,9 @@ type version struct {
 type rendering struct {
 	held    []holding // what it has if it holds the destinations
 	seats   []element
-	servers []server // each as often as it is used
-	chains  []chain  // without repetition
+	servers []server   // each as often as it is used
+	address netip.Addr // the ClusterIP
+	chains  []chain    // without repetition
 }
 
 // holding is all that is known by one destination.
@@ -90,6 +91,7 @@ func (l *layout) render(key desired.PortKey, v version) rendering {
 	r.internal()
 	r.external()
 	r.endpoints()
+	r.out.address = v.port.ClusterIP
 	return r.out
 }
 
