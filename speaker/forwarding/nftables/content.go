@@ -14,15 +14,20 @@ import (
 
 // content is what the kernel has under the name of our table: chains and elements as
 // found, nothing if there is no such table or it is not one of this layout.
-type content struct{ elements delta }
+type content struct {
+	elements delta
+	// fleeting: the table does not persist, so that nobody can own it.
+	fleeting bool
+}
 
 // read asks for everything but what the kernel remembers by itself.
 func (l *layout) read() (*content, error) {
-	c := &content{delta{}}
+	c := &content{elements: delta{}}
 	there, flags, err := l.look()
 	if err != nil || !there || flags&tableDormant != 0 {
 		return c, err
 	}
+	c.fleeting = flags&tablePersist == 0
 	if err := l.readChains(c.elements); err != nil {
 		return nil, err
 	}
@@ -32,7 +37,7 @@ func (l *layout) read() (*content, error) {
 		}
 		switch err := l.readElements(setID(id), c.elements); {
 		case errors.Is(err, unix.ENOENT):
-			return &content{delta{}}, nil
+			return &content{elements: delta{}}, nil
 		case err != nil:
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func FuzzElement(f *testing.F) {
 			t.Errorf("%q is longer than what was read", e)
 		}
 		stampOf(data)
-		c := content{delta{}}
+		c := content{elements: delta{}}
 		for _, set := range []setID{seatings, seats, chairs, pods} {
 			e.set = set
 			c.elements.found(e)

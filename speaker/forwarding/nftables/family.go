@@ -204,22 +204,8 @@ func (f *family) write(d delta, removals bool) error {
 		d = f.differences(f.found)
 	}
 	d.prune(removals)
-	wipe := func(*batch) {}
-	if rebuild {
-		var err error
-		if wipe, err = f.link.renew(f.layout, f.watch.Wrote); err != nil {
-			return err
-		}
-	}
 	if len(d) > 0 {
-		err := f.link.commit(func(b *batch) {
-			if rebuild {
-				wipe(b)
-				b.create(f.layout)
-			}
-			b.change(f.layout, d, f.rules)
-		})
-		if err != nil {
+		if err := f.commit(d, rebuild); err != nil {
 			return errors.Join(err, f.aftermath())
 		}
 		f.watch.Wrote()
@@ -238,6 +224,17 @@ func (f *family) write(d delta, removals bool) error {
 	return nil
 }
 
+// commit sends a delta, of a table that is to be made anew or of the one that is there.
+func (f *family) commit(d delta, anew bool) error {
+	if !anew {
+		return f.link.commit(func(b *batch) { b.change(f.layout, d, f.rules) })
+	}
+	return f.link.replace(f.layout, func(b *batch) {
+		b.create(f.layout)
+		b.change(f.layout, d, f.rules)
+	})
+}
+
 // differences are what all that is wanted changes about what was found.
 func (f *family) differences(found *content) delta {
 	const perPort = 12 // elements, as a guess
@@ -248,8 +245,12 @@ func (f *family) differences(found *content) delta {
 }
 
 // broken tells whether chains are not as they must be. Then nothing of the table can
-// stay: it may be of another layout.
+// stay: it may be of another layout. Nor can it where it cannot be owned, and one could be
+// that we make.
 func (f *family) broken() bool {
+	if f.found.fleeting && f.link.persists {
+		return true
+	}
 	for _, c := range f.static() {
 		if e := f.element(c); f.found.elements[e.item].was != e.value {
 			return true
@@ -326,7 +327,9 @@ func (f *family) check() error {
 	}
 	lost := f.differences(f.found)
 	if lost.prune(true); len(lost) == 0 {
-		f.found = nil
+		if !f.found.fleeting || !f.link.persists {
+			f.found = nil
+		}
 		return nil
 	}
 	f.damaged = true

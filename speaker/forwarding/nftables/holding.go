@@ -3,7 +3,9 @@ package nftables
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	nft "github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -14,7 +16,8 @@ import (
 // Flags of a table (linux/netfilter/nf_tables.h). The kernel changes one that has an owner
 // over the owner's socket alone, and what others flush does not concern it (Linux 5.12). One
 // that persists is nobody's when that socket closes, as when the process ends, and the next
-// process may own it (Linux 6.9). Whether a table persists is settled when it is made.
+// process may own it (Linux 6.9). Whether a table persists is settled when it is made: one that
+// does not, as of an earlier release, is replaced.
 const (
 	tableDormant uint32 = 1 << iota
 	tableOwner
@@ -25,15 +28,6 @@ const (
 func (k *link) persistence(l *layout) {
 	probe := l.as(probeTable)
 	k.persists = k.transact(probe.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist), probe.tableMessage(unix.NFT_MSG_DELTABLE, 0)) == nil
-}
-
-// declare makes a table that persists, if it is not there, and wakes it if it sleeps.
-func (k *link) declare(l *layout) error {
-	flags := tablePersist
-	if k.holds(l) {
-		flags |= tableOwner
-	}
-	return k.transact(l.tableMessage(unix.NFT_MSG_NEWTABLE, flags))
 }
 
 // own makes a table that persists this socket's own, until that is closed.
@@ -83,7 +77,7 @@ func (k *link) transact(messages ...netlink.Message) error {
 	var errs []error
 	for range messages {
 		_, err := k.socket.Receive()
-		if said := unix.Errno(0); err != nil && !errors.As(err, &said) {
+		if said := unix.Errno(0); err != nil && (!errors.As(err, &said) || said == unix.EPERM || said == unix.ENOBUFS) {
 			k.close() // the rest of its answers may never come
 			return fmt.Errorf("change a table of nf_tables: %w", err)
 		}
@@ -92,48 +86,61 @@ func (k *link) transact(messages ...netlink.Message) error {
 	return errors.Join(errs...)
 }
 
-// renew prepares the table for all that is always there to be made anew, and returns what
-// takes out of the way, in the same transaction, what it has. It tells of a transaction of
-// its own. A table that does not persist stays so: its end and another one are no single
-// transaction for the library, which has no flags.
-func (k *link) renew(l *layout, wrote func()) (wipe func(*batch), err error) {
-	there, flags, err := l.look()
-	if err != nil {
-		return nil, err
-	}
-	if !k.persists || there && flags&tablePersist == 0 {
-		return func(b *batch) {
+// replace puts a table as we make it in place of whatever has its name, with what the
+// function composes in it, in one transaction: no packet meets less than one of the two.
+func (k *link) replace(l *layout, compose func(b *batch)) error {
+	if !k.persists {
+		return k.commit(func(b *batch) {
 			b.conn.AddTable(l.table) // so that deleting it cannot fail
 			b.conn.DelTable(l.table)
 			b.conn.AddTable(l.table)
-		}, nil
-	}
-	if err := k.declare(l); err != nil {
-		return nil, held(err)
-	}
-	if !there {
-		wrote()
-	}
-	return l.wipe()
-}
-
-// wipe returns what empties the table: rules and elements first, which lead to chains.
-func (l *layout) wipe() (func(*batch), error) {
-	var chains, sets []string
-	list := func(message int, table, name uint16, names *[]string) error {
-		return l.ask(message, unix.NLM_F_DUMP, l.ofTable(), func(one []byte) {
-			if nfnetlink.Text(one, table) == l.table.Name {
-				*names = append(*names, nfnetlink.Text(one, name))
-			}
+			compose(b)
 		})
 	}
-	err := errors.Join(
-		list(unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, &chains),
-		list(unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, &sets))
+	content, err := record(compose)
 	if err != nil {
-		return nil, fmt.Errorf("list what is in table %s of %s: %w", l.table.Name, l.family, err)
+		return err
 	}
-	return func(b *batch) { b.wipe(l, chains, sets) }, nil
+	flags := tablePersist
+	if k.holds(l) {
+		flags |= tableOwner
+	}
+	begin := []netlink.Message{l.tableMessage(destroyTable, 0), l.tableMessage(unix.NFT_MSG_NEWTABLE, flags)}
+	return held(k.transact(slices.Concat(begin, content)...))
+}
+
+// destroyTable is NFT_MSG_DESTROYTABLE, which deletes a table if there is one (Linux 6.3).
+const destroyTable = 26
+
+// errRecorded stands for the kernel's receipts.
+var errRecorded = errors.New("recorded and not sent")
+
+// record is what the library would send. It makes tables without flags, and has no other way
+// to tell.
+func record(compose func(b *batch)) ([]netlink.Message, error) {
+	var all []netlink.Message
+	conn, err := nft.New(nft.WithTestDial(func(batch []netlink.Message) ([]netlink.Message, error) {
+		if len(batch) > 0 {
+			all = batch[1 : len(batch)-1] // without what begins and ends it
+		}
+		return nil, errRecorded
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", err)
+	}
+	b := &batch{conn: conn}
+	compose(b)
+	if err := conn.Flush(); err != nil && !errors.Is(err, errRecorded) {
+		b.note(err)
+	}
+	for i := range all {
+		h := &all[i].Header
+		*h = netlink.Header{Type: h.Type, Flags: h.Flags &^ unix.NLM_F_ECHO}
+	}
+	if b.err != nil {
+		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", b.err)
+	}
+	return all, nil
 }
 
 // held explains why others' tables cannot be changed.

@@ -5,10 +5,13 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
 
@@ -150,24 +153,104 @@ func TestAnEarlierLayoutThatPersistsIsReplaced(t *testing.T) {
 	}
 }
 
-// TestATableThatDoesNotPersistIsLeftOpen has a table that somebody else has made, as by
-// loading what nft shows: it cannot be owned, and is repaired as on older kernels.
-func TestATableThatDoesNotPersistIsLeftOpen(t *testing.T) {
-	c := newClusterOf(t, old)
+// TestATableThatDoesNotPersistIsReplaced has a table as an earlier release made it, or
+// somebody who loaded what nft shows: nobody can own it. It is replaced in one transaction,
+// under new connections, datagrams and open flows none of which notices.
+func TestATableThatDoesNotPersistIsReplaced(t *testing.T) {
+	persists := true
+	c := newClusterOf(t, func(b *Backend) { b.link.persists = persists })
 	want := blackbox.Forwarding(blackbox.Services()...)
-	c.Apply(want)
-	sound := c.state()
-	c.backend.link.persists = true
-	defer c.watch()()
-	c.Apply(want)
-	c.Run("nft", "flush", "table", "ip", tableName)
-	c.Apply(want)
-	if got := c.state(); got != sound {
-		t.Errorf("after a flush:\n%s\nwant\n%s", got, sound)
+	load := c.load()
+	for range 5 {
+		c.Cleanup()
+		persists = false
+		c.Restart()
+		c.Apply(want)
+		sound := c.state()
+		load.begin()
+		persists = true
+		c.Restart()
+		before := c.generation()
+		c.Apply(want)
+		if n := c.generation() - before; n != 2 {
+			t.Errorf("it took %d transactions, want one for each family", n)
+		}
+		if got := c.state(); got != sound {
+			t.Errorf("replaced:\n%s\nwant\n%s", got, sound)
+		}
+		end := c.watch()
+		c.Apply(want)
+		if got := c.owners(); got != 2 {
+			t.Errorf("%d tables have an owner, want both", got)
+		}
+		load.end()
+		end()
 	}
-	c.Run("nft", "flush", "ruleset")
-	c.Apply(want)
-	if got := c.owners(); got != 2 {
-		t.Errorf("made anew, %d tables have an owner, want both", got)
+	if load.asked.Load() < 100 {
+		t.Errorf("only %d questions were asked meanwhile", load.asked.Load())
+	}
+	t.Logf("%d questions", load.asked.Load())
+}
+
+// load asks about a VIP and a ClusterIP of each family, on new flows and on open ones, for as
+// long as it is told to. A question that is lost is not asked again.
+type load struct {
+	c     *cluster
+	asked atomic.Int64
+	stop  chan struct{}
+	group sync.WaitGroup
+}
+
+func (c *cluster) load() *load { return &load{c: c} }
+
+// begin returns when each has had an answer.
+func (l *load) begin() {
+	l.stop = make(chan struct{})
+	var ready sync.WaitGroup
+	for _, f := range addr.Families() {
+		a := blackbox.Plan(f)
+		for _, host := range []*netlab.Host{l.c.Client, l.c.P1} {
+			for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, 1), blackbox.Nth(a.ClusterIPs, 1)} {
+				for _, network := range []string{"tcp", "udp"} {
+					for _, open := range []bool{true, false} {
+						ready.Add(1)
+						l.group.Go(func() { l.ask(host, network, netip.AddrPortFrom(to, 80), open, ready.Done) })
+					}
+				}
+			}
+		}
+	}
+	ready.Wait()
+}
+
+func (l *load) end() { close(l.stop); l.group.Wait() }
+
+func (l *load) ask(host *netlab.Host, network string, to netip.AddrPort, open bool, ready func()) {
+	ready = sync.OnceFunc(ready)
+	defer ready()
+	var flow *netlab.Conn
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		var err error
+		if flow == nil {
+			flow, err = host.Dial(network, netip.AddrPort{}, to, blackbox.AnswerIn)
+		}
+		if err == nil {
+			_, err = flow.Once().AskFor(10 * time.Second)
+		}
+		if err != nil {
+			l.c.t.Errorf("%s over %s to %s, on an open flow: %t: %v", host.Name, network, to, open, err)
+			return
+		}
+		l.asked.Add(1)
+		ready()
+		if !open {
+			flow.Close()
+			flow = nil
+		}
 	}
 }

@@ -94,19 +94,6 @@ func (b *batch) create(l *layout) {
 	b.chains(l, l.static())
 }
 
-// wipe removes chains and sets.
-func (b *batch) wipe(l *layout, chains, sets []string) {
-	for _, name := range chains {
-		b.conn.FlushChain(&nft.Chain{Name: name, Table: l.table})
-	}
-	for _, name := range sets {
-		b.conn.DelSet(&nft.Set{Name: name, Table: l.table})
-	}
-	for _, name := range chains {
-		b.conn.DelChain(&nft.Chain{Name: name, Table: l.table})
-	}
-}
-
 func (b *batch) sets(l *layout) {
 	for _, s := range l.sets {
 		b.note(b.conn.AddSet(s, nil))
