@@ -115,7 +115,7 @@ func changeRoutes(b *testing.B, id desired.Identity, others int, seen func(prefi
 	waitFor(b, "the session is up", func() bool { return s.States()["a"].Advertised == others+1 })
 	time.Sleep(2 * time.Second) // until the router has nothing else to do
 	var come, gone []time.Duration
-	for n := 0; b.Loop() || n < 25; n++ {
+	for n := 0; n < 25 || b.Loop(); n++ { // who has said that it is enough is not asked again
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), 32)
 		began := time.Now()
 		want["a"].Routes[prefix] = desired.RouteAttrs{}

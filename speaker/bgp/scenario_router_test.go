@@ -109,6 +109,11 @@ func (s *scene) frr(c setup) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line(" no bgp default ipv4-unicast")
 	line(" no bgp network import-check")
+	if s.cell.hops == "multihop" && s.cell.as == "ebgp" {
+		// Else FRR 8.4 takes the next hop for a station of its own networks whenever the neighbour
+		// connects, finds none, and takes routes from its kernel until the session is up.
+		line(" bgp disable-ebgp-connected-route-check")
+	}
 	if c.restarts {
 		line(" bgp graceful-restart")
 	}
