@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
@@ -59,7 +60,7 @@ type flood struct {
 // request makes one and counts it.
 func (f *flood) request() {
 	began := time.Now()
-	pod, err := f.ask(began.Add(floodPatience))
+	pod, connected, err := f.ask(began.Add(floodPatience))
 	now := time.Now()
 	held := err != nil && f.stalls.since(began)
 	f.mu.Lock()
@@ -70,6 +71,9 @@ func (f *flood) request() {
 	case err != nil:
 		f.count.Failed++
 		f.count.Errors[err.Error()]++
+		if connected {
+			f.count.Cut = append(f.count.Cut, Span{began, now})
+		}
 	default:
 		f.count.OK++
 		f.count.Pods[pod]++
@@ -79,14 +83,21 @@ func (f *flood) request() {
 }
 
 // ask asks over a connection of its own, which ends with a reset: the client would run out
-// of ports if each rested for a minute.
-func (f *flood) ask(until time.Time) (pod string, err error) {
+// of ports if each rested for a minute. It tells whether the connection was made.
+func (f *flood) ask(until time.Time) (pod string, connected bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	conn, err := f.from.Dial(ctx, "tcp", f.to.String())
 	if err != nil {
-		return "", withoutPort(err)
+		// One that is reset was made: who refuses it is told apart.
+		return "", errors.Is(err, syscall.ECONNRESET), withoutPort(err)
 	}
+	pod, err = f.over(ctx, conn, until)
+	return pod, true, err
+}
+
+// over asks over a connection, and ends it.
+func (f *flood) over(ctx context.Context, conn net.Conn, until time.Time) (pod string, err error) {
 	defer func() { err = errors.Join(withoutPort(err), conn.Close()) }()
 	if tcp, is := conn.(*net.TCPConn); is {
 		if err := tcp.SetLinger(0); err != nil {

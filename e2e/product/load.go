@@ -20,6 +20,8 @@ type Count struct {
 	Longest time.Duration
 	// Errors counts what the failed requests met, in words.
 	Errors map[string]int
+	// Cut are the failed requests of a Flood whose connections had been made.
+	Cut []Span
 	// Sources counts the addresses that the pods saw.
 	Sources map[netip.Addr]int
 	// Pods counts who answered.
