@@ -45,10 +45,18 @@ type Backend interface {
 	Watch(ctx context.Context, disturbed func())
 	// Cleanup removes everything that Apply ever put into the kernel.
 	Cleanup(ctx context.Context) error
+	Gauge
+}
+
+// Gauge is what a backend tells of itself. It costs nothing.
+type Gauge interface {
 	// Tally counts, for one family, the rules (with nftables the map elements) that
 	// the kernel has of ours, and how many chains, sets and the like were found changed
-	// by others since the process began. It costs nothing.
+	// by others since the process began.
 	Tally(family addr.Family) (rules, repairs int)
+	// Tool names by what the kernel is told: iptables-nft, iptables-legacy or nftables; ""
+	// while that is not known, and if nothing is told.
+	Tool() string
 }
 
 // Config says how to forward.
@@ -137,3 +145,5 @@ func (none) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 func (none) Cleanup(context.Context) error { return nil }
 
 func (none) Tally(addr.Family) (rules, repairs int) { return 0, 0 }
+
+func (none) Tool() string { return "" }

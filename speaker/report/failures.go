@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 
 	"fairlead.dev/fairlead/internal/problem"
@@ -34,7 +35,7 @@ func (r *Reporter) failures(err error) []problem.Problem {
 	}
 	for _, failed := range desired.AllOf[*desired.FamilyError](err) {
 		if why := failed.Beyond(); why != nil {
-			note(failure{node, ReasonForwardingFailed, failed.Family.String()},
+			note(failure{node, cmp.Or(desired.ReasonOf(why), ReasonForwardingFailed), failed.Family.String()},
 				"what is forwarded of %s is not all as wanted; it is tried again: %v", failed.Family, why)
 		}
 	}
@@ -46,5 +47,6 @@ func (r *Reporter) failures(err error) []problem.Problem {
 	for _, p := range now {
 		problems = append(problems, p)
 	}
+	problem.Sort(problems)
 	return problems
 }

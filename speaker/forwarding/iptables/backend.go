@@ -127,6 +127,17 @@ func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 	return rules, repairs
 }
 
+// Tool names the variant of iptables that is used: iptables-nft or iptables-legacy; ""
+// while that is not known.
+func (b *Backend) Tool() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.families == nil {
+		return ""
+	}
+	return "iptables-" + string(b.variant)
+}
+
 // Cleanup removes what Remove does. A later Apply begins anew.
 func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // Variant is one of the two implementations of iptables. A host must use one
@@ -94,7 +95,8 @@ func detect(ctx context.Context, patience time.Duration) (Variant, error) {
 		}
 	}
 	if len(installed) == 0 {
-		return "", fmt.Errorf("neither iptables-nft-restore nor iptables-legacy-restore is in PATH: install iptables 1.8 or newer: %w", exec.ErrNotFound)
+		return "", desired.Caused(desired.ReasonProgramMissing,
+			fmt.Errorf("neither iptables-nft-restore nor iptables-legacy-restore is in PATH: install iptables 1.8 or newer: %w", exec.ErrNotFound))
 	}
 	rules := map[Variant]int{}
 	for _, look := range []struct { // at the table that has all hints, then at all, which may be long

@@ -120,6 +120,14 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 	}
 }
 
+// blames holds that an error tells the cause.
+func blames(t *testing.T, err error, reason string) {
+	t.Helper()
+	if got := desired.ReasonOf(err); got != reason {
+		t.Errorf("the cause %q is told of %v, want %q", got, err, reason)
+	}
+}
+
 // missingOf counts the missing ports of a family.
 func missingOf(missing desired.Missing, f addr.Family) int {
 	n := 0
@@ -151,6 +159,7 @@ func TestMissingProgram(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "install iptables") || len(missing) != len(want.Ports) {
 			t.Fatalf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
+		blames(t, err, desired.ReasonProgramMissing)
 		t.Setenv("PATH", path)
 		c.backend = nil
 		c.Restart()
@@ -163,6 +172,7 @@ func TestMissingProgram(t *testing.T) {
 		if !errors.Is(err, exec.ErrNotFound) || len(missing) != 4 {
 			t.Fatalf("%d ports are missing, error %v: want the four new ones and a program", len(missing), err)
 		}
+		blames(t, err, desired.ReasonProgramMissing)
 		c.heals(more, func() { t.Setenv("PATH", path) })
 	})
 }
@@ -186,6 +196,7 @@ func TestFailingProgram(t *testing.T) {
 		if err == nil || errors.As(err, &refused) || len(missing) != 0 {
 			t.Errorf("%d ports are missing, error %v: want an error and none", len(missing), err)
 		}
+		blames(t, err, "")
 		c.off()
 		if got := c.rules(); got != rules {
 			t.Errorf("a program that failed changed the rules to\n%s\nfrom\n%s", got, rules)
@@ -210,6 +221,7 @@ func TestHangingProgram(t *testing.T) {
 		if !errors.As(err, &late) || !strings.Contains(late.Command, "restore") {
 			t.Errorf("error %v, want one about a program that hangs", err)
 		}
+		blames(t, err, desired.ReasonProgramHangs)
 		if missingOf(missing, addr.IPv4) == 0 || missingOf(missing, addr.IPv6) != 0 {
 			t.Errorf("%d ports of IPv4 and %d of IPv6 are missing", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6))
 		}
@@ -328,6 +340,7 @@ func TestLockHeldByOthers(t *testing.T) {
 		if !errors.Is(err, errLocked) || len(missing) != len(want.Ports) {
 			t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
+		blames(t, err, desired.ReasonTablesLocked)
 		if late, ok := errors.AsType[*LateError](err); ok {
 			t.Errorf("the lock was waited for %s", late.Since)
 		}
@@ -366,6 +379,7 @@ func TestKernelWithoutWhatAllNeed(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "the match addrtype (module xt_addrtype)") || len(missing) != len(want.Ports) {
 				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 			}
+			blames(t, err, desired.ReasonFeatureMissing)
 			if err != nil && strings.Contains(err.Error(), "xt_mark") {
 				t.Errorf("the error names what is there: %v", err)
 			}
@@ -445,6 +459,7 @@ func TestFullSet(t *testing.T) {
 			if !errors.Is(err, ipset.ErrFull) || !strings.Contains(err.Error(), "FAIRLEAD-ENDPOINTS") || len(missing) > 0 {
 				t.Fatalf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 			}
+			blames(t, err, desired.ReasonSetFull)
 		}
 		c.Apply(blackbox.Forwarding(blackbox.Services()...))
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // feature is something that our rules need of the kernel, a rule that uses it, and
@@ -71,7 +73,7 @@ func (f *family) explain(ctx context.Context) error {
 		}
 	}
 	if len(lacks) < len(f.features()) { // else the program does not work at all
-		f.lacks = errors.Join(lacks...)
+		f.lacks = desired.Caused(desired.ReasonFeatureMissing, errors.Join(lacks...))
 	}
 	return f.lacks
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
@@ -61,6 +62,9 @@ type LateError struct {
 	Command string
 	Since   time.Duration
 }
+
+// Reason is the cause, see desired.ReasonOf.
+func (e *LateError) Reason() string { return desired.ReasonProgramHangs }
 
 func (e *LateError) Error() string {
 	return fmt.Sprintf("%s has not ended after %s: it hangs, or the node is overloaded; it is killed in the end, and then tried again",
@@ -130,6 +134,9 @@ func start(ctx context.Context, limit time.Duration, stdin, program string, args
 	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), through: stdout.through, done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		cancel()
+		if errors.Is(err, exec.ErrNotFound) {
+			err = desired.Caused(desired.ReasonProgramMissing, fmt.Errorf("it is not in PATH: install iptables 1.8 or newer: %w", err))
+		}
 		return nil, fmt.Errorf("%s: %w", p.command, err)
 	}
 	go feed(input, stdin)
@@ -168,7 +175,8 @@ func failed(command string, err error, said string) error {
 }
 
 // errLocked says that somebody else keeps legacy iptables to himself.
-var errLocked = errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free")
+var errLocked = desired.Caused(desired.ReasonTablesLocked,
+	errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free"))
 
 // refused tells whether a program ran and did not like what it was given, as against
 // one that could not be run or did not come to it.

@@ -2,11 +2,13 @@ package iptables
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 )
 
@@ -98,7 +100,18 @@ func (s *sets) owns(head ipset.Header) bool {
 }
 
 // fill makes and fills what is wanted and missing.
-func (s *sets) fill() { s.failure = s.tryFill() }
+func (s *sets) fill() { s.failure = caused(s.tryFill()) }
+
+// caused tells the cause of what the kernel says of sets.
+func caused(err error) error {
+	switch {
+	case errors.Is(err, ipset.ErrFull), errors.Is(err, ipset.ErrTooMany):
+		return desired.Caused(desired.ReasonSetFull, fmt.Errorf("%w: the forwarding mode nftables needs no ipsets", err))
+	case errors.Is(err, ipset.ErrType):
+		return desired.Caused(desired.ReasonFeatureMissing, err)
+	}
+	return err
+}
 
 func (s *sets) tryFill() error {
 	// Before anything is told of an address, its ports are there.

@@ -35,8 +35,8 @@ type Backend struct {
 	reset    func() []*family
 }
 
-// New opens a socket to the kernel and sees whether it has all that the rules need.
-// Nothing stays of that. It errs if something is missing.
+// New makes a backend. It writes nothing, and errs if the masquerade bit is not one. What
+// the kernel lacks the first Apply tells.
 func New(cfg Config) (*Backend, error) {
 	if cfg.MasqueradeBit == 0 {
 		cfg.MasqueradeBit = defaultMasqueradeBit
@@ -48,14 +48,6 @@ func New(cfg Config) (*Backend, error) {
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
 		layouts[f] = newLayout(f, 1<<cfg.MasqueradeBit)
-	}
-	unable, err := able(k, layouts)
-	if err != nil {
-		k.close()
-		return nil, err
-	}
-	for f, err := range unable {
-		cfg.Log.Warn("This host cannot forward a family", "family", f.String(), "error", err)
 	}
 	k.persistence(layouts[addr.IPv4])
 	b := &Backend{link: k}
@@ -120,6 +112,9 @@ func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 	}
 	return 0, 0
 }
+
+// Tool is nftables: the kernel itself is told.
+func (b *Backend) Tool() string { return "nftables" }
 
 // Cleanup removes our tables and nothing else. A later Apply begins anew.
 func (b *Backend) Cleanup(ctx context.Context) error {

@@ -26,6 +26,7 @@ type family struct {
 	revision uint64
 
 	loaded  bool // what an earlier process left is known
+	begun   bool // all that was wanted was in place once
 	asked   bool // for the table to be this process's alone
 	sealed  bool // it was as it is known to be when it was
 	damaged bool // others took elements or rules of ours away that are not back yet
@@ -35,6 +36,8 @@ type family struct {
 	repairs int
 	epoch   int // of the watch when the table was last compared
 	reading budget.Budget
+	probed  time.Time // when the kernel was last asked what it lacks
+	lacks   error     // and what that is
 }
 
 func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
@@ -50,10 +53,9 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
 		func(c desired.Change) bool { return c.Key.Family != f.family })
 	err := f.bring(want, changes)
-	if !f.loaded && !want.Has(f.family) {
-		if err != nil {
-			f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
-		}
+	f.begun = f.begun || err == nil
+	if !f.begun && !want.Has(f.family) {
+		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
 		return nil
 	}
 	f.revision = 0
@@ -89,7 +91,7 @@ func (f *family) lacking(want desired.Forwarding, changes []desired.Change, miss
 // bring checks that the kernel is as it was left, and makes the changes.
 func (f *family) bring(want desired.Forwarding, changes []desired.Change) error {
 	if err := f.check(); err != nil {
-		return err
+		return errors.Join(err, f.explain())
 	}
 	isRefused := func(c desired.Change) bool {
 		port, ok := f.refused[c.Key]
@@ -124,7 +126,7 @@ func (f *family) place(to surroundings, changes []desired.Change) error {
 		return errors.Join(err, refusals)
 	}
 	if f.try(to, nil, false) != nil || f.link.probe(f.layout) != nil {
-		return errors.Join(err, refusals) // no change at all would succeed now: none is to blame
+		return errors.Join(err, f.explain(), refusals) // no change at all would succeed now: none is to blame
 	}
 	f.watch.Wrote()
 	err = f.isolate(to, steps, err)

@@ -24,8 +24,12 @@ const (
 	tablePersist
 )
 
-// persistence finds out whether the kernel knows tables that persist.
+// persistence finds out whether the kernel knows tables that persist. One that takes
+// nothing at all, and so would answer once for several messages, is asked again later.
 func (k *link) persistence(l *layout) {
+	if k.unsure = k.probe(l) != nil; k.unsure {
+		return
+	}
 	probe := l.as(probeTable)
 	k.persists = k.transact(probe.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist), probe.tableMessage(unix.NFT_MSG_DELTABLE, 0)) == nil
 }
@@ -89,6 +93,9 @@ func (k *link) transact(messages ...netlink.Message) error {
 // replace puts a table as we make it in place of whatever has its name, with what the
 // function composes in it, in one transaction: no packet meets less than one of the two.
 func (k *link) replace(l *layout, compose func(b *batch)) error {
+	if k.unsure {
+		k.persistence(l)
+	}
 	if !k.persists {
 		return k.commit(func(b *batch) {
 			b.conn.AddTable(l.table) // so that deleting it cannot fail

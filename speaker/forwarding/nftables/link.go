@@ -18,6 +18,7 @@ type link struct {
 	conn     *nft.Conn
 	socket   *netlink.Conn        // that of conn
 	persists bool                 // the kernel knows tables that persist
+	unsure   bool                 // it is not known whether it does
 	keeping  bool                 // others are to be kept from our tables
 	owned    map[addr.Family]bool // of which the table is this socket's
 }

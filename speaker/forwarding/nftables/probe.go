@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // probeTable is never there: the transaction that makes it deletes it.
@@ -80,18 +81,17 @@ func ingredients(r rule) string {
 	return strings.Join(names, ", ")
 }
 
-// able tells which families the kernel can forward. It errs if it is none of them.
-func able(k *link, layouts map[addr.Family]*layout) (errs map[addr.Family]error, err error) {
-	errs = map[addr.Family]error{}
-	var all []error
-	for f, l := range layouts {
-		if err := probe(k, l, l.specimens()); err != nil {
-			errs[f] = err
-			all = append(all, err)
+// probeAgain is how often the kernel is asked what it lacks.
+const probeAgain = time.Minute
+
+// explain finds out what of all that the rules need the kernel does not have, when it has
+// refused what no Service is to blame for.
+func (f *family) explain() error {
+	if time.Since(f.probed) >= probeAgain {
+		f.probed, f.lacks = time.Now(), probe(f.link, f.layout, f.specimens())
+		if !errors.Is(f.lacks, unix.EPERM) {
+			f.lacks = desired.Caused(desired.ReasonFeatureMissing, f.lacks)
 		}
 	}
-	if len(errs) == len(layouts) {
-		err = errors.Join(all...)
-	}
-	return errs, err
+	return f.lacks
 }

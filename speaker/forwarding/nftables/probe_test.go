@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
 
@@ -33,6 +35,49 @@ func TestProbe(t *testing.T) {
 	if got := blackbox.RunOn(t, node, "nft", "list", "tables"); got != "" {
 		t.Errorf("probing left %s", got)
 	}
+}
+
+// TestWhatTheKernelLacksIsToldByApply begins without the right to change anything: nothing
+// ends, the error says what to do, and all is well without a restart once the right is there.
+func TestWhatTheKernelLacksIsToldByApply(t *testing.T) {
+	want := blackbox.Forwarding(blackbox.Services()...)
+	node := netlab.NewHost(t, "node")
+	node.Do(func() {
+		var b *Backend
+		powerless(t, func() {
+			var err error
+			if b, err = New(Config{Log: blackbox.Quiet()}); err != nil {
+				t.Fatal(err)
+			}
+			missing, err := b.Apply(t.Context(), want)
+			if failed := desired.AllOf[*desired.FamilyError](err); len(failed) != 2 || len(missing) != len(want.Ports) || !strings.Contains(err.Error(), "NET_ADMIN") {
+				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
+			}
+		})
+		if missing, err := b.Apply(t.Context(), want); err != nil || len(missing) > 0 {
+			t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
+		}
+	})
+}
+
+// powerless does something without the right to change the network.
+func powerless(t *testing.T, do func()) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var has [2]unix.CapUserData
+	if err := unix.Capget(&header, &has[0]); err != nil {
+		t.Fatal(err)
+	}
+	less := has
+	less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&header, &less[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Capset(&header, &has[0]); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	do()
 }
 
 // TestNewNamesWhatIsWrong holds that bad settings err.

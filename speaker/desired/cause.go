@@ -1,0 +1,52 @@
+package desired
+
+import "errors"
+
+// Reasons why the kernel of a node is not as wanted that are told apart, since each has a
+// way out of its own.
+const (
+	// ReasonProgramMissing: a program that forwarding needs is not on the node.
+	ReasonProgramMissing = "ProgramMissing"
+	// ReasonProgramHangs: such a program does not end.
+	ReasonProgramHangs = "ProgramHangs"
+	// ReasonTablesLocked: another program keeps the tables of the kernel to itself.
+	ReasonTablesLocked = "TablesLocked"
+	// ReasonFeatureMissing: the kernel has not all that the rules need.
+	ReasonFeatureMissing = "FeatureMissing"
+	// ReasonSetFull: an ipset takes no more, or the kernel no more ipsets.
+	ReasonSetFull = "SetFull"
+)
+
+// CausedError is an error whose cause is one of the reasons above.
+type CausedError struct {
+	reason string
+	err    error
+}
+
+// Caused tells the cause of an error; nil for nil.
+func Caused(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &CausedError{reason, err}
+}
+
+func (e *CausedError) Error() string { return e.err.Error() }
+
+func (e *CausedError) Unwrap() error { return e.err }
+
+// Reason is the cause.
+func (e *CausedError) Reason() string { return e.reason }
+
+// ReasonOf is the first cause in an error, of which other types may tell as well; "" if
+// none is known.
+func ReasonOf(err error) string {
+	caused, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err)
+	if !ok {
+		return ""
+	}
+	return caused.Reason()
+}
