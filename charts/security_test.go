@@ -197,6 +197,8 @@ var permissions = map[string][]string{
 		"fairlead.dev l2addresses/status: patch",
 		"fairlead.dev l2addresses: create,delete,list,patch",
 		"networking.k8s.io servicecidrs: list,watch",
+		"fairlead.dev nodeforwardings/status: patch",
+		"fairlead.dev nodeforwardings: create,delete,list",
 	},
 	"Role fairlead-speaker": {
 		"apps daemonsets [fairlead-speaker]: get",

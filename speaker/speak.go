@@ -83,10 +83,11 @@ func speak(ctx context.Context, c config) error {
 		return err
 	}
 	kept, register := standing.NewSessions(c.node, objects, c.log), standing.NewAddresses(c.node, objects, c.log)
-	witness := standing.NewWitness(c.node, objects, c.log)
+	witness, bulletin := standing.NewWitness(c.node, objects, c.log), standing.NewForwardings(c.node, objects, c.log)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, register, registry, c.log)
 	reporter.Witnessed(witness)
+	reporter.Follow(backend, string(c.mode), c.mode == forwarding.None, bulletin)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
@@ -134,6 +135,7 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "keeping the BGPSessions", Run: kept.Run},
 		run.Task{Name: "keeping the L2Addresses", Run: register.Run},
 		run.Task{Name: "speaking for nodes that are not heard", Run: witness.Run},
+		run.Task{Name: "keeping the NodeForwarding", Run: bulletin.Run},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Ready)
@@ -141,7 +143,7 @@ func speak(ctx context.Context, c config) error {
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
 	)
-	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept, register))
+	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept, register, bulletin))
 	hangUp()
 	return errors.Join(err, <-hungUp)
 }
@@ -242,7 +244,7 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 			failing = err.Error()
 			c.log.Warn("cannot look everywhere for rules of other service proxies", "error", err)
 		}
-		reporter.Rivals(found)
+		reporter.Rivals(found, err)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -143,7 +143,7 @@ func unheard(s pulse.State, there bool) bool {
 	return !there || !s.Settled || len(s.Silent) > 0 && len(s.Silent) >= len(s.Alive)
 }
 
-// ourObjects is how the API server is asked for BGPSessions and L2Addresses.
+// ourObjects is how the API server is asked for BGPSessions, L2Addresses and NodeForwardings.
 func ourObjects(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {

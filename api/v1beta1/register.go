@@ -24,6 +24,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&BFDProfile{}, &BFDProfileList{},
 		&BGPSession{}, &BGPSessionList{},
 		&L2Address{}, &L2AddressList{},
+		&NodeForwarding{}, &NodeForwardingList{},
 		&Community{}, &CommunityList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

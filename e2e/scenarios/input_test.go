@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,6 +92,71 @@ func TestBadInputOfTwoObjectsIsACondition(t *testing.T) {
 	told()
 }
 
+// What cannot be read of endpoints is left out, and all else is served; each node says so in
+// its NodeForwarding until it is mended.
+func TestEndpointsThatMeanNothingAreACondition(t *testing.T) {
+	c := cluster(t)
+	fine := product.WebService(webs, "fine", "layer2", everyone)
+	vip := expose(t, c, fine)[0]
+	// says waits until the NodeForwarding of each node has such a condition. One that has
+	// changed often of late is written once in 30 seconds.
+	says := func(condition, status string, words ...string) {
+		t.Helper()
+		eventually(t, patience, func(ctx context.Context) error {
+			var all v1beta1.NodeForwardingList
+			if err := c.API.List(ctx, &all); err != nil {
+				return err
+			}
+			if len(all.Items) != len(c.Nodes()) {
+				return fmt.Errorf("%d NodeForwardings, want one for each of %d nodes", len(all.Items), len(c.Nodes()))
+			}
+			for _, object := range all.Items {
+				found := meta.FindStatusCondition(object.Status.Conditions, condition)
+				if found == nil || string(found.Status) != status {
+					return fmt.Errorf("%s: %s is not %s: %+v", object.Name, condition, status, object.Status)
+				}
+				for _, word := range words {
+					if !strings.Contains(found.Message, word) {
+						return fmt.Errorf("%s: %s does not name %q: %s", object.Name, condition, word, found.Message)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	for _, condition := range []string{"Programmed", "SoleProxy", "PodsKnown", "Readable"} {
+		says(condition, "True")
+	}
+	labels := map[string]string{discoveryv1.LabelServiceName: fine.Name}
+	bad := []*discoveryv1.EndpointSlice{
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: webs, Name: "names", Labels: labels}, AddressType: discoveryv1.AddressTypeFQDN,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"www.example.org"}}},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: webs, Name: "ports", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:     []discoveryv1.EndpointPort{{Name: new("nonsense"), Port: new(int32(70000))}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+		},
+	}
+	for _, slice := range bad {
+		create(t, c, slice)
+	}
+	says("Readable", "False", "EndpointSlice/webs/names", "FQDN", "EndpointSlice/webs/ports", "70000")
+	says("Programmed", "True")
+	reply(t, c.Client, vip)
+	out, err := c.Kubectl(within(t, soon), "get", "nodeforwardings", "-o", "wide")
+	if err != nil || !strings.Contains(out, "WHAT IS WRONG") || !strings.Contains(out, "70000") {
+		t.Errorf("kubectl (%v) does not tell:\n%s", err, out)
+	}
+	for _, slice := range bad {
+		remove(t, c, slice)
+	}
+	says("Readable", "True")
+	reply(t, c.Client, vip)
+	remove(t, c, fine)
+}
+
 // kubectl is the manual: columns and explanations are part of the product.
 func TestKubectlExplainsAndLists(t *testing.T) {
 	c := cluster(t)
@@ -99,6 +166,8 @@ func TestKubectlExplainsAndLists(t *testing.T) {
 		{"get ipaddresspools", "layer2"},
 		{"get bgppeers", "172.30.0.200"},
 		{"get fairlead", "bgpadvertisement"},
+		{"explain nodeforwarding.status.programmedPorts", "in the kernel as wanted"},
+		{"get nodeforwardings", "PROGRAMMED"},
 	} {
 		out, err := c.Kubectl(within(t, soon), strings.Fields(test.command)...)
 		if err != nil || !strings.Contains(out, test.want) {

@@ -60,6 +60,15 @@ func List(things []string, separator string) string {
 	return text
 }
 
+// Clip keeps a text within so many bytes, and shows by its end that something is left out.
+func Clip(text string, most int) string {
+	const end = "…"
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(end)], "") + end
+}
+
 // String is for logs: object, reason and message on one line.
 func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: %s", p.Object, p.Reason, p.Message)

@@ -103,15 +103,12 @@ func warnings(before, after []metav1.Condition, conditionType, fine, action stri
 	return []Event{{corev1.EventTypeWarning, is.Reason, action, clip(is.Message)}}
 }
 
+// MaxNote is how many bytes the API server takes for the note of an Event.
+const MaxNote = 1024
+
 // clip keeps a text within what the API server takes for a note; the condition
 // has the whole of it.
-func clip(text string) string {
-	const most, end = 1024, "…"
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len(end)], "") + end
-}
+func clip(text string) string { return problem.Clip(text, MaxNote) }
 
 func ips(s *corev1.ServiceStatus) []string {
 	var found []string

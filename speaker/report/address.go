@@ -21,12 +21,14 @@ type Address struct {
 	Services  []string // that have the address, as namespace/name, sorted
 }
 
-// Refresh tells the register anew. It is for now and then: which Services have an address
-// may change while nothing else does.
+// Refresh tells the register and the bulletin anew. It is for now and then: which Services
+// have an address may change while nothing else does, and that others leave our rules alone
+// shows with time.
 func (r *Reporter) Refresh() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tellAddresses()
+	r.tellForwarding()
 }
 
 // tellAddresses hands on what this node answers for. That a process knows of nothing yet

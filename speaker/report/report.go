@@ -3,6 +3,7 @@
 package report
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
@@ -114,6 +116,7 @@ type Reporter struct {
 	passed    []problem.Problem // of the last pass
 	rivals    []problem.Problem
 	failing   map[failure]problem.Problem // of the last pass
+	failed    []problem.Problem           // these, sorted
 	contested map[netip.Addr]Contest
 	doubted   map[netip.Addr]Doubt
 	problems  []problem.Problem // all that are told
@@ -123,6 +126,8 @@ type Reporter struct {
 	paths     map[string]Path
 	fallen    map[string]time.Time // nodes that are believed to be dead, and since when
 	ready     bool
+
+	forwarding forwarding
 }
 
 // New makes a reporter for this node and registers its metrics.
@@ -157,16 +162,20 @@ func (r *Reporter) Report(o agent.Outcome) {
 	for _, family := range addr.Families() {
 		r.metrics.ports.WithLabelValues(family.String()).Set(float64(ports[family]))
 	}
-	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failures(o.Err))
+	r.failed = r.failures(o.Err)
+	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failed)
+	r.programmed(o)
 	r.tellProblems()
 	r.tellOwned()
 	r.tellFallen()
 }
 
-// Rivals takes in what was found of other service proxies in this node's kernel.
-func (r *Reporter) Rivals(found []string) {
+// Rivals takes in what was found of other service proxies in this node's kernel, and why
+// not everything could be looked at.
+func (r *Reporter) Rivals(found []string, unseen error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forwarding.looked, r.forwarding.unseen = true, unseen
 	r.rivals = nil
 	if len(found) > 0 {
 		r.rivals = []problem.Problem{problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonOtherProxy,
@@ -203,6 +212,7 @@ func (r *Reporter) tellProblems() {
 	for _, p := range problems {
 		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
 	}
+	r.tellForwarding()
 }
 
 // problemEvent writes the Event of a problem that has come, if it is this node's to write.
@@ -346,7 +356,8 @@ func (r *Reporter) holders(address netip.Addr) []*view.Service {
 }
 
 func (r *Reporter) event(regarding *corev1.ObjectReference, kind, reason, note string, args ...any) {
-	r.recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
+	text := problem.Clip(fmt.Sprintf(note, args...), status.MaxNote)
+	r.recorder.Eventf(regarding, nil, kind, reason, action, "%s", text)
 }
 
 func serviceReference(s *view.Service) *corev1.ObjectReference {

@@ -99,12 +99,12 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for range 2 {
 		r.Report(outcome())
-		r.Rivals([]string{"nftables rules (IPv4)"})
+		r.Rivals([]string{"nftables rules (IPv4)"}, nil)
 	}
 	got.want(t, "node1 Warning OtherProxy: kube-proxy has rules in this node's kernel besides Fairlead's: nftables rules (IPv4); "+
 		"remove it and run kube-proxy --cleanup on the node, or set the Helm value forwarding.mode to none")
-	r.Rivals(nil)
-	r.Rivals([]string{"nftables rules (IPv4)"})
+	r.Rivals(nil, nil)
+	r.Rivals([]string{"nftables rules (IPv4)"}, nil)
 	if len(got) != 1 {
 		t.Errorf("%d Events after it went and came back, want one more", len(got))
 	}

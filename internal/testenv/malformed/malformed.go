@@ -27,7 +27,7 @@ type Case struct {
 
 // Cases are all cases. Those with a Reason need the objects of Neighbours beside them.
 func Cases() []Case {
-	return slices.Concat(pools(), l2Advertisements(), bgpAdvertisements(), bgpPeers(), bfdProfiles(), bgpSessions(), l2Addresses(), communities(), reservations(), services())
+	return slices.Concat(pools(), l2Advertisements(), bgpAdvertisements(), bgpPeers(), bfdProfiles(), bgpSessions(), l2Addresses(), nodeForwardings(), communities(), reservations(), services())
 }
 
 // Neighbours are objects in YAML with which other objects come into conflict.

@@ -20,3 +20,12 @@ func l2Addresses() []Case {
 		{"a prefix", "{address: 192.0.2.0/24}", "spec.address: Invalid value: \"192.0.2.0/24\": must be an IPv4 or IPv6 address"},
 	})
 }
+
+// nodeForwardings are the cases of NodeForwarding, which speakers write and nobody else has to.
+func nodeForwardings() []Case {
+	return cases("NodeForwarding", []spec{
+		{"all fields", "{node: x}", ""},
+		{"no node", "{}", "spec.node: Required value"},
+		{"of another node", "{node: other}", "a NodeForwarding has the name of its node"},
+	})
+}

@@ -1,7 +1,8 @@
 // Package standing keeps in objects what is true of this node: in BGPSessions what its BGP
-// sessions are doing, in L2Addresses for which addresses it answers. It writes what changes,
-// and seldom: what flaps costs the API server two writes a minute. Sessions and pulse know
-// nothing of it; while the API server is away the newest state waits.
+// sessions are doing, in L2Addresses for which addresses it answers, in a NodeForwarding how
+// its forwarding does. It writes what changes, and seldom: what flaps costs the API server
+// two writes a minute. Those who are told of know nothing of it; while the API server is away
+// the newest state waits.
 package standing
 
 import (

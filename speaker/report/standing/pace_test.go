@@ -21,7 +21,7 @@ import (
 type server struct {
 	mu      sync.Mutex
 	away    bool
-	stored  map[string]v1beta1.BGPSession
+	stored  map[string]client.Object
 	asked   int // of any kind
 	written int
 }
@@ -40,8 +40,12 @@ func (s *server) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, object := range s.stored {
-		into := list.(*v1beta1.BGPSessionList)
-		into.Items = append(into.Items, object)
+		switch into := list.(type) {
+		case *v1beta1.BGPSessionList:
+			into.Items = append(into.Items, *object.(*v1beta1.BGPSession))
+		case *v1beta1.NodeForwardingList:
+			into.Items = append(into.Items, *object.(*v1beta1.NodeForwarding))
+		}
 	}
 	return s.ask()
 }
@@ -76,7 +80,7 @@ func (s *server) store(o client.Object) error {
 		return err
 	}
 	s.written++
-	s.stored[o.GetName()] = *o.(*v1beta1.BGPSession)
+	s.stored[o.GetName()] = o.DeepCopyObject().(client.Object)
 	return nil
 }
 
@@ -92,24 +96,32 @@ func (s *server) counted() (asked, written int) {
 func (s *server) status() v1beta1.BGPSessionStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stored["tor.node1"].Status
+	return s.stored["tor.node1"].(*v1beta1.BGPSession).Status
 }
 
 // keeping runs a Keeper in a bubble of synctest.
 func keeping(t *testing.T, test func(*server, func(report.Session))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{stored: map[string]v1beta1.BGPSession{}}
+		s := &server{stored: map[string]client.Object{}}
 		k := NewSessions("node1", s, slog.New(slog.DiscardHandler))
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = k.Run(ctx) })
+		stop := running(t, k.Run)
 		test(s, func(session report.Session) {
 			k.Tell(types.UID("uid"), map[string]report.Session{"tor": session}, nil)
 		})
 		stop()
-		running.Wait()
 	})
+}
+
+// running runs a Keeper until stop.
+func running(t *testing.T, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 var (

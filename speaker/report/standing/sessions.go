@@ -3,29 +3,18 @@ package standing
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/speaker/report"
 )
-
-// SessionAPI is what is asked of the API server about BGPSessions.
-type SessionAPI interface {
-	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
-	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
-	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
-	Status() client.SubResourceWriter
-}
 
 // Sessions keeps the BGPSessions of one node.
 type Sessions struct {
@@ -34,8 +23,8 @@ type Sessions struct {
 }
 
 // NewSessions makes a keeper for a node. Nothing is written before Run, and before Tell.
-func NewSessions(node string, api SessionAPI, log *slog.Logger) *Sessions {
-	return &Sessions{newKeeper(sessionKind{node, api}, "BGPSession", log), node}
+func NewSessions(node string, api OwnAPI, log *slog.Logger) *Sessions {
+	return &Sessions{newKeeper(sessionKind{own[*v1beta1.BGPSession]{api, "BGPSession", withSessionStatus}, node}, "BGPSession", log), node}
 }
 
 // Tell takes in the whole of what the sessions of the node are doing, and their BFD
@@ -50,8 +39,16 @@ func (s *Sessions) Tell(uid types.UID, sessions map[string]report.Session, paths
 
 // sessionKind are BGPSessions.
 type sessionKind struct {
+	own[*v1beta1.BGPSession]
 	node string
-	api  SessionAPI
+}
+
+func withSessionStatus(object, of *v1beta1.BGPSession) *v1beta1.BGPSession {
+	next := object.DeepCopy()
+	if next.Status = (v1beta1.BGPSessionStatus{}); of != nil {
+		next.Status = of.Status
+	}
+	return next
 }
 
 func (k sessionKind) list(ctx context.Context) ([]*v1beta1.BGPSession, error) {
@@ -92,40 +89,6 @@ func attempts(have, want *v1beta1.BGPSessionStatus) bool {
 	same.State = want.State
 	return have.State != "" && have.State != v1beta1.SessionEstablished && want.State != v1beta1.SessionEstablished &&
 		equality.Semantic.DeepEqual(&same, want)
-}
-
-func (k sessionKind) write(ctx context.Context, have, want *v1beta1.BGPSession) (*v1beta1.BGPSession, error) {
-	if have == nil {
-		have = want.DeepCopy()
-		have.Status = v1beta1.BGPSessionStatus{} // the API server takes none on creation
-		if err := k.api.Create(ctx, have); err != nil {
-			return nil, fmt.Errorf("create BGPSession %s: %w", want.Name, err)
-		}
-	}
-	next := have.DeepCopy()
-	next.Status = want.Status
-	if err := k.api.Status().Patch(ctx, next, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, fmt.Errorf("write the status of BGPSession %s: %w", want.Name, err)
-	}
-	return next, nil
-}
-
-func (k sessionKind) remove(ctx context.Context, object *v1beta1.BGPSession) error {
-	precondition := client.Preconditions{UID: &object.UID}
-	if err := k.api.Delete(ctx, object, precondition); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete BGPSession %s: %w", object.Name, err)
-	}
-	return nil
-}
-
-// ofNode chooses the objects of a node.
-func ofNode(node string) client.MatchingLabels {
-	return client.MatchingLabels{v1beta1.LabelNode: v1beta1.LabelValue(node)}
-}
-
-// owner makes an object one that goes with the Node.
-func owner(node string, uid types.UID) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}}
 }
 
 // render makes the object of one session. It belongs to the Node, with which it goes.

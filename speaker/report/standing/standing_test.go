@@ -55,6 +55,8 @@ func newCluster(t *testing.T) cluster {
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses"}, Verbs: []string{"list", "create", "patch", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"nodeforwardings"}, Verbs: []string{"list", "create", "delete"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"nodeforwardings/status"}, Verbs: []string{"patch"}},
 	}})
 	c.create(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},

@@ -1,0 +1,220 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// Reasons of the conditions of a NodeForwarding that no Event tells of.
+const (
+	// ReasonRulesChanged: others changed rules of the speaker's.
+	ReasonRulesChanged = "RulesChanged"
+	// ReasonProxiesUnknown: the rules of other service proxies cannot be looked for.
+	ReasonProxiesUnknown = "ProxiesUnknown"
+)
+
+// Bulletin keeps, where people can read it, how the forwarding of this node does.
+type Bulletin interface {
+	// Tell takes in how it does. uid is that of the Node. It does not wait, and writes to none.
+	Tell(uid types.UID, f Forwarding)
+}
+
+// Kernel is what forwards, as far as it is told of.
+type Kernel interface {
+	// Tool names by what the kernel is told; "" while that is not known.
+	Tool() string
+	// Tally counts, of one family, the rules, and what others were found to have changed
+	// since the process began. It costs nothing.
+	Tally(family addr.Family) (rules, repairs int)
+}
+
+// Forwarding is how the forwarding of this node does.
+type Forwarding struct {
+	Mode, Tool string
+	Since      time.Time // when this process began
+	Services   int
+	// Ports counts those of the Services in each family, Programmed those of them that are
+	// in the kernel as wanted.
+	Ports, Programmed int
+	Problems          int // of which the conditions tell
+	Conditions        []metav1.Condition
+}
+
+// quiet is for how long nobody may have changed our rules until they count as undisturbed.
+const quiet = 10 * time.Minute
+
+// forwarding is what the Reporter knows of the forwarding.
+type forwarding struct {
+	into   Bulletin // nil: nobody reads
+	kernel Kernel
+	mode   string
+	off    bool // another proxy forwards
+
+	now     Forwarding
+	counted time.Time // when the Services last were
+	// What others did to the rules.
+	repairs   int       // of chains, sets and the like
+	times     int       // passes that found some
+	disturbed time.Time // the last
+	// Of other proxies.
+	looked bool
+	unseen error // why not everything could be looked at
+	since  map[string]time.Time
+	said   map[string]metav1.ConditionStatus
+}
+
+// Follow has the reporter tell how the forwarding of the node does; off if it is another
+// proxy's. It comes before the first Report.
+func (r *Reporter) Follow(kernel Kernel, mode string, off bool, into Bulletin) {
+	r.forwarding = forwarding{
+		into: into, kernel: kernel, mode: mode, off: off,
+		since: map[string]time.Time{}, said: map[string]metav1.ConditionStatus{},
+	}
+}
+
+// programmed takes in what a pass did to the kernel.
+func (r *Reporter) programmed(o agent.Outcome) {
+	f := &r.forwarding
+	if f.into == nil || f.off {
+		return
+	}
+	f.now.Tool = f.kernel.Tool()
+	repairs := 0
+	for _, family := range addr.Families() {
+		_, of := f.kernel.Tally(family)
+		repairs += of
+	}
+	if repairs > f.repairs {
+		f.times++
+		f.disturbed = time.Now()
+	}
+	f.repairs = repairs
+	f.now.Ports = len(o.Want.Forwarding.Ports)
+	f.now.Programmed = f.now.Ports - len(o.Missing)
+	if time.Since(f.counted) >= recount {
+		f.counted, f.now.Services = time.Now(), services(o.Want.Forwarding)
+	}
+}
+
+// recount is the least time between two counts of the Services, which costs as much as
+// there are, and is written less often.
+const recount = 10 * time.Second
+
+func services(f desired.Forwarding) int {
+	found := map[view.Ref]struct{}{}
+	for key := range f.Ports {
+		found[key.Service] = struct{}{}
+	}
+	return len(found)
+}
+
+// tellForwarding hands on how the forwarding does, once all of it is known.
+func (r *Reporter) tellForwarding() {
+	f := &r.forwarding
+	if f.into == nil || r.cluster == nil || r.cluster.Nodes[r.node] == nil || !f.off && !f.looked {
+		return
+	}
+	about := map[string][]problem.Problem{}
+	f.now.Problems = 0
+	for _, p := range r.problems {
+		if condition := r.conditionOf(p); condition != "" {
+			about[condition] = append(about[condition], p)
+			f.now.Problems++
+		}
+	}
+	f.now.Mode, f.now.Since, f.now.Conditions = f.mode, r.began, nil
+	if !f.off {
+		f.condition(v1beta1.ConditionProgrammed, "the kernel has all that the Services want", about)
+		f.undisturbed()
+		f.condition(v1beta1.ConditionSoleProxy, "no other service proxy has rules in the kernel", about)
+		if last := len(f.now.Conditions) - 1; f.unseen != nil && f.now.Conditions[last].Status == metav1.ConditionTrue {
+			f.set(last, metav1.ConditionUnknown, ReasonProxiesUnknown, f.unseen.Error())
+		}
+		f.condition(v1beta1.ConditionPodsKnown, "pods are told from strangers", about)
+	}
+	f.condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read", about)
+	for i := range f.now.Conditions {
+		c := &f.now.Conditions[i]
+		if f.said[c.Type] != c.Status {
+			f.said[c.Type], f.since[c.Type] = c.Status, time.Now()
+		}
+		c.LastTransitionTime = metav1.NewTime(f.since[c.Type])
+	}
+	f.into.Tell(types.UID(r.cluster.Nodes[r.node].UID), f.now)
+}
+
+// conditionOf is the type of the condition that tells of a problem; "" if none does.
+func (r *Reporter) conditionOf(p problem.Problem) string {
+	switch p.Reason {
+	case fromkube.ReasonUnreadable:
+		return v1beta1.ConditionReadable
+	case ReasonRefused:
+		return v1beta1.ConditionProgrammed
+	}
+	if p.Object.Kind != "Node" || p.Object.Name != r.node {
+		return ""
+	}
+	switch p.Reason {
+	case ReasonOtherProxy:
+		return v1beta1.ConditionSoleProxy
+	case desired.ReasonPodsUnknown:
+		return v1beta1.ConditionPodsKnown
+	}
+	if slices.Contains(r.failed, p) {
+		return v1beta1.ConditionProgrammed
+	}
+	return ""
+}
+
+// condition is False if there are problems of its type, and says all is well otherwise.
+func (f *forwarding) condition(kind, well string, about map[string][]problem.Problem) {
+	f.now.Conditions = append(f.now.Conditions, metav1.Condition{
+		Type: kind, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, Message: well,
+	})
+	problems := about[kind]
+	if len(problems) == 0 {
+		return
+	}
+	texts := make([]string, 0, len(problems))
+	for _, p := range problems {
+		text := p.Message
+		if p.Object.Kind != "Node" {
+			text = p.Object.String() + ": " + text
+		}
+		texts = append(texts, text)
+	}
+	f.set(len(f.now.Conditions)-1, metav1.ConditionFalse, problems[0].Reason, problem.List(texts, "; "))
+}
+
+// maxMessage is how long the message of a condition may be, in bytes: what people read, and
+// a fraction of what the API server takes.
+const maxMessage = 4096
+
+func (f *forwarding) set(i int, status metav1.ConditionStatus, reason, message string) {
+	c := &f.now.Conditions[i]
+	c.Status, c.Reason, c.Message = status, reason, problem.Clip(message, maxMessage)
+}
+
+// undisturbed tells whether others leave our rules alone.
+func (f *forwarding) undisturbed() {
+	f.condition(v1beta1.ConditionUndisturbed, "nobody else has changed the speaker's rules of late", nil)
+	if f.disturbed.IsZero() || time.Since(f.disturbed) > quiet {
+		return
+	}
+	f.set(len(f.now.Conditions)-1, metav1.ConditionFalse, ReasonRulesChanged, fmt.Sprintf(
+		"others changed the speaker's rules, last at %s: %d chains, sets or elements on %d occasions since the speaker began; they are written again each time; "+
+			"find who does it, such as a firewall that flushes all rules when it loads its own",
+		f.disturbed.UTC().Format(time.RFC3339), f.repairs, f.times))
+}

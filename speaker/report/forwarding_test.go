@@ -1,0 +1,198 @@
+package report_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// board keeps the last of what is told of the forwarding.
+type board struct {
+	uid types.UID
+	report.Forwarding
+}
+
+func (b *board) Tell(uid types.UID, f report.Forwarding) { *b = board{uid, f} }
+
+// kernel is told by nft, and others changed so much of it.
+type kernel map[addr.Family]int
+
+func (kernel) Tool() string { return "iptables-nft" }
+
+func (k kernel) Tally(family addr.Family) (rules, repairs int) { return 100, k[family] }
+
+// says holds that these conditions are told, as "Type=Status Reason: message", and that
+// those that are not named are True, as they must be.
+func (b *board) says(t *testing.T, when string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, c := range b.Conditions {
+		if c.Reason == "AsExpected" && c.Status == "True" {
+			continue
+		}
+		got = append(got, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	if a, b := strings.Join(got, "\n"), strings.Join(want, "\n"); a != b {
+		t.Errorf("%s:\n%s\nwant\n%s", when, a, b)
+	}
+}
+
+// onNode is an outcome whose cluster has the node.
+func onNode() agent.Outcome {
+	o := outcome()
+	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
+	return o
+}
+
+// following is a reporter whose words about the forwarding go to a board.
+func following(k kernel, off bool) (*report.Reporter, *board) {
+	var b board
+	r := report.New("node1", new(events), unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	mode := "iptables"
+	if off {
+		mode = "none"
+	}
+	r.Follow(k, mode, off, &b)
+	return r, &b
+}
+
+// TestConditionsTellWhatIsWrong goes through what can be wrong with the forwarding of a
+// node: each is a condition with a reason, and is True again when it is over.
+func TestConditionsTellWhatIsWrong(t *testing.T) {
+	r, b := following(kernel{}, false)
+	r.Report(onNode())
+	if b.uid != "" {
+		t.Error("told before other proxies were looked for")
+	}
+	r.Rivals(nil, nil)
+	b.says(t, "all is well")
+	if b.uid != "uid" || b.Mode != "iptables" || b.Tool != "iptables-nft" || b.Services != 1 || b.Ports != 1 || b.Programmed != 1 || len(b.Conditions) != 5 {
+		t.Errorf("of a node that is well: %+v", b)
+	}
+
+	key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Name: "http", Protocol: view.TCP, Family: addr.IPv4}
+	tells := func(when string, err error, want ...string) {
+		t.Helper()
+		o := onNode()
+		if o.Err = err; err != nil {
+			o.Missing = desired.Missing{{Service: key.Service, Protocol: view.TCP, Family: addr.IPv4}: {}}
+		}
+		r.Report(o)
+		b.says(t, when, want...)
+		if b.Programmed+len(o.Missing) != 1 || b.Problems != len(want) {
+			t.Errorf("%s: %d ports are programmed, %d problems", when, b.Programmed, b.Problems)
+		}
+		r.Report(onNode())
+		b.says(t, "after "+when)
+	}
+	for reason, err := range map[string]error{
+		"ForwardingFailed": errors.New("it is broken"),
+		"ProgramMissing":   desired.Caused(desired.ReasonProgramMissing, errors.New("install iptables")),
+		"FeatureMissing":   errors.Join(errors.New("line 3 failed"), desired.Caused(desired.ReasonFeatureMissing, errors.New("no xt_set"))),
+	} {
+		tells(reason, &desired.FamilyError{Family: addr.IPv4, Err: err},
+			"Programmed=False "+reason+": what is forwarded of IPv4 is not all as wanted; it is tried again: "+err.Error())
+	}
+	tells("a setting", &desired.SettingError{Err: errors.New("route_localnet is 0")},
+		"Programmed=False SettingFailed: route_localnet is 0; it is tried again")
+	tells("a port", &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: &desired.RefusedError{Key: key, Err: errors.New("no")}},
+		`Programmed=False ForwardingRefused: Service/shop/web: node node1: the kernel does not take port "http" (TCP, IPv4), which stays as it was: no`)
+
+	r.Rivals([]string{"nftables rules (IPv4)"}, errors.New("no iptables-legacy"))
+	b.says(t, "a rival", "SoleProxy=False OtherProxy: kube-proxy has rules in this node's kernel besides Fairlead's: nftables rules (IPv4); "+
+		"remove it and run kube-proxy --cleanup on the node, or set the Helm value forwarding.mode to none")
+	r.Rivals(nil, errors.New("no iptables-legacy"))
+	b.says(t, "one who cannot look", "SoleProxy=Unknown ProxiesUnknown: no iptables-legacy")
+	r.Rivals(nil, nil)
+	b.says(t, "no rival")
+
+	o := onNode()
+	o.Problems = []problem.Problem{
+		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonPodsUnknown, "set clusterCIDRs"),
+		problem.New(problem.Object{Kind: "Node", Name: "node2"}, desired.ReasonNodeSilent, "look after it"),
+		problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "no Secret"),
+	}
+	r.Report(o)
+	b.says(t, "strange pods", "PodsKnown=False PodsUnknown: set clusterCIDRs")
+}
+
+// TestTheFirstOfManyAreNamed has more unreadable objects than anybody reads of.
+func TestTheFirstOfManyAreNamed(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		r, b := following(kernel{}, off)
+		r.Rivals(nil, nil)
+		o := onNode()
+		for i := range 20 {
+			o.Cluster.Problems = append(o.Cluster.Problems, problem.New(
+				problem.Object{Kind: "EndpointSlice", Namespace: "shop", Name: fmt.Sprintf("web-%02d", i)}, fromkube.ReasonUnreadable, "%s", strings.Repeat("é", 400)))
+		}
+		r.Report(o)
+		c := b.Conditions[len(b.Conditions)-1]
+		if c.Type != "Readable" || c.Status != "False" || c.Reason != "Unreadable" || b.Problems != 20 {
+			t.Errorf("off %t: %d problems, %+v", off, b.Problems, c)
+		}
+		if !strings.HasPrefix(c.Message, "EndpointSlice/shop/web-00: éé") || len(c.Message) > 4096 {
+			t.Errorf("a message of %d bytes: %s", len(c.Message), c.Message)
+		}
+		if off && (len(b.Conditions) != 1 || b.Mode != "none" || b.Tool != "" || b.Ports != 0) {
+			t.Errorf("of a node that another proxy forwards for: %+v", b)
+		}
+	}
+}
+
+// TestADisturbanceIsToldForAWhile has others take rules away, twice.
+func TestADisturbanceIsToldForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := kernel{}
+		r, b := following(k, false)
+		r.Rivals(nil, nil)
+		r.Report(onNode())
+		b.says(t, "before")
+		began := b.Conditions[1].LastTransitionTime
+		for i := range 2 {
+			k[addr.IPv4], k[addr.IPv6] = 3*(i+1), i+1
+			time.Sleep(time.Minute)
+			r.Report(onNode())
+			b.says(t, "disturbed", fmt.Sprintf("Undisturbed=False RulesChanged: others changed the speaker's rules, last at %s: "+
+				"%d chains, sets or elements on %d occasions since the speaker began; they are written again each time; "+
+				"find who does it, such as a firewall that flushes all rules when it loads its own", time.Now().UTC().Format(time.RFC3339), 4*(i+1), i+1))
+			if got := b.Conditions[1].LastTransitionTime; got.Sub(began.Time) != time.Minute {
+				t.Errorf("False since %s, want the first time", got)
+			}
+		}
+		time.Sleep(9 * time.Minute)
+		r.Refresh()
+		if b.Conditions[1].Status != "False" {
+			t.Error("undisturbed, nine minutes later")
+		}
+		time.Sleep(2 * time.Minute)
+		r.Refresh()
+		b.says(t, "eleven minutes later")
+	})
+}
+
+// TestALongStoryIsAnEvent: the API server takes 1024 bytes of it.
+func TestALongStoryIsAnEvent(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Rivals([]string{strings.Repeat("é", 2000)}, nil)
+	_, note, _ := strings.Cut(strings.Join(got, ""), ": ")
+	if len(note) > 1024 || !strings.HasSuffix(note, "é…") {
+		t.Errorf("a note of %d bytes: %s", len(note), note)
+	}
+}

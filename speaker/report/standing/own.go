@@ -1,0 +1,62 @@
+package standing
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+)
+
+// OwnAPI is what is asked of the API server about objects that no other node writes.
+type OwnAPI interface {
+	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
+	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
+	Status() client.SubResourceWriter
+}
+
+// own writes and removes objects of a kind that no other node writes.
+type own[T client.Object] struct {
+	api  OwnAPI
+	name string // of the kind
+	// with makes a copy of an object with the status of another one, or, for nil, with none.
+	with func(object, of T) T
+}
+
+func (k own[T]) write(ctx context.Context, have, want T) (T, error) {
+	var none T
+	if any(have) == any(none) {
+		have = k.with(want, none) // the API server takes none on creation
+		if err := k.api.Create(ctx, have); err != nil {
+			return none, fmt.Errorf("create %s %s: %w", k.name, want.GetName(), err)
+		}
+	}
+	next := k.with(have, want)
+	if err := k.api.Status().Patch(ctx, next, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
+		return none, fmt.Errorf("write the status of %s %s: %w", k.name, want.GetName(), err)
+	}
+	return next, nil
+}
+
+func (k own[T]) remove(ctx context.Context, object T) error {
+	uid := object.GetUID()
+	if err := k.api.Delete(ctx, object, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s: %w", k.name, object.GetName(), err)
+	}
+	return nil
+}
+
+// ofNode chooses the objects of a node.
+func ofNode(node string) client.MatchingLabels {
+	return client.MatchingLabels{v1beta1.LabelNode: v1beta1.LabelValue(node)}
+}
+
+// owner makes an object one that goes with the Node.
+func owner(node string, uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}}
+}
