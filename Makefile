@@ -71,9 +71,9 @@ bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, int
 	$(GO) run ./e2e/bench/failover -protocol layer2 -out docs/benchmarks/layer2.md
 
 .PHONY: bench-bgp
-bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: an hour, on an idle machine (root)
+bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: half an hour, on an idle machine (root)
 	$(LAB) build metallb
-	$(GO) run ./e2e/bench/failover -protocol bgp -out docs/benchmarks/bgp.md
+	$(GO) run ./e2e/bench/failover -protocol bgp -rounds 10 -patience 7m -out docs/benchmarks/bgp.md
 
 .PHONY: soak-bfd
 soak-bfd: packages build ## Hold BFD at 50 ms × 3 with FRR and BIRD on a busy machine: twenty minutes (root)

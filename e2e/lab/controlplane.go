@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
@@ -11,10 +12,22 @@ import (
 
 // startProgram starts one of the control plane's programs.
 func (l *Lab) startProgram(ctx context.Context, name string, args ...string) error {
+	var env []string
+	if l.options.ManyServices {
+		env = append(os.Environ(), "GOGC=400")
+	}
 	return namespaceOf(controlPlaneName).do(func() error {
-		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(name)}, args...)})
+		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(name)}, args...), env: env})
 		return err
 	})
+}
+
+// emulated has the control plane be as of the last version that can create many Services.
+func (l *Lab) emulated() []string {
+	if l.options.ManyServices {
+		return []string{"--emulated-version=1.33"}
+	}
+	return nil
 }
 
 func (l *Lab) pkiFile(name string) string { return filepath.Join(l.pkiDir(), name) }
@@ -29,9 +42,12 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return l.startProgram(
-		ctx,
-		"kube-apiserver",
+	more := l.emulated()
+	if l.options.ManyServices {
+		more = append(more, "--feature-gates=MultiCIDRServiceAllocator=false")
+	}
+	return l.startProgram(ctx, "kube-apiserver", append(
+		more,
 		"--advertise-address="+controlPlaneAddresses().v4.Addr().String(),
 		"--secure-port=6443",
 		"--etcd-servers="+client,
@@ -57,7 +73,7 @@ func (l *Lab) startAPI(ctx context.Context) error {
 		"--proxy-client-cert-file="+l.pkiFile("front-proxy-client.crt"),
 		"--proxy-client-key-file="+l.pkiFile("front-proxy-client.key"),
 		"--enable-aggregator-routing=true",
-	)
+	)...)
 }
 
 // waitForAPI waits until the API server says that it is ready.
@@ -96,9 +112,8 @@ func (l *Lab) waitForAPI(ctx context.Context) error {
 // startControllers starts what needs a ready API server.
 func (l *Lab) startControllers(ctx context.Context) error {
 	config := l.pkiFile("controller-manager.conf")
-	err := l.startProgram(
-		ctx,
-		"kube-controller-manager",
+	err := l.startProgram(ctx, "kube-controller-manager", append(
+		l.emulated(),
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 		"--leader-elect=false",
 		"--allocate-node-cidrs=false", // the nodes are made with theirs
@@ -109,11 +124,13 @@ func (l *Lab) startControllers(ctx context.Context) error {
 		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+l.pkiFile("ca.crt"),
 		"--cluster-signing-key-file="+l.pkiFile("ca.key"),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
 	config = l.pkiFile("scheduler.conf")
-	return l.startProgram(ctx, "kube-scheduler", "--kubeconfig="+config,
-		"--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config, "--leader-elect=false")
+	return l.startProgram(ctx, "kube-scheduler", append(
+		l.emulated(),
+		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config, "--leader-elect=false",
+	)...)
 }

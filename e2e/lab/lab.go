@@ -32,6 +32,11 @@ type Options struct {
 	Nodes int    // how many, at most 9; 0 means 3
 	Proxy string // "iptables" or "nftables": run the real kube-proxy; "": run none
 	BFD   bool   // the router runs BFD with its BGP neighbors
+	// ManyServices lets ten thousand Services be created in minutes. By default each costs what
+	// there are already: the API server counts all IPAddress objects, twice, after it has created
+	// one. As of 1.33, whose behaviour it then emulates, it keeps ClusterIPs in a bitmap. It and
+	// etcd also collect garbage late.
+	ManyServices bool
 	// Progress gets a line for each step that is done, with the seconds since
 	// the start; nil: none.
 	Progress io.Writer `json:"-"`

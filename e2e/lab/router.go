@@ -157,13 +157,18 @@ func (r *Router) VTYSH(ctx context.Context, commands ...string) (string, error) 
 // Routes are the next hops, sorted, that the router's kernel has for exactly
 // this prefix; none without a route.
 func (r *Router) Routes(prefix netip.Prefix) ([]netip.Addr, error) {
+	return r.RoutesIn(unix.RT_TABLE_MAIN, prefix)
+}
+
+// RoutesIn is Routes in one of the tables of the router's kernel.
+func (r *Router) RoutesIn(table int, prefix netip.Prefix) ([]netip.Addr, error) {
 	family := unix.AF_INET
 	if prefix.Addr().Is6() {
 		family = unix.AF_INET6
 	}
 	var hops []netip.Addr
 	err := namespaceOf(r.Name).links(func(h *netlink.Handle) error {
-		routes, err := h.RouteListFiltered(family, &netlink.Route{Dst: ipNet(prefix)}, netlink.RT_FILTER_DST)
+		routes, err := h.RouteListFiltered(family, &netlink.Route{Dst: ipNet(prefix), Table: table}, netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return err
 		}

@@ -20,15 +20,18 @@ import (
 
 // What is measured by BGP, in the kernel of the router.
 const (
-	createdBGP measure = "Service created → route"
-	givenBGP   measure = "address in the status → route"
-	givenWire  measure = "of which until the first UPDATE is at the router"
-	emptied    measure = "last endpoint gone → route gone"
-	heldOut    measure = "cable of a node pulled → its next hop gone, hold time 9 s"
-	slowBFD    measure = "the same, BFD 300 ms × 3"
-	midBFD     measure = "the same, BFD 100 ms × 3"
-	fastBFD    measure = "the same, BFD 50 ms × 3"
-	flapped    measure = "processes of a speaker killed: time without its route"
+	createdBGP  measure = "Service created → route"
+	createdBIRD measure = "the same with BIRD as the router"
+	givenBGP    measure = "address in the status → route"
+	givenBIRD   measure = "the same, with BIRD"
+	givenWire   measure = "address in the status → the first UPDATE is at the router"
+	emptied     measure = "last endpoint gone → route gone"
+	emptiedBIRD measure = "the same: BIRD"
+	heldOut     measure = "cable of a node pulled → its next hop gone, hold time 9 s"
+	slowBFD     measure = "the same, BFD 300 ms × 3"
+	midBFD      measure = "the same, BFD 100 ms × 3"
+	fastBFD     measure = "the same, BFD 50 ms × 3"
+	flapped     measure = "processes of a speaker killed: time without its route"
 )
 
 // intervals of BFD, in milliseconds.
@@ -38,11 +41,12 @@ func bgp() protocol {
 	return protocol{
 		name: "bgp", title: "BGP",
 		notes: []string{
-			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v", lookEvery),
+			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v; the router is FRR where nothing else is said", lookEvery),
 			"of the time to a new route FRR itself takes 60 ms: its bgpd collects changes for 50 ms, and its zebra for 10 (\"show work-queues\")",
+			"BIRD runs beside FRR at the router, with a session of its own with each node, and is told of the same Services at the same time",
 			"Fairlead announces an address once its forwarding is in the kernel of the node; MetalLB does not wait for kube-proxy",
 		},
-		measures: []measure{createdBGP, givenBGP, givenWire, emptied, heldOut, slowBFD, midBFD, fastBFD, flapped, manyCome, manyGo},
+		measures: []measure{createdBGP, createdBIRD, givenBGP, givenBIRD, givenWire, emptied, emptiedBIRD, heldOut, slowBFD, midBFD, fastBFD, flapped, manyCome, manyGo},
 		memory:   []measure{manyMemory},
 		take:     takeBGP,
 	}
@@ -52,12 +56,17 @@ func bgp() protocol {
 const lookEvery = 500 * time.Microsecond
 
 func takeBGP(ctx context.Context, b *bench) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := b.startBIRD(ctx); err != nil {
+		return err
+	}
 	vip, _, err := b.given(ctx, b.service("kept", "bgp", corev1.ServiceExternalTrafficPolicyCluster))
 	if err != nil {
 		return err
 	}
 	// Whatever is sent to the router from then on is about what is measured.
-	if _, err := b.route(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
+	if _, err := b.both(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
 		return err
 	}
 	for n := range b.rounds {
@@ -65,7 +74,7 @@ func takeBGP(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	if err := b.fail(ctx, vip); err != nil || b.options.many == 0 {
+	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.options.many == 0 {
 		return err
 	}
 	return b.many(ctx, b.options.many)
@@ -139,7 +148,7 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	at, err := b.route(ctx, vip, "a route to "+name, some)
+	at, err := b.both(ctx, vip, "a route to "+name, some)
 	if err != nil {
 		return err
 	}
@@ -147,8 +156,10 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.add(createdBGP, milliseconds(at.Sub(began)))
-	b.add(givenBGP, milliseconds(at.Sub(given)))
+	b.add(createdBGP, milliseconds(at[0].Sub(began)))
+	b.add(createdBIRD, milliseconds(at[1].Sub(began)))
+	b.add(givenBGP, milliseconds(at[0].Sub(given)))
+	b.add(givenBIRD, milliseconds(at[1].Sub(given)))
 	b.add(givenWire, milliseconds(max(sent.Sub(given), 0))) // who watches may see the address later than who announces
 	return b.API.Delete(ctx, s)
 }
@@ -203,7 +214,7 @@ func (b *bench) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.route(ctx, vip, "routes to "+name, b.everyNode); err != nil {
+	if _, err := b.both(ctx, vip, "routes to "+name, b.everyNode); err != nil {
 		return err
 	}
 	slice.Endpoints = nil
@@ -211,11 +222,12 @@ func (b *bench) empty(ctx context.Context, name string) error {
 	if err := b.API.Update(ctx, slice); err != nil {
 		return err
 	}
-	at, err := b.route(ctx, vip, "no route to "+name, none)
+	at, err := b.both(ctx, vip, "no route to "+name, none)
 	if err != nil {
 		return err
 	}
-	b.add(emptied, milliseconds(at.Sub(began)))
+	b.add(emptied, milliseconds(at[0].Sub(began)))
+	b.add(emptiedBIRD, milliseconds(at[1].Sub(began)))
 	return errors.Join(b.API.Delete(ctx, s), client.IgnoreNotFound(b.API.Delete(ctx, slice)))
 }
 

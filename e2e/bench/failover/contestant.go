@@ -24,7 +24,9 @@ type contestant struct {
 	install func(ctx context.Context, c *product.Cluster) error
 	// The DaemonSet that announces, and what its processes are called, for pkill -f.
 	namespace, daemon, processes string
-	// Of many addresses: their pool and the second session, the advertisement, and its kind.
+	// How its BGPPeers are written, and the kind of them for kubectl.
+	peerVersion, within, peers string
+	// Of many addresses: their pool, the advertisement, and its kind.
 	manyPool, manyAdvertisement, advertisements string
 }
 
@@ -32,16 +34,23 @@ func contestants() []contestant {
 	return []contestant{
 		{
 			name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
+			peerVersion: "fairlead.dev/v1beta1", peers: "bgppeers.fairlead.dev",
 			manyPool: ourMany, manyAdvertisement: ourManyAdvertised, advertisements: "bgpadvertisements.fairlead.dev",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
 					return err
 				}
-				return c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml")
+				if err := c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {
+					return err
+				}
+				// To all peers: there will be others.
+				_, err := c.Kubectl(ctx, "patch", "bgpadvertisement.fairlead.dev", "bgp", "--type=merge", "-p", `{"spec":{"peers":null}}`)
+				return err
 			},
 		},
 		{
 			name: "metallb", proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
+			peerVersion: "metallb.io/v1beta2", within: ", namespace: metallb-system", peers: "bgppeers.metallb.io",
 			manyPool: theirMany, manyAdvertisement: theirManyAdvertised, advertisements: "bgpadvertisements.metallb.io",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := c.InstallMetalLB(ctx); err != nil {
@@ -83,18 +92,13 @@ metadata: {name: router, namespace: metallb-system}
 spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, holdTime: 9s}
 `
 
-// Many addresses, over a second session as well.
+// Many addresses.
 const (
 	ourMany = `
 apiVersion: fairlead.dev/v1beta1
 kind: IPAddressPool
 metadata: {name: many}
 spec: {addresses: [10.200.0.0/16], autoAssign: false}
----
-apiVersion: fairlead.dev/v1beta1
-kind: BGPPeer
-metadata: {name: second}
-spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, peerPort: 1790, holdTime: 9s}
 `
 	ourManyAdvertised = `
 apiVersion: fairlead.dev/v1beta1
@@ -107,11 +111,6 @@ apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: many, namespace: metallb-system}
 spec: {addresses: [10.200.0.0/16], autoAssign: false}
----
-apiVersion: metallb.io/v1beta2
-kind: BGPPeer
-metadata: {name: second, namespace: metallb-system}
-spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, peerPort: 1790, holdTime: 9s}
 `
 	theirManyAdvertised = `
 apiVersion: metallb.io/v1beta1
@@ -139,7 +138,9 @@ func (b *bench) run(ctx context.Context) error {
 	if err := lab.Down(ctx); err != nil {
 		return err
 	}
-	l, err := lab.Up(ctx, lab.Options{Proxy: b.proxy, BFD: true, Progress: os.Stderr})
+	l, err := lab.Up(ctx, lab.Options{
+		Proxy: b.proxy, BFD: true, ManyServices: b.protocol.name == "bgp" && b.options.many > 0, Progress: os.Stderr,
+	})
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type options struct {
 	rounds   int
 	window   time.Duration // for which the client is watched after each incident
 	many     int           // addresses that are announced at once
+	patience time.Duration // for which that is tried
 	only     string        // the contestant to measure; "": both
 	out      string
 }
@@ -56,6 +57,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 20, "how often each figure is taken")
 	flags.DurationVar(&o.window, "window", 10*time.Second, "how long the client is watched after each incident")
 	flags.IntVar(&o.many, "many", 10_000, "by BGP: how many addresses are announced at once over two sessions; 0: none")
+	flags.DurationVar(&o.patience, "patience", 10*time.Minute, "how long a contestant may take for all that is measured of these")
 	flags.StringVar(&o.only, "only", "", "fairlead or metallb: measure no other; empty: both")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	if err := flags.Parse(args); err != nil {
@@ -75,8 +77,8 @@ func parse(args []string) (options, error) {
 	if o.many < 0 || o.many > 60_000 {
 		return options{}, fmt.Errorf("-many %d: want 0 to 60000", o.many)
 	}
-	if o.rounds < 1 || o.window < time.Second {
-		return options{}, errors.New("-rounds must be 1 or more, and -window a second or more")
+	if o.rounds < 1 || o.window < time.Second || o.patience < time.Second {
+		return options{}, errors.New("-rounds must be 1 or more, and -window and -patience a second or more")
 	}
 	return o, nil
 }

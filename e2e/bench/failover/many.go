@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,33 +39,58 @@ const (
 // manyServices are where the many are.
 const manyServices = "many"
 
-// many announces so many addresses at once over two sessions of each node.
+// errImpatient is why a contestant has no figures of many addresses.
+var errImpatient = errors.New("patience is over")
+
+// many announces so many addresses at once over two sessions of each node. A contestant that
+// does not get there within the patience of the bench has no figures, and the report says so.
 func (b *bench) many(ctx context.Context, n int) error {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithTimeoutCause(ctx, b.patience, errImpatient)
 	defer stop()
+	step := "before the first Service"
+	err := b.announceMany(ctx, n, func(format string, args ...any) {
+		step = fmt.Sprintf(format, args...)
+		b.tell("%s", step)
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errImpatient) {
+		b.results.Note(fmt.Sprintf("%s, with %d addresses, was stopped after %v, when this was done: %s", b.name, n, b.patience, step))
+		b.tell("stopped after %v: %v", b.patience, err)
+		return nil
+	}
+	return err
+}
+
+func (b *bench) announceMany(ctx context.Context, n int, done func(format string, args ...any)) error {
 	if err := b.secondRouter(ctx); err != nil {
 		return err
 	}
-	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool) }); err != nil {
+	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool+"---"+b.peer("second", secondPort)) }); err != nil {
 		return err
 	}
-	if err := b.createMany(ctx, n); err != nil {
+	// Whoever follows each of the Services as it comes only takes the processors of who creates it.
+	if err := b.rest(ctx, true); err != nil {
+		return err
+	}
+	if err := b.createMany(ctx, n, done); err != nil {
 		return fmt.Errorf("create %d Services: %w", n, err)
 	}
-	b.tell("%d Services are created", n)
-	if err := b.until(ctx, func() error { return b.allGiven(ctx, n) }); err != nil {
+	if err := product.Until(ctx, func() error { return b.allGiven(ctx, n, done) }); err != nil {
 		return err
 	}
-	b.tell("all have addresses")
-	if err := b.until(ctx, calm()); err != nil {
+	if err := b.rest(ctx, false); err != nil {
 		return err
 	}
+	done("all are created and have addresses, and those who announce are back")
+	if err := product.Until(ctx, b.settled(ctx, done)); err != nil {
+		return err
+	}
+	done("all have forwarding")
 	for range min(b.rounds, 3) {
 		began := time.Now()
 		if err := b.Apply(ctx, b.manyAdvertisement); err != nil {
 			return err
 		}
-		if err := b.until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
+		if err := product.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
 			return err
 		}
 		b.add(manyCome, milliseconds(time.Since(began)))
@@ -77,7 +103,7 @@ func (b *bench) many(ctx context.Context, n int) error {
 		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, b.advertisements, "many", "--wait=false"); err != nil {
 			return err
 		}
-		if err := b.until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
+		if err := product.Until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
 			return err
 		}
 		b.add(manyGo, milliseconds(time.Since(began)))
@@ -85,12 +111,28 @@ func (b *bench) many(ctx context.Context, n int) error {
 	return nil
 }
 
-// until asks again and again.
-func (b *bench) until(ctx context.Context, ask func() error) error {
-	const patience = 10 * time.Minute
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
-	defer cancel()
-	return product.Until(ctx, ask)
+// rest has those who announce and forward rest, or be back: the former by a selector that no node
+// has, kube-proxy by a signal. The rules of both stay.
+func (b *bench) rest(ctx context.Context, rest bool) error {
+	selector, signal := "null", "-CONT"
+	if rest {
+		selector, signal = `"rests"`, "-STOP"
+	}
+	patch := `{"spec":{"template":{"spec":{"nodeSelector":{"bench":` + selector + `}}}}}`
+	if _, err := b.Kubectl(ctx, "patch", "-n", b.namespace, "daemonset/"+b.daemon, "--type=merge", "-p", patch); err != nil {
+		return err
+	}
+	if b.proxy != "" {
+		for _, n := range b.Nodes() {
+			if _, err := n.Exec(ctx, "pkill", signal, "-x", "kube-proxy"); err != nil {
+				return err
+			}
+		}
+	}
+	if rest {
+		return nil
+	}
+	return b.ready(ctx)
 }
 
 // secondRouter runs until the context ends.
@@ -126,7 +168,7 @@ router bgp %d
 
 // createMany creates Services without NodePorts, of which there are too few, and with one
 // endpoint each.
-func (b *bench) createMany(ctx context.Context, n int) error {
+func (b *bench) createMany(ctx context.Context, n int, done func(format string, args ...any)) error {
 	var pods corev1.PodList
 	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
 		return errors.Join(err, errors.New("where are the web servers?"))
@@ -137,6 +179,7 @@ func (b *bench) createMany(ctx context.Context, n int) error {
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
+	config.ContentType = runtime.ContentTypeProtobuf
 	api, err := client.New(config, client.Options{Scheme: b.API.Scheme()})
 	if err != nil {
 		return err
@@ -147,6 +190,9 @@ func (b *bench) createMany(ctx context.Context, n int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i := range n {
+		if i%1000 == 0 && i > 0 {
+			done("%d of %d Services are created", i, n)
+		}
 		group.Go(func() error {
 			s := b.service(fmt.Sprintf("s-%05d", i), manyServices, corev1.ServiceExternalTrafficPolicyCluster)
 			s.Namespace, s.Spec.Selector, s.Spec.AllocateLoadBalancerNodePorts = manyServices, nil, new(false)
@@ -163,11 +209,15 @@ func (b *bench) createMany(ctx context.Context, n int) error {
 			}))
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	done("%d Services are created", n)
+	return nil
 }
 
 // allGiven fails while a Service has no address.
-func (b *bench) allGiven(ctx context.Context, n int) error {
+func (b *bench) allGiven(ctx context.Context, n int, done func(format string, args ...any)) error {
 	var all corev1.ServiceList
 	if err := b.API.List(ctx, &all, client.InNamespace(manyServices)); err != nil {
 		return err
@@ -179,7 +229,8 @@ func (b *bench) allGiven(ctx context.Context, n int) error {
 		}
 	}
 	if given < n {
-		time.Sleep(time.Second) // a list of all is work for those who give
+		done("%d of %d Services have addresses", given, n)
+		time.Sleep(5 * time.Second) // a list of all is work for those who give
 		return fmt.Errorf("%d of %d Services have an address", given, n)
 	}
 	return nil
@@ -241,29 +292,53 @@ func (b *bench) weigh(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// calm makes a question that fails unless the machine has been half idle for the last three
-// seconds: by then who had something to do about the many Services has done it.
-func calm() func() error {
-	last, at := uint64(0), time.Time{}
+// settled makes a question that fails until all who announce and forward have used little of a
+// processor for three seconds: by then whoever had something to do about the many Services has
+// done it. What else the machine does has no part in it.
+func (b *bench) settled(ctx context.Context, done func(format string, args ...any)) func() error {
+	last, at := 0.0, time.Time{}
 	return func() error {
 		time.Sleep(3 * time.Second)
-		text, err := os.ReadFile("/proc/stat")
+		used, err := b.used(ctx)
 		if err != nil {
 			return err
 		}
-		fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])
-		idle, err := strconv.ParseUint(fields[4], 10, 64)
-		if err != nil {
-			return err
+		share, known := (used-last)/time.Since(at).Seconds(), !at.IsZero()
+		last, at = used, time.Now()
+		if known {
+			done("waiting for forwarding to be in place: who brings it about uses %.2f processors", share)
 		}
-		cpus := strings.Count(string(text), "\ncpu")
-		const ticks = 100 // a second, as the kernel tells all programs
-		share := float64(idle-last) / (time.Since(at).Seconds() * ticks * float64(cpus))
-		known := !at.IsZero()
-		last, at = idle, time.Now()
-		if !known || share < 0.5 {
-			return fmt.Errorf("the machine is idle for %.0f%% of the time only", 100*share)
+		if !known || share > 0.3 {
+			return fmt.Errorf("who announces and forwards uses %.2f processors", share)
 		}
 		return nil
 	}
+}
+
+// used adds up the processor time, in seconds, that those who announce and forward have used on
+// all nodes.
+func (b *bench) used(ctx context.Context) (float64, error) {
+	const ticks = 100 // a second, as the kernel tells all programs
+	total := 0.0
+	for _, n := range b.Nodes() {
+		out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1") $(pgrep -x kube-proxy); do
+			sed 's/.*) //' /proc/$p/stat 2>/dev/null; done`, "sh", b.processes)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(out) {
+			fields := strings.Fields(line) // from the third on
+			if len(fields) < 13 {
+				continue
+			}
+			for _, field := range fields[11:13] { // utime and stime
+				spent, err := strconv.ParseFloat(field, 64)
+				if err != nil {
+					return 0, err
+				}
+				total += spent / ticks
+			}
+		}
+	}
+	return total, nil
 }

@@ -26,7 +26,8 @@ func report(o options, facts []string, results *figures.Results, picture string)
 	}
 	if len(o.protocol.memory) > 0 {
 		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.protocol.memory})
-		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced", o.many))
+		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced.\n"+
+			"  While they are created who announces and forwards rests; the API server hands out ClusterIPs as that of 1.33 can", o.many))
 	}
 	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)
 	if o.protocol.close != nil {
