@@ -85,7 +85,7 @@ func others(before, after map[netip.Addr][]string, node string) []netip.Addr {
 // TestNoNodeHasManyMoreThanOthers: what is too much for a node goes to the next by the hash,
 // and every order is that of the hash but for who comes first.
 func TestNoNodeHasManyMoreThanOthers(t *testing.T) {
-	c := crowd(t, 9)
+	c := crowd(t, 24)
 	plain, got := hashed(c), candidates(t, c)
 	before, after := firsts(plain), firsts(got)
 	most := slices.Max(slices.Collect(maps.Values(after)))
@@ -107,7 +107,7 @@ func TestTheHashAloneDecidesWhileASpeakerKnowsNoOther(t *testing.T) {
 		"an old one":   {"a": {BoundsLoad: true}, "b": {}, "c": {BoundsLoad: true}},
 		"none is seen": {},
 	} {
-		c := crowd(t, 9)
+		c := crowd(t, 24)
 		c.Speakers = speakers
 		if got, want := candidates(t, c), hashed(c); !maps.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("%s: candidates %v, want %v", name, got, want)
@@ -118,9 +118,9 @@ func TestTheHashAloneDecidesWhileASpeakerKnowsNoOther(t *testing.T) {
 // TestPlacesAreKeptByThoseThatCannotBeServed: what comes and goes by itself, as pods and the
 // readiness of nodes do, moves no address but its own.
 func TestPlacesAreKeptByThoseThatCannotBeServed(t *testing.T) {
-	whole := candidates(t, crowd(t, 9))
-	for i := range 9 {
-		c := crowd(t, 9)
+	whole := candidates(t, crowd(t, 24))
+	for i := range 24 {
+		c := crowd(t, 24)
 		s := service(at(byte(i + 1)))
 		c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{s.Ref: {}})
 		if moved := others(whole, candidates(t, c), ""); len(moved) > 0 {
@@ -128,7 +128,7 @@ func TestPlacesAreKeptByThoseThatCannotBeServed(t *testing.T) {
 		}
 	}
 	for _, node := range []string{"a", "b", "c"} {
-		c := crowd(t, 9)
+		c := crowd(t, 24)
 		c.Nodes[node].Ready = false
 		got := candidates(t, c)
 		if n := firsts(got)[node]; n > 0 {

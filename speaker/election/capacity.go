@@ -7,11 +7,12 @@ import (
 
 // Capacities are on a ladder of steps, each half as high again as the one before, so that a
 // node's capacity changes rarely: when there are half as many addresses more, and not with
-// each. The first step is 4 to 6 addresses, for each node another one by its name. So the
-// nodes do not all go up at once, which would move a tenth of the addresses at one moment.
+// each. The first step is 8 to 12 addresses, for each node another one by its name, so that
+// the nodes do not all go up at once, which would move many addresses at one moment. Fewer
+// are spread by the hash alone: to have them more even is not worth one that moves.
 const (
 	ladderUnit   = 1 << 10 // fractions of an address, since the steps are none of whole ones
-	ladderBottom = 4 * ladderUnit
+	ladderBottom = 8 * ladderUnit
 	ladderPhases = ladderBottom / 2
 )
 
