@@ -89,8 +89,7 @@ func (unasked) Run(ctx context.Context) error {
 type routes struct{ speaker *bgp.Speaker }
 
 func (r routes) Apply(ctx context.Context, want map[string]desired.Session) error {
-	_, err := r.speaker.Apply(ctx, want)
-	return err
+	return r.speaker.Apply(ctx, want)
 }
 
 // Drain is bounded by the time for the farewell, of which the CEASE needs the rest.

@@ -91,7 +91,7 @@ func TestAFullTableIsNotTakenOver(t *testing.T) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for prefix := range s.sessions["bad"].report().Announced {
+		for prefix := range s.sessions["bad"].inPlace().Announced {
 			if prefix != netip.MustParsePrefix(vip) {
 				t.Errorf("%s is announced", prefix)
 			}

@@ -17,6 +17,7 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -356,11 +357,40 @@ func newSpeaker(t testing.TB, options ...slog.Handler) *Speaker {
 	return s
 }
 
-func mustApply(t testing.TB, s *Speaker, want map[string]desired.Session) map[string]Report {
+func mustApply(t testing.TB, s *Speaker, want map[string]desired.Session) {
 	t.Helper()
-	have, err := s.Apply(t.Context(), want)
-	if err != nil {
+	if err := s.Apply(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
-	return have
+}
+
+// inPlace are the routes that a peer has been told of on a session that is up.
+type inPlace struct {
+	Established bool
+	Announced   map[netip.Prefix]desired.RouteAttrs
+}
+
+func (s *Speaker) inPlace() map[string]inPlace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]inPlace{}
+	for name, session := range s.sessions {
+		all[name] = session.inPlace()
+	}
+	return all
+}
+
+func (s *session) inPlace() inPlace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status.Phase != Established {
+		return inPlace{}
+	}
+	announced := map[netip.Prefix]desired.RouteAttrs{}
+	for prefix, r := range s.routes {
+		if s.status.carries(addr.FamilyOf(prefix.Addr())) {
+			announced[prefix] = r.attrs
+		}
+	}
+	return inPlace{true, announced}
 }

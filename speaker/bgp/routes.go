@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -37,12 +38,15 @@ func (s *session) apply(want desired.Session) []error {
 		if ok {
 			kept++
 		}
-		if _, late := s.backlog[prefix]; !late && (!ok || !have.equal(wanted)) {
+		if ok && have.equal(wanted) {
+			continue
+		}
+		if _, late := s.backlog[prefix]; !late {
 			gained[prefix] = wanted
 		}
 	}
 	if !maps.Equal(stranded, s.stranded) {
-		s.stranded, s.announced = stranded, nil
+		s.stranded, s.accounted = stranded, false
 	}
 	fewer := len(s.routes) > kept
 	errs := s.gain(gained)
@@ -134,21 +138,26 @@ func (s *session) withdraw(want desired.Session, hops nextHops) []error {
 			continue
 		}
 		delete(s.routes, prefix)
-		s.announced = nil
+		s.held[addr.FamilyOf(prefix.Addr())]--
+		s.accounted = false
 	}
 	return unwithdrawn.errors(s.name, "withdrawn")
 }
 
 // add announces a route unless it is announced already.
 func (s *session) add(prefix netip.Prefix, r route) error {
-	if have, ok := s.routes[prefix]; ok && have.equal(r) {
+	have, ok := s.routes[prefix]
+	if ok && have.equal(r) {
 		return nil
 	}
 	if err := s.daemon.addRoute(prefix, r, s.identity); err != nil {
 		return err
 	}
+	if !ok {
+		s.held[addr.FamilyOf(prefix.Addr())]++
+	}
 	s.routes[prefix] = r
-	s.announced = nil
+	s.accounted = false
 	return nil
 }
 

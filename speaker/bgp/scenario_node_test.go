@@ -55,7 +55,7 @@ func obey(from io.Reader, to io.Writer) int {
 		case o.Drain > 0:
 			err = s.Drain(ctx, o.Drain)
 		case o.Want != nil:
-			_, err = s.Apply(ctx, o.Want)
+			err = s.Apply(ctx, o.Want)
 		}
 		state := s.States()["router"]
 		a := answer{Phase: state.Phase, LastError: state.LastError, Restart: state.GracefulRestart, Received: state.Messages.Received.Update}

@@ -54,13 +54,14 @@ type session struct {
 	mu        sync.Mutex
 	ended     bool
 	routes    map[netip.Prefix]route
-	backlog   map[netip.Prefix]route              // wanted, and still to be handed to the server by fill
-	dialed    bool                                // the router is looked for, or waited for
-	deaf      bool                                // nobody listens for the router of a passive session
-	relay     *relay                              // nil while there is no connection with the router
-	stranded  map[netip.Prefix]struct{}           // wanted, and this node has no next hop for them
-	announced map[netip.Prefix]desired.RouteAttrs // what the peer has been told of; nil after a change
-	told      map[addr.Family]error               // what the log knows to be unannounced, and why
+	backlog   map[netip.Prefix]route    // wanted, and still to be handed to the server by fill
+	dialed    bool                      // the router is looked for, or waited for
+	deaf      bool                      // nobody listens for the router of a passive session
+	relay     *relay                    // nil while there is no connection with the router
+	stranded  map[netip.Prefix]struct{} // wanted, and this node has no next hop for them
+	held      map[addr.Family]int       // how many routes there are
+	accounted bool                      // status says what the router has been told of; false after a change
+	told      map[addr.Family]error     // what the log knows to be unannounced, and why
 	status    State
 	failures  int // attempts in a row that failed before Established
 }
@@ -78,6 +79,7 @@ func newSession(name string, id desired.Identity, openPatience time.Duration, bu
 		down:    make(chan struct{}),
 		done:    make(chan struct{}),
 		routes:  map[netip.Prefix]route{},
+		held:    map[addr.Family]int{},
 		status:  State{Phase: Idle, Since: time.Now()},
 	}
 	var err error
@@ -160,7 +162,7 @@ func (s *session) up() {
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = time.Now()
 	s.status.negotiated(peer, s.identity, s.relay.local.Addr().WithZone(""))
-	s.announced = nil // the families may be others than before
+	s.accounted = false // the families may be others than before
 	s.account()
 	s.log.Info("BGP session is up", "address", s.relay.remote, "holdTime", s.status.HoldTime.String(), "gracefulRestart", s.status.GracefulRestart)
 	s.notify()
@@ -242,17 +244,6 @@ func (s *session) fail(reason string) {
 	s.status.LastError = reason
 	s.log.Warn("BGP session cannot come up", "address", s.identity.PeerAddress, "reason", reason)
 	s.notify()
-}
-
-// report tells what the peer has been told.
-func (s *session) report() Report {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.status.Phase != Established {
-		return Report{}
-	}
-	s.account()
-	return Report{Established: true, Announced: s.announced}
 }
 
 func (s *session) state() State {

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -44,15 +43,6 @@ func (e *PeerError) Error() string { return fmt.Sprintf("BGPPeer/%s: %v", e.Peer
 
 // Unwrap gives the reason.
 func (e *PeerError) Unwrap() error { return e.Err }
-
-// Report is what is in place on one session after Apply.
-type Report struct {
-	Established bool
-	// Announced are the routes that the peer has been told of on the present
-	// session; nil while it is not Established. Callers must not modify it.
-	// A peer that agreed to graceful restart may hold routes a little longer.
-	Announced map[netip.Prefix]desired.RouteAttrs
-}
 
 // Speaker holds the BGP sessions of this node. Its methods may be called from
 // any goroutine.
@@ -105,17 +95,17 @@ func (s *Speaker) notify() {
 // it returns, and to any other when that session comes up. Of hundreds that are new
 // together that is only begun; those of a later Apply do not wait for them. What could not be
 // done is an error of *PeerErrors, joined in the order of names and with at most
-// one a family; the rest is done nevertheless. A family that a session cannot
+// one a family; the rest is done nevertheless. What is in place is told by States. A family that a session cannot
 // carry is no error, but told by States and logged once.
 //
 // A session is started anew only when its identity changes. If both old and new
 // reach the same neighbour and use graceful restart, the neighbour keeps the
 // routes meanwhile; otherwise they are withdrawn.
-func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (map[string]Report, error) {
+func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return errClosed
 	}
 	s.applied = true
 	errs := map[string][]error{}
@@ -133,15 +123,11 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) (m
 		}
 	}
 	s.listen()
-	have := make(map[string]Report, len(s.sessions))
-	for name, session := range s.sessions {
-		have[name] = session.report()
-	}
 	var all []error
 	for _, name := range names {
 		all = append(all, errs[name]...)
 	}
-	return have, errors.Join(all...)
+	return errors.Join(all...)
 }
 
 // endUnwanted ends the sessions that are gone or have a new identity, and gives

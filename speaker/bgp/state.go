@@ -57,9 +57,9 @@ type State struct {
 	Messages Messages
 }
 
-// speaks tells whether the family of the prefix was negotiated.
-func (s *State) speaks(prefix netip.Prefix) bool {
-	if prefix.Addr().Is4() {
+// carries tells whether the family was negotiated.
+func (s *State) carries(family addr.Family) bool {
+	if family == addr.IPv4 {
 		return s.IPv4
 	}
 	return s.IPv6

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // The reasons why an Established session leaves a whole family out. Trying again
@@ -91,29 +90,35 @@ func (t tally) errors(peer, done string) []error {
 	return errs
 }
 
-// account sorts the routes into those that the peer has been told of and those
-// that this session cannot carry, unless it is known since the last change.
+// account counts the routes that the peer has been told of and those that this session
+// cannot carry, unless it is known since the last change. It looks at single ones only
+// where there are some that it cannot.
 func (s *session) account() {
-	if s.announced != nil {
+	if s.accounted {
 		return
 	}
-	s.announced = make(map[netip.Prefix]desired.RouteAttrs, len(s.routes))
-	cannot := tally{}
-	for prefix, r := range s.routes {
-		if s.status.speaks(prefix) {
-			s.announced[prefix] = r.attrs
-		} else {
-			cannot.add(prefix, s.errNotSpoken(prefix))
+	s.accounted = true
+	cannot, told := tally{}, 0
+	for family, n := range s.held {
+		if s.status.carries(family) {
+			told += n
+		}
+	}
+	if told < len(s.routes) {
+		for prefix := range s.routes {
+			if !s.status.carries(addr.FamilyOf(prefix.Addr())) {
+				cannot.add(prefix, s.errNotSpoken(prefix))
+			}
 		}
 	}
 	for prefix := range s.stranded {
 		reason := s.errNotSpoken(prefix)
-		if s.status.speaks(prefix) {
+		if s.status.carries(addr.FamilyOf(prefix.Addr())) {
 			reason = errNoNextHop(prefix)
 		}
 		cannot.add(prefix, reason)
 	}
-	s.status.Advertised, s.status.Unannounced = len(s.announced), cannot.list()
+	s.status.Advertised, s.status.Unannounced = told, cannot.list()
 	s.tellUnannounced()
 }
 

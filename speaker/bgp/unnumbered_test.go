@@ -80,7 +80,7 @@ func (u *unnumbered) apply(local, router netip.Addr, trouble string) {
 	u.mu.Lock()
 	u.last = id
 	u.mu.Unlock()
-	if _, err := u.speaker.Apply(context.Background(), map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}}); err != nil {
+	if err := u.speaker.Apply(context.Background(), map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}}); err != nil {
 		u.t.Error(err)
 	}
 	if u.paths == nil {
