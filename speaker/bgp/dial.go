@@ -132,6 +132,7 @@ func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
 	}
 	r := newRelay(conn, &s.traffic)
 	s.relay, s.status.Phase = r, Idle
+	time.AfterFunc(s.patience, func() { s.giveUpOpening(r) })
 	if err := s.daemon.addPeer(s.identity, r); err != nil {
 		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
 		s.giveUp()

@@ -94,34 +94,23 @@ func newSession(name string, id desired.Identity, openPatience time.Duration, bu
 // run follows the session's state.
 func (s *session) run() {
 	defer close(s.stopped)
-	stuck := time.NewTimer(s.patience)
-	stuck.Stop()
-	defer stuck.Stop()
 	for {
 		select {
 		case <-s.stop:
 			return
 		case peer := <-s.events:
-			switch phase := s.follow(peer); phase {
-			case OpenSent:
-				stuck.Reset(s.patience)
-			case OpenConfirm:
-			default:
-				stuck.Stop()
-			}
-		case <-stuck.C:
-			s.giveUpOpening()
+			s.follow(peer)
 		}
 	}
 }
 
 // follow takes one change of state over.
-func (s *session) follow(peer *api.Peer) Phase {
+func (s *session) follow(peer *api.Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, is := s.status.Phase, phaseOf(peer.GetState().GetSessionState())
 	if s.relay == nil || peer.GetConf().GetNeighborAddress() != s.relay.inside.String() || was == is {
-		return was // it is of a connection before
+		return // it is of a connection before
 	}
 	s.status.Phase = is
 	switch {
@@ -137,7 +126,6 @@ func (s *session) follow(peer *api.Peer) Phase {
 		relay := s.relay
 		s.calls.Go(func() { s.link(relay) })
 	}
-	return is
 }
 
 // reason is why the session is down, in words.
@@ -212,11 +200,12 @@ func (s *session) giveUp() {
 	}
 }
 
-// giveUpOpening dials anew when a peer took the connection and then fell silent.
-func (s *session) giveUpOpening() {
+// giveUpOpening gives up a connection of which nothing has come for long enough, as when the
+// router took it and then fell silent.
+func (s *session) giveUpOpening(r *relay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.status.Phase != OpenSent && s.status.Phase != OpenConfirm {
+	if s.relay != r || s.status.Phase == Established {
 		return
 	}
 	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience)
