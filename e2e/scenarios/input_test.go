@@ -166,7 +166,7 @@ func TestKubectlExplainsAndLists(t *testing.T) {
 		{"get ipaddresspools", "layer2"},
 		{"get bgppeers", "172.30.0.200"},
 		{"get fairlead", "bgpadvertisement"},
-		{"explain nodeforwarding.status.programmedPorts", "in the kernel as wanted"},
+		{"explain nodeforwarding.status.programmedPorts", "programmedPorts is the number"},
 		{"get nodeforwardings", "PROGRAMMED"},
 	} {
 		out, err := c.Kubectl(within(t, soon), strings.Fields(test.command)...)
