@@ -212,6 +212,7 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 			if there { // one that is away has not heard that a contest is over
 				cluster.Adjoin(state.Adjacent)
 				reporter.Contests(contests(state), doubts(state))
+				reporter.Stands(report.Network{CutOff: state.CutOff, Left: state.Left})
 			}
 			for peer, why := range paths.failed(state.BFD) {
 				sessions.Cut(peer, why)

@@ -15,7 +15,6 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
-	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 const (
@@ -35,9 +34,11 @@ type cluster struct {
 	tasks sync.WaitGroup
 	vips  []netip.Addr
 
-	wires sync.Mutex      // guards what follows
-	cut   map[[2]int]bool // by sender and receiver
-	loss  float64
+	wires   sync.Mutex      // guards what follows
+	cut     map[[2]int]bool // ways that hellos do not take, by sender and receiver
+	dark    map[[2]int]bool // ways that frames do not take, hellos among them
+	loss    float64
+	gateway bool // there is one
 
 	// Since when more than one node answered that can reach another, by address; and
 	// the longest of these times, and of those in which nobody did who could.
@@ -52,49 +53,14 @@ type simNode struct {
 	name    string
 	addr    netip.Addr
 	answers *ears
-	stop    func() // nil while it does not run
+	says    func(Table) // hands over a table
+	stop    func()      // nil while it does not run
 }
-
-// ears are a responder of one family that answers nobody, but knows what it would.
-type ears struct {
-	mu      sync.Mutex
-	answers map[netip.Addr]bool
-}
-
-func (e *ears) Answer(want, _ map[int][]netip.Addr) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.answers = map[netip.Addr]bool{}
-	for _, addresses := range want {
-		for _, a := range addresses {
-			e.answers[a] = true
-		}
-	}
-}
-
-func (e *ears) does(a netip.Addr) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.answers[a]
-}
-
-func (e *ears) Open([]neighbour.Interface) map[int]error { return nil }
-func (e *ears) Broken() <-chan struct{}                  { return nil }
-func (e *ears) Claimed() <-chan struct{}                 { return nil }
-func (e *ears) Claims() []neighbour.Claim                { return nil }
-func (e *ears) Say(neighbour.Word, int, netip.Addr)      {}
-func (e *ears) Close()                                   { e.Answer(nil, nil) }
-
-// cable is the links of a node, which do not change.
-type cable struct{ snapshot *links.Snapshot }
-
-func (c cable) Snapshot() *links.Snapshot { return c.snapshot }
-func (c cable) Changed() <-chan struct{}  { return nil }
 
 // newCluster starts nodes and waits until they know each other.
 func newCluster(t *testing.T, size, addresses int, random func() float64) *cluster {
 	c := &cluster{
-		t: t, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{},
+		t: t, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{},
 		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range addresses {
@@ -106,7 +72,8 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 	c.lan.Lose(func(from, to netip.Addr) bool {
 		c.wires.Lock()
 		defer c.wires.Unlock()
-		return c.cut[[2]int{int(from.As4()[3]) - 1, int(to.As4()[3]) - 1}] || c.loss > 0 && random() < c.loss
+		way := [2]int{int(from.As4()[3]) - 1, int(to.As4()[3]) - 1}
+		return c.cut[way] || c.dark[way] || c.loss > 0 && random() < c.loss
 	})
 	for i := range c.nodes {
 		c.start(i)
@@ -120,7 +87,7 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 // start begins a node.
 func (c *cluster) start(i int) {
 	n := c.nodes[i]
-	n.answers = &ears{}
+	n.answers = newEars(c, i)
 	log := slog.New(slog.DiscardHandler)
 	mesh, err := hello.New(hello.Config{
 		Node: n.name, Port: 7475, Interval: simInterval, Multiplier: simMultiplier, Log: log,
@@ -130,13 +97,14 @@ func (c *cluster) start(i int) {
 		c.t.Fatal(err)
 	}
 	server := NewServer(Config{
-		Node: n.name, Mesh: mesh, Links: cable{links.NewSnapshot(ethernet(2, true))},
-		ARP: n.answers, NDP: &ears{}, BFD: path{&around{}}, Adjacency: lone{}, Log: log,
+		Node: n.name, Mesh: mesh, Links: cable{c, links.NewSnapshot(c.card(i))},
+		ARP: n.answers, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
-	server.received <- delivery{table: c.table(i), number: 1}
+	n.says = func(t Table) { server.received <- delivery{table: t, number: 1} }
+	n.says(c.table(i))
 	n.stop = func() {
 		c.lan.Remove(n.addr)
 		n.answers = nil
@@ -221,7 +189,7 @@ func (c *cluster) answering(a netip.Addr) (owners []int) {
 func (c *cluster) meet(nodes []int) bool {
 	for _, i := range nodes {
 		for _, j := range nodes {
-			if i != j && !c.cut[[2]int{i, j}] && c.hearsAny(i) && c.hearsAny(j) {
+			if i != j && c.passes(i, j) && c.hearsAny(i) && c.hearsAny(j) {
 				return true
 			}
 		}
@@ -232,7 +200,7 @@ func (c *cluster) meet(nodes []int) bool {
 // hearsAny tells whether a node hears any other one.
 func (c *cluster) hearsAny(i int) bool {
 	for j, n := range c.nodes {
-		if i != j && n.stop != nil && !c.cut[[2]int{j, i}] {
+		if i != j && n.stop != nil && c.passes(j, i) {
 			return true
 		}
 	}
@@ -247,6 +215,13 @@ func (c *cluster) expectOne(when string) {
 			c.t.Fatalf("%s: %v answer for %s", when, owners, a)
 		}
 	}
+}
+
+// passes tells whether hellos get from one node to another one.
+func (c *cluster) passes(from, to int) bool {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	return !c.cut[[2]int{from, to}] && !c.dark[[2]int{from, to}]
 }
 
 // sever cuts the way from one node to another.
@@ -268,6 +243,7 @@ func (c *cluster) heal() {
 	c.wires.Lock()
 	defer c.wires.Unlock()
 	clear(c.cut)
+	clear(c.dark)
 }
 
 // part cuts both ways between two groups of nodes, or heals.

@@ -50,21 +50,29 @@ type word struct {
 // nodes knows the stations of the nodes, so that no hand-over among them is taken for a
 // conflict.
 type nodes struct {
-	until map[hello.Station]time.Time
+	known map[hello.Station]acquaintance
 	// complete: every node that is alive has told its stations. Before, as in an upgrade
 	// from a release that does not tell them, nobody can be called a stranger.
 	complete bool
 }
 
+// acquaintance is what is known of a station of a node.
+type acquaintance struct {
+	node  string
+	until time.Time
+}
+
 // learn takes in what is known of the nodes.
 func (n *nodes) learn(now time.Time, self string, own []hello.Station, v hello.View) {
-	if n.until == nil {
-		n.until = map[hello.Station]time.Time{}
+	if n.known == nil {
+		n.known = map[hello.Station]acquaintance{}
 	}
-	maps.DeleteFunc(n.until, func(_ hello.Station, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(n.known, func(_ hello.Station, a acquaintance) bool {
+		return now.After(a.until) && !slices.Contains(v.Silent, a.node) // which may be there, and be heard otherwise
+	})
 	n.complete = v.Settled
 	for _, station := range own {
-		n.until[station] = now.Add(rememberFor)
+		n.known[station] = acquaintance{self, now.Add(rememberFor)}
 	}
 	for node, member := range v.Alive {
 		if node == self {
@@ -72,16 +80,19 @@ func (n *nodes) learn(now time.Time, self string, own []hello.Station, v hello.V
 		}
 		n.complete = n.complete && member.Stations != nil
 		for _, station := range member.Stations {
-			n.until[station] = now.Add(rememberFor)
+			n.known[station] = acquaintance{node, now.Add(rememberFor)}
 		}
 	}
 }
 
 // have tells whether a station is a node's.
 func (n *nodes) have(station neighbour.MAC) bool {
-	_, known := n.until[hello.Station(station)]
+	_, known := n.known[hello.Station(station)]
 	return known
 }
+
+// of is the node that has the station; empty if it is none's.
+func (n *nodes) of(station neighbour.MAC) string { return n.known[hello.Station(station)].node }
 
 // strange tells whether a station is no node's, for sure.
 func (n *nodes) strange(station neighbour.MAC) bool { return n.complete && !n.have(station) }

@@ -66,16 +66,17 @@ func (r reach) unable() []netip.Addr {
 // owned decides which addresses this node answers for: those of which it is the
 // first candidate that can serve them, once the view of the mesh is settled.
 // The view already holds what this node itself is unable to serve, but not yet
-// that it serves: it answers before it says so. elsewhere are the addresses that another
+// that it serves: it answers before it says so. One that does not serve answers for
+// nothing, whatever its table says. elsewhere are the addresses that another
 // node answers for; behind names that node for those which this one would take over from it,
 // and has no name for those that nobody can answer for while this is the first candidate alive.
-func owned(t Table, v hello.View, r reach) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]string) {
+func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]string) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]string{}
 	if !v.Settled {
 		return mine, nil, behind
 	}
 	self := v.Alive[t.Node]
-	self.Serving = t.Serving && !t.Leaving
+	self.Serving = t.Serving && !t.Leaving && serves
 	heirs := heirsOf(t.Node, v)
 	for a, on := range r {
 		able := func(node string) bool {

@@ -45,7 +45,7 @@ func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Claim {
 
 // owns is what the node answers for.
 func owns(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
-	mine, _, _ := owned(t, v, r)
+	mine, _, _ := owned(t, v, r, true)
 	return mine
 }
 
@@ -113,7 +113,7 @@ func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
 				v.Alive["a"] = unable
 			}
 			maps.Copy(v.Alive, c.others)
-			_, _, behind := owned(table, v, r)
+			_, _, behind := owned(table, v, r, true)
 			if owner, is := behind[vip4]; is != c.want || owner != "" {
 				t.Errorf("behind %q: %t, want %t", owner, is, c.want)
 			}

@@ -48,7 +48,7 @@ func TestPartedAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 5, 10, seeded(1))
 		defer c.close()
-		c.part([]int{0, 1}, []int{2, 3, 4}, true)
+		c.darken([]int{0, 1}, []int{2, 3, 4})
 		c.run(15 * time.Second)
 		for _, a := range c.vips {
 			if owners := c.answering(a); len(owners) != 2 || owners[0] > 1 || owners[1] < 2 {

@@ -220,7 +220,7 @@ func TestBehind(t *testing.T) {
 		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, "b"},
 	} {
 		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		_, _, behind := owned(table, serving(c.alive...), reachOf(table, links.NewSnapshot(ethernet(2, true))))
+		_, _, behind := owned(table, serving(c.alive...), reachOf(table, links.NewSnapshot(ethernet(2, true))), true)
 		if behind[vip4] != c.want {
 			t.Errorf("%s: behind %q, want %q", name, behind[vip4], c.want)
 		}

@@ -17,6 +17,13 @@
 // goes on answering until it hears its successor (yielding). The node that would be next
 // asks now and then whether an address is answered for, and by whom (patrol).
 //
+// # When nodes do not agree
+//
+// A node that hears no more than half of the others asks the network whether it is the one
+// that is cut off, and answers for nothing if so (isolation). One that another node does not
+// hear leaves to it what that takes over (heirs). Two nodes that see each other answer go by
+// who took the address last, or by the table where their hellos do not pass (disputes).
+//
 // # When pulse starts
 //
 // A new pulse listens for a detection time before it owns anything. It says that
@@ -87,6 +94,12 @@ type State struct {
 	// the interfaces that would do so exists, is up and works. Another node is
 	// made to take them over. Sorted.
 	Unable []netip.Addr
+	// CutOff are the gateways that do not answer this node, which hears no more than half of
+	// the nodes that it heard, and therefore answers for nothing; empty while it may. Sorted.
+	CutOff []netip.Addr
+	// Left are the addresses that are this node's by its table, and that another one answers
+	// for, to which they are left; by address.
+	Left map[netip.Addr]string
 	// Contested are the addresses of this node that a station has which is no node's.
 	Contested map[netip.Addr]Contest
 	// Doubted are addresses that another node is to answer for, and about which this one,
@@ -118,7 +131,7 @@ func (o Ownership) Equal(p Ownership) bool {
 // Equal compares two states by value.
 func (s State) Equal(o State) bool {
 	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) &&
-		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) &&
+		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) && slices.Equal(s.CutOff, o.CutOff) && maps.Equal(s.Left, o.Left) &&
 		maps.EqualFunc(s.Owned, o.Owned, Ownership.Equal) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since

@@ -25,16 +25,23 @@ import (
 // Mesh tells who is alive; hello.Mesh is one. It runs longer than the server,
 // whose last act is a goodbye.
 type Mesh interface {
+	Members
+	Goodbye(hold time.Duration)
+	Advance() uint64
+}
+
+// Members are the nodes that are alive, and what this one tells them.
+type Members interface {
 	Set(hello.Wanted)
 	View() hello.View
 	Changed() <-chan struct{}
-	Goodbye(hold time.Duration)
 }
 
 // Links knows the interfaces; links.Watcher is one.
 type Links interface {
 	Snapshot() *links.Snapshot
 	Changed() <-chan struct{}
+	Gateways() []links.Gateway
 }
 
 // Responder answers on the local network for the addresses of one family;
@@ -57,6 +64,7 @@ type Sentry interface {
 	Claimed() <-chan struct{}
 	Claims() []neighbour.Claim
 	Say(what neighbour.Word, index int, address netip.Addr)
+	Ask(index int, address, from netip.Addr)
 }
 
 // BFD holds BFD sessions; bfd.Sessions does. It runs longer than the server.
@@ -107,17 +115,20 @@ type Server struct {
 	state    atomic.Pointer[State]
 
 	// What follows belongs to the goroutine of Run.
-	agent  *agent // the newest connection; nil: none
-	table  *Table // the last one; nil: none yet
-	before *Table // the one before it, until what follows from the change is done
-	number uint64 // of the table, if it came from agent; else 0
-	said   bool   // the mesh knows the table, and what follows:
-	unable []netip.Addr
-	ready  bool                        // this node answers for what it owns
-	mine   map[netip.Addr][]links.Link // what it owns, withheld or not
-	own    []hello.Station
-	failed map[place]error
-	told   string // the last complaint about an agent
+	agent     *agent // the newest connection; nil: none
+	table     *Table // the last one; nil: none yet
+	before    *Table // the one before it, until what follows from the change is done
+	number    uint64 // of the table, if it came from agent; else 0
+	said      bool   // the mesh knows the table, and what follows:
+	unable    []netip.Addr
+	ready     bool                        // this node answers for what it owns
+	mine      map[netip.Addr][]links.Link // what it owns, withheld or not
+	own       []hello.Station
+	failed    map[place]error
+	vouched   bool // as the mesh was told, and so are claims
+	claims    []hello.Claim
+	told      string // the last complaint about an agent
+	isolation isolation
 	strangers
 }
 
@@ -222,35 +233,6 @@ func (s *Server) loop(ctx context.Context) {
 	}
 }
 
-func (s *Server) leaving() bool { return s.table != nil && s.table.Leaving }
-
-// goodbye ends the answers and the hellos, in the order that suits.
-func (s *Server) goodbye() {
-	ctx, cancel := context.WithTimeout(context.Background(), bfdWithin)
-	defer cancel()
-	if s.leaving() {
-		s.tellRouters(ctx, 0)
-		s.silence()
-		s.cfg.Mesh.Goodbye(0)
-		return
-	}
-	s.cfg.Mesh.Goodbye(restartHold)
-	s.tellRouters(ctx, bfdHold)
-	s.silence()
-}
-
-func (s *Server) silence() {
-	s.cfg.ARP.Close()
-	s.cfg.NDP.Close()
-}
-
-// tellRouters says goodbye to those at the other ends of BFD sessions.
-func (s *Server) tellRouters(ctx context.Context, hold time.Duration) {
-	if err := s.cfg.BFD.Goodbye(ctx, hold); err != nil {
-		s.cfg.Log.Warn("a router may take this restart for the death of the node", "error", err)
-	}
-}
-
 // meet takes a new connection for the agent's. An older one is that of an agent
 // that is gone, though the kernel may not have said so yet.
 func (s *Server) meet(a *agent) {
@@ -322,18 +304,25 @@ func (s *Server) settle() {
 	r.without(failed)
 	s.say(r.unable(), s.ready)
 	v := s.cfg.Mesh.View()
-	mine, elsewhere, behind := owned(*s.table, v, r)
+	s.stand(now, v, r)
+	serves := s.isolation.is != cutOff
+	mine, elsewhere, behind := owned(*s.table, v, r, serves)
+	s.hesitate(mine)
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v)
+	left := s.settleDisputes(now, mine, v)
+	maps.Copy(wait, left)
 	s.yielding.still(mine, r)
+	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
+	s.discuss(s.disputes.claims(now))
 	s.before = nil
 	s.mine = mine
 	s.patrol.keep(now, behind, r)
 	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
 	// hear that this one serves. So that is said last.
-	s.say(s.unable, v.Settled)
+	s.say(s.unable, v.Settled && serves)
 	s.assess(without(mine, wait))
 }
 
@@ -375,6 +364,10 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 			of[l.Index] = append(of[l.Index], a)
 		}
 	}
+	for _, w := range s.isolation.under() {
+		of := probed[addr.FamilyOf(w.address)]
+		of[w.link] = append(of[w.link], w.address)
+	}
 	for _, family := range addr.Families() {
 		s.responder(family).Answer(answers[family], probed[family])
 	}
@@ -393,7 +386,9 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 		return
 	}
 	s.said, s.unable, s.ready = true, unable, ready
-	s.cfg.Mesh.Set(wanted(*s.table, unable, ready, s.own))
+	w := wanted(*s.table, unable, ready, s.own)
+	w.Vouched, w.Claims = s.vouched, s.claims
+	s.cfg.Mesh.Set(w)
 }
 
 func interfaces(all []links.Link) []neighbour.Interface {
@@ -428,6 +423,8 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		Silent:  v.Silent,
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
+		CutOff:  s.isolation.mute(),
+		Left:    s.disputes.leftTo(time.Now()),
 		BFD:     s.cfg.BFD.Status(),
 
 		Adjacent: s.cfg.Adjacency.Status(),

@@ -36,9 +36,11 @@ func (a *around) Set(w hello.Wanted) {
 	a.view.Alive["a"] = self
 }
 
+func (a *around) Advance() uint64           { return 1 }
 func (a *around) View() hello.View          { return a.view }
 func (a *around) Snapshot() *links.Snapshot { return a.links }
 func (a *around) Changed() <-chan struct{}  { return nil }
+func (a *around) Gateways() []links.Gateway { return nil }
 func (a *around) Goodbye(time.Duration)     { a.did = append(a.did, "says goodbye") }
 
 // over is a responder of a protocol.
@@ -56,6 +58,7 @@ func (o over) Broken() <-chan struct{}                      { return nil }
 func (o over) Claimed() <-chan struct{}                     { return nil }
 func (o over) Claims() []neighbour.Claim                    { return o.claims }
 func (o over) Say(neighbour.Word, int, netip.Addr)          {}
+func (o over) Ask(int, netip.Addr, netip.Addr)              {}
 func (o over) Close()                                       { o.did = append(o.did, "answers no more over "+o.protocol) }
 
 // path is the BFD around the server.

@@ -9,6 +9,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 // strangers is what the server knows of the stations that have addresses, or should.
@@ -18,6 +19,7 @@ type strangers struct {
 	vetting  vetting
 	yielding yielding
 	patrol   patrol
+	disputes disputes
 }
 
 // stationsOf are the MACs by which the node can be met: on the links that it may answer on,
@@ -47,7 +49,10 @@ func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Stat
 func (s *Server) hear(from Responder) (news bool) {
 	now := time.Now()
 	for _, claim := range from.Claims() {
+		witness, vouches := s.isolation.claimed(now, claim)
 		switch {
+		case witness:
+			news = vouches || news
 		case s.vetting.asks(claim.Address):
 			news = s.vetting.claimed(now, claim, s.nodes) || news
 		case s.patrol.asks(claim.Address):
@@ -55,8 +60,23 @@ func (s *Server) hear(from Responder) (news bool) {
 		case s.answers(claim.Address) && s.nodes.strange(claim.Station):
 			news = s.contests.claimed(now, claim) || news
 		case s.nodes.have(claim.Station):
-			news = s.yielding.claimed(claim) || news
+			news = s.taken(now, claim) || news
 		}
+	}
+	return news
+}
+
+// taken takes in that another node claims an address, and tells whether anything follows.
+func (s *Server) taken(now time.Time, claim neighbour.Claim) (news bool) {
+	if _, yields := s.yielding[claim.Address]; yields {
+		return s.yielding.claimed(claim)
+	}
+	if s.table == nil || !s.answers(claim.Address) && s.disputes.of[claim.Address] == nil {
+		return false
+	}
+	news, defend := s.disputes.claimed(now, claim, s.nodes.of(claim.Station), s.table, s.cfg.Mesh.View())
+	if defend {
+		s.responder(addr.FamilyOf(claim.Address)).Say(neighbour.Announcement, claim.Index, claim.Address)
 	}
 	return news
 }
@@ -73,24 +93,32 @@ func (s *Server) attend() (news bool) {
 	words, over := s.contests.due(now)
 	probes, free := s.vetting.due(now)
 	asks, found := s.patrol.due(now, s.cfg.Mesh.View())
+	inquiries, talk := s.disputes.due(now)
 	under := s.patrol.under()
-	for _, w := range slices.Concat(words, probes, asks) {
+	for _, w := range slices.Concat(words, probes, asks, inquiries) {
 		for _, l := range slices.Concat(s.mine[w.address], under[w.address]) {
 			if w.link == 0 || w.link == l.Index {
 				s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
 			}
 		}
 	}
-	return s.yielding.due(now) || over || free || found
+	questions, again := s.isolation.due(now)
+	for _, w := range questions {
+		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
+	}
+	return s.yielding.due(now) || over || free || found || again || talk
 }
 
 // alarm is when there is to attend to other stations; nil: not before something happens.
 func (s *Server) alarm() <-chan time.Time {
-	next := sooner(sooner(s.contests.next(), s.vetting.next()), sooner(s.yielding.next(), s.patrol.next()))
+	next := s.isolation.next()
+	for _, at := range []time.Time{s.contests.next(), s.vetting.next(), s.yielding.next(), s.patrol.next(), s.disputes.next()} {
+		next = sooner(next, at)
+	}
 	if next.IsZero() {
 		return nil
 	}
-	return time.After(time.Until(next))
+	return time.After(max(time.Until(next), time.Millisecond)) // it runs before all other processes
 }
 
 // contested is what there is to tell of strangers.

@@ -15,7 +15,7 @@ import (
 func vetted() (*vetting, nodes) {
 	v := &vetting{}
 	v.table(noon, nil)
-	return v, nodes{complete: true, until: map[hello.Station]time.Time{hello.Station(colleague): noon.Add(time.Hour)}}
+	return v, nodes{complete: true, known: map[hello.Station]acquaintance{hello.Station(colleague): {"b", noon.Add(time.Hour)}}}
 }
 
 func all(addresses ...netip.Addr) map[netip.Addr]bool {

@@ -248,6 +248,9 @@ type wireState struct {
 	Silent  []string     `json:"silent,omitempty"`
 	Owned   []wireOwned  `json:"owned,omitempty"`
 	Unable  []netip.Addr `json:"unable,omitempty"`
+	CutOff  []netip.Addr `json:"cutOff,omitempty"`
+	// Left is by node.
+	Left map[string][]netip.Addr `json:"left,omitempty"`
 
 	Contested []wireContest `json:"contested,omitempty"`
 	Doubted   []wireDoubt   `json:"doubted,omitempty"`
@@ -303,13 +306,22 @@ type wireOwned struct {
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
-	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, BFD: s.BFD}
+	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, BFD: s.BFD}
 	for a, o := range s.Owned {
 		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Next})
 	}
 	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
 	for a, c := range s.Contested {
 		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
+	}
+	for a, node := range s.Left {
+		if w.Left == nil {
+			w.Left = map[string][]netip.Addr{}
+		}
+		w.Left[node] = append(w.Left[node], a)
+	}
+	for _, addresses := range w.Left {
+		slices.SortFunc(addresses, netip.Addr.Compare)
 	}
 	if len(s.Adjacent) > 0 {
 		w.Adjacent = make(map[string]wireAdjacency, len(s.Adjacent))
@@ -331,8 +343,9 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		return State{}, 0, fmt.Errorf("state message: %w", err)
 	}
 	s := State{
-		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, BFD: m.State.BFD,
+		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, BFD: m.State.BFD,
 		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
+		Left:      make(map[netip.Addr]string, len(m.State.Left)),
 		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
 		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
 		Adjacent:  make(map[string]view.Adjacency, len(m.State.Adjacent)),
@@ -342,6 +355,14 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 			return State{}, 0, fmt.Errorf("state message: %w", err)
 		}
 		s.Adjacent[over] = view.Adjacency(a)
+	}
+	for node, addresses := range m.State.Left {
+		for _, a := range addresses {
+			if !a.IsValid() {
+				return State{}, 0, errors.New("state message: no address is left to a node")
+			}
+			s.Left[a] = node
+		}
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {

@@ -182,6 +182,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 func TestStatesSurviveTheWire(t *testing.T) {
 	want := State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
+		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, Left: map[netip.Addr]string{vip4: "b"},
 		Owned: map[netip.Addr]Ownership{
 			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Next: "b"},
 		},

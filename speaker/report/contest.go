@@ -146,6 +146,11 @@ func affairs() []affair {
 			ReasonAddressAnswered,
 			"node %s finds the addresses of this Service answered for as they should be, or has no more to do with them",
 		},
+		{
+			[]string{ReasonAddressLeft},
+			ReasonAddressAgreed,
+			"node %s agrees with the others on who answers for the addresses of this Service",
+		},
 	}
 }
 

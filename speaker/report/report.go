@@ -119,6 +119,7 @@ type Reporter struct {
 	failed    []problem.Problem           // these, sorted
 	contested map[netip.Addr]Contest
 	doubted   map[netip.Addr]Doubt
+	network   Network
 	problems  []problem.Problem // all that are told
 	owned     map[netip.Addr]Ownership
 	untold    map[netip.Addr]bool // owned, and its Services have had no Event of it yet
@@ -188,7 +189,7 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 // tellProblems logs the problems that have come and gone since it was called last. Those
 // that no condition tells of are Events as well.
 func (r *Reporter) tellProblems() {
-	problems := slices.Concat(r.passed, r.rivals, r.contests())
+	problems := slices.Concat(r.passed, r.rivals, r.contests(), r.isolation())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	told := 0

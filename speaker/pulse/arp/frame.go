@@ -78,6 +78,11 @@ func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Add
 	return []neighbour.Frame{request, reply}, err
 }
 
+// Question is of neighbour.Protocol.
+func (protocol) Question(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
+	return encode(arp.OperationRequest, mac, from, neighbour.MAC{}, address, neighbour.Broadcast())
+}
+
 // encode makes a whole frame from sender to target, put on the wire for to.
 func encode(
 	op arp.Operation, sender neighbour.MAC, senderIP netip.Addr, target neighbour.MAC, targetIP netip.Addr, to neighbour.MAC,

@@ -40,6 +40,8 @@ var (
 	owned           = describe("owned_addresses", "Addresses that this node answers for.")
 	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
 	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one; and those that none can.")
+	cutOff          = describe("cut_off", "1 while this node answers for nothing, since it hears no more than half of the nodes and its gateway does not answer.")
+	left            = describe("left_addresses", "Addresses that are this node's by its table and left to another one, which answers for them.")
 	unable          = describe("unable_addresses", "Claimed addresses with no interface to answer on.")
 )
 
@@ -103,6 +105,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(owned, len(s.Owned))
 	gauge(unable, len(s.Unable))
 	gauge(doubted, len(s.Doubted))
+	gauge(cutOff, map[bool]int{true: 1}[len(s.CutOff) > 0])
+	gauge(left, len(s.Left))
 	contests := map[bool]int{}
 	for _, c := range s.Contested {
 		contests[c.Withheld]++

@@ -182,21 +182,29 @@ func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Add
 	var f neighbour.Frame
 	var err error
 	if what == neighbour.Probe {
-		f, err = solicit(mac, address)
+		f, err = solicit(mac, address, netip.IPv6Unspecified())
 	} else {
 		f, err = advertise(mac, address, neighbour.MAC{}, allNodes())
 	}
 	return []neighbour.Frame{f}, err
 }
 
+// Question is of neighbour.Protocol.
+func (protocol) Question(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
+	return solicit(mac, address, from)
+}
+
 // solicit makes a whole frame that asks whether anybody has the address.
-func solicit(mac neighbour.MAC, address netip.Addr) (neighbour.Frame, error) {
+func solicit(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
 	group, err := ndp.SolicitedNodeMulticast(address)
 	if err != nil {
 		return neighbour.Frame{}, fmt.Errorf("solicitation of %s: %w", address, err)
 	}
-	from := netip.IPv6Unspecified()
-	message, err := ndp.MarshalMessageChecksum(&ndp.NeighborSolicitation{TargetAddress: address}, from, group)
+	s := &ndp.NeighborSolicitation{TargetAddress: address}
+	if !from.IsUnspecified() { // the answer needs somewhere to go
+		s.Options = []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac[:]}}
+	}
+	message, err := ndp.MarshalMessageChecksum(s, from, group)
 	if err != nil {
 		return neighbour.Frame{}, fmt.Errorf("solicitation of %s: %w", address, err)
 	}

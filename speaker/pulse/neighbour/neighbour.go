@@ -45,8 +45,16 @@ type Protocol interface {
 	// well-formed. What a frame asks of an address that is not ours, and what our own
 	// station sent, is Ignored.
 	Handle(frame []byte, ours *Answers) (Finding, error)
+	Phrases
+}
+
+// Phrases are what a node says on its own account.
+type Phrases interface {
 	// Frames are what is said to the whole segment about an address.
 	Frames(what Word, mac MAC, address netip.Addr) ([]Frame, error)
+	// Question is what a host with the address from asks that wants to send something to
+	// the address.
+	Question(mac MAC, address, from netip.Addr) (Frame, error)
 }
 
 // Word is what is said to the whole segment about an address.

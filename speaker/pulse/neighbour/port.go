@@ -238,3 +238,14 @@ func (p *port) say(what Word, mac MAC, address netip.Addr) {
 		}
 	}
 }
+
+// ask sends a question once.
+func (p *port) ask(address, from netip.Addr) {
+	frame, err := p.protocol.Question(p.answers.Load().MAC, address, from)
+	switch {
+	case err != nil:
+		p.count.sendErrors.Add(1)
+	case p.send(frame):
+		p.count.probes.Add(1)
+	}
+}

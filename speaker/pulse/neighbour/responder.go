@@ -114,6 +114,16 @@ func (r *Responder) Say(what Word, index int, address netip.Addr) {
 	}
 }
 
+// Ask asks once on an interface, if that is open, who has an address, as a host does that has
+// the address from. Who answers is heard while the address is probed.
+func (r *Responder) Ask(index int, address, from netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if open := r.ports[index]; open != nil {
+		open.ask(address, from)
+	}
+}
+
 // Claimed receives when there are Claims to be taken.
 func (r *Responder) Claimed() <-chan struct{} { return r.claims.news }
 

@@ -1,0 +1,331 @@
+package pulse
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+const (
+	// disputeAfter is for how long two nodes may answer before they talk about it: as long
+	// as an ordinary hand-over takes, in which one hears the other and stops.
+	disputeAfter = 40 * time.Millisecond
+	// takeTurns is how often others are told of the next ones, where more addresses are in
+	// dispute than a hello has room for; and how often it is asked whether a node is still
+	// there that is not heard otherwise.
+	takeTurns = 100 * time.Millisecond
+	// lingers is for how long a dispute goes on after it was heard of last; longer by the
+	// turns that it takes to hear of all.
+	lingers = time.Second
+	// mutes is how many addresses left to nodes that are not heard are asked for in a turn,
+	// and muteAsks how often in vain until all of these nodes count as gone.
+	mutes    = 16
+	muteAsks = 5
+)
+
+// disputes are the addresses for which another node answers, too, though by the table of this
+// node it is this one's. It is heard on the wire, as clients hear it.
+//
+// Nodes that hear each other may have different tables: one that lost the API server has an
+// old one. They tell each other since which epoch they answer, and the one that took the
+// address later goes on: it is the one that clients have heard last, and the one whose table
+// is the newer one. The other leaves it until it hears that it is free.
+//
+// A node that does not hear the other one in hellos, though in frames, goes by the table:
+// who comes first among the candidates goes on.
+//
+// It is driven by one caller at a time, who calls due when next says so, and then keep.
+type disputes struct {
+	epochs map[netip.Addr]uint64 // when what is answered for was taken
+	of     map[netip.Addr]*dispute
+	turn   int
+	at     time.Time // of the next turn
+	looked time.Time // when keep was called last
+}
+
+// dispute is one address.
+type dispute struct {
+	begins time.Time // it is talked about from then on
+	tell   time.Time // until then
+	// with is the node that the address is left to, since the epoch theirs, until then
+	// unless more is heard of it.
+	with   string
+	theirs uint64
+	left   time.Time
+	mute   bool // the node is heard on the wire only
+	asked  int  // how often it was asked for in vain
+	// stopped: this node does not answer for it any more.
+	stopped  bool
+	defended time.Time     // when it was said again where the address is
+	rest     time.Duration // before it is said once more
+	// defend is when to say so again; zero: not. by is the node that was seen on the wire.
+	defend time.Time
+	by     string
+}
+
+func (d *dispute) isLeft(now time.Time) bool { return now.Before(d.left) }
+
+// claimed takes in that another node claims an address on the wire, which this node answers
+// for or has left. It tells whether anything is to be done at once, and whether to say again
+// where the address is.
+func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t *Table, v hello.View) (news, defend bool) {
+	if node == "" || node == t.Node || claim.Probe {
+		return false, false
+	}
+	d := ds.of[claim.Address]
+	if slices.Contains(v.Silent, node) {
+		candidates := t.Claims[claim.Address].Candidates
+		theirs, ours := slices.Index(candidates, node), slices.Index(candidates, t.Node)
+		if d == nil {
+			d = ds.open(claim.Address, now)
+		}
+		if theirs < 0 || ours <= theirs {
+			if defend = !now.Before(d.defended.Add(d.rest)); defend {
+				d.defended, d.rest = now, longer(d.rest)
+			}
+			d.tell, d.defend = now.Add(lingers), time.Time{}
+			return false, defend
+		}
+		news = !d.isLeft(now)
+		d.with, d.mute, d.asked, d.left = node, true, 0, now.Add(ds.patience(mutes))
+		return news, false
+	}
+	if d == nil {
+		d = ds.open(claim.Address, now.Add(disputeAfter))
+	}
+	d.tell = now.Add(ds.patience(hello.MaxClaims))
+	d.by = node
+	return false, false
+}
+
+func (ds *disputes) open(a netip.Addr, begins time.Time) *dispute {
+	if ds.of == nil {
+		ds.of = map[netip.Addr]*dispute{}
+	}
+	d := &dispute{begins: begins}
+	ds.of[a] = d
+	return d
+}
+
+// patience is for how long something that comes in turns of so many is waited for.
+func (ds *disputes) patience(turn int) time.Duration {
+	return max(lingers, time.Duration(4*(len(ds.of)/turn+1))*takeTurns)
+}
+
+// keep takes in what this node would answer for, and what others say of it, and returns the
+// addresses that are left to others.
+func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
+	ds.looked = now
+	for a, d := range ds.of {
+		_, alive := v.Alive[d.with]
+		switch {
+		case mine[a] == nil && !d.stopped:
+			d.stopped, d.tell, d.left = true, now.Add(lingers), time.Time{}
+			if d.mute || now.Before(d.begins) {
+				delete(ds.of, a)
+			}
+		case mine[a] != nil && d.stopped:
+			delete(ds.of, a)
+		case d.by != "" && slices.Contains(v.Silent, d.by): // it was seen before it was known to be silent
+			d.by, d.defend = "", now
+		case d.isLeft(now) && alive == d.mute: // it is heard again, or not any more
+			delete(ds.of, a)
+		}
+	}
+	for node, m := range v.Alive {
+		if node == self || m.Deaf {
+			continue
+		}
+		for _, claim := range m.Claims {
+			if mine[claim.Address] != nil {
+				ds.judge(now, self, node, claim)
+			}
+		}
+	}
+	left = map[netip.Addr]bool{}
+	for a, d := range ds.of {
+		switch {
+		case d.isLeft(now):
+			left[a] = true
+		case !now.Before(d.tell) && !now.Before(d.begins):
+			delete(ds.of, a)
+		}
+	}
+	return left
+}
+
+// judge takes in what another node says of an address that is this one's.
+func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
+	d := ds.of[claim.Address]
+	switch {
+	case claim.Stance == hello.Stopped && d == nil:
+		return
+	case d == nil:
+		d = ds.open(claim.Address, now)
+	}
+	later := func(epoch uint64, of string) bool {
+		return claim.Epoch > epoch || claim.Epoch == epoch && node < of
+	}
+	switch {
+	case claim.Stance != hello.Answers:
+		if d.with == node {
+			d.left = time.Time{}
+		}
+	case later(ds.epochs[claim.Address], self) && (!d.isLeft(now) || d.with == node || later(d.theirs, d.with)):
+		d.with, d.theirs, d.mute, d.left = node, claim.Epoch, false, now.Add(ds.patience(hello.MaxClaims))
+	}
+	d.by = ""
+	if claim.Stance != hello.Stopped {
+		d.tell = now.Add(ds.patience(hello.MaxClaims))
+	}
+}
+
+// take gives an epoch to what is answered for since now, and forgets what is not this node's.
+func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, advance func() uint64) {
+	if ds.epochs == nil {
+		ds.epochs = map[netip.Addr]uint64{}
+	}
+	for a := range ds.epochs {
+		if d := ds.of[a]; mine[a] == nil && (d == nil || !d.stopped) {
+			delete(ds.epochs, a)
+		}
+	}
+	var epoch uint64
+	for a := range mine {
+		if wait[a] || ds.epochs[a] > 0 {
+			continue
+		}
+		if epoch == 0 {
+			epoch = advance()
+		}
+		ds.epochs[a] = epoch
+	}
+}
+
+// claims are what the others are told, a turn of it.
+func (ds *disputes) claims(now time.Time) []hello.Claim {
+	var all []hello.Claim
+	for a, d := range ds.of {
+		switch {
+		case d.mute || now.Before(d.begins):
+		case d.stopped:
+			all = append(all, hello.Claim{Address: a, Stance: hello.Stopped, Epoch: ds.epochs[a]})
+		case d.isLeft(now):
+			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves, Epoch: ds.epochs[a]})
+		default:
+			all = append(all, hello.Claim{Address: a, Stance: hello.Answers, Epoch: ds.epochs[a]})
+		}
+	}
+	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
+	if len(all) <= hello.MaxClaims {
+		return all
+	}
+	at := ds.turn * hello.MaxClaims % len(all)
+	return slices.Concat(all[at:], all[:at])[:hello.MaxClaims]
+}
+
+// due returns what is to be asked now, and whether it is time for keep.
+func (ds *disputes) due(now time.Time) (say []word, news bool) {
+	var mute []netip.Addr
+	for a, d := range ds.of {
+		if d.mute && d.isLeft(now) {
+			mute = append(mute, a)
+		}
+		if !d.defend.IsZero() && !now.Before(d.defend) {
+			if d.defend = (time.Time{}); !d.stopped && !d.isLeft(now) {
+				say = append(say, word{neighbour.Announcement, a, 0})
+				d.defended, d.rest = now, longer(d.rest)
+			}
+		}
+		for _, at := range []time.Time{d.begins, d.tell, d.left} {
+			news = news || at.After(ds.looked) && !now.Before(at)
+		}
+	}
+	if len(ds.of) == 0 || now.Before(ds.at) {
+		return say, news
+	}
+	ds.turn, ds.at = ds.turn+1, now.Add(takeTurns)
+	slices.SortFunc(mute, netip.Addr.Compare)
+	for n := range min(len(mute), mutes) {
+		a := mute[(ds.turn*mutes+n)%len(mute)]
+		d := ds.of[a]
+		if d.asked++; d.asked > muteAsks {
+			ds.free(d.with)
+			return say, true
+		}
+		say = append(say, word{neighbour.Probe, a, 0})
+	}
+	return say, news || len(ds.of) > hello.MaxClaims
+}
+
+// longer is the pause before an address is defended once more, or two would do so for ever.
+func longer(rest time.Duration) time.Duration { return min(2*rest+takeTurns/4, lingers) }
+
+// free ends what was left to a node that does not answer any more.
+func (ds *disputes) free(node string) {
+	for _, d := range ds.of {
+		if d.mute && d.with == node {
+			d.left = time.Time{}
+		}
+	}
+}
+
+// next is when due has something to do; zero: never.
+func (ds *disputes) next() time.Time {
+	var next time.Time
+	for _, d := range ds.of {
+		next = sooner(next, ds.at)
+		next = sooner(next, d.defend)
+		for _, at := range []time.Time{d.begins, d.tell, d.left} {
+			if at.After(ds.looked) {
+				next = sooner(next, at)
+			}
+		}
+	}
+	return next
+}
+
+// settleDisputes finds the addresses that are left to others, and what the others are told.
+func (s *Server) settleDisputes(now time.Time, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
+	left = s.disputes.keep(now, s.cfg.Node, mine, v)
+	before, news := s.State().Left, map[string][]netip.Addr{}
+	for a := range left {
+		if node := s.disputes.of[a].with; before[a] != node {
+			news[node] = append(news[node], a)
+		}
+	}
+	for node, addresses := range news {
+		slices.SortFunc(addresses, netip.Addr.Compare)
+		s.cfg.Log.Warn("another node answers for addresses that are this one's by its table; they are left to that node: see whether both reach the API server",
+			"addresses", addresses, "node", node, "heardInHellos", !s.disputes.of[addresses[0]].mute)
+	}
+	over := slices.DeleteFunc(slices.Collect(maps.Keys(before)), func(a netip.Addr) bool { return left[a] })
+	if len(over) > 0 {
+		slices.SortFunc(over, netip.Addr.Compare)
+		s.cfg.Log.Info("addresses are not left to another node any more", "addresses", over)
+	}
+	return left
+}
+
+// discuss notes what the mesh is to be told of addresses in dispute.
+func (s *Server) discuss(claims []hello.Claim) {
+	if !slices.Equal(claims, s.claims) {
+		s.claims, s.said = claims, false
+	}
+}
+
+// leftTo is to which nodes addresses are left.
+func (ds *disputes) leftTo(now time.Time) map[netip.Addr]string {
+	left := map[netip.Addr]string{}
+	for a, d := range ds.of {
+		if d.isLeft(now) {
+			left[a] = d.with
+		}
+	}
+	return left
+}

@@ -1,0 +1,292 @@
+package pulse
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+const (
+	// questions are asked, so far apart: an answer takes a millisecond on most networks, and
+	// what nobody has answered for a detection time (by default) is not there.
+	questions     = 4
+	questionEvery = 25 * time.Millisecond
+	// askAgain is how often it is asked again while most of the mesh is missing, and
+	// askSeldom how often once that has lasted for mournFor.
+	askAgain  = time.Second
+	askSeldom = 10 * time.Second
+	// mournFor is for how long nodes that fell silent are missed. They count as gone for
+	// good then, so that the nodes which are left are the mesh.
+	mournFor = 10 * time.Second
+	// maxWitnesses bounds the nodes that are asked beside the gateways.
+	maxWitnesses = 8
+)
+
+// standing is where this node stands in the mesh.
+type standing uint8
+
+const (
+	together  standing = iota // it hears most of the mesh
+	asking                    // it does not since a moment ago, and asks why
+	vouched                   // something on the network answers it
+	unvouched                 // nothing does, and it has no gateway that would
+	cutOff                    // its gateway does not answer
+)
+
+// witness is an address that is asked for, to know whether the network hears this node.
+type witness struct {
+	address, from netip.Addr
+	link          int // index of the interface
+	gateway       bool
+}
+
+// isolation finds out whether it is this node that is cut off when most of the mesh falls
+// silent. It asks nobody else while the mesh is there. Then it asks, for the time of a blink,
+// its gateways, and the nodes that are silent, which may be there and not be heard all the
+// same. Anything that answers proves that this node hears and is heard. Where a gateway is
+// known and nothing answers, this node is cut off, and answers for nothing: the others have
+// taken over, or will. Where none is known, silence proves nothing, and it goes on.
+//
+// It is driven by one caller at a time, who calls due when next says so, and then update.
+type isolation struct {
+	mesh map[string]time.Time // other nodes that were alive lately, and since when they are silent
+
+	is        standing
+	witnesses []witness
+	round     bool // questions are being asked
+	asked     int
+	at        time.Time // when the next question is due, or the verdict, or the next round; zero: never
+}
+
+// update takes in who is alive. find tells whom to ask.
+func (i *isolation) update(now time.Time, self string, v hello.View, find func() []witness) {
+	if !v.Settled {
+		*i = isolation{}
+		return
+	}
+	fresh := i.count(now, self, v)
+	switch {
+	case !i.lost():
+		i.is, i.witnesses, i.round, i.at = together, nil, false, i.mourned()
+	case !i.round && (i.is == together || fresh || !now.Before(i.at)):
+		if i.is != cutOff && (fresh || i.is == together) {
+			i.is = asking
+		}
+		i.witnesses, i.round, i.asked, i.at = find(), true, 0, now
+		if len(i.witnesses) == 0 {
+			i.conclude(now)
+		}
+	}
+}
+
+// count notes who is silent since now, and tells whether anybody is. Who is missed long enough
+// is forgotten, unless nobody else is left or this node is cut off: then it may not be for them
+// to be gone.
+func (i *isolation) count(now time.Time, self string, v hello.View) (fresh bool) {
+	if i.mesh == nil {
+		i.mesh = map[string]time.Time{}
+	}
+	for node, since := range i.mesh {
+		_, alive := v.Alive[node]
+		silent := slices.Contains(v.Silent, node)
+		switch {
+		case !alive && !silent: // it has left
+			delete(i.mesh, node)
+		case silent && since.IsZero():
+			i.mesh[node], fresh = now, true
+		}
+	}
+	alive := 0
+	for node, m := range v.Alive {
+		if m.Heard && node != self {
+			i.mesh[node] = time.Time{}
+			alive++
+		}
+	}
+	if alive > 0 && i.is != cutOff && i.is != asking {
+		maps.DeleteFunc(i.mesh, func(_ string, since time.Time) bool { return gone(now, since) })
+	}
+	return fresh
+}
+
+func gone(now, since time.Time) bool { return !since.IsZero() && !now.Before(since.Add(mournFor)) }
+
+// lost tells whether no more than half of the mesh is heard, this node included.
+func (i *isolation) lost() bool {
+	silent := 0
+	for _, since := range i.mesh {
+		if !since.IsZero() {
+			silent++
+		}
+	}
+	return silent > 0 && 2*silent >= len(i.mesh)+1
+}
+
+// mourned is when the next silent node is forgotten; zero: there is none.
+func (i *isolation) mourned() time.Time {
+	var next time.Time
+	for _, since := range i.mesh {
+		if !since.IsZero() {
+			next = sooner(next, since.Add(mournFor))
+		}
+	}
+	return next
+}
+
+// long tells whether all who are silent have been so for long.
+func (i *isolation) long(now time.Time) bool {
+	for _, since := range i.mesh {
+		if !since.IsZero() && !gone(now, since) {
+			return false
+		}
+	}
+	return true
+}
+
+// due returns the questions to be asked now, and whether it is time for an update.
+func (i *isolation) due(now time.Time) (ask []witness, news bool) {
+	switch {
+	case i.at.IsZero() || now.Before(i.at):
+		return nil, false
+	case !i.round:
+		return nil, true
+	case i.asked == questions:
+		i.conclude(now)
+		return nil, true
+	}
+	i.asked, i.at = i.asked+1, now.Add(questionEvery)
+	return i.witnesses, false
+}
+
+// conclude ends a round in which nothing answered.
+func (i *isolation) conclude(now time.Time) {
+	gateway := slices.ContainsFunc(i.witnesses, func(w witness) bool { return w.gateway })
+	switch {
+	case i.is == cutOff:
+	case gateway && !i.long(now):
+		i.is = cutOff
+	default: // the last one that is left does not stop because a router is restarted
+		i.is = unvouched
+	}
+	i.rest(now)
+}
+
+func (i *isolation) rest(now time.Time) {
+	i.round, i.at = false, now.Add(askAgain)
+	if i.is != cutOff && i.long(now) {
+		i.at = now.Add(askSeldom)
+	}
+}
+
+// under are the addresses whose stations are listened for, by interface.
+func (i *isolation) under() []witness {
+	if i.round || i.is == cutOff {
+		return i.witnesses
+	}
+	return nil
+}
+
+// claimed takes in who has an address; it tells whether that was asked for, and whether it is
+// news that something answers.
+func (i *isolation) claimed(now time.Time, claim neighbour.Claim) (mine, news bool) {
+	if !slices.ContainsFunc(i.under(), func(w witness) bool { return w.address == claim.Address && w.link == claim.Index }) {
+		return false, false
+	}
+	if claim.Probe {
+		return true, false
+	}
+	news = i.is != vouched
+	i.is = vouched
+	i.rest(now)
+	return true, news
+}
+
+// next is when there is something to do; zero: never.
+func (i *isolation) next() time.Time { return i.at }
+
+// waits tells whether this node may be cut off, and had better not take over from others yet.
+func (i *isolation) waits() bool {
+	return i.is == asking && slices.ContainsFunc(i.witnesses, func(w witness) bool { return w.gateway })
+}
+
+// mute are the gateways that do not answer while this node is cut off, sorted.
+func (i *isolation) mute() []netip.Addr {
+	if i.is != cutOff {
+		return nil
+	}
+	gateways := []netip.Addr{}
+	for _, w := range i.witnesses {
+		if w.gateway {
+			gateways = append(gateways, w.address)
+		}
+	}
+	slices.SortFunc(gateways, netip.Addr.Compare)
+	return slices.Compact(gateways)
+}
+
+// witnesses are the gateways and silent nodes on the networks that are answered on.
+func witnesses(t Table, v hello.View, r reach, gateways []links.Gateway) []witness {
+	var found []witness
+	add := func(a netip.Addr, l links.Link, gateway bool) {
+		if from := l.Own(a); from.IsValid() {
+			found = append(found, witness{address: a, from: from, link: l.Index, gateway: gateway})
+		}
+	}
+	for _, family := range addr.Families() {
+		on := r.links(family)
+		for _, g := range gateways {
+			at := slices.IndexFunc(on, func(l links.Link) bool { return l.Index == g.Link })
+			if addr.FamilyOf(g.Address) == family && at >= 0 {
+				add(g.Address, on[at], true)
+			}
+		}
+		for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
+			for _, a := range t.Peers[node].Addrs {
+				if a = a.Unmap(); addr.FamilyOf(a) != family {
+					continue
+				}
+				for _, l := range links.Holding(a, on) {
+					add(a, l, false)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// stand finds out whether this node is cut off, and what the others shall know of it.
+func (s *Server) stand(now time.Time, v hello.View, r reach) {
+	before := s.isolation.is
+	s.isolation.update(now, s.cfg.Node, v, func() []witness {
+		return witnesses(*s.table, v, r, s.cfg.Links.Gateways())
+	})
+	if vouched := s.isolation.is == vouched; vouched != s.vouched {
+		s.vouched, s.said = vouched, false
+	}
+	switch is := s.isolation.is; {
+	case is == before:
+	case is == cutOff:
+		s.cfg.Log.Warn("this node hears no more than half of the nodes, and its gateway does not answer: it is cut off, and answers for nothing until either is heard",
+			"gateways", s.isolation.mute(), "silent", v.Silent)
+	case before == cutOff:
+		s.cfg.Log.Info("this node is cut off no more")
+	case is == vouched:
+		s.cfg.Log.Info("this node hears no more than half of the nodes; since the network answers it, it goes on", "silent", v.Silent)
+	case is == unvouched:
+		s.cfg.Log.Warn("this node hears no more than half of the nodes, and has no gateway on the networks that it answers on to find out why; it goes on", "silent", v.Silent)
+	}
+}
+
+// hesitate takes out what this node would take over from others while it may be cut off.
+func (s *Server) hesitate(mine map[netip.Addr][]links.Link) {
+	if !s.isolation.waits() {
+		return
+	}
+	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return !s.answers(a) })
+}

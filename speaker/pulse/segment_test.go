@@ -1,0 +1,161 @@
+package pulse
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+// The gateway of a cluster that has one.
+const gatewayIndex = 200
+
+var gatewayAddress = netip.AddrFrom4([4]byte{192, 0, 2, gatewayIndex + 1})
+
+// card is the interface of a node.
+func (c *cluster) card(i int) links.Link {
+	l := ethernet(2, true)
+	l.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
+	l.Prefixes = []netip.Prefix{netip.PrefixFrom(c.nodes[i].addr, 24)}
+	return l
+}
+
+// cable is the links of a node, which do not change.
+type cable struct {
+	c        *cluster
+	snapshot *links.Snapshot
+}
+
+func (c cable) Snapshot() *links.Snapshot { return c.snapshot }
+func (c cable) Changed() <-chan struct{}  { return nil }
+
+func (c cable) Gateways() []links.Gateway {
+	c.c.wires.Lock()
+	defer c.c.wires.Unlock()
+	if !c.c.gateway {
+		return nil
+	}
+	return []links.Gateway{{Address: gatewayAddress, Link: 2}}
+}
+
+// ears are a responder on the segment of the cluster, of which the frames are not real: it
+// answers nobody, but knows what it would, and hears what others announce and answer.
+type ears struct {
+	c       *cluster
+	node    int
+	claimed chan struct{}
+
+	mu       sync.Mutex
+	answers  map[netip.Addr]bool
+	listened map[netip.Addr]bool
+	claims   []neighbour.Claim
+}
+
+func newEars(c *cluster, node int) *ears {
+	return &ears{c: c, node: node, claimed: make(chan struct{}, 1), answers: map[netip.Addr]bool{}}
+}
+
+func (e *ears) Answer(want, probed map[int][]netip.Addr) {
+	e.mu.Lock()
+	before := e.answers
+	e.answers, e.listened = map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, addresses := range want {
+		for _, a := range addresses {
+			e.answers[a] = true
+			if !before[a] {
+				for _, after := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+					time.AfterFunc(after, func() {
+						if e.does(a) {
+							e.shout(a)
+						}
+					})
+				}
+			}
+		}
+	}
+	for _, addresses := range probed {
+		for _, a := range addresses {
+			e.listened[a] = true
+		}
+	}
+	e.mu.Unlock()
+}
+
+func (e *ears) does(a netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.answers[a]
+}
+
+// hears takes in that a station has an address.
+func (e *ears) hears(a netip.Addr, station int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.answers[a] && !e.listened[a] {
+		return
+	}
+	e.claims = append(e.claims, neighbour.Claim{
+		Address: a, Station: neighbour.MAC{2, 0, 0, 0, 1, byte(station)}, Interface: "eth2", Index: 2,
+	})
+	select {
+	case e.claimed <- struct{}{}:
+	default:
+	}
+}
+
+// shout announces an address to the segment.
+func (e *ears) shout(a netip.Addr) {
+	for j, n := range e.c.nodes {
+		if j != e.node && e.c.lit(e.node, j) {
+			time.AfterFunc(simDelay, func() {
+				if to := n.answers; to != nil {
+					to.hears(a, e.node)
+				}
+			})
+		}
+	}
+}
+
+// lit tells whether frames get from one station to another one.
+func (c *cluster) lit(from, to int) bool {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	return !c.dark[[2]int{from, to}]
+}
+
+func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {
+	if what == neighbour.Announcement {
+		e.shout(a)
+		return
+	}
+	for j, n := range e.c.nodes {
+		if j != e.node && e.c.lit(e.node, j) && e.c.lit(j, e.node) && n.answers != nil && n.answers.does(a) {
+			time.AfterFunc(2*simDelay, func() { e.hears(a, j) })
+		}
+	}
+}
+
+// Ask is answered by the gateway, and by the kernels of nodes.
+func (e *ears) Ask(_ int, a, _ netip.Addr) {
+	station := int(a.As4()[3]) - 1
+	there := station == gatewayIndex || e.c.nodes[station].stop != nil
+	if there && e.c.lit(e.node, station) && e.c.lit(station, e.node) {
+		time.AfterFunc(2*simDelay, func() { e.hears(a, station) })
+	}
+}
+
+func (e *ears) Claims() []neighbour.Claim {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	claims := e.claims
+	e.claims = nil
+	return claims
+}
+
+func (e *ears) Open([]neighbour.Interface) map[int]error { return nil }
+func (e *ears) Broken() <-chan struct{}                  { return nil }
+func (e *ears) Claimed() <-chan struct{}                 { return e.claimed }
+func (e *ears) Close()                                   { e.Answer(nil, nil) }

@@ -1,0 +1,72 @@
+package report
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+const (
+	// ReasonCutOff is on a Node that hears no more than half of the others, and whose gateway
+	// does not answer: it answers for no address.
+	ReasonCutOff = "CutOff"
+	// ReasonAddressLeft is on a Service: its address is this node's as far as this one knows,
+	// and left to another node, which answers for it.
+	ReasonAddressLeft = "AddressLeft"
+	// ReasonAddressAgreed follows when that is over.
+	ReasonAddressAgreed = "AddressAgreed"
+)
+
+// Network is where this node stands on the networks that it answers on.
+type Network struct {
+	CutOff []netip.Addr          // gateways that do not answer, of a node that is cut off; sorted
+	Left   map[netip.Addr]string // addresses of this node that are left to another one
+}
+
+// Stands takes in where this node stands.
+func (r *Reporter) Stands(n Network) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Equal(n.CutOff, r.network.CutOff) && maps.Equal(n.Left, r.network.Left) {
+		return
+	}
+	r.network = n
+	r.tellProblems()
+}
+
+// isolation are the problems of a node that is cut off, or does not agree with others.
+func (r *Reporter) isolation() []problem.Problem {
+	var problems []problem.Problem
+	if len(r.network.CutOff) > 0 {
+		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonCutOff,
+			"node %s answers for no address: it hears no more than half of the nodes that it heard, and its gateway %s does not answer; "+
+				"see to its cable, its switch and its VLAN; it goes on by itself once it hears the nodes or the gateway",
+			r.node, listed(r.network.CutOff)))
+	}
+	if len(r.network.Left) == 0 || r.cluster == nil {
+		return problems
+	}
+	for _, s := range r.cluster.Services {
+		for _, address := range s.VIPs {
+			if node, is := r.network.Left[address]; is {
+				problems = append(problems, problem.Advice(s.Object(), ReasonAddressLeft,
+					"%s is node %s's to answer for as far as that knows, and is left to node %s, which answers for it: "+
+						"see whether both reach the API server, and whether UDP port 7475 is open between them",
+					address, r.node, node))
+			}
+		}
+	}
+	return problems
+}
+
+// listed are addresses as people list them.
+func listed(addresses []netip.Addr) string {
+	var text []string
+	for _, a := range addresses {
+		text = append(text, a.String())
+	}
+	return strings.Join(text, ", ")
+}

@@ -1,0 +1,35 @@
+package report_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+func TestACutOffNodeIsTold(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	cut := report.Network{CutOff: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")}}
+	r.Stands(cut) // before the cluster is known
+	r.Report(outcome())
+	r.Stands(cut)
+	got.want(t, "node1 Warning CutOff: node node1 answers for no address: it hears no more than half of the nodes that it heard, and its gateway "+
+		"192.0.2.1, fe80::1 does not answer; see to its cable, its switch and its VLAN; it goes on by itself once it hears the nodes or the gateway")
+	r.Stands(report.Network{})
+	got.want(t)
+}
+
+func TestAnAddressThatIsLeftToAnotherNodeIsToldOnItsService(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	r.Stands(report.Network{Left: map[netip.Addr]string{vip: "node2"}})
+	got.want(t, "shop/web Warning AddressLeft: 192.0.2.10 is node node1's to answer for as far as that knows, and is left to node node2, "+
+		"which answers for it: see whether both reach the API server, and whether UDP port 7475 is open between them")
+	r.Stands(report.Network{})
+	got.want(t, "shop/web Normal AddressAgreed: node node1 agrees with the others on who answers for the addresses of this Service")
+}
