@@ -75,6 +75,10 @@ bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/be
 	$(LAB) build metallb
 	$(GO) run ./e2e/bench/failover -protocol bgp -rounds 10 -patience 7m -out docs/benchmarks/bgp.md
 
+.PHONY: bench-hellos
+bench-hellos: ## Simulate the hellos of up to a thousand nodes, into bin/hello-mesh.md: some ten minutes
+	$(GO) test -run '^TestFigures$$' -v -timeout 120m ./speaker/pulse/hello -args -figures $(CURDIR)/$(BIN)/hello-mesh.md
+
 .PHONY: soak-bfd
 soak-bfd: packages build ## Hold BFD at 50 ms × 3 with FRR and BIRD on a busy machine: twenty minutes (root)
 	$(GO) test -tags soak -run TestSoakBFD -v -timeout 30m ./speaker/bgp

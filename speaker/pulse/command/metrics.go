@@ -32,6 +32,9 @@ var (
 	hellosDuplicate = describe("hellos_duplicate_total", "Hellos that came a second time, by another family or under another key.")
 	hellosRejected  = describe("hellos_rejected_total", "Datagrams on the hello port that were not believed.", "reason")
 	deaths          = describe("node_deaths_total", "Nodes that fell silent without a goodbye.")
+	gossipSent      = describe("gossip_sent_total", "Datagrams sent with what nodes say to all, in a mesh of more than 50 nodes.")
+	gossipRepairs   = describe("gossip_repairs_total", "Comparisons of what is known with another node, after gossip was lost.")
+	nodesWatched    = describe("nodes_watched", "Other nodes whose silence this one notices itself: all, or some in a mesh of more than 50 nodes.")
 	nodesHeard      = describe("nodes_heard", "Other nodes that are alive by their own word.")
 	nodesUnheard    = describe("nodes_unheard", "Other nodes that were never heard and count as alive because Kubernetes says so.")
 	lateness        = describe("hello_lateness_seconds", "By how much hellos of this node left late in the last three minutes, at most.")
@@ -90,6 +93,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		counter(hellosRejected, h.Rejected[reason], string(reason))
 	}
 	counter(deaths, h.Deaths)
+	counter(gossipSent, h.Gossip)
+	counter(gossipRepairs, h.Repairs)
+	gauge(nodesWatched, h.Watched)
 	gauge(nodesHeard, h.Heard)
 	gauge(nodesUnheard, h.Unheard)
 

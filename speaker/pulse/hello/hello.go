@@ -24,6 +24,14 @@
 // A node says whom it does not hear. One that is called silent by a node which it does hear
 // learns so that this node takes over from it, and can leave it to do so.
 //
+// # Large clusters
+//
+// Among more than fifty nodes each watches eight others only, so that what it sends does not
+// grow with their number, and a death is as soon noticed. What nodes say of themselves, and
+// whom they hear of those that they watch, is a record that gossip brings to all. A node is
+// dead that two of those who watch it do not hear, unless another has heard it since; see sparseMesh
+// and judge.
+//
 // # What is believed
 //
 // A hello carries an HMAC of a key that all nodes share, the random id of the
@@ -49,9 +57,9 @@ const MaxHold = 15 * time.Second
 type Config struct {
 	Node string // our name in Kubernetes
 	Port uint16 // UDP port that we listen on and send to
-	// Interval is the longest time between hellos to a node, see jitter; at least 10 ms. It
-	// is longer among more than Interval / 1 ms nodes, so that nobody sends and hears more
-	// than some thousand a second: fifty nodes at 50 ms, and a second between a thousand.
+	// Interval is the longest time between hellos to a node, see jitter; at least 10 ms. In a
+	// full mesh it is longer among more than Interval / 1 ms nodes, so that nobody sends and
+	// hears more than some thousand a second: more than fifty nodes at 50 ms.
 	Interval   time.Duration
 	Multiplier int // so many intervals of silence are a death; at least 3, so that one lost hello is none
 	Log        *slog.Logger
@@ -189,10 +197,14 @@ type Stats struct {
 	Rejected   map[Reason]uint64
 	Deaths     uint64 // nodes that fell silent without a word
 
+	Gossip  uint64 // datagrams with what nodes say of others, in a sparse mesh
+	Repairs uint64 // comparisons with what another node knows, after gossip was lost
+
 	Late  time.Duration // by how much our own hellos left late in the last minutes, at most
 	Asked time.Duration // after so much silence others shall take this node for dead
 	Waits time.Duration // so long a silence of some other node is waited for
 
+	Watched int // nodes whose silence this one notices itself
 	Heard   int // nodes that are alive by their own word, without ourselves
 	Unheard int // nodes that were never heard and count as alive because Kubernetes says that they are ready
 }

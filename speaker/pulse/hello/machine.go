@@ -19,6 +19,7 @@ type machine struct {
 	multiplier       int
 	interval, detect time.Duration // for as many peers as there are, where nothing is late
 	own              punctuality
+	mesh             sparseMesh
 	log              *slog.Logger
 	random           func() uint64 // never 0
 
@@ -35,6 +36,7 @@ type machine struct {
 	settlesAt time.Time // zero while we lack a key or an ear
 	settled   bool
 	checkedAt time.Time
+	planned   time.Time // when there is something to do, as next said last
 
 	dirty bool // the view has changed since it was last taken
 	hurry bool // who is silent has changed since it was last told
@@ -63,6 +65,7 @@ func newMachine(cfg Config, random func() uint64) *machine {
 		told:       map[Reason]bool{},
 		dirty:      true,
 	}
+	m.mesh = sparseMesh{limit: fullMesh, self: newPeer(cfg.Node, time.Time{})}
 	m.pace(0)
 	m.own.asks = m.multiplier
 	return m
@@ -75,6 +78,9 @@ const each = time.Millisecond
 // pace sets the times for so many peers. All nodes have about as many, so that they agree.
 func (m *machine) pace(peers int) {
 	m.interval = max(m.least, time.Duration(peers)*each)
+	if peers+1 > m.mesh.limit {
+		m.interval = m.least // for those that are watched
+	}
 	m.detect = m.interval * time.Duration(m.multiplier)
 }
 
@@ -82,7 +88,7 @@ func (m *machine) pace(peers int) {
 // at once.
 func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	m.pace(len(w.Peers))
-	if s := saying(m.node, w); !s.equal(m.said) {
+	if s := saying(m.node, w, m.less(w)); !s.equal(m.said) {
 		m.said, m.dirty, urgent = s, true, true
 	}
 	if w.Vouched != m.vouched {
@@ -94,6 +100,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	}
 	for node, p := range m.peers {
 		if _, keep := w.Peers[node]; !keep {
+			m.release(now, p)
 			delete(m.peers, node)
 			m.dirty = m.dirty || p.alive
 		}
@@ -104,15 +111,36 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		}
 		p, known := m.peers[node]
 		if !known {
-			p = &peer{node: node, id: idOf(node), since: now}
+			p = newPeer(node, now)
 			m.peers[node] = p
 			m.wait(now, p)
 		}
-		if p.update(want) && !p.heard {
-			p.alive, m.dirty = p.ready, true
+		if p.update(want) {
+			m.mesh.changed = true
+			if !p.isTold() {
+				p.alive, m.dirty = p.ready, true
+			}
 		}
 	}
+	m.organize(now)
+	if m.mesh.on && urgent {
+		m.mesh.slowDue = now
+	}
 	return urgent
+}
+
+// less is for how much less there is room in what this node says, because of a sparse mesh, in
+// which its record has only so much room itself.
+func (m *machine) less(w Wanted) int {
+	if len(w.Peers)+1 <= m.mesh.limit {
+		return 0
+	}
+	longest := len(m.node)
+	for node := range w.Peers {
+		longest = max(longest, len(node))
+	}
+	m.mesh.room = maxDatagram - maxGossipOverhead - longest - macSize
+	return sparseReserve(longest)
 }
 
 // listen says that from now on datagrams are received.
@@ -132,6 +160,9 @@ func (m *machine) awaitSettled(now time.Time) {
 func (m *machine) part(now time.Time, hold time.Duration) {
 	m.parting, m.partsAt = true, now.Add(min(hold, MaxHold))
 	m.dirty = true
+	if m.mesh.on {
+		m.renew(now)
+	}
 }
 
 // nonceLife is for how long an answer to a nonce is waited for. On two busy machines it may
@@ -141,12 +172,25 @@ func (m *machine) nonceLife() time.Duration { return max(m.detect, most*m.interv
 
 // hello is our own next one.
 func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
+	return m.sealed(m.word(now, ask, echo))
+}
+
+func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	m.seq++
 	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now), asks: m.asked(), epoch: m.epoch}
 	if m.parting && !h.leaving {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
-	body := h.encode()
+	if m.mesh.on {
+		h.sparse = &sparseWord{version: m.mesh.version, digests: m.digest()}
+	}
+	return h
+}
+
+func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(h.encode()) }
+
+// sealedBody is a datagram for each key.
+func (m *machine) sealedBody(body []byte) [][]byte {
 	var datagrams [][]byte
 	for _, k := range m.keys {
 		datagrams = append(datagrams, seal(body, k.secret))
@@ -172,6 +216,9 @@ func (m *machine) hellos(now time.Time) outgoing {
 	if len(m.keys) == 0 {
 		return outgoing{}
 	}
+	if m.mesh.on {
+		return m.nearHellos(now)
+	}
 	var out outgoing
 	for _, p := range m.peers {
 		out.to = append(out.to, p.addrs...)
@@ -190,6 +237,9 @@ func (m *machine) left(now time.Time) {
 // for the log only: the MAC says who sent it, whatever way it came.
 func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
 	m.stats.Received++
+	if isGossip(datagram) {
+		return m.hearGossip(now, datagram, from)
+	}
 	h, reason := open(datagram, m.keys.secrets())
 	if reason != "" {
 		m.reject(reason, from, h)
@@ -228,8 +278,13 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 	if p.take(now, h) {
 		m.dirty = true
 	}
+	m.meet(now, p, h)
 	m.wait(now, p)
-	m.listens(now, p)
+	if p.record == nil {
+		m.listens(now, p)
+	} else if before {
+		return // who is dead and who is not is not found by this alone
+	}
 	switch {
 	case before && revived:
 		m.hurry = true
@@ -267,32 +322,56 @@ func (m *machine) resume(now time.Time) {
 func (m *machine) check(now time.Time) {
 	m.resume(now)
 	m.notice(now)
+	m.takeHeldWords(now)
 
 	m.keys.expire(now)
 	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
 		m.mute(now)
 	}
-	if !m.settled && !m.settlesAt.IsZero() && !now.Before(m.settlesAt) {
-		m.settled, m.dirty = true, true
-	}
+	m.settle(now)
 	var unheard []string
 	for _, p := range m.peers {
 		m.wait(now, p)
 		m.judgeEar(now, p)
+		if m.mesh.on && p.heard {
+			m.listenTo(now, p)
+		}
 		switch {
-		case p.heard && p.alive && !p.aliveAt(now):
+		case p.record == nil && p.heard && p.alive && !p.aliveAt(now):
 			m.bury(now, p)
-		case m.settled && !p.heard && p.ready && !p.warned && !now.Before(p.since.Add(m.detect)):
+		case m.settled && !p.isTold() && p.ready && !p.warned && !now.Before(p.since.Add(m.unheardAfter())):
 			p.warned = true
 			unheard = append(unheard, p.node)
 		}
 	}
+	m.consider(now)
 	if len(unheard) > 0 {
 		slices.Sort(unheard)
 		m.log.Warn("nodes were never heard though Kubernetes says that they are ready; "+
 			"they count as alive for as long as it says so: "+
 			"allow the hello port (UDP) between all nodes, in both directions", "nodes", unheard)
 	}
+}
+
+// settle: silence means something once it was listened to for a detection time, and, in a sparse
+// mesh, what others say was heard, if anything is.
+func (m *machine) settle(now time.Time) {
+	switch {
+	case m.settled || m.settlesAt.IsZero() || now.Before(m.settlesAt):
+	case !m.isSynced() && m.mesh.waited < postponements:
+		m.mesh.waited++
+		m.settlesAt = now.Add(m.interval)
+	default:
+		m.settled, m.dirty = true, true
+	}
+}
+
+// unheardAfter is for how long a node may be unheard that is ready.
+func (m *machine) unheardAfter() time.Duration {
+	if m.mesh.on {
+		return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow)
+	}
+	return m.detect
 }
 
 func (m *machine) bury(now time.Time, p *peer) {
@@ -340,6 +419,8 @@ func (m *machine) mute(now time.Time) {
 	for _, p := range m.peers {
 		p.forget(now)
 	}
+	m.mesh.changed, m.mesh.stale, m.mesh.waited = true, true, 0
+	clear(m.mesh.news)
 	m.log.Warn("there is no key for hellos any more; nodes are alive as Kubernetes says")
 }
 
@@ -357,14 +438,16 @@ func (m *machine) next(limit time.Time) time.Time {
 	if m.hurry {
 		sooner(m.hurries())
 	}
+	m.nextRest(sooner)
 	for _, p := range m.peers {
-		if p.heard && p.alive {
+		if p.record == nil && p.heard && p.alive {
 			sooner(p.until())
 		}
 		if p.alive && !p.deaf && !p.deafSince.IsZero() { // zero unless it is sound
 			sooner(p.deafSince.Add(m.deafAfter()))
 		}
 	}
+	m.planned = limit
 	return limit
 }
 
@@ -394,10 +477,13 @@ func (m *machine) figures() Stats {
 	for _, p := range m.peers {
 		s.Waits = max(s.Waits, p.detect)
 		switch {
-		case p.heard && p.alive:
+		case p.isTold() && p.alive:
 			s.Heard++
-		case !p.heard && p.ready:
+		case !p.isTold() && p.ready:
 			s.Unheard++
+		}
+		if !m.mesh.on || p.watched {
+			s.Watched++
 		}
 	}
 	return s

@@ -274,6 +274,7 @@ func TestUnableTravelsAtOnce(t *testing.T) {
 // waits for as many of the others' as ever.
 func TestThePaceOfManyNodes(t *testing.T) {
 	m := newMachine(Config{Node: "a", Interval: 50 * time.Millisecond, Multiplier: 3}, func() uint64 { return 1 })
+	m.mesh.limit = 1000
 	for _, test := range []struct {
 		peers            int
 		interval, detect time.Duration

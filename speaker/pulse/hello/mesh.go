@@ -145,6 +145,9 @@ func (m *Mesh) speak(ctx context.Context) {
 			m.state.left(time.Now())
 			due = now.Add(jitter(m.state.interval, mathrand.Int64N))
 		}
+		for _, out := range m.state.rest(now) {
+			m.send(out)
+		}
 		m.publish(now)
 		timer.Reset(m.state.next(due).Sub(now))
 		m.mu.Unlock()
@@ -168,7 +171,7 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 		if err == nil {
 			m.mu.Lock()
 			err = m.drain(transport)
-			if m.state.hurry {
+			if m.state.isPressing() {
 				notify(m.again)
 			}
 			m.publish(time.Now())
@@ -292,6 +295,9 @@ func (m *Mesh) Goodbye(hold time.Duration) {
 			m.state.part(now, hold)
 		}
 		m.send(m.state.hellos(now))
+		for _, out := range m.state.rest(now) {
+			m.send(out)
+		}
 		m.publish(now)
 		m.mu.Unlock()
 		if i < goodbyes-1 {

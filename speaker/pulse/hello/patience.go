@@ -99,8 +99,9 @@ func (m *machine) asked() time.Duration { return time.Duration(m.own.asks) * m.i
 // too busy to hear others in time.
 func (m *machine) wait(now time.Time, p *peer) {
 	// One lost hello is what the multiplier is for.
-	missing := intervals(m.multiplier, m.interval, p.late.worst(now), m.interval+m.interval/4)
-	p.detect = max(p.asked(m.interval), time.Duration(max(missing, m.own.asks))*m.interval)
+	interval := m.between(now, p)
+	missing := intervals(m.multiplier, interval, p.late.worst(now), interval+interval/4)
+	p.detect = max(p.asked(interval), time.Duration(max(missing, m.own.asks))*interval)
 	patient := missing > m.multiplier
 	if patient == p.patient {
 		return
@@ -112,6 +113,14 @@ func (m *machine) wait(now time.Time, p *peer) {
 		return
 	}
 	m.log.Info("hellos of the node come in time again", "node", p.node, "detectionTime", p.detect.String())
+}
+
+// between is the time between the hellos of a node.
+func (m *machine) between(now time.Time, p *peer) time.Duration {
+	if m.mesh.on && !p.isNear(now) {
+		return m.mesh.slow
+	}
+	return m.interval
 }
 
 // asked is the silence after which the node wants to be taken for dead.
@@ -132,5 +141,5 @@ func (m *machine) missed(now time.Time, p *peer, h hello) {
 	if !p.heard || p.boot != h.boot || !p.held.IsZero() || silence >= 2*p.detect {
 		return
 	}
-	p.late.note(now, silence-m.interval)
+	p.late.note(now, silence-m.between(now, p))
 }

@@ -119,6 +119,7 @@ func TestStopsTeachNothing(t *testing.T) {
 	w.hosts[0].state = nil
 	w.run(longest + testInterval)
 	w.hosts[0].state = stopped
+	w.wake(0)
 	w.run(2 * testInterval)
 	w.expect(t, "going on", 0, 1)
 	w.cut[[2]int{0, 1}], w.cut[[2]int{1, 0}] = true, true

@@ -8,8 +8,12 @@ import (
 
 // peer is what we know of another node.
 type peer struct {
+	vertex // what is said of it by all, in a sparse mesh
+	ties   // what it is to us, in a sparse mesh
+
 	node  string
 	id    nodeID
+	long  longID
 	addrs []netip.Addr // where hellos go: at most one a family
 	ready bool
 	since time.Time // when we were told of it
@@ -39,6 +43,13 @@ type peer struct {
 	warned bool // its being alive without a hello was told
 }
 
+func newPeer(node string, since time.Time) *peer {
+	return &peer{node: node, id: idOf(node), long: longIDOf(node), since: since}
+}
+
+// isTold tells whether the node is known by its own word, or by that of nodes which heard it.
+func (p *peer) isTold() bool { return p.heard || p.known }
+
 // update takes over what Kubernetes says and tells whether the view may have changed.
 func (p *peer) update(want Peer) bool {
 	p.addrs = nil
@@ -57,10 +68,7 @@ func (p *peer) update(want Peer) bool {
 // until is when the peer dies if nothing more comes. Only for one that was heard.
 func (p *peer) until() time.Time {
 	t := p.at.Add(p.detect)
-	if p.held.After(t) {
-		return p.held
-	}
-	return t
+	return later(t, later(p.held, p.spared))
 }
 
 func (p *peer) aliveAt(now time.Time) bool {
@@ -71,7 +79,7 @@ func (p *peer) aliveAt(now time.Time) bool {
 }
 
 func (p *peer) member() Member {
-	if !p.heard {
+	if !p.heard && p.record == nil {
 		return Member{Serving: true}
 	}
 	return p.said.member()
@@ -110,21 +118,39 @@ func (p *peer) take(now time.Time, h hello) bool {
 		p.nonce = 0
 	}
 	p.proven, p.boot, p.seq, p.asks = true, h.boot, h.seq, h.asks
+	p.at = now
+	if p.record != nil { // which says all but that it lives
+		p.heard = true
+		p.holds(now, h)
+		return false
+	}
 	changed := !p.heard || !p.alive
-	p.heard, p.at, p.alive = true, now, true
+	p.heard, p.alive = true, true
+	return p.say(now, h) || changed
+}
+
+// say takes over what a node says of itself, and tells whether that changes anything.
+func (p *peer) say(now time.Time, h hello) bool {
+	if p.holds(now, h) {
+		return false
+	}
+	changed := !p.said.equal(h.said)
+	p.said = h.said
+	return changed
+}
+
+// holds tells whether the former word of a node holds: it has restarted and is not ready to
+// take over from its former self, whose work the kernel still does.
+func (p *peer) holds(now time.Time, h hello) bool {
 	switch {
 	case h.hold > 0 && !h.leaving:
 		p.held = now.Add(min(h.hold, MaxHold))
 	case now.Before(p.held) && !h.serving && !h.leaving:
-		// It has restarted and is not ready to take over from its former
-		// self, whose work the kernel still does. Its former word holds.
-		return changed
+		return true
 	default:
 		p.held = time.Time{}
 	}
-	changed = changed || !p.said.equal(h.said)
-	p.said = h.said
-	return changed
+	return false
 }
 
 // ask gives the nonce that the peer is to send back, 0 if it was asked a
@@ -152,5 +178,5 @@ func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
 
 // forget drops all that was heard: the peer is known by Kubernetes' word again.
 func (p *peer) forget(now time.Time) {
-	*p = peer{node: p.node, id: p.id, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
+	*p = peer{node: p.node, id: p.id, long: p.long, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
 }

@@ -30,7 +30,7 @@ func (m *machine) silent() []nodeID {
 // sound tells whether some node is heard, so that the silence of others is theirs.
 func (m *machine) sound() bool {
 	for _, p := range m.peers {
-		if p.heard && p.alive {
+		if p.isTold() && p.alive {
 			return true
 		}
 	}
@@ -38,7 +38,7 @@ func (m *machine) sound() bool {
 }
 
 // isSilent: it was heard and is not, and it did not say that it leaves.
-func (p *peer) isSilent() bool { return p.heard && !p.alive && !p.said.leaving }
+func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than
 // that it may well hear us again, if what it missed was lost by chance. One more interval
@@ -73,6 +73,11 @@ func (m *machine) judgeEar(now time.Time, p *peer) {
 // deaf tells in a view who does not hear this node, and whom those hear.
 func (m *machine) deaf(v View) {
 	for node, p := range m.peers {
+		if p.deafTo != nil && p.alive {
+			member := v.Alive[node]
+			member.Deaf, member.Silent = true, p.deafTo
+			v.Alive[node] = member
+		}
 		if !p.deaf || !p.alive {
 			continue
 		}

@@ -33,7 +33,8 @@ import (
 //	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes.
 //	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name.
 //	        Kind 4: the epoch of the node, 8 bytes, and its claims: a stance of one byte, the
-//	        address in 16 and the epoch in 8 bytes of each
+//	        address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of sparse meshes, see
+//	        gossip_wire.go
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -109,10 +110,24 @@ type hello struct {
 	hold      time.Duration // whole milliseconds
 	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
 	epoch     uint64        // 0: not told
+
+	sparse   *sparseWord // nil: the node is not of a sparse mesh
+	courtesy []nodeID    // to whom it says hello because they watch it
+	links    []link      // in a record: whom it watches
+	room     int         // for all this, in bytes; 0: a datagram's
+}
+
+// limit is how long it may be without its MAC.
+func (h hello) limit() int {
+	if h.room > 0 {
+		return h.room
+	}
+	return maxDatagram - macSize
 }
 
 // saying turns what is wanted into what fits into a datagram.
-func saying(node string, w Wanted) said {
+// less is for how much less there is room than in a hello.
+func saying(node string, w Wanted, less int) said {
 	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations), claims: fitting(w.Claims)}
 	for _, a := range w.Unable {
 		if a = a.Unmap().WithZone(""); a.IsValid() {
@@ -121,7 +136,7 @@ func saying(node string, w Wanted) said {
 	}
 	slices.SortFunc(s.unable, netip.Addr.Compare)
 	s.unable = slices.Compact(s.unable)
-	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - reserved)
+	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - reserved - less)
 }
 
 // sorted gives stations in order, each once, and not more than fit. It is never nil.
@@ -166,6 +181,8 @@ func (h hello) with(additions []byte) hello {
 			h = h.claimed(addition)
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
+		default:
+			h = h.withSparse(kind, addition)
 		}
 		additions = additions[length:]
 	}
@@ -244,7 +261,8 @@ func (h hello) encode() []byte {
 			b = append(b, id[:]...)
 		}
 	}
-	return append(b, h.claiming(maxDatagram-macSize-len(b))...) // last, since it takes what room is left
+	b = h.appendSparse(b)
+	return append(b, h.claiming(h.limit()-len(b))...) // last, since it takes what room is left
 }
 
 func sum(body, key []byte) []byte {
@@ -258,6 +276,18 @@ func seal(body, key []byte) []byte {
 	return append(slices.Clip(body), sum(body, key)...)
 }
 
+// authentic gives what was sealed, if it was with one of the keys. The datagram is longer than a MAC.
+func authentic(datagram []byte, keys [][]byte) (body []byte, reason Reason) {
+	if len(keys) == 0 {
+		return nil, ReasonNoKey
+	}
+	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
+	if !slices.ContainsFunc(keys, func(key []byte) bool { return hmac.Equal(sum(body, key), mac) }) {
+		return nil, ReasonMAC
+	}
+	return body, ""
+}
+
 // open checks everything about a datagram that needs no knowledge of nodes,
 // and reads it. The reason is empty when it is good.
 func open(datagram []byte, keys [][]byte) (hello, Reason) {
@@ -266,12 +296,10 @@ func open(datagram []byte, keys [][]byte) (hello, Reason) {
 		return hello{}, ReasonMagic
 	case datagram[4] != version:
 		return hello{}, ReasonVersion
-	case len(keys) == 0:
-		return hello{}, ReasonNoKey
 	}
-	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
-	if !slices.ContainsFunc(keys, func(key []byte) bool { return hmac.Equal(sum(body, key), mac) }) {
-		return hello{}, ReasonMAC
+	body, reason := authentic(datagram, keys)
+	if reason != "" {
+		return hello{}, reason
 	}
 	h, ok := decode(body)
 	if !ok {

@@ -38,7 +38,7 @@ func drawHello(t *rapid.T) hello {
 			Stations: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Station {
 				return Station(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "station"))
 			}), 0, 20).Draw(t, "stations"),
-		}),
+		}, 0),
 		boot: rapid.Uint64().Draw(t, "boot"),
 		seq:  rapid.Uint64().Draw(t, "seq"),
 		ask:  rapid.Uint64().Draw(t, "ask"),
@@ -62,7 +62,7 @@ func drawHello(t *rapid.T) hello {
 }
 
 func diffHello(want, got hello) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}),
+	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}, link{}, sparseWord{}),
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty())
 }
 
@@ -91,7 +91,7 @@ func TestWireRejectsEveryChange(t *testing.T) {
 	h := hello{node: "node-a", boot: 7, seq: 9, said: saying("node-a", Wanted{
 		Serving: true,
 		Unable:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
-	})}
+	}, 0)}
 	datagram := seal(h.encode(), testKey)
 	keys := [][]byte{testKey}
 	for i := range datagram {
@@ -209,7 +209,7 @@ func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
 		{long, slices.Concat(many[:255], six[:70]), true, true},
 	} {
 		t.Run(fmt.Sprintf("%d bytes of name, %d addresses", len(tt.node), len(tt.unable)), func(t *testing.T) {
-			s := saying(tt.node, Wanted{Serving: true, Unable: tt.unable})
+			s := saying(tt.node, Wanted{Serving: true, Unable: tt.unable}, 0)
 			if s.unableAny4 != tt.any4 || s.unableAny6 != tt.any6 {
 				t.Fatalf("unable to serve any: IPv4 %t, IPv6 %t; want %t, %t", s.unableAny4, s.unableAny6, tt.any4, tt.any6)
 			}

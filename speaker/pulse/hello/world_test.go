@@ -2,6 +2,7 @@ package hello
 
 import (
 	"bytes"
+	"container/heap"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,11 +23,16 @@ const (
 // and the same seed gives the same history.
 type world struct {
 	now     time.Time
+	limit   int           // of a full mesh; 0: as shipped
+	every   time.Duration // interval, and so on
+	times   int
+	wakes   wakes
 	random  *rand.Rand
 	hosts   []*host
 	flying  []flight // sorted by arrival, as the delay is constant
 	cut     map[[2]int]bool
 	lose    func(from, to int) bool
+	left    func(from, to int, datagram []byte) // nil, or is told of each that is sent
 	sent    func(from int, datagram []byte)     // a datagram is about to leave, or to be lost
 	arrived func(from, to int, datagram []byte) // a datagram is about to be heard
 	stepped func()                              // time went on or something arrived
@@ -53,6 +59,8 @@ type flight struct {
 func newWorld(size int, seed uint64) *world {
 	w := &world{
 		now:     time.Unix(1_700_000_000, 0),
+		every:   testInterval,
+		times:   testMultiplier,
 		random:  rand.New(rand.NewPCG(seed, 1)),
 		cut:     map[[2]int]bool{},
 		lose:    func(int, int) bool { return false },
@@ -82,11 +90,15 @@ func newWorld(size int, seed uint64) *world {
 func (w *world) start(i int) {
 	h := w.hosts[i]
 	cfg := Config{
-		Node: h.name, Port: 7475, Interval: testInterval, Multiplier: testMultiplier,
+		Node: h.name, Port: 7475, Interval: w.every, Multiplier: w.times,
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	}
 	h.state = newMachine(cfg, func() uint64 { return max(w.random.Uint64(), 1) })
-	h.due, h.wakes = w.now, w.now
+	if w.limit > 0 {
+		h.state.mesh.limit = w.limit
+	}
+	h.due = w.now
+	w.rouse(h, w.now)
 	h.state.listen(w.now)
 	h.state.set(w.now, h.want)
 }
@@ -108,6 +120,9 @@ func (w *world) send(from int, out outgoing) {
 		for _, a := range to {
 			b := a.As4()
 			to := int(b[2])<<8 | int(b[3])
+			if w.left != nil {
+				w.left(from, to, datagram)
+			}
 			if w.cut[[2]int{from, to}] || w.lose(from, to) {
 				continue
 			}
@@ -125,13 +140,16 @@ func (w *world) run(d time.Duration) {
 // step goes on to the next event, or to end if there is none before.
 func (w *world) step(end time.Time) bool {
 	at, who := end, -1
-	for i, h := range w.hosts {
-		if h.state == nil {
+	for len(w.wakes) > 0 {
+		first := w.wakes[0]
+		if first.host.state == nil || !first.at.Equal(first.host.wakes) {
+			heap.Pop(&w.wakes) // it wakes at another time
 			continue
 		}
-		if h.wakes.Before(at) {
-			at, who = h.wakes, i
+		if first.at.Before(end) {
+			at, who = first.at, first.host.index
 		}
+		break
 	}
 	if len(w.flying) > 0 && !w.flying[0].at.After(at) {
 		f := w.flying[0]
@@ -159,10 +177,39 @@ func (w *world) wake(i int) {
 		h.state.left(w.now)
 		h.due = w.now.Add(jitter(h.state.interval, w.random.Int64N))
 	}
-	h.wakes = h.state.next(h.due)
-	if h.late != nil {
-		h.wakes = h.wakes.Add(h.late())
+	for _, out := range h.state.rest(w.now) {
+		w.send(i, out)
 	}
+	at := h.state.next(h.due)
+	if h.late != nil {
+		at = at.Add(h.late())
+	}
+	w.rouse(h, at)
+}
+
+// rouse makes a host wake then, and not when it was to before.
+func (w *world) rouse(h *host, at time.Time) {
+	h.wakes = at
+	heap.Push(&w.wakes, waking{at, h})
+}
+
+// wakes is a heap, the soonest first.
+type wakes []waking
+
+type waking struct {
+	at   time.Time
+	host *host
+}
+
+func (s *wakes) Len() int           { return len(*s) }
+func (s *wakes) Less(i, j int) bool { return (*s)[i].at.Before((*s)[j].at) }
+func (s *wakes) Swap(i, j int)      { (*s)[i], (*s)[j] = (*s)[j], (*s)[i] }
+func (s *wakes) Push(x any)         { *s = append(*s, x.(waking)) }
+
+func (s *wakes) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
 }
 
 func (w *world) deliver(from, to int, datagram []byte) {
@@ -172,8 +219,8 @@ func (w *world) deliver(from, to int, datagram []byte) {
 	}
 	w.arrived(from, to, datagram)
 	w.send(to, h.state.hear(w.now, datagram, netip.AddrPortFrom(w.hosts[from].addr, 7475)))
-	if h.state.hurry && h.state.hurries().Before(h.wakes) {
-		h.wakes = h.state.hurries()
+	if h.state.isPressing() {
+		w.rouse(h, w.now)
 	}
 }
 
@@ -184,8 +231,11 @@ func (w *world) member(at, of int) (Member, bool) {
 }
 
 func (w *world) alive(at, of int) bool {
-	_, alive := w.member(at, of)
-	return alive
+	if at == of {
+		return true
+	}
+	p := w.hosts[at].state.peers[w.hosts[of].name]
+	return p != nil && p.alive
 }
 
 // expect fails the test unless each of the hosts that run sees exactly those.

@@ -1,0 +1,266 @@
+package hello
+
+import (
+	"net/netip"
+	"time"
+)
+
+const (
+	// indexesAtOnce bounds how many buckets are compared with one peer at a time.
+	indexesAtOnce = 4
+	// repairAtMost is how long it takes at most until records that differ are compared again.
+	repairAtMost = 5 * time.Second
+)
+
+// newsGap is the time between two datagrams with news, so that many changes at a time are few
+// datagrams. What comes after a quiet time leaves at once.
+func (m *machine) newsGap() time.Duration { return m.interval / 10 }
+
+// gossipsAt is when there is something to gossip, if there is.
+func (m *machine) gossipsAt() (t time.Time, pending bool) {
+	switch {
+	case !m.mesh.on || len(m.keys) == 0:
+		return t, false
+	case m.mesh.owes:
+		return m.checkedAt, true
+	case len(m.mesh.news) > 0:
+		return m.mesh.newsAt.Add(m.newsGap()), true
+	}
+	return t, false
+}
+
+// gossips gives what is to be told now to those that are near: news to all, and what each lacks.
+func (m *machine) gossips(now time.Time) (out []outgoing) {
+	if len(m.mesh.news) > 0 && (m.parting || !now.Before(m.mesh.newsAt.Add(m.newsGap()))) {
+		m.mesh.newsAt = now
+		if m.parting { // its last words are said several times
+			m.mesh.news[m.mesh.self] = true
+		}
+		if to := m.near(now, sparsePeer); len(to) > 0 {
+			pack := m.pack()
+			m.addRecords(&pack, m.mesh.news)
+			out = m.packed(out, pack, addressesOf(to))
+		}
+		clear(m.mesh.news)
+	}
+	if !m.mesh.owes {
+		return out
+	}
+	m.mesh.owes = false
+	for _, p := range m.mesh.order {
+		if len(p.records) == 0 && p.indexes == 0 {
+			continue
+		}
+		pack := m.pack()
+		m.addRecords(&pack, p.records)
+		for b := range buckets {
+			if p.indexes&(1<<b) != 0 {
+				m.stats.Repairs++
+				pack.add(itemIndex, m.index(b).encode())
+			}
+		}
+		p.records, p.indexes = nil, 0
+		out = m.packed(out, pack, p.addrs)
+	}
+	return out
+}
+
+func (m *machine) pack() gossipOut {
+	return gossipOut{room: maxDatagram - gossipHead - len(m.node) - macSize}
+}
+
+func (m *machine) addRecords(pack *gossipOut, of map[*peer]bool) {
+	for _, p := range m.mesh.order {
+		if of[p] && p.record != nil {
+			pack.add(itemRecord, p.record.encode())
+		}
+	}
+}
+
+func (m *machine) packed(out []outgoing, pack gossipOut, to []netip.Addr) []outgoing {
+	for _, items := range pack.packs {
+		m.seq++
+		m.stats.Gossip++
+		body := append(gossipTo(m.node, m.boot, m.seq), items...)
+		out = append(out, outgoing{datagrams: m.sealedBody(body), to: to})
+	}
+	return out
+}
+
+// index tells which records there are in a bucket.
+func (m *machine) index(bucket int) index {
+	x := index{bucket: bucket, has: map[longID]stamp{}}
+	// What does not fit is not told; it takes four times as many nodes as are supported.
+	room := (maxDatagram - gossipHead - len(m.node) - macSize - itemHead - 1) / indexEntry
+	for _, p := range m.mesh.order {
+		if p.record != nil && p.long.bucket() == bucket && len(x.has) < room {
+			x.has[p.long] = stampOf(*p.record)
+		}
+	}
+	return x
+}
+
+// digest gives what sums up the records in each bucket.
+func (m *machine) digest() [buckets]uint32 {
+	if m.mesh.stale {
+		m.mesh.stale, m.mesh.digests = false, [buckets]uint32{}
+		for _, p := range m.mesh.order {
+			if p.record != nil {
+				m.mesh.digests[p.long.bucket()] ^= stampOf(*p.record).digest(p.long)
+			}
+		}
+	}
+	return m.mesh.digests
+}
+
+// hearGossip is what hear is for hellos.
+func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
+	g, reason := openGossip(datagram, m.keys.secrets())
+	if reason != "" {
+		m.reject(reason, from, hello{})
+		return outgoing{}
+	}
+	h := hello{node: g.node, boot: g.boot, seq: g.seq}
+	p := m.peers[g.node]
+	if p == nil {
+		m.reject(ReasonUnknownNode, from, h)
+		return outgoing{}
+	}
+	switch p.judge(now, h, m.nonceLife()) {
+	case duplicate:
+		m.stats.Duplicates++
+	case replayed:
+		m.reject(ReasonReplayed, from, h)
+	case unproven:
+		m.reject(ReasonUnproven, from, h)
+		if ask := p.ask(now, m.nonceLife(), m.interval/4, m.random); ask != 0 {
+			return outgoing{datagrams: m.hello(now, ask, 0), to: p.addrs}
+		}
+	case fresh:
+		p.seq = g.seq
+		if m.mesh.on && p.sparse {
+			m.takeGossip(now, p, g)
+		}
+	}
+	return outgoing{}
+}
+
+func (m *machine) takeGossip(now time.Time, p *peer, g gossip) {
+	for _, record := range g.records {
+		if m.learn(now, record) {
+			p.repairIn = 0
+		}
+	}
+	for _, x := range g.indexes {
+		m.answer(now, p, x)
+	}
+}
+
+// learn takes in a record and tells whether it is new.
+func (m *machine) learn(now time.Time, record hello) bool {
+	self := m.mesh.self
+	if record.node == m.node {
+		// Of the process that was here before. This one outbids it, or others would
+		// keep what that said.
+		if self.record != nil && record.boot != m.boot && stampOf(record).compare(stampOf(*self.record)) >= 0 {
+			m.mesh.version = record.seq + 1
+			m.mesh.changed = true
+			return true
+		}
+		return false
+	}
+	p := m.peers[record.node]
+	if p == nil {
+		m.stats.Rejected[ReasonUnknownNode]++
+		return false
+	}
+	if !p.lacks(stampOf(record)) {
+		return false
+	}
+	record.silent, record.sparse, record.courtesy = nil, nil, nil
+	m.epoch = max(m.epoch, record.epoch)
+	p.record, p.sparse, p.deaf, p.deafSince, p.returning = &record, true, false, time.Time{}, false
+	m.mesh.learnedAt = now
+	m.resolve(p)
+	if p.say(now, record) {
+		m.dirty = true
+	}
+	m.mesh.news[p], m.mesh.changed, m.mesh.stale = true, true, true
+	return true
+}
+
+// lacks tells whether a record of the node is newer than what is known.
+func (p *peer) lacks(s stamp) bool {
+	isNew := func(h *hello) bool { return h == nil || s.compare(stampOf(*h)) > 0 }
+	return isNew(p.record) && (isNew(p.dropped) || stampOf(*p.dropped).boot != s.boot)
+}
+
+// compare looks whether a peer that is near has the records that we have. If it has others for
+// longer than news need, both say what they have.
+func (m *machine) compare(now time.Time, p *peer, h hello) {
+	if p.record != nil && (stamp{h.sparse.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) < 0 {
+		m.owe(p, p) // it does not know what it said as another process
+	}
+	ours := m.digest()
+	if ours == h.sparse.digests {
+		m.settleReturns(now)
+		p.synced, p.differs, p.repairIn = true, time.Time{}, 0
+		return
+	}
+	switch {
+	case !p.isNear(now):
+		return
+	case p.differs.IsZero():
+		p.differs = now
+		return
+	case now.Sub(p.differs) < m.interval/2 || now.Before(p.repairAt):
+		return
+	}
+	p.repairIn = min(max(2*p.repairIn, m.interval), repairAtMost)
+	p.repairAt = now.Add(p.repairIn)
+	first, count := int(m.random()%buckets), 0
+	for i := range buckets {
+		if b := (first + i) % buckets; ours[b] != h.sparse.digests[b] && count < indexesAtOnce {
+			p.indexes |= 1 << b
+			m.mesh.owes = true
+			count++
+		}
+	}
+}
+
+// owe notes that a peer is to be sent a record.
+func (m *machine) owe(to, record *peer) {
+	if to.records == nil {
+		to.records = map[*peer]bool{}
+	}
+	to.records[record], m.mesh.owes = true, true
+}
+
+// answer sends what a peer lacks, and asks by an index of our own for what we lack.
+func (m *machine) answer(now time.Time, p *peer, x index) {
+	for _, q := range m.mesh.order {
+		if q.record == nil || q.long.bucket() != x.bucket {
+			continue
+		}
+		if s, has := x.has[q.long]; !has || s.compare(stampOf(*q.record)) < 0 {
+			m.owe(p, q)
+		}
+	}
+	for id, s := range x.has {
+		if q := m.mesh.byID[id]; q != nil && q != m.mesh.self && q.lacks(s) && !now.Before(p.repairAt) {
+			p.repairAt = now.Add(m.interval / 4)
+			p.indexes |= 1 << x.bucket
+			m.mesh.owes = true
+		}
+	}
+}
+
+// takeHeldWords takes the word of those of whom it has not been taken yet, because they said it while their former
+// word held.
+func (m *machine) takeHeldWords(now time.Time) {
+	for _, p := range m.mesh.order {
+		if p.record != nil && p != m.mesh.self && !now.Before(p.held) && !p.said.equal(p.record.said) {
+			p.said, m.dirty = p.record.said, true
+		}
+	}
+}

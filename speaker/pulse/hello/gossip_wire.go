@@ -1,0 +1,326 @@
+package hello
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+)
+
+// Nodes of a sparse mesh add to their hellos, and send each other gossip besides: datagrams of
+// version 2, which no node of a full mesh is sent.
+//
+// Additions to hellos. Kind 5: the sender is one of a sparse mesh; a byte, 1 if it watches those
+// to whom the hello goes, the version of its record, 8 bytes, and a digest of the records in each
+// bucket that it has, 4 bytes each. Kind 6: the nodes that it says hello to because they watch it and not because it watches them, 4 bytes of
+// the SHA-256 of each name.
+//
+// A gossip datagram:
+//
+//	 0   4  magic "FLHI"
+//	 4   1  version, 2
+//	 5   1  0
+//	 6   8  boot of the sender
+//	14   8  sequence, of the same numbers as its hellos
+//	22   1  length n of its name
+//	23   n  its name
+//	     *  items: a kind of one byte, a length of two, and so many bytes; those of other kinds
+//	        are ignored. Kind 1: a record. Kind 2: an index: the number of a bucket, and of each
+//	        record there is in it the longID, the version, and the first 4 bytes of the boot
+//	    32  HMAC-SHA256 of everything before
+//
+// A record is what a node says to all: a hello without MAC, of which the sequence is the version
+// of the record, with additions of kind 7: the nodes that it watches, each a longID, a byte that
+// tells the state (0 pending, 1 heard, 2 silent, 3 vouched for), and for the last two the last 4
+// bytes of the boot and of the sequence of its newest hello.
+const (
+	versionGossip     = 2
+	gossipHead        = 23
+	itemHead          = 3
+	itemRecord        = 1
+	itemIndex         = 2
+	indexEntry        = longSize + 8 + 4
+	additionSparse    = 5
+	additionCourtesy  = 6
+	additionLinks     = 7
+	sparseSize        = 1 + 8 + 4*buckets
+	linkSize          = longSize + 1 // of one that is pending or heard
+	linkEvidence      = 8            // what the others have more
+	linksPerAddition  = 255 / (linkSize + linkEvidence)
+	maxLinks          = 2 * rings * maxWalk
+	maxCourtesy       = 16
+	linkAdditions     = (maxLinks + linksPerAddition - 1) / linksPerAddition
+	buckets           = 32
+	longSize          = len(longID{})
+	maxGossipOverhead = gossipHead + itemHead // of a record
+)
+
+// longID stands for the name of a node where two must not be mixed up: 8 bytes of its SHA-256.
+type longID [8]byte
+
+func longIDOf(node string) longID {
+	digest := sha256.Sum256([]byte(node))
+	return longID(digest[:])
+}
+
+func (id longID) compare(o longID) int { return bytes.Compare(id[:], o[:]) }
+
+func (id longID) bucket() int { return int(id[0]) % buckets }
+
+// sparseWord is what a node of a sparse mesh adds to its hellos.
+type sparseWord struct {
+	watches bool // it watches those to whom the hello goes, but for those of courtesy
+	version uint64
+	digests [buckets]uint32
+}
+
+// linkState is what a node knows of one that it watches.
+type linkState byte
+
+const (
+	linkPending linkState = iota // nothing yet
+	linkHeard
+	linkSilent  // heard once, and silent for a detection time
+	linkVouched // heard, and later than somebody says who calls it silent
+)
+
+// link is what a node says of one that it watches. boot and seq are of the newest hello that it
+// heard, of one that it calls silent or vouches for.
+type link struct {
+	to        longID
+	state     linkState
+	boot, seq uint32
+}
+
+func (l link) hasEvidence() bool { return l.state == linkSilent || l.state == linkVouched }
+
+// sparseReserve is for how much less there is room in what a node says, in a sparse mesh: its
+// record travels in the gossip of another node, with that one's name, of so many bytes at most.
+func sparseReserve(name int) int {
+	inHello := additionHead + sparseSize + additionHead + maxCourtesy*idSize
+	inGossip := maxGossipOverhead + name + linkAdditions*additionHead + maxLinks*(linkSize+linkEvidence) +
+		additionHead + epochSize - reserved
+	return max(inHello, inGossip)
+}
+
+// appendSparse adds what a sparse mesh adds.
+func (h hello) appendSparse(b []byte) []byte {
+	if h.sparse != nil {
+		var watches byte
+		if h.sparse.watches {
+			watches = 1
+		}
+		b = append(b, additionSparse, sparseSize, watches)
+		b = binary.BigEndian.AppendUint64(b, h.sparse.version)
+		for _, digest := range h.sparse.digests {
+			b = binary.BigEndian.AppendUint32(b, digest)
+		}
+	}
+	if len(h.courtesy) > 0 {
+		b = append(b, additionCourtesy, byte(idSize*len(h.courtesy)))
+		for _, id := range h.courtesy {
+			b = append(b, id[:]...)
+		}
+	}
+	for some := range slices.Chunk(h.links, linksPerAddition) {
+		at := len(b) + 1
+		b = append(b, additionLinks, 0)
+		for _, l := range some {
+			b = append(b, l.to[:]...)
+			b = append(b, byte(l.state))
+			if l.hasEvidence() {
+				b = binary.BigEndian.AppendUint32(b, l.boot)
+				b = binary.BigEndian.AppendUint32(b, l.seq)
+			}
+		}
+		b[at] = byte(len(b) - at - 1)
+	}
+	return b
+}
+
+// withSparse takes in one addition of a sparse mesh, if it is one.
+func (h hello) withSparse(kind byte, addition []byte) hello {
+	switch {
+	case kind == additionSparse && len(addition) == sparseSize:
+		h.sparse = &sparseWord{watches: addition[0]&1 != 0, version: binary.BigEndian.Uint64(addition[1:])}
+		for i := range h.sparse.digests {
+			h.sparse.digests[i] = binary.BigEndian.Uint32(addition[9+4*i:])
+		}
+	case kind == additionCourtesy && len(addition)%idSize == 0 && len(h.courtesy) < maxCourtesy:
+		for id := range slices.Chunk(addition, idSize) {
+			h.courtesy = append(h.courtesy, nodeID(id))
+		}
+		h.courtesy = h.courtesy[:min(len(h.courtesy), maxCourtesy)]
+	case kind == additionLinks:
+		for len(addition) >= linkSize && len(h.links) < maxLinks {
+			l := link{to: longID(addition), state: linkState(addition[longSize])}
+			addition = addition[linkSize:]
+			if l.hasEvidence() {
+				if len(addition) < linkEvidence {
+					break
+				}
+				l.boot, l.seq = binary.BigEndian.Uint32(addition), binary.BigEndian.Uint32(addition[4:])
+				addition = addition[linkEvidence:]
+			}
+			if l.state <= linkVouched {
+				h.links = append(h.links, l)
+			}
+		}
+	}
+	return h
+}
+
+// stamp tells which of two records of a node is newer. Boots are random: they break ties, so
+// that all agree which one to keep until the node has heard of the other and outbid it.
+type stamp struct {
+	version uint64
+	boot    uint32 // its first 4 bytes
+}
+
+func stampOf(h hello) stamp { return stamp{h.seq, uint32(h.boot >> 32)} }
+
+func (s stamp) compare(o stamp) int {
+	return cmp.Or(cmp.Compare(s.version, o.version), cmp.Compare(s.boot, o.boot))
+}
+
+// digest is the part of a record in the digest of its bucket.
+func (s stamp) digest(id longID) uint32 {
+	sum := fnv.New64a()
+	_, _ = sum.Write(id[:]) // never fails
+	_, _ = sum.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.version), s.boot))
+	all := sum.Sum64()
+	return uint32(all ^ all>>32)
+}
+
+// index says which records a node has of those in a bucket.
+type index struct {
+	bucket int
+	has    map[longID]stamp
+}
+
+func (x index) encode() []byte {
+	b := []byte{byte(x.bucket)}
+	for id, s := range x.has {
+		b = append(b, id[:]...)
+		b = binary.BigEndian.AppendUint64(b, s.version)
+		b = binary.BigEndian.AppendUint32(b, s.boot)
+	}
+	return b
+}
+
+func decodeIndex(b []byte) (index, bool) {
+	if len(b) == 0 || int(b[0]) >= buckets || (len(b)-1)%indexEntry != 0 {
+		return index{}, false
+	}
+	x := index{bucket: int(b[0]), has: map[longID]stamp{}}
+	for entry := range slices.Chunk(b[1:], indexEntry) {
+		x.has[longID(entry)] = stamp{binary.BigEndian.Uint64(entry[longSize:]), binary.BigEndian.Uint32(entry[longSize+8:])}
+	}
+	return x, true
+}
+
+// gossip is a datagram of version 2.
+type gossip struct {
+	node      string
+	boot, seq uint64
+	records   []hello
+	indexes   []index
+}
+
+// isGossip tells it from a hello.
+func isGossip(datagram []byte) bool {
+	return len(datagram) > len(magic) && string(datagram[:len(magic)]) == magic && datagram[len(magic)] == versionGossip
+}
+
+// gossipTo begins a datagram, to which items are appended.
+func gossipTo(node string, boot, seq uint64) []byte {
+	b := append([]byte(magic), versionGossip, 0)
+	b = binary.BigEndian.AppendUint64(b, boot)
+	b = binary.BigEndian.AppendUint64(b, seq)
+	b = append(b, byte(len(node)))
+	return append(b, node...)
+}
+
+func appendItem(b []byte, kind byte, item []byte) []byte {
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(item)))
+	return append(b, item...)
+}
+
+// openGossip is what open is for hellos.
+func openGossip(datagram []byte, keys [][]byte) (gossip, Reason) {
+	if len(datagram) < gossipHead+1+macSize {
+		return gossip{}, ReasonMagic
+	}
+	body, reason := authentic(datagram, keys)
+	if reason != "" {
+		return gossip{}, reason
+	}
+	g, ok := decodeGossip(body)
+	if !ok {
+		return gossip{}, ReasonMalformed
+	}
+	return g, ""
+}
+
+// decodeGossip reads a datagram without its MAC.
+func decodeGossip(body []byte) (gossip, bool) {
+	if len(body) < gossipHead {
+		return gossip{}, false
+	}
+	g := gossip{boot: binary.BigEndian.Uint64(body[6:]), seq: binary.BigEndian.Uint64(body[14:])}
+	name, rest := int(body[22]), body[gossipHead:]
+	if name == 0 || name > maxName || name > len(rest) {
+		return gossip{}, false
+	}
+	g.node, rest = string(rest[:name]), rest[name:]
+	for len(rest) >= itemHead {
+		kind, length := rest[0], int(binary.BigEndian.Uint16(rest[1:]))
+		if rest = rest[itemHead:]; length > len(rest) {
+			return gossip{}, false
+		}
+		item := rest[:length]
+		rest = rest[length:]
+		switch kind {
+		case itemRecord:
+			record, ok := decode(item)
+			if !ok {
+				return gossip{}, false
+			}
+			g.records = append(g.records, record)
+		case itemIndex:
+			x, ok := decodeIndex(item)
+			if !ok {
+				return gossip{}, false
+			}
+			g.indexes = append(g.indexes, x)
+		}
+	}
+	return g, true
+}
+
+// gossipOut collects items into datagrams that fit.
+type gossipOut struct {
+	room  int // for items
+	packs [][]byte
+}
+
+func (o *gossipOut) add(kind byte, item []byte) {
+	last := len(o.packs) - 1
+	if last < 0 || len(o.packs[last])+itemHead+len(item) > o.room {
+		o.packs, last = append(o.packs, nil), last+1
+	}
+	o.packs[last] = appendItem(o.packs[last], kind, item)
+}
+
+// addresses of peers, in order.
+func addressesOf(peers []*peer) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range peers {
+		all = append(all, p.addrs...)
+	}
+	return all
+}

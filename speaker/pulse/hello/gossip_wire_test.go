@@ -1,0 +1,71 @@
+package hello
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestRecordsFit: however much a node has to say, its record fits into the gossip of any other.
+func TestRecordsFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.IntRange(1, maxName).Draw(t, "length of names")
+		node := strings.Repeat("n", length)
+		h := drawHello(t)
+		h.node = node
+		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawAddr(t)), Stations: h.stations}, sparseReserve(length))
+		h.asks = 0
+		for range maxLinks {
+			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, boot: 1, seq: 2})
+		}
+		h.room = maxDatagram - maxGossipOverhead - length - macSize
+		pack := gossipOut{room: maxDatagram - gossipHead - length - macSize}
+		pack.add(itemRecord, h.encode())
+		if n := gossipHead + length + len(pack.packs[0]) + macSize; n > maxDatagram {
+			t.Fatalf("a datagram of %d bytes", n)
+		}
+		h.links, h.asks, h.room = nil, time.Second, 0
+		h.silent = make([]nodeID, maxSilent)
+		h.sparse, h.courtesy = &sparseWord{}, make([]nodeID, maxCourtesy)
+		if n := len(seal(h.encode(), testKey)); n > maxDatagram {
+			t.Fatalf("a hello of %d bytes", n)
+		}
+	})
+}
+
+func FuzzOpenGossip(f *testing.F) {
+	record := hello{node: "node-b", boot: 3, seq: 4, links: []link{
+		{to: longIDOf("a"), state: linkHeard}, {to: longIDOf("c"), state: linkSilent, boot: 1, seq: 2},
+	}}
+	f.Add(gossipTo("node-a", 1, 2))
+	body := appendItem(gossipTo("node-a", 1, 2), itemRecord, record.encode())
+	f.Add(appendItem(body, itemIndex, index{bucket: 3, has: map[longID]stamp{longIDOf("a"): {1, 2}}}.encode()))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if g, reason := openGossip(body, [][]byte{testKey}); reason == "" {
+			t.Fatalf("believed %+v, which nobody sealed", g)
+		}
+		g, ok := decodeGossip(body)
+		if !ok {
+			return
+		}
+		again := gossipTo(g.node, g.boot, g.seq)
+		for _, r := range g.records {
+			again = appendItem(again, itemRecord, r.encode())
+		}
+		for _, x := range g.indexes {
+			again = appendItem(again, itemIndex, x.encode())
+		}
+		read, ok := decodeGossip(again)
+		if !ok || len(read.records) != len(g.records) || len(read.indexes) != len(g.indexes) {
+			t.Fatalf("%+v was read, and cannot be read again", g)
+		}
+		for i := range g.records {
+			if diff := diffHello(g.records[i], read.records[i]); diff != "" {
+				t.Fatalf("reading, writing and reading again differ:\n%s", diff)
+			}
+		}
+	})
+}

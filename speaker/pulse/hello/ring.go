@@ -1,0 +1,106 @@
+package hello
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+const (
+	// rings are so many orders of all nodes. A node watches the next one in each direction of
+	// each: eight of them, or fewer where rings agree.
+	rings = 4
+	// maxWalk bounds how many nodes are watched in one direction when the nearest are dead.
+	maxWalk = 3
+)
+
+// ring is all nodes in an order that every node knows by their names alone: it does not
+// depend on who was told of whom first, and a node that comes or goes changes the neighbours
+// of two others. The union of some such rings is, as random graphs are, within a few hops from
+// anywhere to anywhere.
+type ring struct {
+	order []*peer // with this node itself
+	self  int     // where it is
+}
+
+// ringsOf puts the nodes in order.
+func ringsOf(self *peer, peers map[string]*peer) (all [rings]ring) {
+	for i := range all {
+		at := make(map[*peer]uint64, len(peers)+1)
+		order := append(make([]*peer, 0, len(peers)+1), self)
+		for _, p := range peers {
+			order = append(order, p)
+		}
+		for _, p := range order {
+			digest := sha256.Sum256(append([]byte{byte(i)}, p.node...))
+			at[p] = binary.BigEndian.Uint64(digest[:])
+		}
+		slices.SortFunc(order, func(a, b *peer) int {
+			return cmp.Or(cmp.Compare(at[a], at[b]), cmp.Compare(a.node, b.node))
+		})
+		all[i] = ring{order: order, self: slices.Index(order, self)}
+	}
+	return all
+}
+
+// walk gives the nodes to watch in one direction: the first that is known to live and to watch
+// as well, and of those before it, which are dead or unknown, the nearest. A dead one stays
+// watched, so that what is said of it lasts; but without one that lives, the death of all
+// that watch a node would leave nobody. Nodes that say hello to everybody are watched by everybody
+// anyway.
+func (r ring) walk(step int, isFull, isEnough func(*peer) bool) []*peer {
+	var found []*peer
+	for i := 1; i < len(r.order); i++ {
+		p := r.order[(r.self+i*step+i*len(r.order))%len(r.order)]
+		switch {
+		case isFull(p):
+		case isEnough(p):
+			return append(found, p)
+		case len(found) < maxWalk-1:
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// choose finds whom this node watches.
+func (m *machine) choose(now time.Time) {
+	isFull := func(p *peer) bool { return p.record == nil && p.heard && !p.sparse }
+	isEnough := func(p *peer) bool {
+		if !p.heard && p.record == nil { // it may be about to answer
+			until := later(p.since, m.mesh.since).Add(2 * m.detect)
+			if now.Before(until) {
+				m.judgeBy(until)
+			}
+			return now.Before(until)
+		}
+		return p.alive
+	}
+	chosen := map[*peer]bool{}
+	for _, r := range m.mesh.rings {
+		for _, step := range []int{1, -1} {
+			for _, p := range r.walk(step, isFull, isEnough) {
+				chosen[p] = true
+			}
+		}
+	}
+	for _, p := range m.peers {
+		switch {
+		case chosen[p] && !p.watched:
+			p.watched, p.link, p.vouch = true, linkPending, nil
+			m.mesh.changed = true
+		case !chosen[p] && p.watched:
+			p.watched = false
+			m.mesh.changed = true
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

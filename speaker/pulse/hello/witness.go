@@ -1,0 +1,295 @@
+package hello
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// witnesses is how many nodes must say that they do not hear one before all believe it dead.
+	witnesses = 2
+	// maxPasses bounds for how long judge looks what follows from a death. Each pass that finds
+	// something finds a further ring of nodes of which nobody is left who watches them.
+	maxPasses = 32
+)
+
+// vertex is a node as the records of all nodes have it.
+type vertex struct {
+	record   *hello // what it says to all, its sequence is the version; nil: not known
+	edges    []edge // whom it watches, of those that we know
+	opinions []edge // what those say that watch it and are reached; from the other side
+	reached  bool
+	// known: it was reached, or called dead by witnesses, since we know of it.
+	known     bool
+	out       bool      // witnesses say that it is dead
+	condemned time.Time // since when they say so; zero: they do not
+	// returning: it was dead, and its record may be of before. What it says of others counts
+	// again when it is known to be its newest word.
+	returning bool
+	returned  time.Time // since when it is reached again; zero: it is not
+	orphaned  time.Time // since when nobody that is reached watches it; zero: somebody does
+	// deafTo are the nodes that it takes for dead, ourselves among them; nil: it can hear us.
+	deafTo map[string]bool
+}
+
+// edge is what a node says of another one.
+type edge struct {
+	link
+	other *peer // that it is about; in opinions, that says it
+}
+
+// carries tells whether an edge makes the node at its end alive. A node that was not heard yet by
+// one that has just begun to watch it is alive while Kubernetes says so.
+func (e edge) carries(to *peer) bool {
+	return e.state != linkSilent && (e.state != linkPending || to.ready)
+}
+
+// objection is for how long a death that witnesses tell of is held back: those that have
+// heard the node since need a hop or two to say so.
+func (m *machine) objection() time.Duration { return m.interval / 4 }
+
+// judge decides from the records who is alive.
+//
+// A node is alive that is reached from here: over others, each of which hears the next one.
+// It is dead, whoever hears it, if two say that they do not, and none of those who hear it has
+// done so since; or if all who watch it say so. Nodes that nobody watches who is reached get a
+// detection time, in which they and others find new neighbours.
+func (m *machine) judge(now time.Time) {
+	all := m.mesh.order
+	for again, passes := true, 0; again && passes < maxPasses; passes++ {
+		m.reach()
+		again = false
+		for _, p := range all {
+			out := p.isCondemned()
+			switch {
+			case !out:
+				p.condemned = time.Time{}
+			case p.condemned.IsZero():
+				p.condemned = now
+			}
+			if out && !p.out && now.Before(p.condemned.Add(m.objection())) {
+				out = false
+			}
+			again = again || out != p.out
+			p.out = out
+		}
+	}
+	for _, p := range all {
+		if !p.out && !p.condemned.IsZero() {
+			m.judgeBy(p.condemned.Add(m.objection()))
+		}
+		if p != m.mesh.self && p.record != nil {
+			m.conclude(now, p)
+		}
+	}
+	m.findDeaf()
+}
+
+// judgeBy makes judge run then at the latest.
+func (m *machine) judgeBy(t time.Time) {
+	if m.mesh.judgeAt.IsZero() || t.Before(m.mesh.judgeAt) {
+		m.mesh.judgeAt = t
+	}
+}
+
+// reach marks who is reached from here past those who are out, and gathers opinions.
+func (m *machine) reach() {
+	all := m.mesh.order
+	for _, p := range all {
+		p.reached, p.opinions = false, p.opinions[:0]
+	}
+	reached := make([]*peer, 0, len(all))
+	come := func(p *peer) {
+		if !p.reached && !p.out {
+			p.reached = true
+			reached = append(reached, p)
+		}
+	}
+	m.mesh.self.reached = true
+	reached = append(reached, m.mesh.self)
+	for _, p := range all {
+		if p.proven && p.record != nil && m.mesh.heard.Before(p.until()) {
+			come(p) // watched or not, it was heard just now
+		}
+	}
+	for ; len(reached) > 0; reached = reached[1:] {
+		p := reached[0]
+		if p.returning {
+			continue
+		}
+		for _, e := range p.edges {
+			to := e.other
+			back := e
+			back.other = p
+			to.opinions = append(to.opinions, back)
+			if e.carries(to) {
+				come(to)
+			}
+		}
+	}
+}
+
+// isCondemned tells whether those who watch a node say that it is dead.
+func (v *vertex) isCondemned() bool {
+	silent, unrefuted := 0, 0
+	for _, e := range v.opinions {
+		if e.state == linkSilent {
+			silent++
+			if !v.isRefuted(e) {
+				unrefuted++
+			}
+		}
+	}
+	return silent > 0 && silent == len(v.opinions) || unrefuted >= witnesses
+}
+
+// isRefuted tells whether somebody has heard the node since another one did last.
+func (v *vertex) isRefuted(accusation edge) bool {
+	return slices.ContainsFunc(v.opinions, func(e edge) bool {
+		return e.state == linkVouched && (e.boot != accusation.boot || int32(e.seq-accusation.seq) > 0)
+	})
+}
+
+// conclude makes a node alive or dead by what was found.
+func (m *machine) conclude(now time.Time, p *peer) {
+	alive := p.reached && !p.out
+	switch {
+	case p.reached || p.out:
+		p.known, p.orphaned = true, time.Time{}
+	case !p.known:
+		alive = p.ready
+	case p.alive: // nobody watches it who is reached
+		if p.orphaned.IsZero() {
+			p.orphaned = now
+		}
+		due := p.orphaned.Add(m.detect)
+		if alive = now.Before(due); alive {
+			m.judgeBy(due)
+		}
+	}
+	m.welcome(now, p)
+	if alive == p.alive {
+		return
+	}
+	p.returning = p.returning || !alive
+	p.alive, m.dirty, m.hurry = alive, true, true
+	switch {
+	case alive && p.known:
+		m.log.Info("node is alive again, as nodes say that hear it", "node", p.node)
+	case alive:
+	case p.said.leaving:
+		m.log.Info("node has left", "node", p.node)
+	default:
+		m.stats.Deaths++
+		m.log.Warn("node counts as dead, as nodes say that watch it", "node", p.node, "unheardBy", p.accusers())
+	}
+}
+
+// welcome ends that a node is returning after a while at the latest.
+func (m *machine) welcome(now time.Time, p *peer) {
+	switch {
+	case !p.returning || !p.reached:
+		p.returned = time.Time{}
+	case p.returned.IsZero():
+		p.returned = now
+		m.judgeBy(now.Add(postponements * m.interval))
+	case !now.Before(p.returned.Add(postponements * m.interval)):
+		p.returning, m.mesh.changed = false, true
+	default:
+		m.judgeBy(p.returned.Add(postponements * m.interval))
+	}
+}
+
+// settleReturns counts what those say again who are returning: our records are those of a
+// peer, and no other has come for some intervals.
+func (m *machine) settleReturns(now time.Time) {
+	if now.Sub(m.mesh.learnedAt) < 2*m.interval {
+		return
+	}
+	for _, p := range m.mesh.order {
+		if p.returning && p.reached {
+			p.returning, m.mesh.changed = false, true
+		}
+	}
+}
+
+// accusers are some of those that call a node silent; none: nobody is left who watches it.
+func (v *vertex) accusers() []string {
+	var names []string
+	for _, e := range v.opinions {
+		if e.state == linkSilent {
+			names = append(names, e.other.node)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), maxLinks)]
+}
+
+// findDeaf finds the nodes that are alive and take this one for dead, and whom those take for
+// dead. Mostly there are none.
+func (m *machine) findDeaf() {
+	self := m.mesh.self
+	hears := map[*peer]bool{}
+	if !self.out {
+		queue := []*peer{self}
+		hears[self] = true
+		for i := 0; i < len(queue); i++ {
+			for _, e := range queue[i].opinions {
+				if !hears[e.other] && !e.other.out && e.carries(queue[i]) {
+					hears[e.other] = true
+					queue = append(queue, e.other)
+				}
+			}
+		}
+	}
+	var found []*peer // of whom those are deaf who are reached from each other
+	for _, p := range m.mesh.order {
+		before := p.deafTo != nil
+		p.deafTo = nil
+		if p != self && p.reached && !p.out && p.record != nil && !hears[p] {
+			p.deafTo = m.deafTo(p, found)
+			found = append(found, p)
+		}
+		if deaf := p.deafTo != nil; deaf != before {
+			m.dirty = true
+		}
+	}
+	if deaf := len(found) > 0; deaf != m.mesh.unheard {
+		m.mesh.unheard = deaf
+		if deaf {
+			m.log.Warn("nodes do not hear this one; they take over what would be theirs without this one", "nodes", len(found), "first", found[0].node)
+		} else {
+			m.log.Info("all nodes that are alive hear this one again")
+		}
+	}
+}
+
+// deafTo are the nodes that one takes for dead which takes us for dead; nil if it hears nobody,
+// so that it is the fault of its ears. found are those for which it was answered before.
+func (m *machine) deafTo(p *peer, found []*peer) map[string]bool {
+	hears := map[*peer]bool{p: true}
+	queue := []*peer{p}
+	for i := 0; i < len(queue); i++ {
+		for _, e := range queue[i].edges {
+			to := e.other
+			if hears[to] || to.out || to == m.mesh.self || !e.carries(to) {
+				continue
+			}
+			if slices.Contains(found, to) && to.deafTo != nil && !to.deafTo[p.node] {
+				return to.deafTo // each hears the other
+			}
+			hears[to] = true
+			queue = append(queue, to)
+		}
+	}
+	if len(queue) < 2 && !p.record.sound {
+		return nil
+	}
+	dead := map[string]bool{m.node: true}
+	for _, o := range m.mesh.order {
+		if o.record != nil && !hears[o] {
+			dead[o.node] = true
+		}
+	}
+	return dead
+}
