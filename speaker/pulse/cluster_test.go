@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,9 +53,9 @@ type simNode struct {
 	index   int
 	name    string
 	addr    netip.Addr
-	answers *ears
-	says    func(Table) // hands over a table
-	stop    func()      // nil while it does not run
+	answers atomic.Pointer[ears] // nil while it does not run; the segment reads it at any time
+	says    func(Table)          // hands over a table
+	stop    func()               // nil while it does not run
 }
 
 // newCluster starts nodes and waits until they know each other.
@@ -87,7 +88,8 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 // start begins a node.
 func (c *cluster) start(i int) {
 	n := c.nodes[i]
-	n.answers = newEars(c, i)
+	listening := newEars(c, i)
+	n.answers.Store(listening)
 	log := slog.New(slog.DiscardHandler)
 	mesh, err := hello.New(hello.Config{
 		Node: n.name, Port: 7475, Interval: simInterval, Multiplier: simMultiplier, Log: log,
@@ -98,7 +100,7 @@ func (c *cluster) start(i int) {
 	}
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, links.NewSnapshot(c.card(i))},
-		ARP: n.answers, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, Log: log,
+		ARP: listening, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
@@ -107,7 +109,7 @@ func (c *cluster) start(i int) {
 	n.says(c.table(i))
 	n.stop = func() {
 		c.lan.Remove(n.addr)
-		n.answers = nil
+		n.answers.Store(nil)
 		cancel()
 		n.stop = nil
 	}
@@ -177,7 +179,7 @@ func lasts(since map[netip.Addr]time.Time, a netip.Addr, now time.Time, is bool)
 // answering are the nodes that answer for an address.
 func (c *cluster) answering(a netip.Addr) (owners []int) {
 	for i, n := range c.nodes {
-		if n.stop != nil && n.answers.does(a) {
+		if to := n.answers.Load(); to != nil && to.does(a) {
 			owners = append(owners, i)
 		}
 	}

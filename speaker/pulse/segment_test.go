@@ -111,7 +111,7 @@ func (e *ears) shout(a netip.Addr) {
 	for j, n := range e.c.nodes {
 		if j != e.node && e.c.lit(e.node, j) {
 			time.AfterFunc(simDelay, func() {
-				if to := n.answers; to != nil {
+				if to := n.answers.Load(); to != nil {
 					to.hears(a, e.node)
 				}
 			})
@@ -132,7 +132,8 @@ func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {
 		return
 	}
 	for j, n := range e.c.nodes {
-		if j != e.node && e.c.lit(e.node, j) && e.c.lit(j, e.node) && n.answers != nil && n.answers.does(a) {
+		to := n.answers.Load()
+		if j != e.node && e.c.lit(e.node, j) && e.c.lit(j, e.node) && to != nil && to.does(a) {
 			time.AfterFunc(2*simDelay, func() { e.hears(a, j) })
 		}
 	}
@@ -141,7 +142,7 @@ func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {
 // Ask is answered by the gateway, and by the kernels of nodes.
 func (e *ears) Ask(_ int, a, _ netip.Addr) {
 	station := int(a.As4()[3]) - 1
-	there := station == gatewayIndex || e.c.nodes[station].stop != nil
+	there := station == gatewayIndex || e.c.nodes[station].answers.Load() != nil
 	if there && e.c.lit(e.node, station) && e.c.lit(station, e.node) {
 		time.AfterFunc(2*simDelay, func() { e.hears(a, station) })
 	}
