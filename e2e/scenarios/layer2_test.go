@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,7 +106,7 @@ func TestAnUpgradeUnderManyConnections(t *testing.T) {
 func TestEverySpeakerIsKilled(t *testing.T) {
 	c := cluster(t)
 	vips, end := rush(t, c, "all-killed", everyone)
-	before := owners(t, c, vips)
+	before, began := owners(t, c, vips), agentStarts(t, c)
 	for _, n := range c.Nodes() {
 		// The agent, not "speaker pulse".
 		if out, err := n.Exec(within(t, soon), "sh", "-c", `kill -9 $(pgrep -f '^/usr/local/bin/speaker --')`); err != nil {
@@ -112,11 +114,36 @@ func TestEverySpeakerIsKilled(t *testing.T) {
 		}
 	}
 	unmoved(t, c, vips, before, "without agents")
+	eventually(t, 2*patience, func(context.Context) error { // or the pods are ready because nobody knows yet
+		if now := agentStarts(t, c); now < began+len(c.Nodes()) {
+			return fmt.Errorf("agents were started %d times before they were killed, and %d times now", began, now)
+		}
+		return nil
+	})
 	if err := c.WaitInstalled(within(t, 2*patience)); err != nil {
 		t.Error(err)
 	}
 	end(0)
 	unmoved(t, c, vips, before, "now")
+}
+
+// agentStarts is how often kubelets have started agents again, as the API server knows.
+func agentStarts(t *testing.T, c *product.Cluster) int {
+	t.Helper()
+	counts, err := c.Kubectl(within(t, patience), "-n", product.Namespace, "get", "pods", "-l", "app.kubernetes.io/component=speaker", "-o",
+		`jsonpath={range .items[*].status.containerStatuses[?(@.name=="speaker")]}{.restartCount}{"\n"}{end}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for count := range strings.FieldsSeq(counts) {
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatalf("restarts of the agents: %v", err)
+		}
+		total += n
+	}
+	return total
 }
 
 // A node that is to be switched off is drained by the label of Kubernetes, and back by
