@@ -89,28 +89,13 @@ func (m *machine) choose(now time.Time) {
 	for _, p := range m.peers {
 		switch {
 		case chosen[p] && !p.watched:
-			p.watched, p.link, p.vouch, p.began = true, linkPending, nil, now
+			p.watched, p.link, p.vouch = true, linkPending, nil
 			m.mesh.changed = true
 		case !chosen[p] && p.watched:
 			p.watched = false
 			m.mesh.changed = true
 		}
-		m.await(now, p)
 	}
-}
-
-// await gives a node that is watched two detection times for its first hello, if others have
-// heard it, as its record proves: it may have died before this one began. Who has no
-// record may be behind a closed port, and is believed while Kubernetes says that it is there.
-func (m *machine) await(now time.Time, p *peer) {
-	if !p.watched || p.link != linkPending || p.record == nil {
-		return
-	}
-	if until := p.began.Add(2 * m.detect); now.Before(until) {
-		m.judgeBy(until)
-		return
-	}
-	p.link, p.vouch, m.mesh.changed = linkSilent, nil, true
 }
 
 func later(a, b time.Time) time.Time {

@@ -74,9 +74,8 @@ type former struct {
 
 // ties are what binds a node to another one in a sparse mesh.
 type ties struct {
-	sparse  bool      // its newest hello was one of a sparse mesh
-	watched bool      // we watch it
-	began   time.Time // since when we do
+	sparse  bool // its newest hello was one of a sparse mesh
+	watched bool // we watch it
 	link    linkState
 	vouch   *link     // what we say of it to those who call it silent
 	owed    time.Time // until then it gets our hellos because it watches us
