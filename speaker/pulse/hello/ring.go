@@ -89,7 +89,7 @@ func (m *machine) choose(now time.Time) {
 	for _, p := range m.peers {
 		switch {
 		case chosen[p] && !p.watched:
-			p.watched, p.link, p.vouch = true, linkPending, nil
+			p.watched, p.link, p.vouch, p.began = true, linkPending, nil, now
 			m.mesh.changed = true
 		case !chosen[p] && p.watched:
 			p.watched = false

@@ -74,8 +74,9 @@ type former struct {
 
 // ties are what binds a node to another one in a sparse mesh.
 type ties struct {
-	sparse  bool // its newest hello was one of a sparse mesh
-	watched bool // we watch it
+	sparse  bool      // its newest hello was one of a sparse mesh
+	watched bool      // we watch it
+	began   time.Time // since when we do
 	link    linkState
 	vouch   *link     // what we say of it to those who call it silent
 	owed    time.Time // until then it gets our hellos because it watches us
@@ -379,11 +380,27 @@ func (m *machine) vouchFor(p *peer) {
 	}
 }
 
+// awaited is until when a node that was never heard since it is watched may still be about to
+// say hello; zero: it is heard, or was. One of which there is no record may be behind a closed
+// port, and is awaited while Kubernetes says that it is there. Of another one somebody has
+// heard. It may have died since, or not know of us: then we have nothing to say of it.
+func (m *machine) awaited(p *peer) time.Time {
+	if p.link != linkPending || p.record == nil {
+		return time.Time{}
+	}
+	return p.began.Add(2 * m.detect)
+}
+
 // links are what this node says of those that it watches, in order.
-func (m *machine) links() []link {
+func (m *machine) links(now time.Time) []link {
 	var all []link
 	for _, p := range m.mesh.order {
 		if !p.watched || p == m.mesh.self {
+			continue
+		}
+		if until := m.awaited(p); now.Before(until) {
+			m.judgeBy(until)
+		} else if !until.IsZero() {
 			continue
 		}
 		l := link{to: p.long, state: p.link}
@@ -417,7 +434,7 @@ func (m *machine) isHeld() bool { return m.parting && m.mesh.heard.Before(m.part
 // renew makes our record say what is true. A change is news.
 func (m *machine) renew(now time.Time) {
 	m.mesh.heard = now
-	links := m.links()
+	links := m.links(now)
 	self := m.mesh.self
 	if !m.recordIsStale(now) && slices.Equal(self.record.links, links) {
 		return
