@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -235,12 +234,7 @@ func TestNoBytesOfARouterEndTheSpeaker(t *testing.T) {
 			return p.notification != nil && strings.Contains(state.LastError+state.Overcome, "was refused: code ")
 		})
 	}
-	want["good"].Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{}
-	mustApply(t, s, want)
-	good.waitFor(t, vip, vip2)
-	if established, up := good.sessions(); established != 1 || !up {
-		t.Errorf("the good session came up %d times, up %v", established, up)
-	}
+	unharmed(t, s, want, good)
 }
 
 // TestARouterThatAlwaysWantsAllAgain asks for all routes far more often than is of use: what

@@ -44,6 +44,12 @@ func beside(t *testing.T, bad *peer, worst func(s *Speaker)) {
 	good.waitFor(t, vip)
 	waitFor(t, "the other session is up", func() bool { n, _ := bad.sessions(); return n > 0 })
 	worst(s)
+	unharmed(t, s, want, good)
+}
+
+// unharmed fails the test unless the session "good" has never been down and still takes routes.
+func unharmed(t *testing.T, s *Speaker, want map[string]desired.Session, good *peer) {
+	t.Helper()
 	want["good"].Routes[netip.MustParsePrefix(vip2)] = desired.RouteAttrs{}
 	mustApply(t, s, want)
 	good.waitFor(t, vip, vip2)
