@@ -140,8 +140,8 @@ type BGPPeerSpec struct {
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
 
 	// keepaliveTime is how long to wait between two keepalive messages. Whole
-	// seconds, less than holdTime, for example 3s. Left out: a third of
-	// holdTime.
+	// seconds, less than holdTime, for example 3s. Left out, and where the router's
+	// hold time is shorter than holdTime: a third of the shorter one.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
@@ -163,9 +163,11 @@ type BGPPeerSpec struct {
 	// +optional
 	PasswordSecret *SecretReference `json:"passwordSecret,omitempty"`
 
-	// ebgpMultiHop allows the router to be more than one hop away. An eBGP
-	// router must otherwise be on a network of the node; iBGP routers may
-	// always be far. Default: false.
+	// ebgpMultiHop says that an eBGP router is more than one hop away: BFD with it
+	// is then over several hops (RFC 5883), and ttlSecurity cannot be asked for.
+	// The packets of the session are the same with and without it: they leave with
+	// a TTL or hop limit of 255, and where the router is, its own such setting
+	// decides. iBGP routers may always be far. Default: false.
 	// +optional
 	EBGPMultiHop bool `json:"ebgpMultiHop,omitempty"`
 
@@ -173,8 +175,8 @@ type BGPPeerSpec struct {
 	// whose TTL or hop limit is not 255, which nobody farther away can send (GTSM,
 	// RFC 5082). The router must send 255, as those with such a setting of their
 	// own do (FRR: ttl-security hops 1; BIRD: ttl security on); commonly eBGP
-	// routers send 1, and the session would never come up. Our own packets to eBGP
-	// routers have 255 anyway, unless ebgpMultiHop is true. Default: false.
+	// routers send 1, and the session would never come up. Our own packets have 255
+	// in any case. Default: false.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 

@@ -91,6 +91,15 @@ type BGPSessionStatus struct {
 	// +optional
 	AdvertisedPrefixes int32 `json:"advertisedPrefixes"`
 
+	// prefixes are those that the router has been told of, sorted; left out
+	// while there are more than 100. A Service is announced over the session if
+	// each of its addresses is in one of them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=43
+	Prefixes []string `json:"prefixes,omitempty"`
+
 	// leftOut has each address family whose prefixes are not announced although
 	// the session is up.
 	// +optional

@@ -12,7 +12,8 @@ import (
 // next node to answer takes it over; it goes when no node answers any more, and with the
 // Node that it names.
 //
-// The label fairlead.dev/node chooses the addresses of a node.
+// The label fairlead.dev/node chooses the addresses of a node, and fairlead.dev/doubted-by those
+// about which another node has doubts. That one writes its doubts, and nothing else of the object.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,6 +25,8 @@ import (
 // +kubebuilder:printcolumn:name="Runner-Up",type=string,JSONPath=`.status.runnerUp`
 // +kubebuilder:printcolumn:name="Answering",type=string,JSONPath=`.status.conditions[?(@.type=="Answering")].status`
 // +kubebuilder:printcolumn:name="Contested",type=string,JSONPath=`.status.conditions[?(@.type=="Contested")].status`
+// +kubebuilder:printcolumn:name="Doubted",type=string,JSONPath=`.status.conditions[?(@.type=="Doubted")].reason`
+// +kubebuilder:printcolumn:name="Obstructed",type=string,JSONPath=`.status.conditions[?(@.type=="Obstructed")].reason`
 // +kubebuilder:printcolumn:name="Services",type=string,priority=1,JSONPath=`.status.services`
 // +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Answering")].message`
 type L2Address struct {
@@ -57,10 +60,18 @@ const (
 	// ConditionContested is True while a machine that is no node has the address, too. It
 	// is left out while none is known.
 	ConditionContested = "Contested"
+	// ConditionDoubted is True while another node, which would take the address over, asks for
+	// it and finds that nobody answers, or somebody else. It is left out while none does. That
+	// node writes it.
+	ConditionDoubted = "Doubted"
+	// ConditionObstructed is True while something on the node that answers keeps clients from
+	// the address. It is left out while nothing is known.
+	ConditionObstructed = "Obstructed"
 )
 
 // Reasons why it is this node that answers for an address. That of a node which does not,
-// and of a contest, is that of the Event on the Service.
+// of a contest and of a doubt is that of the Event on the Service, and that of an obstacle is that of
+// the Event on the Node.
 const (
 	// ReasonFirst goes with ConditionAnswering of the first of all candidates.
 	ReasonFirst = "First"
@@ -98,7 +109,8 @@ type L2AddressStatus struct {
 	// +listType=set
 	Services []string `json:"services,omitempty"`
 
-	// conditions are Answering, which says why it is this node, and Contested.
+	// conditions are Answering, which says why it is this node, and Contested, Doubted and
+	// Obstructed, which are there while something is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -89,6 +89,9 @@ const (
 	LabelNode = GroupName + "/node"
 	// LabelPeer has the name of the BGPPeer, as [LabelValue] makes it.
 	LabelPeer = GroupName + "/peer"
+	// LabelDoubtedBy is on an L2Address with the condition Doubted, and has the name of the
+	// node that found it, as [LabelValue] makes it.
+	LabelDoubtedBy = GroupName + "/doubted-by"
 )
 
 // Where the key is by which nodes know each other's hellos, in the namespace that

@@ -19,6 +19,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Undisturbed",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Undisturbed")].status`
 // +kubebuilder:printcolumn:name="Sole Proxy",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="SoleProxy")].status`
 // +kubebuilder:printcolumn:name="Pods Known",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PodsKnown")].status`
+// +kubebuilder:printcolumn:name="Node Known",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="NodeKnown")].status`
 // +kubebuilder:printcolumn:name="Readable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Readable")].status`
 // +kubebuilder:printcolumn:name="What Is Wrong",type=string,priority=1,JSONPath=`.status.conditions[?(@.status!="True")].message`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.node",message="a NodeForwarding has the name of its node"
@@ -59,6 +60,9 @@ const (
 	// ConditionPodsKnown is False while it is not known by which addresses to tell pods
 	// from strangers.
 	ConditionPodsKnown = "PodsKnown"
+	// ConditionNodeKnown is False while the Node does not say at which addresses it is, so
+	// that NodePorts answer nowhere on it, or where they did before.
+	ConditionNodeKnown = "NodeKnown"
 	// ConditionReadable is False while there are Services and EndpointSlices with values
 	// that mean nothing, which are left out. The message names the first of them.
 	ConditionReadable = "Readable"
@@ -102,8 +106,8 @@ type NodeForwardingStatus struct {
 	// +optional
 	Problems int32 `json:"problems"`
 
-	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown and Readable: each is
-	// True while all is well.
+	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown, NodeKnown and Readable: each
+	// is True while all is well.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -522,6 +522,11 @@ func (in *BGPSessionSpec) DeepCopy() *BGPSessionSpec {
 func (in *BGPSessionStatus) DeepCopyInto(out *BGPSessionStatus) {
 	*out = *in
 	in.Since.DeepCopyInto(&out.Since)
+	if in.Prefixes != nil {
+		in, out := &in.Prefixes, &out.Prefixes
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.LeftOut != nil {
 		in, out := &in.LeftOut, &out.LeftOut
 		*out = make([]FamilyLeftOut, len(*in))
