@@ -42,9 +42,15 @@ type Cluster struct {
 	Endpoints Endpoints
 	Nodes     map[string]*Node
 	Speakers  map[string]Speaker // by node name
+	// LastOwn is what was last known of the node whose snapshot this is, see OwnNode. The
+	// speaker's snapshot has it; nil: nothing is.
+	LastOwn *Node
 	// Fallen are the nodes that this one believes to be dead, see RollCall. The
 	// speaker's snapshot has them; none of it is Kubernetes' word.
 	Fallen map[string]struct{}
+	// Former says who had addresses before this node; nil: nobody has told. The speaker's
+	// snapshot has it.
+	Former *Former
 	// Adjacent are the routers at the other ends of this node's interfaces, by interface;
 	// those that a BGPPeer names and that were looked at. The speaker's snapshot has them.
 	Adjacent          map[string]Adjacency
@@ -245,10 +251,12 @@ type EndpointPort struct {
 
 // Node is a node of the cluster.
 type Node struct {
-	Name      string
-	UID       string // tells two Nodes of one name apart
-	Labels    map[string]string
-	Addresses []netip.Addr   // InternalIPs, primary first
+	Name   string
+	UID    string // tells two Nodes of one name apart
+	Labels map[string]string
+	// Addresses are its InternalIPs, primary first, and then its ExternalIPs of a family
+	// that has no InternalIP.
+	Addresses []netip.Addr
 	PodCIDRs  []netip.Prefix // spec.podCIDRs
 	Ready     bool           // condition Ready is True
 	// NetworkUnavailable: condition NetworkUnavailable is True.

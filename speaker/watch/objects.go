@@ -24,10 +24,13 @@ type objects struct {
 	byService map[view.Ref][]part           // sorted by slice
 	triggers  triggers
 	nodes     map[string]*view.Node
+	own       string                  // name of our node
+	lastOwn   *view.Node              // what was last known of it
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
 	secrets   map[string]*corev1.Secret
 	roll      view.RollCall
-	adjacent  map[string]view.Adjacency            // by interface
+	adjacent  map[string]view.Adjacency // by interface
+	former    *view.Former
 	unread    map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
 	pools             map[string]read[*view.Pool]
@@ -41,7 +44,7 @@ type objects struct {
 	// What has changed since the last snapshot: Services themselves or their endpoints,
 	// and whether anything else has.
 	touchedServices, touchedEndpoints map[view.Ref]struct{}
-	others, rollCalled                bool
+	others, rollCalled, preceded      bool
 }
 
 // part are the endpoints of a Service that one slice lists.
@@ -50,8 +53,9 @@ type part struct {
 	endpoints []view.Endpoint
 }
 
-func newObjects() objects {
+func newObjects(own string) objects {
 	return objects{
+		own:      own,
 		services: map[view.Ref]*view.Service{}, slices: map[client.ObjectKey]view.Ref{},
 		byService: map[view.Ref][]part{}, triggers: newTriggers(),
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
@@ -115,6 +119,13 @@ func (o *objects) slice(key client.ObjectKey, s slice, present bool) bool {
 	return changed
 }
 
+func (o *objects) node(key client.ObjectKey, n *view.Node, present bool) bool {
+	if present && key.Name == o.own {
+		o.lastOwn = n.Remember(o.lastOwn)
+	}
+	return put(o.nodes, key.Name, n, present)
+}
+
 // tell replaces what could not be read of an object, and tells whether that is news.
 func (o *objects) tell(of problem.Object, unread []problem.Problem) bool {
 	if slices.Equal(o.unread[of], unread) {
@@ -166,7 +177,7 @@ func (o *objects) endpoints(service view.Ref) []view.Endpoint {
 
 // dirty tells whether anything has changed since the last snapshot.
 func (o *objects) dirty() bool {
-	return o.others || o.rollCalled || len(o.touchedServices)+len(o.touchedEndpoints) > 0
+	return o.others || o.rollCalled || o.preceded || len(o.touchedServices)+len(o.touchedEndpoints) > 0
 }
 
 // snapshot copies what has changed since the last one, nil at first, and shares the rest.
@@ -196,15 +207,15 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 			o.touchedServices[service] = struct{}{}
 		}
 	}
-	c.Touched = o.touchedServices
+	c.Touched, c.Former = o.touchedServices, o.former
 	o.touchedServices, o.touchedEndpoints = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
-	o.others, o.rollCalled = false, false
+	o.others, o.rollCalled, o.preceded = false, false, false
 	return c
 }
 
 // readOthers copies all that are no Services and no endpoints.
 func (o *objects) readOthers(c *view.Cluster) {
-	c.Nodes = maps.Clone(o.nodes)
+	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn
 	c.Adjacent = o.adjacent
 	c.Speakers = map[string]view.Speaker{}
 	c.Pools = map[string]*view.Pool{}

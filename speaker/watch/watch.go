@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -35,7 +36,11 @@ import (
 
 // Config says what to watch.
 type Config struct {
-	REST      *rest.Config
+	REST *rest.Config
+	Node string // our own, of which is remembered what was known last; "": none
+	// OwnIn is how long the first snapshot waits for the own Node once all else is read;
+	// 0: 30 s.
+	OwnIn     time.Duration
 	Namespace string            // our own: Secrets and speaker pods are read only there
 	Speakers  map[string]string // labels of the speaker's pods
 	Nodes     fromkube.Nodes
@@ -53,6 +58,8 @@ type Watch struct {
 	objects objects
 	kinds   []*kind
 	newest  *view.Cluster // the last snapshot that somebody took
+	without bool          // our own node was waited for in vain
+	waiting *time.Timer   // for our own node; nil: not yet, or no need to
 
 	changed chan struct{}
 }
@@ -137,14 +144,21 @@ const retryMissingKind = 5 * time.Second
 // upgrade.
 const retryOptionalKind = 10 * time.Minute
 
+// ownIn is how long our own node is waited for: as long as kube-proxy does. Then the rest of
+// the cluster matters more.
+const ownIn = 30 * time.Second
+
 // New prepares a watch; nothing happens before Run.
 func New(config Config) *Watch {
-	w := &Watch{config: config, objects: newObjects(), changed: make(chan struct{}, 1)}
+	if config.OwnIn == 0 {
+		config.OwnIn = ownIn
+	}
+	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{
 		watched(&corev1.Service{}, readService, o.service),
 		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice),
-		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, putNamed(o.nodes)),
+		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node),
 		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
 		watched(&corev1.Secret{}, readSecret, putNamed(o.secrets)),
 		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),
@@ -166,7 +180,8 @@ func New(config Config) *Watch {
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Snapshot is the newest view of the cluster, nil until all Services, EndpointSlices
-// and Nodes have been read once. It must not be written to.
+// and Nodes have been read once, our own among them: who forwards without knowing where it
+// is takes NodePorts away that an earlier speaker has left. It must not be written to.
 func (w *Watch) Snapshot() *view.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,6 +191,9 @@ func (w *Watch) Snapshot() *view.Cluster {
 			return nil
 		}
 		configured = configured && (k.synced || k.optional)
+	}
+	if !w.located() {
+		return nil
 	}
 	if w.objects.dirty() {
 		w.newest = w.objects.snapshot(w.newest)
@@ -191,6 +209,17 @@ func (w *Watch) Call(roll view.RollCall) {
 			return false
 		}
 		w.objects.roll, w.objects.rollCalled = roll, true
+		return true
+	})
+}
+
+// Precede takes in who had the addresses of this node before it; the map must not be written to.
+func (w *Watch) Precede(former map[netip.Addr]string) {
+	w.update(func() bool {
+		if w.objects.former != nil && maps.Equal(former, w.objects.former.Of) {
+			return false
+		}
+		w.objects.former, w.objects.preceded = &view.Former{Of: former}, true
 		return true
 	})
 }
@@ -223,6 +252,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	if informers == nil {
 		return nil
 	}
+	defer w.waitNoMore()
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	for _, k := range w.kinds {
@@ -327,8 +357,42 @@ func (w *Watch) read(k *kind) bool {
 	if k.core && !slices.ContainsFunc(w.kinds, waiting) {
 		w.config.Log.Info("Services, EndpointSlices and Nodes are read",
 			"services", len(w.objects.services), "endpointSlices", len(w.objects.slices), "nodes", len(w.objects.nodes))
+		w.awaitOwn()
 	}
 	return true
+}
+
+// located tells whether our own node is known, or has been waited for.
+func (w *Watch) located() bool {
+	return w.config.Node == "" || w.objects.lastOwn != nil || w.without
+}
+
+// awaitOwn begins to wait for our own node, unless it is known.
+func (w *Watch) awaitOwn() {
+	if w.located() {
+		return
+	}
+	w.config.Log.Warn("The cluster has no Node of our name: what the kernel has stays as it is meanwhile",
+		"node", w.config.Node, "waiting", w.config.OwnIn.String(), "hint", "the kubelet registers it; it has the name that kubectl get nodes shows")
+	w.waiting = time.AfterFunc(w.config.OwnIn, func() {
+		w.update(func() bool {
+			if w.located() {
+				return false
+			}
+			w.config.Log.Error("going on without our own Node: NodePorts answer nowhere on this node", "node", w.config.Node)
+			w.without = true
+			return true
+		})
+	})
+}
+
+// waitNoMore ends the wait for our own node.
+func (w *Watch) waitNoMore() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting != nil {
+		w.waiting.Stop()
+	}
 }
 
 func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (toolscache.ResourceEventHandlerRegistration, error) {

@@ -50,6 +50,11 @@ func observe(t *testing.T, prepare ...func(*testing.T, client.Client)) observed 
 
 // observeOn is observe with an API server and a log of the test's own.
 func observeOn(t *testing.T, server *apiserver.Server, log *slog.Logger, prepare ...func(*testing.T, client.Client)) observed {
+	return observeAs(t, server, watch.Config{Log: log}, prepare...)
+}
+
+// observeAs is observe by one who says more of itself.
+func observeAs(t *testing.T, server *apiserver.Server, config watch.Config, prepare ...func(*testing.T, client.Client)) observed {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -64,10 +69,9 @@ func observeOn(t *testing.T, server *apiserver.Server, log *slog.Logger, prepare
 		p(t, api)
 	}
 	noted := make(chan string, 1000)
-	w := watch.New(watch.Config{
-		Noted: func(kind string) { noted <- kind },
-		REST:  server.Config, Namespace: namespace, Speakers: map[string]string{"app": "speaker"}, Log: log,
-	})
+	config.Noted = func(kind string) { noted <- kind }
+	config.REST, config.Namespace, config.Speakers = server.Config, namespace, map[string]string{"app": "speaker"}
+	w := watch.New(config)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

@@ -284,11 +284,7 @@ type Nodes struct {
 // Read reads a node.
 func (o Nodes) Read(n *corev1.Node) *view.Node {
 	v := &view.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			v.Addresses = append(v.Addresses, addresses([]string{a.Address})...)
-		}
-	}
+	v.Addresses = nodeAddresses(n)
 	cidrs := n.Spec.PodCIDRs
 	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
 		cidrs = []string{n.Spec.PodCIDR}
@@ -309,6 +305,29 @@ func (o Nodes) Read(n *corev1.Node) *view.Node {
 	v.Excluded = labelled && !o.IgnoreExclude || tainted(corev1.TaintNodeOutOfService)
 	v.Condemned = tainted(taintCondemned)
 	return v
+}
+
+// nodeAddresses are the InternalIPs of a node, and of a family that has none its ExternalIPs:
+// so kube-proxy and the kubelet find a node's addresses, and there are clouds and people who
+// give a node no others.
+func nodeAddresses(n *corev1.Node) []netip.Addr {
+	var internal, external []netip.Addr
+	for _, a := range n.Status.Addresses {
+		switch a.Type {
+		case corev1.NodeInternalIP:
+			internal = append(internal, addresses([]string{a.Address})...)
+		case corev1.NodeExternalIP:
+			external = append(external, addresses([]string{a.Address})...)
+		}
+	}
+	all := internal
+	for _, a := range external {
+		inside := slices.ContainsFunc(internal, func(other netip.Addr) bool { return addr.FamilyOf(other) == addr.FamilyOf(a) })
+		if !inside {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // SpeakerPod reads a pod of the speaker's DaemonSet; false while it has no node, and when it

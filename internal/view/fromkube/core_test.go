@@ -2,6 +2,7 @@ package fromkube_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -224,6 +225,53 @@ func TestTriggers(t *testing.T) {
 		if of != (view.EndpointsOf{Service: web, Family: want.family}) || !at.Equal(want.at) {
 			t.Errorf("%s: %v at %s", text, of, at)
 		}
+	}
+}
+
+// TestAddressesOfNodes holds that a node is where kube-proxy and the kubelet take it to be.
+func TestAddressesOfNodes(t *testing.T) {
+	const in4, in6, ex4, ex6 = `{type: InternalIP, address: 192.0.2.1}`, `{type: InternalIP, address: "2001:db8::1"}`,
+		`{type: ExternalIP, address: 203.0.113.1}`, `{type: ExternalIP, address: "2001:db8:1::1"}`
+	for listed, want := range map[string][]netip.Addr{
+		``:                          nil,
+		in4 + `,` + ex4:             ips("192.0.2.1"),
+		ex4 + `,` + in4:             ips("192.0.2.1"),
+		ex4:                         ips("203.0.113.1"),
+		ex6 + `,` + ex4:             ips("2001:db8:1::1", "203.0.113.1"),
+		ex6 + `,` + in4 + `,` + ex4: ips("192.0.2.1", "2001:db8:1::1"),
+		ex4 + `,` + in6:             ips("2001:db8::1", "203.0.113.1"),
+		`{type: InternalIP, address: bad},` + ex4:                    ips("203.0.113.1"),
+		`{type: ExternalIP, address: bad}`:                           nil,
+		`{type: Hostname, address: 192.0.2.7},` + ex4 + `,` + ex4:    ips("203.0.113.1", "203.0.113.1"),
+		`{type: ExternalDNS, address: 192.0.2.7},` + in4 + `,` + in6: ips("192.0.2.1", "2001:db8::1"),
+	} {
+		node := object[corev1.Node](t, `{metadata: {name: a}, status: {addresses: [`+listed+`]}}`)
+		if got := (fromkube.Nodes{}).Read(node).Addresses; !slices.Equal(got, want) {
+			t.Errorf("[%s]: %v, want %v", listed, got, want)
+		}
+	}
+}
+
+// TestHealthCheckNodePort is read where load balancers ask: only a LoadBalancer with the
+// policy Local has one of its own to answer.
+func TestHealthCheckNodePort(t *testing.T) {
+	for spec, want := range map[string]uint16{
+		`type: LoadBalancer, externalTrafficPolicy: Local`:   30100,
+		`type: LoadBalancer, externalTrafficPolicy: Cluster`: 0,
+		`type: LoadBalancer`:                                                         0,
+		`type: NodePort, externalTrafficPolicy: Local`:                               0,
+		`type: ClusterIP, externalTrafficPolicy: Local, externalIPs: [192.0.2.1]`:    0,
+		`type: LoadBalancer, internalTrafficPolicy: Local`:                           0,
+		`type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerClass: a.b/c`: 30100,
+	} {
+		s := fromkube.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, healthCheckNodePort: 30100, `+spec+`}}`))
+		if s.HealthCheckPort != want {
+			t.Errorf("%s: port %d is answered, want %d", spec, s.HealthCheckPort, want)
+		}
+	}
+	s := fromkube.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, type: LoadBalancer, externalTrafficPolicy: Local}}`))
+	if s.HealthCheckPort != 0 {
+		t.Errorf("a Service without any is answered on port %d", s.HealthCheckPort)
 	}
 }
 
