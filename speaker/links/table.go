@@ -40,10 +40,21 @@ func list(last *Snapshot) (*table, error) {
 	if last != nil {
 		for index, l := range t.links {
 			l.Ups += last.links[index].Ups
+			l.Failovers += last.links[index].Failovers
 			t.links[index] = l
 		}
 	}
 	return t, nil
+}
+
+// Read takes a snapshot of the network namespace of its caller, for who looks now and then.
+// Ups counts nothing in it.
+func Read() (*Snapshot, error) {
+	t, err := list(nil)
+	if err != nil {
+		return nil, err
+	}
+	return t.snapshot(), nil
 }
 
 // link applies one notice about a link. Those of family AF_BRIDGE tell of a
@@ -74,9 +85,17 @@ func (t *table) link(l netlink.Link, deleted bool, family uint8) {
 		NoARP:     attrs.RawFlags&unix.IFF_NOARP != 0,
 		Loopback:  attrs.RawFlags&unix.IFF_LOOPBACK != 0,
 		Ups:       before.Ups,
+		Failovers: before.Failovers,
 	}
-	if now.carries() && !before.carries() {
+	if bond, is := l.(*netlink.Bond); is {
+		now.Active = max(bond.ActiveSlave, 0)
+	}
+	switch {
+	case !now.carries():
+	case !before.carries():
 		now.Ups++
+	case now.Active != before.Active:
+		now.Failovers++
 	}
 	t.links[now.Index] = now
 }

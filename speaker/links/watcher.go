@@ -98,7 +98,11 @@ func (w *Watcher) watch(ctx context.Context, healthy func()) error {
 			if !open {
 				return reason(broken.Load())
 			}
+			before := t.links[notice.Attrs().Index]
 			t.link(notice.Link, notice.Header.Type == unix.RTM_DELLINK, notice.Family)
+			if l := t.links[notice.Attrs().Index]; before.Ups > 0 && l.Ups > before.Ups {
+				w.forget(l)
+			}
 		case notice, open := <-addrNotices:
 			if !open {
 				return reason(broken.Load())
@@ -108,6 +112,13 @@ func (w *Watcher) watch(ctx context.Context, healthy func()) error {
 		if len(linkNotices) == 0 && len(addrNotices) == 0 {
 			w.publish(t)
 		}
+	}
+}
+
+// forget prepares a link that came up again for what is sent to its neighbours.
+func (w *Watcher) forget(l Link) {
+	if err := forgetUnanswered(l.Index); err != nil {
+		w.log.Debug("neighbours of a link that came up may be asked for late", "interface", l.Name, "error", err)
 	}
 }
 

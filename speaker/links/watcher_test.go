@@ -110,6 +110,44 @@ func TestWatcherFollowsTheKernel(t *testing.T) {
 	until(t, w, "another MAC", having("eth0", func(l links.Link) bool { return l.MAC.String() == mac.String() }))
 }
 
+// Neighbours that were asked for in vain while a cable was out are asked for at once when it is in
+// again, and not when the kernel would ask the next time; those that answered stay known.
+func TestNeighboursAreAskedForAtOnceAfterACableWasOut(t *testing.T) {
+	for name, lan := range map[string]struct{ own, gone netip.Prefix }{
+		"IPv4": {netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("192.0.2.9/24")},
+		"IPv6": {netip.MustParsePrefix("2001:db8::1/64"), netip.MustParsePrefix("2001:db8::9/64")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, segment := linkstest.NewHost(t), linkstest.NewSegment(t)
+			plug := segment.Attach(h, "eth0", lan.own.String())
+			w := watch(t, h)
+			up := func(l links.Link) bool { return l.Up && l.Running }
+			until(t, w, "eth0 up", having("eth0", up))
+			segment.Pull(plug)
+			until(t, w, "eth0 without a carrier", having("eth0", func(l links.Link) bool { return !up(l) }))
+			h.Ask(lan.gone.Addr())
+			asked := func() bool {
+				all, err := h.Netlink.NeighList(h.Link("eth0").Attrs().Index, netlink.FAMILY_ALL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.ContainsFunc(all, func(n netlink.Neigh) bool { return n.IP.Equal(lan.gone.Addr().AsSlice()) })
+			}
+			if !asked() {
+				t.Fatal("the kernel does not ask for the neighbour")
+			}
+			segment.Plug(plug)
+			until(t, w, "eth0 up again", having("eth0", up))
+			// Else the entry would stay: nobody answers.
+			for deadline := time.Now().Add(20 * time.Second); asked(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the kernel still waits for the answer to a question that went nowhere")
+				}
+			}
+		})
+	}
+}
+
 // pair is a cable with both ends in one host.
 func pair(name string) *netlink.Veth {
 	return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}

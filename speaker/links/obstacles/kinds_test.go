@@ -1,0 +1,34 @@
+package obstacles_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/obstacles"
+)
+
+// What no kernel of a test has: interfaces that are wireless, or share a MAC.
+func TestInterfacesThatLetThroughTooLittle(t *testing.T) {
+	k := obstacles.Kernel{
+		Links: links.NewSnapshot(links.Link{Index: 2, Name: "wlan0", Kind: "device"}, links.Link{Index: 3, Name: "ipvl0", Kind: "ipvlan"}, links.Link{Index: 4, Name: "eth0", Kind: "device"}),
+		Interfaces: map[string]obstacles.Interface{
+			"wlan0": {Selective: true}, "ipvl0": {}, "eth0": {},
+		},
+	}
+	found := obstacles.Find(k, map[netip.Addr]obstacles.Address{
+		vip6: {On: []string{"wlan0", "eth0"}}, vip4: {On: []string{"wlan0", "ipvl0"}},
+	})
+	for o, want := range map[obstacles.Obstacle][]netip.Addr{
+		{Kind: obstacles.Selective, Interface: "wlan0"}: {vip4, vip6},
+		{Kind: obstacles.ByAddress, Interface: "ipvl0"}: {vip4},
+	} {
+		if !slices.Equal(found[o], want) {
+			t.Errorf("%+v is of %v, want %v", o, found[o], want)
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("found %+v", found)
+	}
+}
