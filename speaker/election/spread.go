@@ -1,7 +1,6 @@
 package election
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,7 +16,8 @@ import (
 // weights, which are all different, there is exactly one such matching. So the result depends
 // on who is there and not on what was before, all nodes find the same, and it can be found
 // again from the last one at the cost of what moves: one address that comes, or goes, moves
-// another one at times and several hardly ever.
+// another one at times and several hardly ever. A node that comes or goes makes another group, which
+// begins with what it has in common with the one that most of its addresses were in.
 //
 // Only addresses of one family that may go to the same nodes share these: a Group. Groups
 // know nothing of each other. The zero Spread is empty; one goroutine at a time may use it.
@@ -26,6 +26,16 @@ type Spread struct {
 	of     map[netip.Addr]*member
 	// stirred are the groups in which addresses came or went since Settle.
 	stirred map[*Group]struct{}
+	// asked are the groups that were asked for since Settle, as thousands of addresses may go
+	// to the same thousand nodes.
+	asked map[list]*Group
+}
+
+// list is a list of nodes and no copy of it.
+type list struct {
+	family addr.Family
+	first  *string
+	len    int
 }
 
 // Group are the nodes that some addresses may go to.
@@ -36,10 +46,12 @@ type Group struct {
 	count     int
 	come      map[*member]struct{}
 	displaced map[*member]struct{} // those that would rather be elsewhere
+	isOld     bool                 // it was settled before
 }
 
 // bin is one node of a group.
 type bin struct {
+	of       *Group
 	node     string
 	phase    int
 	capacity int
@@ -56,26 +68,34 @@ type member struct {
 	weight  weight // of at
 	first   *bin   // where it would be if it were alone
 	of      weigher
+	anew    bool   // it came since Settle
+	from    *Group // in which it was until then; nil: in none
 }
 
 // Among is the group of the addresses of a family that may go to these nodes, which are
-// sorted; nil for no nodes.
+// sorted; nil for no nodes. Nobody may write to nodes before the next Settle.
 func (s *Spread) Among(family addr.Family, nodes []string) *Group {
 	if len(nodes) == 0 {
 		return nil
 	}
+	same := list{family, &nodes[0], len(nodes)}
+	if g := s.asked[same]; g != nil {
+		return g
+	}
+	if s.groups == nil {
+		s.groups, s.of, s.stirred = map[string]*Group{}, map[netip.Addr]*member{}, map[*Group]struct{}{}
+		s.asked = map[list]*Group{}
+	}
 	key := family.String() + " " + strings.Join(nodes, " ")
 	if g := s.groups[key]; g != nil {
+		s.asked[same] = g
 		return g
 	}
 	g := &Group{key: key, come: map[*member]struct{}{}, displaced: map[*member]struct{}{}}
 	for _, node := range nodes {
-		g.nodes = append(g.nodes, &bin{node: node, phase: phaseOf(node)})
+		g.nodes = append(g.nodes, &bin{of: g, node: node, phase: phaseOf(node)})
 	}
-	if s.groups == nil {
-		s.groups, s.of, s.stirred = map[string]*Group{}, map[netip.Addr]*member{}, map[*Group]struct{}{}
-	}
-	s.groups[key] = g
+	s.groups[key], s.asked[same] = g, g
 	return g
 }
 
@@ -98,12 +118,29 @@ func (s *Spread) Put(address netip.Addr, into *Group) {
 		}
 	}
 	if into != nil {
-		m = &member{address: address, group: into, of: newWeigher(address)}
+		came := &member{address: address, group: into, anew: true}
+		switch {
+		case m == nil:
+			came.of = newWeigher(address)
+		case m.origin() == into:
+			came.of = m.of
+		default:
+			came.of, came.from, came.at, came.weight, came.first = m.of, m.origin(), m.at, m.weight, m.first
+		}
+		m = came
 		s.of[address] = m
 		into.count++
 		into.come[m] = struct{}{}
 		s.stirred[into] = struct{}{}
 	}
+}
+
+// origin is the group in which an address was when all was settled last.
+func (m *member) origin() *Group {
+	if m.anew {
+		return m.from
+	}
+	return m.group
 }
 
 // Keep takes out all addresses but those that keep wants.
@@ -119,6 +156,11 @@ func (s *Spread) Keep(keep func(netip.Addr) bool) {
 // not those that are new, or gone.
 func (s *Spread) Settle() map[netip.Addr]struct{} {
 	moved := map[netip.Addr]struct{}{}
+	for g := range s.stirred { // before any that it may inherit from is settled
+		if !g.isOld {
+			g.inherit()
+		}
+	}
 	for g := range s.stirred {
 		g.settle(moved)
 	}
@@ -128,13 +170,14 @@ func (s *Spread) Settle() map[netip.Addr]struct{} {
 		}
 	}
 	clear(s.stirred)
+	clear(s.asked)
 	return moved
 }
 
 // Node is that of an address; false if it is in no group.
 func (s *Spread) Node(address netip.Addr) (string, bool) {
 	m := s.of[address]
-	if m == nil || m.at == nil {
+	if m == nil || m.anew {
 		return "", false
 	}
 	return m.at.node, true
@@ -162,8 +205,13 @@ func (g *Group) settle(moved map[netip.Addr]struct{}) {
 		}
 	}
 	g.callBack(note)
-	homeless := slices.Collect(maps.Keys(g.come))
-	clear(g.come)
+	homeless := make([]*member, 0, len(g.come))
+	for m := range g.come {
+		if m.at == nil || m.at.of != g {
+			m.at = nil
+			homeless = append(homeless, m)
+		}
+	}
 	for _, b := range shrunk {
 		b.capacity = capacity(b.phase, g.count, len(g.nodes))
 		for len(b.held) > b.capacity {
@@ -172,10 +220,15 @@ func (g *Group) settle(moved map[netip.Addr]struct{}) {
 	}
 	g.house(homeless, note)
 	for m, b := range before {
-		if b != nil && b != m.at {
+		if !m.anew && b != m.at {
 			moved[m.address] = struct{}{}
 		}
 	}
+	for m := range g.come {
+		m.anew, m.from = false, nil
+	}
+	clear(g.come)
+	g.isOld = true
 }
 
 // callBack fills the vacant nodes with those that would rather be there, the least weight first.

@@ -128,6 +128,52 @@ func TestSpreadAfterAnyHistory(t *testing.T) {
 	})
 }
 
+// TestNodesComeAndGo: whichever nodes come and go, while addresses do too, the matching is the one
+// from nothing.
+func TestNodesComeAndGo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s election.Spread
+		all := nodes(12)
+		in := map[netip.Addr]int{} // to which of two sets, which overlap
+		var sets [2][]string
+		for range rapid.IntRange(2, 8).Draw(t, "steps") {
+			for i := range sets {
+				few := rapid.IntRange(1, len(all)).Draw(t, "nodes")
+				if rapid.Bool().Draw(t, "most of them") || sets[i] == nil {
+					few = len(all) - 1
+				}
+				sets[i] = slices.Sorted(slices.Values(rapid.Permutation(all).Draw(t, "of")[:few]))
+			}
+			for range rapid.IntRange(0, 60).Draw(t, "changes") {
+				a, set := address(rapid.IntRange(0, 150).Draw(t, "address")), rapid.IntRange(-1, 1).Draw(t, "set")
+				if set < 0 {
+					s.Put(a, nil)
+					delete(in, a)
+					continue
+				}
+				in[a] = set
+				if rapid.IntRange(0, 9).Draw(t, "twice") == 0 {
+					s.Put(a, s.Among(addr.IPv4, sets[1-set]))
+				}
+			}
+			for a, set := range in {
+				s.Put(a, s.Among(addr.IPv4, sets[set]))
+			}
+			s.Settle()
+			of := owners(&s, slices.Collect(maps.Keys(in)))
+			for i, among := range sets {
+				here := map[netip.Addr]string{}
+				for a, set := range in {
+					if set == i || slices.Equal(sets[0], sets[1]) {
+						here[a] = of[a]
+					}
+				}
+				stable(t, among, here)
+			}
+		}
+	})
+}
+
 // TestNobodyIsMovedWithoutNeed: where no node has more than its share by the hash alone, all
 // is as by the hash alone, and as MetalLB has it; and who is not at its first choice finds it full.
 func TestNobodyIsMovedWithoutNeed(t *testing.T) {
@@ -280,6 +326,20 @@ func BenchmarkSpread(b *testing.B) {
 				i += 7919
 			}
 			b.ReportMetric(float64(moved)/float64(b.N), "moved/op")
+		})
+		b.Run("node/"+name, func(b *testing.B) {
+			s := fill()
+			fewer := among[1:]
+			for i := 0; b.Loop(); i++ {
+				of := fewer
+				if i%2 == 1 {
+					of = among
+				}
+				for i := range size.addresses {
+					s.Put(address(i), s.Among(addr.IPv4, of))
+				}
+				s.Settle()
+			}
 		})
 	}
 }
