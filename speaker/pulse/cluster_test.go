@@ -65,7 +65,11 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range addresses {
-		c.vips = append(c.vips, netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
+		if addresses > 100 { // more than a subnet has room for
+			vip = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		}
+		c.vips = append(c.vips, vip)
 	}
 	for i := range size {
 		c.nodes = append(c.nodes, &simNode{index: i, name: fmt.Sprintf("node-%d", i), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})})
@@ -100,7 +104,7 @@ func (c *cluster) start(i int) {
 	}
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, links.NewSnapshot(c.card(i))},
-		ARP: listening, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, Log: log,
+		ARP: listening, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, OnLink: onOne{}, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
@@ -160,8 +164,13 @@ func (c *cluster) look() {
 			c.moves++
 		}
 		c.longestDouble = max(c.longestDouble, lasts(c.double, a, now, c.meet(owners)))
-		c.longestNobody = max(c.longestNobody, lasts(c.nobody, a, now, len(owners) == 0))
+		c.longestNobody = max(c.longestNobody, lasts(c.nobody, a, now, len(owners) == 0 && c.runs()))
 	}
+}
+
+// runs tells whether any node does.
+func (c *cluster) runs() bool {
+	return slices.ContainsFunc(c.nodes, func(n *simNode) bool { return n.stop != nil })
 }
 
 // lasts is for how long something has been the case.

@@ -187,3 +187,11 @@ func sooner(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// later is the later of two times.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -64,7 +64,7 @@ func (r reach) unable() []netip.Addr {
 }
 
 // owned decides which addresses this node answers for: those of which it is the
-// first candidate that can serve them, once the view of the mesh is settled.
+// first candidate that can serve them (see near), once the view of the mesh is settled.
 // The view already holds what this node itself is unable to serve, but not yet
 // that it serves: it answers before it says so. One that does not serve answers for
 // nothing, whatever its table says. elsewhere are the addresses that another
@@ -85,23 +85,24 @@ func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]l
 			}
 			return v.CanServe(node, a)
 		}
-		owner, ok := election.Owner(t.Claims[a].Candidates, able)
+		claim := t.Claims[a]
+		owner, ok := near(claim, a, v, able)
 		if ok && owner == t.Node {
-			if heir, is := heirs.of(t.Claims[a].Candidates, v, able); is {
+			if heir, is := heirs.of(claim, a, v, able); is {
 				owner = heir
 			}
 		}
 		switch {
 		case ok && owner != t.Node:
 			elsewhere = append(elsewhere, a)
-			next, ok := election.Owner(t.Claims[a].Candidates, func(node string) bool { return node != owner && able(node) })
+			next, ok := near(claim, a, v, func(node string) bool { return node != owner && able(node) })
 			if ok && next == t.Node {
 				behind[a] = owner
 			}
 		case ok && len(on) > 0:
 			mine[a] = on
 		case !ok:
-			if first, _ := election.Owner(t.Claims[a].Candidates, v.IsAlive); first == t.Node {
+			if first, _ := election.Owner(claim.Candidates, v.IsAlive); first == t.Node {
 				behind[a] = ""
 			}
 		}
@@ -121,7 +122,7 @@ func placed(t Table, v hello.View, a netip.Addr) (dead, unable []string, next st
 			unable = append(unable, node)
 		}
 	}
-	next, _ = election.Owner(candidates, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
+	next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 	return dead, unable, next
 }
 
@@ -147,7 +148,7 @@ func (t Table) addresses() map[netip.Addr]bool {
 // wanted is what the mesh is told: the table's word, and the addresses out of
 // reach so that the next candidate takes them over. A node that is not ready serves
 // nothing yet, whatever the table says.
-func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station) hello.Wanted {
+func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station, interfaces []hello.Interface) hello.Wanted {
 	all := slices.Concat(t.Unable, unable)
 	slices.SortFunc(all, netip.Addr.Compare)
 	return hello.Wanted{
@@ -157,6 +158,7 @@ func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station) hello
 		Unable:  slices.Compact(all),
 		Leaving: t.Leaving,
 
-		Stations: own,
+		Stations:   own,
+		Interfaces: interfaces,
 	}
 }

@@ -173,11 +173,11 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 
 func TestWantedJoinsWhatIsUnable(t *testing.T) {
 	other := netip.MustParseAddr("192.0.2.11")
-	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true, nil)
+	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true, nil, nil)
 	if !slices.Equal(w.Unable, []netip.Addr{vip4, other}) || string(w.Key) != "secret" || !w.Serving || !w.Leaving {
 		t.Errorf("got %+v", w)
 	}
-	if w := wanted(Table{Serving: true}, nil, false, nil); w.Serving {
+	if w := wanted(Table{Serving: true}, nil, false, nil, nil); w.Serving {
 		t.Error("a node that is not ready is told as serving")
 	}
 }

@@ -15,16 +15,18 @@ const (
 	// disputeAfter is for how long two nodes may answer before they talk about it: as long
 	// as an ordinary hand-over takes, in which one hears the other and stops.
 	disputeAfter = 40 * time.Millisecond
-	// takeTurns is how often others are told of the next ones, where more addresses are in
-	// dispute than a hello has room for; and how often it is asked whether a node is still
-	// there that is not heard otherwise.
+	// defendAfter is how much later a node says again where the address is, if that node is not
+	// heard in hellos by then; until they have talked it looks that often.
+	defendAfter = 25 * time.Millisecond
+	// takeTurns is how often it is asked whether a node is still there that is not heard otherwise.
 	takeTurns = 100 * time.Millisecond
 	// lingers is for how long a dispute goes on after it was heard of last; longer by the
 	// turns that it takes to hear of all.
 	lingers = time.Second
 	// mutes is how many addresses left to nodes that are not heard are asked for in a turn,
-	// and muteAsks how often in vain until all of these nodes count as gone.
-	mutes    = 16
+	// beside the first one of each of these nodes; and muteAsks how often in vain until one counts
+	// as free. A node of which nothing is heard in so many turns counts as gone.
+	mutes    = 100
 	muteAsks = 5
 )
 
@@ -43,15 +45,19 @@ const (
 type disputes struct {
 	epochs map[netip.Addr]uint64 // when what is answered for was taken
 	of     map[netip.Addr]*dispute
+	nodes  int // that are alive
 	turn   int
-	at     time.Time // of the next turn
-	looked time.Time // when keep was called last
+	at     time.Time      // of the next turn
+	looked time.Time      // when keep was called last
+	vain   map[string]int // turns since a node was heard on the wire that is heard there only
 }
 
 // dispute is one address.
 type dispute struct {
 	begins time.Time // it is talked about from then on
 	tell   time.Time // until then
+	talked time.Time // when another node said last that it would answer
+	again  uint64    // how often it began again to be talked about
 	// with is the node that the address is left to, since the epoch theirs, until then
 	// unless more is heard of it.
 	with   string
@@ -92,45 +98,59 @@ func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t
 			return false, defend
 		}
 		news = !d.isLeft(now)
-		d.with, d.mute, d.asked, d.left = node, true, 0, now.Add(ds.patience(mutes))
+		d.with, d.mute, d.asked, d.left = node, true, 0, now.Add(ds.round()*(muteAsks+1)+lingers)
+		delete(ds.vain, node)
 		return news, false
 	}
-	if d == nil {
+	if d == nil || ds.isStale(now, d) {
 		d = ds.open(claim.Address, now.Add(disputeAfter))
 	}
-	d.tell = now.Add(ds.patience(hello.MaxClaims))
-	d.by = node
+	d.tell = now.Add(ds.patience())
+	if d.by == "" {
+		d.by, d.defend = node, later(now, d.begins).Add(defendAfter)
+	}
 	return false, false
+}
+
+// isStale tells whether a dispute is only told of still, so that one which begins now has to be told
+// of anew: at once, and not when its turn comes.
+func (ds *disputes) isStale(now time.Time, d *dispute) bool {
+	return !d.stopped && !d.isLeft(now) && now.After(d.begins) && now.After(d.talked.Add(lingers))
 }
 
 func (ds *disputes) open(a netip.Addr, begins time.Time) *dispute {
 	if ds.of == nil {
 		ds.of = map[netip.Addr]*dispute{}
 	}
-	d := &dispute{begins: begins}
+	d := &dispute{begins: begins, talked: begins}
 	ds.of[a] = d
 	return d
 }
 
-// patience is for how long something that comes in turns of so many is waited for.
-func (ds *disputes) patience(turn int) time.Duration {
-	return max(lingers, time.Duration(4*(len(ds.of)/turn+1))*takeTurns)
+// patience is for how long what another node says again and again is waited for. One that has as
+// much to say as this one takes turns, of which some are lost.
+func (ds *disputes) patience() time.Duration {
+	return max(lingers, 8*hello.TurnOf(len(ds.of), ds.nodes))
 }
+
+// round is the time in which all addresses are asked for that are left to nodes which are not heard.
+func (ds *disputes) round() time.Duration { return time.Duration(len(ds.of)/mutes+1) * takeTurns }
 
 // keep takes in what this node would answer for, and what others say of it, and returns the
 // addresses that are left to others.
 func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
-	ds.looked = now
+	ds.looked, ds.nodes = now, len(v.Alive)
 	for a, d := range ds.of {
 		_, alive := v.Alive[d.with]
 		switch {
 		case mine[a] == nil && !d.stopped:
-			d.stopped, d.tell, d.left = true, now.Add(lingers), time.Time{}
+			d.stopped, d.tell, d.left = true, now.Add(ds.patience()), time.Time{}
 			if d.mute || now.Before(d.begins) {
 				delete(ds.of, a)
 			}
-		case mine[a] != nil && d.stopped:
+		case mine[a] != nil && d.stopped: // it is taken anew
 			delete(ds.of, a)
+			delete(ds.epochs, a)
 		case d.by != "" && slices.Contains(v.Silent, d.by): // it was seen before it was known to be silent
 			d.by, d.defend = "", now
 		case d.isLeft(now) && alive == d.mute: // it is heard again, or not any more
@@ -168,7 +188,9 @@ func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
 	case d == nil:
 		d = ds.open(claim.Address, now)
 	}
-	later := func(epoch uint64, of string) bool {
+	// One without an epoch is taken just now, later than what others have said.
+	taken := ds.epochs[claim.Address] == 0 && !d.isLeft(now)
+	isLater := func(epoch uint64, of string) bool {
 		return claim.Epoch > epoch || claim.Epoch == epoch && node < of
 	}
 	switch {
@@ -176,12 +198,19 @@ func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
 		if d.with == node {
 			d.left = time.Time{}
 		}
-	case later(ds.epochs[claim.Address], self) && (!d.isLeft(now) || d.with == node || later(d.theirs, d.with)):
-		d.with, d.theirs, d.mute, d.left = node, claim.Epoch, false, now.Add(ds.patience(hello.MaxClaims))
+	case !taken && isLater(ds.epochs[claim.Address], self) && (!d.isLeft(now) || d.with == node || isLater(d.theirs, d.with)):
+		d.with, d.theirs, d.mute, d.left = node, claim.Epoch, false, now.Add(ds.patience())
 	}
-	d.by = ""
+	if d.by != "" {
+		d.by, d.defend = "", time.Time{}
+	}
 	if claim.Stance != hello.Stopped {
-		d.tell = now.Add(ds.patience(hello.MaxClaims))
+		if ds.isStale(now, d) { // the other one talks of it anew, and is to be told at once, too
+			d.again++
+		}
+		d.talked, d.tell = now, now.Add(ds.patience())
+	} else if over := now.Add(max(lingers, 2*hello.TurnOf(len(ds.of), ds.nodes))); over.Before(d.tell) {
+		d.tell = over // unless yet another node goes on
 	}
 }
 
@@ -207,39 +236,40 @@ func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]b
 	}
 }
 
-// claims are what the others are told, a turn of it.
+// claims are what the others are told, by address.
 func (ds *disputes) claims(now time.Time) []hello.Claim {
 	var all []hello.Claim
 	for a, d := range ds.of {
-		switch {
-		case d.mute || now.Before(d.begins):
-		case d.stopped:
-			all = append(all, hello.Claim{Address: a, Stance: hello.Stopped, Epoch: ds.epochs[a]})
-		case d.isLeft(now):
-			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves, Epoch: ds.epochs[a]})
-		default:
-			all = append(all, hello.Claim{Address: a, Stance: hello.Answers, Epoch: ds.epochs[a]})
+		if d.mute || now.Before(d.begins) {
+			continue
 		}
+		claim := hello.Claim{Address: a, Stance: hello.Answers, Epoch: ds.epochs[a], Again: d.again}
+		switch {
+		case d.stopped:
+			claim.Stance = hello.Stopped
+		case d.isLeft(now):
+			claim.Stance = hello.Leaves
+		}
+		all = append(all, claim)
 	}
 	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
-	if len(all) <= hello.MaxClaims {
-		return all
-	}
-	at := ds.turn * hello.MaxClaims % len(all)
-	return slices.Concat(all[at:], all[:at])[:hello.MaxClaims]
+	return all
 }
 
-// due returns what is to be asked now, and whether it is time for keep.
-func (ds *disputes) due(now time.Time) (say []word, news bool) {
-	var mute []netip.Addr
+// due returns what is to be asked now, and whether it is time for keep. A node of which no hello came
+// for a detection time is quiet, also if it is waited for longer: it was seen to answer, so
+// hellos are lost, and it hears by a frame that this node does, too.
+func (ds *disputes) due(now time.Time, quiet func(node string) bool) (say []word, news bool) {
 	for a, d := range ds.of {
-		if d.mute && d.isLeft(now) {
-			mute = append(mute, a)
-		}
 		if !d.defend.IsZero() && !now.Before(d.defend) {
-			if d.defend = (time.Time{}); !d.stopped && !d.isLeft(now) {
+			switch {
+			case d.stopped || d.isLeft(now):
+				d.by, d.defend = "", time.Time{}
+			case d.by != "" && !quiet(d.by):
+				d.defend = now.Add(defendAfter)
+			default:
 				say = append(say, word{neighbour.Announcement, a, 0})
-				d.defended, d.rest = now, longer(d.rest)
+				d.by, d.defend, d.defended, d.rest = "", time.Time{}, now, longer(d.rest)
 			}
 		}
 		for _, at := range []time.Time{d.begins, d.tell, d.left} {
@@ -250,17 +280,46 @@ func (ds *disputes) due(now time.Time) (say []word, news bool) {
 		return say, news
 	}
 	ds.turn, ds.at = ds.turn+1, now.Add(takeTurns)
-	slices.SortFunc(mute, netip.Addr.Compare)
-	for n := range min(len(mute), mutes) {
-		a := mute[(ds.turn*mutes+n)%len(mute)]
-		d := ds.of[a]
-		if d.asked++; d.asked > muteAsks {
-			ds.free(d.with)
-			return say, true
+	asks, freed := ds.inquire(now)
+	return append(say, asks...), news || freed
+}
+
+// inquire asks for addresses that are left to nodes which are heard on the wire only: for the first
+// of each node, to know whether it is there, and for some others in turns. It tells whether any is
+// free since nobody answers.
+func (ds *disputes) inquire(now time.Time) (say []word, freed bool) {
+	of := map[string][]netip.Addr{}
+	for a, d := range ds.of {
+		if d.mute && d.isLeft(now) {
+			of[d.with] = append(of[d.with], a)
 		}
-		say = append(say, word{neighbour.Probe, a, 0})
 	}
-	return say, news || len(ds.of) > hello.MaxClaims
+	for node, addresses := range of {
+		if ds.vain == nil {
+			ds.vain = map[string]int{}
+		}
+		if ds.vain[node]++; ds.vain[node] > muteAsks {
+			ds.free(node)
+			delete(ds.vain, node)
+			freed = true
+			continue
+		}
+		slices.SortFunc(addresses, netip.Addr.Compare)
+		for n := range min(len(addresses), mutes+1) {
+			a := addresses[0]
+			if n > 0 {
+				a = addresses[1+(ds.turn*mutes+n-1)%(len(addresses)-1)]
+			}
+			d := ds.of[a]
+			if d.asked++; d.asked > muteAsks {
+				d.left, freed = time.Time{}, true
+				continue
+			}
+			say = append(say, word{neighbour.Probe, a, 0})
+		}
+	}
+	maps.DeleteFunc(ds.vain, func(node string, _ int) bool { return of[node] == nil })
+	return say, freed
 }
 
 // longer is the pause before an address is defended once more, or two would do so for ever.

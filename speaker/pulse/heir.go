@@ -2,9 +2,10 @@ package pulse
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -24,10 +25,13 @@ func heirsOf(self string, v hello.View) heirs {
 	return h
 }
 
-// of is the heir that answers for an address in its own eyes.
-func (h heirs) of(candidates []string, v hello.View, able func(node string) bool) (heir string, is bool) {
+// of is the heir that answers for an address in its own eyes. A node that this one does not hear it
+// may hear, and leave the address to.
+func (h heirs) of(claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (heir string, is bool) {
 	for _, heir := range h {
-		owner, ok := election.Owner(candidates, func(node string) bool { return able(node) && !v.Alive[heir].Silent[node] })
+		owner, ok := near(claim, a, v, func(node string) bool {
+			return !v.Alive[heir].Silent[node] && (able(node) || slices.Contains(v.Silent, node))
+		})
 		if ok && owner == heir {
 			return heir, true
 		}

@@ -2,6 +2,7 @@ package pulse
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,49 @@ func TestThirtyPercentLoss(t *testing.T) {
 	})
 }
 
+// TestTwoFaultsInOneDirection: of four nodes the first does not hear the last, which does not hear
+// the second. Where the second comes first, the last takes over from it, and leaves that to
+// nobody: the first hears the second, and so does not answer.
+func TestTwoFaultsInOneDirection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4, 24, seeded(1))
+		defer c.close()
+		c.run(5 * time.Second) // nothing is announced any more
+		c.sever(3, 0)
+		c.sever(1, 3)
+		c.run(10 * time.Second)
+		c.expectOne("with two faults")
+		if c.longestNobody > simInterval || c.longestDouble > simDetection+slack {
+			t.Errorf("nobody answered for %v, two for %v", c.longestNobody, c.longestDouble)
+		}
+		c.nodes[1].stop() // it is dead for all
+		c.run(2 * time.Second)
+		c.expectOne("one is dead")
+	})
+}
+
+// TestANodeThatBeginsAfterADeath: one node dies, and another one begins before Kubernetes knows: it
+// believes the others who heard the dead one, and not Kubernetes.
+func TestANodeThatBeginsAfterADeath(t *testing.T) {
+	for size := 3; size <= 5; size++ {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, size, 24, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			c.nodes[0].stop()
+			c.nodes[1].stop()
+			c.run(2 * time.Second)
+			c.longestNobody = 0
+			c.start(1)
+			c.run(5 * time.Second)
+			c.expectOne("begun anew")
+			if c.longestNobody > slack {
+				t.Errorf("%d nodes: nobody answered for %v", size, c.longestNobody)
+			}
+		})
+	}
+}
+
 // event is something that happens to a cluster.
 type event struct {
 	what     string
@@ -108,7 +152,7 @@ func drawEvent(size int) func(t *rapid.T) event {
 	node := rapid.IntRange(0, size-1)
 	return func(t *rapid.T) event {
 		return event{
-			what: rapid.SampledFrom([]string{"cut", "heal", "crash", "start", "loss"}).Draw(t, "event"),
+			what: rapid.SampledFrom([]string{"cut", "blind", "heal", "crash", "start", "loss", "gateway", "no gateway", "old table", "new table"}).Draw(t, "event"),
 			from: node.Draw(t, "from"), to: node.Draw(t, "to"),
 			loss:  rapid.Float64Range(0, 0.3).Draw(t, "loss"),
 			after: time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond,
@@ -118,31 +162,65 @@ func drawEvent(size int) func(t *rapid.T) event {
 
 // happens leaves out what has no remedy: a node that can say nothing to another one can
 // have nothing proved by it, so that it must have heard it before, and go on to do so. It does
-// not if it begins anew, or loses so much by chance that it takes the other one for dead.
+// not if it begins anew, or loses so much by chance that it takes the other one for dead. And
+// two nodes that do not hear each other go by the table, so that they must have one.
 func (c *cluster) happens(e event) {
 	n := c.nodes[e.from]
 	switch {
-	case e.what == "cut":
-		c.sever(e.from, e.to)
-		c.lose(0)
+	case e.what == "cut", e.what == "blind":
+		c.agree()
+		if c.lose(0); e.what == "cut" {
+			c.sever(e.from, e.to)
+		} else if e.from != e.to {
+			c.blind(e.from, e.to)
+		}
 	case e.what == "heal":
 		c.heal()
 	case e.what == "crash" && n.stop != nil:
 		n.stop()
 	case e.what == "start" && n.stop == nil:
 		c.part([]int{e.from}, c.all(), false)
+		c.light(e.from)
 		c.start(e.from)
 		c.run(time.Second)
 	case e.what == "loss":
 		c.lose(e.loss)
 		c.heal()
+	case e.what == "gateway", e.what == "no gateway":
+		c.withGateway(e.what == "gateway")
+	case e.what == "old table" && n.stop != nil:
+		c.heal()
+		c.run(time.Second) // all hear each other
+		n.says(c.turned(e.from, false))
+	case e.what == "new table":
+		c.agree()
 	}
 	c.run(e.after)
 }
 
-// TestOwnersInRandomHistories: whatever wires and nodes do, two nodes of which one hears the
-// other do not both answer for longer than nodes wait for hellos at most, and in the end each
-// address has one owner.
+// agree gives all nodes the same table, and the time that it takes to live by it.
+func (c *cluster) agree() {
+	for i, n := range c.nodes {
+		if n.stop != nil {
+			n.says(c.table(i))
+		}
+	}
+	c.run(time.Second)
+}
+
+// light has all frames get through from a station and to it.
+func (c *cluster) light(i int) {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	for j := range c.nodes {
+		delete(c.dark, [2]int{i, j})
+		delete(c.dark, [2]int{j, i})
+	}
+}
+
+// TestOwnersInRandomHistories: whatever wires, nodes, gateway and tables do, two nodes of which one hears the
+// other do not both answer for longer than nodes wait for hellos at most, nor does nobody while a node
+// runs and all have one table, and in the end each address has one owner.
 func TestOwnersInRandomHistories(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		size := rapid.IntRange(3, 5).Draw(r, "nodes")
@@ -162,10 +240,15 @@ func TestOwnersInRandomHistories(t *testing.T) {
 					c.start(i)
 				}
 			}
+			c.agree()
 			c.run(12 * time.Second)
 			c.expectOne("in the end")
 			if c.longestDouble > simBound {
 				t.Errorf("two of %d nodes answered for %v: %+v", size, c.longestDouble, events)
+			}
+			old := slices.ContainsFunc(events, func(e event) bool { return e.what == "old table" })
+			if c.longestNobody > simBound+simDetection && !old { // with two tables each may leave it to the other
+				t.Errorf("none of %d nodes answered for %v: %+v", size, c.longestNobody, events)
 			}
 		})
 		if t.Failed() {

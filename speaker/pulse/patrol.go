@@ -16,37 +16,53 @@ import (
 // one is to answer for; or that nobody can answer for it.
 type Doubt struct {
 	Owner string // the node that is to answer; empty if no candidate can, and then the rest, too
-	// Node is one that answers and should not, and Station its MAC; both are empty if
-	// nobody answered.
+	// Station is the MAC of one that answers and should not, empty if nobody answered, and
+	// Node the node that has it, empty if none does. Where that is the one that asked, its
+	// kernel would answer.
 	Node, Station string
-	Interface     string // on which it was heard, or on which it was asked
-	Since         time.Time
+	// Alone: the owner was not heard besides that station.
+	Alone bool
+	// Interface is that on which it was heard or, if nobody answered, on which it was asked.
+	// Where it is the kernel of the one that asked, it is the interface that has the address.
+	Interface string
+	Since     time.Time
 }
 
 const (
 	// patrolAfter is for how long an address is left alone once its node has changed. The
 	// hand-over takes a second, and announcements follow for five.
 	patrolAfter = 5 * time.Second
-	// patrolEvery is how often it is asked for, and patrolAgain how often when something
-	// was wrong the last time.
-	patrolEvery = 5 * time.Minute
+	// patrolEvery is how often it is asked for at most, and patrolAgain how often when
+	// something was wrong the last time.
+	patrolEvery = time.Minute
 	patrolAgain = 10 * time.Second
+	// patrolPace is how many questions all nodes together send in a second, while all is well:
+	// each one is heard by every station of the segment. Where there are more addresses than that
+	// allows for, each is asked for less often.
+	patrolPace = 50
 	// An address is asked for so often, and so long is waited for answers.
 	patrolAsks = 3
 	patrolWait = time.Second
-	// patrolSize bounds the questions of a second, which every station of the segment hears.
+	// patrolSize bounds what one node asks in a second.
 	patrolSize = 64
 )
 
 // patrol finds what breaks layer 2 without a word, and what the node that answers cannot see:
-// that its answers reach nobody, since a switch or a hypervisor drops them; and that another
+// that its answers reach nobody, since a switch or a hypervisor drops them; that another
 // node's kernel answers, too, as it does where kube-proxy in IPVS mode has the address on an
-// interface. Of each address the runner-up asks, which is where clients would go next.
+// interface; and that a stranger does, who never says a word unless he is asked. Of each
+// address the runner-up asks, which is where clients would go next.
 //
 // It is driven by one caller at a time, who calls due when next says so.
 type patrol struct {
-	beats  map[netip.Addr]*beat
-	jitter func(time.Duration) time.Duration // at random up to that
+	self    string // this node
+	beats   map[netip.Addr]*beat
+	every   time.Duration
+	jitter  func(time.Duration) time.Duration // at random up to that
+	strange func(neighbour.MAC) bool          // the station is no node's, for sure
+	// kernel tells for which of the addresses the kernel of this node would answer, were it
+	// asked on one of the links, and what interface has the address. This node cannot hear it.
+	kernel func(addresses map[netip.Addr][]links.Link) map[netip.Addr]string
 
 	round []netip.Addr // what is asked for now
 	asked int          // how often
@@ -66,8 +82,10 @@ type beat struct {
 }
 
 // keep sets the addresses of which this node is the runner-up, each with the node that is to
-// answer, if any can, and the links on which this one would.
-func (p *patrol) keep(now time.Time, behind map[netip.Addr]string, r reach) {
+// answer, if any can, and the links on which this one would. all is how many addresses are
+// answered for by any node.
+func (p *patrol) keep(now time.Time, behind map[netip.Addr]string, r reach, all int) {
+	p.every = max(patrolEvery, time.Duration(all)*time.Second/patrolPace)
 	if p.beats == nil {
 		p.beats = map[netip.Addr]*beat{}
 	}
@@ -106,29 +124,30 @@ func (p *patrol) claimed(claim neighbour.Claim) {
 	}
 }
 
-// due returns the questions to be sent now, and whether the addresses under patrol, or what
-// is known of any, have changed.
-func (p *patrol) due(now time.Time, v hello.View) (say []word, news bool) {
+// due returns the addresses to be asked for now, and whether those that are listened for
+// have changed, and whether what is known of any has.
+func (p *patrol) due(now time.Time, v hello.View) (ask []netip.Addr, listen, news bool) {
 	switch {
 	case p.at.IsZero() || now.Before(p.at):
-		return nil, false
+		return nil, false, false
 	case len(p.round) == 0:
-		return nil, p.begin(now)
+		news = p.begin(now)
+		return nil, len(p.round) > 0, news
 	}
 	for _, a := range p.round {
 		if !p.beats[a].answered(v) {
-			say = append(say, word{neighbour.Probe, a, 0})
+			ask = append(ask, a)
 		}
 	}
-	if p.asked == patrolAsks || len(say) == 0 && p.asked > 0 {
-		p.conclude(now, v)
-		return nil, true
+	if p.asked == patrolAsks || len(ask) == 0 && p.asked > 0 {
+		return nil, true, p.conclude(now, v)
 	}
 	p.asked, p.at = p.asked+1, now.Add(patrolWait)
-	return say, false
+	return ask, false, false
 }
 
-// begin makes up a round of what is due. Who answers has to be heard before anybody is asked.
+// begin makes up a round of what is due, and tells whether there is something to tell without
+// asking. Who answers has to be heard before anybody is asked.
 func (p *patrol) begin(now time.Time) bool {
 	found := false
 	for a, b := range p.beats {
@@ -150,7 +169,7 @@ func (p *patrol) begin(now time.Time) bool {
 	if p.asked, p.at = 0, now; len(p.round) == 0 {
 		p.rest()
 	}
-	return found || len(p.round) > 0
+	return found
 }
 
 // pending tells whether something is to be found out about the address, or to be told.
@@ -161,11 +180,16 @@ func (b *beat) pending() bool {
 	return len(b.on) > 0
 }
 
-// conclude ends the round.
-func (p *patrol) conclude(now time.Time, v hello.View) {
+// conclude ends the round, and tells whether what is known has changed.
+func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
+	own := p.kernel(p.under())
 	for _, a := range p.round {
 		b := p.beats[a]
-		found := b.verdict(v)
+		found := b.verdict(v, p.strange)
+		if holder, is := own[a]; is {
+			found = &Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
+		}
+		before := b.doubt
 		switch {
 		case found == nil:
 			b.doubt = nil
@@ -176,13 +200,15 @@ func (p *patrol) conclude(now time.Time, v hello.View) {
 			found.Since = now
 			b.doubt = found
 		}
+		news = news || (before == nil) != (b.doubt == nil) || before != nil && *before != *b.doubt
 		b.heard, b.suspect = nil, found != nil
-		if b.next = now.Add(patrolEvery - p.jitter(patrolEvery/5)); b.suspect {
+		if b.next = now.Add(p.every - p.jitter(p.every/3)); b.suspect {
 			b.next = now.Add(patrolAgain)
 		}
 	}
 	p.round = nil
 	p.rest()
+	return news
 }
 
 // rest waits for what is due first.
@@ -204,12 +230,13 @@ func (b *beat) answered(v hello.View) bool {
 }
 
 // verdict is what is wrong, nil if nothing is, or if it cannot be known: of nodes whose
-// stations nobody has told us. What a stranger has to do with the address the node that
-// answers finds out itself, and may wait for.
-func (b *beat) verdict(v hello.View) *Doubt {
+// stations nobody has told us. Another node that answers is worse than a stranger: the one that
+// is to answer hears of the latter, too, if that says a word.
+func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *Doubt {
 	if v.Alive[b.owner].Stations == nil {
 		return nil
 	}
+	alone := !b.answered(v)
 	for _, node := range slices.Sorted(maps.Keys(v.Alive)) {
 		if node == b.owner {
 			continue
@@ -217,8 +244,14 @@ func (b *beat) verdict(v hello.View) *Doubt {
 		for _, s := range v.Alive[node].Stations {
 			station := neighbour.MAC(s)
 			if on, heard := b.heard[station]; heard && !slices.Contains(v.Alive[b.owner].Stations, s) {
-				return &Doubt{Owner: b.owner, Node: node, Station: station.String(), Interface: on}
+				return &Doubt{Owner: b.owner, Node: node, Station: station.String(), Alone: alone, Interface: on}
 			}
+		}
+	}
+	compare := func(x, y neighbour.MAC) int { return slices.Compare(x[:], y[:]) }
+	for _, station := range slices.SortedFunc(maps.Keys(b.heard), compare) {
+		if strange(station) {
+			return &Doubt{Owner: b.owner, Station: station.String(), Alone: alone, Interface: b.heard[station]}
 		}
 	}
 	if len(b.heard) > 0 {

@@ -18,7 +18,7 @@ var (
 
 // beaten is a patrol of the runner-up of an address, and the mesh as it sees it.
 func beaten(addresses ...netip.Addr) (*patrol, hello.View, reach) {
-	p := &patrol{jitter: func(time.Duration) time.Duration { return 0 }}
+	p := newPatrol()
 	v := serving("a", "b", "c")
 	v.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(ownersMAC)}}
 	v.Alive["c"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(thirdsMAC)}}
@@ -26,8 +26,17 @@ func beaten(addresses ...netip.Addr) (*patrol, hello.View, reach) {
 	for _, a := range addresses {
 		r[a] = []links.Link{ethernet(2, true)}
 	}
-	p.keep(noon, behindB(addresses...), r)
+	p.keep(noon, behindB(addresses...), r, len(addresses))
 	return p, v, r
+}
+
+// newPatrol is one of node a, whose kernel answers for nothing.
+func newPatrol() *patrol {
+	return &patrol{
+		self: "a", jitter: func(time.Duration) time.Duration { return 0 },
+		strange: func(m neighbour.MAC) bool { return m == stranger },
+		kernel:  func(map[netip.Addr][]links.Link) map[netip.Addr]string { return nil },
+	}
 }
 
 func behindB(addresses ...netip.Addr) map[netip.Addr]string {
@@ -42,11 +51,11 @@ func behindB(addresses ...netip.Addr) map[netip.Addr]string {
 // when questions were sent.
 func walk(p *patrol, v hello.View, from, to time.Time, heard ...neighbour.Claim) (asked []time.Duration) {
 	for now := from; now.Before(to); now = now.Add(50 * time.Millisecond) {
-		words, news := p.due(now, v)
-		if news && len(p.under()) > 0 { // now its answers would be heard
-			words, _ = p.due(now, v)
+		addresses, listen, _ := p.due(now, v)
+		if listen && len(p.under()) > 0 { // now its answers would be heard
+			addresses, _, _ = p.due(now, v)
 		}
-		if len(words) == 0 {
+		if len(addresses) == 0 {
 			continue
 		}
 		asked = append(asked, now.Sub(noon))
@@ -75,27 +84,27 @@ func TestAPatrolAsksNowAndThen(t *testing.T) {
 
 // What nobody can answer for needs no question, and is over when somebody can.
 func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
-	p := &patrol{jitter: func(time.Duration) time.Duration { return 0 }}
+	p := newPatrol()
 	v, r := serving("a"), reach{vip4: nil}
-	p.keep(noon, map[netip.Addr]string{vip4: ""}, r)
+	p.keep(noon, map[netip.Addr]string{vip4: ""}, r, 1)
 	told := p.next()
 	if want := noon.Add(patrolAfter); !told.Equal(want) {
 		t.Fatalf("it goes on at %v, want %v", told, want)
 	}
-	if words, news := p.due(told.Add(-time.Millisecond), v); len(words) > 0 || news || len(p.doubts()) > 0 {
-		t.Errorf("too soon: %v, %t, %+v", words, news, p.doubts())
+	if asked, _, news := p.due(told.Add(-time.Millisecond), v); len(asked) > 0 || news || len(p.doubts()) > 0 {
+		t.Errorf("too soon: %v, %t, %+v", asked, news, p.doubts())
 	}
-	if words, news := p.due(told, v); len(words) > 0 || !news || p.doubts()[vip4] != (Doubt{Since: told}) {
-		t.Errorf("asked %v, news %t, doubts %+v", words, news, p.doubts())
+	if asked, _, news := p.due(told, v); len(asked) > 0 || !news || p.doubts()[vip4] != (Doubt{Since: told}) {
+		t.Errorf("asked %v, news %t, doubts %+v", asked, news, p.doubts())
 	}
-	if words, news := p.due(told, v); len(words) > 0 || news || !p.next().IsZero() {
-		t.Errorf("told again: %v, %t, next %v", words, news, p.next())
+	if asked, _, news := p.due(told, v); len(asked) > 0 || news || !p.next().IsZero() {
+		t.Errorf("told again: %v, %t, next %v", asked, news, p.next())
 	}
-	p.keep(told, map[netip.Addr]string{vip4: ""}, r)
+	p.keep(told, map[netip.Addr]string{vip4: ""}, r, 1)
 	if len(p.doubts()) != 1 {
 		t.Error("forgotten though it goes on")
 	}
-	p.keep(told, nil, r)
+	p.keep(told, nil, r, 1)
 	if len(p.doubts()) > 0 {
 		t.Errorf("never over: %+v", p.doubts())
 	}
@@ -104,18 +113,25 @@ func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
 func TestAPatrolDoubtsWhatItFindsTwice(t *testing.T) {
 	unanswered := Doubt{Owner: "b", Interface: "eth2"}
 	third := Doubt{Owner: "b", Node: "c", Station: thirdsMAC.String(), Interface: "eth2"}
+	thirdAlone, strange := third, Doubt{Owner: "b", Station: stranger.String(), Interface: "eth2"}
+	thirdAlone.Alone = true
+	strangeAlone := strange
+	strangeAlone.Alone = true
 	probe := says(vip4, thirdsMAC)
 	probe.Probe = true
 	for name, c := range map[string]struct {
 		heard []neighbour.Claim
 		want  *Doubt
 	}{
-		"the owner":                            {[]neighbour.Claim{says(vip4, ownersMAC)}, nil},
-		"nobody":                               {nil, &unanswered},
-		"the owner and another node":           {[]neighbour.Claim{says(vip4, ownersMAC), says(vip4, thirdsMAC)}, &third},
-		"another node in its place":            {[]neighbour.Claim{says(vip4, thirdsMAC)}, &third},
-		"a node that asks, too":                {[]neighbour.Claim{says(vip4, ownersMAC), probe}, nil},
-		"a stranger, whom the owner waits for": {[]neighbour.Claim{says(vip4, stranger)}, nil},
+		"the owner":                    {[]neighbour.Claim{says(vip4, ownersMAC)}, nil},
+		"nobody":                       {nil, &unanswered},
+		"the owner and another node":   {[]neighbour.Claim{says(vip4, ownersMAC), says(vip4, thirdsMAC)}, &third},
+		"another node in its place":    {[]neighbour.Claim{says(vip4, thirdsMAC)}, &thirdAlone},
+		"a node that asks, too":        {[]neighbour.Claim{says(vip4, ownersMAC), probe}, nil},
+		"the owner and a stranger":     {[]neighbour.Claim{says(vip4, ownersMAC), says(vip4, stranger)}, &strange},
+		"a stranger in its place":      {[]neighbour.Claim{says(vip4, stranger)}, &strangeAlone},
+		"a node and a stranger":        {[]neighbour.Claim{says(vip4, stranger), says(vip4, thirdsMAC)}, &thirdAlone},
+		"one that may be a node's yet": {[]neighbour.Claim{says(vip4, neighbour.MAC{2, 0, 0, 0, 0, 77})}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, v, _ := beaten(vip4)
@@ -159,14 +175,14 @@ func TestAPatrolLeavesAChangeAlone(t *testing.T) {
 	if len(p.doubts()) != 1 {
 		t.Fatalf("doubts %+v", p.doubts())
 	}
-	p.keep(later, map[netip.Addr]string{vip4: "c"}, r)
+	p.keep(later, map[netip.Addr]string{vip4: "c"}, r, 1)
 	if len(p.doubts()) > 0 || len(p.under()) > 0 {
 		t.Errorf("doubts %+v, listens for %v", p.doubts(), p.under())
 	}
 	if next := p.next(); next.Before(later.Add(patrolAfter)) {
 		t.Errorf("asks again after %v", next.Sub(later))
 	}
-	p.keep(later, nil, r)
+	p.keep(later, nil, r, 1)
 	if !p.next().IsZero() {
 		t.Error("an address that is not ours to take over is asked for")
 	}
@@ -192,17 +208,52 @@ func TestAPatrolGoesInRounds(t *testing.T) {
 	p, v, _ := beaten(addresses...)
 	asked := map[netip.Addr]bool{}
 	for now := noon; now.Before(noon.Add(patrolAfter + 5*patrolWait)); now = now.Add(50 * time.Millisecond) {
-		words, _ := p.due(now, v)
-		if len(words) > patrolSize || len(p.under()) > patrolSize {
-			t.Fatalf("%d asked for, %d listened for", len(words), len(p.under()))
+		now, _, _ := p.due(now, v)
+		if len(now) > patrolSize || len(p.under()) > patrolSize {
+			t.Fatalf("%d asked for, %d listened for", len(now), len(p.under()))
 		}
-		for _, w := range words {
-			asked[w.address] = true
-			p.claimed(says(w.address, ownersMAC))
+		for _, a := range now {
+			asked[a] = true
+			p.claimed(says(a, ownersMAC))
 		}
 	}
 	if len(asked) != len(addresses) {
 		t.Errorf("%d of %d were asked for", len(asked), len(addresses))
+	}
+}
+
+// TestAPatrolIsSlowWhereThereIsMuch: all nodes together ask so often in a second.
+func TestAPatrolIsSlowWhereThereIsMuch(t *testing.T) {
+	p, v, r := beaten(vip4)
+	const all = 10_000
+	p.keep(noon, behindB(vip4), r, all)
+	every := all * time.Second / patrolPace
+	asked := walk(p, v, noon, noon.Add(2*every), says(vip4, ownersMAC))
+	if want := []time.Duration{patrolAfter, patrolAfter + patrolWait + every}; !slices.Equal(asked, want) {
+		t.Errorf("asked after %v, want %v", asked, want)
+	}
+}
+
+// TestAPatrolKnowsItsOwnKernel, which it cannot hear.
+func TestAPatrolKnowsItsOwnKernel(t *testing.T) {
+	p, v, _ := beaten(vip4)
+	p.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
+		if len(asked) != 1 || len(asked[vip4]) != 1 {
+			t.Errorf("asked of %v", asked)
+		}
+		return map[netip.Addr]string{vip4: "kube-ipvs0"}
+	}
+	later := noon.Add(patrolAfter + 2*patrolAgain)
+	walk(p, v, noon, later, says(vip4, ownersMAC))
+	found := p.doubts()[vip4]
+	found.Since = time.Time{}
+	if want := (Doubt{Owner: "b", Node: "a", Station: neighbour.MAC(ethernet(2, true).MAC).String(), Interface: "kube-ipvs0"}); found != want {
+		t.Errorf("found %+v, want %+v", found, want)
+	}
+	p.kernel = func(map[netip.Addr][]links.Link) map[netip.Addr]string { return nil }
+	walk(p, v, later, later.Add(2*patrolAgain), says(vip4, ownersMAC))
+	if len(p.doubts()) > 0 {
+		t.Errorf("never over: %+v", p.doubts())
 	}
 }
 

@@ -75,7 +75,7 @@ type Table struct {
 	// is in the kernel already.
 	Claims map[netip.Addr]desired.Claim
 	// Elsewhere are the addresses that only other nodes may answer for. One that comes
-	// from there is not new to the network.
+	// from there is not new to the network. Sorted.
 	Elsewhere []netip.Addr
 	// BFD has the BFD sessions to hold, by BGPPeer name.
 	BFD map[string]desired.BFD
@@ -97,9 +97,14 @@ type State struct {
 	// CutOff are the gateways that do not answer this node, which hears no more than half of
 	// the nodes that it heard, and therefore answers for nothing; empty while it may. Sorted.
 	CutOff []netip.Addr
+	// CutLinks are the interfaces over which no other node is heard, though others hear each
+	// other there. Sorted by index.
+	CutLinks []string
 	// Left are the addresses that are this node's by its table, and that another one answers
 	// for, to which they are left; by address.
 	Left map[netip.Addr]string
+	// Former has, of the addresses of the table, who had them before this node; see predecessors.
+	Former map[netip.Addr]string
 	// Contested are the addresses of this node that a station has which is no node's.
 	Contested map[netip.Addr]Contest
 	// Doubted are addresses that another node is to answer for, and about which this one,
@@ -131,7 +136,8 @@ func (o Ownership) Equal(p Ownership) bool {
 // Equal compares two states by value.
 func (s State) Equal(o State) bool {
 	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) &&
-		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) && slices.Equal(s.CutOff, o.CutOff) && maps.Equal(s.Left, o.Left) &&
+		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) && slices.Equal(s.CutOff, o.CutOff) && slices.Equal(s.CutLinks, o.CutLinks) &&
+		maps.Equal(s.Left, o.Left) && maps.Equal(s.Former, o.Former) &&
 		maps.EqualFunc(s.Owned, o.Owned, Ownership.Equal) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since

@@ -3,6 +3,7 @@ package pulse
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,8 +109,14 @@ func (e *ears) hears(a netip.Addr, station int) {
 	}
 }
 
+// isDead tells whether the node is: what ends with it may go on for a while, and is not heard.
+func (e *ears) isDead() bool { return e.c.nodes[e.node].answers.Load() != e }
+
 // shout announces an address to the segment.
 func (e *ears) shout(a netip.Addr) {
+	if e.isDead() {
+		return
+	}
 	for j, n := range e.c.nodes {
 		if j != e.node && e.c.lit(e.node, j) {
 			time.AfterFunc(simDelay, func() {
@@ -141,9 +148,17 @@ func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {
 	}
 }
 
-// Ask is answered by the gateway, and by the kernels of nodes.
+// Ask is answered by the gateway, and by the kernels of nodes; for all other addresses by who
+// answers for them.
 func (e *ears) Ask(_ int, a, _ netip.Addr) {
-	station := int(a.As4()[3]) - 1
+	station := slices.IndexFunc(e.c.nodes, func(n *simNode) bool { return n.addr == a })
+	if a == gatewayAddress {
+		station = gatewayIndex
+	}
+	if station < 0 {
+		e.Say(neighbour.Probe, 0, a)
+		return
+	}
 	there := station == gatewayIndex || e.c.nodes[station].answers.Load() != nil
 	if there && e.c.lit(e.node, station) && e.c.lit(station, e.node) {
 		time.AfterFunc(2*simDelay, func() { e.hears(a, station) })

@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/obstacles"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -28,6 +29,7 @@ type Mesh interface {
 	Members
 	Goodbye(hold time.Duration)
 	Advance() uint64
+	IsQuiet(node string) bool
 }
 
 // Members are the nodes that are alive, and what this one tells them.
@@ -93,6 +95,7 @@ type Config struct {
 	BFD    BFD
 
 	Adjacency Adjacency
+	OnLink    OnLink
 	Log       *slog.Logger
 }
 
@@ -123,12 +126,16 @@ type Server struct {
 	unable    []netip.Addr
 	ready     bool                        // this node answers for what it owns
 	mine      map[netip.Addr][]links.Link // what it owns, withheld or not
+	wait      map[netip.Addr]bool         // what it withholds
 	own       []hello.Station
+	told      []hello.Interface // to the mesh, of this node
+	apart     apart
 	failed    map[place]error
 	vouched   bool // as the mesh was told, and so are claims
 	claims    []hello.Claim
-	told      string // the last complaint about an agent
+	complaint string // the last one about an agent
 	isolation isolation
+	former    predecessors
 	strangers
 }
 
@@ -142,8 +149,11 @@ func NewServer(cfg Config) *Server {
 		probes:   make(chan chan struct{}),
 	}
 	s.state.Store(&State{})
-	s.yielding = yielding{}
-	s.patrol.jitter = rand.N[time.Duration]
+	s.yielding, s.former = yielding{}, predecessors{}
+	s.patrol.self, s.patrol.jitter, s.patrol.strange = cfg.Node, rand.N[time.Duration], func(m neighbour.MAC) bool { return s.nodes.strange(m) }
+	s.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
+		return obstacles.Answering(cfg.Links.Snapshot(), asked)
+	}
 	return s
 }
 
@@ -208,6 +218,7 @@ func (s *Server) loop(ctx context.Context) {
 		case <-s.cfg.NDP.Broken():
 		case <-s.cfg.BFD.Changed():
 		case <-s.cfg.Adjacency.Changed():
+		case <-s.cfg.OnLink.Changed():
 		case <-s.cfg.ARP.Claimed():
 			news = s.hear(s.cfg.ARP)
 		case <-s.cfg.NDP.Claimed():
@@ -254,7 +265,7 @@ func (s *Server) take(d delivery) {
 		s.complain(d.err)
 		return
 	}
-	s.told = ""
+	s.complaint = ""
 	s.before, s.table, s.number, s.said = s.table, &d.table, d.number, false
 	s.vetting.table(time.Now(), d.table.addresses())
 }
@@ -267,17 +278,17 @@ func (s *Server) part(p parting) {
 	switch {
 	case p.err != nil:
 		s.complain(p.err)
-	case s.told == "":
+	case s.complaint == "":
 		s.cfg.Log.Info("the agent went away; going on with what it said last")
 	}
 }
 
 // complain tells once what is wrong with the agent, who tries again and again.
 func (s *Server) complain(err error) {
-	if s.told == err.Error() {
+	if s.complaint == err.Error() {
 		return
 	}
-	s.told = err.Error()
+	s.complaint = err.Error()
 	s.cfg.Log.Error("the agent cannot be understood; going on with what it said last", "error", err)
 }
 
@@ -300,8 +311,9 @@ func (s *Server) settle() {
 	s.yielding.reach(r, s.table, snapshot)
 	failed := s.open(r)
 	s.tell(failed)
-	s.present(stationsOf(r, s.table.NodeAddrs, snapshot))
+	stations := stationsOf(r, s.table.NodeAddrs, snapshot)
 	r.without(failed)
+	s.present(stations, s.separate(r, s.cfg.Mesh.View()))
 	s.say(r.unable(), s.ready)
 	v := s.cfg.Mesh.View()
 	s.stand(now, v, r)
@@ -311,14 +323,16 @@ func (s *Server) settle() {
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v)
+	s.yielding.told(s.cfg.Node, v)
 	left := s.settleDisputes(now, mine, v)
 	maps.Copy(wait, left)
 	s.yielding.still(mine, r)
+	s.former.follow(s.before, s.table, v, mine, left)
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
-	s.discuss(s.disputes.claims(now))
+	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs)))
 	s.before = nil
-	s.mine = mine
-	s.patrol.keep(now, behind, r)
+	s.mine, s.wait = mine, wait
+	s.patrol.keep(now, behind, r, len(s.table.Claims)+len(s.table.Elsewhere))
 	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
 	// hear that this one serves. So that is said last.
@@ -326,10 +340,10 @@ func (s *Server) settle() {
 	s.assess(without(mine, wait))
 }
 
-// present notes by which stations this node is met, for the mesh to be told.
-func (s *Server) present(own []hello.Station) {
-	if !slices.Equal(own, s.own) {
-		s.own, s.said = own, false
+// present notes by which stations this node is met, and on which interfaces, for the mesh to be told.
+func (s *Server) present(own []hello.Station, interfaces []hello.Interface) {
+	if !slices.Equal(own, s.own) || !slices.EqualFunc(interfaces, s.told, hello.Interface.Equal) {
+		s.own, s.told, s.said = own, interfaces, false
 	}
 }
 
@@ -386,7 +400,7 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 		return
 	}
 	s.said, s.unable, s.ready = true, unable, ready
-	w := wanted(*s.table, unable, ready, s.own)
+	w := wanted(*s.table, unable, ready, s.own, s.told)
 	w.Vouched, w.Claims = s.vouched, s.claims
 	s.cfg.Mesh.Set(w)
 }
@@ -394,7 +408,7 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 func interfaces(all []links.Link) []neighbour.Interface {
 	var i []neighbour.Interface
 	for _, l := range all {
-		i = append(i, neighbour.Interface{Index: l.Index, Name: l.Name, MAC: neighbour.MAC(l.MAC), Ups: l.Ups})
+		i = append(i, neighbour.Interface{Index: l.Index, Name: l.Name, MAC: neighbour.MAC(l.MAC), Ups: l.Ups + l.Failovers})
 	}
 	return i
 }
@@ -424,8 +438,11 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
 		CutOff:  s.isolation.mute(),
-		Left:    s.disputes.leftTo(time.Now()),
-		BFD:     s.cfg.BFD.Status(),
+
+		CutLinks: s.apart.names,
+		Left:     s.disputes.leftTo(time.Now()),
+		Former:   s.former.alive(v),
+		BFD:      s.cfg.BFD.Status(),
 
 		Adjacent: s.cfg.Adjacency.Status(),
 	}

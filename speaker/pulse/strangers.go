@@ -92,11 +92,15 @@ func (s *Server) attend() (news bool) {
 	now := time.Now()
 	words, over := s.contests.due(now)
 	probes, free := s.vetting.due(now)
-	asks, found := s.patrol.due(now, s.cfg.Mesh.View())
-	inquiries, talk := s.disputes.due(now)
-	under := s.patrol.under()
-	for _, w := range slices.Concat(words, probes, asks, inquiries) {
-		for _, l := range slices.Concat(s.mine[w.address], under[w.address]) {
+	asks, listen, found := s.patrol.due(now, s.cfg.Mesh.View())
+	if listen { // which changes nothing of who owns what
+		s.answer(s.mine, s.wait)
+	}
+	inquiries, talk := s.disputes.due(now, s.cfg.Mesh.IsQuiet)
+	successors, waits := s.yielding.due(now)
+	s.inquire(asks)
+	for _, w := range slices.Concat(words, probes, inquiries, successors) {
+		for _, l := range s.mine[w.address] {
 			if w.link == 0 || w.link == l.Index {
 				s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
 			}
@@ -106,7 +110,23 @@ func (s *Server) attend() (news bool) {
 	for _, w := range questions {
 		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
 	}
-	return s.yielding.due(now) || over || free || found || again || talk
+	return waits || over || free || found || again || talk
+}
+
+// inquire asks for addresses as a client does that has an address of this node, so that the
+// kernels of others say what they would say to clients: a proxy, for one, answers to nobody
+// without an address, and IPv6 tells all of the segment then.
+func (s *Server) inquire(asks []netip.Addr) {
+	under := s.patrol.under()
+	for _, a := range asks {
+		for _, l := range under[a] {
+			if own := l.Own(a); own.IsValid() {
+				s.responder(addr.FamilyOf(a)).Ask(l.Index, a, own)
+			} else {
+				s.responder(addr.FamilyOf(a)).Say(neighbour.Probe, l.Index, a)
+			}
+		}
+	}
 }
 
 // alarm is when there is to attend to other stations; nil: not before something happens.

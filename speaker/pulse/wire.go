@@ -249,8 +249,12 @@ type wireState struct {
 	Owned   []wireOwned  `json:"owned,omitempty"`
 	Unable  []netip.Addr `json:"unable,omitempty"`
 	CutOff  []netip.Addr `json:"cutOff,omitempty"`
+	// CutLinks are names of interfaces.
+	CutLinks []string `json:"cutLinks,omitempty"`
 	// Left is by node.
 	Left map[string][]netip.Addr `json:"left,omitempty"`
+	// Former is by node, "" for nobody.
+	Former map[string][]netip.Addr `json:"former,omitempty"`
 
 	Contested []wireContest `json:"contested,omitempty"`
 	Doubted   []wireDoubt   `json:"doubted,omitempty"`
@@ -292,6 +296,7 @@ type wireDoubt struct {
 	Owner     string     `json:"owner"`
 	Node      string     `json:"node,omitempty"`
 	Station   string     `json:"station,omitempty"`
+	Alone     bool       `json:"alone,omitempty"`
 	Interface string     `json:"interface"`
 	Since     time.Time  `json:"since"`
 }
@@ -306,7 +311,7 @@ type wireOwned struct {
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
-	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, BFD: s.BFD}
+	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, CutLinks: s.CutLinks, BFD: s.BFD}
 	for a, o := range s.Owned {
 		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Next})
 	}
@@ -314,15 +319,7 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	for a, c := range s.Contested {
 		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
 	}
-	for a, node := range s.Left {
-		if w.Left == nil {
-			w.Left = map[string][]netip.Addr{}
-		}
-		w.Left[node] = append(w.Left[node], a)
-	}
-	for _, addresses := range w.Left {
-		slices.SortFunc(addresses, netip.Addr.Compare)
-	}
+	w.Left, w.Former = byNode(s.Left), byNode(s.Former)
 	if len(s.Adjacent) > 0 {
 		w.Adjacent = make(map[string]wireAdjacency, len(s.Adjacent))
 	}
@@ -331,10 +328,39 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	}
 	slices.SortFunc(w.Contested, func(a, b wireContest) int { return a.Address.Compare(b.Address) })
 	for a, d := range s.Doubted {
-		w.Doubted = append(w.Doubted, wireDoubt{a, d.Owner, d.Node, d.Station, d.Interface, d.Since})
+		w.Doubted = append(w.Doubted, wireDoubt{a, d.Owner, d.Node, d.Station, d.Alone, d.Interface, d.Since})
 	}
 	slices.SortFunc(w.Doubted, func(a, b wireDoubt) int { return a.Address.Compare(b.Address) })
 	return json.Marshal(stateMessage{Number: number, State: w})
+}
+
+// byNode turns a map round; its lists are sorted. nil if there is nothing in it.
+func byNode(nodes map[netip.Addr]string) map[string][]netip.Addr {
+	if len(nodes) == 0 {
+		return nil
+	}
+	addresses := map[string][]netip.Addr{}
+	for a, node := range nodes {
+		addresses[node] = append(addresses[node], a)
+	}
+	for _, some := range addresses {
+		slices.SortFunc(some, netip.Addr.Compare)
+	}
+	return addresses
+}
+
+// byAddress turns it back.
+func byAddress(addresses map[string][]netip.Addr) (map[netip.Addr]string, error) {
+	nodes := map[netip.Addr]string{}
+	for node, some := range addresses {
+		for _, a := range some {
+			if !a.IsValid() {
+				return nil, fmt.Errorf("no address with node %q", node)
+			}
+			nodes[a] = node
+		}
+	}
+	return nodes, nil
 }
 
 func decodeStateMessage(body []byte) (State, uint64, error) {
@@ -343,9 +369,8 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		return State{}, 0, fmt.Errorf("state message: %w", err)
 	}
 	s := State{
-		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, BFD: m.State.BFD,
+		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, CutLinks: m.State.CutLinks, BFD: m.State.BFD,
 		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
-		Left:      make(map[netip.Addr]string, len(m.State.Left)),
 		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
 		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
 		Adjacent:  make(map[string]view.Adjacency, len(m.State.Adjacent)),
@@ -356,13 +381,12 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		}
 		s.Adjacent[over] = view.Adjacency(a)
 	}
-	for node, addresses := range m.State.Left {
-		for _, a := range addresses {
-			if !a.IsValid() {
-				return State{}, 0, errors.New("state message: no address is left to a node")
-			}
-			s.Left[a] = node
-		}
+	var err error
+	if s.Left, err = byAddress(m.State.Left); err != nil {
+		return State{}, 0, fmt.Errorf("state message: left: %w", err)
+	}
+	if s.Former, err = byAddress(m.State.Former); err != nil {
+		return State{}, 0, fmt.Errorf("state message: former: %w", err)
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {
@@ -374,7 +398,7 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		if !d.Address.IsValid() {
 			return State{}, 0, errors.New("state message: a doubt about no address")
 		}
-		s.Doubted[d.Address] = Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Interface: d.Interface, Since: d.Since}
+		s.Doubted[d.Address] = Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Alone: d.Alone, Interface: d.Interface, Since: d.Since}
 	}
 	for _, o := range m.State.Owned {
 		if !o.Address.IsValid() {

@@ -182,7 +182,8 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 func TestStatesSurviveTheWire(t *testing.T) {
 	want := State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
-		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, Left: map[netip.Addr]string{vip4: "b"},
+		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
+		Former: map[netip.Addr]string{vip4: "b", vip6: "", netip.MustParseAddr("192.0.2.99"): "b"},
 		Owned: map[netip.Addr]Ownership{
 			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Next: "b"},
 		},
@@ -192,7 +193,7 @@ func TestStatesSurviveTheWire(t *testing.T) {
 		},
 		Doubted: map[netip.Addr]Doubt{
 			vip4: {Owner: "b", Interface: "eth0", Since: time.Now()},
-			vip6: {Owner: "b", Node: "c", Station: "02:00:00:00:00:09", Interface: "eth1", Since: time.Now()},
+			vip6: {Owner: "b", Node: "c", Station: "02:00:00:00:00:09", Alone: true, Interface: "eth1", Since: time.Now()},
 		},
 		BFD: map[string]bfd.Status{"tor": {
 			State: bfd.Down, Diag: bfd.Expired, Since: time.Now(), Failures: 2, Detection: time.Second, Trouble: "none left",

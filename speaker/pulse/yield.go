@@ -5,28 +5,29 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
-// yieldWithin is for how long a node goes on answering for an address that its table has
-// given to another one, unless it hears that one before.
-const yieldWithin = time.Second
+// yieldAsk is how often a node that goes on answering for an address which its table has given to
+// another one asks the network, and the nodes, whether that one answers: it may have been missed.
+const yieldAsk = time.Second
 
 // yielding are the addresses that this node has to hand over.
 //
 // Tables do not come to all nodes at one moment. When a new order of the candidates moves an
 // address, as when the label of a preferred node changes, or when this node is no candidate
 // any more, as when it is drained, the node that had the address may learn of that first. It
-// answers until it has heard the other one say that the address is there. A node that takes
+// answers until it has heard the other one say that the address is there, be that long: one that
+// has lost the API server has the old table, and nobody would answer. A node that takes
 // over because it came back is different: it says that it serves once it answers.
 type yielding map[netip.Addr]handover
 
 // handover is one address.
 type handover struct {
-	until time.Time // for how long this node goes on answering; zero: no more
+	ask   time.Time // when to ask for the other one next; zero: it was heard
+	asked bool
 	// on are the interfaces of the claim that the table had, for when it has none now.
 	on []string
 }
@@ -50,16 +51,16 @@ func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self s
 	if _, known := y[a]; known {
 		return
 	}
-	owner, ok := election.Owner(claim.Candidates, func(node string) bool { return v.CanServe(node, a) })
+	owner, ok := near(claim, a, v, func(node string) bool { return v.CanServe(node, a) })
 	if ok && owner == self {
-		y[a] = handover{until: now.Add(yieldWithin), on: claim.Interfaces}
+		y[a] = handover{ask: now.Add(yieldAsk), on: claim.Interfaces}
 	}
 }
 
 // reach adds the links on which addresses without a claim are answered for meanwhile.
 func (y yielding) reach(r reach, t *Table, s *links.Snapshot) {
 	for a, h := range y {
-		if _, claimed := t.Claims[a]; claimed || h.until.IsZero() {
+		if _, claimed := t.Claims[a]; claimed || h.ask.IsZero() {
 			continue
 		}
 		if on := s.Answering(a, h.on, t.NodeAddrs); len(on) > 0 {
@@ -91,7 +92,7 @@ func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsew
 // still adds the addresses that are answered for until they are handed over.
 func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
 	for a, h := range y {
-		if !h.until.IsZero() && len(r[a]) > 0 {
+		if !h.ask.IsZero() && len(r[a]) > 0 {
 			mine[a] = r[a]
 		}
 	}
@@ -99,28 +100,60 @@ func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
 
 // claimed takes in that another node claims an address, and tells whether that ends anything.
 func (y yielding) claimed(claim neighbour.Claim) (news bool) {
-	if h := y[claim.Address]; h.until.IsZero() || claim.Probe {
+	if h := y[claim.Address]; h.ask.IsZero() || claim.Probe {
 		return false
 	}
 	y[claim.Address] = handover{}
 	return true
 }
 
-// due ends what has lasted long enough, and tells whether it ended anything.
-func (y yielding) due(now time.Time) (over bool) {
-	for a, h := range y {
-		if !h.until.IsZero() && !now.Before(h.until) {
-			y[a], over = handover{}, true
+// told takes in what other nodes say of addresses, and tells whether that ends anything: one
+// that answers on another segment is not heard otherwise.
+func (y yielding) told(self string, v hello.View) (news bool) {
+	for node, m := range v.Alive {
+		if node == self {
+			continue
+		}
+		for _, claim := range m.Claims {
+			if h, is := y[claim.Address]; is && !h.ask.IsZero() && claim.Stance == hello.Answers {
+				y[claim.Address], news = handover{}, true
+			}
 		}
 	}
-	return over
+	return news
+}
+
+// claims are what the others are told of addresses that nobody took over within a while, for the one
+// that has to say that it does.
+func (y yielding) claims(epochs map[netip.Addr]uint64) []hello.Claim {
+	var all []hello.Claim
+	for a, h := range y {
+		if h.asked && !h.ask.IsZero() {
+			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves, Epoch: epochs[a]})
+		}
+	}
+	return all
+}
+
+// due returns what is to be asked now, and whether that is news for the other nodes.
+func (y yielding) due(now time.Time) (say []word, news bool) {
+	for a, h := range y {
+		if h.ask.IsZero() || now.Before(h.ask) {
+			continue
+		}
+		news = news || !h.asked
+		h.ask, h.asked = now.Add(yieldAsk), true
+		y[a] = h
+		say = append(say, word{neighbour.Probe, a, 0})
+	}
+	return say, news
 }
 
 // next is when due has something to do; zero: never.
 func (y yielding) next() time.Time {
 	var next time.Time
 	for _, h := range y {
-		next = sooner(next, h.until)
+		next = sooner(next, h.ask)
 	}
 	return next
 }

@@ -367,20 +367,30 @@ func (s *Sessions) find(d datagram) (*session, Packet, Reason) {
 	if err != nil {
 		return nil, p, reasonOf(err)
 	}
+	var found *session
 	for k, have := range s.all {
 		if !k.meets(d) || k.peer.Zone() != "" && (have.out == nil || have.out.over() != d.zone) {
 			continue
 		}
 		m := have.machine
-		if p.Your != 0 && p.Your != m.local && (m.quiet.IsZero() || !resumes(p)) {
-			return nil, p, RejectedUnknown
+		if p.Your != 0 && p.Your == m.local {
+			found = have
+			break
 		}
-		if d.hops < int(have.want.MinTTL) {
-			return nil, p, RejectedHops
+		if p.Your != 0 && (m.quiet.IsZero() || !resumes(p)) {
+			continue
 		}
-		return have, p, ""
+		if found == nil || k.local.IsValid() { // which comes before one with any address of ours
+			found = have
+		}
 	}
-	return nil, p, RejectedUnknown
+	switch {
+	case found == nil:
+		return nil, p, RejectedUnknown
+	case d.hops < int(found.want.MinTTL):
+		return nil, p, RejectedHops
+	}
+	return found, p, ""
 }
 
 func (s *Sessions) close() error {

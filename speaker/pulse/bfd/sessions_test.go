@@ -185,6 +185,46 @@ func TestSessionsComeUpAndNoticeACut(t *testing.T) {
 	})
 }
 
+// TestSessionsWithOneRouter from several addresses of the node are told apart by what the router
+// calls them, and before it does, by address.
+func TestSessionsWithOneRouter(t *testing.T) {
+	s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA))
+	own, far := wantedTo(addrB), wantedTo(addrB)
+	own.Local = addrA
+	far.MultiHop, far.MinTTL = true, 250
+	s.Set(map[string]desired.BFD{"any": wantedTo(addrB), "own": own, "far": far})
+	another := addrA.Next().Next().Next()
+	named := func(name string) *session { return s.all[s.names[name]] }
+	for _, c := range []struct {
+		calls    uint32
+		to       netip.Addr
+		multiHop bool
+		hops     int
+		want     *session
+		reason   Reason
+	}{
+		{0, addrA, false, 255, named("own"), ""},
+		{0, another, false, 255, named("any"), ""},
+		{named("any").machine.local, addrA, false, 255, named("any"), ""},
+		{named("own").machine.local, addrA, false, 255, named("own"), ""},
+		{named("own").machine.local, another, false, 255, nil, RejectedUnknown},
+		{0, addrA, false, 254, nil, RejectedHops},
+		{0, addrA, true, 250, named("far"), ""},
+		{0, addrA, true, 249, nil, RejectedHops},
+	} {
+		for range 20 { // maps have no order
+			for _, name := range []string{"any", "own", "far"} {
+				named(name).machine.quiet = time.Time{}
+			}
+			p := Packet{State: Down, Multiplier: 3, My: 7, Your: c.calls, DesiredTx: time.Second, RequiredRx: time.Second}
+			got, _, reason := s.find(datagram{kind: kind{multiHop: c.multiHop}, from: addrB, to: c.to, hops: c.hops, body: p.Append(nil)})
+			if got != c.want || reason != c.reason {
+				t.Fatalf("%+v: %p, %q", c, got, reason)
+			}
+		}
+	}
+}
+
 // facing are the two sides of a cable, for each other, after time enough to come up.
 func facing(t *testing.T, c *cable) (a *Sessions, stopA func(), b *Sessions, stopB func()) {
 	t.Helper()

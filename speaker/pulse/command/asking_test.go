@@ -3,6 +3,7 @@ package command_test
 import (
 	"bytes"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -11,16 +12,21 @@ import (
 	"github.com/mdlayher/arp"
 )
 
-// asking is a client that asks for the address by ARP again and again, as
+// asking is a client that asks for addresses by ARP again and again, as
 // many clients together do.
 type asking struct {
+	pause    time.Duration // between two questions for the same address
 	mu       sync.Mutex
 	answered []time.Time
-	by       []string // the MACs that answered
+	by       []string     // the MACs that answered
+	of       []netip.Addr // what they answered for
 }
 
-// asking begins to ask.
-func (l *lab) asking(t *testing.T) *asking {
+// asking begins to ask for the address of the lab.
+func (l *lab) asking(t *testing.T) *asking { return l.askingFor(t, vip) }
+
+// askingFor begins to ask for these addresses, in turns.
+func (l *lab) askingFor(t *testing.T, addresses ...netip.Addr) *asking {
 	t.Helper()
 	var card *net.Interface
 	var conn *arp.Client
@@ -34,19 +40,19 @@ func (l *lab) asking(t *testing.T) *asking {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &asking{}
+	a := &asking{pause: every * time.Duration(len(addresses))}
 	var ended sync.WaitGroup
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done); _ = conn.Close(); ended.Wait() })
 	ended.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		for {
+		for i := 0; ; i++ {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
-				_ = conn.Request(vip) // errors show as a gap
+				_ = conn.Request(addresses[i%len(addresses)]) // errors show as a gap
 			}
 		}
 	})
@@ -57,10 +63,10 @@ func (l *lab) asking(t *testing.T) *asking {
 				return
 			}
 			// What goes to all is an announcement, not an answer.
-			if packet.Operation == arp.OperationReply && packet.SenderIP == vip && bytes.Equal(frame.Destination, card.HardwareAddr) {
+			if packet.Operation == arp.OperationReply && slices.Contains(addresses, packet.SenderIP) && bytes.Equal(frame.Destination, card.HardwareAddr) {
 				a.mu.Lock()
 				a.answered = append(a.answered, time.Now())
-				a.by = append(a.by, packet.SenderHardwareAddr.String())
+				a.by, a.of = append(a.by, packet.SenderHardwareAddr.String()), append(a.of, packet.SenderIP)
 				a.mu.Unlock()
 			}
 		}
@@ -72,7 +78,7 @@ func (l *lab) asking(t *testing.T) *asking {
 func (a *asking) anew() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.answered, a.by = nil, nil
+	a.answered, a.by, a.of = nil, nil, nil
 }
 
 // longestGap is the longest time without an answer since the first one, up to

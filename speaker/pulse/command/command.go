@@ -28,6 +28,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
+	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
 
 // options are the flags.
@@ -90,12 +91,13 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	separate := onlink.New(onlink.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: mesh, Log: log})
 	watcher, sessions, routers := links.NewWatcher(log), bfd.New(log), adjacency.New(log)
 	defer routers.Close()
 	overARP, overNDP := arp.New(log), ndp.New(log)
 	server := pulse.NewServer(pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions,
-		Adjacency: routers, Log: log,
+		Adjacency: routers, OnLink: separate, Log: log,
 	})
 
 	// The mesh and BFD outlive the server, which says goodbye through them.
@@ -109,10 +111,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		})
 	}
 	run("hello mesh", mesh.Run)
+	run("hellos on other interfaces", separate.Run)
 	run("link watcher", watcher.Run)
 	run("BFD", sessions.Run)
 	if o.metrics != "" {
-		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions})
+		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {

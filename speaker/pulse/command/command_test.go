@@ -74,8 +74,10 @@ func takeOverFromADeadNode(t *testing.T, p plan) {
 		t.Logf("a pulled cable: the client got no reply for %v", gap.Round(time.Millisecond))
 		second.until("owner", owns)
 
+		s.anew()
 		l.segment.Plug(first.plug)
 		s.served(t, first, 20)
+		t.Logf("plugged in again: the client got no reply for %v", s.longestGap().Round(time.Millisecond))
 		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
 		l.neighbour(t, first)
 		if gap > 2*time.Second {

@@ -82,9 +82,14 @@ type node struct {
 	t      *testing.T
 	name   string
 	plug   string // its cable to the LAN
+	port   string // its interface there
 	socket string
 	flags  []string // of pulse, besides those that each has
 	group  string   // control group of version 1 that pulse is started in; empty: ours
+	// program is what is started as pulse, instead of the test itself; reads is told the lines that
+	// it logs. Both may be zero.
+	program string
+	reads   func(line string)
 
 	process *exec.Cmd
 	stdin   io.Closer
@@ -113,7 +118,7 @@ func newLabOf(t *testing.T, p plan, nodes int, flags ...string) *lab {
 	l := &lab{plan: p, segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
 	p.attach(l.segment, l.client, 99)
 	for i := range nodes {
-		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), flags: flags}
+		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), port: "eth0", flags: flags}
 		n.plug = p.attach(l.segment, n.Host, i+1)
 		// The address is on the loopback, as if forwarding to a local pod: the
 		// kernel takes its packets, but leaves ARP to pulse. IPv6 does so anyway.
@@ -151,10 +156,16 @@ func (l *lab) table(n *node) pulse.Table {
 // node owns the address and all know each other.
 func (l *lab) start(t *testing.T) {
 	t.Helper()
+	l.startWith(t, l.table)
+}
+
+// startWith does so with the tables of a lab that is built otherwise.
+func (l *lab) startWith(t *testing.T, table func(n *node) pulse.Table) {
+	t.Helper()
 	for _, n := range l.nodes {
 		n.startPulse()
 		n.startAgent()
-		n.say(l.table(n))
+		n.say(table(n))
 	}
 	for _, n := range l.nodes {
 		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
@@ -171,6 +182,9 @@ func (n *node) startPulse() {
 	self, err := os.Executable()
 	if err != nil {
 		n.t.Fatal(err)
+	}
+	if n.program != "" {
+		self = n.program
 	}
 	args := append([]string{"--node-name=" + n.name, "--socket=" + n.socket, "--log-level=debug"}, n.flags...)
 	n.process = exec.CommandContext(n.t.Context(), self, args...)
@@ -200,6 +214,9 @@ func (n *node) startPulse() {
 		defer close(exited)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			_, _ = fmt.Fprintf(n.t.Output(), "%s: %s\n", n.name, lines.Text())
+			if n.reads != nil {
+				n.reads(lines.Text())
+			}
 		}
 		_ = process.Wait()
 	}()
@@ -279,7 +296,7 @@ func (n *node) until(what string, is func(pulse.State) bool) time.Duration {
 }
 
 // mac is the MAC of the node on the LAN.
-func (n *node) mac() net.HardwareAddr { return n.MAC("eth0") }
+func (n *node) mac() net.HardwareAddr { return n.MAC(n.port) }
 
 // resolves waits until the client's kernel, asked anew, has the address at the
 // node; it asks as long as it takes.

@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
 
 // collector reads the counts of all parts when it is asked, so that the parts
@@ -19,6 +20,7 @@ type collector struct {
 	arp, ndp *neighbour.Responder
 	server   *pulse.Server
 	sessions *bfd.Sessions
+	apart    *onlink.Monitor
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -44,6 +46,11 @@ var (
 	contested       = describe("contested_addresses", "Addresses of this node that a station has which is no node's, answered for all the same or not.", "withheld")
 	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one; and those that none can.")
 	cutOff          = describe("cut_off", "1 while this node answers for nothing, since it hears no more than half of the nodes and its gateway does not answer.")
+	linksCutOff     = describe("links_cut_off", "Interfaces over which no node is heard, though others hear each other there.")
+	framesSent      = describe("link_hellos_sent_total", "Frames sent to other nodes on interfaces of which the hellos say nothing.")
+	framesUnsent    = describe("link_hello_send_errors_total", "Such frames that the kernel did not take.")
+	framesReceived  = describe("link_hellos_received_total", "Such frames received.")
+	framesRejected  = describe("link_hellos_rejected_total", "Such frames that were not believed.", "reason")
 	left            = describe("left_addresses", "Addresses that are this node's by its table and left to another one, which answers for them.")
 	unable          = describe("unable_addresses", "Claimed addresses with no interface to answer on.")
 )
@@ -73,6 +80,14 @@ var (
 // Describe is of prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
 
+// reasons are those for which what comes from other nodes may not be believed.
+func reasons() []hello.Reason {
+	return []hello.Reason{
+		hello.ReasonMagic, hello.ReasonVersion, hello.ReasonMAC, hello.ReasonMalformed,
+		hello.ReasonNoKey, hello.ReasonUnknownNode, hello.ReasonReplayed, hello.ReasonUnproven,
+	}
+}
+
 // Collect is of prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
@@ -86,10 +101,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(hellosUnsent, h.SendErrors)
 	counter(hellosReceived, h.Received)
 	counter(hellosDuplicate, h.Duplicates)
-	for _, reason := range []hello.Reason{
-		hello.ReasonMagic, hello.ReasonVersion, hello.ReasonMAC, hello.ReasonMalformed,
-		hello.ReasonNoKey, hello.ReasonUnknownNode, hello.ReasonReplayed, hello.ReasonUnproven,
-	} {
+	for _, reason := range reasons() {
 		counter(hellosRejected, h.Rejected[reason], string(reason))
 	}
 	counter(deaths, h.Deaths)
@@ -113,6 +125,14 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(doubted, len(s.Doubted))
 	gauge(cutOff, map[bool]int{true: 1}[len(s.CutOff) > 0])
 	gauge(left, len(s.Left))
+	gauge(linksCutOff, len(s.CutLinks))
+	frames := c.apart.Stats()
+	counter(framesSent, frames.Sent)
+	counter(framesUnsent, frames.SendErrors)
+	counter(framesReceived, frames.Received)
+	for _, reason := range reasons() {
+		counter(framesRejected, frames.Rejected[reason], string(reason))
+	}
 	contests := map[bool]int{}
 	for _, c := range s.Contested {
 		contests[c.Withheld]++

@@ -1,10 +1,12 @@
 package hello
 
 import (
-	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // TestEpochsGrowWithWhatWasHeard: an epoch that a node begins is higher than any of a node
@@ -52,20 +54,92 @@ func TestADeafNodeIsSoundOnceItIsVouchedFor(t *testing.T) {
 	}
 }
 
-// FuzzClaims: whatever comes in the addition, what is read of it is told again just so.
+// TestAllClaimsAreTold: however many they are, and while they change, each that is new is told
+// within some milliseconds and again in its turn, and is forgotten some time after it was told last.
+func TestAllClaimsAreTold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(rapid.IntRange(2, 3).Draw(t, "nodes"), rapid.Uint64().Draw(t, "seed"))
+		for i := range w.hosts {
+			w.start(i)
+		}
+		w.run(time.Second)
+		w.hosts[0].state.advance() // nobody claims anything without an epoch
+		size := rapid.IntRange(1, 1000).Draw(t, "claims")
+		claims := make([]Claim, size)
+		for i := range claims {
+			claims[i] = Claim{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Answers, uint64(i), 0}
+		}
+		known := func(at int) map[netip.Addr]Claim {
+			of := map[netip.Addr]Claim{}
+			member, _ := w.member(at, 0)
+			for _, c := range member.Claims {
+				of[c.Address] = c
+			}
+			return of
+		}
+		expect := func(when string) {
+			for at := 1; at < len(w.hosts); at++ {
+				of := known(at)
+				for _, c := range claims {
+					if of[c.Address] != c {
+						t.Fatalf("%s: node-%d knows %+v of %d claims, want %+v", when, at, of[c.Address], size, c)
+					}
+				}
+			}
+		}
+		round := time.Duration(size/(maxClaims/2)+1)*newsEvery + 2*testDelay
+		w.set(0, func(want *Wanted) { want.Claims = slices.Clone(claims) })
+		w.run(round)
+		expect("new")
+		for range rapid.IntRange(1, 50).Draw(t, "changes") {
+			i := rapid.IntRange(0, size-1).Draw(t, "changed")
+			claims[i].Stance, claims[i].Epoch = Leaves, claims[i].Epoch+1
+		}
+		w.set(0, func(want *Wanted) { want.Claims = slices.Clone(claims) })
+		w.run(newsEvery*3 + 2*testDelay)
+		if size < 2000*int(claimsHold/claimTurn)/100 { // few enough for all to be known at one time
+			w.run(TurnOf(size, len(w.hosts)))
+			expect("changed")
+		}
+		seen := map[netip.Addr]bool{}
+		for range 4 * (size/maxClaims + 1) {
+			w.run(claimTurn)
+			for a := range known(1) {
+				seen[a] = true
+			}
+		}
+		if len(seen) != size {
+			t.Fatalf("%d of %d claims are told again", len(seen), size)
+		}
+		w.set(0, func(want *Wanted) { want.Claims = nil })
+		w.run(claimsHold + 2*testInterval)
+		if left := known(1); len(left) > 0 {
+			t.Fatalf("%d claims are known for ever", len(left))
+		}
+	})
+}
+
+// FuzzClaims: whatever comes in the additions, what is read of it is told again just so.
 func FuzzClaims(f *testing.F) {
-	f.Add(hello{epoch: 7, said: said{claims: []Claim{{netip.MustParseAddr("192.0.2.1"), Leaves, 5}}}}.claiming(maxDatagram)[additionHead:])
+	many := slices.Repeat([]Claim{{netip.MustParseAddr("192.0.2.1"), Leaves, 5, 0}}, maxClaims)
+	f.Add(hello{epoch: 7, said: said{claims: many[:1]}}.claiming(maxDatagram))
+	f.Add(hello{epoch: 7, said: said{claims: many}}.claiming(maxDatagram))
 	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, addition []byte) {
-		h := hello{}.claimed(addition)
-		if len(h.claims) > MaxClaims {
+	f.Fuzz(func(t *testing.T, additions []byte) {
+		h := hello{}
+		for len(additions) >= additionHead && int(additions[1]) <= len(additions)-additionHead {
+			length := int(additions[1])
+			h = h.claimed(additions[additionHead:][:length])
+			additions = additions[additionHead+length:]
+		}
+		if len(h.claims) > maxClaims {
 			t.Fatalf("%d claims", len(h.claims))
 		}
 		again := h.claiming(maxDatagram)
 		if h.epoch == 0 {
 			return
 		}
-		if g := (hello{}).claimed(again[additionHead:]); !bytes.Equal(g.claiming(maxDatagram), again) {
+		if g := (hello{}).with(again); !slices.Equal(g.claims, h.claims) || g.epoch != h.epoch {
 			t.Fatalf("%+v was read as %+v", h, g)
 		}
 	})

@@ -1,7 +1,10 @@
 package hello
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,7 +24,7 @@ func (m *machine) gossipsAt() (t time.Time, pending bool) {
 	switch {
 	case !m.mesh.on || len(m.keys) == 0:
 		return t, false
-	case m.mesh.owes:
+	case len(m.mesh.owing) > 0:
 		return m.checkedAt, true
 	case len(m.mesh.news) > 0:
 		return m.mesh.newsAt.Add(m.newsGap()), true
@@ -43,14 +46,7 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		}
 		clear(m.mesh.news)
 	}
-	if !m.mesh.owes {
-		return out
-	}
-	m.mesh.owes = false
-	for _, p := range m.mesh.order {
-		if len(p.records) == 0 && p.indexes == 0 {
-			continue
-		}
+	for _, p := range byName(m.mesh.owing) {
 		pack := m.pack()
 		m.addRecords(&pack, p.records)
 		for b := range buckets {
@@ -62,6 +58,7 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		p.records, p.indexes = nil, 0
 		out = m.packed(out, pack, p.addrs)
 	}
+	clear(m.mesh.owing)
 	return out
 }
 
@@ -70,11 +67,15 @@ func (m *machine) pack() gossipOut {
 }
 
 func (m *machine) addRecords(pack *gossipOut, of map[*peer]bool) {
-	for _, p := range m.mesh.order {
-		if of[p] && p.record != nil {
+	for _, p := range byName(of) {
+		if p.record != nil {
 			pack.add(itemRecord, p.record.encode())
 		}
 	}
+}
+
+func byName(of map[*peer]bool) []*peer {
+	return slices.SortedFunc(maps.Keys(of), func(a, b *peer) int { return strings.Compare(a.node, b.node) })
 }
 
 func (m *machine) packed(out []outgoing, pack gossipOut, to []netip.Addr) []outgoing {
@@ -92,30 +93,17 @@ func (m *machine) index(bucket int) index {
 	x := index{bucket: bucket, has: map[longID]stamp{}}
 	// What does not fit is not told; it takes four times as many nodes as are supported.
 	room := (maxDatagram - gossipHead - len(m.node) - macSize - itemHead - 1) / indexEntry
-	for _, p := range m.mesh.order {
-		if p.record != nil && p.long.bucket() == bucket && len(x.has) < room {
+	for _, p := range m.mesh.buckets[bucket] {
+		if p.record != nil && len(x.has) < room {
 			x.has[p.long] = stampOf(*p.record)
 		}
 	}
 	return x
 }
 
-// digest gives what sums up the records in each bucket.
-func (m *machine) digest() [buckets]uint32 {
-	if m.mesh.stale {
-		m.mesh.stale, m.mesh.digests = false, [buckets]uint32{}
-		for _, p := range m.mesh.order {
-			if p.record != nil {
-				m.mesh.digests[p.long.bucket()] ^= stampOf(*p.record).digest(p.long)
-			}
-		}
-	}
-	return m.mesh.digests
-}
-
 // hearGossip is what hear is for hellos.
 func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
-	g, reason := openGossip(datagram, m.keys.secrets())
+	g, reason := openGossip(datagram, m.keys)
 	if reason != "" {
 		m.reject(reason, from, hello{})
 		return outgoing{}
@@ -157,35 +145,44 @@ func (m *machine) takeGossip(now time.Time, p *peer, g gossip) {
 }
 
 // learn takes in a record and tells whether it is new.
-func (m *machine) learn(now time.Time, record hello) bool {
+func (m *machine) learn(now time.Time, come sealedRecord) bool {
 	self := m.mesh.self
-	if record.node == m.node {
+	if string(come.node) == m.node {
 		// Of the process that was here before. This one outbids it, or others would
 		// keep what that said.
-		if self.record != nil && record.boot != m.boot && stampOf(record).compare(stampOf(*self.record)) >= 0 {
-			m.mesh.version = record.seq + 1
+		if self.record != nil && come.boot != m.boot && come.compare(stampOf(*self.record)) >= 0 {
+			m.mesh.version = come.version + 1
 			m.mesh.changed = true
 			return true
 		}
 		return false
 	}
-	p := m.peers[record.node]
+	p := m.peers[string(come.node)]
 	if p == nil {
 		m.stats.Rejected[ReasonUnknownNode]++
 		return false
 	}
-	if !p.lacks(stampOf(record)) {
+	if !p.lacks(come.stamp) {
+		return false
+	}
+	record, ok := decode(come.body)
+	if !ok {
+		m.stats.Rejected[ReasonMalformed]++
 		return false
 	}
 	record.silent, record.sparse, record.courtesy = nil, nil, nil
 	m.epoch = max(m.epoch, record.epoch)
-	p.record, p.sparse, p.deaf, p.deafSince, p.returning = &record, true, false, time.Time{}, false
+	p.sparse, p.deaf, p.deafSince = true, false, time.Time{}
 	m.mesh.learnedAt = now
-	m.resolve(p)
+	m.record(p, &record)
+	p.returning = false
 	if p.say(now, record) {
-		m.dirty = true
+		m.touch()
 	}
-	m.mesh.news[p], m.mesh.changed, m.mesh.stale = true, true, true
+	if now.Before(p.held) {
+		m.attend(p)
+	}
+	m.mesh.news[p] = true
 	return true
 }
 
@@ -201,8 +198,8 @@ func (m *machine) compare(now time.Time, p *peer, h hello) {
 	if p.record != nil && (stamp{h.sparse.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) < 0 {
 		m.owe(p, p) // it does not know what it said as another process
 	}
-	ours := m.digest()
-	if ours == h.sparse.digests {
+	ours := &m.mesh.digests
+	if *ours == h.sparse.digests {
 		m.settleReturns(now)
 		p.synced, p.differs, p.repairIn = true, time.Time{}, 0
 		return
@@ -222,7 +219,7 @@ func (m *machine) compare(now time.Time, p *peer, h hello) {
 	for i := range buckets {
 		if b := (first + i) % buckets; ours[b] != h.sparse.digests[b] && count < indexesAtOnce {
 			p.indexes |= 1 << b
-			m.mesh.owes = true
+			m.mesh.owing[p] = true
 			count++
 		}
 	}
@@ -233,13 +230,13 @@ func (m *machine) owe(to, record *peer) {
 	if to.records == nil {
 		to.records = map[*peer]bool{}
 	}
-	to.records[record], m.mesh.owes = true, true
+	to.records[record], m.mesh.owing[to] = true, true
 }
 
 // answer sends what a peer lacks, and asks by an index of our own for what we lack.
 func (m *machine) answer(now time.Time, p *peer, x index) {
-	for _, q := range m.mesh.order {
-		if q.record == nil || q.long.bucket() != x.bucket {
+	for _, q := range m.mesh.buckets[x.bucket] {
+		if q.record == nil {
 			continue
 		}
 		if s, has := x.has[q.long]; !has || s.compare(stampOf(*q.record)) < 0 {
@@ -250,7 +247,7 @@ func (m *machine) answer(now time.Time, p *peer, x index) {
 		if q := m.mesh.byID[id]; q != nil && q != m.mesh.self && q.lacks(s) && !now.Before(p.repairAt) {
 			p.repairAt = now.Add(m.interval / 4)
 			p.indexes |= 1 << x.bucket
-			m.mesh.owes = true
+			m.mesh.owing[p] = true
 		}
 	}
 }
@@ -258,9 +255,11 @@ func (m *machine) answer(now time.Time, p *peer, x index) {
 // takeHeldWords takes the word of those of whom it has not been taken yet, because they said it while their former
 // word held.
 func (m *machine) takeHeldWords(now time.Time) {
-	for _, p := range m.mesh.order {
-		if p.record != nil && p != m.mesh.self && !now.Before(p.held) && !p.said.equal(p.record.said) {
-			p.said, m.dirty = p.record.said, true
+	for _, p := range m.attended {
+		if p.withheld && p.record != nil && !now.Before(p.held) {
+			p.withheld, p.said = false, p.record.said
+			p.said.claims = p.claims.take(now, p.said.claims)
+			m.touch()
 		}
 	}
 }

@@ -226,8 +226,31 @@ func decodeIndex(b []byte) (index, bool) {
 type gossip struct {
 	node      string
 	boot, seq uint64
-	records   []hello
+	records   []sealedRecord
 	indexes   []index
+}
+
+// sealedRecord is a record of which not more was read than which one it is: of most of those that
+// come, that is all that has to be known, as they come from several nodes.
+type sealedRecord struct {
+	node []byte // in body
+	boot uint64
+	stamp
+	body []byte
+}
+
+// peek reads so much of a record.
+func peek(body []byte) (sealedRecord, bool) {
+	if len(body) < headerSize {
+		return sealedRecord{}, false
+	}
+	name := int(body[40])
+	if name == 0 || name > maxName || name > len(body)-headerSize {
+		return sealedRecord{}, false
+	}
+	r := sealedRecord{node: body[headerSize:][:name], boot: binary.BigEndian.Uint64(body[8:]), body: body}
+	r.stamp = stamp{version: binary.BigEndian.Uint64(body[16:]), boot: uint32(r.boot >> 32)}
+	return r, true
 }
 
 // isGossip tells it from a hello.
@@ -251,11 +274,11 @@ func appendItem(b []byte, kind byte, item []byte) []byte {
 }
 
 // openGossip is what open is for hellos.
-func openGossip(datagram []byte, keys [][]byte) (gossip, Reason) {
+func openGossip(datagram []byte, keys keyring) (gossip, Reason) {
 	if len(datagram) < gossipHead+1+macSize {
 		return gossip{}, ReasonMagic
 	}
-	body, reason := authentic(datagram, keys)
+	body, reason := keys.authentic(datagram)
 	if reason != "" {
 		return gossip{}, reason
 	}
@@ -286,7 +309,7 @@ func decodeGossip(body []byte) (gossip, bool) {
 		rest = rest[length:]
 		switch kind {
 		case itemRecord:
-			record, ok := decode(item)
+			record, ok := peek(item)
 			if !ok {
 				return gossip{}, false
 			}

@@ -9,8 +9,8 @@
 //
 // A node is alive when a proven hello came from it within the detection time; or while a hold that it announced lasts, so that a
 // restart moves no address; or, if it was never heard at all, while Kubernetes
-// says that its speaker is ready. The last rule makes a firewall between the
-// nodes cost speed, not correctness.
+// says that its speaker is ready, and unless most of those who are heard say that it fell silent.
+// The last rule makes a firewall between the nodes cost speed, not correctness.
 //
 // # How long a silence is a death
 //
@@ -81,9 +81,12 @@ type Transport interface {
 	Close() error
 }
 
+// confirmer is a Transport that can be told what is known to get there.
+type confirmer interface{ Confirm(to netip.AddrPort) }
+
 // Peer is another node.
 type Peer struct {
-	// Addrs are the node's InternalIPs; hellos go to the first of each family.
+	// Addrs are the node's addresses by its status; hellos go to the first of each family.
 	Addrs []netip.Addr
 	// Ready: Kubernetes says that the node's speaker runs. Believed only until
 	// the first hello comes from it.
@@ -107,9 +110,11 @@ type Wanted struct {
 	// Vouched: something on the network has answered this node, so that it is not deaf
 	// though it may hear no other node.
 	Vouched bool
-	// Claims are what this node says of addresses on which nodes do not agree. The first
-	// MaxClaims are told.
+	// Claims are what this node says of addresses on which nodes do not agree, one of each. New ones
+	// are told at once, some in a hello, and all of them again and again in turns; see TurnOf.
 	Claims []Claim
+	// Interfaces are those on which this node may answer, as many as fit.
+	Interfaces []Interface
 }
 
 // Station is an Ethernet address of a node.
@@ -147,6 +152,10 @@ type Member struct {
 	Stations []Station
 	// Claims are what the node says of addresses on which nodes do not agree.
 	Claims []Claim
+	// Interfaces are those on which the node may answer; nil of one that was not heard, or that
+	// is of a release which does not tell them. Part: not all is told of them.
+	Interfaces []Interface
+	Part       bool
 }
 
 // CanServe tells whether a node is alive and able to serve an address.

@@ -38,7 +38,7 @@ func newWatch(t *rapid.T, w *world) *watch {
 		holds: map[int]time.Time{}, wasAlive: map[[2]int]bool{}, recorded: map[int][][]byte{},
 	}
 	w.sent = func(from int, datagram []byte) {
-		h, _ := open(datagram, [][]byte{testKey})
+		h, _ := open(datagram, ringOfKeys(testKey))
 		if c.asked[from] == nil {
 			c.asked[from] = map[uint64]time.Time{}
 		}
@@ -48,7 +48,7 @@ func newWatch(t *rapid.T, w *world) *watch {
 	}
 	w.arrived = func(from, to int, datagram []byte) {
 		pair := [2]int{to, from}
-		h, _ := open(datagram, [][]byte{testKey})
+		h, _ := open(datagram, ringOfKeys(testKey))
 		if asked, open := c.asked[to][h.echo]; open && w.now.Sub(asked) < longest {
 			c.proven[pair] = h.boot
 			delete(c.asked[to], h.echo)

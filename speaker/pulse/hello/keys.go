@@ -2,6 +2,9 @@ package hello
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"hash"
 	"slices"
 	"time"
 )
@@ -17,7 +20,7 @@ const (
 type keyring []key
 
 type key struct {
-	secret  []byte
+	secret  *secret
 	retires time.Time // zero: the current one
 }
 
@@ -25,7 +28,7 @@ type key struct {
 // that changed anything.
 func (r *keyring) set(now time.Time, secret []byte) bool {
 	if len(*r) > 0 && (*r)[0].retires.IsZero() {
-		if bytes.Equal((*r)[0].secret, secret) {
+		if bytes.Equal((*r)[0].secret.key, secret) {
 			return false
 		}
 		(*r)[0].retires = now.Add(keyGrace)
@@ -33,8 +36,8 @@ func (r *keyring) set(now time.Time, secret []byte) bool {
 		return false
 	}
 	if len(secret) > 0 {
-		*r = slices.DeleteFunc(*r, func(k key) bool { return bytes.Equal(k.secret, secret) })
-		*r = slices.Insert(*r, 0, key{secret: bytes.Clone(secret)})
+		*r = slices.DeleteFunc(*r, func(k key) bool { return bytes.Equal(k.secret.key, secret) })
+		*r = slices.Insert(*r, 0, key{secret: newSecret(secret)})
 		*r = (*r)[:min(len(*r), maxKeys)]
 	}
 	return true
@@ -45,10 +48,36 @@ func (r *keyring) expire(now time.Time) {
 	*r = slices.DeleteFunc(*r, func(k key) bool { return !k.retires.IsZero() && !now.Before(k.retires) })
 }
 
-func (r *keyring) secrets() [][]byte {
-	secrets := make([][]byte, 0, maxKeys)
-	for _, k := range *r {
-		secrets = append(secrets, k.secret)
+// secret is a key that is ready to be used, which takes as long as using it. One goroutine
+// at a time may do so.
+type secret struct {
+	key []byte
+	mac hash.Hash
+	sum [macSize]byte
+}
+
+func newSecret(key []byte) *secret {
+	key = bytes.Clone(key)
+	return &secret{key: key, mac: hmac.New(sha256.New, key)}
+}
+
+func (s *secret) of(body []byte) []byte {
+	s.mac.Reset()
+	s.mac.Write(body)
+	return s.mac.Sum(s.sum[:0])
+}
+
+// seal gives the whole datagram: body and its MAC.
+func (s *secret) seal(body []byte) []byte { return append(slices.Clip(body), s.of(body)...) }
+
+// authentic gives what was sealed, if it was with one of the keys. The datagram is longer than a MAC.
+func (r *keyring) authentic(datagram []byte) (body []byte, reason Reason) {
+	if len(*r) == 0 {
+		return nil, ReasonNoKey
 	}
-	return secrets
+	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
+	if !slices.ContainsFunc(*r, func(k key) bool { return hmac.Equal(k.secret.of(body), mac) }) {
+		return nil, ReasonMAC
+	}
+	return body, ""
 }

@@ -90,3 +90,13 @@ func TestKeyTakenAway(t *testing.T) {
 		t.Errorf("%d deaths", n)
 	}
 }
+
+// seal is what a process does that has this key alone.
+func seal(body, key []byte) []byte { return newSecret(key).seal(body) }
+
+func ringOfKeys(keys ...[]byte) (r keyring) {
+	for _, k := range keys {
+		r = append(r, key{secret: newSecret(k)})
+	}
+	return r
+}

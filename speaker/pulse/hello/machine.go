@@ -25,12 +25,14 @@ type machine struct {
 
 	boot, seq uint64
 	keys      keyring
-	said      said      // what we say about ourselves
+	said      said // what we say about ourselves, but for
+	claims    assertions
 	vouched   bool      // as was told; sound though nobody is heard
 	epoch     uint64    // the highest that was heard of or begun
 	parting   bool      // this process ends, and the node
 	partsAt   time.Time // counts as alive until then
 	peers     map[string]*peer
+	attended  []*peer // of whom time alone may change something, by name
 
 	listening bool
 	settlesAt time.Time // zero while we lack a key or an ear
@@ -38,7 +40,10 @@ type machine struct {
 	checkedAt time.Time
 	planned   time.Time // when there is something to do, as next said last
 
+	reached []netip.Addr // where our hellos get, as their receivers have told since this was taken
+
 	dirty bool // the view has changed since it was last taken
+	hush  hush
 	hurry bool // who is silent has changed since it was last told
 	stats Stats
 	told  map[Reason]bool // rejections that the log knows of
@@ -89,7 +94,11 @@ func (m *machine) pace(peers int) {
 func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	m.pace(len(w.Peers))
 	if s := saying(m.node, w, m.less(w)); !s.equal(m.said) {
-		m.said, m.dirty, urgent = s, true, true
+		m.said, urgent = s, true
+		m.touch()
+	}
+	if m.claims.set(now, w.Claims) && m.mesh.on { // in a full mesh they have a pace of their own
+		urgent = true
 	}
 	if w.Vouched != m.vouched {
 		m.vouched, urgent = w.Vouched, true
@@ -101,8 +110,9 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	for node, p := range m.peers {
 		if _, keep := w.Peers[node]; !keep {
 			m.release(now, p)
+			m.dismiss(p)
 			delete(m.peers, node)
-			m.dirty = m.dirty || p.alive
+			m.touch()
 		}
 	}
 	for node, want := range w.Peers {
@@ -113,12 +123,14 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if !known {
 			p = newPeer(node, now)
 			m.peers[node] = p
+			m.attend(p)
 			m.wait(now, p)
 		}
 		if p.update(want) {
-			m.mesh.changed = true
+			m.reconsider()
 			if !p.isTold() {
-				p.alive, m.dirty = p.ready, true
+				p.alive = p.ready && !m.isMissed(p)
+				m.touch()
 			}
 		}
 	}
@@ -159,7 +171,7 @@ func (m *machine) awaitSettled(now time.Time) {
 // or not at all if it is 0. It is final: hellos that follow say so too.
 func (m *machine) part(now time.Time, hold time.Duration) {
 	m.parting, m.partsAt = true, now.Add(min(hold, MaxHold))
-	m.dirty = true
+	m.touch()
 	if m.mesh.on {
 		m.renew(now)
 	}
@@ -182,7 +194,10 @@ func (m *machine) word(now time.Time, ask, echo uint64) hello {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
 	if m.mesh.on {
-		h.sparse = &sparseWord{version: m.mesh.version, digests: m.digest()}
+		h.sparse = &sparseWord{version: m.mesh.version, digests: m.mesh.digests}
+	}
+	if ask == 0 && echo == 0 && len(m.claims.all) > 0 { // an answer goes to one node only
+		h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
 	}
 	return h
 }
@@ -193,7 +208,7 @@ func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(h.encode()) }
 func (m *machine) sealedBody(body []byte) [][]byte {
 	var datagrams [][]byte
 	for _, k := range m.keys {
-		datagrams = append(datagrams, seal(body, k.secret))
+		datagrams = append(datagrams, k.secret.seal(body))
 	}
 	return datagrams
 }
@@ -240,7 +255,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 	if isGossip(datagram) {
 		return m.hearGossip(now, datagram, from)
 	}
-	h, reason := open(datagram, m.keys.secrets())
+	h, reason := open(datagram, m.keys)
 	if reason != "" {
 		m.reject(reason, from, h)
 		return outgoing{}
@@ -275,9 +290,11 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
 	m.missed(now, p, h)
 	m.epoch = max(m.epoch, h.epoch)
+	m.confirm(now, p, h)
 	if p.take(now, h) {
-		m.dirty = true
+		m.touch()
 	}
+	m.attend(p)
 	m.meet(now, p, h)
 	m.wait(now, p)
 	if p.record == nil {
@@ -295,6 +312,19 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 		m.log.Debug("node is heard for the first time", "node", p.node)
 	}
 	p.warned = false
+}
+
+// confirmEvery is how often it is told that hellos get to a node. The kernel believes it for 15 s
+// and more (base_reachable_time of RFC 4861).
+const confirmEvery = time.Second
+
+// confirm notes that our hellos get to a node that has answered a nonce and does not call us silent.
+func (m *machine) confirm(now time.Time, p *peer, h hello) {
+	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || slices.Contains(h.silent, m.id) {
+		return
+	}
+	p.confirmed = now
+	m.reached = append(m.reached, p.addrs...)
 }
 
 func (m *machine) reject(reason Reason, from netip.AddrPort, h hello) {
@@ -323,6 +353,7 @@ func (m *machine) check(now time.Time) {
 	m.resume(now)
 	m.notice(now)
 	m.takeHeldWords(now)
+	m.overlook(now)
 
 	m.keys.expire(now)
 	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
@@ -330,9 +361,13 @@ func (m *machine) check(now time.Time) {
 	}
 	m.settle(now)
 	var unheard []string
-	for _, p := range m.peers {
+	for _, p := range m.attended {
 		m.wait(now, p)
 		m.judgeEar(now, p)
+		if alive := p.ready && !m.isMissed(p); !p.isTold() && alive != p.alive {
+			p.alive = alive
+			m.touch()
+		}
 		if m.mesh.on && p.heard {
 			m.listenTo(now, p)
 		}
@@ -362,7 +397,8 @@ func (m *machine) settle(now time.Time) {
 		m.mesh.waited++
 		m.settlesAt = now.Add(m.interval)
 	default:
-		m.settled, m.dirty = true, true
+		m.settled = true
+		m.touch()
 	}
 }
 
@@ -383,7 +419,8 @@ func (m *machine) bury(now time.Time, p *peer) {
 		m.log.Warn("node fell silent and counts as dead", "node", p.node, "silence", silence)
 	}
 	p.alive, p.proven, p.held, p.deafSince = false, false, time.Time{}, time.Time{}
-	m.dirty, m.hurry = true, true
+	m.hurry = true
+	m.touch()
 	m.judgeEar(now, p)
 }
 
@@ -415,12 +452,16 @@ func (m *machine) excuse(now time.Time, pause time.Duration) {
 // mute: without a key nothing is heard any more, which says nothing about the
 // others.
 func (m *machine) mute(now time.Time) {
-	m.settled, m.settlesAt, m.dirty = false, time.Time{}, true
+	m.settled, m.settlesAt = false, time.Time{}
 	for _, p := range m.peers {
+		m.record(p, nil)
 		p.forget(now)
+		m.attend(p)
 	}
-	m.mesh.changed, m.mesh.stale, m.mesh.waited = true, true, 0
+	m.touch()
+	m.mesh.waited = 0
 	clear(m.mesh.news)
+	clear(m.mesh.owing)
 	m.log.Warn("there is no key for hellos any more; nodes are alive as Kubernetes says")
 }
 
@@ -438,8 +479,11 @@ func (m *machine) next(limit time.Time) time.Time {
 	if m.hurry {
 		sooner(m.hurries())
 	}
+	if due := m.claimsDue(); !due.IsZero() {
+		sooner(due)
+	}
 	m.nextRest(sooner)
-	for _, p := range m.peers {
+	for _, p := range m.attended {
 		if p.record == nil && p.heard && p.alive {
 			sooner(p.until())
 		}
@@ -474,8 +518,10 @@ func (m *machine) figures() Stats {
 	s := m.stats
 	s.Rejected = maps.Clone(s.Rejected)
 	s.Late, s.Asked = m.own.worst(m.checkedAt), m.asked()
-	for _, p := range m.peers {
+	for _, p := range m.attended {
 		s.Waits = max(s.Waits, p.detect)
+	}
+	for _, p := range m.peers {
 		switch {
 		case p.isTold() && p.alive:
 			s.Heard++

@@ -206,8 +206,19 @@ func (m *Mesh) drain(transport Transport) error {
 			return err
 		}
 		m.send(m.state.hear(time.Now(), m.buf[:n], from))
+		m.confirm(transport)
 	}
 	return nil
+}
+
+// confirm passes on where our hellos get. It needs mu.
+func (m *Mesh) confirm(transport Transport) {
+	if c, can := transport.(confirmer); can {
+		for _, to := range m.state.reached {
+			c.Confirm(netip.AddrPortFrom(to, m.cfg.Port))
+		}
+	}
+	m.state.reached = m.state.reached[:0]
 }
 
 // send needs mu, which also keeps the sequence in order on the wire.
@@ -268,6 +279,8 @@ func (m *Mesh) Set(w Wanted) {
 	now := time.Now()
 	if m.state.set(now, w) {
 		notify(m.urgent)
+	} else if !m.state.claimsDue().IsZero() {
+		notify(m.again)
 	}
 	for to := range m.failing {
 		if !m.state.sendsTo(to) {

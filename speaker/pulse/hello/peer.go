@@ -22,6 +22,10 @@ type peer struct {
 	at    time.Time // when the newest came
 	held  time.Time // alive until then at least, because it said so
 	said  said      // its newest word
+	// withheld: it has said something else since, while that holds.
+	withheld bool
+
+	claims hearsay
 
 	detect  time.Duration // so much silence is a death
 	asks    time.Duration // what it wants detect to be; 0: it does not say
@@ -39,8 +43,11 @@ type peer struct {
 	echoed    uint64 // the nonce that we sent back last, and when
 	echoedAt  time.Time
 
-	alive  bool // as in the view
-	warned bool // its being alive without a hello was told
+	confirmed time.Time // when it was told last that our hellos get there
+
+	attended bool // see attend
+	alive    bool // as in the view
+	warned   bool // its being alive without a hello was told
 }
 
 func newPeer(node string, since time.Time) *peer {
@@ -131,9 +138,10 @@ func (p *peer) take(now time.Time, h hello) bool {
 
 // say takes over what a node says of itself, and tells whether that changes anything.
 func (p *peer) say(now time.Time, h hello) bool {
-	if p.holds(now, h) {
+	if p.withheld = p.holds(now, h); p.withheld {
 		return false
 	}
+	h.claims = p.claims.take(now, h.claims)
 	changed := !p.said.equal(h.said)
 	p.said = h.said
 	return changed
@@ -178,5 +186,5 @@ func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
 
 // forget drops all that was heard: the peer is known by Kubernetes' word again.
 func (p *peer) forget(now time.Time) {
-	*p = peer{node: p.node, id: p.id, long: p.long, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect}
+	*p = peer{node: p.node, id: p.id, long: p.long, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect, attended: p.attended}
 }

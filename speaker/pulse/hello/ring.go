@@ -86,13 +86,15 @@ func (m *machine) choose(now time.Time) {
 			}
 		}
 	}
-	for _, p := range m.peers {
-		switch {
-		case chosen[p] && !p.watched:
+	for _, p := range m.attended {
+		if p.watched && !chosen[p] {
+			p.watched, p.vouch, m.mesh.changed = false, nil, true
+		}
+	}
+	for p := range chosen {
+		if !p.watched {
 			p.watched, p.link, p.vouch, p.began = true, linkPending, nil, now
-			m.mesh.changed = true
-		case !chosen[p] && p.watched:
-			p.watched = false
+			m.attend(p)
 			m.mesh.changed = true
 		}
 	}

@@ -6,6 +6,15 @@ import (
 	"time"
 )
 
+// hush keeps who counts as silent until the view changes, since each hello says so.
+type hush struct {
+	ids   []nodeID
+	known bool
+}
+
+// touch notes that the view has changed.
+func (m *machine) touch() { m.dirty, m.hush.known = true, false }
+
 // nodeID stands for the name of a node, to be short on the wire.
 type nodeID [4]byte
 
@@ -17,6 +26,9 @@ func idOf(node string) nodeID {
 // silent are the nodes that count as silent, sorted, of which so many as fit are told. A node
 // whose hellos do not get here would else never know that another one took over from it.
 func (m *machine) silent() []nodeID {
+	if m.hush.known {
+		return m.hush.ids
+	}
 	var ids []nodeID
 	for _, p := range m.peers {
 		if p.isSilent() {
@@ -24,7 +36,8 @@ func (m *machine) silent() []nodeID {
 		}
 	}
 	slices.SortFunc(ids, func(a, b nodeID) int { return slices.Compare(a[:], b[:]) })
-	return ids[:min(len(ids), maxSilent)]
+	m.hush = hush{ids: ids[:min(len(ids), maxSilent)], known: true}
+	return m.hush.ids
 }
 
 // sound tells whether some node is heard, so that the silence of others is theirs.
@@ -39,6 +52,25 @@ func (m *machine) sound() bool {
 
 // isSilent: it was heard and is not, and it did not say that it leaves.
 func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
+
+// isMissed tells whether most of the nodes that are heard call silent one that this node never heard:
+// it died before this node began, and Kubernetes may say for long that it is ready. In a sparse mesh
+// records tell.
+func (m *machine) isMissed(p *peer) bool {
+	if m.mesh.on || p.isTold() || !p.ready {
+		return false
+	}
+	heard, miss := 0, 0
+	for _, o := range m.peers {
+		if o == p || !o.heard || !o.alive || !o.said.sound {
+			continue
+		}
+		if heard++; slices.Contains(o.said.silent, p.id) {
+			miss++
+		}
+	}
+	return 2*miss > heard
+}
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than
 // that it may well hear us again, if what it missed was lost by chance. One more interval
@@ -62,7 +94,8 @@ func (m *machine) judgeEar(now time.Time, p *peer) {
 	if deaf == p.deaf {
 		return
 	}
-	p.deaf, m.dirty = deaf, true
+	p.deaf = deaf
+	m.touch()
 	if deaf {
 		m.log.Warn("a node does not hear this one; it takes over what would be its own without this one", "node", p.node)
 		return
@@ -100,5 +133,15 @@ func (m *machine) hurries() time.Time { return m.own.left.Add(m.interval / 4) }
 
 // isDue tells whether a round is to leave that was due then.
 func (m *machine) isDue(now, due time.Time) bool {
-	return !now.Before(due) || m.hurry && !now.Before(m.hurries())
+	claims := m.claimsDue()
+	return !now.Before(due) || m.hurry && !now.Before(m.hurries()) || !claims.IsZero() && !now.Before(claims)
+}
+
+// IsQuiet tells whether nothing was heard of a node for the configured detection time, though it be
+// waited for longer. One that was never heard, or whose silence this node does not watch, is not quiet.
+func (m *Mesh) IsQuiet(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.state.peers[node]
+	return p != nil && p.heard && (!m.state.mesh.on || p.watched) && time.Since(p.at) >= m.state.detect
 }

@@ -2,6 +2,7 @@ package hello
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -54,15 +55,20 @@ type sparseMesh struct {
 	considered time.Time // when judge ran last
 	learnedAt  time.Time // when a record was new last
 	slowDue    time.Time
-	unheard    bool // there are nodes that do not hear us
+	unheard    bool    // there are nodes that do not hear us
+	whole      bool    // judge has to look at all records
+	learned    []*peer // whose record is new, for judge
+	queue      []*peer // kept for its room, as is told
+	told       []edge
+	returns    bool // some may be returning
 
-	digests [buckets]uint32
-	stale   bool // digests are to be made anew
+	buckets [buckets][]*peer // the nodes by the first byte of their IDs, by name
+	digests [buckets]uint32  // of the records in each
 	former  []former
 	news    map[*peer]bool
-	newsAt  time.Time // when news left last
-	owes    bool      // something is to be sent to some peer alone
-	waited  int       // how often settling was postponed
+	newsAt  time.Time      // when news left last
+	owing   map[*peer]bool // to whom something is to be sent alone
+	waited  int            // how often settling was postponed
 }
 
 // former is a node that was near and is wanted no more. While others do not know that yet, it must
@@ -106,20 +112,19 @@ func (m *machine) organize(now time.Time) {
 	}
 	slices.SortFunc(m.mesh.order, func(a, b *peer) int { return cmp.Compare(a.node, b.node) })
 	m.mesh.rings = ringsOf(m.mesh.self, m.peers)
-	for p := range m.mesh.news {
-		if m.mesh.byID[p.long] != p {
-			delete(m.mesh.news, p)
-		}
-	}
+	gone := func(p *peer, _ bool) bool { return m.mesh.byID[p.long] != p }
+	maps.DeleteFunc(m.mesh.news, gone)
+	maps.DeleteFunc(m.mesh.owing, gone)
+	m.mesh.buckets, m.mesh.digests = [buckets][]*peer{}, [buckets]uint32{}
 	for _, p := range m.mesh.order {
 		m.resolve(p)
-		for q := range p.records {
-			if m.mesh.byID[q.long] != q {
-				delete(p.records, q)
-			}
-		}
+		maps.DeleteFunc(p.records, gone)
+		bucket := p.long.bucket()
+		m.mesh.buckets[bucket] = append(m.mesh.buckets[bucket], p)
+		m.mesh.digests[bucket] ^= p.digest()
 	}
-	m.mesh.changed, m.mesh.stale = true, true
+	m.mesh.learned = m.mesh.learned[:0]
+	m.reconsider()
 	if on != m.mesh.on {
 		m.turn(now, on)
 	}
@@ -143,17 +148,47 @@ func (m *machine) isOrganized() bool {
 func (m *machine) turn(now time.Time, on bool) {
 	m.mesh.on, m.mesh.since, m.mesh.slowDue = on, now, now.Add(m.mesh.slow)
 	if on {
-		m.mesh.news = map[*peer]bool{}
+		m.mesh.news, m.mesh.owing = map[*peer]bool{}, map[*peer]bool{}
 		return
 	}
-	m.mesh.self.record, m.mesh.news = nil, nil
+	m.record(m.mesh.self, nil)
+	m.mesh.news, m.mesh.owing, m.mesh.digests = nil, nil, [buckets]uint32{}
+	m.touch()
 	for _, p := range m.peers {
+		m.attend(p)
 		alive := p.alive && p.record != nil
 		p.vertex, p.ties = vertex{}, ties{sparse: p.sparse}
 		if alive {
 			p.heard, p.spared = true, now.Add(spare)
 		}
 	}
+}
+
+// record takes over what a node says to all; nil: it is not known any more.
+func (m *machine) record(p *peer, said *hello) {
+	bucket := p.long.bucket()
+	m.mesh.digests[bucket] ^= p.digest()
+	p.record = said
+	m.mesh.digests[bucket] ^= p.digest()
+	m.mesh.told = append(m.mesh.told[:0], p.edges...)
+	m.resolve(p)
+	m.mesh.learned = append(m.mesh.learned, p)
+	m.mesh.changed = true
+	if said == nil || p.returning || m.mesh.unheard || p.proven && !p.there.found {
+		m.mesh.whole = true
+	}
+	m.compares(p, m.mesh.told)
+}
+
+// reconsider is for a change of something else than records, on which depends who is alive.
+func (m *machine) reconsider() { m.mesh.changed, m.mesh.whole = true, true }
+
+// digest is the part of a node in the digest of its bucket.
+func (p *peer) digest() uint32 {
+	if p.record == nil {
+		return 0
+	}
+	return stampOf(*p.record).digest(p.long)
 }
 
 // resolve finds the nodes of a record.
@@ -175,8 +210,8 @@ func (p *peer) isNear(now time.Time) bool { return p.watched || now.Before(p.owe
 // near are those that are told all.
 func (m *machine) near(now time.Time, which func(*peer) bool) []*peer {
 	var found []*peer
-	for _, p := range m.mesh.order {
-		if p != m.mesh.self && p.isNear(now) && which(p) {
+	for _, p := range m.attended {
+		if p.isNear(now) && which(p) {
 			found = append(found, p)
 		}
 	}
@@ -253,7 +288,7 @@ func (m *machine) nextRest(sooner func(time.Time)) {
 	if t, pending := m.gossipsAt(); pending {
 		sooner(t)
 	}
-	for _, p := range m.peers {
+	for _, p := range m.attended {
 		if p.watched && p.link == linkHeard {
 			sooner(p.until())
 		}
@@ -290,14 +325,15 @@ func (m *machine) meet(now time.Time, p *peer, h hello) {
 	if p.watched && p.link != linkHeard {
 		p.link, p.vouch, m.mesh.changed = linkHeard, nil, true
 	}
-	if p.record != nil && !p.alive {
-		m.mesh.changed = true // it lives, watched or not
+	if p.record != nil && (!p.alive || !p.there.found && !p.out) {
+		m.reconsider() // it lives, watched or not
 	}
 	if h.sparse.watches && !slices.Contains(h.courtesy, m.id) {
 		p.owed = now.Add(owing)
 	}
 	if p.returning && p.record != nil && (stamp{h.sparse.version, uint32(h.boot >> 32)}) == stampOf(*p.record) {
-		p.returning, m.mesh.changed = false, true
+		p.returning = false
+		m.reconsider()
 	}
 	m.compare(now, p, h)
 }
@@ -308,9 +344,10 @@ func (m *machine) drop(p *peer) {
 		return
 	}
 	p.dropped = p.record
+	m.record(p, nil)
 	p.vertex = vertex{}
 	p.alive = true // it is heard
-	m.mesh.changed, m.mesh.stale = true, true
+	m.touch()
 }
 
 // listenTo notes whom of those that this node watches it does not hear any more.
@@ -318,8 +355,9 @@ func (m *machine) listenTo(now time.Time, p *peer) {
 	if p.record == nil && !p.watched || now.Before(p.until()) {
 		return
 	}
-	if p.record != nil {
+	if p.record != nil && p.proven {
 		p.proven = false // it has to answer a nonce again
+		m.reconsider()
 	}
 	if p.watched && p.link == linkHeard {
 		p.link, p.vouch, m.mesh.changed = linkSilent, nil, true
@@ -339,12 +377,18 @@ func (m *machine) consider(now time.Time) {
 		return
 	}
 	m.mesh.considered = now
+	if !m.mesh.judgeAt.IsZero() && !now.Before(m.mesh.judgeAt) {
+		m.mesh.whole = true
+	}
 	for range 4 {
-		m.mesh.changed, m.mesh.judgeAt = false, time.Time{}
+		m.mesh.changed = false
+		if m.mesh.whole { // which finds anew what is to be judged when
+			m.mesh.judgeAt = time.Time{}
+		}
 		m.choose(now)
 		m.renew(now)
 		m.judge(now)
-		for _, p := range m.mesh.order {
+		for _, p := range m.attended {
 			m.vouchFor(p)
 		}
 		if m.renew(now); !m.mesh.changed {
@@ -394,8 +438,8 @@ func (m *machine) awaited(p *peer) time.Time {
 // links are what this node says of those that it watches, in order.
 func (m *machine) links(now time.Time) []link {
 	var all []link
-	for _, p := range m.mesh.order {
-		if !p.watched || p == m.mesh.self {
+	for _, p := range m.attended {
+		if !p.watched {
 			continue
 		}
 		if until := m.awaited(p); now.Before(until) {
@@ -425,7 +469,7 @@ func (m *machine) recordIsStale(now time.Time) bool {
 // spoken is what our record says of us: what it says of others is in its links.
 func (m *machine) spoken(now time.Time) said {
 	s := m.current(now)
-	s.silent, s.sound = nil, m.vouched
+	s.silent, s.sound, s.claims = nil, m.vouched, m.claims.turn(now)
 	return s
 }
 
@@ -444,9 +488,8 @@ func (m *machine) renew(now time.Time) {
 	if m.isHeld() {
 		r.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
-	self.record = r
-	m.resolve(self)
-	m.mesh.news[self], m.mesh.changed, m.mesh.stale = true, true, true
+	m.record(self, r)
+	m.mesh.news[self] = true
 }
 
 // isSynced tells whether this node has had the records of others.

@@ -19,6 +19,8 @@ const (
 	// trafficClass is CS6, network control (RFC 2474, RFC 4594): what a
 	// congested switch drops last.
 	trafficClass = 0xc0
+	// messageProbe is MSG_PROBE of linux/socket.h: nothing is sent, the path is only looked up.
+	messageProbe = 0x10
 )
 
 // udp is one socket for both families, or for IPv4 where there is no IPv6.
@@ -70,19 +72,40 @@ func tune(fd int) {
 // Send bypasses net's own write, which would wait for room in the send buffer
 // and delay the hellos for all other nodes.
 func (t *udp) Send(to netip.AddrPort, datagram []byte) error {
-	var dest unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	if !t.is6 {
-		if !to.Addr().Is4() {
-			return unix.EAFNOSUPPORT
-		}
-		dest = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	dest, err := t.sockaddr(to)
+	if err != nil {
+		return err
 	}
 	var sent error
-	err := t.raw.Write(func(fd uintptr) bool {
+	err = t.raw.Write(func(fd uintptr) bool {
 		sent = unix.Sendto(int(fd), datagram, unix.MSG_DONTWAIT, dest)
 		return true
 	})
 	return errors.Join(err, sent)
+}
+
+// sockaddr is the address as this socket takes it.
+func (t *udp) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
+	switch {
+	case t.is6:
+		return &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}, nil
+	case to.Addr().Is4():
+		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}, nil
+	}
+	return nil, unix.EAFNOSUPPORT
+}
+
+// Confirm tells the kernel that what is sent to an address of the segment gets there (MSG_CONFIRM),
+// so that it does not have to ask for the address again. Its questions are few and a second apart:
+// where some frames are lost, it gives up now and then, and no hello leaves for seconds.
+func (t *udp) Confirm(to netip.AddrPort) {
+	dest, err := t.sockaddr(to)
+	if err != nil {
+		return
+	}
+	_ = t.raw.Control(func(fd uintptr) {
+		_ = unix.Sendto(int(fd), nil, unix.MSG_CONFIRM|messageProbe|unix.MSG_DONTWAIT, dest) // it costs a question only
+	})
 }
 
 // Wait looks whether there is a datagram, and else has the runtime wait for one.

@@ -2,7 +2,6 @@ package hello
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
@@ -32,9 +31,9 @@ import (
 //	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each. Kind 2: the
 //	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes.
 //	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name.
-//	        Kind 4: the epoch of the node, 8 bytes, and its claims: a stance of one byte, the
-//	        address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of sparse meshes, see
-//	        gossip_wire.go
+//	        Kind 4, once or several times: the epoch of the node, 8 bytes, and some of its claims: a
+//	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of
+//	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -79,19 +78,24 @@ type said struct {
 	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
 	stations               []Station    // sorted, no duplicates; nil: not told
 	silent                 []nodeID     // sorted
-	claims                 []Claim      // not more than are told
+	claims                 []Claim      // of this node: what is told now; of others: what they told lately
+	interfaces             []Interface  // sorted; not more than are told
+	part                   bool         // there are more of them, or they have more subnets
 }
 
 func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
 		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) &&
-		slices.Equal(s.claims, o.claims)
+		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
 }
 
 // member is how a node that says so appears in a View.
 func (s said) member() Member {
-	m := Member{Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true, Stations: s.stations, Claims: s.claims}
+	m := Member{
+		Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true,
+		Stations: s.stations, Claims: s.claims, Interfaces: s.interfaces, Part: s.part,
+	}
 	if len(s.unable) > 0 {
 		m.Unable = make(map[netip.Addr]bool, len(s.unable))
 		for _, a := range s.unable {
@@ -128,7 +132,9 @@ func (h hello) limit() int {
 // saying turns what is wanted into what fits into a datagram.
 // less is for how much less there is room than in a hello.
 func saying(node string, w Wanted, less int) said {
-	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations), claims: fitting(w.Claims)}
+	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations)}
+	room := maxDatagram - headerSize - len(node) - macSize - reserved - less
+	s.interfaces, s.part = told(w.Interfaces, room-len(s.additions()))
 	for _, a := range w.Unable {
 		if a = a.Unmap().WithZone(""); a.IsValid() {
 			s.unable = append(s.unable, a)
@@ -136,7 +142,7 @@ func saying(node string, w Wanted, less int) said {
 	}
 	slices.SortFunc(s.unable, netip.Addr.Compare)
 	s.unable = slices.Compact(s.unable)
-	return s.fit(maxDatagram - headerSize - len(node) - macSize - len(s.additions()) - reserved - less)
+	return s.fit(room - len(s.additions()))
 }
 
 // sorted gives stations in order, each once, and not more than fit. It is never nil.
@@ -149,14 +155,14 @@ func sorted(stations []Station) []Station {
 
 // additions is what follows the addresses.
 func (s said) additions() []byte {
-	if s.stations == nil {
-		return nil
+	var b []byte
+	if s.stations != nil {
+		b = append(b, additionStations, byte(stationSize*len(s.stations)))
 	}
-	b := []byte{additionStations, byte(stationSize * len(s.stations))}
 	for _, station := range s.stations {
 		b = append(b, station[:]...)
 	}
-	return b
+	return s.appendInterfaces(b)
 }
 
 // with takes in the additions that follow the addresses. What is cut short is ignored, as
@@ -179,6 +185,10 @@ func (h hello) with(additions []byte) hello {
 			}
 		case kind == additionClaims:
 			h = h.claimed(addition)
+		case kind == additionInterface:
+			h.said = h.withInterface(addition)
+		case kind == additionNoInterface:
+			h.part = true
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		default:
@@ -206,7 +216,7 @@ func (s said) fit(room int) said {
 	if s.unableAny6 {
 		size6 = 0
 	}
-	if size4+size6 > room { // the larger one goes, and then the other if it must
+	if size4+size6 > max(room, 0) { // the larger one goes, and then the other if it must
 		s.unableAny6 = s.unableAny6 || size6 >= size4 || size6 > room
 		s.unableAny4 = s.unableAny4 || size4 > size6 || size4 > room
 	}
@@ -216,6 +226,12 @@ func (s said) fit(room int) said {
 
 // encode gives the datagram without its MAC.
 func (h hello) encode() []byte {
+	b := h.bare()
+	return append(b, h.claiming(h.limit()-len(b))...) // last, since it takes what room is left
+}
+
+// bare is the datagram without its MAC and claims.
+func (h hello) bare() []byte {
 	var flags byte
 	if h.serving {
 		flags |= flagServing
@@ -261,43 +277,19 @@ func (h hello) encode() []byte {
 			b = append(b, id[:]...)
 		}
 	}
-	b = h.appendSparse(b)
-	return append(b, h.claiming(h.limit()-len(b))...) // last, since it takes what room is left
-}
-
-func sum(body, key []byte) []byte {
-	mac := hmac.New(sha256.New, key)
-	mac.Write(body)
-	return mac.Sum(nil)
-}
-
-// seal gives the whole datagram: body and its MAC.
-func seal(body, key []byte) []byte {
-	return append(slices.Clip(body), sum(body, key)...)
-}
-
-// authentic gives what was sealed, if it was with one of the keys. The datagram is longer than a MAC.
-func authentic(datagram []byte, keys [][]byte) (body []byte, reason Reason) {
-	if len(keys) == 0 {
-		return nil, ReasonNoKey
-	}
-	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
-	if !slices.ContainsFunc(keys, func(key []byte) bool { return hmac.Equal(sum(body, key), mac) }) {
-		return nil, ReasonMAC
-	}
-	return body, ""
+	return h.appendSparse(b)
 }
 
 // open checks everything about a datagram that needs no knowledge of nodes,
 // and reads it. The reason is empty when it is good.
-func open(datagram []byte, keys [][]byte) (hello, Reason) {
+func open(datagram []byte, keys keyring) (hello, Reason) {
 	switch {
 	case len(datagram) < headerSize+1+macSize || string(datagram[:4]) != magic:
 		return hello{}, ReasonMagic
 	case datagram[4] != version:
 		return hello{}, ReasonVersion
 	}
-	body, reason := authentic(datagram, keys)
+	body, reason := keys.authentic(datagram)
 	if reason != "" {
 		return hello{}, reason
 	}

@@ -38,6 +38,7 @@ func drawHello(t *rapid.T) hello {
 			Stations: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Station {
 				return Station(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "station"))
 			}), 0, 20).Draw(t, "stations"),
+			Interfaces: rapid.SliceOfN(rapid.Custom(drawInterface), 0, maxInterfaces+1).Draw(t, "interfaces"),
 		}, 0),
 		boot: rapid.Uint64().Draw(t, "boot"),
 		seq:  rapid.Uint64().Draw(t, "seq"),
@@ -47,9 +48,9 @@ func drawHello(t *rapid.T) hello {
 		asks: time.Duration(rapid.Uint16().Draw(t, "asks")) * time.Millisecond,
 	}
 	if h.epoch = rapid.Uint64().Draw(t, "epoch"); h.epoch > 0 {
-		h.claims = fitting(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Claim {
-			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(Stopped)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of")}
-		}), 0, MaxClaims+2).Draw(t, "claims"))
+		h.claims = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Claim {
+			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(Stopped)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of"), 0}
+		}), 0, maxClaims).Draw(t, "claims")
 		for i := range h.claims {
 			h.claims[i].Address = h.claims[i].Address.Unmap()
 		}
@@ -63,7 +64,7 @@ func drawHello(t *rapid.T) hello {
 
 func diffHello(want, got hello) string {
 	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}, link{}, sparseWord{}),
-		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty())
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty())
 }
 
 func TestWireCarriesEverything(t *testing.T) {
@@ -73,11 +74,11 @@ func TestWireCarriesEverything(t *testing.T) {
 		if len(datagram) > maxDatagram {
 			t.Fatalf("datagram of %d bytes, at most %d allowed", len(datagram), maxDatagram)
 		}
-		got, reason := open(datagram, [][]byte{otherKey, testKey})
+		got, reason := open(datagram, ringOfKeys(otherKey, testKey))
 		if reason != "" {
 			t.Fatalf("rejected: %s", reason)
 		}
-		if room := maxDatagram - len(datagram); len(got.claims) < len(want.claims) && room >= claimSize {
+		if room := maxDatagram - len(datagram); len(got.claims) < len(want.claims) && room >= additionHead+epochSize+claimSize {
 			t.Fatalf("%d of %d claims came, and there is room for %d bytes more", len(got.claims), len(want.claims), room)
 		}
 		want.claims = want.claims[:min(len(want.claims), len(got.claims))]
@@ -93,7 +94,7 @@ func TestWireRejectsEveryChange(t *testing.T) {
 		Unable:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 	}, 0)}
 	datagram := seal(h.encode(), testKey)
-	keys := [][]byte{testKey}
+	keys := ringOfKeys(testKey)
 	for i := range datagram {
 		for bit := range 8 {
 			forged := bytes.Clone(datagram)
@@ -117,11 +118,11 @@ func TestWireReasons(t *testing.T) {
 		b[at] = to
 		return seal(b, testKey)
 	}
-	keys := [][]byte{testKey}
+	keys := ringOfKeys(testKey)
 	tests := []struct {
 		name     string
 		datagram []byte
-		keys     [][]byte
+		keys     keyring
 		want     Reason
 	}{
 		{"good", good, keys, ""},
@@ -130,7 +131,7 @@ func TestWireReasons(t *testing.T) {
 		{"another protocol", bytes.Repeat([]byte("GET /"), 40), keys, ReasonMagic},
 		{"version of tomorrow", change(4, 2), keys, ReasonVersion},
 		{"no key", good, nil, ReasonNoKey},
-		{"another key", good, [][]byte{otherKey}, ReasonMAC},
+		{"another key", good, ringOfKeys(otherKey), ReasonMAC},
 		{"empty name", change(40, 0), keys, ReasonMalformed},
 		{"name beyond the end", change(40, 2), keys, ReasonMalformed},
 		{"addresses beyond the end", change(41, 1), keys, ReasonMalformed},
@@ -240,7 +241,7 @@ func FuzzOpen(f *testing.F) {
 		stations: []Station{{2, 0, 0, 0, 0, 1}},
 	}}.encode())
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if h, reason := open(body, [][]byte{testKey}); reason == "" {
+		if h, reason := open(body, ringOfKeys(testKey)); reason == "" {
 			t.Fatalf("believed %+v, which nobody sealed", h)
 		}
 		h, ok := decode(body)

@@ -18,7 +18,8 @@ type vertex struct {
 	record   *hello // what it says to all, its sequence is the version; nil: not known
 	edges    []edge // whom it watches, of those that we know
 	opinions []edge // what those say that watch it and are reached; from the other side
-	reached  bool
+	there    path   // from here to it: it is reached
+	back     path   // from it to us: it hears us, or one that does
 	// known: it was reached, or called dead by witnesses, since we know of it.
 	known     bool
 	out       bool      // witnesses say that it is dead
@@ -55,6 +56,16 @@ func (m *machine) objection() time.Duration { return m.interval / 4 }
 // done so since; or if all who watch it say so. Nodes that nobody watches who is reached get a
 // detection time, in which they and others find new neighbours.
 func (m *machine) judge(now time.Time) {
+	defer func() { m.mesh.learned = m.mesh.learned[:0] }()
+	if !m.mesh.whole {
+		for _, p := range m.mesh.learned {
+			if p != m.mesh.self && p.record != nil {
+				m.conclude(now, p)
+			}
+		}
+		return
+	}
+	m.mesh.whole = false
 	all := m.mesh.order
 	for again, passes := true, 0; again && passes < maxPasses; passes++ {
 		m.reach()
@@ -96,24 +107,18 @@ func (m *machine) judgeBy(t time.Time) {
 func (m *machine) reach() {
 	all := m.mesh.order
 	for _, p := range all {
-		p.reached, p.opinions = false, p.opinions[:0]
+		p.there, p.back, p.opinions = path{}, path{}, p.opinions[:0]
 	}
-	reached := make([]*peer, 0, len(all))
-	come := func(p *peer) {
-		if !p.reached && !p.out {
-			p.reached = true
-			reached = append(reached, p)
+	queue := append(m.mesh.queue[:0], m.mesh.self)
+	m.mesh.self.there.found = true
+	for _, p := range m.attended {
+		if p.proven && p.record != nil && !p.out && m.mesh.heard.Before(p.until()) {
+			p.there = path{found: true, level: 1} // watched or not, it was heard just now
+			queue = append(queue, p)
 		}
 	}
-	m.mesh.self.reached = true
-	reached = append(reached, m.mesh.self)
-	for _, p := range all {
-		if p.proven && p.record != nil && m.mesh.heard.Before(p.until()) {
-			come(p) // watched or not, it was heard just now
-		}
-	}
-	for ; len(reached) > 0; reached = reached[1:] {
-		p := reached[0]
+	for i := 0; i < len(queue); i++ {
+		p := queue[i]
 		if p.returning {
 			continue
 		}
@@ -122,11 +127,13 @@ func (m *machine) reach() {
 			back := e
 			back.other = p
 			to.opinions = append(to.opinions, back)
-			if e.carries(to) {
-				come(to)
+			if !to.there.found && !to.out && e.carries(to) {
+				to.there = path{found: true, level: p.there.level + 1, via: p}
+				queue = append(queue, to)
 			}
 		}
 	}
+	m.mesh.queue = queue
 }
 
 // isCondemned tells whether those who watch a node say that it is dead.
@@ -152,9 +159,12 @@ func (v *vertex) isRefuted(accusation edge) bool {
 
 // conclude makes a node alive or dead by what was found.
 func (m *machine) conclude(now time.Time, p *peer) {
-	alive := p.reached && !p.out
+	alive := p.there.found && !p.out
 	switch {
-	case p.reached || p.out:
+	case p.there.found || p.out:
+		if !p.known {
+			m.touch() // it may be silent now
+		}
 		p.known, p.orphaned = true, time.Time{}
 	case !p.known:
 		alive = p.ready
@@ -172,7 +182,9 @@ func (m *machine) conclude(now time.Time, p *peer) {
 		return
 	}
 	p.returning = p.returning || !alive
-	p.alive, m.dirty, m.hurry = alive, true, true
+	m.mesh.returns = m.mesh.returns || p.returning
+	p.alive, m.hurry = alive, true
+	m.touch()
 	switch {
 	case alive && p.known:
 		m.log.Info("node is alive again, as nodes say that hear it", "node", p.node)
@@ -188,13 +200,14 @@ func (m *machine) conclude(now time.Time, p *peer) {
 // welcome ends that a node is returning after a while at the latest.
 func (m *machine) welcome(now time.Time, p *peer) {
 	switch {
-	case !p.returning || !p.reached:
+	case !p.returning || !p.there.found:
 		p.returned = time.Time{}
 	case p.returned.IsZero():
 		p.returned = now
 		m.judgeBy(now.Add(postponements * m.interval))
 	case !now.Before(p.returned.Add(postponements * m.interval)):
-		p.returning, m.mesh.changed = false, true
+		p.returning = false
+		m.reconsider()
 	default:
 		m.judgeBy(p.returned.Add(postponements * m.interval))
 	}
@@ -203,12 +216,18 @@ func (m *machine) welcome(now time.Time, p *peer) {
 // settleReturns counts what those say again who are returning: our records are those of a
 // peer, and no other has come for some intervals.
 func (m *machine) settleReturns(now time.Time) {
-	if now.Sub(m.mesh.learnedAt) < 2*m.interval {
+	if !m.mesh.returns || now.Sub(m.mesh.learnedAt) < 2*m.interval {
 		return
 	}
+	m.mesh.returns = false
 	for _, p := range m.mesh.order {
-		if p.returning && p.reached {
-			p.returning, m.mesh.changed = false, true
+		switch {
+		case !p.returning:
+		case p.there.found:
+			p.returning = false
+			m.reconsider()
+		default:
+			m.mesh.returns = true
 		}
 	}
 }
@@ -229,29 +248,30 @@ func (v *vertex) accusers() []string {
 // dead. Mostly there are none.
 func (m *machine) findDeaf() {
 	self := m.mesh.self
-	hears := map[*peer]bool{}
 	if !self.out {
-		queue := []*peer{self}
-		hears[self] = true
+		queue := append(m.mesh.queue[:0], self)
+		self.back.found = true
 		for i := 0; i < len(queue); i++ {
-			for _, e := range queue[i].opinions {
-				if !hears[e.other] && !e.other.out && e.carries(queue[i]) {
-					hears[e.other] = true
-					queue = append(queue, e.other)
+			to := queue[i]
+			for _, e := range to.opinions {
+				if p := e.other; !p.back.found && !p.out && e.carries(to) {
+					p.back = path{found: true, level: to.back.level + 1, via: to}
+					queue = append(queue, p)
 				}
 			}
 		}
+		m.mesh.queue = queue
 	}
 	var found []*peer // of whom those are deaf who are reached from each other
 	for _, p := range m.mesh.order {
 		before := p.deafTo != nil
 		p.deafTo = nil
-		if p != self && p.reached && !p.out && p.record != nil && !hears[p] {
+		if p != self && p.there.found && !p.out && p.record != nil && !p.back.found {
 			p.deafTo = m.deafTo(p, found)
 			found = append(found, p)
 		}
 		if deaf := p.deafTo != nil; deaf != before {
-			m.dirty = true
+			m.touch()
 		}
 	}
 	if deaf := len(found) > 0; deaf != m.mesh.unheard {

@@ -110,6 +110,8 @@ func (w *world) set(i int, change func(*Wanted)) {
 	if h.state.set(w.now, h.want) {
 		h.due = w.now
 		w.wake(i)
+	} else if due := h.state.claimsDue(); !due.IsZero() {
+		w.rouse(h, later(due, w.now))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 // maxClaims bounds the claims that wait to be taken, so that a station which sends them
 // without end costs no memory. A true one comes again.
-const maxClaims = 1024
+const maxClaims = 1 << 14
 
 // claims holds what other stations claim until it is taken.
 type claims struct {

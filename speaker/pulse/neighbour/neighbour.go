@@ -31,7 +31,7 @@ type Interface struct {
 	Index int
 	Name  string
 	MAC   MAC
-	// Ups counts how often the interface came up; see links.Link.
+	// Ups counts how often the interface came up or failed over; see links.Link.
 	Ups uint64
 }
 

@@ -1,0 +1,180 @@
+package pulse
+
+import (
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/onlink"
+)
+
+// OnLink knows over which interfaces frames are exchanged with other nodes; onlink.Monitor does.
+type OnLink interface {
+	Set(want onlink.Wanted)
+	Status() map[int]onlink.Status
+	Changed() <-chan struct{}
+}
+
+// apart are the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
+// of nodes, and no family of these is on another interface than they are.
+type apart struct {
+	cut   map[int]bool // those over which nobody is heard, though others hear each other there, by index
+	names []string     // of these
+}
+
+// all are the links of both families that are answered on, once, sorted by index.
+func (r reach) all() []links.Link {
+	on := r.links(addr.IPv4)
+	for _, l := range r.links(addr.IPv6) {
+		if !slices.ContainsFunc(on, func(o links.Link) bool { return o.Index == l.Index }) {
+			on = append(on, l)
+		}
+	}
+	return on
+}
+
+// apartFrom are the links of the reach of which the hellos of the mesh say nothing.
+func (r reach) apartFrom(nodeAddrs []netip.Addr) []links.Link {
+	return slices.DeleteFunc(r.all(), func(l links.Link) bool {
+		has := func(a netip.Addr) bool {
+			return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a.Unmap() })
+		}
+		return !slices.ContainsFunc(nodeAddrs, func(a netip.Addr) bool { return !has(a) })
+	})
+}
+
+// monitored is what is to be monitored.
+func monitored(t *Table, on []links.Link) onlink.Wanted {
+	w := onlink.Wanted{Nodes: make(map[string]bool, len(t.Peers)), On: make(map[int]onlink.Interface, len(on))}
+	if len(on) == 0 {
+		return w
+	}
+	for node := range t.Peers {
+		w.Nodes[node] = true
+	}
+	for _, l := range on {
+		w.On[l.Index] = onlink.Interface{Name: l.Name, MAC: l.MAC, Ups: l.Ups}
+	}
+	return w
+}
+
+// told are the interfaces of the reach, as the other nodes are told of them.
+func (ap *apart) told(on []links.Link, status map[int]onlink.Status) []hello.Interface {
+	all := make([]hello.Interface, 0, len(on))
+	for _, l := range on {
+		all = append(all, hello.Interface{
+			ID: hello.IDOf(l.Name), Subnets: subnets(l), Heard: status[l.Index].Heard, CutOff: ap.cut[l.Index],
+		})
+	}
+	return all
+}
+
+// subnets are those of a link by which a node can be told from one with another network.
+func subnets(l links.Link) []netip.Prefix {
+	var s []netip.Prefix
+	for _, p := range l.Prefixes {
+		if !p.IsSingleIP() && !p.Addr().IsLinkLocalUnicast() {
+			s = append(s, p.Masked())
+		}
+	}
+	return s
+}
+
+// meant tells whether an interface of another node is meant to be in the network of a link: they
+// share a subnet; or where one of them has none, it was heard there, or has the same name.
+func meant(l links.Link, node string, i hello.Interface, met map[string]hello.ID) bool {
+	own := subnets(l)
+	if len(own) > 0 && len(i.Subnets) > 0 {
+		return slices.ContainsFunc(own, func(p netip.Prefix) bool { return slices.Contains(i.Subnets, p) })
+	}
+	if from, heard := met[node]; heard {
+		return from == i.ID
+	}
+	return len(own) == 0 && len(i.Subnets) == 0 && i.ID == hello.IDOf(l.Name)
+}
+
+// judge finds the links that are cut off: nothing is heard over them, and another node
+// hears one there that is not this node. Where all hear nothing, the network may be down, or not
+// pass what they say; or there are but two, of which nobody knows whose link it is. Then all go on.
+func (ap *apart) judge(self string, v hello.View, on []links.Link, status map[int]onlink.Status) {
+	id := hello.IDOf(self)
+	ap.cut, ap.names = map[int]bool{}, nil
+	for _, l := range on {
+		if s, known := status[l.Index]; known && s.Silent {
+			ap.cut[l.Index] = anyInterface(self, v, func(node string, i hello.Interface) bool {
+				return meant(l, node, i, s.Met) && slices.ContainsFunc(i.Heard, func(other hello.ID) bool { return other != id })
+			})
+		}
+		if ap.cut[l.Index] {
+			ap.names = append(ap.names, l.Name)
+		}
+	}
+}
+
+// anyInterface tells whether something is true of an interface of another node that is alive.
+func anyInterface(self string, v hello.View, is func(node string, i hello.Interface) bool) bool {
+	for node, m := range v.Alive {
+		if node != self && slices.ContainsFunc(m.Interfaces, func(i hello.Interface) bool { return is(node, i) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// limit takes the addresses out of the reach for which all links are cut off and another
+// candidate is there that is able to answer for them, and does not say that it is cut off, too.
+func (ap *apart) limit(r reach, t *Table, v hello.View, status map[int]onlink.Status) {
+	for a, on := range r {
+		off := func(l links.Link) bool { return ap.cut[l.Index] }
+		if len(on) == 0 || !slices.ContainsFunc(on, off) || slices.ContainsFunc(on, func(l links.Link) bool { return !off(l) }) {
+			continue
+		}
+		if slices.ContainsFunc(t.Claims[a].Candidates, func(node string) bool {
+			return node != t.Node && v.CanServe(node, a) && !slices.ContainsFunc(v.Alive[node].Interfaces, func(i hello.Interface) bool {
+				return i.CutOff && slices.ContainsFunc(on, func(l links.Link) bool { return meant(l, node, i, status[l.Index].Met) })
+			})
+		}) {
+			r[a] = nil
+		}
+	}
+}
+
+// near is the node that answers for an address: the first candidate that is able. One that says that it has
+// no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
+// one: clients are there. Of nodes that say neither, as those of older releases, it is not
+// known, and what they think of it is the same order without them; so nobody comes before them for it.
+func near(claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
+	first, ok := election.Owner(claim.Candidates, able)
+	if !ok || len(claim.Interfaces) > 0 || !v.Alive[first].Lacks(a) {
+		return first, ok
+	}
+	if in, ok := election.Owner(claim.Candidates, func(node string) bool { return able(node) && v.Alive[node].Has(a) }); ok {
+		return in, true
+	}
+	return first, true
+}
+
+// separate finds out about the links of which the mesh says nothing, and takes those out of the
+// reach that are cut off.
+func (s *Server) separate(r reach, v hello.View) []hello.Interface {
+	all, on := r.all(), r.apartFrom(s.table.NodeAddrs)
+	s.cfg.OnLink.Set(monitored(s.table, on))
+	status := s.cfg.OnLink.Status()
+	before := s.apart.cut
+	s.apart.judge(s.cfg.Node, v, on, status)
+	for _, l := range on {
+		switch is := s.apart.cut[l.Index]; {
+		case is && !before[l.Index]:
+			s.cfg.Log.Warn("no node is heard over an interface, and other nodes hear each other there: its addresses are left to them; look at its cable, its VLAN and the port of the switch", "interface", l.Name)
+		case !is && before[l.Index]:
+			s.cfg.Log.Info("nodes are heard over the interface again", "interface", l.Name)
+		}
+	}
+	told := s.apart.told(all, status)
+	s.apart.limit(r, s.table, v, status)
+	return told
+}

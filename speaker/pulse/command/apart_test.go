@@ -1,0 +1,207 @@
+package command_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// within is where the nodes have the addresses by which they know each other.
+var within = netip.MustParsePrefix("198.51.100.0/24")
+
+// apartLab is a lab in which the nodes know each other by addresses on a network of their own,
+// eth0, and answer on the LAN of the client, eth1.
+type apartLab struct {
+	*lab
+	inner *linkstest.Segment
+	plugs []string // of all that is on the LAN
+}
+
+func newApartLab(t *testing.T, p plan, nodes int, flags ...string) *apartLab {
+	t.Helper()
+	l := &apartLab{lab: newLabOf(t, p, 0), inner: linkstest.NewSegment(t), plugs: []string{"port1"}}
+	for i := range nodes {
+		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), port: "eth1", flags: flags}
+		n.inside(l, i+1)
+		n.plug = l.segment.Attach(n.Host, "eth1", netip.PrefixFrom(p.host(i+1), p.lan.Bits()).String())
+		n.Sysctl("ipv4/conf/all/arp_ignore", "1")
+		n.Sysctl("ipv4/conf/all/arp_announce", "2")
+		n.AddAddress("lo", netip.PrefixFrom(p.vip, p.vip.BitLen()).String())
+		n.socket = t.TempDir() + "/run/pulse.sock"
+		l.nodes, l.plugs = append(l.nodes, n), append(l.plugs, n.plug)
+	}
+	return l
+}
+
+// inside attaches a node to the network of the nodes.
+func (n *node) inside(l *apartLab, i int) {
+	l.inner.Attach(n.Host, "eth0", netip.PrefixFrom(inner(i), within.Bits()).String())
+}
+
+func inner(i int) netip.Addr {
+	a := within.Addr().As4()
+	a[3] = byte(i)
+	return netip.AddrFrom4(a)
+}
+
+func (l *apartLab) table(n *node) pulse.Table {
+	t := l.lab.table(n)
+	for i, peer := range l.nodes {
+		if peer == n {
+			t.NodeAddrs = []netip.Addr{inner(i + 1)}
+		} else {
+			t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{inner(i + 1)}, Ready: true}
+		}
+	}
+	return t
+}
+
+func (l *apartLab) start(t *testing.T) {
+	t.Helper()
+	l.startWith(t, l.table)
+}
+
+// others are the plugs on the LAN but for that of a node.
+func (l *apartLab) others(n *node) []string {
+	return slices.DeleteFunc(slices.Clone(l.plugs), func(plug string) bool { return plug == n.plug })
+}
+
+// A port of the switch that is put into another VLAN: the link has its carrier, and the node is
+// alive for all others, but for clients the address would be gone.
+func TestALinkThatReachesNobodyIsTakenOver(t *testing.T) { inBoth(t, deadLink) }
+
+func deadLink(t *testing.T, p plan) {
+	l := newApartLab(t, p, 3)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	s := l.traffic(t)
+	oneOf(t, func() error {
+		s.anew()
+		s.served(t, first, 20)
+		begun := time.Now()
+		l.part(t, []string{first.plug}, l.others(first))
+		commands := time.Since(begun)
+		s.served(t, second, 20)
+		gap := s.longestGap()
+		t.Logf("a link that reaches nobody: the client got no reply for %v; the cut took %v", gap.Round(time.Millisecond), commands.Round(time.Millisecond))
+		second.until("owner", owns)
+		first.until("cut off on eth1", func(s pulse.State) bool { return ownsNot(s) && slices.Equal(s.CutLinks, []string{"eth1"}) })
+		for _, n := range l.nodes {
+			n.until("with all alive", func(s pulse.State) bool { return len(s.Alive) == len(l.nodes) })
+		}
+		l.resolves(t, second)
+
+		s.anew()
+		l.heal(t)
+		first.until("owner again", func(s pulse.State) bool { return owns(s) && len(s.CutLinks) == 0 })
+		second.until("without the address", ownsNot)
+		s.served(t, first, 20)
+		l.neighbour(t, first)
+		t.Logf("healed: the client got no reply for %v", s.longestGap().Round(time.Millisecond))
+		if gap > detection {
+			return fmt.Errorf("no reply for %v", gap)
+		}
+		return nil
+	})
+}
+
+// What the node sends there is lost, or what is sent to it: either is as bad.
+func TestALinkOfOneDirectionIsTakenOver(t *testing.T) {
+	for name, out := range map[string]bool{"nothing leaves": true, "nothing comes": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newApartLab(t, ipv4, 3)
+			l.start(t)
+			first, second := l.nodes[0], l.nodes[1]
+			from, to := []string{first.plug}, l.others(first)
+			if !out {
+				from, to = to, from
+			}
+			l.cut(t, from, to)
+			second.until("owner", owns)
+			first.until("without the address", ownsNot)
+			l.resolves(t, second)
+			l.heal(t)
+			first.until("owner again", owns)
+			l.resolves(t, first)
+		})
+	}
+}
+
+// Nobody is heard by anybody there, or only two nodes are, of which nobody knows whose link is dead:
+// who has the address keeps it. It is better to answer in vain than that nobody does.
+func TestWhereAllHearNothingAllStaysAsItIs(t *testing.T) {
+	for name, nodes := range map[string]int{"three nodes": 3, "two nodes": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newApartLab(t, ipv4, nodes)
+			l.start(t)
+			first := l.nodes[0]
+			time.Sleep(detection) // until they have heard each other there
+			l.switches(t, "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }; "+
+				"add rule bridge cut forward ether type 0x88b6 drop")
+			time.Sleep(3 * detection) // what is wrong would happen
+			l.resolves(t, first)
+			for _, n := range l.nodes {
+				if s, _ := n.client.State(); owns(s) != (n == first) {
+					t.Errorf("%s has %v", n.name, s.Owned)
+				}
+			}
+		})
+	}
+}
+
+// The only candidate answers though it hears nobody on the link, and others do.
+func TestTheOnlyCandidateAnswersOverALinkThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	l := newApartLab(t, ipv4, 3)
+	l.start(t)
+	first := l.nodes[0]
+	time.Sleep(detection) // until they have heard each other there
+	for _, n := range l.nodes {
+		table := l.table(n)
+		table.Claims[l.vip] = desired.Claim{Candidates: []string{first.name}}
+		if n != first { // it has another address on the link
+			delete(table.Claims, l.vip)
+			table.Elsewhere = []netip.Addr{l.vip}
+			table.Claims[l.host(201)] = desired.Claim{Candidates: []string{l.nodes[1].name, l.nodes[2].name}}
+		}
+		n.say(table)
+	}
+	var nodes []string
+	for _, n := range l.nodes[1:] {
+		nodes = append(nodes, n.plug)
+	}
+	l.part(t, []string{first.plug}, nodes) // and not from the client
+	time.Sleep(3 * detection)              // what is wrong would happen
+	l.resolves(t, first)
+}
+
+// While links are lossy nobody takes them for dead again and again.
+func TestALossyLinkDoesNotFlap(t *testing.T) {
+	t.Parallel()
+	l := newApartLab(t, ipv4, 3)
+	l.start(t)
+	first := l.nodes[0]
+	l.switches(t, "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }; "+
+		"add rule bridge cut forward ether type 0x88b6 numgen random mod 100 < 30 drop")
+	moves := 0
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if s, _ := first.client.State(); !owns(s) {
+			moves++
+			first.until("owner again", owns)
+		}
+	}
+	t.Logf("the address moved away %d times in 20 s", moves)
+	if moves > 1 {
+		t.Error("a link that loses 30 % of all frames flaps")
+	}
+}

@@ -1,0 +1,303 @@
+package onlink
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"maps"
+	mathrand "math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// Config is what a Monitor is made of.
+type Config struct {
+	Node       string
+	Interval   time.Duration // longest time between frames on an interface; 1 ms for each node where that is more
+	Multiplier int           // so many intervals of silence count
+	Seal       Sealer
+	Log        *slog.Logger
+	// Listen opens an interface; nil: a packet socket.
+	Listen func(index int, i Interface) (Wire, error)
+}
+
+// Sealer makes datagrams that the nodes know for ours, and knows theirs; hello.Mesh does.
+type Sealer interface {
+	Seal(body []byte) [][]byte
+	Unseal(datagram []byte) (body []byte, reason hello.Reason)
+}
+
+// Wire is an open interface.
+type Wire interface {
+	// Read gives the next datagram of another station. It fails with net.ErrClosed after Close.
+	Read(buffer []byte) (datagram []byte, err error)
+	// Write sends a datagram to the group of the nodes.
+	Write(datagram []byte) error
+	Close() error
+}
+
+// reopenAfter is the pause before an interface that could not be opened, or that broke, is
+// opened again.
+const reopenAfter = time.Second
+
+// Monitor keeps in touch with other nodes on some interfaces. Its methods may be called at
+// any time, from several goroutines. It sends and hears nothing unless Run does.
+type Monitor struct {
+	cfg     Config
+	changed chan struct{}
+	again   chan struct{} // one slot: there may be something due sooner
+
+	mu     sync.Mutex // guards what follows
+	want   Wanted
+	on     map[int]*attached
+	ups    map[int]uint64 // how often interfaces had come up when they were last wanted
+	status map[int]Status
+	stats  Stats
+	told   map[hello.Reason]bool // rejections that the log knows of
+}
+
+// attached is an interface that is wanted.
+type attached struct {
+	is     Interface
+	state  *machine
+	wire   Wire // nil while it is not open
+	failed string
+	due    time.Time
+	reopen time.Time
+}
+
+// New makes a monitor of no interface.
+func New(cfg Config) *Monitor {
+	if cfg.Listen == nil {
+		cfg.Listen = listen
+	}
+	return &Monitor{
+		cfg: cfg, changed: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		on: map[int]*attached{}, ups: map[int]uint64{}, status: map[int]Status{},
+		stats: Stats{Rejected: map[hello.Reason]uint64{}}, told: map[hello.Reason]bool{},
+	}
+}
+
+// Set takes over the whole wanted state.
+func (m *Monitor) Set(w Wanted) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for index, a := range m.on {
+		if is, wanted := w.On[index]; !wanted || is.Name != a.is.Name {
+			a.close()
+			delete(m.on, index)
+			delete(m.status, index)
+		}
+	}
+	for index, is := range w.On {
+		a := m.on[index]
+		before, known := m.ups[index]
+		switch {
+		case a == nil:
+			early := !known || before == is.Ups
+			a = &attached{state: newMachine(now, m.cfg.Node, is.Name, m.cfg.Interval, m.cfg.Multiplier, random, early)}
+			m.on[index] = a
+			notify(m.again)
+		case a.is.Ups != is.Ups:
+			a.state.reset(now)
+			a.due = now
+			notify(m.again)
+		}
+		if a.is.MAC.String() != is.MAC.String() { // it is the source of what the wire sends
+			a.close()
+			a.reopen = time.Time{}
+		}
+		a.is, m.ups[index] = is, is.Ups
+	}
+	m.want = Wanted{Nodes: maps.Clone(w.Nodes), On: maps.Clone(w.On)}
+	m.publish()
+}
+
+// random gives 64 unguessable bits.
+func random() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// Status is what is known of each interface that is wanted, by index. Nobody may write to it.
+func (m *Monitor) Status() map[int]Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.status)
+}
+
+// Changed has something to receive after Status has changed. It is for one reader.
+func (m *Monitor) Changed() <-chan struct{} { return m.changed }
+
+// Stats are the counters as of now.
+func (m *Monitor) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.stats
+	s.Rejected = maps.Clone(s.Rejected)
+	return s
+}
+
+// Run sends and hears until ctx ends. The sockets belong to the network namespace that it is
+// called in.
+func (m *Monitor) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		next := m.tick(time.Now())
+		m.mu.Unlock()
+		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, a := range m.on {
+				a.close()
+			}
+			clear(m.on)
+			return nil
+		case <-m.again:
+		case <-timer.C:
+		}
+	}
+}
+
+// tick does what is due, and says when it is to be called again. It needs mu.
+func (m *Monitor) tick(now time.Time) (next time.Time) {
+	next = now.Add(time.Minute)
+	for index, a := range m.on {
+		if a.wire == nil && !now.Before(a.reopen) {
+			m.open(now, index, a)
+		}
+		if !now.Before(a.due) {
+			a.state.check(now)
+			m.send(a, a.state.next(now))
+			a.due = now.Add(a.state.interval - time.Duration(mathrand.Int64N(int64(a.state.interval/5))))
+		}
+		if a.due.Before(next) {
+			next = a.due
+		}
+	}
+	m.publish()
+	return next
+}
+
+// open opens an interface and hears what comes there until it is closed. It needs mu.
+func (m *Monitor) open(now time.Time, index int, a *attached) {
+	wire, err := m.cfg.Listen(index, a.is)
+	if err != nil {
+		a.reopen = now.Add(reopenAfter)
+		if a.failed != err.Error() {
+			a.failed = err.Error()
+			m.cfg.Log.Error("cannot exchange frames with other nodes on an interface, trying again until it works", "interface", a.is.Name, "error", err)
+		}
+		return
+	}
+	a.wire, a.failed = wire, ""
+	go m.read(index, wire)
+}
+
+func (m *Monitor) read(index int, wire Wire) {
+	buffer := make([]byte, 2048)
+	for {
+		datagram, err := wire.Read(buffer)
+		m.mu.Lock()
+		a := m.on[index]
+		switch mine := a != nil && a.wire == wire; {
+		case err == nil && mine:
+			m.hear(a, datagram)
+		case err == nil, errors.Is(err, net.ErrClosed):
+		case errors.Is(err, unix.ENETDOWN):
+			err = nil // told once when it goes down; the socket works on when it is up again
+		case mine:
+			m.cfg.Log.Error("frames of other nodes cannot be read on an interface", "interface", a.is.Name, "error", err)
+			a.close()
+			a.reopen = time.Now().Add(reopenAfter)
+		}
+		m.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// hear needs mu.
+func (m *Monitor) hear(a *attached, datagram []byte) {
+	m.stats.Received++
+	body, reason := m.cfg.Seal.Unseal(datagram)
+	var f frame
+	if reason == "" {
+		f, reason = decode(body)
+	}
+	if reason == "" && f.node == m.cfg.Node { // it came back, by a loop in the network or another interface of ours
+		return
+	}
+	if reason == "" && !m.want.Nodes[f.node] {
+		reason = hello.ReasonUnknownNode
+	}
+	if reason == "" {
+		reason = a.state.hear(time.Now(), f)
+	}
+	if reason == "" {
+		m.publish()
+		return
+	}
+	m.stats.Rejected[reason]++
+	switch reason {
+	case hello.ReasonNoKey, hello.ReasonUnknownNode, hello.ReasonUnproven:
+		return // normal while a node starts or joins
+	}
+	if !m.told[reason] {
+		m.told[reason] = true
+		m.cfg.Log.Warn("rejected a frame of another node; further ones are only counted", "reason", reason, "interface", a.is.Name, "node", f.node)
+	}
+}
+
+// send needs mu.
+func (m *Monitor) send(a *attached, f frame) {
+	if a.wire == nil {
+		return
+	}
+	for _, datagram := range m.cfg.Seal.Seal(f.encode()) {
+		if err := a.wire.Write(datagram); err != nil {
+			m.stats.SendErrors++
+			continue
+		}
+		m.stats.Sent++
+	}
+}
+
+// publish needs mu.
+func (m *Monitor) publish() {
+	for index, a := range m.on {
+		if a.state.changed {
+			m.status[index] = a.state.status()
+			notify(m.changed)
+		}
+	}
+}
+
+func (a *attached) close() {
+	if a.wire != nil {
+		_ = a.wire.Close() // the reader ends by it; there is nothing to do about an error
+		a.wire = nil
+	}
+}
+
+// notify fills a one-slot channel.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,104 @@
+package onlink
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// etherType is the second one for local experiments (IEEE 802), which no bridge may know. Frames
+	// with it need no address and pass no packet filter of a host.
+	etherType  = 0x88b6
+	headerLen  = 14
+	maxPayload = 1500
+	// control is the priority of network control, as mapped by VLAN interfaces and queues.
+	control = 7
+	// writeWithin bounds how long a queue that is full delays the frames on other interfaces.
+	writeWithin = 5 * time.Millisecond
+)
+
+// group is the Ethernet group of the nodes: of the addresses that are administered locally, and not
+// one of IP, so that no switch asks who has joined it.
+func group() net.HardwareAddr { return net.HardwareAddr{0x03, 'F', 'L', 'O', 'L', 0x01} }
+
+// socket is a packet socket on an interface.
+type socket struct {
+	conn *packet.Conn
+	mac  net.HardwareAddr
+	seen []byte // room for what is read
+}
+
+// listen opens an interface. A frame with a VLAN tag is for an interface of that VLAN, and frames
+// that leave come to packet sockets as well.
+func listen(index int, i Interface) (Wire, error) {
+	const drop = 5 // the index of the last instruction
+	otherwise := func(at int) uint8 { return uint8(drop - at - 1) }
+	program, err := bpf.Assemble([]bpf.Instruction{
+		0: bpf.LoadExtension{Num: bpf.ExtType},
+		1: bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: unix.PACKET_MULTICAST, SkipTrue: otherwise(1)},
+		2: bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
+		3: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: otherwise(3)},
+		4: bpf.RetConstant{Val: headerLen + maxPayload},
+		5: bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := packet.Listen(&net.Interface{Index: index, Name: i.Name}, packet.Raw, etherType, &packet.Config{Filter: program})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(conn.JoinGroup(group()), prioritize(conn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &socket{conn: conn, mac: i.MAC, seen: make([]byte, headerLen+maxPayload)}, nil
+}
+
+func prioritize(conn *packet.Conn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, control)
+	})
+	return errors.Join(err, set)
+}
+
+// Read is of Wire.
+func (s *socket) Read(buffer []byte) ([]byte, error) {
+	for {
+		n, _, err := s.conn.ReadFrom(s.seen)
+		if err != nil {
+			return nil, err
+		}
+		if n < headerLen {
+			continue
+		}
+		if datagram, ok := disclose(s.seen[headerLen:n]); ok {
+			return buffer[:copy(buffer, datagram)], nil
+		}
+	}
+}
+
+// Write is of Wire.
+func (s *socket) Write(datagram []byte) error {
+	b := append(make([]byte, 0, headerLen+lengthSize+len(datagram)), group()...)
+	b = append(b, s.mac...)
+	b = binary.BigEndian.AppendUint16(b, etherType)
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+		return err
+	}
+	_, err := s.conn.WriteTo(append(b, enclose(datagram)...), &packet.Addr{HardwareAddr: group()})
+	return err
+}
+
+// Close is of Wire.
+func (s *socket) Close() error { return s.conn.Close() }

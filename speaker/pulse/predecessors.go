@@ -1,0 +1,63 @@
+package pulse
+
+import (
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// predecessors are, by address of the table, the last other node that answered for it as this
+// one sees it. While another node has an address, that is the one: so it is known, and in the
+// kernel, before the address moves. The forwarding hands over to it what belongs to connections
+// that it has, for as long as it is alive. Of an address that was never seen elsewhere it is who
+// would answer for it if this node did not, as it was before this one came back.
+type predecessors map[netip.Addr]string
+
+// follow takes in who answers for what. left are those of mine that are left to others. Before
+// the mesh is settled it is who would, of those heard by then: who comes back is to know
+// before it takes over.
+//
+// Of what this node had, and is no candidate for any more, it is who came next by the table
+// before. For a moment both may answer, until the one hears the other: a client that turns back
+// brings connections that the other one has.
+func (p predecessors) follow(before, t *Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
+	note := func(a netip.Addr, claim desired.Claim) {
+		owner, ok := election.Owner(claim.Candidates, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
+		if ok {
+			p[a] = owner
+		}
+	}
+	for a, claim := range t.Claims {
+		_, is := mine[a]
+		if _, known := p[a]; !is || left[a] || !known {
+			note(a, claim)
+		}
+	}
+	for a := range p {
+		if _, claimed := t.Claims[a]; claimed {
+			continue
+		}
+		if _, elsewhere := slices.BinarySearchFunc(t.Elsewhere, a, netip.Addr.Compare); !elsewhere {
+			delete(p, a)
+		} else if before != nil {
+			note(a, before.Claims[a])
+		}
+	}
+}
+
+// alive are those that live, and "" in place of those that do not: their connections are
+// lost, and who asks a dead node waits for nothing.
+func (p predecessors) alive(v hello.View) map[netip.Addr]string {
+	living := make(map[netip.Addr]string, len(p))
+	for a, node := range p {
+		if !v.IsAlive(node) {
+			node = ""
+		}
+		living[a] = node
+	}
+	return living
+}
