@@ -29,6 +29,7 @@ type announcing struct {
 	scopes  map[string]*scope // by the names of the L2Advertisements
 	bounded bool              // load is
 	placed  *election.Spread  // of all addresses
+	orders  *election.Orders  // of the candidates for each
 }
 
 // announced is one address that Services hold, and who can serve it.
@@ -65,18 +66,20 @@ func (e *announced) serves(node string) bool {
 	return true
 }
 
-func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spread) *announcing {
+func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spread, orders *election.Orders) *announcing {
 	a := &announcing{
 		cluster: c, options: o, holders: h, pools: c.PoolsByAge(),
 		addresses: make(map[netip.Addr]*announced, len(h.of)), unready: map[string]bool{},
-		scopes: map[string]*scope{}, bounded: bounded(c), placed: placed,
+		scopes: map[string]*scope{}, bounded: bounded(c), placed: placed, orders: orders,
 	}
 	for name, node := range c.Nodes {
 		if node.Excluded || node.NetworkUnavailable {
 			continue
 		}
 		a.nodes = append(a.nodes, name)
-		a.unready[name] = !node.Ready || node.Deleting
+		if !node.Ready || node.Deleting {
+			a.unready[name] = true
+		}
 	}
 	slices.Sort(a.nodes)
 	for _, ad := range c.BGPAdvertisements {
@@ -88,7 +91,9 @@ func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spre
 	for address := range h.of {
 		a.look(address)
 	}
-	placed.Keep(func(address netip.Addr) bool { return a.addresses[address] != nil })
+	isHeld := func(address netip.Addr) bool { return a.addresses[address] != nil }
+	placed.Keep(isHeld)
+	orders.Keep(isHeld)
 	for address := range a.addresses {
 		a.place(address)
 	}
@@ -180,10 +185,13 @@ func (a *announcing) claims() (claims map[netip.Addr]Claim, elsewhere []netip.Ad
 // only where nobody else could.
 func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, ours bool) {
 	in := a.scopeOf(entry)
-	var candidates []string
-	for _, node := range in.nodes {
-		if entry.serves(node) {
-			candidates = append(candidates, node)
+	candidates := in.nodes
+	if slices.ContainsFunc(candidates, func(node string) bool { return !entry.serves(node) }) {
+		candidates = nil
+		for _, node := range in.nodes {
+			if entry.serves(node) {
+				candidates = append(candidates, node)
+			}
 		}
 	}
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
@@ -196,23 +204,36 @@ func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, o
 // prefer most, then the one that has the address so that no node has many more than others,
 // then by their weights for the address.
 func (a *announcing) rank(address netip.Addr, candidates []string, in *scope) []string {
-	ranked := election.Rank(address, candidates)
+	ranked := a.orders.Rank(address, candidates)
 	if first, placed := a.placed.Node(address); placed {
 		if i := slices.Index(ranked, first); i > 0 {
-			copy(ranked[1:], ranked[:i])
-			ranked[0] = first
+			ranked = slices.Concat([]string{first}, ranked[:i], ranked[i+1:])
 		}
 	}
-	slices.SortStableFunc(ranked, func(one, other string) int {
-		if a.unready[one] != a.unready[other] {
-			if a.unready[one] {
-				return 1
-			}
-			return -1
+	if len(in.preferred) > 0 {
+		ranked = slices.SortedStableFunc(slices.Values(ranked), func(one, other string) int {
+			return cmp.Compare(in.preferred[other], in.preferred[one])
+		})
+	}
+	return a.readyFirst(ranked)
+}
+
+// readyFirst puts those that are not ready last.
+func (a *announcing) readyFirst(ranked []string) []string {
+	isUnready := func(node string) bool { return a.unready[node] }
+	if len(a.unready) == 0 || !slices.ContainsFunc(ranked, isUnready) {
+		return ranked
+	}
+	ordered := make([]string, 0, len(ranked))
+	var last []string
+	for _, node := range ranked {
+		if isUnready(node) {
+			last = append(last, node)
+		} else {
+			ordered = append(ordered, node)
 		}
-		return cmp.Compare(in.preferred[other], in.preferred[one])
-	})
-	return ranked
+	}
+	return append(ordered, last...)
 }
 
 // interfaces is the union of the interfaces of several advertisements; one that
@@ -275,7 +296,7 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 	}
 	var problems []problem.Problem
 	sessions := map[string]Session{}
-	taken := map[neighbour]string{}
+	taken, waiting := map[neighbour]string{}, passive{}
 	for _, name := range slices.Sorted(maps.Keys(a.cluster.BGPPeers)) {
 		peer := a.cluster.BGPPeers[name]
 		if !view.MatchesAny(peer.NodeSelectors, node.Labels) {
@@ -291,9 +312,15 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 				"BGPPeer %s has a session with %s from this node already, and two would end each other: remove one", first, to))
 			continue
 		}
+		id := identity(peer, node, a.cluster.Adjacent[peer.Interface])
+		if why := waiting.refuse(id); why != "" {
+			problems = append(problems, problem.New(peer.Object(), ReasonPeerDuplicate, "%s", why))
+			continue
+		}
 		taken[to] = name
+		waiting.add(name, id)
 		routes := a.routes(peer, node)
-		sessions[name] = Session{Identity: identity(peer, node, a.cluster.Adjacent[peer.Interface]), Routes: routes.attrs, Aggregates: routes.aggregates}
+		sessions[name] = Session{Identity: id, Routes: routes.attrs, Aggregates: routes.aggregates}
 	}
 	return sessions, problems
 }

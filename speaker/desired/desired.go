@@ -29,13 +29,15 @@ type Options struct {
 	Node string // our own node's name
 	// Classes are those of the Services that are announced.
 	Classes view.Classes
-	// ClusterCIDRs are where pods send from; empty: the nodes' podCIDRs.
-	ClusterCIDRs []netip.Prefix
+	// Pods tells who is a pod.
+	Pods PodDetection
+	// MasqueradeAll masquerades what pods send to ClusterIPs, as all else that goes there is.
+	MasqueradeAll bool
 	// NodePortCIDRs narrow down on which of the node's addresses NodePorts answer;
-	// empty: on its InternalIPs. On loopback addresses they answer only for a prefix
+	// empty: on its Addresses. On loopback addresses they answer only for a prefix
 	// that is within 127.0.0.0/8.
 	NodePortCIDRs []netip.Prefix
-	// NodePortPrimary adds the InternalIPs to NodePortCIDRs.
+	// NodePortPrimary adds its Addresses to NodePortCIDRs.
 	NodePortPrimary bool
 }
 
@@ -49,24 +51,6 @@ func mesh(c *view.Cluster, o Options) Mesh {
 		}
 	}
 	return m
-}
-
-// strangePods is the problem of a node that cannot tell pods from strangers in a family
-// whose Services it forwards: it masquerades pods, and refuses them the short circuit.
-func strangePods(f Forwarding, o Options) []problem.Problem {
-	known := map[addr.Family]bool{}
-	for _, p := range f.Pods {
-		known[addr.FamilyOf(p.Addr())] = true
-	}
-	var problems []problem.Problem
-	for _, family := range addr.Families() {
-		if f.Count[family] > 0 && !known[family] {
-			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: o.Node}, ReasonPodsUnknown,
-				"no node says in spec.podCIDRs where its %s pods send from, so that pods are taken for strangers: "+
-					"set the Helm value forwarding.clusterCIDRs", family))
-		}
-	}
-	return problems
 }
 
 // fallenNodes are the problems of nodes whose endpoints are avoided though Kubernetes
@@ -84,7 +68,7 @@ func fallenNodes(c *view.Cluster) []problem.Problem {
 }
 
 // portsOf decides what the kernel does for one Service. addrs are the node's own.
-func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs []netip.Addr) map[PortKey]Port {
+func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs []netip.Addr, o Options) map[PortKey]Port {
 	ports := make(map[PortKey]Port, len(s.Ports))
 	for _, family := range addr.Families() {
 		clusterIP := firstOf(s.ClusterIPs, family)
@@ -107,6 +91,8 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs 
 				InternalLocal: s.InternalLocal,
 				ExternalLocal: s.ExternalLocal,
 				Affinity:      s.Affinity,
+				MasqueradeAll: o.MasqueradeAll,
+				PodLinks:      o.Pods.Links,
 			}
 			port.SourceRanges, port.Restricted = restriction(s.SourceRanges, family)
 			port.SourceRanges = admitItself(port.SourceRanges, addrs, port.VIPs)
@@ -152,18 +138,6 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 	}
 	slices.SortFunc(ranges, netip.Prefix.Compare)
 	return slices.Compact(ranges)
-}
-
-// pods are the prefixes that pods send from.
-func pods(c *view.Cluster, o Options) []netip.Prefix {
-	if len(o.ClusterCIDRs) > 0 {
-		return addr.WithoutLoopback(o.ClusterCIDRs)
-	}
-	var all []netip.Prefix
-	for _, node := range c.Nodes {
-		all = append(all, node.PodCIDRs...)
-	}
-	return addr.WithoutLoopback(all)
 }
 
 // nodePorts are the prefixes on whose addresses NodePorts answer; loopback those that

@@ -103,7 +103,9 @@ func cluster(s *view.Service, endpoints ...view.Endpoint) *view.Cluster {
 	for i, name := range []string{"a", "b", "c"} {
 		c.Nodes[name] = &view.Node{
 			Name: name, Ready: true, Labels: map[string]string{"topology.kubernetes.io/zone": "z-" + name},
-			Addresses: []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(11 + i)})},
+			Addresses: []netip.Addr{
+				netip.AddrFrom4([4]byte{198, 51, 100, byte(11 + i)}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0xff, 15: byte(11 + i)}),
+			},
 			PodCIDRs: []netip.Prefix{
 				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24),
 				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 1, 0, byte(i)}), 48),
@@ -326,7 +328,7 @@ func TestPodsAreTheNodesPodCIDRsUnlessSaid(t *testing.T) {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 	said := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	got, _ = desired.For(c, desired.Options{Node: "a", ClusterCIDRs: said})
+	got, _ = desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: said}})
 	if diff := cmp.Diff(said, got.Forwarding.Pods, compare); diff != "" {
 		t.Errorf("pods as said (-want +got):\n%s", diff)
 	}
@@ -534,7 +536,7 @@ func TestTheMeshIsEveryOtherNode(t *testing.T) {
 	c.Speakers = map[string]view.Speaker{"b": {Node: "b", Ready: true}}
 	got, _ := desired.For(c, onNode("a"))
 	want := desired.Mesh{Key: "k", Peers: map[string]desired.Peer{
-		"b": {Addrs: ips("198.51.100.12"), Ready: true}, "c": {Addrs: ips("198.51.100.13")},
+		"b": {Addrs: ips("198.51.100.12", "2001:db8:ff00::c"), Ready: true}, "c": {Addrs: ips("198.51.100.13", "2001:db8:ff00::d")},
 	}}
 	if diff := cmp.Diff(want, got.Mesh, compare); diff != "" {
 		t.Errorf("mesh (-want +got):\n%s", diff)

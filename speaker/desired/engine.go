@@ -25,9 +25,13 @@ type Engine struct {
 	node     Node
 	keys     map[view.Ref][]PortKey
 	foreign  map[view.Ref][]netip.Addr // ClusterIPs of Services that another proxy forwards
+	exposed  map[addr.Family]int       // ports that have a NodePort
 	holders  holders
 	placed   election.Spread
-	say      *announcing       // nil before the first decision
+	orders   election.Orders
+	say      *announcing  // nil before the first decision
+	former   *view.Former // as of the last decision
+	fallen   map[string]struct{}
 	strange  []problem.Problem // of the BGPPeers
 	told     []problem.Problem // by the announcing
 	shared   []problem.Problem // of the ranges of ClusterIPs
@@ -42,7 +46,8 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
+		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, exposed: map[addr.Family]int{},
+		holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
 	}
 }
 
@@ -79,16 +84,27 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	} else {
 		e.announceAgain(c, moved)
 	}
-	e.problems = slices.Concat(e.told, e.shared, strangePods(*f, e.options), fallenNodes(c))
+	if c.Configured && (others || c.Former != e.former || !maps.Equal(c.Fallen, e.fallen)) {
+		e.former, e.fallen = c.Former, c.Fallen
+		e.handAll()
+	}
+	e.problems = slices.Concat(e.told, e.shared, strangePods(*f, e.options), ownNode(c, e.exposed, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
 }
 
+// Serves tells whether the node could serve an address as of the last decision, whether or not it is to
+// announce it. One that is without network serves nothing.
+func (e *Engine) Serves(address netip.Addr) bool {
+	entry, own := e.say.addresses[address], e.say.cluster.Nodes[e.options.Node]
+	return entry != nil && own != nil && !own.NetworkUnavailable && entry.serves(own.Name)
+}
+
 // place takes in what the decision reads of nodes, and tells whether all Services must
 // be looked at again.
 func (e *Engine) place(c *view.Cluster) bool {
-	own := c.Nodes[e.options.Node]
+	own := c.OwnNode(e.options.Node)
 	zone := ""
 	if own != nil {
 		zone = own.Labels[zoneLabel]
@@ -97,7 +113,7 @@ func (e *Engine) place(c *view.Cluster) bool {
 	moved := zone != e.zone || !slices.Equal(addrs, e.node.Addrs)
 	e.zone, e.node.Addrs = zone, addrs
 	f := &e.node.Forwarding
-	f.Pods = pods(c, e.options)
+	f.Pods = e.options.podPrefixes(c)
 	f.NodePorts, f.Loopback = nodePorts(own, e.options)
 	f.Guard = len(f.Loopback) > 0
 	return moved
@@ -132,13 +148,14 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	delete(e.node.Health, ref)
 	if s != nil && !s.ProxiedElsewhere {
 		from := standpoint{e.options.Node, e.zone, c.Fallen}
-		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs)
+		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}
 	}
 	for _, key := range e.keys[ref] {
 		if _, stays := ports[key]; !stays {
+			e.expose(f.Ports[key], -1, key.Family)
 			delete(f.Ports, key)
 			if f.Count[key.Family]--; f.Count[key.Family] == 0 {
 				delete(f.Count, key.Family)
@@ -154,6 +171,8 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 		if !had {
 			f.Count[key.Family]++
 		}
+		e.expose(before, -1, key.Family)
+		e.expose(port, +1, key.Family)
 		f.Ports[key] = port
 		changed[key] = struct{}{}
 	}
@@ -164,9 +183,16 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	e.keys[ref] = slices.Collect(maps.Keys(ports))
 }
 
+// expose counts a port that has a NodePort, by 1 or -1.
+func (e *Engine) expose(p Port, by int, family addr.Family) {
+	if p.NodePort != 0 {
+		e.exposed[family] += by
+	}
+}
+
 // announce decides what is announced.
 func (e *Engine) announce(c *view.Cluster) {
-	e.say = newAnnouncing(c, e.options, &e.holders, &e.placed)
+	e.say = newAnnouncing(c, e.options, &e.holders, &e.placed, &e.orders)
 	sessions, problems := e.say.sessions()
 	e.node.BFD, e.node.Unnumbered = e.say.bfd(sessions), unnumbered(sessions)
 	e.node.Layer2, e.node.Elsewhere = e.say.claims()
@@ -218,11 +244,13 @@ func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
 // claimAgain decides who answers for an address; nil if nobody holds it.
 func (e *Engine) claimAgain(address netip.Addr, entry *announced) {
 	delete(e.node.Layer2, address)
+	defer e.hand(address)
 	at, listed := slices.BinarySearchFunc(e.node.Elsewhere, address, netip.Addr.Compare)
 	if listed {
 		e.node.Elsewhere = slices.Delete(e.node.Elsewhere, at, at+1)
 	}
 	if entry == nil {
+		e.orders.Forget(address)
 		return
 	}
 	if claim, ours := e.say.claim(address, entry); ours {

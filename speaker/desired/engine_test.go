@@ -38,6 +38,14 @@ func (h *history) next() *view.Cluster {
 			c.Touched[ref] = struct{}{}
 		}
 	}
+	if rapid.IntRange(0, 3).Draw(h.T, "moves") == 0 {
+		c.Former = &view.Former{Of: map[netip.Addr]string{}}
+		for i := range h.services {
+			if node := rapid.SampledFrom([]string{"?", "", "b", "c", "gone"}).Draw(h.T, "former"); node != "?" {
+				c.Former.Of[netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})] = node
+			}
+		}
+	}
 	if rapid.IntRange(0, 3).Draw(h.T, "others") == 0 {
 		c.Others = true
 		c.Nodes = map[string]*view.Node{}
@@ -45,8 +53,15 @@ func (h *history) next() *view.Cluster {
 			node := *n
 			node.Labels = map[string]string{"topology.kubernetes.io/zone": rapid.SampledFrom([]string{"east", "west"}).Draw(h.T, "zone")}
 			node.Excluded = rapid.Bool().Draw(h.T, "excluded")
-			node.Addresses = rapid.SampledFrom([][]netip.Addr{ips("198.51.100.1"), ips("198.51.100.2")}).Draw(h.T, "address")
+			node.Addresses = rapid.SampledFrom([][]netip.Addr{nil, ips("198.51.100.1"), ips("198.51.100.2")}).Draw(h.T, "address")
 			c.Nodes[name] = &node
+		}
+		if c.Nodes["a"] == nil {
+			c.Nodes["a"] = last.LastOwn
+		}
+		c.LastOwn = c.Nodes["a"].Remember(last.LastOwn)
+		if rapid.IntRange(0, 3).Draw(h.T, "own Node") == 0 {
+			delete(c.Nodes, "a")
 		}
 		c.BGPAdvertisements = h.advertisements()
 		c.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}, "b": {BoundsLoad: rapid.IntRange(0, 3).Draw(h.T, "old") > 0}}
@@ -107,7 +122,7 @@ func (h *history) change(c *view.Cluster) {
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	numbers := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".Revision", ".Since", ".Changed", ".Announcing":
+		case ".Revision", ".Since", ".Changed", ".Announcing", ".Handing":
 			return true
 		}
 		return false
@@ -115,6 +130,7 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := cluster(service())
 		first.Services = map[view.Ref]*view.Service{}
+		first.Configured = true
 		h := &history{t, first, rapid.SampledFrom([]int{4, 20}).Draw(t, "services")}
 		first.BGPAdvertisements = h.advertisements()
 		first.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}}

@@ -20,7 +20,7 @@ import (
 // Node is the whole wanted state of one node.
 type Node struct {
 	Forwarding Forwarding
-	Addrs      []netip.Addr // its InternalIPs, primary first
+	Addrs      []netip.Addr // view.Node.Addresses
 	// Layer2 has a claim for each address that this node may have to answer for.
 	Layer2 map[netip.Addr]Claim
 	// Elsewhere are the addresses that other nodes may have to answer for and this one
@@ -58,7 +58,7 @@ type Mesh struct {
 
 // Peer is another node of the mesh.
 type Peer struct {
-	Addrs []netip.Addr // its InternalIPs
+	Addrs []netip.Addr // view.Node.Addresses
 	// Ready: Kubernetes says that a speaker runs there. It is believed only
 	// until the first hello is heard.
 	Ready bool
@@ -70,9 +70,9 @@ type Forwarding struct {
 	Ports map[PortKey]Port
 	Count map[addr.Family]int // of Ports; nil if nobody counts
 	// Pods are the prefixes that pods send from, summarized, both families.
-	// They tell pods from strangers (kube-proxy's local detector). Empty for
-	// a family: nobody is taken for a pod. Who sends from a loopback address is none:
-	// no pod could answer him.
+	// They tell pods from strangers (kube-proxy's local detector) to ports without PodLinks.
+	// Empty for a family: nobody is taken for a pod. Who sends from a loopback address is
+	// none: no pod could answer him.
 	Pods []netip.Prefix
 	// NodePorts are where NodePorts answer: on the addresses in these prefixes that
 	// are this node's own as a packet comes, loopback ones excepted. Summarized, both
@@ -94,6 +94,15 @@ type Forwarding struct {
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
+
+	// Former has, by VIP that this node may have to answer for on its networks, the address
+	// of the node that had it before: of one that another node answers for now, of that node,
+	// so that it is in the kernel before the VIP moves. Packets of TCP connections that were
+	// open by then, which this node's connection table does not know, are handed over to that
+	// node unchanged. nil: it is not known yet, and what an earlier process knew is left alone.
+	Former map[netip.Addr]netip.Addr
+	// Handing numbers this state of Former, 0 if nobody counts.
+	Handing uint64
 
 	// Revision numbers this state of Ports, 0 if nobody counts. Changed holds each
 	// key whose port is new, another or gone since revision Since. See Changes.
@@ -117,9 +126,20 @@ func (f Forwarding) Has(family addr.Family) bool {
 	return false
 }
 
-// Missing are the ports that are wanted and not in the kernel as wanted, each with what
-// the kernel has instead, the zero Port for nothing.
+// Missing are the ports of which the kernel is not as wanted, each with what it has
+// instead, the zero Port for nothing. Those that are not wanted are to go, and have not.
 type Missing map[PortKey]Port
+
+// Lacking counts, by family, the wanted ports that are missing.
+func (f Forwarding) Lacking(missing Missing) map[addr.Family]int {
+	lacking := map[addr.Family]int{}
+	for key := range missing {
+		if _, wanted := f.Ports[key]; wanted {
+			lacking[key.Family]++
+		}
+	}
+	return lacking
+}
 
 // Change is what one port was and is to be; nil stands for nothing.
 type Change struct {
@@ -203,8 +223,11 @@ func (k PortKey) Compare(o PortKey) int {
 //	  from pods                      Cluster, not masqueraded (short circuit)
 //	  from this node                 Cluster, masqueraded (short circuit)
 //	  from anyone else               Local, not masqueraded: the pod sees the client
-//	internal, not from a pod         masqueraded
+//	internal, not from a pod         masqueraded; with MasqueradeAll from a pod, too
 //	an endpoint to itself (hairpin)  masqueraded
+//
+// A pod is who sends from an address in Forwarding.Pods or, if there are any, by one of
+// PodLinks.
 //
 // An empty set refuses (ICMP port unreachable), or drops where the set is Local
 // and Anywhere says that endpoints exist on other nodes.
@@ -228,6 +251,8 @@ type Port struct {
 	InternalLocal bool
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
+	MasqueradeAll bool // what pods send to the ClusterIP as well
+	PodLinks      Links
 
 	Affinity time.Duration // 0: none
 	// SourceRanges limit who may use the VIPs (not the ExternalIPs, NodePort or
@@ -240,7 +265,7 @@ type Port struct {
 func (p Port) Equal(o Port) bool {
 	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
 		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal &&
-		p.Anywhere == o.Anywhere && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
+		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
 		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
 		slices.Equal(p.Serving, o.Serving) &&
@@ -262,6 +287,9 @@ type Session struct {
 	// Aggregates are those of Routes that are for more than one address can be, with
 	// the addresses within that this node is to serve: never none, sorted.
 	Aggregates map[netip.Prefix][]netip.Addr
+	// Leaving are routes that are about to go, none of Routes: routers that have them are asked to
+	// prefer others. The agent has it; what is decided here has none.
+	Leaving map[netip.Prefix]RouteAttrs
 }
 
 // Addresses are those that one of Routes is announced for.

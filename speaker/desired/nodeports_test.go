@@ -61,7 +61,7 @@ func TestWhereNodePortsAnswer(t *testing.T) {
 
 // Who sends from a loopback address must be masqueraded, whatever prefixes pods have.
 func TestNobodyOnLoopbackIsAPod(t *testing.T) {
-	got, _ := desired.For(cluster(service()), desired.Options{Node: "a", ClusterCIDRs: prefixes("0.0.0.0/0", "::/0")})
+	got, _ := desired.For(cluster(service()), desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes("0.0.0.0/0", "::/0")}})
 	for _, p := range got.Forwarding.Pods {
 		if p.Overlaps(addr.Loopback()) || p.Contains(netip.IPv6Loopback()) {
 			t.Errorf("%s holds pods", p)

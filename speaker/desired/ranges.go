@@ -44,13 +44,13 @@ func vacancies(c *view.Cluster, o Options, foreign map[view.Ref][]netip.Addr) ([
 // sharer is what else a range of ClusterIPs has in it, the first by name. Settings often say of
 // all private addresses that pods have them: only those that are within a range say something.
 func sharer(c *view.Cluster, o Options, r netip.Prefix) (what string, shared bool) {
-	for _, p := range o.ClusterCIDRs {
+	for _, p := range o.Pods.ClusterCIDRs {
 		if r.Contains(p.Addr()) && p.Bits() >= r.Bits() {
 			return "addresses of pods (" + p.String() + ")", true
 		}
 	}
 	first := ""
-	for name, node := range c.Nodes {
+	for name, node := range nodes(c, o) {
 		if first != "" && name > first {
 			continue
 		}

@@ -38,11 +38,11 @@ func TestRangesOfClusterIPs(t *testing.T) {
 		}, prefixes("10.96.0.0/24"), "a"},
 		"one that pods have addresses of by the settings": {func(c *view.Cluster, o *desired.Options) {
 			c.ServiceRanges = prefixes("10.96.0.0/24", "10.97.0.0/16")
-			o.ClusterCIDRs = prefixes("10.97.8.0/24")
+			o.Pods.ClusterCIDRs = prefixes("10.97.8.0/24")
 		}, prefixes("10.96.0.0/24"), "10.97.8.0/24"},
 		"settings that name all private addresses": {func(c *view.Cluster, o *desired.Options) {
 			c.ServiceRanges = prefixes("10.96.0.0/24")
-			o.ClusterCIDRs = prefixes("10.0.0.0/8")
+			o.Pods.ClusterCIDRs = prefixes("10.0.0.0/8")
 		}, prefixes("10.96.0.0/24"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

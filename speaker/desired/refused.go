@@ -3,7 +3,6 @@ package desired
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 )
@@ -63,8 +62,33 @@ func Settled(err error, family addr.Family) bool {
 	if err == nil {
 		return true
 	}
-	failed := AllOf[*FamilyError](err)
-	return len(failed) > 0 && !slices.ContainsFunc(failed, func(e *FamilyError) bool { return e.Family == family && !e.Settled })
+	return len(AllOf[*FamilyError](err)) > 0 && !Unsettled(err)[family]
+}
+
+// Behind are the families in which the kernel is not as wanted, be it that a port has not
+// come, changed or gone, or something that is no port's. A port that it refuses by itself
+// does not count: nothing that is done again would help.
+func Behind(missing Missing, err error) map[addr.Family]bool {
+	behind := Unsettled(err)
+	refused := Refused(err)
+	for key := range missing {
+		if !refused[key] {
+			behind[key.Family] = true
+		}
+	}
+	return behind
+}
+
+// Unsettled are the families of which the error of a backend says that something is not in
+// place that is no port's.
+func Unsettled(err error) map[addr.Family]bool {
+	unsettled := map[addr.Family]bool{}
+	for _, failed := range AllOf[*FamilyError](err) {
+		if !failed.Settled {
+			unsettled[failed.Family] = true
+		}
+	}
+	return unsettled
 }
 
 // Refused are the ports that an error of several, joined and wrapped, says are refused.

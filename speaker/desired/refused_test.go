@@ -6,6 +6,7 @@ import (
 	"maps"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -30,5 +31,52 @@ func TestRefusedFindsEveryPort(t *testing.T) {
 	want := map[desired.PortKey]bool{key("a"): true, key("b"): true, key("c"): true}
 	if got := desired.Refused(err); !maps.Equal(got, want) {
 		t.Errorf("refused %v, want %v", got, want)
+	}
+}
+
+// TestBehind holds which families the kernel has not followed in.
+func TestBehind(t *testing.T) {
+	four := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Family: addr.IPv4}
+	six := four
+	six.Family = addr.IPv6
+	refusal := &desired.RefusedError{Key: four, Err: errors.New("no")}
+	in := func(f addr.Family, settled bool, err error) error {
+		return &desired.FamilyError{Family: f, Settled: settled, Err: err}
+	}
+	failed := errors.New("the lock")
+	for name, test := range map[string]struct {
+		missing desired.Missing
+		err     error
+		want    []addr.Family
+	}{
+		"nothing":                         {nil, nil, nil},
+		"a port":                          {desired.Missing{four: {}}, in(addr.IPv4, true, failed), []addr.Family{addr.IPv4}},
+		"a port, and nobody knows why":    {desired.Missing{six: {}}, failed, []addr.Family{addr.IPv6}},
+		"a refused one":                   {desired.Missing{four: {}}, in(addr.IPv4, true, refusal), nil},
+		"a refused one and another":       {desired.Missing{four: {}, six: {}}, in(addr.IPv4, true, refusal), []addr.Family{addr.IPv6}},
+		"no port":                         {nil, in(addr.IPv6, false, failed), []addr.Family{addr.IPv6}},
+		"a refused one, and no port":      {desired.Missing{four: {}}, in(addr.IPv4, false, errors.Join(refusal, failed)), []addr.Family{addr.IPv4}},
+		"something that concerns neither": {nil, errors.Join(in(addr.IPv4, true, failed), &desired.SettingError{Err: failed}), nil},
+		"both": {
+			desired.Missing{four: {}}, errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, failed)), addr.Families(),
+		},
+	} {
+		want := map[addr.Family]bool{}
+		for _, f := range test.want {
+			want[f] = true
+		}
+		if got := desired.Behind(test.missing, test.err); !maps.Equal(got, want) {
+			t.Errorf("%s: behind in %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestLackingCountsWhatIsWanted leaves out what is to go.
+func TestLackingCountsWhatIsWanted(t *testing.T) {
+	key := func(name string, f addr.Family) desired.PortKey { return desired.PortKey{Name: name, Family: f} }
+	f := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{key("a", addr.IPv4): {}, key("b", addr.IPv4): {}, key("a", addr.IPv6): {}}}
+	missing := desired.Missing{key("a", addr.IPv4): {}, key("gone", addr.IPv4): {}, key("gone", addr.IPv6): {}}
+	if got, want := f.Lacking(missing), map[addr.Family]int{addr.IPv4: 1}; !maps.Equal(got, want) {
+		t.Errorf("%v are lacking, want %v", got, want)
 	}
 }

@@ -121,6 +121,28 @@ func TestAdvertisementsOfOneRoute(t *testing.T) {
 	}
 }
 
+// TestAdvertisementsOfSomeNodes has each node announce what the advertisements for it say, over
+// sessions that all of them have: none, of what is for another node.
+func TestAdvertisementsOfSomeNodes(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	zone := func(z string) view.Selector { return has("topology.kubernetes.io/zone", z) }
+	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{
+		"near":   {Name: "near", LocalPref: 200, NodeSelectors: []view.Selector{zone("z-a")}},
+		"either": {Name: "either", LocalPref: 100, NodeSelectors: []view.Selector{zone("z-b"), zone("z-a")}},
+	}
+	for node, want := range map[string]map[netip.Prefix]desired.RouteAttrs{
+		"a": {netip.MustParsePrefix("192.0.2.10/32"): {LocalPref: 200}},
+		"b": {netip.MustParsePrefix("192.0.2.10/32"): {LocalPref: 100}},
+		"c": nil,
+	} {
+		got, _ := desired.For(c, onNode(node))
+		session, there := got.BGP["tor"]
+		if diff := cmp.Diff(want, session.Routes, compare); diff != "" || !there {
+			t.Errorf("routes of %s, which has a session: %t (-want +got):\n%s", node, there, diff)
+		}
+	}
+}
+
 // Whatever the lengths: each address that is to be announced is within a route, each
 // route has such an address and no address outside of the pool.
 func TestAggregatesLeadToWhatIsServedAndNowhereElse(t *testing.T) {

@@ -170,6 +170,21 @@ func BenchmarkAnnounce(b *testing.B) {
 					desired.For(c, onNode("a"))
 				}
 			})
+			b.Run("node/"+name, func(b *testing.B) {
+				engine := desired.NewEngine(onNode("a"))
+				engine.Decide(c)
+				now := *c
+				now.Nodes = maps.Clone(c.Nodes)
+				const other = "node-0009"
+				for b.Loop() {
+					if now.Changes = (view.Changes{Revision: now.Revision + 1, Since: now.Revision, Others: true}); now.Nodes[other] == nil {
+						now.Nodes[other] = c.Nodes[other]
+					} else {
+						delete(now.Nodes, other)
+					}
+					engine.Decide(&now)
+				}
+			})
 			b.Run("one/"+name, func(b *testing.B) {
 				engine := desired.NewEngine(onNode("a"))
 				engine.Decide(c)

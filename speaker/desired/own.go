@@ -1,0 +1,71 @@
+package desired
+
+import (
+	"iter"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// Reasons of the problems of this node's own Node. What was last known of it counts for
+// forwarding for as long as the Node is away, or says less. Announcing is for the Nodes that
+// there are: all nodes must agree on them.
+const (
+	ReasonNodeMissing    = "NodeMissing"    // the cluster has no such Node
+	ReasonAddressUnknown = "AddressUnknown" // the Node does not say at which addresses it is
+)
+
+// nodes are those of the cluster, this one as its forwarding goes by it.
+func nodes(c *view.Cluster, o Options) iter.Seq2[string, *view.Node] {
+	return func(yield func(string, *view.Node) bool) {
+		for name, node := range c.Nodes {
+			if name != o.Node && !yield(name, node) {
+				return
+			}
+		}
+		if own := c.OwnNode(o.Node); own != nil {
+			yield(o.Node, own)
+		}
+	}
+}
+
+// ownNode is what is wrong with this node's own Node. exposed are the ports of each family
+// that have a NodePort.
+func ownNode(c *view.Cluster, exposed map[addr.Family]int, o Options) []problem.Problem {
+	object := problem.Object{Kind: "Node", Name: o.Node}
+	node, own := c.Nodes[o.Node], c.OwnNode(o.Node)
+	const register = "it is registered when the kubelet starts"
+	switch {
+	case node == nil && own == nil:
+		return []problem.Problem{problem.New(object, ReasonNodeMissing,
+			"the cluster has no Node of this name, so that NodePorts answer nowhere on this node and nothing is announced from it: %s", register)}
+	case node == nil:
+		return []problem.Problem{problem.New(object, ReasonNodeMissing,
+			"the cluster has no Node of this name any more: Services are forwarded as long as the speaker runs by what the Node said last, addresses %s and podCIDRs %s, "+
+				"and nothing is announced from this node: %s", own.Addresses, own.PodCIDRs, register)}
+	}
+	const remedy = "have its kubelet (--node-ip) or the cloud's controller say one"
+	if len(node.Addresses) == 0 && len(own.Addresses) > 0 {
+		return []problem.Problem{problem.New(object, ReasonAddressUnknown,
+			"status.addresses has neither an InternalIP nor an ExternalIP any more: NodePorts go on at those of before, %s, "+
+				"and other nodes do not know where to find this one: %s", own.Addresses, remedy)}
+	}
+	if !o.NodePortPrimary && len(o.NodePortCIDRs) > 0 {
+		return nil
+	}
+	var problems []problem.Problem
+	prefixes, _ := nodePorts(own, o)
+	for _, family := range addr.Families() {
+		answers := false
+		for _, p := range prefixes {
+			answers = answers || addr.FamilyOf(p.Addr()) == family
+		}
+		if exposed[family] > 0 && !answers {
+			problems = append(problems, problem.New(object, ReasonAddressUnknown,
+				"status.addresses has neither an InternalIP nor an ExternalIP of %s, so that NodePorts of that family answer nowhere on this node: "+
+					"%s, or set the Helm value forwarding.nodePortAddresses", family, remedy))
+		}
+	}
+	return problems
+}

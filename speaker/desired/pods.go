@@ -1,0 +1,67 @@
+package desired
+
+import (
+	"net/netip"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// PodDetection is how a node tells pods from strangers: kube-proxy's detectLocalMode. The
+// zero value has the podCIDRs of all nodes.
+type PodDetection struct {
+	// ClusterCIDRs are where pods send from, in place of podCIDRs.
+	ClusterCIDRs []netip.Prefix
+	// OwnNode: pods are those of this node alone, by its podCIDRs as they are at the time.
+	OwnNode bool
+	// Links are what pods send by, in place of all addresses.
+	Links Links
+}
+
+// Links are network interfaces by their names. The zero value has none. It is comparable.
+type Links struct {
+	Name   string
+	Prefix bool // Name is how the names of all of them begin
+}
+
+// podPrefixes are the prefixes that pods send from; none where interfaces tell.
+func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
+	switch {
+	case o.Pods.Links != (Links{}):
+		return nil
+	case len(o.Pods.ClusterCIDRs) > 0:
+		return addr.WithoutLoopback(o.Pods.ClusterCIDRs)
+	}
+	var all []netip.Prefix
+	for name, node := range nodes(c, o) {
+		if name == o.Node || !o.Pods.OwnNode {
+			all = append(all, node.PodCIDRs...)
+		}
+	}
+	return addr.WithoutLoopback(all)
+}
+
+// strangePods is the problem of a node that cannot tell pods from strangers in a family
+// whose Services it forwards: it masquerades pods, and refuses them the short circuit.
+func strangePods(f Forwarding, o Options) []problem.Problem {
+	if o.Pods.Links != (Links{}) {
+		return nil
+	}
+	who, remedy := "no node says", "set the Helm value forwarding.clusterCIDRs"
+	if o.Pods.OwnNode {
+		who, remedy = "this node does not say", "give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode"
+	}
+	known := map[addr.Family]bool{}
+	for _, p := range f.Pods {
+		known[addr.FamilyOf(p.Addr())] = true
+	}
+	var problems []problem.Problem
+	for _, family := range addr.Families() {
+		if f.Count[family] > 0 && !known[family] {
+			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: o.Node}, ReasonPodsUnknown,
+				"%s in spec.podCIDRs where its %s pods send from, so that pods are taken for strangers: %s", who, family, remedy))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,88 @@
+package desired_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// By the addresses of this node's pods: those that it has as the decision is made, and no
+// other node's.
+func TestPodsOfThisNodeAlone(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	o := desired.Options{Node: "a", Pods: desired.PodDetection{OwnNode: true}}
+	check := func(want []netip.Prefix, reasons ...string) {
+		t.Helper()
+		got, problems := desired.For(c, o)
+		if diff := cmp.Diff(want, got.Forwarding.Pods, compare); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+		if told := unknown(problems); !slices.Equal(told, reasons) {
+			t.Errorf("told %v, want %v", told, reasons)
+		}
+	}
+	own := slices.Clone(c.Nodes["a"].PodCIDRs)
+	if len(own) != 2 || len(c.Nodes) < 2 {
+		t.Fatalf("the cluster is no case: %v", own)
+	}
+	check(own)
+	c.Nodes["a"].PodCIDRs = own[1:]
+	check(own[1:], "this node does not say in spec.podCIDRs where its IPv4 pods send from, so that pods are taken for strangers: "+
+		"give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode")
+}
+
+// By their interfaces: every port says so, no address does, and no node has to.
+func TestPodsByInterface(t *testing.T) {
+	links := desired.Links{Name: "veth", Prefix: true}
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	for _, node := range c.Nodes {
+		node.PodCIDRs = nil
+	}
+	got, problems := desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{Links: links}, MasqueradeAll: true})
+	if len(got.Forwarding.Pods) > 0 || len(unknown(problems)) > 0 {
+		t.Errorf("pods are %v, told %v; want neither", got.Forwarding.Pods, problems)
+	}
+	if len(got.Forwarding.Ports) == 0 {
+		t.Fatal("no port")
+	}
+	for key, p := range got.Forwarding.Ports {
+		if p.PodLinks != links || !p.MasqueradeAll {
+			t.Errorf("%v: pods by %v, all masqueraded: %t", key, p.PodLinks, p.MasqueradeAll)
+		}
+	}
+	if _, problems := desired.For(c, desired.Options{Node: "a"}); len(unknown(problems)) == 0 {
+		t.Error("without interfaces and addresses nobody is told")
+	}
+}
+
+// A port is another one when it tells pods another way.
+func TestPortsDifferInWhoIsAPod(t *testing.T) {
+	p := desired.Port{Port: 80}
+	byLink, byPrefix, all := p, p, p
+	byLink.PodLinks = desired.Links{Name: "br0"}
+	byPrefix.PodLinks = desired.Links{Name: "br0", Prefix: true}
+	all.MasqueradeAll = true
+	ports := []desired.Port{p, byLink, byPrefix, all}
+	for i, a := range ports {
+		for j, b := range ports {
+			if a.Equal(b) != (i == j) {
+				t.Errorf("%+v equals %+v: %t", a, b, a.Equal(b))
+			}
+		}
+	}
+}
+
+func unknown(problems []problem.Problem) []string {
+	var texts []string
+	for _, p := range problems {
+		if p.Reason == desired.ReasonPodsUnknown {
+			texts = append(texts, p.Message)
+		}
+	}
+	return texts
+}
