@@ -46,7 +46,7 @@ func newGaps() gaps { return gaps{map[addr.Family]int{}, map[addr.Family]bool{}}
 // and of which all are back now.
 func (g gaps) closed(b Backend, missing desired.Missing, err error) map[addr.Family]bool {
 	closed := map[addr.Family]bool{}
-	lacking := behind(missing, err)
+	lacking := desired.Behind(missing, err)
 	for _, family := range addr.Families() {
 		if _, repairs := b.Tally(family); repairs != g.repairs[family] {
 			g.repairs[family], g.open[family] = repairs, true

@@ -32,8 +32,8 @@ const (
 
 // Backend keeps the kernel as wanted.
 type Backend interface {
-	// Apply brings the kernel to want and returns which of its ports are not in
-	// the kernel as wanted, also when it errs. It is cheap when nothing changed,
+	// Apply brings the kernel to want and returns which ports are not in the kernel as
+	// wanted, or still are though they are not wanted, also when it errs. It is cheap when nothing changed,
 	// and repairs what others changed, so it may be called on every occasion. It
 	// keeps no map of want.
 	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
@@ -54,6 +54,9 @@ type Gauge interface {
 	// the kernel has of ours, and how many chains, sets and the like were found changed
 	// by others since the process began.
 	Tally(family addr.Family) (rules, repairs int)
+	// Forgetful counts, for one family, the lists of clients of session affinity that had no
+	// room for another when they were last looked at, about once a minute.
+	Forgetful(family addr.Family) int
 	// Tool names by what the kernel is told: iptables-nft, iptables-legacy or nftables; ""
 	// while that is not known, and if nothing is told.
 	Tool() string
@@ -81,28 +84,24 @@ type Forwarder interface {
 // New returns what forwards in a mode.
 func New(c Config) (Forwarder, error) {
 	var backend Backend
-	var err error
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
 	switch c.Mode {
 	case IPTables:
-		backend, err = iptables.New(iptables.Config{Log: c.Log})
+		backend = iptables.New(iptables.Config{Log: c.Log})
 	case NFTables:
-		backend, err = nftables.New(nftables.Config{Log: c.Log})
+		backend = nftables.New(nftables.Config{Log: c.Log})
 	case None:
 		return &successor{Forwarder: none{}, ready: othersForward, retire: setting.removeAll, log: c.Log}, nil
 	default:
-		err = fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
-	}
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
 	}
 	m := newMeasures(c.Metrics)
 	cleaner := newCleaner(backend, m.timed(conntrack.Delete), inherited)
 	cleaner.leaving = newLeaving()
-	return &localhost{setting: setting, Forwarder: &successor{
+	return newHanding(&localhost{setting: setting, Forwarder: &successor{
 		Forwarder: newMeasured(cleaner, m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
-	}}, nil
+	}}, c.Metrics), nil
 }
 
 // Cleanup removes from the kernel whatever any mode ever put there. The file is that of
@@ -117,7 +116,7 @@ func (l localnet) removeAll(ctx context.Context) error {
 	if err := l.restore(); err != nil {
 		return err
 	}
-	return removeAllBut(None)(ctx)
+	return errors.Join(nftables.RemoveHandover(), removeAllBut(None)(ctx))
 }
 
 // removeAllBut removes what all modes but one put into the kernel.
@@ -145,5 +144,7 @@ func (none) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 func (none) Cleanup(context.Context) error { return nil }
 
 func (none) Tally(addr.Family) (rules, repairs int) { return 0, 0 }
+
+func (none) Forgetful(addr.Family) int { return 0 }
 
 func (none) Tool() string { return "" }

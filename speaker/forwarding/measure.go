@@ -19,6 +19,7 @@ type measures struct {
 	failures *prometheus.CounterVec
 	rules    *prometheus.GaugeVec
 	repairs  *prometheus.CounterVec
+	full     *prometheus.GaugeVec
 	noLocal  *prometheus.GaugeVec
 	cleaning prometheus.Histogram
 	flows    *prometheus.CounterVec
@@ -39,9 +40,10 @@ func newMeasures(registry prometheus.Registerer) *measures {
 			Name: "fairlead_forwarding_sync_duration_seconds", Buckets: buckets,
 			Help: "Time to bring the kernel to what is wanted: of everything (full), of what changed (partial), or of nothing but to look for what others did (check).",
 		}, []string{"kind"}),
-		failures: counter("fairlead_forwarding_sync_failures_total", "Syncs after which the kernel lacked ports that are wanted."),
+		failures: counter("fairlead_forwarding_sync_failures_total", "Syncs after which the kernel was not all as wanted."),
 		rules:    gauge("fairlead_forwarding_rules", "Rules of ours, or map elements with nftables.", family),
 		repairs:  counter("fairlead_forwarding_repairs_total", "Chains, jumps, sets and maps of ours that others changed or removed, and that were written again."),
+		full:     gauge("fairlead_forwarding_affinity_full", "Lists of clients of session affinity that had no room for another when they were last looked at: one for each endpoint, or with nftables one for all.", family),
 		noLocal: gauge("fairlead_forwarding_no_local_endpoints",
 			"Service ports with a Local traffic policy and endpoints on other nodes only.", "traffic_policy", family),
 		cleaning: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -51,7 +53,7 @@ func newMeasures(registry prometheus.Registerer) *measures {
 		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "Flows that were deleted because their endpoint is gone, or because they had begun past the Service."),
 	}
 	if registry != nil {
-		registry.MustRegister(m.syncs, m.failures, m.rules, m.repairs, m.noLocal, m.cleaning, m.flows)
+		registry.MustRegister(m.syncs, m.failures, m.rules, m.repairs, m.full, m.noLocal, m.cleaning, m.flows)
 	}
 	return m
 }
@@ -96,14 +98,17 @@ func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.
 	if b.revision = want.Revision; err != nil {
 		b.revision = 0
 	}
-	b.count(want, missing)
+	b.count(want, missing, err)
 	return missing, err
 }
 
-func (b *measured) count(want desired.Forwarding, missing desired.Missing) {
+func (b *measured) count(want desired.Forwarding, missing desired.Missing, err error) {
 	failed := map[addr.Family]bool{}
 	for key := range missing {
 		failed[key.Family] = true
+	}
+	for _, of := range desired.AllOf[*desired.FamilyError](err) {
+		failed[of.Family] = true
 	}
 	b.unserved.update(want)
 	for _, family := range addr.Families() {
@@ -116,6 +121,7 @@ func (b *measured) count(want desired.Forwarding, missing desired.Missing) {
 		b.measures.rules.WithLabelValues(name).Set(float64(rules))
 		b.measures.repairs.WithLabelValues(name).Add(float64(max(repairs-b.repairs[family], 0))) // fewer after a Cleanup
 		b.repairs[family] = repairs
+		b.measures.full.WithLabelValues(name).Set(float64(b.Forgetful(family)))
 		for _, policy := range policies() {
 			b.measures.noLocal.WithLabelValues(string(policy), name).Set(float64(b.unserved.count[group{policy, family}]))
 		}

@@ -24,10 +24,18 @@ type scripted struct {
 	missing        desired.Missing
 	err            error
 	rules, repairs int
+	full           int // lists of clients
 }
 
 func (s *scripted) Apply(context.Context, desired.Forwarding) (desired.Missing, error) {
 	return s.missing, s.err
+}
+
+func (s *scripted) Forgetful(family addr.Family) int {
+	if family == addr.IPv6 {
+		return s.full
+	}
+	return 0
 }
 
 func (s *scripted) Tally(family addr.Family) (rules, repairs int) {
@@ -80,7 +88,9 @@ func TestSyncsAreCountedByKind(t *testing.T) {
 	apply(5, 4)
 	apply(5, 4)
 	expect("a failure and another attempt", map[string]uint64{"full": 3, "partial": 2, "check": 1})
-	for family, want := range map[string]float64{"IPv4": 2, "IPv6": 0} {
+	backend.err, backend.missing = &desired.FamilyError{Family: addr.IPv6, Err: errors.New("where pods send from")}, nil
+	apply(5, 4)
+	for family, want := range map[string]float64{"IPv4": 2, "IPv6": 1} {
 		if got := testutil.ToFloat64(m.failures.WithLabelValues(family)); got != want {
 			t.Errorf("%s: %v failures, want %v", family, got, want)
 		}
@@ -101,6 +111,23 @@ func TestRulesAndRepairs(t *testing.T) {
 		}
 		if rules, repairs := testutil.ToFloat64(m.rules.WithLabelValues("IPv4")), testutil.ToFloat64(m.repairs.WithLabelValues("IPv4")); rules != float64(step.rules) || repairs != step.want {
 			t.Errorf("%v rules and %v repairs, want %d and %v", rules, repairs, step.rules, step.want)
+		}
+	}
+}
+
+func TestFullListsOfClientsAreCounted(t *testing.T) {
+	backend := &scripted{}
+	m := newMeasures(prometheus.NewRegistry())
+	b := newMeasured(backend, m)
+	for _, full := range []int{0, 3, 0} {
+		backend.full = full
+		if _, err := b.Apply(t.Context(), desired.Forwarding{}); err != nil {
+			t.Fatal(err)
+		}
+		for family, want := range map[string]int{"IPv4": 0, "IPv6": full} {
+			if got := testutil.ToFloat64(m.full.WithLabelValues(family)); got != float64(want) {
+				t.Errorf("%s: %v lists are full, want %d", family, got, want)
+			}
 		}
 	}
 }

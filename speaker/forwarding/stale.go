@@ -58,8 +58,11 @@ type cleaner struct {
 	revision uint64
 	// gaps are the families of which others had taken rules away.
 	gaps gaps
-	// pending are the destinations whose flows are still to be looked at.
+	// pending are the destinations whose flows are still to be looked at, looked those that
+	// were, and when, and are to be once more, and last those that are for the last time.
 	pending map[destination]struct{}
+	looked  map[destination]time.Time
+	last    map[destination]bool
 	// connections is what time the search for unanswered ones may take: it looks through
 	// the whole table, though only one Service may have come.
 	connections budget.Budget
@@ -77,7 +80,8 @@ func newCleaner(backend Backend, del deleteFlows, inherited func() (map[addr.Fam
 	return &cleaner{
 		Backend: backend, delete: del, inherited: inherited, orphans: map[addr.Family]orphan{},
 		placed: map[desired.PortKey]desired.Port{}, known: newArrivals(), gaps: newGaps(),
-		pending: map[destination]struct{}{}, connections: budget.New(),
+		pending: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
+		connections: budget.New(),
 	}
 }
 
@@ -90,7 +94,7 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 	}
 	c.leaving.note(want, c.placed, c.revision)
 	missing, err := c.Backend.Apply(ctx, want)
-	c.note(want, missing)
+	c.note(want, missing, desired.Unsettled(err))
 	for family := range c.gaps.closed(c.Backend, missing, err) {
 		c.lookAtAll(family, want, missing)
 	}
@@ -103,10 +107,12 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 	return missing, errors.Join(err, unread)
 }
 
-// note finds the destinations whose endpoints changed. A port that is wanted but
-// not in place may have its old rules still, so its flows are left alone.
-func (c *cleaner) note(want desired.Forwarding, missing desired.Missing) {
-	if now := placesOf(want); !c.places.equal(now) {
+// note finds the destinations whose endpoints changed. A port that is not as wanted may have
+// its old rules still, also one that is to go: what is deleted of its flows would come again
+// with the next packet. So they are left alone until the kernel has followed, and so are the
+// places where NodePorts answer in families that are unsettled.
+func (c *cleaner) note(want desired.Forwarding, missing desired.Missing, unsettled map[addr.Family]bool) {
+	if now := placesOf(want).unless(unsettled, c.places); !c.places.equal(now) {
 		c.former = append(c.former, c.places)
 		c.places = now
 		for key, p := range c.placed {
@@ -128,6 +134,7 @@ func (c *cleaner) note(want desired.Forwarding, missing desired.Missing) {
 			continue
 		}
 		if _, lacking := missing[change.Key]; lacking {
+			c.revision = 0
 			continue
 		}
 		if change.From != nil {
@@ -145,7 +152,33 @@ func (c *cleaner) note(want desired.Forwarding, missing desired.Missing) {
 func (c *cleaner) look(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
 		c.pending[at] = struct{}{}
+		delete(c.last, at)
 	}
+}
+
+// afterwards is how long after a look at flows there is another one. A packet that has met the
+// old rules may still be on its way through the node, whose flow enters the table when it
+// leaves, also where a processor was taken away from it in between.
+const afterwards = 5 * time.Second
+
+// lookAgain has those flows looked at that were a while ago, once.
+func (c *cleaner) lookAgain() {
+	for at, when := range c.looked {
+		if time.Since(when) >= afterwards {
+			c.pending[at], c.last[at] = struct{}{}, true
+			delete(c.looked, at)
+		}
+	}
+}
+
+// done takes note of a look.
+func (c *cleaner) done(at destination) {
+	delete(c.pending, at)
+	if c.last[at] {
+		delete(c.last, at)
+		return
+	}
+	c.looked[at] = time.Now()
 }
 
 // lookAtAll has the flows of all ports of a family looked at, but for those that are missing.
@@ -160,9 +193,10 @@ func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing
 // Clean deletes the flows to pending destinations that go to none of the
 // endpoints that serve there now; of TCP and SCTP those that were begun past them. An
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
-// What fails is tried the next time.
+// What fails is tried the next time, and what succeeds once more after a while.
 func (c *cleaner) Clean() error {
 	defer c.finish()
+	c.lookAgain()
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
 		return nil
 	}
@@ -245,7 +279,7 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed ma
 		return err
 	}
 	for _, at := range mine {
-		delete(c.pending, at)
+		c.done(at)
 	}
 	if orphaned {
 		delete(c.orphans, family)
@@ -262,6 +296,19 @@ type places struct{ nodePorts, loopback []netip.Prefix }
 
 func placesOf(want desired.Forwarding) places {
 	return places{slices.Clone(want.NodePorts), slices.Clone(want.Loopback)}
+}
+
+// unless has those of some families be as they were before.
+func (p places) unless(some map[addr.Family]bool, before places) places {
+	if len(some) == 0 {
+		return p
+	}
+	mix := func(now, before []netip.Prefix) []netip.Prefix {
+		changed := func(p netip.Prefix) bool { return some[addr.FamilyOf(p.Addr())] }
+		stay := slices.DeleteFunc(slices.Clone(before), func(p netip.Prefix) bool { return !changed(p) })
+		return slices.SortedFunc(slices.Values(slices.Concat(slices.DeleteFunc(slices.Clone(now), changed), stay)), netip.Prefix.Compare)
+	}
+	return places{mix(p.nodePorts, before.nodePorts), mix(p.loopback, before.loopback)}
 }
 
 func (p places) equal(o places) bool {

@@ -2,8 +2,11 @@ package forwarding
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -79,6 +82,10 @@ func clean(t *testing.T, f Forwarder, want desired.Forwarding) (desired.Missing,
 
 // TestFlowsThatCannotBeDeletedAreTriedAgain has the table fail once.
 func TestFlowsThatCannotBeDeletedAreTriedAgain(t *testing.T) {
+	synctest.Test(t, triedAgain)
+}
+
+func triedAgain(t *testing.T) {
 	f := families()[0]
 	endpoint := netip.AddrPortFrom(f.endpoint["e1"], 8080)
 	stale := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e2"], 8080)}
@@ -113,12 +120,7 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	old := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	deleted := 0
 	backend := &scripted{}
-	c := newCleaner(backend, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
-		if isStale(old) {
-			deleted++
-		}
-		return deleted, nil
-	}, nil)
+	c := newCleaner(backend, deletions(old, &deleted), nil)
 	apply := func(want desired.Forwarding) {
 		t.Helper()
 		if _, err := clean(t, c, want); err != nil {
@@ -139,4 +141,122 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	if deleted != 1 {
 		t.Error("the flow is left though its new rules are in place")
 	}
+}
+
+// deletions is a connection table with one flow, and counts how often that is deleted.
+func deletions(flow conntrack.Flow, count *int) func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) {
+	return func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+		if !isStale(flow) {
+			return 0, nil
+		}
+		*count++
+		return 1, nil
+	}
+}
+
+// TestFlowsOfWhatCannotBeRemoved has a Service go whose rules stay for some attempts: its
+// flows would come again with the next packet, so they are deleted when the rules are gone.
+func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
+	f := families()[0]
+	flow := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
+	backend, deleted := &scripted{}, 0
+	c := newCleaner(backend, deletions(flow, &deleted), nil)
+	with := f.want(f.vip, 0, "e1")
+	with.Revision = 1
+	without := desired.Forwarding{
+		Ports: map[desired.PortKey]desired.Port{}, NodePorts: with.NodePorts,
+		Revision: 2, Since: 1, Changed: map[desired.PortKey]struct{}{},
+	}
+	stays := desired.Missing{}
+	for key, port := range with.Ports {
+		without.Changed[key], stays[key] = struct{}{}, port
+	}
+	for _, step := range []struct {
+		name    string
+		want    desired.Forwarding
+		missing desired.Missing
+		deleted int
+	}{
+		{"it comes", with, nil, 0},
+		{"it cannot be removed", without, stays, 0},
+		{"nor the next time", without, stays, 0},
+		{"nor then", without, stays, 0},
+		{"it can", without, nil, 1},
+		{"nothing", without, nil, 1},
+	} {
+		backend.missing = step.missing
+		if _, err := clean(t, c, step.want); err != nil || deleted != step.deleted {
+			t.Errorf("%s: the flow was deleted %d times, want %d; error %v", step.name, deleted, step.deleted, err)
+		}
+	}
+}
+
+// TestFlowsOfPlacesThatCannotBeChanged narrows down where NodePorts answer, which the kernel
+// does not take in one family for a while.
+func TestFlowsOfPlacesThatCannotBeChanged(t *testing.T) {
+	f := families()[0]
+	want := f.want(f.vip, 30053, "e1")
+	want.Loopback = []netip.Prefix{addr.Loopback()}
+	flow := conntrack.Flow{To: netip.MustParseAddrPort("127.0.0.1:30053"), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
+	backend, deleted := &scripted{}, 0
+	c := newCleaner(backend, deletions(flow, &deleted), nil)
+	narrow := want
+	narrow.Loopback = nil
+	fails := &desired.FamilyError{Family: addr.IPv4, Err: errors.New("the lock")}
+	for _, step := range []struct {
+		name    string
+		want    desired.Forwarding
+		err     error
+		deleted int
+	}{
+		{"at first", want, nil, 0},
+		{"the kernel does not take it", narrow, fails, 0},
+		{"nor the next time", narrow, fails, 0},
+		{"it does", narrow, nil, 1},
+	} {
+		backend.err = step.err
+		if _, err := clean(t, c, step.want); !errors.Is(err, step.err) || deleted != step.deleted {
+			t.Errorf("%s: the flow was deleted %d times, want %d; error %v", step.name, deleted, step.deleted, err)
+		}
+	}
+}
+
+// TestFlowsThatEnterTheTableLateAreFound has flows enter the table after it was looked
+// through, by packets that met the old rules. They must not stay, and the table must not be
+// looked through for ever.
+func TestFlowsThatEnterTheTableLateAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := families()[0]
+		for _, protocol := range []view.Protocol{view.UDP, view.TCP} {
+			want := f.want(f.vip, 0, "e1")
+			for key, port := range want.Ports {
+				delete(want.Ports, key)
+				key.Protocol = protocol
+				want.Ports[key] = port
+			}
+			past := netip.AddrPortFrom(f.vip, 53)
+			table := map[conntrack.Flow]bool{}
+			calls := 0
+			c := newCleaner(&scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+				calls++
+				maps.DeleteFunc(table, func(flow conntrack.Flow, _ bool) bool { return isStale(flow) })
+				return 0, nil
+			}, nil)
+			pass := func() {
+				t.Helper()
+				if _, err := clean(t, c, want); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass()
+			table[conntrack.Flow{To: past, Answers: past}] = true
+			for range 10 {
+				time.Sleep(afterwards)
+				pass()
+			}
+			if len(table) > 0 || calls != 2 {
+				t.Errorf("%s: after %d looks at the table it holds %v", protocol, calls, table)
+			}
+		}
+	})
 }

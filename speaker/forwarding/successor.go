@@ -15,9 +15,9 @@ import (
 // are the connection table's and outlive the rules.
 type successor struct {
 	Forwarder
-	// ready tells whether the kernel forwards without what is to go; nil: as soon as
-	// all that is wanted is in place.
-	ready  func(ctx context.Context) (bool, error)
+	// ready tells whether the kernel forwards what is wanted without what is to go; nil: as
+	// soon as all that is wanted is in place.
+	ready  func(ctx context.Context, want desired.Forwarding) (bool, error)
 	retire func(ctx context.Context) error
 	log    *slog.Logger
 
@@ -36,7 +36,7 @@ func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired
 		return missing, err
 	}
 	s.asked = time.Now()
-	if failed := s.takeOver(ctx); failed != nil && failed.Error() != s.told {
+	if failed := s.takeOver(ctx, want); failed != nil && failed.Error() != s.told {
 		s.told = failed.Error()
 		s.log.Error("what another forwarding mode left on this node cannot be removed; it is tried again", "error", failed)
 	}
@@ -44,27 +44,11 @@ func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired
 }
 
 // complete tells whether nothing is missing but what the kernel will never take.
-func complete(missing desired.Missing, err error) bool { return len(behind(missing, err)) == 0 }
+func complete(missing desired.Missing, err error) bool { return len(desired.Behind(missing, err)) == 0 }
 
-// behind are the families of which something else is missing than what the kernel will
-// never take.
-func behind(missing desired.Missing, err error) map[addr.Family]bool {
-	families := map[addr.Family]bool{}
-	if len(missing) == 0 {
-		return families
-	}
-	refused := desired.Refused(err)
-	for key := range missing {
-		if !refused[key] {
-			families[key.Family] = true
-		}
-	}
-	return families
-}
-
-func (s *successor) takeOver(ctx context.Context) error {
+func (s *successor) takeOver(ctx context.Context, want desired.Forwarding) error {
 	if s.ready != nil {
-		if ready, err := s.ready(ctx); err != nil || !ready {
+		if ready, err := s.ready(ctx, want); err != nil || !ready {
 			return err
 		}
 	}
@@ -75,8 +59,23 @@ func (s *successor) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// othersForward tells whether another service proxy is at work on this node.
-func othersForward(ctx context.Context) (bool, error) {
+// othersForward tells whether another service proxy forwards all that is wanted on this
+// node, in each family; if nothing is wanted, whether there is one.
+func othersForward(ctx context.Context, want desired.Forwarding) (bool, error) {
+	want.Guard = false // which is about what we opened ourselves
+	wanted := 0
+	for _, family := range addr.Families() {
+		if !want.Has(family) {
+			continue
+		}
+		wanted++
+		if ready, err := rivals.Forwards(ctx, family); err != nil || !ready {
+			return false, err
+		}
+	}
+	if wanted > 0 {
+		return true, nil
+	}
 	found, err := rivals.Find(ctx)
 	return len(found) > 0, err
 }

@@ -59,19 +59,29 @@ func TestModeNoneGivesWayToAnotherProxy(t *testing.T) {
 	if got, err := flow.Ask(); !l.chains() || err != nil || got.Server != "e1" {
 		t.Fatalf("our rules are there: %t; %v answers, %v; nobody else forwards yet", l.chains(), got, err)
 	}
-	// Its rules keep the connection table at work: the kernel stops it where no rule needs it.
-	other := "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m conntrack --ctstate NEW -j RETURN\nCOMMIT\n"
-	l.node.Do(func() {
-		cmd := exec.Command("iptables-nft-restore", "--noflush")
-		cmd.Stdin = strings.NewReader(other)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
+	// Another one comes: its first chain, then the whole of one family, then of the other. Its
+	// rules keep the connection table at work: the kernel stops it where no rule needs it.
+	const known = "-A KUBE-SERVICES -m conntrack --ctstate NEW -j RETURN\n"
+	for _, step := range []struct {
+		program, rules string
+		stay           bool
+	}{
+		{"iptables-nft-restore", "*nat\n:KUBE-SERVICES - [0:0]\n" + known + "COMMIT\n", true},
+		{"ip6tables-nft-restore", "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n" + known + "COMMIT\n", true},
+		{"iptables-nft-restore", "*nat\n:KUBE-NODEPORTS - [0:0]\nCOMMIT\n", false},
+	} {
+		l.node.Do(func() {
+			cmd := exec.Command(step.program, "--noflush")
+			cmd.Stdin = strings.NewReader(step.rules)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+		l.inMode(None)
+		l.apply(want)
+		if got, err := flow.Ask(); l.chains() != step.stay || err != nil || got.Server != "e1" {
+			t.Errorf("after %s %q: our rules are there: %t; %v answers, %v", step.program, step.rules, l.chains(), got, err)
 		}
-	})
-	l.inMode(None)
-	l.apply(want)
-	if got, err := flow.Ask(); l.chains() || err != nil || got.Server != "e1" {
-		t.Errorf("our rules are there: %t; %v answers, %v; another proxy forwards", l.chains(), got, err)
 	}
 }
 

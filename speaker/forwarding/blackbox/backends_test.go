@@ -50,7 +50,7 @@ var contenders = []contender{
 	{ // what another table drops it cannot accept
 		name: "nftables",
 		create: func() (blackbox.Backend, error) {
-			return nftables.New(nftables.Config{Log: blackbox.Quiet()})
+			return nftables.New(nftables.Config{Log: blackbox.Quiet()}), nil
 		},
 		flush: "nft flush ruleset",
 	},
@@ -61,7 +61,7 @@ func ipt(variant iptables.Variant) contender {
 	return contender{
 		name: v4,
 		create: func() (blackbox.Backend, error) {
-			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant})
+			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant}), nil
 		},
 		flush:    strings.NewReplacer("v4", v4, "v6", v6).Replace("v4 -t nat -F && v6 -t nat -F && v4 -F && v6 -F"),
 		firewall: map[addr.Family]string{addr.IPv4: v4, addr.IPv6: v6},

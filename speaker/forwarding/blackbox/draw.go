@@ -29,12 +29,18 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 		want.ServiceRanges = append(want.ServiceRanges, rapid.SampledFrom([][]netip.Prefix{
 			nil, {a.ClusterIPs}, {netip.PrefixFrom(Nth(a.ClusterIPs, 8), a.Node.BitLen()-3), addr.HostPrefix(a.P1)},
 		}).Draw(t, label+" ranges of ClusterIPs")...)
+		masqueradeAll := rapid.Bool().Draw(t, label+" masquerade all")
+		links := rapid.SampledFrom([]desired.Links{
+			{}, {}, {Name: "p1"}, {Name: "p", Prefix: true}, {Name: "p2", Prefix: true},
+		}).Draw(t, label+" links of pods")
 		for i := range rapid.IntRange(0, 30).Draw(t, label+" ports") {
 			key := desired.PortKey{
 				Service:  view.Ref{Namespace: "shop", Name: fmt.Sprint("s", i)},
 				Protocol: rapid.SampledFrom([]view.Protocol{view.TCP, view.UDP}).Draw(t, "protocol"), Family: f,
 			}
-			want.Ports[key] = drawPort(t, a)
+			p := drawPort(t, a)
+			p.MasqueradeAll, p.PodLinks = masqueradeAll, links
+			want.Ports[key] = p
 		}
 	}
 	want.Loopback = rapid.SampledFrom([][]netip.Prefix{

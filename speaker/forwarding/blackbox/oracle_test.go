@@ -130,12 +130,12 @@ func (o oracle) service(q question) (service, bool) {
 // treatment is the set of endpoints that serve a request and whether it is
 // masqueraded, or the refusal.
 func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked bool, refusal outcome) {
-	pod := within(o.want.Pods, q.from)
+	pod := o.pod(s.Port, q.from)
 	node := o.host(q.from) == "node"
 	local := false
 	switch {
 	case s.kind == "clusterIP":
-		local, masked = s.InternalLocal, !pod
+		local, masked = s.InternalLocal, !pod || s.MasqueradeAll
 	case s.kind == "vip" && s.Restricted && !within(s.SourceRanges, q.from):
 		return nil, false, outcome{err: netlab.ErrSilence, why: fmt.Sprintf("the VIP of %s does not admit the sender", s.key.Service.Name)}
 	case !s.ExternalLocal:
@@ -159,6 +159,29 @@ func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked b
 		why.err = netlab.ErrRefused
 	}
 	return set, masked, why
+}
+
+// pod tells whether a port takes the sender for a pod.
+func (o oracle) pod(p desired.Port, from netip.Addr) bool {
+	if p.PodLinks == (desired.Links{}) {
+		return within(o.want.Pods, from)
+	}
+	by := o.arrivesBy(from)
+	return by == p.PodLinks.Name || p.PodLinks.Prefix && strings.HasPrefix(by, p.PodLinks.Name)
+}
+
+// arrivesBy is the interface of the node by which packets from an address come.
+func (o oracle) arrivesBy(from netip.Addr) string {
+	switch host := o.host(from); host {
+	case "node":
+		return ""
+	case "p1", "p2":
+		return host
+	case "p3", "other":
+		return "peer"
+	default:
+		return "lan"
+	}
 }
 
 // untouched is what comes of a request that is for no Service.

@@ -39,30 +39,30 @@ func TestForwardPolicyDrop(t *testing.T) {
 	})
 }
 
-// TestNarrowPaths has a router between node and pod that can pass short packets only. What
-// it says of that must reach whoever sends, in the words of the flow that he knows, also on a
-// host that forwards nothing else.
+// TestNarrowPaths has a way to the pod that can pass short packets only, and then one to the
+// client. What is said of that (RFC 1191, RFC 8201) must reach whoever sends, client or pod, in
+// the words of the flow that he knows, also on a host that forwards nothing else.
 func TestNarrowPaths(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
 		c.Apply(blackbox.Forwarding(blackbox.Service{Name: "far", N: 1, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P3), true
 		}}))
+		ask := func(s sender, to netip.AddrPort) {
+			t.Helper()
+			flow, err := s.dial(view.TCP, to, answerIn)
+			if err != nil {
+				t.Errorf("%s -> %s: %v", s.name, to, err)
+				return
+			}
+			defer flow.Close()
+			if got, err := flow.Long(20000).Ask(); err != nil || got.Server != "p3" {
+				t.Errorf("%s -> %s: %s, want an answer of p3", s.name, to, said(got, err))
+			}
+		}
 		blackbox.RunOn(t, c.Other, "ip", "link", "set", "p3", "mtu", "1300")
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
 			client, node, p1 := c.senders(f)[0], c.senders(f)[2], c.senders(f)[4]
-			ask := func(s sender, to netip.AddrPort) {
-				t.Helper()
-				flow, err := s.dial(view.TCP, to, answerIn)
-				if err != nil {
-					t.Errorf("%s -> %s: %v", s.name, to, err)
-					return
-				}
-				defer flow.Close()
-				if got, err := flow.Long(20000).Ask(); err != nil || got.Server != "p3" {
-					t.Errorf("%s -> %s: %s, want an answer of p3", s.name, to, said(got, err))
-				}
-			}
 			vip, clusterIP := netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80), netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 1), 80)
 			ask(p1, clusterIP)
 			ask(node, clusterIP)
@@ -70,6 +70,12 @@ func TestNarrowPaths(t *testing.T) {
 				c.Run(program, "-P", "FORWARD", "DROP")
 			}
 			ask(client, vip)
+		}
+		blackbox.RunOn(t, c.Other, "ip", "link", "set", "p3", "mtu", "1500")
+		c.Run("ip", "link", "set", "lan", "mtu", "1290") // not what the pod may remember of the other way
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			ask(c.senders(f)[0], netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
 
@@ -91,11 +92,17 @@ func expectations() []expectation {
 // TestOracle holds the oracle, which the tests with packets believe, to a table
 // that people can read.
 func TestOracle(t *testing.T) {
+	believe(t, blackbox.Forwarding(blackbox.Services()...), expectations())
+}
+
+// believe holds what the oracle says of a wanted state to a table.
+func believe(t *testing.T, want desired.Forwarding, table []expectation) {
+	t.Helper()
 	for _, f := range addr.Families() {
 		a := blackbox.Plan(f)
-		o := oracle{a, blackbox.Forwarding(blackbox.Services()...)}
+		o := oracle{a, want}
 		own := map[string]netip.Addr{"client": a.Client, "node": a.Node, "p1": a.P1, "p2": a.P2, "p3": a.P3}
-		for _, e := range expectations() {
+		for _, e := range table {
 			to := map[string]netip.AddrPort{
 				"clusterIP": netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, e.n), 80),
 				"vip":       netip.AddrPortFrom(blackbox.Nth(a.VIPs, e.n), 80),

@@ -8,6 +8,9 @@ import "time"
 const (
 	share  = 20
 	atOnce = 3 * time.Second
+	// longest is how long nothing is allowed at the most. Work that was slow since the node is
+	// overloaded would have all wait for minutes, and while rules are gone nothing is served.
+	longest = 15 * time.Second
 )
 
 // Budget is the time that may be spent.
@@ -28,4 +31,4 @@ func (b *Budget) Allowed() bool {
 }
 
 // Spend counts the time that work took. It may be more than was left.
-func (b *Budget) Spend(d time.Duration) { b.credit -= d }
+func (b *Budget) Spend(d time.Duration) { b.credit = max(b.credit-d, -longest/share) }

@@ -40,3 +40,22 @@ func TestWorkTakesAShareOfTheTime(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowWorkIsAllowedAgainSoon has work take a minute, as on a node that is overloaded:
+// what is amiss must not wait for twenty.
+func TestSlowWorkIsAllowedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New()
+		for range 3 {
+			if !b.Allowed() {
+				t.Errorf("not allowed %s after the work", longest)
+			}
+			b.Spend(time.Minute)
+			time.Sleep(longest - time.Second)
+			if b.Allowed() {
+				t.Error("allowed at once")
+			}
+			time.Sleep(time.Second + time.Millisecond)
+		}
+	})
+}

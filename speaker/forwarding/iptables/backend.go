@@ -21,15 +21,14 @@ type Config struct {
 	Log *slog.Logger
 	// Variant to use; Detect, the zero value, asks the host.
 	Variant Variant
-	// MasqueradeBit is the bit of the packet mark, 1 to 31, that asks for
-	// masquerade. It must be nobody else's. 0: 14, as in kube-proxy.
-	MasqueradeBit uint8
 	// Patience is how much longer than its work should take a program is waited for,
-	// before all else goes on without it. It is killed after twenty times that. 0: 3 s.
+	// before all else goes on without it. It is killed after twenty times that. 0: 10 s.
 	Patience time.Duration
 }
 
-const defaultMasqueradeBit = 14
+// masqueradeMark is the bit of the packet mark that asks for masquerade. It must be
+// nobody else's; kube-proxy uses the same by default.
+const masqueradeMark = 1 << 14
 
 // Backend owns the chains and sets of this product in one network namespace.
 type Backend struct {
@@ -41,21 +40,14 @@ type Backend struct {
 }
 
 // New makes a backend, and finds out which iptables the host uses. Where that cannot
-// be found out, each Apply tries again. It writes nothing, and errs if the masquerade
-// bit is not one.
-func New(cfg Config) (*Backend, error) {
-	if cfg.MasqueradeBit == 0 {
-		cfg.MasqueradeBit = defaultMasqueradeBit
-	}
-	if cfg.MasqueradeBit > 31 {
-		return nil, fmt.Errorf("masquerade bit %d: a mark has the bits 0 to 31", cfg.MasqueradeBit)
-	}
+// be found out, each Apply tries again. It writes nothing.
+func New(cfg Config) *Backend {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
 	}
 	b := &Backend{config: cfg}
 	_ = b.prepare(context.Background()) // Apply tells
-	return b, nil
+	return b
 }
 
 // prepare finds out what to work with, unless it is known.
@@ -71,7 +63,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	}
 	watch := watches(b.variant)
 	for _, f := range addr.Families() {
-		s := style{f, 1 << b.config.MasqueradeBit}
+		s := style{f, masqueradeMark, b.variant == Legacy}
 		family := newFamily(s, commands{b.variant, f}, watch[f], b.config.Log)
 		for i := range family.runners {
 			family.runners[i].patience = b.config.Patience
@@ -82,8 +74,8 @@ func (b *Backend) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Apply brings the kernel to want and returns which of its ports are not in the
-// kernel as wanted. A port that the kernel refuses is missing, with a
+// Apply brings the kernel to want and returns which ports are not in the kernel as
+// wanted, or still are though they are not wanted. A port that the kernel refuses is missing, with a
 // *desired.RefusedError in the error; all others are in place. The next Apply tries
 // again what failed. With an unchanged want it costs next to nothing, and repairs what
 // others changed.
@@ -125,6 +117,19 @@ func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 		repairs = f.repairs + f.sets.repairs()
 	}
 	return rules, repairs
+}
+
+// Forgetful counts the endpoints of one family whose list of clients was full when it was
+// last looked at: each further client has another one forgotten.
+func (b *Backend) Forgetful(family addr.Family) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.families {
+		if f.family == family {
+			return f.sets.full
+		}
+	}
+	return 0
 }
 
 // Tool names the variant of iptables that is used: iptables-nft or iptables-legacy; ""

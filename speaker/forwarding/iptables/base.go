@@ -29,20 +29,28 @@ func (s surroundings) equal(o surroundings) bool {
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
+//
+// Masquerade is asked for before it is known whether a packet is for a Service, and taken
+// back of those that are for none and where policy is Local. To ask in the chains of the ports
+// would take two rules for each of them, a quarter of the table: what a repair costs, and with
+// legacy iptables each change, goes with the number of rules.
 func (s style) natBase(around surroundings) map[string][]string {
+	unmark := fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark)
 	return map[string][]string{
-		chainDispatch: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainDispatch: {"-j " + chainHide, "-j " + chainFind, "-j " + chainShow},
+		chainFind:     s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainPostrouting: {
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
 			"-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,src") + " " + s.markRule(),
 			fmt.Sprintf("-m mark ! --mark %#x/%#x -j RETURN", s.mark, s.mark),
 			// Cleared, lest a tunnel masquerade the packet that carries this one.
-			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark),
+			unmark,
 			"-j MASQUERADE --random-fully",
 		},
-		chainHide:       {s.markRule()},
-		chainHideOthers: {s.notIn(ofPods, "src") + " " + s.markRule()},
-		chainUnserved:   {"-j ACCEPT"},
+		// What pods send to a ClusterIP keeps its source.
+		chainHide:     {s.in(ofClusterIPs, "dst") + " " + s.in(ofPods, "src") + " -j RETURN", s.markRule()},
+		chainShow:     {unmark},
+		chainUnserved: {unmark, "-j ACCEPT"},
 	}
 }
 

@@ -22,9 +22,8 @@ func newCluster(t testing.TB, variant Variant) *cluster {
 	t.Helper()
 	c := &cluster{t: t, variant: variant}
 	c.Cluster = blackbox.NewCluster(t, func() (blackbox.Backend, error) {
-		var err error
-		c.backend, err = New(Config{Log: blackbox.Quiet(), Variant: variant})
-		return c.backend, err
+		c.backend = New(Config{Log: blackbox.Quiet(), Variant: variant})
+		return c.backend, nil
 	})
 	return c
 }

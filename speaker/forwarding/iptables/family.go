@@ -63,7 +63,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 }
 
 // apply brings the kernel to what is wanted of this family and adds to missing the
-// ports that are not in it as wanted.
+// ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(ctx context.Context, want desired.Forwarding, missing desired.Missing) error {
 	wanted := f.begun || want.Has(f.family)
 	if !wanted && time.Since(f.tried) < unwantedPause {
@@ -85,9 +85,12 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	if err == nil {
 		f.revision = want.Revision
 	}
+	if len(changes) == 0 { // what is new is not kept waiting
+		f.sets.count()
+	}
 	f.lacking(want, changes, missing)
 	if err != nil {
-		return &desired.FamilyError{Family: f.family, Settled: f.loaded && f.sound, Err: err}
+		return &desired.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
 	}
 	return nil
 }
@@ -105,10 +108,16 @@ func (f *family) lacking(want desired.Forwarding, changes []desired.Change, miss
 				missing[key] = desired.Port{}
 			}
 		}
+		for key, placed := range f.ports {
+			if _, wanted := want.Ports[key]; !wanted {
+				missing[key] = placed // as far as is known
+			}
+		}
 		return
 	}
 	for _, c := range changes {
-		if placed, ok := f.ports[c.Key]; c.To != nil && (!f.sound || !ok || !placed.Equal(*c.To)) {
+		placed, ok := f.ports[c.Key]
+		if gone := c.To == nil && !ok; !gone && (c.To == nil || !f.sound || !ok || !placed.Equal(*c.To)) {
 			missing[c.Key] = placed
 		}
 	}

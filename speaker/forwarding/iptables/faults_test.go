@@ -146,10 +146,7 @@ func TestMissingProgram(t *testing.T) {
 		path := os.Getenv("PATH")
 		t.Setenv("PATH", t.TempDir())
 		c.Node.Do(func() {
-			var err error
-			if c.backend, err = New(Config{Log: blackbox.Quiet()}); err != nil {
-				t.Errorf("a host without iptables: %v", err)
-			}
+			c.backend = New(Config{Log: blackbox.Quiet()})
 		})
 		apply := func() (missing desired.Missing, err error) {
 			c.Node.Do(func() { missing, err = c.backend.Apply(t.Context(), want) })
@@ -191,17 +188,59 @@ func TestFailingProgram(t *testing.T) {
 		c.Apply(want)
 		rules := c.rules()
 		c.on()
-		missing, err = c.Try(blackbox.Forwarding(blackbox.Services()[:5]...))
-		var refused *desired.RefusedError
-		if err == nil || errors.As(err, &refused) || len(missing) != 0 {
-			t.Errorf("%d ports are missing, error %v: want an error and none", len(missing), err)
+		fewer := blackbox.Forwarding(blackbox.Services()[:5]...)
+		for range 2 {
+			missing, err = c.Try(fewer)
+			var refused *desired.RefusedError
+			if err == nil || errors.As(err, &refused) || len(missing) != len(want.Ports)-len(fewer.Ports) {
+				t.Errorf("%d ports are missing, error %v: want an error and the %d that are still there", len(missing), err, len(want.Ports)-len(fewer.Ports))
+			}
+			for key, in := range missing {
+				if _, wanted := fewer.Ports[key]; wanted || !in.Equal(want.Ports[key]) {
+					t.Errorf("%v is missing, with %+v in the kernel", key, in)
+				}
+			}
 		}
 		blames(t, err, "")
 		c.off()
 		if got := c.rules(); got != rules {
 			t.Errorf("a program that failed changed the rules to\n%s\nfrom\n%s", got, rules)
 		}
+		c.Apply(fewer)
+		if c.rules() == rules {
+			t.Error("what is to go is still there")
+		}
+		c.on()
+		fewer.NodePorts = nil // of which chains tell that no Service has
+		for range 2 {
+			missing, err = c.Try(fewer)
+			if len(missing) != 0 || len(desired.Behind(missing, err)) != 2 {
+				t.Errorf("%d ports are missing, error %v: want that both families are behind", len(missing), err)
+			}
+		}
+		c.off()
 		c.Apply(want)
+	})
+}
+
+// TestSetOfNoPortThatFails has no room for where pods send from: the family is unsettled,
+// though all ports are in place.
+func TestSetOfNoPortThatFails(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.backend.families[0].sets.fixed[ofPods].MaxElements = 1
+		few := want
+		few.Pods = nil
+		for i := range byte(20) {
+			few.Pods = append(few.Pods, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2 * i, 0, 0}), 16))
+		}
+		for range 2 {
+			missing, err := c.Try(few)
+			if len(missing) != 0 || !desired.Behind(missing, err)[addr.IPv4] || desired.Behind(missing, err)[addr.IPv6] {
+				t.Errorf("%d ports are missing, error %v: want that IPv4 is behind", len(missing), err)
+			}
+		}
+		c.Apply(blackbox.Forwarding())
 	})
 }
 
@@ -289,10 +328,7 @@ func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 	eachFaulty(t, `case $name in iptables-*-restore) [ -e $bin/fault ] && sleep 1000;; esac`, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.Node.Do(func() {
-			var err error
-			if c.backend, err = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: time.Second}); err != nil {
-				t.Error(err)
-			}
+			c.backend = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: time.Second})
 		})
 		apply := func() (missing desired.Missing, err error) {
 			c.Node.Do(func() { missing, err = c.backend.Apply(t.Context(), want) })

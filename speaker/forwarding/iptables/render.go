@@ -20,7 +20,8 @@ const (
 	ours         = "FAIRLEAD-"
 	maxChainName = 28
 
-	chainDispatch    = ours + "DISPATCH"    // nat: to the Service of a packet
+	chainDispatch    = ours + "DISPATCH"    // nat: what to ask for, then to the Service of a packet
+	chainFind        = ours + "FIND"        // nat: to the Service of a packet
 	chainPostrouting = ours + "POSTROUTING" // nat: masquerade
 	chainInput       = ours + "INPUT"       // filter
 	chainForward     = ours + "FORWARD"     // filter
@@ -31,14 +32,12 @@ const (
 	chainStray       = ours + "STRAY"       // filter: past all Services, but to addresses of theirs
 	chainReject      = ours + "REJECT"
 	chainUnserved    = ours + "UNSERVED" // nat: to REFUSE as they are, past the ports of others
-	// The chains that mark for masquerade sort before those of the ports that lead to
-	// them: iptables-restore looks each up in a sorted list, from its beginning.
-	chainHide       = ours + "HIDE"        // nat: all
-	chainHideOthers = ours + "HIDE-OTHERS" // nat: what no pod sends
-	chainDrop       = ours + "DROP"
-	chainServices   = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
-	chainNodePorts  = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
-	chainStamp      = ours + "STAMP"     // never entered; its comment is a digest of all other chains
+	chainHide        = ours + "HIDE"     // nat: asks for masquerade
+	chainShow        = ours + "SHOW"     // nat: takes that back
+	chainDrop        = ours + "DROP"
+	chainServices    = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
+	chainNodePorts   = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
+	chainStamp       = ours + "STAMP"     // never entered; its comment is a digest of all other chains
 )
 
 // What the chains of a port are for; their names go on with a digest of its key.
@@ -73,6 +72,9 @@ func digest(text string) string {
 type style struct {
 	family addr.Family
 	mark   uint32 // the one bit that asks for masquerade
+	// brief rules name no Service: the kernel has 288 bytes for a comment, and legacy iptables
+	// copies the whole table at each change. What leads to a chain says for which destination.
+	brief bool
 }
 
 // setName names a set of this family that is there whatever Services exist.
@@ -121,7 +123,10 @@ func (s style) notIn(of, directions string) string {
 	return fmt.Sprintf("-m set ! --match-set %s %s", s.setName(of), directions)
 }
 
-const fromNode = "-m addrtype --src-type LOCAL"
+const (
+	fromNode   = "-m addrtype --src-type LOCAL"
+	toUnserved = "-g " + chainUnserved
+)
 
 // rendering is what one port puts into the kernel.
 type rendering struct {
@@ -157,7 +162,10 @@ func (p *part) dispatch(d destination, to target) {
 
 // render turns one port into rules. See desired.Port for what they must do.
 func (s style) render(key desired.PortKey, p desired.Port) rendering {
-	r := portRenderer{style: s, key: key, port: p, id: digest(fmt.Sprintf("%v", key)), comment: comment(key)}
+	r := portRenderer{style: s, key: key, port: p, id: digest(fmt.Sprintf("%v", key))}
+	if !s.brief {
+		r.comment = comment(key)
+	}
 	r.internal()
 	r.external()
 	return r.out
@@ -194,7 +202,9 @@ func (r *portRenderer) to(chain string) target {
 
 // entrance adds a chain of the port to which destinations lead.
 func (r *portRenderer) entrance(table *part, kind string, rules []string) string {
-	rules[0] = fmt.Sprintf("-m comment --comment %q %s", r.comment, rules[0])
+	if r.comment != "" {
+		rules[0] = fmt.Sprintf("-m comment --comment %q %s", r.comment, rules[0])
+	}
 	return table.add(r.chain(kind), rules)
 }
 
@@ -217,25 +227,45 @@ func (r *portRenderer) internal() {
 		r.out.filter.dispatch(r.at(r.port.ClusterIP), r.to(r.refusal(r.port.InternalLocal)))
 		return
 	}
-	rules := append(r.internalMarks(), r.shares(endpoints)...)
+	rules := append(r.clusterIPMarks(), r.shares(endpoints)...)
 	r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(r.entrance(&r.out.nat, kindInternal, rules)))
 }
 
-// internalMarks are the rules that ask for masquerade, at the head of the chain of the
-// ClusterIP. Packets for other addresses of the port go there, too, where they may go to the
-// same endpoints: under policy Cluster to be marked, under Local as their own chain decided.
-// So most ports have one chain, and not three: what a transaction of nf_tables, a table of
-// legacy iptables and a repair cost grows with the number of chains above all.
-func (r *portRenderer) internalMarks() []string {
-	outsiders := "-j " + chainHideOthers
-	if !r.reachableFromOutside() || r.port.InternalLocal && !r.port.ExternalLocal {
-		return []string{outsiders}
+// clusterIPMarks are the rules that ask for masquerade of packets for the ClusterIP where
+// addresses do not tell: usually none, as that was asked for before.
+func (r *portRenderer) clusterIPMarks() []string {
+	if !r.port.MasqueradeAll && r.port.PodLinks == (desired.Links{}) {
+		return nil
 	}
 	here := fmt.Sprintf("-d %s ", r.port.ClusterIP)
-	if r.port.ExternalLocal {
-		return []string{here + outsiders}
+	marks := []string{here + r.markRule()}
+	if !r.port.MasqueradeAll {
+		marks = append(marks, here+r.fromPod()+" -j "+chainShow)
 	}
-	return []string{"! " + here + "-j " + chainHide, here + outsiders}
+	return marks
+}
+
+// fromPod matches what pods send, fromOthers all else. What this node sends comes by no
+// interface.
+func (r *portRenderer) fromPod() string {
+	if r.port.PodLinks == (desired.Links{}) {
+		return r.in(ofPods, "src")
+	}
+	return arrivedBy(r.port.PodLinks)
+}
+
+func (r *portRenderer) fromOthers() string {
+	if r.port.PodLinks == (desired.Links{}) {
+		return r.notIn(ofPods, "src")
+	}
+	return "! " + arrivedBy(r.port.PodLinks)
+}
+
+func arrivedBy(links desired.Links) string {
+	if links.Prefix {
+		return "-i " + links.Name + "+"
+	}
+	return "-i " + links.Name
 }
 
 // inside tells whether the chain of the ClusterIP has the endpoints of this node, or those
@@ -272,7 +302,7 @@ func (r *portRenderer) external() {
 	if served {
 		chain := r.externalChain()
 		r.unrestricted(&r.out.nat, chain)
-		r.vips(&r.out.nat, chain, "-j ACCEPT")
+		r.vips(&r.out.nat, chain, toUnserved)
 	} else {
 		r.unrestricted(&r.out.nat, chainUnserved)
 		for _, a := range p.VIPs {
@@ -332,20 +362,20 @@ func (r *portRenderer) externalChain() string {
 }
 
 // externalRules end in a verdict: no packet for a port may fall out to the NodePort
-// of another one.
+// of another one. All packets come with a mark that asks for masquerade.
 func (r *portRenderer) externalRules() []string {
 	if !r.port.ExternalLocal {
-		return append([]string{"-j " + chainHide}, r.shares(r.port.Cluster)...)
+		return r.shares(r.port.Cluster)
 	}
 	cluster := r.clusterVerdict()
 	rules := []string{
-		r.in(ofPods, "src") + " " + cluster,
-		fromNode + " -j " + chainHide,
-		fromNode + " " + cluster,
+		r.fromOthers() + " " + fromNode + " " + cluster,
+		"-j " + chainShow,
+		r.fromPod() + " " + cluster,
 	}
 	switch {
 	case len(r.port.Local) == 0:
-		return append(rules, "-j ACCEPT")
+		return append(rules, toUnserved)
 	case r.inside(true):
 		return append(rules, "-g "+r.chain(kindInternal))
 	default:
@@ -357,7 +387,7 @@ func (r *portRenderer) externalRules() []string {
 func (r *portRenderer) clusterVerdict() string {
 	switch {
 	case len(r.port.Cluster) == 0:
-		return "-j ACCEPT"
+		return toUnserved
 	case r.inside(false):
 		return "-g " + r.chain(kindInternal)
 	default:

@@ -32,11 +32,7 @@ func BenchmarkProgramming(b *testing.B) {
 }
 
 func program(b *testing.B, variant Variant, n int) {
-	backend, err := New(Config{Log: blackbox.Quiet(), Variant: variant})
-	if err != nil {
-		b.Error(err)
-		return
-	}
+	backend := New(Config{Log: blackbox.Quiet(), Variant: variant})
 	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
 	key := func(i int) desired.PortKey {
 		return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: fmt.Sprint("s", i)}, Protocol: view.TCP, Family: addr.IPv4}
@@ -93,11 +89,7 @@ func BenchmarkRepair(b *testing.B) {
 }
 
 func repair(b *testing.B, variant Variant, n int) {
-	backend, err := New(Config{Log: blackbox.Quiet(), Variant: variant})
-	if err != nil {
-		b.Error(err)
-		return
-	}
+	backend := New(Config{Log: blackbox.Quiet(), Variant: variant})
 	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
 	var chain string
 	for i := range n {

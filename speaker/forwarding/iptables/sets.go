@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,9 @@ type sets struct {
 	fixed map[string]*set
 	// clients are the wanted lists of clients, by name, with how many want each.
 	clients map[string]int
+	room    uint32 // for how many each has room
+	full    int    // of those, when they were last counted
+	counted time.Time
 	dirty   map[string]struct{}
 	// kernel are all other sets of ours that the kernel has: the lists of clients,
 	// and what an earlier version left. nil: unknown.
@@ -38,7 +42,7 @@ type held struct {
 func newSets(s style, log *slog.Logger) *sets {
 	return &sets{
 		family: s.family, log: log, fixed: s.fixedSets(),
-		clients: map[string]int{}, dirty: map[string]struct{}{}, held: map[string]held{},
+		clients: map[string]int{}, room: maxElements, dirty: map[string]struct{}{}, held: map[string]held{},
 	}
 }
 
@@ -102,6 +106,20 @@ func (s *sets) owns(head ipset.Header) bool {
 // fill makes and fills what is wanted and missing.
 func (s *sets) fill() { s.failure = caused(s.tryFill()) }
 
+// settled tells whether those sets hold what they should that are no port's.
+func (s *sets) settled() bool {
+	for _, of := range []string{ofPods, ofRanges, ofHealthPorts} {
+		each := s.fixed[of]
+		if !each.known {
+			return false
+		}
+		if missing, _ := each.differences(slices.Values(each.exact)); len(missing) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // caused tells the cause of what the kernel says of sets.
 func caused(err error) error {
 	switch {
@@ -134,7 +152,7 @@ func (s *sets) tryFill() error {
 		// the list. Without a timeout of its own the set could not have any.
 		err := ipset.Create(ipset.Spec{
 			Name: name, Type: ipset.HashIP, Family: s.family,
-			MaxElements: maxElements, Timeout: 10800, ForceAdd: true,
+			MaxElements: s.room, Timeout: 10800, ForceAdd: true,
 		}, 0)
 		if err != nil {
 			return errors.Join(append(errs, err)...) // the next would fare no better
@@ -187,6 +205,32 @@ func (s *sets) check() error {
 		errs = append(errs, each.check())
 	}
 	return errors.Join(errs...)
+}
+
+// recount is how often the lists of clients are counted: the kernel tells of all sets at once,
+// which takes a millisecond for each thousand.
+const recount = time.Minute
+
+// count finds out which lists of clients are full, unless that is known or there is none. What
+// cannot be asked shows elsewhere.
+func (s *sets) count() {
+	if len(s.clients) == 0 {
+		s.full = 0
+		return
+	}
+	if time.Since(s.counted) < recount {
+		return
+	}
+	all, err := ipset.All()
+	if err != nil {
+		return
+	}
+	s.full, s.counted = 0, time.Now()
+	for _, head := range all {
+		if s.clients[head.Name] > 0 && head.Elements >= int(s.room) {
+			s.full++
+		}
+	}
 }
 
 // differ tells, without a change, whether check would find anything.

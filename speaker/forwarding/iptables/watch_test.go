@@ -105,7 +105,9 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 			v4 + " -t nat -F " + chain,
 			v4 + " -t nat -F " + chainServices + " && " + v4 + " -t nat -F " + chain,
 			v4 + " -t filter -I " + chainForward + " -j RETURN",
-			v4 + " -t nat -N " + ours + "STRANGE && " + v4 + " -t nat -A " + ours + "STRANGE -j RETURN",
+			// At once, lest the chain be gone before the rule comes.
+			fmt.Sprintf("printf '*nat\\n:%[1]sSTRANGE -\\n-A %[1]sSTRANGE -j RETURN\\nCOMMIT\\n' | %[2]s --noflush -w",
+				ours, commands{c.variant, addr.IPv4}.program("restore")),
 			"ipset del FAIRLEAD-ENDPOINTS4 " + "10.244.1.11,tcp:8080,10.244.1.11",
 			"ipset flush FAIRLEAD-PODS6",
 			"ipset add FAIRLEAD-SERVICES6 2001:db8::1,udp:7",

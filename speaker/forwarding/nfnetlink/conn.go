@@ -2,6 +2,7 @@ package nfnetlink
 
 import (
 	"errors"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -15,6 +16,10 @@ import (
 // needed. One goroutine at a time may use it.
 type Conn struct{ socket *netlink.Conn }
 
+// answerIn is how long the kernel is waited for, which answers before a question is sent. An
+// answer that is lost must not have all wait.
+const answerIn = 10 * time.Second
+
 // Ask is Request over the socket.
 func (c *Conn) Ask(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
 	if c.socket == nil {
@@ -24,14 +29,11 @@ func (c *Conn) Ask(subsystem, command, flags int, family addr.Family, body Attri
 		}
 		c.socket = socket
 	}
-	answers, err := c.socket.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type: netlink.HeaderType(subsystem<<8 | command),
-			// A receipt would stay in the socket. Refusals come without one, too.
-			Flags: netlink.Request | netlink.HeaderFlags(flags)&^netlink.Acknowledge,
-		},
-		Data: append([]byte{Protocol(family), nl.NFNETLINK_V0, 0, 0}, body...),
-	})
+	var answers []netlink.Message
+	err := c.socket.SetReadDeadline(time.Now().Add(answerIn))
+	if err == nil {
+		answers, err = c.ask(subsystem, command, flags, family, body)
+	}
 	if err != nil {
 		err = errors.Join(err, c.socket.Close()) // more answers may be left in it
 		c.socket = nil
@@ -43,4 +45,15 @@ func (c *Conn) Ask(subsystem, command, flags int, family addr.Family, body Attri
 		}
 	}
 	return nil
+}
+
+func (c *Conn) ask(subsystem, command, flags int, family addr.Family, body Attributes) ([]netlink.Message, error) {
+	return c.socket.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type: netlink.HeaderType(subsystem<<8 | command),
+			// A receipt would stay in the socket. Refusals come without one, too.
+			Flags: netlink.Request | netlink.HeaderFlags(flags)&^netlink.Acknowledge,
+		},
+		Data: append([]byte{Protocol(family), nl.NFNETLINK_V0, 0, 0}, body...),
+	})
 }

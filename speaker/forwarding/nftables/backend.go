@@ -6,7 +6,6 @@ package nftables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -17,15 +16,14 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
 )
 
-// Config is what a Backend needs. Only Log is required.
+// Config is what a Backend needs.
 type Config struct {
 	Log *slog.Logger
-	// MasqueradeBit is the bit of the packet mark, 1 to 31, that asks for
-	// masquerade. It must be nobody else's. 0: 14, as in kube-proxy.
-	MasqueradeBit uint8
 }
 
-const defaultMasqueradeBit = 14
+// masqueradeMark is the bit of the packet mark that asks for masquerade. It must be
+// nobody else's; kube-proxy uses the same by default.
+const masqueradeMark = 1 << 14
 
 // Backend owns the tables of this product in one network namespace.
 type Backend struct {
@@ -35,19 +33,12 @@ type Backend struct {
 	reset    func() []*family
 }
 
-// New makes a backend. It writes nothing, and errs if the masquerade bit is not one. What
-// the kernel lacks the first Apply tells.
-func New(cfg Config) (*Backend, error) {
-	if cfg.MasqueradeBit == 0 {
-		cfg.MasqueradeBit = defaultMasqueradeBit
-	}
-	if cfg.MasqueradeBit > 31 {
-		return nil, fmt.Errorf("masquerade bit %d: a mark has the bits 0 to 31", cfg.MasqueradeBit)
-	}
+// New makes a backend. It writes nothing. What the kernel lacks the first Apply tells.
+func New(cfg Config) *Backend {
 	k := newLink()
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
-		layouts[f] = newLayout(f, 1<<cfg.MasqueradeBit)
+		layouts[f] = newLayout(f, masqueradeMark)
 	}
 	k.persistence(layouts[addr.IPv4])
 	b := &Backend{link: k}
@@ -61,11 +52,11 @@ func New(cfg Config) (*Backend, error) {
 	}
 	b.families = b.reset()
 	cfg.Log.Info("Forwarding by nftables")
-	return b, nil
+	return b
 }
 
-// Apply brings the kernel to want and returns which of its ports are not in the
-// kernel as wanted. A port that the kernel refuses is missing, with a
+// Apply brings the kernel to want and returns which ports are not in the kernel as
+// wanted, or still are though they are not wanted. A port that the kernel refuses is missing, with a
 // *desired.RefusedError in the error; all others are in place. The next Apply tries
 // again what failed. With an unchanged want it costs next to nothing, and repairs what
 // others changed.
@@ -111,6 +102,19 @@ func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 		}
 	}
 	return 0, 0
+}
+
+// Forgetful is 1 if the map of the clients of one family had no room for some who came in the
+// minute before the last look, else 0.
+func (b *Backend) Forgetful(of addr.Family) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.families {
+		if f.family == of && f.crowd.forgetful {
+			return 1
+		}
+	}
+	return 0
 }
 
 // Tool is nftables: the kernel itself is told.

@@ -3,6 +3,8 @@ package nftables
 import (
 	"fmt"
 	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // group is a set of endpoints to choose from. Its chain is there while a destination
@@ -60,6 +62,10 @@ func (l *layout) chain(g group, w way) chain {
 	return c
 }
 
+// noRoom is the rule that counts the packets of clients whom the map of session affinity has
+// no room for.
+const noRoom = "no room to remember the client"
+
 // sticky are the rules of a group with session affinity. The kernel remembers a seat
 // for a client. Who leaves a port leaves a seat empty, and it stays so.
 func (l *layout) sticky(g group, w way) []rule {
@@ -77,7 +83,7 @@ func (l *layout) sticky(g group, w way) []rule {
 		{"it is empty: forget it", l.forget()},
 		{fmt.Sprintf("note one of %d", g.size), flat(l.slot(w, g.size, g.first()), l.lookup(w.of(chairs), 0), storeNote(0))},
 		{"go there", stay},
-		{"no room to remember the client", flat(visit, leave)},
+		{noRoom, flat(visit, counter(), leave)},
 		lost(),
 	}
 }
@@ -97,7 +103,20 @@ const (
 type class struct {
 	entry
 	main, others group
-	guarded      bool // the source must be admitted
+	guarded      bool          // the source must be admitted
+	pods         desired.Links // that tell who is a pod, where that matters; none: the addresses
+}
+
+// telling begins the names of chains that tell pods from others.
+func (c class) telling() string {
+	switch {
+	case c.pods == desired.Links{}:
+		return ""
+	case c.pods.Prefix:
+		return "links-" + c.pods.Name + "-"
+	default:
+		return "link-" + c.pods.Name + "-"
+	}
 }
 
 // reached is a class and how packets find it.
@@ -135,15 +154,15 @@ func (l *layout) makeChains(c class, w way) []chain {
 	switch c.entry {
 	case plain:
 	case internal:
-		begin(w.prefix()+"internal-"+c.main.name(way(0)),
-			rule{"masquerade unless a pod sends", flat(l.ifNoPod(), l.setMark())}, rule{"choose", goTo(main)})
+		begin(c.telling()+w.prefix()+"internal-"+c.main.name(way(0)),
+			rule{"masquerade unless a pod sends", flat(l.ifNoPod(c.pods), l.setMark())}, rule{"choose", goTo(main)})
 	case masked:
 		maskedMain()
 	case outside:
 		others := add(c.others)
 		maskedMain()
-		begin(w.prefix()+c.others.name(way(0))+"-or-"+c.main.name(way(0)),
-			rule{"pods reach the whole cluster", flat(l.ifPod(), goTo(main))},
+		begin(c.telling()+w.prefix()+c.others.name(way(0))+"-or-"+c.main.name(way(0)),
+			rule{"pods reach the whole cluster", flat(l.ifPod(c.pods), goTo(main))},
 			rule{"so does this node, masqueraded", flat(fromNode(), goTo(first))},
 			rule{"others reach this node", goTo(others)})
 	}

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,6 +89,27 @@ func (l *layout) readChains(into delta) error {
 		into.found(element{item{chains, name}, value})
 	}
 	return nil
+}
+
+// counted are the packets that all counters of the table have counted since their rules were
+// written; 0 without the table.
+func (l *layout) counted() (packets uint64, err error) {
+	err = l.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, l.ofTable(), func(rule []byte) {
+		if nfnetlink.Text(rule, unix.NFTA_RULE_TABLE) != l.table.Name { // the kernel tells all
+			return
+		}
+		nfnetlink.Each(nfnetlink.Find(rule, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
+			if nfnetlink.Text(e, unix.NFTA_EXPR_NAME) == "counter" {
+				if n := nfnetlink.Find(e, unix.NFTA_EXPR_DATA, unix.NFTA_COUNTER_PACKETS); len(n) == 8 {
+					packets += binary.BigEndian.Uint64(n)
+				}
+			}
+		})
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("read the counters of table %s of %s: %w", l.table.Name, l.family, err)
+	}
+	return packets, nil
 }
 
 // stampOf reads the comment of a rule: a type, a length and a text that ends in zero.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // Keys begin in register 0, and values are looked up to it. Endpoints go elsewhere
@@ -104,6 +105,9 @@ func goTo(chain string) []expr.Any {
 // leave goes on behind where this chain was entered from.
 func leave() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
+// counter counts the packets that come so far in a rule, see counted.
+func counter() []expr.Any { return []expr.Any{&expr.Counter{}} }
+
 func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
 // reject is the answer that an address without anybody behind it gives.
@@ -156,8 +160,32 @@ func ifLocal(of *expr.Fib) []expr.Any {
 }
 
 // ifPod ends the rule unless a pod sends, ifNoPod if one does.
-func (l *layout) ifPod() []expr.Any   { return flat(l.source(0), l.find(pods, false)) }
-func (l *layout) ifNoPod() []expr.Any { return flat(l.source(0), l.find(pods, true)) }
+func (l *layout) ifPod(links desired.Links) []expr.Any {
+	if links == (desired.Links{}) {
+		return flat(l.source(0), l.find(pods, false))
+	}
+	return ifArrivedBy(links, expr.CmpOpEq)
+}
+
+func (l *layout) ifNoPod(links desired.Links) []expr.Any {
+	if links == (desired.Links{}) {
+		return flat(l.source(0), l.find(pods, true))
+	}
+	return ifArrivedBy(links, expr.CmpOpNeq)
+}
+
+// ifArrivedBy ends the rule unless a packet came in by one of these interfaces, or with
+// CmpOpNeq if it did. What this node sends came in by the name "".
+func ifArrivedBy(links desired.Links, op expr.CmpOp) []expr.Any {
+	name := []byte(links.Name)
+	if !links.Prefix { // with all that is behind it in the register
+		name = append(name, make([]byte, unix.IFNAMSIZ-len(name))...)
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)},
+		&expr.Cmp{Op: op, Register: reg(0), Data: name},
+	}
+}
 
 // hairpin ends the rule unless an endpoint is its own client.
 func (l *layout) hairpin() []expr.Any {
@@ -181,6 +209,7 @@ func ifInvalid() []expr.Any {
 
 // Flags of TCP, RFC 9293 section 3.1.
 const (
+	finFlag = 1 << 0
 	synFlag = 1 << 1
 	rstFlag = 1 << 2
 	ackFlag = 1 << 4

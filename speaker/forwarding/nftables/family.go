@@ -38,6 +38,7 @@ type family struct {
 	reading budget.Budget
 	probed  time.Time // when the kernel was last asked what it lacks
 	lacks   error     // and what that is
+	crowd   crowd
 }
 
 func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
@@ -48,7 +49,7 @@ func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
 }
 
 // apply brings the kernel to what is wanted of this family and adds to missing the
-// ports that are not in it as wanted.
+// ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
 		func(c desired.Change) bool { return c.Key.Family != f.family })
@@ -62,9 +63,12 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	if err == nil {
 		f.revision = want.Revision
 	}
+	if len(changes) == 0 && f.loaded { // what is new is not kept waiting
+		f.crowd.look(f.ledger)
+	}
 	f.lacking(want, changes, missing)
 	if err != nil {
-		return &desired.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.around.equal(f.surroundings(want)), Err: err}
+		return &desired.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.around.equal(f.surroundings(want)), Err: err}
 	}
 	return nil
 }
@@ -79,10 +83,16 @@ func (f *family) lacking(want desired.Forwarding, changes []desired.Change, miss
 				missing[key] = desired.Port{}
 			}
 		}
+		for key, placed := range f.ports {
+			if _, wanted := want.Ports[key]; !wanted {
+				missing[key] = placed // as far as is known
+			}
+		}
 		return
 	}
 	for _, c := range changes {
-		if placed, ok := f.ports[c.Key]; c.To != nil && (!ok || !placed.Equal(*c.To)) {
+		placed, ok := f.ports[c.Key]
+		if gone := c.To == nil && !ok; !gone && (c.To == nil || !ok || !placed.Equal(*c.To)) {
 			missing[c.Key] = placed
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	nft "github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -44,7 +43,7 @@ func (k *link) own(l *layout) error {
 }
 
 // holds tells whether nobody else can change the table.
-func (k *link) holds(l *layout) bool { return k.conn != nil && k.owned[l.family] }
+func (k *link) holds(l *layout) bool { return k.socket != nil && k.owned[l.family] }
 
 // tableMessage is a message about the table itself, for which the library has no flags.
 func (l *layout) tableMessage(command int, flags uint32) netlink.Message {
@@ -60,34 +59,6 @@ func (l *layout) tableMessage(command int, flags uint32) netlink.Message {
 		header.Flags |= netlink.Create
 	}
 	return netlink.Message{Header: header, Data: body}
-}
-
-// transact sends messages as one transaction over the socket.
-func (k *link) transact(messages ...netlink.Message) error {
-	if _, err := k.open(); err != nil {
-		return err
-	}
-	frame := func(kind netlink.HeaderType) netlink.Message {
-		return netlink.Message{
-			Header: netlink.Header{Type: kind, Flags: netlink.Request},
-			Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
-		}
-	}
-	batch := append([]netlink.Message{frame(unix.NFNL_MSG_BATCH_BEGIN)}, messages...)
-	if _, err := k.socket.SendMessages(append(batch, frame(unix.NFNL_MSG_BATCH_END))); err != nil {
-		k.close()
-		return fmt.Errorf("change a table of nf_tables: %w", err)
-	}
-	var errs []error
-	for range messages {
-		_, err := k.socket.Receive()
-		if said := unix.Errno(0); err != nil && (!errors.As(err, &said) || said == unix.EPERM || said == unix.ENOBUFS) {
-			k.close() // the rest of its answers may never come
-			return fmt.Errorf("change a table of nf_tables: %w", err)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // replace puts a table as we make it in place of whatever has its name, with what the
@@ -113,42 +84,11 @@ func (k *link) replace(l *layout, compose func(b *batch)) error {
 		flags |= tableOwner
 	}
 	begin := []netlink.Message{l.tableMessage(destroyTable, 0), l.tableMessage(unix.NFT_MSG_NEWTABLE, flags)}
-	return held(k.transact(slices.Concat(begin, content)...))
+	return k.transact(slices.Concat(begin, content)...)
 }
 
 // destroyTable is NFT_MSG_DESTROYTABLE, which deletes a table if there is one (Linux 6.3).
 const destroyTable = 26
-
-// errRecorded stands for the kernel's receipts.
-var errRecorded = errors.New("recorded and not sent")
-
-// record is what the library would send. It makes tables without flags, and has no other way
-// to tell.
-func record(compose func(b *batch)) ([]netlink.Message, error) {
-	var all []netlink.Message
-	conn, err := nft.New(nft.WithTestDial(func(batch []netlink.Message) ([]netlink.Message, error) {
-		if len(batch) > 0 {
-			all = batch[1 : len(batch)-1] // without what begins and ends it
-		}
-		return nil, errRecorded
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", err)
-	}
-	b := &batch{conn: conn}
-	compose(b)
-	if err := conn.Flush(); err != nil && !errors.Is(err, errRecorded) {
-		b.note(err)
-	}
-	for i := range all {
-		h := &all[i].Header
-		*h = netlink.Header{Type: h.Type, Flags: h.Flags &^ unix.NLM_F_ECHO}
-	}
-	if b.err != nil {
-		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", b.err)
-	}
-	return all, nil
-}
 
 // held explains why others' tables cannot be changed.
 func held(err error) error {

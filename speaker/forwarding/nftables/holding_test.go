@@ -102,7 +102,7 @@ func TestAnOwnerThatEndsIsSucceeded(t *testing.T) {
 		t.Errorf("a clean-up beside the owner: %v", err)
 	}
 	end()
-	if got := c.owners(); got != 0 || first.link.conn != nil {
+	if got := c.owners(); got != 0 || first.link.socket != nil {
 		t.Errorf("%d tables have an owner after its end", got)
 	}
 	c.Apply(less)

@@ -8,15 +8,14 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 )
 
-// link is the socket to nf_tables. It is opened when it is needed and closed after an
-// error, since answers may be left in it.
+// link is the socket to nf_tables. It is opened when it is needed.
 type link struct {
-	conn     *nft.Conn
-	socket   *netlink.Conn        // that of conn
+	socket   *netlink.Conn
 	persists bool                 // the kernel knows tables that persist
 	unsure   bool                 // it is not known whether it does
 	keeping  bool                 // others are to be kept from our tables
@@ -33,26 +32,26 @@ const (
 	messageSize = 48 << 10
 )
 
-func (k *link) open() (*nft.Conn, error) {
-	if k.conn != nil {
-		return k.conn, nil
+func (k *link) open() error {
+	if k.socket != nil {
+		return nil
 	}
-	conn, err := nft.New(nft.AsLasting(), nft.WithSockOptions(func(c *netlink.Conn) error {
-		k.socket = c
-		return errors.Join(c.SetWriteBuffer(writeBuffer), c.SetReadBuffer(readBuffer),
-			c.SetOption(netlink.CapAcknowledge, true))
-	}))
+	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open a socket to nf_tables: %w", err)
+		return fmt.Errorf("open a socket to nf_tables: %w", err)
 	}
-	k.conn = conn
-	return conn, nil
+	if err := errors.Join(socket.SetWriteBuffer(writeBuffer), socket.SetReadBuffer(readBuffer),
+		socket.SetOption(netlink.CapAcknowledge, true)); err != nil {
+		return errors.Join(fmt.Errorf("make room in a socket to nf_tables: %w", err), socket.Close())
+	}
+	k.socket = socket
+	return nil
 }
 
 func (k *link) close() {
-	if k.conn != nil {
-		_ = k.conn.CloseLasting() // nothing is on its way
-		k.conn, k.socket = nil, nil
+	if k.socket != nil {
+		_ = k.socket.Close() // nothing is on its way
+		k.socket = nil
 		clear(k.owned)
 	}
 }
@@ -60,17 +59,11 @@ func (k *link) close() {
 // commit sends one transaction that the function composes: all of it comes true, or
 // nothing.
 func (k *link) commit(compose func(b *batch)) error {
-	conn, err := k.open()
+	messages, err := record(compose)
 	if err != nil {
 		return err
 	}
-	b := &batch{conn: conn}
-	compose(b)
-	if err = errors.Join(b.err, conn.Flush()); err != nil {
-		k.close()
-		return fmt.Errorf("change nf_tables: %w", held(err))
-	}
-	return nil
+	return k.transact(messages...)
 }
 
 // probe makes a table that does not stay, to see whether the kernel takes anything. That

@@ -18,7 +18,7 @@ import (
 func TestProbe(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	for _, f := range addr.Families() {
-		l := newLayout(f, 1<<defaultMasqueradeBit)
+		l := newLayout(f, masqueradeMark)
 		k := newLink()
 		node.Do(func() {
 			if err := probe(k, l, l.specimens()); err != nil {
@@ -45,10 +45,7 @@ func TestWhatTheKernelLacksIsToldByApply(t *testing.T) {
 	node.Do(func() {
 		var b *Backend
 		powerless(t, func() {
-			var err error
-			if b, err = New(Config{Log: blackbox.Quiet()}); err != nil {
-				t.Fatal(err)
-			}
+			b = New(Config{Log: blackbox.Quiet()})
 			missing, err := b.Apply(t.Context(), want)
 			if failed := desired.AllOf[*desired.FamilyError](err); len(failed) != 2 || len(missing) != len(want.Ports) || !strings.Contains(err.Error(), "NET_ADMIN") {
 				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
@@ -57,6 +54,51 @@ func TestWhatTheKernelLacksIsToldByApply(t *testing.T) {
 		if missing, err := b.Apply(t.Context(), want); err != nil || len(missing) > 0 {
 			t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
+	})
+}
+
+// TestWhatCannotBeRemovedIsMissing takes the right away and then a Service, or what no port is
+// about: it is said until it is done, whether the kernel had been read before or not.
+func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
+	want := blackbox.Forwarding(blackbox.Services()...)
+	fewer := blackbox.Forwarding(blackbox.Services()[:5]...)
+	noPods := fewer
+	noPods.Pods = nil
+	node := netlab.NewHost(t, "node")
+	node.Do(func() {
+		b := New(Config{Log: blackbox.Quiet()})
+		apply := func(want desired.Forwarding) (desired.Missing, error) { return b.Apply(t.Context(), want) }
+		expectAll := func(want desired.Forwarding) {
+			if missing, err := apply(want); err != nil || len(missing) > 0 {
+				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
+			}
+		}
+		expectAll(want)
+		powerless(t, func() {
+			b.link.close() // a socket keeps the rights that it was made with
+			for range 2 {
+				missing, err := apply(fewer)
+				if err == nil || len(missing) != len(want.Ports)-len(fewer.Ports) || len(desired.Behind(missing, err)) != 2 {
+					t.Errorf("%d ports are missing, error %v: want the %d that are still there", len(missing), err, len(want.Ports)-len(fewer.Ports))
+				}
+				for key, in := range missing {
+					if _, wanted := fewer.Ports[key]; wanted || !in.Equal(want.Ports[key]) {
+						t.Errorf("%v is missing, with %+v in the kernel", key, in)
+					}
+				}
+			}
+		})
+		b.link.close()
+		expectAll(fewer)
+		powerless(t, func() {
+			b.link.close()
+			missing, err := apply(noPods)
+			if len(missing) != 0 || len(desired.Behind(missing, err)) != 2 {
+				t.Errorf("%d ports are missing, error %v: want that both families are behind", len(missing), err)
+			}
+		})
+		b.link.close()
+		expectAll(noPods)
 	})
 }
 
@@ -78,11 +120,4 @@ func powerless(t *testing.T, do func()) {
 		}
 	}()
 	do()
-}
-
-// TestNewNamesWhatIsWrong holds that bad settings err.
-func TestNewNamesWhatIsWrong(t *testing.T) {
-	if _, err := New(Config{Log: blackbox.Quiet(), MasqueradeBit: 32}); err == nil || !strings.Contains(err.Error(), "32") {
-		t.Errorf("masquerade bit 32: error %v, want one that names it", err)
-	}
 }

@@ -135,9 +135,13 @@ func (r *renderer) internal() {
 	if !r.port.ClusterIP.IsValid() {
 		return
 	}
-	c := class{entry: internal, main: r.group(r.port.InternalLocal, r.port.InternalLocal)}
-	if c.main.size == 0 {
-		c.entry = plain
+	c := class{main: r.group(r.port.InternalLocal, r.port.InternalLocal)}
+	switch {
+	case c.main.size == 0:
+	case r.port.MasqueradeAll:
+		c.entry = masked
+	default:
+		c.entry, c.pods = internal, r.port.PodLinks
 	}
 	r.hold(r.port.ClusterIP, r.port.Port, c)
 }
@@ -147,10 +151,10 @@ func (r *renderer) external() {
 	p := r.port
 	c := class{entry: masked, main: r.group(false, p.ExternalLocal)}
 	if p.ExternalLocal {
-		c.entry, c.others = outside, r.group(true, true)
+		c.entry, c.others, c.pods = outside, r.group(true, true), r.port.PodLinks
 	}
 	if c.main.size == 0 && c.others.size == 0 {
-		c.entry, c.others = plain, group{}
+		c.entry, c.others, c.pods = plain, group{}, desired.Links{}
 	}
 	for _, a := range p.ExternalIPs {
 		r.hold(a, p.Port, c)

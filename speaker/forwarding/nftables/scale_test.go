@@ -58,11 +58,7 @@ func program(b *testing.B, n int) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	backend, err := New(Config{Log: blackbox.Quiet()})
-	if err != nil {
-		b.Error(err)
-		return
-	}
+	backend := New(Config{Log: blackbox.Quiet()})
 	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}, Revision: 1}
 	for i := range n {
 		want.Ports[bulkKey(i)] = bulkPort(i, 5)
@@ -106,10 +102,7 @@ func program(b *testing.B, n int) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "heap-MB")
-	if backend, err = New(Config{Log: blackbox.Quiet()}); err != nil {
-		b.Error(err)
-		return
-	}
+	backend = New(Config{Log: blackbox.Quiet()})
 	apply("restart", 1, func(int) {})
 	if err := backend.Cleanup(b.Context()); err != nil {
 		b.Error(err)

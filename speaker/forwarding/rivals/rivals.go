@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // What kube-proxy leaves in a kernel, by mode. The chains that a kubelet makes for
@@ -23,6 +25,10 @@ const (
 	proxyTable = "kube-proxy"    // of nftables
 	proxyLink  = "kube-ipvs0"    // an interface
 )
+
+// wholeChain is of table nat, too. kube-proxy makes its first chains one by one, empty, and
+// this one, with all rules, when it knows all Services and EndpointSlices.
+const wholeChain = "KUBE-NODEPORTS"
 
 // Attributes of nf_tables messages (linux/netfilter/nf_tables.h).
 const (
@@ -49,21 +55,49 @@ func Find(ctx context.Context) ([]string, error) {
 			found = append(found, what)
 		}
 	}
-	for _, f := range []struct {
-		name    string
-		family  uint8
-		program string
-		tables  string
-	}{
-		{"IPv4", unix.AF_INET, "iptables-legacy", "/proc/thread-self/net/ip_tables_names"},
-		{"IPv6", unix.AF_INET6, "ip6tables-legacy", "/proc/thread-self/net/ip6_tables_names"},
-	} {
-		look("iptables rules (nft variant, "+f.name+")", func() (bool, error) { return hasChain(f.family, "nat", proxyChain) })
-		look("iptables rules (legacy variant, "+f.name+")", func() (bool, error) { return hasLegacyChain(ctx, f.program, f.tables) })
-		look("nftables rules ("+f.name+")", func() (bool, error) { return hasTable(f.family, proxyTable) })
+	for _, family := range addr.Families() {
+		k := of(family)
+		look("iptables rules (nft variant, "+family.String()+")", func() (bool, error) { return hasChain(k.number, "nat", proxyChain) })
+		look("iptables rules (legacy variant, "+family.String()+")", func() (bool, error) { return k.hasLegacyChain(ctx, proxyChain) })
+		look("nftables rules ("+family.String()+")", func() (bool, error) { return hasTable(k.number, proxyTable) })
 	}
 	look("IPVS interface "+proxyLink, hasLink)
 	return found, errors.Join(errs...)
+}
+
+// Forwards tells whether kube-proxy has all its rules for the Services of a family in the
+// kernel of this network namespace. That it has some is not enough to do without others:
+// it makes the first a while before the rest, and those of one family before the other's.
+func Forwards(ctx context.Context, family addr.Family) (bool, error) {
+	k := of(family)
+	var errs []error
+	for _, has := range []func() (bool, error){
+		func() (bool, error) { return hasTable(k.number, proxyTable) }, // written as a whole
+		func() (bool, error) { return hasChain(k.number, "nat", wholeChain) },
+		func() (bool, error) { return k.hasLegacyChain(ctx, wholeChain) },
+		func() (bool, error) { return hasAddress(k.number) },
+	} {
+		yes, err := has()
+		if yes {
+			return true, nil
+		}
+		errs = append(errs, err)
+	}
+	return false, errors.Join(errs...)
+}
+
+// kernel is how the kernel and the tools call a family.
+type kernel struct {
+	number  uint8
+	program string
+	tables  string // the file that names those of legacy iptables
+}
+
+func of(family addr.Family) kernel {
+	if family == addr.IPv6 {
+		return kernel{unix.AF_INET6, "ip6tables-legacy", "/proc/thread-self/net/ip6_tables_names"}
+	}
+	return kernel{unix.AF_INET, "iptables-legacy", "/proc/thread-self/net/ip_tables_names"}
 }
 
 func hasChain(family uint8, table, chain string) (bool, error) {
@@ -91,18 +125,18 @@ func ask(message int, family uint8, attributes ...*nl.RtAttr) (bool, error) {
 
 // hasLegacyChain asks the program, since the kernel has no answer of its own. Asking
 // about a table creates it, so that it is asked only where the table is.
-func hasLegacyChain(ctx context.Context, program, tables string) (bool, error) {
-	names, err := os.ReadFile(tables)
+func (k kernel) hasLegacyChain(ctx context.Context, chain string) (bool, error) {
+	names, err := os.ReadFile(k.tables)
 	if err != nil || !strings.Contains(string(names), "nat\n") {
 		return false, nil // a kernel without legacy iptables, or nobody uses them
 	}
-	path, err := exec.LookPath(program)
+	path, err := exec.LookPath(k.program)
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "-w", "5", "-t", "nat", "-S", proxyChain, "1")
+	cmd := exec.CommandContext(ctx, path, "-w", "5", "-t", "nat", "-S", chain, "1")
 	var exit *exec.ExitError
 	if err := cmd.Run(); errors.As(err, &exit) && ctx.Err() == nil {
 		return false, nil // it has no such chain
@@ -118,4 +152,23 @@ func hasLink() (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// hasAddress tells whether the interface of IPVS has the address of a Service. What the kernel
+// itself gives to every interface does not count.
+func hasAddress(family uint8) (bool, error) {
+	link, err := netlink.LinkByName(proxyLink)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	addresses, err := netlink.AddrList(link, int(family))
+	for _, a := range addresses {
+		if !a.IP.IsLinkLocalUnicast() {
+			return true, nil
+		}
+	}
+	return false, err
 }

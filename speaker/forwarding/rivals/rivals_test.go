@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
@@ -53,6 +54,48 @@ func TestFind(t *testing.T) {
 			run(t, h, test.remove)
 			if found := find(t, h); len(found) > 0 {
 				t.Errorf("found %v after it went", found)
+			}
+		})
+	}
+}
+
+// TestForwards leaves in a kernel what kube-proxy has there while it begins, which is not
+// enough, and once it has begun; and of the other family.
+func TestForwards(t *testing.T) {
+	for _, test := range []struct{ name, begins, begun, other string }{
+		{
+			"nft variant", "iptables-nft -t nat -N KUBE-SERVICES",
+			"iptables-nft -t nat -N KUBE-NODEPORTS", "ip6tables-nft -t nat -N KUBE-NODEPORTS",
+		},
+		{
+			"legacy variant", "iptables-legacy -t nat -N KUBE-SERVICES",
+			"iptables-legacy -t nat -N KUBE-NODEPORTS", "ip6tables-legacy -t nat -N KUBE-NODEPORTS",
+		},
+		{"nftables", "nft add table ip others", "nft add table ip kube-proxy", "nft add table ip6 kube-proxy"},
+		{
+			"ipvs", "ip link add kube-ipvs0 up type bridge",
+			"ip address add 10.96.0.1/32 dev kube-ipvs0", "ip address add fd00:96::1/128 dev kube-ipvs0",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := netlab.NewHost(t, "node")
+			for _, step := range []struct {
+				command string
+				want    map[addr.Family]bool
+			}{
+				{test.begins, map[addr.Family]bool{addr.IPv4: false, addr.IPv6: false}},
+				{test.begun, map[addr.Family]bool{addr.IPv4: true, addr.IPv6: false}},
+				{test.other, map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}},
+			} {
+				run(t, h, step.command)
+				for family, want := range step.want {
+					var got bool
+					var err error
+					h.Do(func() { got, err = Forwards(t.Context(), family) })
+					if err != nil || got != want {
+						t.Errorf("after %s, %s: forwards: %t, %v, want %t", step.command, family, got, err, want)
+					}
+				}
 			}
 		})
 	}

@@ -1,0 +1,145 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	nft "github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// errRecorded stands for the kernel's receipts.
+var errRecorded = errors.New("recorded and not sent")
+
+// record is what the library would send. It is not left to send it: it makes tables without
+// flags, and waits for a receipt of each message, which never comes where the kernel refuses a
+// transaction as a whole.
+func record(compose func(b *batch)) ([]netlink.Message, error) {
+	var all []netlink.Message
+	conn, err := nft.New(nft.WithTestDial(func(batch []netlink.Message) ([]netlink.Message, error) {
+		if len(batch) > 0 {
+			all = batch[1 : len(batch)-1] // without what begins and ends it
+		}
+		return nil, errRecorded
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", err)
+	}
+	b := &batch{conn: conn}
+	compose(b)
+	if err := conn.Flush(); err != nil && !errors.Is(err, errRecorded) {
+		b.note(err)
+	}
+	for i := range all {
+		h := &all[i].Header
+		*h = netlink.Header{Type: h.Type, Flags: h.Flags &^ unix.NLM_F_ECHO}
+	}
+	if b.err != nil {
+		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", b.err)
+	}
+	return all, nil
+}
+
+// transact sends messages as one transaction over the socket: all of it comes true, or
+// nothing.
+func (k *link) transact(messages ...netlink.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	begin, end := frame(unix.NFNL_MSG_BATCH_BEGIN), frame(unix.NFNL_MSG_BATCH_END)
+	return k.exchange(slices.Concat([]netlink.Message{begin}, messages, []netlink.Message{end}))
+}
+
+// frame begins or ends a transaction.
+func frame(kind netlink.HeaderType) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: kind, Flags: netlink.Request},
+		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+	}
+}
+
+// errNoReceipt says that the kernel did not tell of each message what became of it, and of
+// none that it refused it.
+var errNoReceipt = errors.New("the kernel has not told what became of all of it")
+
+// exchange sends a transaction with all that frames it. It never waits: when a message of
+// netfilter is sent, the kernel has done all of it and said what it has to say, be it much or
+// little. It says less where it refuses a transaction before it looks into it, or where the
+// socket has no room, and more where it fails at the end. So the socket is emptied each time.
+func (k *link) exchange(batch []netlink.Message) error {
+	if err := k.open(); err != nil {
+		return err
+	}
+	_, err := k.socket.SendMessages(batch)
+	if err != nil {
+		k.close()
+		return fmt.Errorf("change nf_tables: %w", err)
+	}
+	if err := k.receipts(len(batch) - 2); err != nil {
+		return fmt.Errorf("change nf_tables: %w", held(err))
+	}
+	return nil
+}
+
+// receipts reads what the kernel says of so many messages, until it says no more.
+func (k *link) receipts(of int) error {
+	raw, err := k.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var said []unix.Errno
+	note := func(errno unix.Errno) {
+		if errno != 0 && !slices.Contains(said, errno) {
+			said = append(said, errno)
+		}
+	}
+	received, buffer := 0, make([]byte, 1<<16)
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			n, _, err := unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
+			switch {
+			case errors.Is(err, unix.EAGAIN):
+				return
+			case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS): // some are lost, the rest is still there
+				continue
+			case err != nil:
+				failed = err
+				return
+			}
+			received += eachReceipt(buffer[:n], note)
+		}
+	})
+	switch {
+	case err != nil || failed != nil:
+		return errors.Join(err, failed)
+	case len(said) > 0:
+		var errs []error
+		for _, errno := range said {
+			errs = append(errs, errno)
+		}
+		return errors.Join(errs...)
+	case received < of:
+		return errNoReceipt
+	}
+	return nil
+}
+
+// eachReceipt calls f for each receipt, with what went wrong or 0, and returns how many they are.
+func eachReceipt(said []byte, f func(unix.Errno)) (n int) {
+	for len(said) >= unix.SizeofNlMsghdr+4 {
+		size := int(binary.NativeEndian.Uint32(said))
+		if size < unix.SizeofNlMsghdr+4 || size > len(said) {
+			return n
+		}
+		if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
+			n++
+			f(unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
+		}
+		said = said[min((size+3)&^3, len(said)):]
+	}
+	return n
+}
