@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +100,9 @@ type Config struct {
 	// Resync is how often the whole state is applied although nothing changed and
 	// nobody told of a disturbance.
 	Resync time.Duration
+	// Grace is how long routers have to prefer other paths to one that would still work, before
+	// it is withdrawn; 0 for none.
+	Grace time.Duration
 }
 
 // Agent runs the loop. One goroutine owns it.
@@ -112,6 +116,7 @@ type Agent struct {
 	mesh       desired.Mesh // as last told
 	bfd        map[string]desired.BFD
 	unnumbered []string
+	leaving    []leaving     // what routers are asked to leave
 	told       bool          // this process has told the world something
 	unclean    time.Time     // since when Clean is put off; zero if it is not
 	failing    string        // the text of the last error, to log a change only
@@ -219,9 +224,21 @@ func (a *Agent) patient(want desired.Node, missing desired.Missing, err error) b
 // withdraw stops announcing what is no longer wanted, while its forwarding is still
 // in place. What is wanted in another way stays as it was announced until announce.
 func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
+	now, before := time.Now(), len(a.leaving)
+	a.leaving = slices.DeleteFunc(a.leaving, func(l leaving) bool { return !l.goesOn(want, a.engine.Serves, now) })
 	remaining, fewer := a.announced.within(want)
 	if !fewer {
+		if len(a.leaving) < before {
+			return a.tell(ctx, want, a.announced, nil)
+		}
 		return nil
+	}
+	if a.Grace > 0 {
+		for _, l := range a.announced.parting(remaining, a.bfd, a.engine.Serves, now.Add(a.Grace)) {
+			if l.goesOn(want, a.engine.Serves, now) {
+				a.leaving = append(a.leaving, l)
+			}
+		}
 	}
 	return a.tell(ctx, want, remaining, nil)
 }
@@ -233,16 +250,18 @@ func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired
 }
 
 func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
-	a.announced, a.mesh, a.bfd, a.unnumbered, a.told = say, want.Mesh, want.BFD, want.Unnumbered, true
+	a.announced, a.mesh, a.told = say, want.Mesh, true
+	var sessions map[string]desired.Session
+	sessions, a.bfd, a.unnumbered = withLeaving(say, want, a.leaving)
 	var networks, routers error
 	var telling sync.WaitGroup // neither waits for the other
 	telling.Go(func() {
 		networks = a.Layer2.Apply(ctx, Answers{
 			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere,
-			BFD: want.BFD, Unnumbered: want.Unnumbered, Unable: unable,
+			BFD: a.bfd, Unnumbered: a.unnumbered, Unable: unable,
 		})
 	})
-	routers = a.BGP.Apply(ctx, say.sessions)
+	routers = a.BGP.Apply(ctx, sessions)
 	telling.Wait()
 	return errors.Join(networks, routers)
 }
@@ -255,14 +274,24 @@ func (a *Agent) after(err error) time.Duration {
 			a.Log.Info("everything is applied again")
 		}
 		a.failing, a.retry = "", 0
-		return a.Resync
+		return a.untilLeft()
 	}
 	if text := err.Error(); text != a.failing {
 		a.failing = text
 		a.Log.Error("not everything could be applied; it is tried again", "error", err)
 	}
 	a.retry = min(max(2*a.retry, firstRetry), lastRetry)
-	return min(a.retry, a.Resync)
+	return min(a.retry, a.untilLeft())
+}
+
+// untilLeft is when the next route is to be withdrawn that routers were asked to leave, at the latest
+// the next resync.
+func (a *Agent) untilLeft() time.Duration {
+	next := a.Resync
+	for _, l := range a.leaving {
+		next = min(next, max(time.Until(l.until), 0))
+	}
+	return next
 }
 
 // Leave hands over to the other nodes for good, as before an uninstall: it asks for

@@ -170,6 +170,11 @@ func (w *world) check(when string) {
 				w.wrong = append(w.wrong, fmt.Sprintf("after %s: %s is announced to %s and not forwarded", when, prefix, name))
 			}
 		}
+		for prefix := range session.Leaving {
+			if prefix.IsSingleIP() && !served[prefix.Addr()] {
+				w.wrong = append(w.wrong, fmt.Sprintf("after %s: %s is about to be withdrawn from %s and not forwarded any more", when, prefix, name))
+			}
+		}
 	}
 }
 
@@ -228,6 +233,9 @@ func cluster(addresses ...netip.Addr) *view.Cluster {
 	return c
 }
 
+// grace is how long routers have to prefer other paths.
+const grace = 2 * time.Second
+
 func vip(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}) }
 
 func ref(n int) view.Ref {
@@ -240,7 +248,7 @@ func run(t *testing.T, w *world) (wake func(*view.Cluster), a *agent.Agent, stop
 	s := &source{changed: make(chan struct{}, 1)}
 	a = agent.New(agent.Config{
 		Options: desired.Options{Node: "a"}, Source: s, Forwarding: forwarder{w}, Health: health{w}, Layer2: layer2{w}, BGP: bgp{w},
-		Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Minute,
+		Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Minute, Grace: grace,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -425,7 +433,7 @@ func TestCutShort(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a := agent.New(agent.Config{
 			Options: desired.Options{Node: "a"}, Source: s, Forwarding: interrupting{forwarder{w}, cancel}, Health: health{w}, Layer2: layer2{w}, BGP: bgp{w},
-			Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Minute,
+			Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Minute, Grace: grace,
 		})
 		done := make(chan error)
 		go func() { done <- a.Run(ctx) }()
@@ -529,9 +537,24 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 				if rapid.Bool().Draw(rt, "other identity") {
 					c.BGPPeers["tor"].PeerPort = 1179
 				}
+				excluded := rapid.Bool().Draw(rt, "excluded")
+				if excluded { // another node serves, so that routers may be asked to prefer it
+					c.Nodes["a"].Excluded = true
+					c.Nodes["b"] = &view.Node{Name: "b", Ready: true}
+				}
 				wake(c)
+				if rapid.Bool().Draw(rt, "later") {
+					time.Sleep(grace)
+					synctest.Wait()
+				}
 				if len(w.wrong) > 0 {
 					rt.Fatal(strings.Join(w.wrong, "\n"))
+				}
+				if excluded {
+					if n := len(w.answers.Claims) + len(w.sessions["tor"].Routes); n != 0 {
+						rt.Fatalf("%d claims and routes of a node that is excluded", n)
+					}
+					continue
 				}
 				routed := map[netip.Addr]bool{}
 				for address := range w.answers.Claims {

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
 // bird is a real BIRD 2 in the place of FRR.
@@ -37,46 +35,20 @@ func newBIRD(t testing.TB) *bird {
 	return b
 }
 
-// startBIRD runs BIRD with a neighbor that may dial and lines of its protocol.
-func startBIRD(t testing.TB, neighbor netip.Addr, asn uint32, lines ...string) *bird {
-	t.Helper()
-	return startBIRDWith(t, bfdInterval, bfdMultiplier, neighbor, asn, lines...)
-}
-
-// startBIRDWith does so with other timers of BFD.
-func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
-	t.Helper()
-	b := newBIRD(t)
-	local := router4
-	if neighbor.Is6() {
-		local = router6
-	}
-	b.begin(interval, multiplier, fmt.Sprintf(`
-protocol bgp node {
-	local %[1]v as %[2]d;
-	neighbor %[3]v as %[4]d;
-	passive on;
-	error wait time 1, 2;
-	%[5]s
-	ipv4 { import all; export none; };
-	ipv6 { import all; export none; };
-}
-`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t")))
-	return b
-}
-
-// begin runs BIRD with these timers of BFD, and these protocols beside those that it always has.
-func (b *bird) begin(interval time.Duration, multiplier int, protocols string) {
+// configure writes what BIRD reads at its start, and when it is told to: these timers of BFD, and these protocols beside
+// those that it always has.
+func (b *bird) configure(interval time.Duration, multiplier int, protocols string) (file string) {
 	b.t.Helper()
 	config := filepath.Join(b.dir, "bird.conf")
 	err := os.WriteFile(config, fmt.Appendf(nil, `
 log stderr all;
 timeformat protocol iso long ms;
 router id 10.98.0.1;
+graceful restart wait 10; # for neighbours that are never up
 protocol device { }
 protocol direct { ipv4; ipv6; }
-protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
-protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
+protocol kernel { graceful restart on; merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
+protocol kernel { graceful restart on; merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
 protocol bfd {
 	interface "*" { interval %[1]d ms; multiplier %[2]d; };
 	multihop { interval %[1]d ms; multiplier %[2]d; };
@@ -85,10 +57,18 @@ protocol bfd {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return config
+}
+
+// begin runs BIRD so configured.
+func (b *bird) begin(interval time.Duration, multiplier int, protocols string, more ...string) {
+	b.t.Helper()
+	config := b.configure(interval, multiplier, protocols)
 	command := []string{"/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid")}
 	if b.ns != "" {
 		command = append([]string{"ip", "netns", "exec", b.ns}, command...)
 	}
+	command = append(command, more...)
 	daemon := exec.Command(command[0], command[1:]...)
 	daemon.Stderr = b.t.Output()
 	if err := daemon.Start(); err != nil {
@@ -144,56 +124,4 @@ func (b *bird) bfd(of netip.Addr) (state string, since time.Time) {
 		return fields[2], since
 	}
 	return "", time.Time{}
-}
-
-// TestBIRDAndBFD: as with FRR.
-func TestBIRDAndBFD(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name     string
-		source   netip.Addr
-		multiHop bool
-	}{{"IPv4", node4, false}, {"IPv6", node6, false}, {"IPv4 multihop", node4, true}, {"IPv6 multihop", node6, true}} {
-		t.Run(c.name, func(t *testing.T) {
-			if netlab.Apart(t) {
-				return
-			}
-			hops := "direct;"
-			if c.multiHop {
-				hops = "multihop 2;"
-			}
-			b := startBIRD(t, c.source, nodeASN, "bfd on;", hops)
-			speaker := newSpeaker(t)
-			sessions, stop := runBFD(t)
-			id := toRouter(c.source)
-			id.EBGPMultiHop = c.multiHop
-			mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
-			want := bfdTo(id, c.multiHop)
-			if c.multiHop {
-				want.MinTTL = 63 // BIRD sends multihop packets with 64
-			}
-			all := map[string]desired.BFD{"tor": want}
-			sessions.Set(all)
-			up := func() {
-				t.Helper()
-				b.waitFor("both sides are Up and the route is there", func() bool {
-					s := sessions.Status()["tor"]
-					state, _ := b.bfd(c.source)
-					return state == "Up" && s.State == bfd.Up && s.Detection == bfdDetection && b.kernel(vip) != nil
-				})
-			}
-			up()
-			_, before := b.bfd(c.source)
-			sessions = restarted(t, sessions, stop, all)
-			up()
-			if _, after := b.bfd(c.source); after.Sub(before).Abs() > bfdDetection/2 {
-				t.Errorf("after a restart BIRD says Up since %v, and before %v", after, before)
-			}
-			noticed(t, b.router, speaker, sessions)
-			b.mend()
-			up()
-			sessions.Set(nil)
-			b.waitFor("AdminDown is told", func() bool { state, _ := b.bfd(c.source); return state == "Down" })
-		})
-	}
 }

@@ -130,7 +130,10 @@ func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
 	} else {
 		s.giveUp() // one that was not yet up
 	}
-	r := newRelay(conn, &s.traffic)
+	r := newRelay(conn, &s.traffic, s.status.Established > 0)
+	if err := holdSends(conn, sendHold(s.identity, s.sendHold)); err != nil {
+		s.log.Warn("a router that takes nothing will not be noticed", "address", s.identity.PeerAddress, "error", err)
+	}
 	s.relay, s.status.Phase = r, Idle
 	time.AfterFunc(s.patience, func() { s.giveUpOpening(r) })
 	if err := s.daemon.addPeer(s.identity, r); err != nil {

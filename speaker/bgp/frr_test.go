@@ -26,6 +26,7 @@ type router struct {
 	ns     string
 	dir    string
 	proto  string // of its routes in the kernel; empty: bgp
+	config string // of FRR's bgpd
 	daemon map[string]*exec.Cmd
 }
 
@@ -94,7 +95,9 @@ func (r *router) run(bgp string) {
 	r.t.Helper()
 	r.start("zebra", "", "--v6-rr-semantics") // else it removes a route of IPv6 to replace it
 	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
-	r.start("bgpd", fmt.Sprintf("frr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp))
+	// What it logs is shown where a test fails, and why a session ended is said to debuggers alone.
+	r.config = fmt.Sprintf("debug bgp neighbor-events\ndebug bgp graceful-restart\nfrr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp)
+	r.start("bgpd", r.config)
 	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("show bgp summary json"), "{") })
 }
 
@@ -202,47 +205,6 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// path is one path of a prefix in the router's BGP table.
-type path struct {
-	Valid       bool   `json:"valid"`
-	Multipath   bool   `json:"multipath"`
-	Stale       bool   `json:"stale"`
-	Origin      string `json:"origin"`
-	Communities struct {
-		String string `json:"string"`
-	} `json:"community"`
-	Extended struct {
-		String string `json:"string"`
-	} `json:"extendedCommunity"`
-	ASPath struct {
-		String string `json:"string"`
-	} `json:"aspath"`
-	NextHops []struct {
-		IP    string `json:"ip"`
-		Scope string `json:"scope"`
-	} `json:"nexthops"`
-}
-
-// paths reads a prefix from the router's BGP table.
-func (r *router) paths(prefix string) []path {
-	r.t.Helper()
-	family := "ipv4"
-	if strings.Contains(prefix, ":") {
-		family = "ipv6"
-	}
-	var answer struct {
-		Paths []path `json:"paths"`
-	}
-	out := r.vty("show bgp " + family + " unicast " + prefix + " json")
-	if out == "" {
-		return nil // bgpd does not listen yet
-	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		r.t.Fatalf("%v in %q", err, out)
-	}
-	return answer.Paths
-}
-
 // kernel lists the gateways of a prefix in the router's kernel.
 func (r *router) kernel(prefix string) []string {
 	r.t.Helper()
@@ -285,17 +247,4 @@ func (r *router) routes(prefix, daemon string) []string {
 		}
 	}
 	return gateways
-}
-
-// neighbor is what the router says about one neighbor.
-type neighbor struct {
-	State           string `json:"bgpState"`
-	LastResetDueTo  string `json:"lastResetDueTo"`
-	LastNotifReason string `json:"lastNotificationReason"`
-}
-
-func (r *router) neighbor(addr netip.Addr) neighbor {
-	answer := map[string]neighbor{}
-	_ = json.Unmarshal([]byte(r.vty("show bgp neighbors "+addr.String()+" json")), &answer)
-	return answer[addr.String()]
 }

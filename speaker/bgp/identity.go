@@ -111,6 +111,15 @@ func holdTime(id desired.Identity) time.Duration {
 	return id.HoldTime
 }
 
+// leastSendHold is what RFC 9687 suggests.
+const leastSendHold = 8 * time.Minute
+
+// sendHold is for how long a router may leave untaken what it was sent until the session ends
+// (SendHoldTimer, RFC 9687): at least so long, and no shorter than twice the hold time.
+func sendHold(id desired.Identity, least time.Duration) time.Duration {
+	return max(least, 2*holdTime(id))
+}
+
 // nextHops are the next hops of prefixes on one session, by family. Unspecified
 // stands for the session's own local address; invalid means that there is none.
 type nextHops struct{ v4, v6 netip.Addr }

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -12,12 +13,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -39,10 +42,12 @@ type peer struct {
 	asn      uint32
 	families []packet.RouteFamily
 	silent   bool // takes connections and says nothing
-	mute     bool // says nothing any more once the session is up
+	deaf     bool // reads nothing any more once the session is up, and goes on saying that it is there
+	slow     bool // its KEEPALIVEs take for ever, so that the session is up for it alone
 	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
 	old      bool // knows AS numbers of 16 bits only
 	greeting []byte
+	password view.Secret // asked of 127.0.0.1
 
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -69,8 +74,12 @@ func startPeer(t testing.TB, address string, change func(*peer)) *peer {
 	if change != nil {
 		change(p)
 	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) { err = sign(int(fd), netip.MustParseAddr("127.0.0.1"), p.password) }), err)
+	}}
 	var err error
-	if p.listener, err = net.Listen("tcp", address); err != nil {
+	if p.listener, err = config.Listen(t.Context(), "tcp4", address); err != nil {
 		t.Fatal(err)
 	}
 	p.wg.Go(p.accept)
@@ -134,9 +143,15 @@ func (p *peer) serve(conn net.Conn) {
 			p.mu.Lock()
 			p.opened = append(p.opened, body)
 			p.mu.Unlock()
-			send(conn, packet.NewBGPKeepAliveMessage())
+			if !p.slow {
+				send(conn, packet.NewBGPKeepAliveMessage())
+			}
 		case *packet.BGPKeepAlive:
 			p.alive(conn)
+			if p.deaf {
+				p.chatter(conn)
+				return
+			}
 		case *packet.BGPUpdate:
 			p.update(conn, body)
 		case *packet.BGPNotification:
@@ -172,16 +187,24 @@ func (p *peer) open() *packet.BGPMessage {
 // of one whose end was not seen yet.
 func (p *peer) alive(conn net.Conn) {
 	p.mu.Lock()
+	answers := !p.slow
 	if p.session != conn {
 		p.session = conn
 		p.established++
 		clear(p.table)
-	} else if p.mute {
-		p.mu.Unlock()
-		return
 	}
 	p.mu.Unlock()
-	send(conn, packet.NewBGPKeepAliveMessage())
+	if answers {
+		send(conn, packet.NewBGPKeepAliveMessage())
+	}
+}
+
+// chatter sends KEEPALIVEs until the connection ends.
+func (p *peer) chatter(conn net.Conn) {
+	keepalive, err := packet.NewBGPKeepAliveMessage().Serialize()
+	for ; err == nil; time.Sleep(100 * time.Millisecond) {
+		_, err = conn.Write(keepalive)
+	}
 }
 
 func (p *peer) closed(conn net.Conn) {

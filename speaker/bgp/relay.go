@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
 )
 
 // relay is between a router and a GoBGP server: it has the connection with the router, with
@@ -25,6 +27,7 @@ type relay struct {
 	// before the server has taken our connection, and it takes no other of a router.
 	inside netip.Addr
 	counts *traffic
+	again  bool          // this process has had the session before
 	over   chan struct{} // closed when the session has given it up
 	done   chan struct{} // closed when nothing of it is left
 
@@ -32,6 +35,7 @@ type relay struct {
 	linked  bool
 	silent  bool     // nothing more is said to the router
 	refused *refusal // why the guard ended it
+	overdue bool     // the router did not take what was said
 }
 
 const (
@@ -42,8 +46,8 @@ const (
 	refreshPause = time.Second
 )
 
-func newRelay(router *net.TCPConn, counts *traffic) *relay {
-	r := &relay{router: router, inside: someLoopback(), counts: counts, over: make(chan struct{}), done: make(chan struct{})}
+func newRelay(router *net.TCPConn, counts *traffic, again bool) *relay {
+	r := &relay{router: router, inside: someLoopback(), counts: counts, again: again, over: make(chan struct{}), done: make(chan struct{})}
 	r.local, r.remote = ends(router)
 	return r
 }
@@ -112,8 +116,33 @@ func (r *relay) say(whole []byte) bool {
 		return false
 	}
 	r.counts.sent.count(whole[typeAt])
+	if r.again && whole[typeAt] == packet.BGP_MSG_OPEN {
+		goesOn(whole)
+	}
 	_, err := r.router.Write(whole)
+	r.overdue = r.overdue || errors.Is(err, syscall.ETIMEDOUT)
 	return err == nil
+}
+
+// holdSends has the kernel end the connection when something that was sent is not acknowledged, or
+// cannot be sent, for so long. A deadline for writing would begin only when its buffer is full, which
+// KEEPALIVEs alone take days for.
+func holdSends(conn *net.TCPConn, most time.Duration) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	return errors.Join(raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(most.Milliseconds()))
+	}), failed)
+}
+
+// isOverdue tells whether the router did not take what was said for too long.
+func (r *relay) isOverdue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.overdue
 }
 
 // inward passes on what the guard makes of what the router says.
@@ -135,6 +164,11 @@ func (r *relay) inward(server *net.TCPConn) {
 		}
 		if malformed {
 			r.refuse(refused, server)
+		}
+		if errors.Is(err, syscall.ETIMEDOUT) { // the kernel tells whoever comes first, who may be reading
+			r.mu.Lock()
+			r.overdue = true
+			r.mu.Unlock()
 		}
 		if err != nil || malformed {
 			return
@@ -194,6 +228,11 @@ func (r *relay) hangUp() error {
 	r.silent = true
 	return errors.Join(r.router.CloseWrite(), r.router.CloseRead())
 }
+
+// abandon has the connection be reset when it is closed, and not be ended in order. A router whose
+// packets are dropped for their TTL cannot acknowledge what comes before that end, does not see it
+// until one of the kernels has tried for minutes, and dials no other connection meanwhile.
+func (r *relay) abandon() { _ = r.router.SetLinger(0) }
 
 // close ends it, after what was said last has arrived. It may be called for nil.
 func (r *relay) close() {

@@ -16,7 +16,8 @@ const defaultBurst = 500
 // then tries to come up until it is ended. Gained routes go before lost ones.
 //
 // All routes come before the peer: they are then sent in one go, followed by the End-of-RIB
-// that lets a peer drop what it kept over a restart.
+// that lets a peer drop what it kept over a restart. Those that are leaving are asked to be left where
+// they were announced.
 func (s *session) apply(want desired.Session) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,6 +46,16 @@ func (s *session) apply(want desired.Session) []error {
 			gained[prefix] = wanted
 		}
 	}
+	for prefix := range want.Leaving {
+		have, ok := s.routes[prefix]
+		if !ok || !leaves(prefix, want) {
+			continue
+		}
+		if kept++; !have.draining {
+			have.draining = true
+			gained[prefix] = have
+		}
+	}
 	if !maps.Equal(stranded, s.stranded) {
 		s.stranded, s.accounted = stranded, false
 	}
@@ -57,6 +68,13 @@ func (s *session) apply(want desired.Session) []error {
 		errs = append(errs, s.withdraw(want, hops)...)
 	}
 	return errs
+}
+
+// leaves tells whether a route that routers may have is kept only until they have left it.
+func leaves(prefix netip.Prefix, want desired.Session) bool {
+	_, wanted := want.Routes[prefix]
+	_, leaves := want.Leaving[prefix]
+	return leaves && !wanted
 }
 
 // gain hands new routes over, or has that begun if they are many. The caller holds s.mu.
@@ -130,7 +148,7 @@ func (s *session) dial() {
 func (s *session) withdraw(want desired.Session, hops nextHops) []error {
 	unwithdrawn := tally{}
 	for prefix, have := range s.routes {
-		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() {
+		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() || leaves(prefix, want) {
 			continue
 		}
 		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,18 +31,15 @@ type order struct {
 	Close string        // planned or silent
 }
 
-// answer is what it says of its session after each.
+// answer is what it says after each: what there is to tell of its sessions, by name, in words.
 type answer struct {
-	Err       string
-	Phase     Phase
-	LastError string
-	Restart   bool // the router keeps routes of a speaker that restarts
-	Received  uint64
+	Err      string
+	Sessions map[string]string
 }
 
 // obey does as it is told until it is told to close.
 func obey(from io.Reader, to io.Writer) int {
-	s := New(slog.New(slog.DiscardHandler))
+	s := New(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	s.ListenOn(passivePort)
 	orders, answers := gob.NewDecoder(from), gob.NewEncoder(to)
 	for {
@@ -51,14 +52,16 @@ func obey(from io.Reader, to io.Writer) int {
 		case o.Close != "":
 			err = s.Close(ctx, o.Close == "planned")
 		case o.Cut != "":
-			s.Cut("router", o.Cut)
+			s.Cut(theRouter, o.Cut)
 		case o.Drain > 0:
 			err = s.Drain(ctx, o.Drain)
 		case o.Want != nil:
 			err = s.Apply(ctx, o.Want)
 		}
-		state := s.States()["router"]
-		a := answer{Phase: state.Phase, LastError: state.LastError, Restart: state.GracefulRestart, Received: state.Messages.Received.Update}
+		a := answer{Sessions: map[string]string{}}
+		for name, state := range s.States() {
+			a.Sessions[name] = inWords(state)
+		}
 		if err != nil {
 			a.Err = err.Error()
 		}
@@ -68,41 +71,91 @@ func obey(from io.Reader, to io.Writer) int {
 	}
 }
 
-// node is one speaker in a process of its own, and what it is to announce.
-type node struct {
-	t        *testing.T
-	identity desired.Identity
-	routes   map[string]desired.RouteAttrs
-	process  *exec.Cmd
-	orders   *gob.Encoder
-	answers  *gob.Decoder
-	turn     chan struct{} // whose it is to speak with the process
+// inWords is what a BGPSession says of a session, a line for each field.
+func inWords(s State) string {
+	var b strings.Builder
+	line := func(name string, value any) { fmt.Fprintf(&b, "%s: %v\n", name, value) }
+	line("state", s.Phase)
+	line("lastError", s.LastError+s.Overcome)
+	if s.Phase != Established {
+		return b.String()
+	}
+	line("advertisedPrefixes", s.Advertised)
+	line("prefixes", s.Prefixes)
+	line("localAddress", s.LocalAddress)
+	line("peerASN", s.PeerASN)
+	line("holdTime", s.HoldTime)
+	line("keepaliveTime", s.KeepaliveTime)
+	line("gracefulRestart", s.GracefulRestart)
+	line("fourOctetASN", s.FourOctetASN)
+	line("IPv4", s.IPv4)
+	line("IPv6", s.IPv6)
+	for _, left := range s.Unannounced {
+		line("leftOut", left)
+	}
+	return b.String()
 }
 
-// start starts the process.
+// theRouter and other are the sessions of a node: with the router, and with one beside it that
+// misbehaves.
+const (
+	theRouter = "router"
+	other     = "other"
+)
+
+// node is one speaker in a process of its own, and what it is to announce.
+type node struct {
+	t *testing.T
+
+	mu       sync.Mutex // held while the speaker is told what it is to do, too
+	identity desired.Identity
+	routes   map[netip.Prefix]desired.RouteAttrs
+	leaving  map[netip.Prefix]desired.RouteAttrs
+	others   map[string]desired.Session
+
+	turn    chan struct{} // whose it is to speak with the process
+	process *exec.Cmd
+	orders  *gob.Encoder
+	answers *gob.Decoder
+}
+
+func newNode(t *testing.T) *node {
+	return &node{t: t, routes: map[netip.Prefix]desired.RouteAttrs{}, leaving: map[netip.Prefix]desired.RouteAttrs{}, others: map[string]desired.Session{}, turn: make(chan struct{}, 1)}
+}
+
+// start starts the process unless it runs.
 func (n *node) start() {
 	n.t.Helper()
-	n.process = exec.CommandContext(context.WithoutCancel(n.t.Context()), "/proc/self/exe")
-	n.process.Env = append(os.Environ(), obedient+"=1")
-	n.process.Stderr = n.t.Output()
-	in, errIn := n.process.StdinPipe()
-	out, errOut := n.process.StdoutPipe()
+	n.turn <- struct{}{}
+	defer func() { <-n.turn }()
+	if n.process != nil {
+		return
+	}
+	process := exec.CommandContext(context.WithoutCancel(n.t.Context()), "/proc/self/exe")
+	process.Env = append(os.Environ(), obedient+"=1")
+	process.Stderr = n.t.Output()
+	in, errIn := process.StdinPipe()
+	out, errOut := process.StdoutPipe()
 	if err := errors.Join(errIn, errOut); err != nil {
 		n.t.Fatal(err)
 	}
 	n.orders, n.answers = gob.NewEncoder(in), gob.NewDecoder(out)
-	if err := n.process.Start(); err != nil {
+	if err := process.Start(); err != nil {
 		n.t.Fatal(err)
 	}
+	n.process = process
 	n.t.Cleanup(n.kill)
 }
+
+// errNoSpeaker is what is said by a node without a speaker.
+var errNoSpeaker = errors.New("the speaker is not running")
 
 // tell gives an order and waits for the answer.
 func (n *node) tell(o order) (a answer, err error) {
 	n.turn <- struct{}{}
 	defer func() { <-n.turn }()
 	if n.process == nil {
-		return a, errors.New("the speaker is not running")
+		return a, errNoSpeaker
 	}
 	if err := errors.Join(n.orders.Encode(o), n.answers.Decode(&a)); err != nil {
 		return a, err
@@ -122,19 +175,26 @@ func (n *node) must(o order) answer {
 	return a
 }
 
-// apply has it want what it is to announce now; one that does not run hears of it when it does.
-func (n *node) apply() {
-	n.t.Helper()
-	if n.process == nil {
-		return
+// change changes what the node is to do and tells its speaker; one that does not run hears of it
+// when it does.
+func (n *node) change(do func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	do()
+	want := maps.Clone(n.others)
+	if n.identity.MyASN != 0 {
+		want[theRouter] = desired.Session{Identity: n.identity, Routes: maps.Clone(n.routes), Leaving: maps.Clone(n.leaving)}
 	}
-	session := desired.Session{Identity: n.identity, Routes: prefixes()}
-	for prefix, attrs := range n.routes {
-		for p := range prefixes(prefix) {
-			session.Routes[p] = attrs
-		}
+	if _, err := n.tell(order{Want: want}); err != nil && !errors.Is(err, errNoSpeaker) {
+		n.t.Errorf("applying %+v: %v", want, err)
 	}
-	n.must(order{Want: map[string]desired.Session{"router": session}})
+}
+
+// who is its side of the session.
+func (n *node) who() desired.Identity {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.identity
 }
 
 // kill ends the process outright.

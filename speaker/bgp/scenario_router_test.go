@@ -2,8 +2,11 @@ package bgp
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -50,13 +53,97 @@ func (r *router) moveAway() {
 
 // setup is how the router is configured towards the nodes.
 type setup struct {
-	password string
-	gtsm     bool   // it asks for a TTL of 255
-	dials    bool   // it opens the connections, to the port where nodes listen
-	bfd      bool   // it speaks BFD
-	restarts bool   // it restarts gracefully itself (FRR's "bgp graceful-restart")
-	network  string // what it announces itself
-	as       string // external or internal in place of a number
+	password   string
+	gtsm       bool   // it asks for a TTL of 255
+	dials      bool   // it opens the connections, to the port where nodes listen
+	bfd        bool   // it speaks BFD
+	restarts   bool   // it restarts gracefully itself
+	unnumbered bool   // its neighbour is whoever is at the other end of the cable
+	plain      bool   // it takes no IPv6 next hops for IPv4
+	network    string // what it announces itself
+	routes     int    // so many of them
+	as         string // external, internal or a number in place of the node's
+}
+
+// router starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [unnumbered] [plain] [network=X] [routes=N] [as=external];
+// router stops, and router starts: its routing daemon is killed and started again.
+func (s *scene) router(args []string) {
+	switch {
+	case slices.Equal(args, []string{"stops"}):
+		s.near().kill(s.daemonName())
+		return
+	case slices.Equal(args, []string{"starts"}):
+		s.restartRouter()
+		return
+	}
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "password":
+			s.setup.password = value
+		case "gtsm":
+			s.setup.gtsm = true
+		case "dials":
+			s.setup.dials = true
+		case "bfd":
+			s.setup.bfd = true
+		case "restarts":
+			s.setup.restarts = true
+		case "unnumbered":
+			s.setup.unnumbered = true
+		case "plain":
+			s.setup.plain = true
+		case "network":
+			s.setup.network = value
+		case "routes":
+			s.setup.routes, _ = strconv.Atoi(value)
+		case "as":
+			s.setup.as = value
+		default:
+			s.fail("a router has no %q", arg)
+		}
+	}
+	s.startRouter()
+}
+
+func (s *scene) startRouter() {
+	moved := func(r *router) {
+		if s.cell.hops == "multihop" {
+			r.moveAway()
+		}
+	}
+	if s.cell.router == "bird" {
+		s.birdd = newBIRD(s.t)
+		moved(s.birdd.router)
+		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(s.setup))
+		return
+	}
+	s.frrd = newFRR(s.t)
+	moved(s.frrd)
+	s.frrd.run(s.frr(s.setup))
+	if s.setup.bfd {
+		s.frrd.withBFD()
+	}
+}
+
+func (s *scene) daemonName() string {
+	if s.birdd != nil {
+		return "bird"
+	}
+	return "bgpd"
+}
+
+// restartRouter starts the daemon that was killed as it was started before.
+func (s *scene) restartRouter() {
+	if s.birdd != nil {
+		var more []string
+		if s.setup.restarts {
+			more = []string{"-R"}
+		}
+		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(s.setup), more...)
+		return
+	}
+	s.frrd.start("bgpd", s.frrd.config)
 }
 
 // local is the router's address in the session.
@@ -96,9 +183,20 @@ func (s *scene) asn() uint32 {
 	return nodeASN
 }
 
+// neighbourName is how the router calls a node.
+func (s *scene) neighbourName(number int) string {
+	if s.setup.unnumbered && s.frrd != nil {
+		return "tonode"
+	}
+	return s.neighbour(number).String()
+}
+
 func (s *scene) remoteAS(c setup) string {
-	if c.as != "" {
+	switch {
+	case c.as != "":
 		return c.as
+	case c.unnumbered:
+		return map[string]string{"ebgp": "external", "ibgp": "internal"}[s.cell.as]
 	}
 	return fmt.Sprint(s.asn())
 }
@@ -117,35 +215,78 @@ func (s *scene) frr(c setup) string {
 	if c.restarts {
 		line(" bgp graceful-restart")
 	}
-	for number := range 2 {
-		neighbor := s.neighbour(number + 1)
-		line(" neighbor %v remote-as %s", neighbor, s.remoteAS(c))
-		if c.dials {
-			line(" neighbor %v port %d", neighbor, passivePort)
-			line(" neighbor %v timers connect 1", neighbor)
+	nodes := s.neighbours()
+	for _, neighbor := range nodes {
+		if c.unnumbered {
+			line(" neighbor %s interface remote-as %s", neighbor, s.remoteAS(c))
 		} else {
-			line(" neighbor %v passive", neighbor)
+			line(" neighbor %s remote-as %s", neighbor, s.remoteAS(c))
 		}
-		if c.password != "" {
-			line(" neighbor %v password %s", neighbor, c.password)
-		}
-		if c.gtsm {
-			line(" neighbor %v ttl-security hops 1", neighbor)
-		}
-		if s.cell.hops == "multihop" && s.cell.as == "ebgp" {
-			line(" neighbor %v ebgp-multihop 2", neighbor)
+		for _, l := range s.frrNeighbor(c) {
+			line(" neighbor %s %s", neighbor, l)
 		}
 	}
 	for _, f := range s.families() {
 		line(" address-family %s unicast", f.afi)
-		line("  neighbor %v activate", s.neighbour(1))
-		line("  neighbor %v activate", s.neighbour(2))
-		if c.network != "" && strings.Contains(c.network, ":") == (f.afi == "ipv6") {
+		for _, neighbor := range nodes {
+			line("  neighbor %s activate", neighbor)
+		}
+		if c.network != "" && familyOf(c.network) == f.afi {
 			line("  network %s", c.network)
+		}
+		for prefix := range manyPrefixes(f.afi, c.routes) {
+			line("  network %v", prefix)
 		}
 		line(" exit-address-family")
 	}
 	return b.String()
+}
+
+// neighbours are the nodes by the names that the router has for them.
+func (s *scene) neighbours() []string {
+	if s.setup.unnumbered {
+		return []string{"tonode"}
+	}
+	return []string{s.neighbour(1).String(), s.neighbour(2).String()}
+}
+
+// frrNeighbor is what FRR is told of each of them.
+func (s *scene) frrNeighbor(c setup) (lines []string) {
+	switch {
+	case c.unnumbered:
+	case c.dials:
+		lines = append(lines, fmt.Sprintf("port %d", passivePort), "timers connect 1")
+	default:
+		lines = append(lines, "passive")
+	}
+	if c.plain {
+		lines = append(lines, "no capability extended-nexthop")
+	}
+	if c.password != "" {
+		lines = append(lines, "password "+c.password)
+	}
+	if c.gtsm && s.cell.as == "ebgp" { // FRR 8.4 has it for eBGP alone, and sends 255 to all others
+		lines = append(lines, "ttl-security hops 1")
+	}
+	if s.cell.hops == "multihop" && s.cell.as == "ebgp" {
+		lines = append(lines, "ebgp-multihop 2")
+	}
+	return lines
+}
+
+// manyPrefixes are so many prefixes of a family that are nobody else's.
+func manyPrefixes(family string, n int) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for i := range n {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(20 + i>>16), byte(i >> 8), byte(i)}), 24)
+			if family == "ipv6" {
+				p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(0x80 | i>>16), byte(i >> 8), byte(i)}), 56)
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // bird renders its protocols.
@@ -156,14 +297,34 @@ func (s *scene) bird(c setup) string {
 		line("protocol static { ipv4; route 10.98.0.0/24 via %v; }", far4)
 		line("protocol static { ipv6; route fd98::/64 via %v; }", far6)
 	}
+	own := map[string][]string{}
 	if c.network != "" {
-		line("protocol static own { %s; route %s blackhole; }", familyOf(c.network), c.network)
+		own[familyOf(c.network)] = []string{c.network}
+	}
+	for _, f := range s.families() {
+		for prefix := range manyPrefixes(f.afi, c.routes) {
+			own[f.afi] = append(own[f.afi], prefix.String())
+		}
+	}
+	for family, networks := range own {
+		line("protocol static own_%s { %[1]s;", family)
+		for _, n := range networks {
+			line("	route %s blackhole;", n)
+		}
+		line("}")
+	}
+	if c.unnumbered {
+		line(`protocol radv { interface "tonode" { min ra interval 3; max ra interval 4; }; }`)
+		line("protocol bgp node1 {")
+		line("	local as %d;\n	neighbor range fe80::/10 %s;\n	interface \"tonode\";", routerASN, s.remoteAS(c))
+		s.birdNeighbor(line, c, len(own) > 0)
+		return b.String()
 	}
 	for number := range 2 {
 		line("protocol bgp node%d {", number+1)
 		line("	local %v as %d;", s.local(), routerASN)
 		as := s.remoteAS(c)
-		if c.as == "" {
+		if c.as == "" || as[0] <= '9' {
 			as = "as " + as
 		}
 		if c.dials {
@@ -172,27 +333,39 @@ func (s *scene) bird(c setup) string {
 		} else {
 			line("	neighbor %v %s;\n	passive on;", s.neighbour(number+1), as)
 		}
-		line("	error wait time 1, 2;")
-		line("	%s;", map[string]string{"single": "direct", "multihop": "multihop 2"}[s.cell.hops])
-		if c.password != "" {
-			line("	password %q;", c.password)
-		}
-		if c.gtsm {
-			line("	ttl security on;")
-		}
-		if c.bfd {
-			line("	bfd on;")
-		}
-		for _, f := range s.families() {
-			export := "none"
-			if c.network != "" {
-				export = `where proto = "own"`
-			}
-			line("	%s { import all; export %s; };", f.afi, export)
-		}
-		line("}")
+		s.birdNeighbor(line, c, len(own) > 0)
 	}
 	return b.String()
+}
+
+// birdNeighbor renders what BIRD is told of any node.
+func (s *scene) birdNeighbor(line func(format string, args ...any), c setup, announces bool) {
+	line("	error wait time 1, 2;")
+	line("	%s;", map[string]string{"single": "direct", "multihop": "multihop 2"}[s.cell.hops])
+	if c.password != "" {
+		line("	password %q;", c.password)
+	}
+	if c.gtsm {
+		line("	ttl security on;")
+	}
+	if c.bfd {
+		line("	bfd on;")
+	}
+	if c.restarts {
+		line("	graceful restart on;")
+	}
+	for _, f := range s.families() {
+		export, more := "none", ""
+		if announces {
+			export = `where proto ~ "own_*"`
+		}
+		if c.unnumbered && !c.plain && f.afi == "ipv4" {
+			more = " extended next hop on;"
+		}
+		// Of itself BIRD makes nothing of the community of a graceful shutdown (RFC 8326, 4.1).
+		line("	%s { import filter { if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }; export %s;%s };", f.afi, export, more)
+	}
+	line("}")
 }
 
 func familyOf(prefix string) string {

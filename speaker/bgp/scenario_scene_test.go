@@ -12,7 +12,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
 // scene is what the commands of one script act on.
@@ -24,16 +23,13 @@ type scene struct {
 	frrd  *router
 	birdd *bird
 	nodes [2]*node
-	paths *bfd.Sessions // of node 1
+	paths *paths // of node 1
 	lost  func() []netip.Prefix
+	had   int64 // memory of node 1 when watch was said, in bytes
 }
 
 func newScene(t *testing.T, c cell) *scene {
-	s := &scene{t: t, cell: c}
-	for i := range s.nodes {
-		s.nodes[i] = &node{t: t, routes: map[string]desired.RouteAttrs{}, turn: make(chan struct{}, 1)}
-	}
-	return s
+	return &scene{t: t, cell: c, nodes: [2]*node{newNode(t), newNode(t)}, paths: &paths{}}
 }
 
 // sceneCommands are those that scripts have besides testscript's own.
@@ -47,14 +43,15 @@ func sceneCommands() map[string]func(s *scene, neg bool, args []string) {
 		}
 	}
 	return map[string]func(s *scene, neg bool, args []string){
-		"router": only((*scene).startRouter), "node": only((*scene).configureNode),
+		"router": only((*scene).router), "node": only((*scene).configureNode),
+		"service": only((*scene).service), "beside": only((*scene).beside), "daemon": only((*scene).daemon), "port": only((*scene).port),
 		"announce": only((*scene).announce), "withdraw": only((*scene).withdraw),
 		"kernel": only((*scene).kernel), "packets": only((*scene).packets), "told": only((*scene).told),
 		"vtysh": (*scene).vtysh, "birdc": (*scene).birdc, "configure": only((*scene).configure),
 		"die": only((*scene).die), "upgrade": only((*scene).upgrade), "leave": only((*scene).leave),
 		"drain": only((*scene).drain), "bfd": only((*scene).bfd),
 		"cut": only((*scene).cut), "mend": only((*scene).mend),
-		"watch": only((*scene).watch), "lost": only((*scene).losses),
+		"watch": only((*scene).watch), "lost": only((*scene).losses), "memory": only((*scene).memory),
 	}
 }
 
@@ -69,50 +66,6 @@ func (s *scene) near() *router {
 	return s.frrd
 }
 
-// startRouter starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [network=X] [as=external]
-func (s *scene) startRouter(args []string) {
-	c := setup{}
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "password":
-			c.password = value
-		case "gtsm":
-			c.gtsm = true
-		case "dials":
-			c.dials = true
-		case "bfd":
-			c.bfd = true
-		case "restarts":
-			c.restarts = true
-		case "network":
-			c.network = value
-		case "as":
-			c.as = value
-		default:
-			s.fail("a router has no %q", arg)
-		}
-	}
-	s.setup = c
-	moved := func(r *router) {
-		if s.cell.hops == "multihop" {
-			r.moveAway()
-		}
-	}
-	if s.cell.router == "bird" {
-		s.birdd = newBIRD(s.t)
-		moved(s.birdd.router)
-		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(c))
-		return
-	}
-	s.frrd = newFRR(s.t)
-	moved(s.frrd)
-	s.frrd.run(s.frr(c))
-	if c.bfd {
-		s.frrd.withBFD()
-	}
-}
-
 // number takes the number of a node from the beginning of the arguments; without one it is 1.
 func (s *scene) number(args []string) (*node, int, []string) {
 	if len(args) > 0 && (args[0] == "1" || args[0] == "2") {
@@ -122,9 +75,9 @@ func (s *scene) number(args []string) (*node, int, []string) {
 	return s.nodes[0], 1, args
 }
 
-// configureNode gives a node its session: node [2] [password=X] [gtsm] [passive] [hold=6s] [as=any] [restart=off]
+// configureNode gives a node its session: node [2] [password=X] [gtsm] [passive] [hold=6s] [keepalive=2s] [id=X] [as=X] [restart=off] [daemon=X] [source=NODE2]
 func (s *scene) configureNode(args []string) {
-	n, number, args := s.number(args)
+	n, number, args := s.number(s.meant(args))
 	id := toRouter(s.neighbour(number))
 	id.PeerAddress, id.RouterID, id.MyASN = s.local(), node4, s.asn()
 	if number == 2 {
@@ -132,34 +85,59 @@ func (s *scene) configureNode(args []string) {
 	}
 	id.OneFamily = s.cell.family != "both"
 	id.EBGPMultiHop = s.cell.hops == "multihop" && s.cell.as == "ebgp"
+	if s.setup.unnumbered {
+		id.Interface, id.PeerAddress, id.SourceAddress, id.NoRouter = cable, netip.Addr{}, netip.Addr{}, "no router was looked for"
+	}
 	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "password":
-			id.Password = view.Secret(value)
-		case "gtsm":
-			id.TTLSecurity = true
-		case "passive":
-			id.Passive = true
-		case "hold":
-			hold, err := time.ParseDuration(value)
-			if err != nil {
-				s.fail("%v", err)
-			}
-			id.HoldTime, id.KeepaliveTime = hold, hold/3
-		case "as":
-			id.PeerASN = 0
-		case "restart":
-			id.GracefulRestart = false
-		default:
-			s.fail("a node has no %q", arg)
+		if err := ofNode(&id, arg); err != nil {
+			s.fail("%v", err)
 		}
 	}
-	n.identity = id
-	if n.process == nil {
-		n.start()
+	n.start()
+	n.change(func() {
+		if n.identity.Interface != "" { // who is at the other end is known
+			id.PeerAddress, id.SourceAddress, id.NoRouter = n.identity.PeerAddress, n.identity.SourceAddress, n.identity.NoRouter
+		}
+		n.identity = id
+	})
+	if s.setup.unnumbered {
+		s.lookAround()
 	}
-	n.apply()
+}
+
+// ofNode changes a node's side of the session by one word.
+func ofNode(id *desired.Identity, arg string) (err error) {
+	switch name, value, _ := strings.Cut(arg, "="); name {
+	case "password":
+		id.Password = view.Secret(value)
+	case "gtsm":
+		id.TTLSecurity = true
+	case "passive":
+		id.Passive = true
+	case "hold":
+		id.HoldTime, err = time.ParseDuration(value)
+		id.KeepaliveTime = id.HoldTime / 3
+	case "keepalive":
+		id.KeepaliveTime, err = time.ParseDuration(value)
+	case "id":
+		id.RouterID, err = netip.ParseAddr(value)
+	case "as":
+		var number uint64
+		if value != "any" {
+			number, err = strconv.ParseUint(value, 10, 32)
+		}
+		id.PeerASN = uint32(number)
+	case "restart":
+		id.GracefulRestart = false
+	case "source":
+		id.SourceAddress, err = netip.ParseAddr(value)
+	case "daemon":
+		id.PeerAddress, err = netip.ParseAddr(value)
+		id.SourceAddress, id.PeerPort, id.PeerASN = netip.Addr{}, daemonPort, id.MyASN
+	default:
+		err = fmt.Errorf("a node has no %q", arg)
+	}
+	return err
 }
 
 // announce has a node announce a prefix: announce [2] VIP [pref=] [med=] [prepend=] [community=] [large=] [bandwidth=]
@@ -169,8 +147,12 @@ func (s *scene) announce(args []string) {
 	if err != nil {
 		s.fail("%v", err)
 	}
-	s.each(args[:1], func(args []string) { n.routes[args[0]] = attrs })
-	n.apply()
+	n.change(func() {
+		s.each(args[:1], func(args []string) {
+			n.routes[netip.MustParsePrefix(args[0])] = attrs
+			delete(n.leaving, netip.MustParsePrefix(args[0]))
+		})
+	})
 }
 
 func attributes(args []string) (a desired.RouteAttrs, err error) {
@@ -207,12 +189,16 @@ func attributes(args []string) (a desired.RouteAttrs, err error) {
 // withdraw has a node withdraw a prefix: withdraw [2] VIP
 func (s *scene) withdraw(args []string) {
 	n, _, args := s.number(args)
-	s.each(args[:1], func(args []string) { delete(n.routes, args[0]) })
-	n.apply()
+	n.change(func() {
+		s.each(args[:1], func(args []string) {
+			delete(n.routes, netip.MustParsePrefix(args[0]))
+			delete(n.leaving, netip.MustParsePrefix(args[0]))
+		})
+	})
 }
 
-// kernel waits for the next hops in the router's kernel: kernel VIP via HOP [HOP2], or kernel VIP none,
-// and with "within 20s" at the end it must not take longer.
+// kernel waits for the next hops in the router's kernel: kernel VIP via HOP [HOP2], kernel VIP shares HOP=3 HOP2=1,
+// or kernel VIP none; with "within 20s" at the end it must not take longer.
 func (s *scene) kernel(args []string) {
 	began, most := time.Now(), time.Duration(0)
 	if at := slices.Index(args, "within"); at >= 0 && at+1 < len(args) {
@@ -228,8 +214,10 @@ func (s *scene) kernel(args []string) {
 			s.near().waitForKernel(args[0])
 		case len(args) > 2 && args[1] == "via":
 			s.near().waitForKernel(args[0], args[2:]...)
+		case len(args) == 4 && args[1] == "shares":
+			s.near().waitForShares(args[0], args[2], args[3])
 		default:
-			s.fail("want: kernel VIP via HOP..., or: kernel VIP none")
+			s.fail("want: kernel VIP via HOP..., kernel VIP shares HOP=1 HOP2=2, or: kernel VIP none")
 		}
 	})
 	if took := time.Since(began); most > 0 && took > most {
@@ -242,18 +230,24 @@ func (s *scene) packets(args []string) {
 	s.each(args, func(args []string) { s.near().reaches(args...) })
 }
 
-// told waits until a node says so of its session: told 'password differs'
+// told waits until a node's BGPSession says so, of the session with another beside the router too: told [2] [other] 'password differs'
 func (s *scene) told(args []string) {
 	n, _, args := s.number(args)
-	var last answer
+	of := theRouter
+	if args[0] == other {
+		of, args = other, args[1:]
+	}
+	var last string
 	defer func() {
 		if s.t.Failed() {
-			s.t.Logf("the node says %+v", last)
+			s.t.Logf("the node says\n%s", last)
 		}
 	}()
-	s.near().waitFor(fmt.Sprintf("the node says %q", args), func() bool {
-		last = n.must(order{})
-		return !slices.ContainsFunc(args, func(part string) bool { return !strings.Contains(string(last.Phase)+" "+last.LastError, part) })
+	s.each(args, func(args []string) {
+		s.near().waitFor(fmt.Sprintf("the node says %q", args), func() bool {
+			last = n.must(order{}).Sessions[of]
+			return !slices.ContainsFunc(args, func(part string) bool { return !strings.Contains(last, part) })
+		})
 	})
 }
 

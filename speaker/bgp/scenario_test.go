@@ -165,23 +165,33 @@ func (s *scene) each(args []string, do func(args []string)) {
 		families = families[:1]
 	}
 	for _, f := range families {
-		meant := make([]string, len(args))
-		for i, a := range args {
-			meant[i] = words.ReplaceAllStringFunc(a, func(word string) string { return s.meaning(word, f) })
-		}
-		do(meant)
+		do(s.translate(args, f))
 	}
+}
+
+// meant is what the arguments stand for where no word in them is of a family.
+func (s *scene) meant(args []string) []string { return s.translate(args, s.families()[0]) }
+
+func (s *scene) translate(args []string, f spoken) []string {
+	meant := make([]string, len(args))
+	for i, a := range args {
+		meant[i] = words.ReplaceAllStringFunc(a, func(word string) string { return s.meaning(word, f) })
+	}
+	return meant
 }
 
 func (s *scene) meaning(word string, f spoken) string {
 	switch word {
 	case "NODE":
-		return s.neighbour(1).String()
+		return s.neighbourName(1)
 	case "NODE2":
-		return s.neighbour(2).String()
+		return s.neighbourName(2)
 	case "AFI":
 		return f.afi
 	case "HOP":
+		if s.setup.unnumbered {
+			return linkLocal(s.t)
+		}
 		return f.hop.String()
 	case "HOP2":
 		return f.hop2.String()

@@ -1,13 +1,13 @@
 package bgp
 
 import (
-	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
-
-	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
 // die ends a node's speaker with SIGKILL: die [2]
@@ -28,70 +28,70 @@ func (s *scene) leave(args []string) {
 	n.end("planned")
 }
 
-// drain asks the router to prefer others (RFC 8326), until its speaker ends.
+// drain asks the router to prefer others (RFC 8326) to all routes of a node, until its speaker ends, or to some,
+// as when the node or a BGPPeer is taken out: drain [2] [VIP]
 func (s *scene) drain(args []string) {
-	n, _, _ := s.number(args)
-	n.must(order{Drain: time.Millisecond})
-}
-
-// bfd begins BFD between node 1 and a router with BFD, and waits until both sides are Up; with
-// "ends" the node ends it, as its administrator does.
-func (s *scene) bfd(args []string) {
-	if slices.Equal(args, []string{"ends"}) {
-		s.paths.Set(nil)
+	n, _, args := s.number(args)
+	if len(args) == 0 {
+		n.must(order{Drain: time.Millisecond})
 		return
 	}
-	n := s.nodes[0]
-	if s.paths == nil {
-		s.paths, _ = runBFD(s.t)
-		go s.relay()
-	}
-	want := bfdTo(n.identity, s.cell.hops == "multihop")
-	if want.MultiHop && s.birdd != nil {
-		want.MinTTL = 63 // BIRD sends multihop packets with 64
-	}
-	s.paths.Set(map[string]desired.BFD{"router": want})
-	if s.frrd != nil { // now, since FRR 8.4 ends BGP once if BFD was there before it
-		s.frrd.configure(fmt.Sprintf("neighbor %v bfd profile fast", s.neighbour(1)))
-	}
-	s.near().waitFor("BFD is up at both ends", func() bool {
-		var there string
-		if s.birdd != nil {
-			there, _ = s.birdd.bfd(s.neighbour(1))
-		} else {
-			there = s.frrd.bfd(s.neighbour(1)).Status
-		}
-		return s.paths.Status()["router"].State == bfd.Up && (there == "up" || there == "Up")
+	n.change(func() {
+		s.each(args, func(args []string) {
+			for _, arg := range args {
+				prefix := netip.MustParsePrefix(arg)
+				n.leaving[prefix] = n.routes[prefix]
+				delete(n.routes, prefix)
+			}
+		})
 	})
-}
-
-// relay tells the speaker what BFD says, as the agent does, until the test ends.
-func (s *scene) relay() {
-	up := false
-	for {
-		select {
-		case <-s.t.Context().Done():
-			return
-		case <-s.paths.Changed():
-		}
-		was := up
-		up = s.paths.Status()["router"].State == bfd.Up
-		if was && !up {
-			_, _ = s.nodes[0].tell(order{Cut: "BFD says so"}) // who is dead need not be told
-		}
-	}
 }
 
 // cut makes the node's cable lose everything, while both its ends say that all is well.
 func (s *scene) cut([]string) {
-	s.near().must("nft", "add table netdev cut { chain in { type filter hook ingress device flbgp0 priority 0; policy drop; }; "+
-		"chain out { type filter hook egress device flbgp0 priority 0; policy drop; }; }")
+	s.near().must("nft", "add table netdev cut { chain in { type filter hook ingress device "+cable+" priority 0; policy drop; }; "+
+		"chain out { type filter hook egress device "+cable+" priority 0; policy drop; }; }")
 }
 
 func (s *scene) mend([]string) { s.near().must("nft", "delete table netdev cut") }
 
-// watch records what the router's kernel loses from now on, for lost.
-func (s *scene) watch([]string) { s.lost = s.near().watchKernel() }
+// port changes one end of the cable: port node|router mac=ADDRESS, port node gone, port node new
+func (s *scene) port(args []string) {
+	if len(args) != 2 {
+		s.fail("want: port node|router mac=ADDRESS|gone|new")
+	}
+	at := map[string][]string{"node": {"ip", "link"}, "router": {"ip", "-n", s.near().ns, "link"}}[args[0]]
+	end := map[string]string{"node": cable, "router": "tonode"}[args[0]]
+	ip := func(words ...string) { s.near().must(slices.Concat(at, words)...) }
+	mac, changed := strings.CutPrefix(args[1], "mac=")
+	switch {
+	case at == nil:
+		s.fail("the cable has no end at %q", args[0])
+	case changed:
+		for _, what := range [][]string{{"down"}, {"address", mac}, {"up"}} {
+			ip(append([]string{"set", end}, what...)...)
+		}
+	case args[1] == "gone":
+		ip("del", end)
+	case args[1] == "new":
+		ip("add", end, "type", "veth", "peer", "name", "tonode", "netns", s.near().ns)
+		ip("set", end, "up")
+		s.near().must("ip", "-n", s.near().ns, "link", "set", "tonode", "up")
+	default:
+		s.fail("an end of the cable has no %q", args[1])
+	}
+}
+
+// watch records what the router's kernel loses from now on, for lost, and what memory node 1 has, for memory.
+func (s *scene) watch([]string) {
+	s.lost = s.near().watchKernel()
+	if process := s.nodes[0].process; process != nil {
+		if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(process.Process.Pid), "clear_refs"), []byte("5"), 0); err != nil { // begins to look for the peak anew
+			s.fail("%v", err)
+		}
+		s.had = s.resident("VmRSS")
+	}
+}
 
 // losses compares what was lost since watch: lost none, or lost VIP2
 func (s *scene) losses(args []string) {
@@ -113,4 +113,40 @@ func (s *scene) losses(args []string) {
 	if !slices.Equal(gone, want) {
 		s.fail("the router's kernel lost %v, and should have lost %v", gone, want)
 	}
+}
+
+// memory holds that node 1 never had more than so many MiB more than when watch was said: memory 32
+func (s *scene) memory(args []string) {
+	most, err := strconv.ParseInt(args[0], 10, 64)
+	if err != nil {
+		s.fail("%v", err)
+	}
+	more := (s.resident("VmHWM") - s.had) >> 20
+	s.t.Logf("the speaker had %d MiB, and at most %d MiB more", s.had>>20, more)
+	if more > most {
+		s.fail("the speaker had %d MiB more than before, want at most %d", more, most)
+	}
+}
+
+// resident is a size of the memory of node 1's speaker, in bytes.
+func (s *scene) resident(name string) int64 {
+	process := s.nodes[0].process
+	if process == nil {
+		s.fail("the speaker is not running")
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process.Process.Pid), "status"))
+	if err != nil {
+		s.fail("%v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == name+":" {
+			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				s.fail("%v", err)
+			}
+			return kilobytes << 10
+		}
+	}
+	s.fail("the kernel does not tell %s", name)
+	return 0
 }

@@ -30,6 +30,13 @@ func (r route) equal(o route) bool {
 	return r.nextHop == o.nextHop && r.draining == o.draining && r.attrs.Equal(o.attrs)
 }
 
+// limits are what a session is given.
+type limits struct {
+	patience time.Duration // from the TCP connection to Established
+	sendHold time.Duration // the least for which something said may stay untaken
+	burst    int           // new routes that are handed to the server at once
+}
+
 // session is one BGP session: a server and its routes, and a relay while there is a
 // connection with the router.
 type session struct {
@@ -37,19 +44,18 @@ type session struct {
 	identity desired.Identity // without next hops
 	log      *slog.Logger
 	notify   func()
-	patience time.Duration // from the TCP connection to Established
-	burst    int           // new routes that are handed to the server at once
-	tap      *tap
-	daemon   *daemon
-	traffic  traffic
-	events   chan *api.Peer
-	ctx      context.Context // ends with the session
-	cancel   context.CancelFunc
-	calls    sync.WaitGroup // the goroutine that dials, if there is one
-	stop     chan struct{}  // closed to end run
-	stopped  chan struct{}  // closed when run has ended
-	down     chan struct{}  // closed when the session has left Established after ended
-	done     chan struct{}  // closed when the session is off the wire
+	limits
+	tap     *tap
+	daemon  *daemon
+	traffic traffic
+	events  chan *api.Peer
+	ctx     context.Context // ends with the session
+	cancel  context.CancelFunc
+	calls   sync.WaitGroup // the goroutine that dials, if there is one
+	stop    chan struct{}  // closed to end run
+	stopped chan struct{}  // closed when run has ended
+	down    chan struct{}  // closed when the session has left Established after ended
+	done    chan struct{}  // closed when the session is off the wire
 
 	mu        sync.Mutex
 	ended     bool
@@ -66,12 +72,12 @@ type session struct {
 	failures  int // attempts in a row that failed before Established
 }
 
-func newSession(name string, id desired.Identity, openPatience time.Duration, burst int, log *slog.Logger, notify func()) (*session, error) {
+func newSession(name string, id desired.Identity, l limits, log *slog.Logger, notify func()) (*session, error) {
 	if err := validate(id); err != nil {
 		return nil, err
 	}
 	s := &session{
-		name: name, identity: id, log: log, notify: notify, patience: openPatience, burst: burst,
+		name: name, identity: id, log: log, notify: notify, limits: l,
 		tap:     newTap(log, id),
 		events:  make(chan *api.Peer),
 		stop:    make(chan struct{}),
@@ -133,6 +139,10 @@ func (s *session) reason() string {
 	if why := s.relay.why(); why != nil {
 		return fmt.Sprintf("what %v sent was refused: %v", s.identity.PeerAddress, why)
 	}
+	if s.relay.isOverdue() {
+		return fmt.Sprintf("%v has not taken what it was sent for %v, though it may send itself: its BGP daemon hangs, or something between drops what is larger (send hold timer, RFC 9687)",
+			s.identity.PeerAddress, sendHold(s.identity, s.sendHold))
+	}
 	return s.tap.reason()
 }
 
@@ -160,7 +170,7 @@ func (s *session) lost(reason string) {
 	s.status.Since = time.Now()
 	s.status.LastError = reason
 	s.status.IPv4, s.status.IPv6 = false, false
-	s.status.Advertised, s.status.Unannounced = 0, nil
+	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = 0, nil, nil
 	if s.ended {
 		close(s.down)
 		return
@@ -213,6 +223,7 @@ func (s *session) giveUpOpening(r *relay) {
 		reason += "; it may lack the TTL of 255 that ttlSecurity asks for"
 	}
 	s.fail(reason)
+	r.abandon()
 	s.giveUp()
 }
 
@@ -254,8 +265,8 @@ func (s *session) end(withdraw bool) {
 	relay, up := s.relay, s.status.Phase == Established
 	s.mu.Unlock()
 	s.cancel()
-	if !withdraw && up {
-		s.closeSilently(relay)
+	if !withdraw && relay != nil {
+		s.closeSilently(relay, up)
 	}
 	close(s.stop)
 	<-s.stopped
@@ -270,10 +281,14 @@ func (s *session) end(withdraw bool) {
 }
 
 // closeSilently closes the connection as a dying process does, so that the peer
-// keeps the routes. GoBGP itself knows only how to end with a CEASE.
-func (s *session) closeSilently(r *relay) {
+// keeps the routes. GoBGP itself knows only how to end with a CEASE. A session of which GoBGP
+// has not said yet that it is up may be up for the router, and have routes there.
+func (s *session) closeSilently(r *relay, up bool) {
 	if err := r.hangUp(); err != nil {
 		s.log.Warn("the router may withdraw the routes: the connection could not be closed silently", "address", r.remote, "error", err)
+	}
+	if !up {
+		return
 	}
 	select {
 	case <-s.down:

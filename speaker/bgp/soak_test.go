@@ -4,6 +4,7 @@ package bgp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -147,4 +148,41 @@ func TestSoakBFDWithBIRD(t *testing.T) {
 		}
 		return downs
 	})
+}
+
+// bfdDowns is how often FRR's session with us was down, -1 if it does not say.
+func (r *router) bfdDowns(of netip.Addr) int {
+	var all []struct {
+		Peer  string `json:"peer"`
+		Downs *int   `json:"session-down"`
+	}
+	_ = json.Unmarshal([]byte(r.vty("show bfd peers counters json")), &all)
+	for _, p := range all {
+		if p.Peer == of.String() && p.Downs != nil {
+			return *p.Downs
+		}
+	}
+	return -1
+}
+
+// startBIRDWith runs BIRD with these timers of BFD, a neighbor that may dial, and lines of its protocol.
+func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+	t.Helper()
+	b := newBIRD(t)
+	local := router4
+	if neighbor.Is6() {
+		local = router6
+	}
+	b.begin(interval, multiplier, fmt.Sprintf(`
+protocol bgp node {
+	local %[1]v as %[2]d;
+	neighbor %[3]v as %[4]d;
+	passive on;
+	error wait time 1, 2;
+	%[5]s
+	ipv4 { import all; export none; };
+	ipv6 { import all; export none; };
+}
+`, local, routerASN, neighbor, asn, strings.Join(lines, "\n\t")))
+	return b
 }

@@ -50,6 +50,7 @@ type Speaker struct {
 	log          *slog.Logger
 	changed      chan struct{}
 	openPatience time.Duration
+	sendHold     time.Duration
 	burst        int
 	port         uint16 // where routers dial that have passive sessions
 
@@ -69,6 +70,7 @@ func New(log *slog.Logger) *Speaker {
 		log:          log,
 		changed:      make(chan struct{}, 1),
 		openPatience: defaultOpenPatience,
+		sendHold:     leastSendHold,
 		burst:        defaultBurst,
 		port:         defaultPort,
 		sessions:     map[string]*session{},
@@ -160,7 +162,7 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), s.openPatience, s.burst, s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), limits{s.openPatience, s.sendHold, s.burst}, s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}

@@ -427,6 +427,29 @@ func TestCloseTellsOrKeepsSilent(t *testing.T) {
 	}
 }
 
+// A router that has our KEEPALIVE has a session, and perhaps routes of an earlier process, while its
+// own KEEPALIVE is on the way: a speaker that ends in between must not tell it to drop them.
+func TestASessionThatIsUpForTheRouterAloneEndsSilently(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", func(p *peer) { p.slow = true })
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
+	waitFor(t, "the router has a session", func() bool { _, up := p.sessions(); return up })
+	if phase := s.States()["tor"].Phase; phase == Established {
+		t.Fatal("it is up here, too")
+	}
+	if err := s.Close(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the connection is closed", func() bool { _, up := p.sessions(); return !up })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.notification != nil {
+		t.Errorf("notification %+v, want none", p.notification)
+	}
+}
+
 func TestChangedTellsOfSessions(t *testing.T) {
 	if netlab.Apart(t) {
 		return

@@ -37,6 +37,10 @@ type State struct {
 	// Advertised is the number of prefixes that the peer has been told of; 0
 	// while the session is not up.
 	Advertised int
+	// Prefixes are those, sorted, as long as there are no more than a hundred: more are
+	// nothing to read, and sorting them would cost each change what all routes cost.
+	// Callers must not modify it.
+	Prefixes []netip.Prefix
 	// Unannounced are the families that the session cannot carry, at most one
 	// entry each; empty while it is not up. Nothing that is tried again would
 	// help, so that Apply does not fail for it. Callers must not modify it.

@@ -127,10 +127,13 @@ func TestSessionComesBackFastAfterADrop(t *testing.T) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, open := range p.opened {
+	for n, open := range p.opened {
 		gr := capability[*packet.CapGracefulRestart](open)
-		if gr == nil || gr.Time != uint16(restartTime.Seconds()) || gr.Flags&0x08 == 0 || len(gr.Tuples) != 2 || gr.Tuples[0].Flags&0x80 == 0 || gr.Tuples[1].Flags&0x80 == 0 {
-			t.Errorf("graceful restart capability %+v, want restarting and forwarding kept in both families", gr)
+		if gr == nil || gr.Time != uint16(restartTime.Seconds()) || len(gr.Tuples) != 2 || gr.Tuples[0].Flags&0x80 == 0 || gr.Tuples[1].Flags&0x80 == 0 {
+			t.Errorf("graceful restart capability %+v, want forwarding kept in both families", gr)
+		}
+		if last := n == len(p.opened)-1; gr != nil && (n == 0 && gr.Flags&0x08 == 0 || last && gr.Flags&0x08 != 0) {
+			t.Errorf("OPEN %d says %+v: a process has restarted until its first session is up, and no longer", n, gr)
 		}
 		if gr != nil && gr.Flags&0x04 != 0 {
 			t.Error("the N bit (RFC 8538) would keep routes of a dead node after its hold time")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 )
@@ -118,8 +119,27 @@ func (s *session) account() {
 		}
 		cannot.add(prefix, reason)
 	}
-	s.status.Advertised, s.status.Unannounced = told, cannot.list()
+	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = told, s.list(told), cannot.list()
 	s.tellUnannounced()
+}
+
+// mostListed is how many prefixes of a session are told one by one.
+const mostListed = 100
+
+// list has the prefixes that the peer has been told of, of which there are so many; nil if
+// these are too many to be told one by one.
+func (s *session) list(told int) []netip.Prefix {
+	if told > mostListed {
+		return nil
+	}
+	prefixes := make([]netip.Prefix, 0, told)
+	for prefix := range s.routes {
+		if s.status.carries(addr.FamilyOf(prefix.Addr())) {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	return prefixes
 }
 
 // tellUnannounced logs what a session cannot carry when that begins, when the

@@ -2,50 +2,73 @@ package malformed
 
 import "slices"
 
+// aPeer is a BGPPeer that is in order, and peerWith adds fields to it.
+const aPeer = "myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1"
+
+func peerWith(fields string) string { return "{" + aPeer + ", " + fields + "}" }
+
 // bgpPeers are the cases of BGPPeer.
 func bgpPeers() []Case {
-	const peer = "myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1"
-	with := func(fields string) string { return "{" + peer + ", " + fields + "}" }
-	return append(cases("BGPPeer", append([]spec{
-		{"the least", "{" + peer + "}", ""},
-		{"all fields", with("peerPort: 1790, sourceAddress: 192.0.2.11, routerID: 192.0.2.11, holdTime: 9s, keepaliveTime: 3s, connectTime: 5s, passwordSecret: {name: router-a}, ebgpMultiHop: true, localASN: 64501, ttlSecurity: false, dualStackAddressFamily: false, password: '', vrf: '', bfdProfile: fast, enableGracefulRestart: false, nodeSelectors: [{matchLabels: {rack: r1}}]"), ""},
+	specs := slices.Concat(peersWhole(), peerNumbers(), peerAddresses(), peerTimes(), peerReferences(), prefixed(aPeer, selectors("nodeSelectors")))
+	return append(cases("BGPPeer", specs), conditions("BGPPeer", slices.Concat([]told{
+		{"passwordSecret missing", peerWith("passwordSecret: {name: missing}"), "spec.passwordSecret.name", "SecretMissing", `spec.passwordSecret: there is no Secret "missing"`},
+		{"bfdProfile missing", peerWith("bfdProfile: missing"), "spec.bfdProfile", "ProfileNotFound", `spec.bfdProfile: there is no BFDProfile "missing"`},
+		{"peerAddress of another peer", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}", "spec.peerAddress", "PeerDuplicate", `BGPPeer "neighbour" is the same router 192.0.2.254:179 on node neighbour`},
+	}, unmatched(aPeer+", ", "nodeSelectors")))...)
+}
+
+// peersWhole are of which fields go together.
+func peersWhole() []spec {
+	return []spec{
+		{"the least", "{" + aPeer + "}", ""},
+		{"all fields", peerWith("peerPort: 1790, sourceAddress: 192.0.2.11, routerID: 192.0.2.11, holdTime: 9s, keepaliveTime: 3s, connectTime: 5s, passwordSecret: {name: router-a}, ebgpMultiHop: true, localASN: 64501, ttlSecurity: false, dualStackAddressFamily: false, password: '', vrf: '', bfdProfile: fast, enableGracefulRestart: false, nodeSelectors: [{matchLabels: {rack: r1}}]"), ""},
 		{"no myASN", "{peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN: Required value"},
 		{"no peerASN", "{myASN: 64500, peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: give one of peerASN and dynamicASN"},
-		{"peerASN and dynamicASN", with("dynamicASN: external"), "spec.peerASN: Invalid value: give one of peerASN and dynamicASN"},
+		{"peerASN and dynamicASN", peerWith("dynamicASN: external"), "spec.peerASN: Invalid value: give one of peerASN and dynamicASN"},
 		{"dynamicASN external", "{myASN: 64500, dynamicASN: external, peerAddress: 192.0.2.1, ebgpMultiHop: true}", ""},
 		{"dynamicASN internal", "{myASN: 64500, dynamicASN: internal, peerAddress: 192.0.2.1}", ""},
 		{"dynamicASN of another kind", "{myASN: 64500, dynamicASN: any, peerAddress: 192.0.2.1}", "spec.dynamicASN: Unsupported value: \"any\": supported values: \"internal\", \"external\""},
 		{"dynamicASN internal with ebgpMultiHop", "{myASN: 64500, dynamicASN: internal, peerAddress: 192.0.2.1, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
-		{"localASN as the router's with ebgpMultiHop", with("localASN: 64512, ebgpMultiHop: true"), "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
+		{"localASN as the router's with ebgpMultiHop", peerWith("localASN: 64512, ebgpMultiHop: true"), "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
 		{"localASN other than the router's with ebgpMultiHop", "{myASN: 64512, localASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1, ebgpMultiHop: true}", ""},
-		{"localASN reserved", with("localASN: 65535"), "spec.localASN: Invalid value: 65535: localASN must be the number of a real autonomous system"},
-		{"ttlSecurity", with("ttlSecurity: true, dualStackAddressFamily: false"), ""},
-		{"ttlSecurity with ebgpMultiHop", with("ttlSecurity: true, ebgpMultiHop: true"), "spec.ttlSecurity: Invalid value: ttlSecurity is for routers on a network of the node"},
-		{"a password in the open", with("password: hunter2"), "spec.password: Invalid value: \"hunter2\": passwords are in Secrets: put it into one, and name that in passwordSecret"},
-		{"no password", with("password: '', vrf: ''"), ""},
-		{"disableMP", with("disableMP: true"), "spec.disableMP: Invalid value: true: write dualStackAddressFamily: false"},
-		{"disableMP false", with("disableMP: false"), ""},
-		{"a VRF", with("vrf: red"), "spec.vrf: Invalid value: \"red\": there are no sessions in VRFs"},
+		{"localASN reserved", peerWith("localASN: 65535"), "spec.localASN: Invalid value: 65535: localASN must be the number of a real autonomous system"},
+		{"ttlSecurity", peerWith("ttlSecurity: true, dualStackAddressFamily: false"), ""},
+		{"ttlSecurity with ebgpMultiHop", peerWith("ttlSecurity: true, ebgpMultiHop: true"), "spec.ttlSecurity: Invalid value: ttlSecurity is for routers on a network of the node"},
+		{"a password in the open", peerWith("password: hunter2"), "spec.password: Invalid value: \"hunter2\": passwords are in Secrets: put it into one, and name that in passwordSecret"},
+		{"no password", peerWith("password: '', vrf: ''"), ""},
+		{"disableMP", peerWith("disableMP: true"), "spec.disableMP: Invalid value: true: write dualStackAddressFamily: false"},
+		{"disableMP false", peerWith("disableMP: false"), ""},
+		{"a VRF", peerWith("vrf: red"), "spec.vrf: Invalid value: \"red\": there are no sessions in VRFs"},
 		{"no peerAddress", "{myASN: 64500, peerASN: 64512}", "spec.peerAddress: Invalid value: give one of peerAddress and interface"},
 		{"interface", "{myASN: 64500, dynamicASN: external, interface: eth0.100, ttlSecurity: true, passwordSecret: {name: router-a}, bfdProfile: fast}", ""},
-		{"interface and peerAddress", with("interface: eth0"), "spec.peerAddress: Invalid value: give one of peerAddress and interface"},
+		{"interface and peerAddress", peerWith("interface: eth0"), "spec.peerAddress: Invalid value: give one of peerAddress and interface"},
 		{"interface with a bad name", "{myASN: 64500, peerASN: 64512, interface: 'eth0:1'}", "spec.interface: Invalid value: \"eth0:1\": must be the name of a network interface"},
 		{"interface empty", "{myASN: 64500, peerASN: 64512, interface: ''}", "spec.interface: Invalid value: \"\": must be the name of a network interface"},
 		{"interface with sourceAddress", "{myASN: 64500, peerASN: 64512, interface: eth0, sourceAddress: 192.0.2.11}", "spec.sourceAddress: Invalid value: an unnumbered session comes from the link-local address"},
-		{"passive", with("passive: true, sourceAddress: 192.0.2.11"), ""},
+		{"passive", peerWith("passive: true, sourceAddress: 192.0.2.11"), ""},
 		{"interface with passive", "{myASN: 64500, peerASN: 64512, interface: eth0, passive: true}", "spec.passive: Invalid value: an unnumbered session is begun by the node"},
 		{"interface with ebgpMultiHop", "{myASN: 64500, peerASN: 64512, interface: eth0, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: the router at the other end of an interface is one hop away"},
 		{"IPv6", "{myASN: 64500, peerASN: 64500, peerAddress: '2001:db8::1', sourceAddress: '2001:db8::2'}", ""},
 		{"ASNs of 32 bits", "{myASN: 4200000000, peerASN: 4294967294, peerAddress: 192.0.2.1}", ""},
 		{"a daemon on the node", "{myASN: 64500, peerASN: 64512, peerAddress: 127.0.0.1}", ""},
 		{"IPv4 link-local", "{myASN: 64500, peerASN: 64512, peerAddress: 169.254.1.1}", ""},
+	}
+}
 
+// peerNumbers are of the numbers of autonomous systems.
+func peerNumbers() []spec {
+	return []spec{
 		{"myASN 0", "{myASN: 0, peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN: Invalid value: 0: spec.myASN in body should be greater than or equal to 1"},
 		{"myASN AS_TRANS", "{myASN: 23456, peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN: Invalid value: 23456: myASN must be the number of a real autonomous system"},
 		{"peerASN last of 16 bits", "{myASN: 64500, peerASN: 65535, peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: 65535: peerASN must be the number of a real autonomous system"},
 		{"peerASN last of 32 bits", "{myASN: 64500, peerASN: 4294967295, peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: 4294967295: spec.peerASN in body should be less than or equal to 4294967294"},
 		{"peerASN as text", "{myASN: 64500, peerASN: '64512', peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: \"string\": spec.peerASN in body must be of type integer"},
+	}
+}
 
+// peerAddresses are of who the two ends are.
+func peerAddresses() []spec {
+	return []spec{
 		{"peerAddress a name", "{myASN: 64500, peerASN: 64512, peerAddress: router}", "spec.peerAddress: Invalid value: \"router\": peerAddress must be the unicast address of a router"},
 		{"peerAddress with a mask", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1/24}", "spec.peerAddress: Invalid value: \"192.0.2.1/24\": peerAddress must be the unicast address of a router"},
 		{"peerAddress IPv4-mapped", "{myASN: 64500, peerASN: 64512, peerAddress: '::ffff:192.0.2.1'}", "spec.peerAddress: Invalid value: \"::ffff:192.0.2.1\": peerAddress must be the unicast"},
@@ -54,44 +77,49 @@ func bgpPeers() []Case {
 		{"peerAddress unspecified", "{myASN: 64500, peerASN: 64512, peerAddress: 0.0.0.0}", "spec.peerAddress: Invalid value: \"0.0.0.0\": peerAddress must be the unicast"},
 		{"peerAddress multicast", "{myASN: 64500, peerASN: 64512, peerAddress: 224.0.0.5}", "spec.peerAddress: Invalid value: \"224.0.0.5\": peerAddress must be the unicast"},
 		{"peerAddress empty", "{myASN: 64500, peerASN: 64512, peerAddress: ''}", "spec.peerAddress: Invalid value: \"\": peerAddress must be the unicast"},
+		{"peerPort 0", peerWith("peerPort: 0"), "spec.peerPort: Invalid value: 0: spec.peerPort in body should be greater than or equal to 1"},
+		{"peerPort too great", peerWith("peerPort: 65536"), "spec.peerPort: Invalid value: 65536: spec.peerPort in body should be less than or equal to 65535"},
+		{"sourceAddress bad", peerWith("sourceAddress: eth0"), "spec.sourceAddress: Invalid value: \"eth0\": sourceAddress must be a unicast address of the node"},
+		{"sourceAddress of the other family", peerWith("sourceAddress: '2001:db8::1'"), "spec.sourceAddress: Invalid value: sourceAddress must be of the same family as peerAddress"},
+		{"routerID IPv6", peerWith("routerID: '2001:db8::1'"), "spec.routerID: Invalid value: \"2001:db8::1\": routerID must be written as an IPv4 address"},
+		{"routerID zero", peerWith("routerID: 0.0.0.0"), "spec.routerID: Invalid value: \"0.0.0.0\": routerID must be written as an IPv4 address"},
+		{"routerID a number", peerWith("routerID: '7'"), "spec.routerID: Invalid value: \"7\": routerID must be written as an IPv4 address"},
+	}
+}
 
-		{"peerPort 0", with("peerPort: 0"), "spec.peerPort: Invalid value: 0: spec.peerPort in body should be greater than or equal to 1"},
-		{"peerPort too great", with("peerPort: 65536"), "spec.peerPort: Invalid value: 65536: spec.peerPort in body should be less than or equal to 65535"},
-		{"sourceAddress bad", with("sourceAddress: eth0"), "spec.sourceAddress: Invalid value: \"eth0\": sourceAddress must be a unicast address of the node"},
-		{"sourceAddress of the other family", with("sourceAddress: '2001:db8::1'"), "spec.sourceAddress: Invalid value: sourceAddress must be of the same family as peerAddress"},
-		{"routerID IPv6", with("routerID: '2001:db8::1'"), "spec.routerID: Invalid value: \"2001:db8::1\": routerID must be written as an IPv4 address"},
-		{"routerID zero", with("routerID: 0.0.0.0"), "spec.routerID: Invalid value: \"0.0.0.0\": routerID must be written as an IPv4 address"},
-		{"routerID a number", with("routerID: '7'"), "spec.routerID: Invalid value: \"7\": routerID must be written as an IPv4 address"},
+// peerTimes are of timers.
+func peerTimes() []spec {
+	return []spec{
+		{"holdTime 0", peerWith("holdTime: 0s"), "spec.holdTime: Invalid value: \"0s\": holdTime must be 3s to 65535s"},
+		{"holdTime in minutes", peerWith("holdTime: 1m30s, keepaliveTime: 1m29s"), ""},
+		{"holdTime the longest", peerWith("holdTime: 65535s"), ""},
+		{"holdTime too short", peerWith("holdTime: 2s"), "spec.holdTime: Invalid value: \"2s\": holdTime must be 3s to 65535s"},
+		{"holdTime too long", peerWith("holdTime: 65536s"), "spec.holdTime: Invalid value: \"65536s\": holdTime must be 3s to 65535s"},
+		{"holdTime in parts of a second", peerWith("holdTime: 3500ms"), "spec.holdTime: Invalid value: \"3500ms\": holdTime must be 3s to 65535s"},
+		{"holdTime without unit", peerWith("holdTime: '90'"), "spec.holdTime: Invalid value: \"90\": holdTime must be 3s to 65535s"},
+		{"holdTime a number", peerWith("holdTime: 90"), "spec.holdTime: Invalid value: \"integer\": spec.holdTime in body must be of type string"},
+		{"holdTime negative", peerWith("holdTime: -9s"), "spec.holdTime: Invalid value: \"-9s\": holdTime must be 3s to 65535s"},
+		{"holdTime empty", peerWith("holdTime: ''"), "spec.holdTime: Invalid value: \"\": holdTime must be 3s to 65535s"},
+		{"holdTime in days", peerWith("holdTime: 1d"), "spec.holdTime: Invalid value: \"1d\": holdTime must be 3s to 65535s"},
+		{"keepaliveTime as long as holdTime", peerWith("holdTime: 9s, keepaliveTime: 9s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
+		{"keepaliveTime longer than the default holdTime", peerWith("keepaliveTime: 90s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
+		{"keepaliveTime 0", peerWith("keepaliveTime: 0s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
+		{"keepaliveTime bad", peerWith("keepaliveTime: soon"), "spec.keepaliveTime: Invalid value: \"soon\": keepaliveTime must be whole seconds"},
+		{"connectTime too short", peerWith("connectTime: 0s"), "spec.connectTime: Invalid value: \"0s\": connectTime must be 1s to 65535s"},
+		{"connectTime too long", peerWith("connectTime: 19h"), "spec.connectTime: Invalid value: \"19h\": connectTime must be 1s to 65535s"},
+	}
+}
 
-		{"holdTime 0", with("holdTime: 0s"), "spec.holdTime: Invalid value: \"0s\": holdTime must be 3s to 65535s"},
-		{"holdTime in minutes", with("holdTime: 1m30s, keepaliveTime: 1m29s"), ""},
-		{"holdTime the longest", with("holdTime: 65535s"), ""},
-		{"holdTime too short", with("holdTime: 2s"), "spec.holdTime: Invalid value: \"2s\": holdTime must be 3s to 65535s"},
-		{"holdTime too long", with("holdTime: 65536s"), "spec.holdTime: Invalid value: \"65536s\": holdTime must be 3s to 65535s"},
-		{"holdTime in parts of a second", with("holdTime: 3500ms"), "spec.holdTime: Invalid value: \"3500ms\": holdTime must be 3s to 65535s"},
-		{"holdTime without unit", with("holdTime: '90'"), "spec.holdTime: Invalid value: \"90\": holdTime must be 3s to 65535s"},
-		{"holdTime a number", with("holdTime: 90"), "spec.holdTime: Invalid value: \"integer\": spec.holdTime in body must be of type string"},
-		{"holdTime negative", with("holdTime: -9s"), "spec.holdTime: Invalid value: \"-9s\": holdTime must be 3s to 65535s"},
-		{"holdTime empty", with("holdTime: ''"), "spec.holdTime: Invalid value: \"\": holdTime must be 3s to 65535s"},
-		{"holdTime in days", with("holdTime: 1d"), "spec.holdTime: Invalid value: \"1d\": holdTime must be 3s to 65535s"},
-		{"keepaliveTime as long as holdTime", with("holdTime: 9s, keepaliveTime: 9s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
-		{"keepaliveTime longer than the default holdTime", with("keepaliveTime: 90s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
-		{"keepaliveTime 0", with("keepaliveTime: 0s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
-		{"keepaliveTime bad", with("keepaliveTime: soon"), "spec.keepaliveTime: Invalid value: \"soon\": keepaliveTime must be whole seconds"},
-		{"connectTime too short", with("connectTime: 0s"), "spec.connectTime: Invalid value: \"0s\": connectTime must be 1s to 65535s"},
-		{"connectTime too long", with("connectTime: 19h"), "spec.connectTime: Invalid value: \"19h\": connectTime must be 1s to 65535s"},
-
+// peerReferences are of what else a peer names.
+func peerReferences() []spec {
+	return []spec{
 		{"ebgpMultiHop with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
 		{"ebgpMultiHop false with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: false}", ""},
-		{"bfdProfile with a bad name", with("bfdProfile: Fast"), "spec.bfdProfile: Invalid value: \"Fast\": must be the name of a BFDProfile"},
-		{"passwordSecret without name", with("passwordSecret: {}"), "spec.passwordSecret.name: Required value"},
-		{"passwordSecret with an empty name", with("passwordSecret: {name: ''}"), "spec.passwordSecret.name: Invalid value: \"\": must be the name of a Secret"},
-		{"passwordSecret with a bad name", with("passwordSecret: {name: ns/secret}"), "spec.passwordSecret.name: Invalid value: \"ns/secret\": must be the name of a Secret"},
-	}, prefixed(peer, selectors("nodeSelectors"))...)), conditions("BGPPeer", slices.Concat([]told{
-		{"passwordSecret missing", with("passwordSecret: {name: missing}"), "spec.passwordSecret.name", "SecretMissing", `spec.passwordSecret: there is no Secret "missing"`},
-		{"bfdProfile missing", with("bfdProfile: missing"), "spec.bfdProfile", "ProfileNotFound", `spec.bfdProfile: there is no BFDProfile "missing"`},
-		{"peerAddress of another peer", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}", "spec.peerAddress", "PeerDuplicate", `BGPPeer "neighbour" is the same router 192.0.2.254:179 on node neighbour`},
-	}, unmatched(peer+", ", "nodeSelectors")))...)
+		{"bfdProfile with a bad name", peerWith("bfdProfile: Fast"), "spec.bfdProfile: Invalid value: \"Fast\": must be the name of a BFDProfile"},
+		{"passwordSecret without name", peerWith("passwordSecret: {}"), "spec.passwordSecret.name: Required value"},
+		{"passwordSecret with an empty name", peerWith("passwordSecret: {name: ''}"), "spec.passwordSecret.name: Invalid value: \"\": must be the name of a Secret"},
+		{"passwordSecret with a bad name", peerWith("passwordSecret: {name: ns/secret}"), "spec.passwordSecret.name: Invalid value: \"ns/secret\": must be the name of a Secret"},
+	}
 }
 
 // PeerFieldsOfMetalLB are the fields of the spec of its BGPPeer (v1beta2 of v0.16.1). None

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +22,10 @@ import (
 // Host is one network namespace. It has no name in the file system and vanishes
 // with the test and the sockets that were opened in it.
 type Host struct {
-	Name string
-	t    testing.TB
-	ns   netns.NsHandle
+	Name  string
+	t     testing.TB
+	ns    netns.NsHandle
+	flows atomic.Uint32 // that were dialed
 }
 
 // NewHost makes a namespace with nothing but a loopback interface that is up.

@@ -111,23 +111,56 @@ type Conn struct {
 
 // Dial opens a flow; network is tcp or udp, and laddr, if valid, where it comes
 // from. The timeout is for this and for each Ask.
+//
+// A flow has a port that no flow of the host had before, unless laddr has one. The kernel's
+// choice is by chance: once in a few thousand flows it is the port of an earlier one to the
+// same destination, and a node on the way that still knows that one, which may have gone past a
+// Service, sends the new one after it.
 func (h *Host) Dial(network string, laddr, to netip.AddrPort, timeout time.Duration) (*Conn, error) {
 	var conn net.Conn
 	var err error
 	h.Do(func() {
-		d := net.Dialer{Timeout: timeout}
-		if laddr.IsValid() {
-			d.LocalAddr = net.TCPAddrFromAddrPort(laddr)
-			if network == "udp" {
-				d.LocalAddr = net.UDPAddrFromAddrPort(laddr)
+		for range freshPorts {
+			conn, err = dial(network, h.fresh(laddr, to), to, timeout)
+			if !errors.Is(err, syscall.EADDRINUSE) || laddr.Port() != 0 {
+				return
 			}
 		}
-		conn, err = d.DialContext(context.Background(), network, to.String())
 	})
 	if err != nil {
 		return nil, classify(err)
 	}
 	return &Conn{conn: conn, lines: bufio.NewReader(conn), timeout: timeout, again: network == "udp"}, nil
+}
+
+// Where flows begin: the ports that Linux has for this.
+const (
+	firstFresh = 32768
+	freshPorts = 28232
+)
+
+// fresh fills in what an address lacks: a port that was not used yet.
+func (h *Host) fresh(laddr, to netip.AddrPort) netip.AddrPort {
+	if laddr.Port() != 0 {
+		return laddr
+	}
+	from := laddr.Addr()
+	switch {
+	case from.IsValid():
+	case to.Addr().Is4():
+		from = netip.IPv4Unspecified()
+	default:
+		from = netip.IPv6Unspecified()
+	}
+	return netip.AddrPortFrom(from, uint16(firstFresh+h.flows.Add(1)%freshPorts))
+}
+
+func dial(network string, from, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout, LocalAddr: net.TCPAddrFromAddrPort(from)}
+	if network == "udp" {
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
+	}
+	return d.DialContext(context.Background(), network, to.String())
 }
 
 // sendAgain is after how long without an answer a datagram is sent once more: a busy

@@ -51,3 +51,34 @@ func TestALostQuestionIsSentAgain(t *testing.T) {
 		t.Errorf("%v, %v, though the question was to be sent once", got, err)
 	}
 }
+
+// TestFlowsHavePortsOfTheirOwn holds that a flow does not get the port of one that has ended,
+// nor one that is in use, whichever address it comes from.
+func TestFlowsHavePortsOfTheirOwn(t *testing.T) {
+	h := NewHost(t, "host")
+	h.Serve(53)
+	taken := map[string]map[uint16]bool{"udp": {}, "tcp": {}}
+	for _, from := range []string{"0.0.0.0:0", "127.0.0.1:0", "[::]:0", "[::1]:0"} {
+		laddr := netip.MustParseAddrPort(from)
+		to := netip.MustParseAddrPort("127.0.0.1:53")
+		if laddr.Addr().Is6() {
+			to = netip.MustParseAddrPort("[::1]:53")
+		}
+		if laddr.Addr().IsUnspecified() {
+			laddr = netip.AddrPort{}
+		}
+		for network, ports := range taken {
+			for range 50 {
+				c, err := h.Dial(network, laddr, to, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Ask(); err != nil || ports[c.Local().Port()] {
+					t.Errorf("%s from %s: error %v, or a port that another flow had: %d", network, from, err, c.Local().Port())
+				}
+				ports[c.Local().Port()] = true
+				c.Close()
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// leaving is a route that is announced no more though this node still serves what it is for, as when its
+// BGPPeer is deleted or the node is excluded from load balancing. Routers are asked to prefer other paths
+// before it goes (RFC 8326), so that nothing is on its way by it then.
+type leaving struct {
+	peer      string
+	identity  desired.Identity
+	bfd       *desired.BFD // nil: there is none beside the session
+	prefix    netip.Prefix
+	attrs     desired.RouteAttrs
+	addresses []netip.Addr // that it is for
+	until     time.Time
+}
+
+// parting are the routes that were announced, do not remain, and still lead to what is served.
+func (a announced) parting(remaining announced, bfd map[string]desired.BFD, serves func(netip.Addr) bool, until time.Time) []leaving {
+	var gone []leaving
+	for name, session := range a.sessions {
+		for prefix, attrs := range session.Routes {
+			if _, stays := remaining.sessions[name].Routes[prefix]; stays {
+				continue
+			}
+			l := leaving{name, session.Identity, nil, prefix, attrs, session.Addresses(prefix), until}
+			if beside, ok := bfd[name]; ok {
+				l.bfd = &beside
+			}
+			if l.works(serves) {
+				gone = append(gone, l)
+			}
+		}
+	}
+	return gone
+}
+
+func (l leaving) works(serves func(netip.Addr) bool) bool {
+	return slices.ContainsFunc(l.addresses, serves)
+}
+
+// goesOn tells whether routers may still use the route while the node wants this. A router has one session
+// with a node: one that is wanted under another name, or is another, ends it.
+func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now time.Time) bool {
+	if !now.Before(l.until) || !l.works(serves) {
+		return false
+	}
+	if session, wanted := want.BGP[l.peer]; wanted {
+		_, again := session.Routes[l.prefix]
+		return !again && session.Identity == l.identity
+	}
+	for _, other := range want.BGP {
+		if other.Identity.PeerAddress == l.identity.PeerAddress && other.Identity.Interface == l.identity.Interface {
+			return false
+		}
+	}
+	return true
+}
+
+// withLeaving are the sessions that are told, and BFD and the interfaces with them: those that are announced and
+// those that go. BFD stays beside a session as long as that does, since routers may take its end for a failure.
+func withLeaving(say announced, want desired.Node, routes []leaving) (map[string]desired.Session, map[string]desired.BFD, []string) {
+	if len(routes) == 0 {
+		return say.sessions, want.BFD, want.Unnumbered
+	}
+	sessions, beside, unnumbered := maps.Clone(say.sessions), maps.Clone(want.BFD), slices.Clone(want.Unnumbered)
+	if beside == nil {
+		beside = map[string]desired.BFD{}
+	}
+	for _, l := range routes {
+		session, told := sessions[l.peer]
+		if !told {
+			session.Identity = l.identity
+			if l.bfd != nil {
+				beside[l.peer] = *l.bfd
+			}
+			if over := l.identity.Interface; over != "" && !slices.Contains(unnumbered, over) {
+				unnumbered = append(unnumbered, over)
+			}
+		}
+		if session.Leaving == nil {
+			session.Leaving = map[netip.Prefix]desired.RouteAttrs{}
+		}
+		session.Leaving[l.prefix] = l.attrs
+		sessions[l.peer] = session
+	}
+	slices.Sort(unnumbered)
+	return sessions, beside, unnumbered
+}
