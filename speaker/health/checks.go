@@ -27,9 +27,12 @@ type answer struct {
 
 // unserved are the endpoints that the kernel sends nobody to, whatever ready ones there
 // are: a load balancer must not send clients to where they are dropped.
-func unserved(missing desired.Missing) map[view.EndpointsOf]bool {
+func unserved(want desired.Forwarding, missing desired.Missing) map[view.EndpointsOf]bool {
 	unserved := map[view.EndpointsOf]bool{}
 	for key, in := range missing {
+		if _, wanted := want.Ports[key]; !wanted {
+			continue // nobody is to be sent there
+		}
 		serving := in.Cluster
 		if in.ExternalLocal {
 			serving = in.Local
@@ -70,16 +73,16 @@ func newChecks(c Config, healthy func() bool) *checks {
 }
 
 // apply makes the servers as wanted, of the Services that there is news of and of those
-// that the kernel lacks or lacked. Servers that go are gone before those that come are
+// that the kernel sends nobody to, or sent. Servers that go are gone before those that come are
 // begun, since ports move from Service to Service.
-func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, missing desired.Missing) {
+func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, unserved map[view.EndpointsOf]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
 	before := c.unserved
-	c.unserved = unserved(missing)
+	c.unserved = unserved
 	say := map[view.EndpointsOf]answer{}
 	for ref := range c.concerned(wanted, news, before) {
 		check := wanted[ref]

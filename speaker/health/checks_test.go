@@ -193,6 +193,7 @@ func TestAServiceThatIsNotServedHereGetsNoClients(t *testing.T) {
 	n := newNode(t)
 	wanted := map[view.Ref]desired.HealthCheck{web: having(webPort, map[addr.Family]int{addr.IPv4: 2, addr.IPv6: 3})}
 	key := desired.PortKey{Service: web, Protocol: view.TCP, Family: addr.IPv4}
+	leaving := desired.PortKey{Service: web, Name: "leaving", Protocol: view.TCP, Family: addr.IPv4}
 	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
 	cluster := &view.Cluster{Nodes: map[string]*view.Node{"a": {}}}
 	for name, test := range map[string]struct {
@@ -206,12 +207,18 @@ func TestAServiceThatIsNotServedHereGetsNoClients(t *testing.T) {
 		"the policy was Cluster and still is":    {desired.Missing{key: {Port: 80, Cluster: endpoints}}, 2},
 		"a port of another Service lacks":        {desired.Missing{{Service: view.Ref{Namespace: "shop", Name: "x"}, Family: addr.IPv4}: {}}, 2},
 		"a Service without a check lacks a port": {desired.Missing{{Service: view.Ref{Name: "y"}}: {}}, 2},
+		"a port of it that is to go is left":     {desired.Missing{leaving: {Port: 81}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.Since = cluster.Revision // there is no news: it is a resync
 			cluster.Revision = 1
 			n.Begin(cluster)
-			n.Apply(desired.Node{Health: wanted}, test.missing, nil)
+			ports := map[desired.PortKey]desired.Port{key: {}}
+			for each := range test.missing {
+				ports[each] = desired.Port{}
+			}
+			delete(ports, leaving)
+			n.Apply(desired.Node{Health: wanted, Forwarding: desired.Forwarding{Ports: ports}}, test.missing, nil)
 			n.proxy.applied(addr.IPv4) // which is another matter
 			expect(t, addr.IPv4, webPort, upstream(test.want, true))
 			expect(t, addr.IPv6, webPort, upstream(3, true))

@@ -77,14 +77,14 @@ func (n *Node) Begin(c *view.Cluster) {
 
 // Apply takes in to what the kernel has been brought, what it lacks of that, and why.
 func (n *Node) Apply(want desired.Node, missing desired.Missing, err error) {
-	behind := behind(missing, err)
+	behind := desired.Behind(missing, err)
 	for _, family := range addr.Families() {
 		if !behind[family] {
 			n.proxy.applied(family)
 		}
 	}
 	n.latency.applied(missing)
-	n.checks.apply(want.Health, n.news, missing)
+	n.checks.apply(want.Health, n.news, unserved(want.Forwarding, missing))
 }
 
 // news are the Services that the last snapshot says something new about.
@@ -109,22 +109,6 @@ func (n news) in(c *view.Cluster) news {
 // eligible tells whether load balancers ought to send new connections to a node
 // (KEP-3836).
 func eligible(own *view.Node) bool { return own != nil && !own.Deleting && !own.Condemned }
-
-// behind are the families in which the kernel did not follow the cluster. A port that
-// it refuses by itself is no reason to call a whole node unwell.
-func behind(missing desired.Missing, err error) map[addr.Family]bool {
-	behind := map[addr.Family]bool{}
-	if len(missing) == 0 {
-		return behind
-	}
-	refused := desired.Refused(err)
-	for key := range missing {
-		if !refused[key] {
-			behind[key.Family] = true
-		}
-	}
-	return behind
-}
 
 // Status serves what kube-proxy tells about itself to its own node: /proxyMode,
 // /healthz and /metrics.

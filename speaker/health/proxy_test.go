@@ -132,6 +132,39 @@ func TestOneFamilyFails(t *testing.T) {
 	})
 }
 
+// TestWhatIsNoWantedPortIsNotForgotten has the kernel keep what is to go, or not take what no
+// port is about: the node is as unwell as with a port that is missing.
+func TestWhatIsNoWantedPortIsNotForgotten(t *testing.T) {
+	for name, failed := range map[string]struct {
+		missing desired.Missing
+		err     error
+	}{
+		"a deleted Service": {
+			desired.Missing{{Service: web, Family: addr.IPv6}: {Port: 80}},
+			&desired.FamilyError{Family: addr.IPv6, Settled: true, Err: errors.New("busy")},
+		},
+		"where pods send from": {nil, fmt.Errorf("apply: %w", &desired.FamilyError{Family: addr.IPv6, Err: errors.New("busy")})},
+	} {
+		inBubble(t, func(a *asked) {
+			t.Log(name)
+			a.Begin(withNode(&view.Node{}))
+			a.Apply(desired.Node{}, nil, nil)
+			updated := time.Now()
+			a.Changed()
+			for range 6 {
+				a.Begin(withNode(&view.Node{}))
+				a.Apply(desired.Node{}, failed.missing, failed.err)
+				time.Sleep(10 * time.Second)
+			}
+			last := updated.Add(50 * time.Second)
+			a.expect(503, 503, last, true, false, family(addr.IPv4, last, true)+","+family(addr.IPv6, updated, false))
+			a.Begin(withNode(&view.Node{}))
+			a.Apply(desired.Node{}, nil, nil)
+			a.expect(200, 200, time.Time{}, true, true, both(time.Now(), true))
+		})
+	}
+}
+
 func TestARefusedPortDoesNotTakeTheNodeOut(t *testing.T) {
 	inBubble(t, func(a *asked) {
 		bad := desired.PortKey{Service: web, Family: addr.IPv4}
@@ -188,6 +221,11 @@ func TestPortsOfKubeProxy(t *testing.T) {
 		want = fmt.Sprintf("200 OK\nContent-Length: %d\nContent-Type: text/plain; charset=utf-8\nX-Content-Type-Options: nosniff\n\n%s", len(want), want)
 		if got := eventually(t, at(addr.IPv4, 10249), path); got != want {
 			t.Errorf("%s: %s\nwant\n%s", path, got, want)
+		}
+	}
+	for _, path := range []string{"/configz", "/flagz", "/statusz", "/metrics/slis", "/debug/pprof/"} { // as the guide says
+		if got := ask(t, at(addr.IPv4, 10249), path); !strings.HasPrefix(got, "404") {
+			t.Errorf("%s: %s", path, got)
 		}
 	}
 	stop()

@@ -19,6 +19,8 @@ type Address struct {
 	Ownership          // the zero one if a stranger keeps this node from answering
 	Contest   *Contest // by a stranger; nil: none is known
 	Services  []string // that have the address, as namespace/name, sorted
+	// Obstruction is what on this node keeps clients from it; nil: nothing is known.
+	Obstruction *Obstruction
 }
 
 // Refresh tells the register and the bulletin anew. It is for now and then: which Services
@@ -45,6 +47,12 @@ func (r *Reporter) tellAddresses() {
 		a := addresses[address]
 		a.Contest = &contest
 		addresses[address] = a
+	}
+	for address, o := range r.inTheWay {
+		if a, there := addresses[address]; there {
+			a.Obstruction = &o
+			addresses[address] = a
+		}
 	}
 	for _, s := range r.cluster.Services {
 		for _, vip := range s.VIPs {

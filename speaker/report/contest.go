@@ -13,8 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Reasons of the Events on a Service with an address that somebody answers for who should
-// not, or nobody.
+// Reasons of the Events on a Service with an address that a station has which is no node's.
 const (
 	// ReasonAddressContested: a station that is no node's has the address, too.
 	ReasonAddressContested = "AddressContested"
@@ -22,13 +21,6 @@ const (
 	ReasonAddressTaken = "AddressTaken"
 	// ReasonAddressUncontested: it is heard no more.
 	ReasonAddressUncontested = "AddressUncontested"
-	// ReasonAddressUnanswered: this node asked for it and did not hear the node that is to
-	// answer, or no node is able to.
-	ReasonAddressUnanswered = "AddressUnanswered"
-	// ReasonAddressAnsweredTwice: another node answered than the one that is to.
-	ReasonAddressAnsweredTwice = "AddressAnsweredTwice"
-	// ReasonAddressAnswered: now the node answers that is to, and no other.
-	ReasonAddressAnswered = "AddressAnswered"
 )
 
 // Contest is an address of this node that a station has which is no node's.
@@ -59,19 +51,14 @@ func (c Contest) Message(node string, address netip.Addr) string {
 		address, node, c.Station, c.Interface)
 }
 
-// Doubt is an address that another node is to answer for, and does not, or not alone; or
-// that no node can answer for.
-type Doubt struct {
-	Owner         string // the node that is to; empty if none can
-	Node, Station string // the one that answers, and its MAC; empty if nobody does
-	Interface     string // of this node, on which it asked
-}
-
 // Contests takes in the addresses of this node that strangers have, and those of other
 // nodes about which this one has doubts.
 func (r *Reporter) Contests(contested map[netip.Addr]Contest, doubted map[netip.Addr]Doubt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.notes != nil { // also that there are none, which an earlier process may not have known
+		r.notes.Tell(doubted)
+	}
 	if maps.Equal(contested, r.contested) && maps.Equal(doubted, r.doubted) {
 		return
 	}
@@ -109,22 +96,7 @@ func (r *Reporter) contest(s *view.Service, address netip.Addr, c Contest) probl
 
 // doubt is the problem of one Service.
 func (r *Reporter) doubt(s *view.Service, address netip.Addr, d Doubt) problem.Problem {
-	if d.Owner == "" {
-		return problem.Advice(s.Object(), ReasonAddressUnanswered,
-			"%s is answered for by nobody: the nodes that may have none of the interfaces that an L2Advertisement names, or none that is up "+
-				"and on the network of the address, or lack its rules in the kernel; see spec.interfaces there and fairlead_pulse_unable_addresses",
-			address)
-	}
-	if d.Node == "" {
-		return problem.Advice(s.Object(), ReasonAddressUnanswered,
-			"node %s asked for %s on %s, and node %s, which is to answer, was not heard: clients may not reach the address either; "+
-				"see whether a switch or a hypervisor between them drops frames for addresses that it did not assign",
-			r.node, address, d.Interface, d.Owner)
-	}
-	return problem.Advice(s.Object(), ReasonAddressAnsweredTwice,
-		"node %s asked for %s on %s, and node %s (%s) answered, while node %s is to: clients may reach either; "+
-			"see whether an interface there has the address: kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2",
-		r.node, address, d.Interface, d.Node, d.Station, d.Owner)
+	return problem.Advice(s.Object(), d.Reason(), "%s", d.Message(r.node, address))
 }
 
 // affair is a group of reasons after which a Normal Event follows when none of them is left.
@@ -142,7 +114,7 @@ func affairs() []affair {
 			"node %s hears no other station claim the addresses of this Service any more",
 		},
 		{
-			[]string{ReasonAddressUnanswered, ReasonAddressAnsweredTwice},
+			[]string{ReasonAddressUnanswered, ReasonAddressAnsweredElsewhere, ReasonAddressAnsweredTwice},
 			ReasonAddressAnswered,
 			"node %s finds the addresses of this Service answered for as they should be, or has no more to do with them",
 		},

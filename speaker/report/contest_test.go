@@ -40,17 +40,47 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	counts("over", 0)
 }
 
+// TestADoubtedAddressIsToldOnItsService: whoever answers, and what to do about it.
 func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 	var got events
 	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	r.Report(outcome())
-	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {Owner: "node2", Interface: "eth0"}})
-	got.want(t, "shop/web Warning AddressUnanswered: node node1 asked for 192.0.2.10 on eth0, and node node2, which is to answer, was not heard: "+
-		"clients may not reach the address either; see whether a switch or a hypervisor between them drops frames for addresses that it did not assign")
-	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {Owner: "node2", Node: "node3", Station: "02:00:00:00:00:07", Interface: "eth0"}})
-	got.want(t, "shop/web Warning AddressAnsweredTwice: node node1 asked for 192.0.2.10 on eth0, and node node3 (02:00:00:00:00:07) answered, "+
-		"while node node2 is to: clients may reach either; see whether an interface there has the address: "+
-		"kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2")
+	const asked = "node node1 asked for 192.0.2.10 on eth0, and "
+	const silence = "see whether an interface there has the address: kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2"
+	for _, c := range []struct {
+		found report.Doubt
+		want  string
+	}{
+		{
+			report.Doubt{Interface: "eth0"},
+			"AddressUnanswered: " + asked + "node node2, which is to answer, was not heard: clients may not reach the address either; " +
+				"see whether a switch or a hypervisor between them drops frames for addresses that it did not assign, " +
+				"or whether an interface there is wireless and not promiscuous",
+		},
+		{
+			report.Doubt{Node: "node3", Station: "02:00:00:00:00:07", Interface: "eth0"},
+			"AddressAnsweredTwice: " + asked + "node node3 (02:00:00:00:00:07) answered, while node node2 is to: clients may reach either; " + silence,
+		},
+		{
+			report.Doubt{Node: "node3", Station: "02:00:00:00:00:07", Interface: "eth0", Alone: true},
+			"AddressAnsweredElsewhere: " + asked + "node node3 (02:00:00:00:00:07) answered, while node node2, which is to, was not heard: " +
+				"clients reach the wrong one; " + silence,
+		},
+		{
+			report.Doubt{Node: "node1", Station: "02:00:00:00:00:01", Interface: "kube-ipvs0"},
+			"AddressAnsweredTwice: the kernel of node node1 answers for 192.0.2.10, which is on its interface kube-ipvs0, while node node2 is to: " +
+				"clients may reach either; " + silence,
+		},
+		{
+			report.Doubt{Station: "02:00:00:00:00:08", Interface: "eth0"},
+			"AddressAnsweredTwice: " + asked + "the station 02:00:00:00:00:08, which is no node's, answered, while node node2 is to: " +
+				"clients may reach either; take the address from that machine, or out of the pool",
+		},
+	} {
+		c.found.Owner = "node2"
+		r.Contests(nil, map[netip.Addr]report.Doubt{vip: c.found})
+		got.want(t, "shop/web Warning "+c.want)
+	}
 	// The contest of another address is another affair.
 	contested := map[netip.Addr]report.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1"}}
 	r.Contests(contested, nil)

@@ -17,10 +17,14 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// Reasons of the conditions of a NodeForwarding that no Event tells of.
+// Reasons of what is told of the forwarding: of conditions that no Event tells of, and of an
+// Event without a condition.
 const (
 	// ReasonRulesChanged: others changed rules of the speaker's.
 	ReasonRulesChanged = "RulesChanged"
+	// ReasonAffinityFull is on a Node: its kernel has no room to remember more clients. An
+	// Event tells, and no condition: all that is wanted is in place.
+	ReasonAffinityFull = "AffinityFull"
 	// ReasonProxiesUnknown: the rules of other service proxies cannot be looked for.
 	ReasonProxiesUnknown = "ProxiesUnknown"
 )
@@ -38,6 +42,9 @@ type Kernel interface {
 	// Tally counts, of one family, the rules, and what others were found to have changed
 	// since the process began. It costs nothing.
 	Tally(family addr.Family) (rules, repairs int)
+	// Forgetful counts, of one family, the lists of clients of session affinity that had no room
+	// for another when they were last looked at. It costs nothing.
+	Forgetful(family addr.Family) int
 }
 
 // Forwarding is how the forwarding of this node does.
@@ -102,10 +109,31 @@ func (r *Reporter) programmed(o agent.Outcome) {
 	}
 	f.repairs = repairs
 	f.now.Ports = len(o.Want.Forwarding.Ports)
-	f.now.Programmed = f.now.Ports - len(o.Missing)
+	f.now.Programmed = f.now.Ports
+	for _, lacking := range o.Want.Forwarding.Lacking(o.Missing) {
+		f.now.Programmed -= lacking
+	}
 	if time.Since(f.counted) >= recount {
 		f.counted, f.now.Services = time.Now(), services(o.Want.Forwarding)
 	}
+}
+
+// crowded are the problems of a kernel that cannot remember all clients.
+func (r *Reporter) crowded() []problem.Problem {
+	f := &r.forwarding
+	if f.into == nil || f.off {
+		return nil
+	}
+	var problems []problem.Problem
+	for _, family := range addr.Families() {
+		if full := f.kernel.Forgetful(family); full > 0 {
+			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonAffinityFull,
+				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (1048576 of an endpoint, or with nftables of all Services), "+
+					"and sends others to any endpoint, each time anew: set a shorter sessionAffinityConfig.clientIP.timeoutSeconds, "+
+					"or use the Helm value forwarding.mode iptables, which has room for as many of each endpoint", family))
+		}
+	}
+	return problems
 }
 
 // recount is the least time between two counts of the Services, which costs as much as
@@ -143,6 +171,7 @@ func (r *Reporter) tellForwarding() {
 			f.set(last, metav1.ConditionUnknown, ReasonProxiesUnknown, f.unseen.Error())
 		}
 		f.condition(v1beta1.ConditionPodsKnown, "pods are told from strangers", about)
+		f.condition(v1beta1.ConditionNodeKnown, "the Node says at which addresses it is", about)
 	}
 	f.condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read", about)
 	for i := range f.now.Conditions {
@@ -171,6 +200,8 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 		return v1beta1.ConditionSoleProxy
 	case desired.ReasonPodsUnknown:
 		return v1beta1.ConditionPodsKnown
+	case desired.ReasonNodeMissing, desired.ReasonAddressUnknown:
+		return v1beta1.ConditionNodeKnown
 	}
 	if slices.Contains(r.failed, p) {
 		return v1beta1.ConditionProgrammed

@@ -32,6 +32,21 @@ func (b *board) Tell(uid types.UID, f report.Forwarding) { *b = board{uid, f} }
 // kernel is told by nft, and others changed so much of it.
 type kernel map[addr.Family]int
 
+// crowded is a kernel that cannot remember all clients of a family, if any.
+type crowded struct {
+	kernel
+	family addr.Family
+}
+
+func (c crowded) Forgetful(family addr.Family) int {
+	if family == c.family {
+		return 3
+	}
+	return 0
+}
+
+func (kernel) Forgetful(addr.Family) int { return 0 }
+
 func (kernel) Tool() string { return "iptables-nft" }
 
 func (k kernel) Tally(family addr.Family) (rules, repairs int) { return 100, k[family] }
@@ -81,7 +96,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 	r.Rivals(nil, nil)
 	b.says(t, "all is well")
-	if b.uid != "uid" || b.Mode != "iptables" || b.Tool != "iptables-nft" || b.Services != 1 || b.Ports != 1 || b.Programmed != 1 || len(b.Conditions) != 5 {
+	if b.uid != "uid" || b.Mode != "iptables" || b.Tool != "iptables-nft" || b.Services != 1 || b.Ports != 1 || b.Programmed != 1 || len(b.Conditions) != 6 {
 		t.Errorf("of a node that is well: %+v", b)
 	}
 
@@ -113,6 +128,16 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	tells("a port", &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: &desired.RefusedError{Key: key, Err: errors.New("no")}},
 		`Programmed=False ForwardingRefused: Service/shop/web: node node1: the kernel does not take port "http" (TCP, IPv4), which stays as it was: no`)
 
+	stays := onNode()
+	stays.Missing = desired.Missing{{Service: key.Service, Name: "deleted", Protocol: view.TCP, Family: addr.IPv4}: {Port: 81}}
+	stays.Err = &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}
+	r.Report(stays)
+	b.says(t, "a port that is to go", "Programmed=False ForwardingFailed: what is forwarded of IPv4 is not all as wanted; it is tried again: busy")
+	if b.Programmed != 1 {
+		t.Errorf("%d of 1 port are programmed though another one is to go", b.Programmed)
+	}
+	r.Report(onNode())
+
 	r.Rivals([]string{"nftables rules (IPv4)"}, errors.New("no iptables-legacy"))
 	b.says(t, "a rival", "SoleProxy=False OtherProxy: kube-proxy has rules in this node's kernel besides Fairlead's: nftables rules (IPv4); "+
 		"remove it and run kube-proxy --cleanup on the node, or set the Helm value forwarding.mode to none")
@@ -124,11 +149,12 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	o := onNode()
 	o.Problems = []problem.Problem{
 		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonPodsUnknown, "set clusterCIDRs"),
+		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonAddressUnknown, "say where"),
 		problem.New(problem.Object{Kind: "Node", Name: "node2"}, desired.ReasonNodeSilent, "look after it"),
 		problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "no Secret"),
 	}
 	r.Report(o)
-	b.says(t, "strange pods", "PodsKnown=False PodsUnknown: set clusterCIDRs")
+	b.says(t, "strange pods on a node that is nowhere", "PodsKnown=False PodsUnknown: set clusterCIDRs", "NodeKnown=False AddressUnknown: say where")
 }
 
 // TestTheFirstOfManyAreNamed has more unreadable objects than anybody reads of.
@@ -184,6 +210,31 @@ func TestADisturbanceIsToldForAWhile(t *testing.T) {
 		r.Refresh()
 		b.says(t, "eleven minutes later")
 	})
+}
+
+// TestClientsThatAreForgottenAreToldOf has no room to remember more clients of a family: that is
+// an Event and a problem that goes again, and no condition, as all that is wanted is in place.
+func TestClientsThatAreForgottenAreToldOf(t *testing.T) {
+	var got events
+	var b board
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	k := &crowded{kernel: kernel{}, family: addr.IPv6}
+	r.Follow(k, "iptables", false, &b)
+	r.Rivals(nil, nil)
+	for range 2 { // it is told once
+		r.Report(onNode())
+	}
+	b.says(t, "full")
+	if text := strings.Join(got, "\n"); strings.Count(text, "AffinityFull") != 1 || !strings.Contains(text, "IPv6 clients") {
+		t.Errorf("the Events are\n%s\nwant one of IPv6", text)
+	}
+	k.family = 0
+	r.Report(onNode())
+	k.family = addr.IPv4
+	r.Report(onNode())
+	if text := strings.Join(got, "\n"); strings.Count(text, "AffinityFull") != 2 || !strings.Contains(text, "IPv4 clients") {
+		t.Errorf("the Events are\n%s\nwant another of IPv4", text)
+	}
 }
 
 // TestALongStoryIsAnEvent: the API server takes 1024 bytes of it.

@@ -10,6 +10,7 @@ type metrics struct {
 	changes    *prometheus.CounterVec
 	problems   *prometheus.GaugeVec
 	owned      prometheus.Gauge
+	obstructed *prometheus.GaugeVec
 	sessions   *prometheus.GaugeVec
 	advertised *prometheus.GaugeVec
 }
@@ -35,11 +36,12 @@ func newMetrics() metrics {
 		owned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fairlead_layer2_owned_addresses", Help: "Addresses that this node answers for on its networks.",
 		}),
+		obstructed: gauge("fairlead_layer2_obstructed_addresses", "Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.", "reason"),
 		sessions:   gauge("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
 		advertised: gauge("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
 	}
 }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.sessions, m.advertised}
+	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.obstructed, m.sessions, m.advertised}
 }

@@ -13,6 +13,9 @@ const (
 	// ReasonCutOff is on a Node that hears no more than half of the others, and whose gateway
 	// does not answer: it answers for no address.
 	ReasonCutOff = "CutOff"
+	// ReasonLinkCutOff is on a Node that hears no other one over an interface on which others hear
+	// each other: it answers for no address there.
+	ReasonLinkCutOff = "LinkCutOff"
 	// ReasonAddressLeft is on a Service: its address is this node's as far as this one knows,
 	// and left to another node, which answers for it.
 	ReasonAddressLeft = "AddressLeft"
@@ -24,13 +27,14 @@ const (
 type Network struct {
 	CutOff []netip.Addr          // gateways that do not answer, of a node that is cut off; sorted
 	Left   map[netip.Addr]string // addresses of this node that are left to another one
+	Links  []string              // interfaces over which no node is heard, though others hear each other there
 }
 
 // Stands takes in where this node stands.
 func (r *Reporter) Stands(n Network) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Equal(n.CutOff, r.network.CutOff) && maps.Equal(n.Left, r.network.Left) {
+	if slices.Equal(n.CutOff, r.network.CutOff) && maps.Equal(n.Left, r.network.Left) && slices.Equal(n.Links, r.network.Links) {
 		return
 	}
 	r.network = n
@@ -45,6 +49,12 @@ func (r *Reporter) isolation() []problem.Problem {
 			"node %s answers for no address: it hears no more than half of the nodes that it heard, and its gateway %s does not answer; "+
 				"see to its cable, its switch and its VLAN; it goes on by itself once it hears the nodes or the gateway",
 			r.node, listed(r.network.CutOff)))
+	}
+	if len(r.network.Links) > 0 {
+		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonLinkCutOff,
+			"node %s hears no other node over %s, though others hear each other there: what it would answer for there is left to them where they can; "+
+				"see to the cable, the VLAN and the port of the switch; it goes on by itself once it hears a node",
+			r.node, strings.Join(r.network.Links, ", ")))
 	}
 	if len(r.network.Left) == 0 || r.cluster == nil {
 		return problems

@@ -23,6 +23,17 @@ func TestACutOffNodeIsTold(t *testing.T) {
 	got.want(t)
 }
 
+func TestALinkThatIsCutOffIsTold(t *testing.T) {
+	var got events
+	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r.Report(outcome())
+	r.Stands(report.Network{Links: []string{"eth1", "eth2"}})
+	got.want(t, "node1 Warning LinkCutOff: node node1 hears no other node over eth1, eth2, though others hear each other there: what it would answer for there "+
+		"is left to them where they can; see to the cable, the VLAN and the port of the switch; it goes on by itself once it hears a node")
+	r.Stands(report.Network{})
+	got.want(t)
+}
+
 func TestAnAddressThatIsLeftToAnotherNodeIsToldOnItsService(t *testing.T) {
 	var got events
 	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))

@@ -24,6 +24,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/links/obstacles"
 )
 
 // Reasons of the Events that a speaker writes.
@@ -68,6 +69,8 @@ type Session struct {
 	Overcome  string    // why it was not, before it came up
 	// Advertised counts the prefixes that the peer has been told of.
 	Advertised int
+	// Prefixes are those, sorted; left out if they are many.
+	Prefixes []netip.Prefix
 	// LeftOut says by family why its prefixes are not announced on a session that is up.
 	LeftOut map[addr.Family]string
 
@@ -108,6 +111,7 @@ type Reporter struct {
 	standing Standing
 	register Register
 	witness  Witness // nil: nobody speaks for other nodes
+	notes    Notes   // nil: nobody reads of doubts
 	log      *slog.Logger
 	metrics  metrics
 
@@ -119,6 +123,8 @@ type Reporter struct {
 	failed    []problem.Problem           // these, sorted
 	contested map[netip.Addr]Contest
 	doubted   map[netip.Addr]Doubt
+	obstacles map[obstacles.Obstacle][]netip.Addr
+	inTheWay  map[netip.Addr]Obstruction // of addresses that this node answers for
 	network   Network
 	problems  []problem.Problem // all that are told
 	owned     map[netip.Addr]Ownership
@@ -150,21 +156,19 @@ func (r *Reporter) Report(o agent.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cluster = o.Cluster
-	r.ready = r.ready || len(o.Missing) < len(o.Want.Forwarding.Ports) || o.Err == nil
+	lacking := o.Want.Forwarding.Lacking(o.Missing)
+	r.ready = r.ready || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || o.Err == nil
 	r.metrics.apply.Observe(o.Duration.Seconds())
 	if o.Err != nil {
 		r.metrics.failures.Inc()
 	}
 	ports := map[addr.Family]int{}
 	maps.Copy(ports, o.Want.Forwarding.Count)
-	for key := range o.Missing {
-		ports[key.Family]--
-	}
 	for _, family := range addr.Families() {
-		r.metrics.ports.WithLabelValues(family.String()).Set(float64(ports[family]))
+		r.metrics.ports.WithLabelValues(family.String()).Set(float64(ports[family] - lacking[family]))
 	}
 	r.failed = r.failures(o.Err)
-	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failed)
+	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failed, r.crowded())
 	r.programmed(o)
 	r.tellProblems()
 	r.tellOwned()
@@ -189,7 +193,7 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 // tellProblems logs the problems that have come and gone since it was called last. Those
 // that no condition tells of are Events as well.
 func (r *Reporter) tellProblems() {
-	problems := slices.Concat(r.passed, r.rivals, r.contests(), r.isolation())
+	problems := slices.Concat(r.passed, r.rivals, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	told := 0

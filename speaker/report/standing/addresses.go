@@ -61,6 +61,7 @@ func (k addressKind) list(ctx context.Context) ([]*v1beta1.L2Address, error) {
 	err := k.api.List(ctx, &list, ofNode(k.node))
 	found := make([]*v1beta1.L2Address, 0, len(list.Items))
 	for _, object := range list.Items {
+		object.Status.Conditions = slices.DeleteFunc(object.Status.Conditions, isDoubt) // which is another node's
 		found = append(found, &object)
 	}
 	return found, err
@@ -127,13 +128,31 @@ func applicable(object *v1beta1.L2Address) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: fields}, nil
 }
 
-// remove leaves an object that another node has taken over meanwhile.
+// glances bounds how often an object is looked at again that others write meanwhile.
+const glances = 5
+
+// remove leaves an object that another node has taken over meanwhile. One that another node has
+// only noted its doubts in is still this node's.
 func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) error {
-	precondition := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
-	if err := k.api.Delete(ctx, object, precondition); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete L2Address %s: %w", object.Name, err)
+	for range glances {
+		precondition := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
+		err := k.api.Delete(ctx, object, precondition)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete L2Address %s: %w", object.Name, err)
+		}
+		var list v1beta1.L2AddressList
+		if err := k.api.List(ctx, &list, ofNode(k.node), client.MatchingFields{metav1.ObjectNameField: object.Name}); err != nil {
+			return fmt.Errorf("look at L2Address %s again: %w", object.Name, err)
+		}
+		if len(list.Items) == 0 || list.Items[0].UID != object.UID {
+			return nil
+		}
+		object = &list.Items[0]
 	}
-	return nil
+	return fmt.Errorf("delete L2Address %s: it changes too often", object.Name)
 }
 
 // renderAddress makes the object of one address.
@@ -171,6 +190,11 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 	object.Status.Conditions = []metav1.Condition{answering}
 	if a.Contest != nil {
 		object.Status.Conditions = append(object.Status.Conditions, contested)
+	}
+	if o := a.Obstruction; o != nil {
+		object.Status.Conditions = append(object.Status.Conditions, metav1.Condition{
+			Type: v1beta1.ConditionObstructed, Status: metav1.ConditionTrue, LastTransitionTime: second(o.Since), Reason: o.Reason, Message: o.Message,
+		})
 	}
 	return object
 }

@@ -195,7 +195,9 @@ func (k *Keeper[T]) bring(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		k.have[c.name] = written
+		if k.have[c.name] = written; k.of.compare(written, wanted[c.name]) != never {
+			wait = min(wait, pause) // what it is to be noted in is not there
+		}
 	}
 	return wait, nil
 }
@@ -271,8 +273,9 @@ func (k *Keeper[T]) Leave(ctx context.Context) error {
 }
 
 // sameOwner tells whether both objects belong to the same Node: one that was made anew has
-// another UID, and what belonged to the old one is about to go.
+// another UID, and what belonged to the old one is about to go. What is noted in the objects of
+// others belongs to none.
 func sameOwner(a, b client.Object) bool {
 	of, to := a.GetOwnerReferences(), b.GetOwnerReferences()
-	return len(of) == 1 && len(to) == 1 && of[0].UID == to[0].UID
+	return len(of)+len(to) == 0 || len(of) == 1 && len(to) == 1 && of[0].UID == to[0].UID
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,7 +170,7 @@ func TestAttemptsAreHardlyWritten(t *testing.T) {
 	})
 }
 
-// TestPrefixesAreWrittenOnceInAPause: the number of prefixes changes with every Service.
+// TestPrefixesAreWrittenOnceInAPause: the prefixes and their number change with every Service.
 func TestPrefixesAreWrittenOnceInAPause(t *testing.T) {
 	t.Parallel()
 	keeping(t, func(s *server, tell func(report.Session)) {
@@ -179,6 +180,7 @@ func TestPrefixesAreWrittenOnceInAPause(t *testing.T) {
 		s.counted()
 		for range 600 {
 			session.Advertised++
+			session.Prefixes = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(session.Advertised >> 8), byte(session.Advertised)}), 32)}
 			tell(session)
 			time.Sleep(time.Second)
 		}

@@ -75,10 +75,10 @@ func (sessionKind) compare(have, want *v1beta1.BGPSession) haste {
 	return now
 }
 
-// prefixes tells whether two statuses differ only in the number of prefixes.
+// prefixes tells whether two statuses differ only in the prefixes and their number.
 func prefixes(have, want *v1beta1.BGPSessionStatus) bool {
 	same := *have
-	same.AdvertisedPrefixes = want.AdvertisedPrefixes
+	same.AdvertisedPrefixes, same.Prefixes = want.AdvertisedPrefixes, want.Prefixes
 	return equality.Semantic.DeepEqual(&same, want)
 }
 
@@ -108,6 +108,9 @@ func render(node string, uid types.UID, peer string, s report.Session, paths map
 			AdvertisedPrefixes: int32(s.Advertised),
 			PeerASN:            int64(s.PeerASN),
 		},
+	}
+	for _, prefix := range s.Prefixes {
+		object.Status.Prefixes = append(object.Status.Prefixes, prefix.String())
 	}
 	for _, family := range slices.Sorted(maps.Keys(s.LeftOut)) {
 		object.Status.LeftOut = append(object.Status.LeftOut, v1beta1.FamilyLeftOut{Family: family.String(), Reason: s.LeftOut[family]})

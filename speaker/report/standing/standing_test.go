@@ -121,7 +121,8 @@ func (c cluster) sees(t *testing.T, what string, ok func(map[string]v1beta1.BGPS
 func established(since time.Time) report.Session {
 	return report.Session{
 		Up: true, State: "Established", Since: since, Overcome: "connection refused", Advertised: 3,
-		LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}, Local: netip.MustParseAddr("192.0.2.11"), PeerASN: 4200000000,
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/32"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8::10/128")},
+		LeftOut:  map[addr.Family]string{addr.IPv6: "not negotiated"}, Local: netip.MustParseAddr("192.0.2.11"), PeerASN: 4200000000,
 		Negotiated: report.Negotiated{
 			Families: []addr.Family{addr.IPv4}, GracefulRestart: true, FourOctetASN: true, HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second,
 		},
@@ -147,7 +148,7 @@ func TestObjectsSayWhatSessionsDo(t *testing.T) {
 		return all["tor.node1"].Status.State == v1beta1.SessionEstablished && all["edge.node1"].Status.LastError == "connection refused"
 	})
 	checkObject(t, found["tor.node1"], uid, since)
-	if got := found["edge.node1"].Status; got.State != v1beta1.SessionActive || got.Negotiated != nil || got.BFD != nil || got.AdvertisedPrefixes != 0 {
+	if got := found["edge.node1"].Status; got.State != v1beta1.SessionActive || got.Negotiated != nil || got.BFD != nil || got.AdvertisedPrefixes != 0 || got.Prefixes != nil {
 		t.Errorf("of a session that is down: %+v", got)
 	}
 
@@ -209,6 +210,9 @@ func checkObject(t *testing.T, got v1beta1.BGPSession, uid types.UID, since time
 	if s.LastError != "connection refused" || s.AdvertisedPrefixes != 3 || s.PeerASN != 4200000000 || s.LocalAddress != "192.0.2.11" ||
 		s.Since.Unix() != since.Unix() || !slices.Equal(s.LeftOut, []v1beta1.FamilyLeftOut{{Family: "IPv6", Reason: "not negotiated"}}) {
 		t.Errorf("status %+v", s)
+	}
+	if want := []string{"192.0.2.10/32", "198.51.100.0/24", "2001:db8::10/128"}; !slices.Equal(s.Prefixes, want) {
+		t.Errorf("prefixes %v, want %v", s.Prefixes, want)
 	}
 	if n := s.Negotiated; n == nil || !slices.Equal(n.Families, []string{"IPv4"}) || !n.GracefulRestart || !n.FourOctetASN ||
 		n.HoldTime.Duration != 9*time.Second || n.KeepaliveTime.Duration != 3*time.Second {

@@ -24,11 +24,13 @@ const grace = 5 * time.Second
 // WitnessAPI is what is asked of the API server to mark what others have said.
 type WitnessAPI interface {
 	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	patcher
 	Status() client.SubResourceWriter
 }
 
 // Witness marks the BGPSessions and L2Addresses of nodes that are not heard any more, of which
-// nobody knows whether they are true still. A node that is back writes its own again.
+// nobody knows whether they are true still, and takes back what they doubted of others. A node
+// that is back writes its own again.
 type Witness struct {
 	node string
 	api  WitnessAPI
@@ -100,7 +102,7 @@ func (w *Witness) markAll(ctx context.Context, marked map[string]time.Time) (tim
 		}
 		words := fmt.Sprintf("node %s has not been heard since %s, says node %s: nobody knows whether it is true still",
 			node, since.UTC().Format(time.RFC3339), w.node)
-		if err := errors.Join(w.markSessions(ctx, node, since, words), w.markAddresses(ctx, node, since, words)); err != nil {
+		if err := errors.Join(w.markSessions(ctx, node, since, words), w.markAddresses(ctx, node, since, words), w.dropDoubts(ctx, node)); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -151,6 +153,21 @@ func (w *Witness) markAddresses(ctx context.Context, node string, since time.Tim
 		}
 		if err := w.write(ctx, have, next); err != nil {
 			return fmt.Errorf("mark L2Address %s: %w", have.Name, err)
+		}
+	}
+	return nil
+}
+
+// dropDoubts takes back what a node doubted: another one asks now.
+func (w *Witness) dropDoubts(ctx context.Context, node string) error {
+	var list v1beta1.L2AddressList
+	if err := w.api.List(ctx, &list, doubtedBy(node)); err != nil {
+		return fmt.Errorf("list the doubts of node %s: %w", node, err)
+	}
+	for i := range list.Items {
+		have := &list.Items[i]
+		if err := (doubtKind{node, w.api}).remove(ctx, have); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,0 +1,78 @@
+package report_test
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// written keeps what the register was told last.
+type written map[netip.Addr]report.Address
+
+func (k written) Tell(_ types.UID, addresses map[netip.Addr]report.Address) {
+	clear(k)
+	maps.Copy(k, addresses)
+}
+
+// TestWhatBreaksLayer2IsToldOnTheNode: once, in the condition of the addresses that it is in the way of,
+// and until it is over.
+func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
+	var got events
+	register, registry := written{}, prometheus.NewRegistry()
+	r := report.New("node1", &got, unread{}, register, registry, slog.New(slog.DiscardHandler))
+	o := outcome()
+	o.Cluster.Nodes = map[string]*view.Node{"node1": {}}
+	r.Report(o)
+	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth1"}}})
+	got = nil
+	strict := obstacles.Obstacle{Kind: obstacles.ReversePath, Interface: "eth1", Via: "eth0"}
+	wireless := obstacles.Obstacle{Kind: obstacles.Selective, Interface: "eth1"}
+	held := obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "kube-ipvs0"}
+	const words = "node node1 drops what clients beyond the network send to addresses on eth1: rp_filter is strict there, and answers to them leave by eth0; " +
+		"set the sysctl net.ipv4.conf.eth1.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give eth1 the way back"
+	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}})
+	got.want(t, "node1 Warning ReversePathFiltered: "+words)
+	first := register[vip].Obstruction
+	if first == nil || first.Reason != report.ReasonReversePathFiltered || first.Message != words || time.Since(first.Since) > time.Minute {
+		t.Fatalf("the register was told %+v", first)
+	}
+	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}, wireless: {vip}, held: {vip6}})
+	got.want(t, "node1 Warning AddressOnInterface: the kernel of node node1 answers on eth0 for addresses that kube-ipvs0 has and that are answered for otherwise: "+
+		"clients may reach either; take them from kube-ipvs0 (kube-proxy in IPVS mode needs strictARP), or for IPv4 set the sysctls "+
+		"net.ipv4.conf.all.arp_ignore=1 and net.ipv4.conf.all.arp_announce=2",
+		"node1 Warning PromiscuousModeMissing: node node1 answers on eth1, which is wireless and not promiscuous: "+
+			"its firmware may keep questions for the addresses to itself; ip link set eth1 promisc on")
+	both := register[vip].Obstruction
+	if both.Reason != report.ReasonReversePathFiltered || !strings.HasPrefix(both.Message, words+"; node node1 answers on eth1") || !both.Since.Equal(first.Since) {
+		t.Errorf("the register was told %+v", both)
+	}
+	if _, there := register[vip6]; there {
+		t.Error("an address of another node is told as this one's")
+	}
+	const name = "fairlead_layer2_obstructed_addresses"
+	want := "# HELP " + name + " Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.\n# TYPE " + name + " gauge\n" +
+		name + "{reason=\"AddressOnInterface\"} 1\n" + name + "{reason=\"PromiscuousModeMissing\"} 1\n" + name + "{reason=\"ReversePathFiltered\"} 1\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
+	// Which addresses it is about is no news.
+	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{held: {vip, vip6}})
+	r.Obstacles(nil)
+	got.want(t)
+	if register[vip].Obstruction != nil {
+		t.Errorf("never over: %+v", register[vip].Obstruction)
+	}
+	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}})
+	got.want(t, "node1 Warning ReversePathFiltered: "+words)
+}
