@@ -12,8 +12,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// patience bounds the question to the API server: pulse waits two seconds for our
-// last word.
+// patience is for the context of goesForGood: pulse waits two seconds for our last word.
 const patience = time.Second
 
 // goesForGood tells whether this speaker, which was asked to stop, will not be back
@@ -34,8 +33,6 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	if c.daemonSet == "" {
 		return "", false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	set, err := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
@@ -60,7 +61,8 @@ const routeLocalnetUsage = "where the kernel's setting net.ipv4.conf.all.route_l
 type config struct {
 	node, pod, namespace, daemonSet string
 	mode                            forwarding.Mode
-	clusterCIDRs                    []netip.Prefix
+	pods                            desired.PodDetection
+	masqueradeAll                   bool
 	nodePorts                       nodePortAddresses
 	routeLocalnet                   string // a file
 	classes                         view.Classes
@@ -79,8 +81,10 @@ func parse(args []string) (config, error) {
 	}
 	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")
-	cidrs := flags.String("cluster-cidrs", "", "where pods send from, CIDRs separated by commas; empty: the nodes' podCIDRs")
-	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, separated by commas: CIDRs, primary (its InternalIPs), localhost (127.0.0.0/8, for the node itself); empty: primary")
+	var pods detection
+	pods.register(flags)
+	flags.BoolVar(&c.masqueradeAll, "masquerade-all", false, "masquerade what pods send to ClusterIPs, too")
+	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, separated by commas: CIDRs, primary (its InternalIPs, or ExternalIPs of a family without), localhost (127.0.0.0/8, for the node itself); empty: primary")
 	flags.StringVar(&c.routeLocalnet, "route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
@@ -108,7 +112,7 @@ func parse(args []string) (config, error) {
 	}
 	c.bgpPort = uint16(*port)
 	var err error
-	if c.clusterCIDRs, err = prefixes("--cluster-cidrs", *cidrs); err != nil {
+	if c.pods, err = pods.parse(); err != nil {
 		return config{}, err
 	}
 	if c.nodePorts, err = parseNodePortAddresses(*nodePorts); err != nil {
@@ -143,6 +147,9 @@ func cleanup(ctx context.Context, args []string) error {
 	routeLocalnet := flags.String("route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("speaker cleanup takes no argument %q: it removes what all modes left", flags.Arg(0))
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

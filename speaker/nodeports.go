@@ -13,7 +13,7 @@ import (
 // nodePortAddresses is what --node-port-addresses says. The words are those of kube-proxy
 // (KEP-6032).
 type nodePortAddresses struct {
-	primary bool // the InternalIPs; with no prefix at all they are meant, too
+	primary bool // the node's addresses in its status; with no prefix at all they are meant, too
 	cidrs   []netip.Prefix
 }
 

@@ -13,9 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
@@ -61,14 +63,9 @@ func speak(ctx context.Context, c config) error {
 	klog.SetSlogLogger(c.log)
 	c.log.Info("speaker begins", "version", version, "node", c.node, "forwarding", string(c.mode))
 	c.nodePorts.tell(c.log)
-	rest, err := ctrl.GetConfig()
+	config, kube, err := connect()
 	if err != nil {
-		return fmt.Errorf("finding the API server: %w", err)
-	}
-	rest.QPS, rest.Burst = clientQPS, clientBurst
-	client, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		return fmt.Errorf("preparing the Kubernetes client: %w", err)
+		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -78,41 +75,48 @@ func speak(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	objects, err := ourObjects(rest)
+	objects, err := ourObjects(config)
 	if err != nil {
 		return err
 	}
-	kept, register := standing.NewSessions(c.node, objects, c.log), standing.NewAddresses(c.node, objects, c.log)
-	witness, bulletin := standing.NewWitness(c.node, objects, c.log), standing.NewForwardings(c.node, objects, c.log)
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), kept, register, registry, c.log)
-	reporter.Witnessed(witness)
-	reporter.Follow(backend, string(c.mode), c.mode == forwarding.None, bulletin)
+	told := tellIn(objects, c)
+	notes, err := doubtsOf(c, config)
+	if err != nil {
+		return err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), told.sessions, told.addresses, registry, c.log)
+	reporter.Witnessed(told.witness)
+	reporter.Note(notes)
+	reporter.Follow(backend, string(c.mode), c.mode == forwarding.None, told.forwarding)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
-	cluster := watch.New(watch.Config{REST: rest, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, Log: c.log, Noted: func(kind string) {
+	cluster := watch.New(watch.Config{REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, Log: c.log, Noted: func(kind string) {
 		reporter.Changed(kind)
 		asked.Changed()
 	}})
 	pulses := pulse.NewClient(c.pulseSocket, c.log)
+	answers := &layer2{node: c.node, client: pulses}
 	sessions := bgp.New(c.log)
 	sessions.ListenOn(c.bgpPort)
+	registry.MustRegister(traffic{sessions.States})
 	disturbed := make(chan struct{}, 1)
 	loop := agent.New(agent.Config{
 		Options: desired.Options{
-			Node: c.node, Classes: c.classes, ClusterCIDRs: c.clusterCIDRs,
+			Node: c.node, Classes: c.classes, Pods: c.pods, MasqueradeAll: c.masqueradeAll,
 			NodePortCIDRs: c.nodePorts.cidrs, NodePortPrimary: c.nodePorts.primary,
 		},
 		Source:     cluster,
 		Forwarding: &settling{Forwarder: backend},
 		Disturbed:  disturbed,
 		Health:     asked,
-		Layer2:     layer2{node: c.node, client: pulses},
+		Layer2:     answers,
 		BGP:        routes{sessions},
 		Reporter:   reporter,
 		Log:        c.log,
 		Resync:     resync,
+		Grace:      drainFor,
 	})
 
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -125,27 +129,66 @@ func speak(ctx context.Context, c config) error {
 	hungUp := make(chan error, 1)
 	go func() { hungUp <- pulses.Run(talking) }()
 
-	err = run.All(ctx,
+	err = run.All(ctx, append(told.tasks(),
 		run.Task{Name: "watching the cluster", Run: cluster.Run},
 		run.Task{Name: "the agent", Run: loop.Run},
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
 		run.Task{Name: "reporting", Run: func(ctx context.Context) error {
-			return follow(ctx, pulses, cluster, sessions, reporter, kept, register)
+			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, notes)
 		}},
-		run.Task{Name: "keeping the BGPSessions", Run: kept.Run},
-		run.Task{Name: "keeping the L2Addresses", Run: register.Run},
-		run.Task{Name: "speaking for nodes that are not heard", Run: witness.Run},
-		run.Task{Name: "keeping the NodeForwarding", Run: bulletin.Run},
+		run.Task{Name: "noting doubts about L2Addresses", Run: notes.Run},
+		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Ready)
 			return nil
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
-	)
-	err = errors.Join(err, part(client, c, cluster.Snapshot(), loop, sessions, kept, register, bulletin))
+	)...)
+	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told.sessions, told.addresses, notes, told.forwarding))
 	hangUp()
 	return errors.Join(err, <-hungUp)
+}
+
+// connect prepares the clients of the API server. Nothing is sent yet.
+func connect() (*rest.Config, kubernetes.Interface, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config.QPS, config.Burst = clientQPS, clientBurst
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
+	}
+	return config, kube, nil
+}
+
+// standings are the objects in which the node tells how it does.
+type standings struct {
+	sessions   *standing.Sessions
+	addresses  *standing.Addresses
+	witness    *standing.Witness
+	forwarding *standing.Forwardings
+}
+
+func tellIn(objects client.Client, c config) standings {
+	return standings{
+		sessions:   standing.NewSessions(c.node, objects, c.log),
+		addresses:  standing.NewAddresses(c.node, objects, c.log),
+		witness:    standing.NewWitness(c.node, objects, c.log),
+		forwarding: standing.NewForwardings(c.node, objects, c.log),
+	}
+}
+
+// tasks keep them.
+func (s standings) tasks() []run.Task {
+	return []run.Task{
+		{Name: "keeping the BGPSessions", Run: s.sessions.Run},
+		{Name: "keeping the L2Addresses", Run: s.addresses.Run},
+		{Name: "speaking for nodes that are not heard", Run: s.witness.Run},
+		{Name: "keeping the NodeForwarding", Run: s.forwarding.Run},
+	}
 }
 
 // watchKernel tells, until ctx ends, that the forwarding is to be applied again, as when
@@ -168,10 +211,12 @@ type leaver interface {
 // part says farewell. A restart keeps everything: forwarding is in the kernel, pulse
 // goes on or asks for patience, and routers keep our routes. Only a speaker that goes
 // for good hands over.
-func part(client kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept ...leaver) error {
+func part(kube kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept ...leaver) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
-	reason, forGood := goesForGood(ctx, client, c, cluster)
+	asking, answered := context.WithTimeout(ctx, patience)
+	reason, forGood := goesForGood(asking, kube, c, cluster)
+	answered()
 	if !forGood {
 		c.log.Info("stopping; this node goes on serving and the speaker is expected back")
 		return sessions.Close(ctx, false)
@@ -211,8 +256,9 @@ func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, ses
 			reporter.Owns(ownerships(state, there))
 			if there { // one that is away has not heard that a contest is over
 				cluster.Adjoin(state.Adjacent)
+				cluster.Precede(state.Former)
 				reporter.Contests(contests(state), doubts(state))
-				reporter.Stands(report.Network{CutOff: state.CutOff, Left: state.Left})
+				reporter.Stands(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks})
 			}
 			for peer, why := range paths.failed(state.BFD) {
 				sessions.Cut(peer, why)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,9 +36,11 @@ func speakerLabels() map[string]string {
 type layer2 struct {
 	node   string
 	client *pulse.Client
+	last   atomic.Pointer[agent.Answers] // what was handed over; nil: nothing yet
 }
 
-func (l layer2) Apply(ctx context.Context, want agent.Answers) error {
+func (l *layer2) Apply(ctx context.Context, want agent.Answers) error {
+	l.last.Store(&want)
 	peers := make(map[string]hello.Peer, len(want.Mesh.Peers))
 	for name, peer := range want.Mesh.Peers {
 		peers[name] = hello.Peer{Addrs: peer.Addrs, Ready: peer.Ready}
@@ -122,7 +125,7 @@ func contests(s pulse.State) map[netip.Addr]report.Contest {
 func doubts(s pulse.State) map[netip.Addr]report.Doubt {
 	doubted := make(map[netip.Addr]report.Doubt, len(s.Doubted))
 	for address, d := range s.Doubted {
-		doubted[address] = report.Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Interface: d.Interface}
+		doubted[address] = report.Doubt(d)
 	}
 	return doubted
 }
@@ -165,7 +168,7 @@ func sessionsOf(s *bgp.Speaker) map[string]report.Session {
 	for peer, state := range have {
 		session := report.Session{
 			Up: state.Phase == bgp.Established, State: string(state.Phase), Since: state.Since,
-			LastError: state.LastError, Overcome: state.Overcome, Advertised: state.Advertised,
+			LastError: state.LastError, Overcome: state.Overcome, Advertised: state.Advertised, Prefixes: state.Prefixes,
 			LeftOut: map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
 			Negotiated: report.Negotiated{
 				GracefulRestart: state.GracefulRestart, FourOctetASN: state.FourOctetASN,
