@@ -44,7 +44,9 @@ func matrix() map[string]values {
 				"controller": values{
 					"replicas": 1, "resources": values{}, "nodeSelector": values{"a": "b"}, "tolerations": []any{},
 					"podAnnotations": values{"note": "x"},
-					"affinity":       values{"nodeAffinity": values{"requiredDuringSchedulingIgnoredDuringExecution": values{"nodeSelectorTerms": []any{}}}},
+					"affinity": values{"nodeAffinity": values{"requiredDuringSchedulingIgnoredDuringExecution": values{"nodeSelectorTerms": []any{
+						values{"matchExpressions": []any{values{"key": "a", "operator": "Exists"}}},
+					}}}},
 				},
 				"speaker": values{
 					"resources": values{"limits": values{"memory": "256Mi", "cpu": 2}}, "tolerations": []any{},
@@ -183,6 +185,32 @@ func TestProxyPortsFollowTheMode(t *testing.T) {
 		},
 	} {
 		if got := proxyArgs(tt.values); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// How pods are told from strangers is told the speaker where it is not the default.
+func TestPodDetectionFollowsTheValues(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"default":    {values{}, nil},
+		"node":       {values{"detectLocalMode": "NodeCIDR"}, []string{"--detect-local-mode=NodeCIDR"}},
+		"bridge":     {values{"detectLocalMode": "BridgeInterface", "podBridgeInterface": "cbr0"}, []string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"}},
+		"names":      {values{"detectLocalMode": "InterfaceNamePrefix", "podInterfaceNamePrefix": "cali"}, []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=cali"}},
+		"masquerade": {values{"masqueradeAll": true}, []string{"--masquerade-all"}},
+		"of an earlier release": {
+			values{"detectLocalMode": nil, "podBridgeInterface": nil, "podInterfaceNamePrefix": nil, "masqueradeAll": nil, "clusterCIDRs": []string{"10.0.0.0/8"}},
+			[]string{"--cluster-cidrs=10.0.0.0/8"},
+		},
+	} {
+		speaker := one[*appsv1.DaemonSet](t, objects(t, values{"forwarding": tt.values}), "fairlead-speaker").Spec.Template.Spec.Containers[0]
+		got := slices.DeleteFunc(slices.Clone(speaker.Args), func(arg string) bool {
+			return !strings.HasPrefix(arg, "--detect-") && !strings.HasPrefix(arg, "--pod-") && !strings.HasPrefix(arg, "--masq") && !strings.HasPrefix(arg, "--cluster-")
+		})
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

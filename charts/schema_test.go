@@ -129,6 +129,15 @@ func TestBadValuesAreRefused(t *testing.T) {
 			values{"forwarding": values{"clusterCIDRs": "10.244.0.0/16,fd00::/48"}},
 			[]string{"/forwarding/clusterCIDRs", "array"},
 		},
+		"prefixes where interfaces tell": {
+			values{"forwarding": values{"detectLocalMode": "BridgeInterface", "podBridgeInterface": "cbr0", "clusterCIDRs": []string{"10.0.0.0/8"}}},
+			[]string{"/forwarding/clusterCIDRs"},
+		},
+		"no bridge":             {values{"forwarding": values{"detectLocalMode": "BridgeInterface"}}, []string{"/forwarding/podBridgeInterface"}},
+		"bridge without mode":   {values{"forwarding": values{"podBridgeInterface": "cbr0"}}, []string{"/forwarding/podBridgeInterface"}},
+		"no prefix of names":    {values{"forwarding": values{"detectLocalMode": "InterfaceNamePrefix"}}, []string{"/forwarding/podInterfaceNamePrefix"}},
+		"star in a name":        {values{"forwarding": values{"detectLocalMode": "InterfaceNamePrefix", "podInterfaceNamePrefix": "veth*"}}, []string{"/forwarding/podInterfaceNamePrefix", "veth*"}},
+		"mode of local traffic": {values{"forwarding": values{"detectLocalMode": "Bridge"}}, []string{"/forwarding/detectLocalMode", "BridgeInterface"}},
 		"neither word nor prefix": {
 			values{"forwarding": values{"nodePortAddresses": []string{"primary", "loopback"}}},
 			[]string{"/forwarding/nodePortAddresses/1", "loopback"},
@@ -190,6 +199,9 @@ func TestGoodValuesAreAccepted(t *testing.T) {
 		"percentage":          {"speaker": values{"updateStrategy": values{"maxUnavailable": "10%"}}},
 		"part of a chart":     {"global": values{"anything": true}},
 		"words for NodePorts": {"forwarding": values{"nodePortAddresses": []string{"primary", "localhost", "192.0.2.0/24", "fd00::/64"}}},
+		"pods by a bridge":    {"forwarding": values{"detectLocalMode": "BridgeInterface", "podBridgeInterface": "cbr0"}},
+		"pods by names":       {"forwarding": values{"detectLocalMode": "InterfaceNamePrefix", "podInterfaceNamePrefix": "cali"}},
+		"pods by podCIDRs":    {"forwarding": values{"detectLocalMode": "NodeCIDR", "masqueradeAll": true}},
 		"host routes":         {"forwarding": values{"clusterCIDRs": []string{"10.0.0.1/32", "::/0", "fd00::1/128"}}},
 	}
 	for version, program := range helms(t) {
