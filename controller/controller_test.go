@@ -37,6 +37,7 @@ func TestController(t *testing.T) {
 		{"frees the address of a deleted Service", testDeletion},
 		{"frees the address on a change of type", testTypeChange},
 		{"says that a pool is full, and heals when it grows", testExhausted},
+		{"keeps addresses of a pool that is deleted, until another is asked for", testDeletedPool},
 		{"says that no advertisement covers a pool", testAdvertised},
 		{"keeps the address over changes of families", testFamilies},
 		{"lets pools choose, and keeps freed addresses back", testPoolRules},

@@ -56,6 +56,27 @@ func testExhausted(t *testing.T, c *cluster) {
 	})
 }
 
+func testDeletedPool(t *testing.T, c *cluster) {
+	c.start(t)
+	pool := c.pool(t, "deleted", "192.0.2.1/32")
+	s := c.service(t, "first")
+	c.holds(t, s, "192.0.2.1")
+	if err := c.Delete(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	until(t, c, s, "told that no pool has its address", func(s *corev1.Service) bool {
+		condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
+		return condition.Reason == "OutsidePools" && condition.Status == metav1.ConditionTrue
+	})
+	c.told(t, s, "OutsidePools")
+	c.pool(t, "other", "198.51.100.0/24")
+	c.holds(t, c.service(t, "second"), "198.51.100.0")
+	c.holds(t, s, "192.0.2.1")
+	update(t, c, s, asking("metallb.io/address-pool", "other"))
+	c.holds(t, s, "198.51.100.1")
+	c.told(t, s, v1beta1.ReasonReleased)
+}
+
 func testFamilies(t *testing.T, c *cluster) {
 	c.start(t)
 	c.pool(t, "four", "192.0.2.0/24")

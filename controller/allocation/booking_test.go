@@ -388,7 +388,7 @@ func TestBookingMessages(t *testing.T) {
 		`Service/default/c: ReservationNotFound: the requested IPReservation "gone" does not exist in namespace "default": create it, or correct the annotation fairlead.dev/reservation`,
 		`Service/default/d: RequestOutsideReservation: the requested address 192.0.2.2 is not held by the requested IPReservation "r": correct one of the two`,
 		`Service/shop/e: RequestTaken: the requested address 192.0.2.1 is held by IPReservation default/r (it is for that namespace alone)`,
-		`Service/shop/f: OutsidePools: no IPAddressPool holds 203.0.113.9 any more, so no advertisement covers it: add it to a pool, or delete the Service`,
+		`Service/shop/f: OutsidePools: no IPAddressPool holds 203.0.113.9 any more, so no advertisement covers it: add it to a pool, or have the Service ask for another`,
 	}
 	var got []string
 	for _, p := range problems {

@@ -33,6 +33,14 @@ func TestAddressesThatAnEditTakesOut(t *testing.T) {
 			want:     map[string]string{"a": "192.0.2.99", "b": "192.0.2.98", "c": "192.0.2.97", "d": ""},
 			problems: []string{"p UsedAddressesDropped", "a AddressDropped", "b AddressDropped", "c AddressDropped", "d RequestOutsidePools"},
 		},
+		"Keep, and they ask for another pool, or for this one among others": {
+			pools: []*view.Pool{had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24"), manual(pool("q", 2, "198.51.100.0/24"))},
+			services: []*view.Service{
+				service("a", 1, holds("192.0.2.99"), asksPool("q")), service("b", 2, holds("192.0.2.98"), asksPool("q", "p")),
+			},
+			want:     map[string]string{"a": "198.51.100.0", "b": "192.0.2.98"},
+			problems: []string{"p UsedAddressesDropped", "b AddressDropped"},
+		},
 		"Renumber": {
 			pools:    []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.0/31"), "192.0.2.0/24"))},
 			services: []*view.Service{service("a", 1, holds("192.0.2.99")), service("b", 2, holds("192.0.2.1")), service("c", 3, holds("192.0.2.98"))},

@@ -17,7 +17,9 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-var drawShown = rapid.OneOf(drawAddr, drawAddr, drawAddr, rapid.Just(netip.MustParseAddr("127.0.0.1")))
+func shown() *rapid.Generator[netip.Addr] {
+	return rapid.OneOf(addresses(), addresses(), addresses(), rapid.Just(netip.MustParseAddr("127.0.0.1")))
+}
 
 // history draws one cluster after another, each with what changed since the last.
 type history struct {
@@ -48,7 +50,7 @@ func (h *history) next() {
 	}
 	c.Cooling = map[netip.Addr]view.Ref{}
 	if rapid.IntRange(0, 3).Draw(h.T, "left") == 0 {
-		c.Cooling[drawAddr.Draw(h.T, "cooling")] = h.ref()
+		c.Cooling[addresses().Draw(h.T, "cooling")] = h.ref()
 	}
 	h.now = c
 	h.assumed = allocation.Assignments{Services: map[view.Ref]allocation.Assignment{}, Reservations: map[view.Ref]allocation.Assignment{}}
@@ -102,17 +104,17 @@ func (h *history) change(c *view.Cluster) {
 	case "reservations":
 		r.Reservations = rapid.SampledFrom([][]string{nil, {"r0"}}).Draw(h.T, "asked reservations")
 	case "addresses":
-		r.Addresses = append(slices.Clone(s.Ingress), drawAddr.Draw(h.T, "asked"))[rapid.IntRange(0, len(s.Ingress)).Draw(h.T, "besides"):]
+		r.Addresses = append(slices.Clone(s.Ingress), addresses().Draw(h.T, "asked"))[rapid.IntRange(0, len(s.Ingress)).Draw(h.T, "besides"):]
 	case "conflict":
 		r.Conflicts = rapid.SampledFrom([][]string{nil, {"a conflict"}}).Draw(h.T, "conflict")
 	case "status":
-		s.Ingress = rapid.SliceOfNDistinct(drawShown, 0, 2, rapid.ID[netip.Addr]).Draw(h.T, "shown")
+		s.Ingress = rapid.SliceOfNDistinct(shown(), 0, 2, rapid.ID[netip.Addr]).Draw(h.T, "shown")
 	case "families":
 		s.Families = rapid.Permutation(addr.Families()).Draw(h.T, "families")
 	case "ClusterIP":
 		s.ClusterIPs = parse(rapid.SampledFrom([]string{"10.96.0.1", "192.0.2.1", "10.0.0.0"}).Draw(h.T, "ClusterIP"))
 	case "class":
-		s.Class = drawClass.Draw(h.T, "class")
+		s.Class = classes().Draw(h.T, "class")
 	}
 	c.Services[ref] = s
 }
@@ -153,7 +155,7 @@ func (h *history) ranges(c *view.Cluster) {
 	}).Draw(h.T, "ranges")
 	c.ClusterIPs = nil
 	if len(c.ServiceRanges) == 0 {
-		c.ClusterIPs = map[view.Ref][]netip.Addr{{Namespace: "other", Name: "s"}: {drawAddr.Draw(h.T, "ClusterIP of another")}}
+		c.ClusterIPs = map[view.Ref][]netip.Addr{{Namespace: "other", Name: "s"}: {addresses().Draw(h.T, "ClusterIP of another")}}
 	}
 }
 
@@ -168,7 +170,7 @@ func (h *history) others(c *view.Cluster) {
 	case 5:
 		h.ranges(c)
 	default:
-		c.Nodes = map[string]*view.Node{"a": {Name: "a", Addresses: []netip.Addr{drawAddr.Draw(h.T, "node")}}}
+		c.Nodes = map[string]*view.Node{"a": {Name: "a", Addresses: []netip.Addr{addresses().Draw(h.T, "node")}}}
 	}
 }
 

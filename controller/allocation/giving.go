@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -31,7 +32,7 @@ func (p *planner) lowestFree(q asker, f addr.Family) (free netip.Addr, reason, m
 		return netip.Addr{}, reason, message
 	}
 	var full []string
-	for _, sh := range p.stock.shelves {
+	for _, sh := range p.inTurn(q, f) {
 		if !q.unasked(sh.pool) || !sh.has(f) {
 			continue
 		}
@@ -55,6 +56,51 @@ func (p *planner) lowestFree(q asker, f addr.Family) (free netip.Addr, reason, m
 			"or look at autoAssign, disabled and serviceAllocation of those that there are", q.Object().Kind, f)
 	}
 	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in IPAddressPool %s: add addresses to a pool, or create one", f, list(full))
+}
+
+// inTurn are all pools in the order in which the asker tries them for an address of the
+// family. A Service of both families is to have both on one network if one can be had: among
+// pools of equal rank, the one comes first from which it has the other family, or else
+// those that have both for it.
+func (p *planner) inTurn(q asker, f addr.Family) []*shelf {
+	if q.service == nil || len(p.stock.shelves) < 2 {
+		return p.stock.shelves
+	}
+	wanted := families(q.service)
+	if len(wanted) < 2 {
+		return p.stock.shelves
+	}
+	var other []netip.Addr
+	for _, a := range slices.Concat(p.move.having, p.move.taking, q.service.Request.Addresses) {
+		if addr.FamilyOf(a) != f {
+			other = append(other, a)
+		}
+	}
+	first := make(map[*shelf]bool, len(p.stock.shelves))
+	for _, sh := range p.stock.shelves {
+		if len(other) > 0 {
+			first[sh] = slices.ContainsFunc(other, sh.pool.Contains)
+		} else {
+			first[sh] = p.hasAll(sh, q, wanted)
+		}
+	}
+	turn := slices.Clone(p.stock.shelves)
+	slices.SortStableFunc(turn, func(a, b *shelf) int { return cmp.Or(byRank(a, b), last(!first[a], !first[b])) })
+	return turn
+}
+
+// hasAll tells whether the pool would give the asker an address of each of the families.
+func (p *planner) hasAll(sh *shelf, q asker, wanted []addr.Family) bool {
+	if !q.unasked(sh.pool) {
+		return false
+	}
+	if reason, _ := p.closed(sh, q); reason != "" {
+		return false
+	}
+	if most := sh.pool.MaxPerNamespace; most > 0 && p.holds(q, sh.pool)+len(wanted) > most {
+		return false
+	}
+	return !slices.ContainsFunc(wanted, func(f addr.Family) bool { return !sh.lowestFree(f, p.taken).IsValid() })
 }
 
 func (p *planner) lowestFreeOf(q asker, name string, f addr.Family) (free netip.Addr, reason, message string) {
@@ -144,9 +190,9 @@ func (p *planner) returning(q asker, f addr.Family) netip.Addr {
 	return lowest
 }
 
-// move is what the asker that is being settled gives up and has newly chosen.
+// move is what the asker that is being settled has had, gives up and has chosen.
 type move struct {
-	giving, taking []netip.Addr
+	having, giving, taking []netip.Addr
 }
 
 // belongs tells whether a Service or a reservation of the namespace holds the address.

@@ -152,7 +152,7 @@ func (p *planner) settle(cl *claim) {
 	chosen := make([]netip.Addr, 0, len(wanted))
 	var missing []shortage
 	served := 0
-	p.move = move{}
+	p.move = move{having: cl.kept}
 	for _, f := range wanted {
 		found, short := p.choose(cl, f)
 		p.move.taking = append(p.move.taking, found...)
@@ -269,15 +269,18 @@ func (p *planner) idle(a netip.Addr) bool {
 
 // mustLeave tells whether the asker wants another pool than the one its address is
 // from, or the pool has dropped the address and wants it to move. Otherwise an address
-// that no pool holds any more may stay: the pool was edited, and nobody asked to move.
+// that its pool has dropped may stay, since nobody asked to move, and one that no pool has
+// ever had as well, unless the asker names a pool: nobody announces it.
 func (p *planner) mustLeave(q asker, held netip.Addr) bool {
-	if former := p.stock.formerPool(held); former != nil && former.Renumber {
+	former := p.stock.formerPool(held)
+	switch {
+	case former != nil && former.Renumber:
 		return true
-	}
-	if len(q.pools()) == 0 || p.stock.inAny(q.pools(), held) {
+	case len(q.pools()) == 0 || p.stock.inAny(q.pools(), held):
 		return false
+	default:
+		return former == nil || !slices.Contains(q.pools(), former.Name)
 	}
-	return p.stock.poolOf(held) != nil
 }
 
 func families(s *view.Service) []addr.Family {

@@ -143,6 +143,56 @@ func TestFamilies(t *testing.T) {
 			services: []*view.Service{service("a", 1, dual, holds("192.0.2.12"))},
 			want:     map[string]string{"a": "192.0.2.12 2001:db8::"},
 		},
+		"both families from one network, whatever the names and the order of the families": {
+			pools: []*view.Pool{small, six, pool("z", 3, "198.51.100.0/31", "2001:db8:1::/127")},
+			services: []*view.Service{
+				service("a", 1, both), service("b", 2, dual),
+				service("c", 3, dual), // z is full
+				service("d", 4),
+			},
+			want: map[string]string{
+				"a": "2001:db8:1:: 198.51.100.0", "b": "198.51.100.1 2001:db8:1::1", "c": "192.0.2.10 2001:db8::", "d": "192.0.2.11",
+			},
+		},
+		"a network in which one family is all given is none of both": {
+			pools:    []*view.Pool{small, six, pool("z", 3, "198.51.100.0/32", "2001:db8:1::/64")},
+			services: []*view.Service{service("holder", 1, holds("198.51.100.0")), service("a", 2, both)},
+			want:     map[string]string{"holder": "198.51.100.0", "a": "2001:db8:: 192.0.2.10"},
+		},
+		"the second family from the network of the first": {
+			pools: []*view.Pool{small, pool("a", 3, "2001:db8:1::/64"), pool("z", 4, "198.51.100.0/24", "2001:db8:2::/64"), pool("b", 5, "203.0.113.0/24", "2001:db8:3::/64")},
+			services: []*view.Service{
+				service("has", 1, dual, holds("198.51.100.7")),
+				service("has the other", 2, families(view.PreferDualStack, addr.IPv4, addr.IPv6), holds("2001:db8:3::7")),
+				service("asks", 3, both, asks("198.51.100.9")),
+				service("has one that is alone", 4, dual, holds("192.0.2.10")),
+			},
+			want: map[string]string{
+				"has": "198.51.100.7 2001:db8:2::", "has the other": "203.0.113.0 2001:db8:3::7",
+				"asks": "2001:db8:2::1 198.51.100.9", "has one that is alone": "192.0.2.10 2001:db8:1::",
+			},
+		},
+		"a rank comes before a network of both families": {
+			pools: []*view.Pool{
+				six, pool("z", 3, "198.51.100.0/24", "2001:db8:1::/64"),
+				with(pool("first", 4, "192.0.2.0/24"), func(p *view.Pool) { p.Priority = 1 }),
+			},
+			services: []*view.Service{service("a", 1, dual)},
+			want:     map[string]string{"a": "192.0.2.0 2001:db8::"},
+		},
+		"a network of which the quota leaves one address is none of both": {
+			pools:    []*view.Pool{small, six, with(pool("z", 3, "198.51.100.0/24", "2001:db8:1::/64"), func(p *view.Pool) { p.MaxPerNamespace = 3 })},
+			services: []*view.Service{service("a", 1, dual), service("b", 2, dual)},
+			want:     map[string]string{"a": "198.51.100.0 2001:db8:1::", "b": "192.0.2.10 2001:db8::"},
+		},
+		"one that is asked for, or not for this Service, is no network for it": {
+			pools: []*view.Pool{
+				small, six, manual(pool("x", 3, "198.51.100.0/24", "2001:db8:1::/64")),
+				with(pool("y", 4, "203.0.113.0/24", "2001:db8:2::/64"), func(p *view.Pool) { p.Namespaces = []string{"shop"} }),
+			},
+			services: []*view.Service{service("a", 1, dual)},
+			want:     map[string]string{"a": "192.0.2.10 2001:db8::"},
+		},
 		"PreferDualStack without anything": {
 			services: []*view.Service{service("a", 1, dual)},
 			want:     map[string]string{"a": ""},
@@ -266,11 +316,21 @@ func TestRequests(t *testing.T) {
 			services: []*view.Service{service("a", 1, holds("192.0.2.10"), asksPool("other"))},
 			want:     map[string]string{"a": "198.51.100.1"},
 		},
-		"an edited pool does not move those that asked for it": {
-			pools:    []*view.Pool{small},
-			services: []*view.Service{service("a", 1, holds("192.0.2.99"), asksPool("small"))},
-			want:     map[string]string{"a": "192.0.2.99"},
-			problems: []string{"a OutsidePools"},
+		"asking for a pool moves who has an address that nobody announces": {
+			pools: []*view.Pool{small, manual(pool("other", 2, "198.51.100.1/32"))},
+			services: []*view.Service{
+				service("a", 1, holds("203.0.113.1"), asksPool("other")), service("b", 2, holds("203.0.113.2"), asksPool("small")),
+			},
+			want: map[string]string{"a": "198.51.100.1", "b": "192.0.2.10"},
+		},
+		"who asks for a pool in vain keeps an address that nobody announces": {
+			pools: []*view.Pool{manual(pool("full", 2, "198.51.100.1/32"))},
+			services: []*view.Service{
+				service("holder", 1, holds("198.51.100.1")),
+				service("a", 2, holds("203.0.113.1"), asksPool("full")), service("b", 3, holds("203.0.113.2"), asksPool("gone")),
+			},
+			want:     map[string]string{"holder": "198.51.100.1", "a": "203.0.113.1", "b": "203.0.113.2"},
+			problems: []string{"a PoolExhausted", "a OutsidePools", "b PoolNotFound", "b OutsidePools"},
 		},
 	})
 }

@@ -19,22 +19,32 @@ import (
 
 // The drawn clusters are small and crowded, so that pools run full, overlap,
 // and requests meet.
-var (
-	drawRange = rapid.SampledFrom([]string{
+//
+// Each draw has generators of its own: one that parallel tests share is a data
+// race, for rapid writes its name when a list is first drawn from it.
+
+func ranges() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{
 		"192.0.2.0/30", "192.0.2.2-192.0.2.6", "192.0.2.8/31", "198.51.100.254-198.51.101.1",
 		"2001:db8::/126", "2001:db8::2-2001:db8::5", "2001:db8:1::/64", "10.0.0.0/8",
 	})
-	drawAddr = rapid.SampledFrom(parse(
+}
+
+func addresses() *rapid.Generator[netip.Addr] {
+	return rapid.SampledFrom(parse(
 		"192.0.2.0", "192.0.2.1", "192.0.2.2", "192.0.2.5", "192.0.2.9", "198.51.100.255", "10.0.0.0",
 		"2001:db8::", "2001:db8::1", "2001:db8::3", "2001:db8:1::1", "203.0.113.1",
 	))
-	drawClass = rapid.SampledFrom([]string{"", "", "", "example.com/other"})
-)
+}
+
+func classes() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{"", "", "", "example.com/other"})
+}
 
 func drawPool(t *rapid.T, name string) *view.Pool {
 	p := pool(name, rapid.IntRange(0, 3).Draw(t, "age"))
 	// Ranges of one pool do not overlap: take them from disjoint parts.
-	for _, text := range rapid.SliceOfNDistinct(drawRange, 1, 2, rapid.ID[string]).Draw(t, "ranges") {
+	for _, text := range rapid.SliceOfNDistinct(ranges(), 1, 2, rapid.ID[string]).Draw(t, "ranges") {
 		r := pool("", 0, text).Ranges[0]
 		if !slices.ContainsFunc(p.Ranges, r.Overlaps) {
 			p.Ranges = append(p.Ranges, r)
@@ -43,7 +53,7 @@ func drawPool(t *rapid.T, name string) *view.Pool {
 	p.AutoAssign = rapid.Float64().Draw(t, "auto") < 0.8
 	p.AvoidBuggyIPs = rapid.Bool().Draw(t, "avoid")
 	if rapid.Bool().Draw(t, "edited") {
-		p.Former = pool("", 0, drawRange.Draw(t, "former range")).Ranges
+		p.Former = pool("", 0, ranges().Draw(t, "former range")).Ranges
 		p.Renumber = rapid.Bool().Draw(t, "renumber")
 	}
 	p.Disabled = rapid.Float64().Draw(t, "disabled") < 0.1
@@ -56,7 +66,7 @@ func drawPool(t *rapid.T, name string) *view.Pool {
 func drawService(t *rapid.T, name string) *view.Service {
 	s := service(name, rapid.IntRange(0, 5).Draw(t, "age"))
 	s.Namespace = rapid.SampledFrom([]string{"default", "shop"}).Draw(t, "namespace")
-	s.Class = drawClass.Draw(t, "class")
+	s.Class = classes().Draw(t, "class")
 	s.Type = rapid.SampledFrom([]view.ServiceType{view.LoadBalancer, view.LoadBalancer, view.LoadBalancer, view.ClusterIP}).Draw(t, "type")
 	s.Deleting = rapid.Float64().Draw(t, "deleting") < 0.1
 	s.FamilyPolicy = rapid.SampledFrom([]view.IPFamilyPolicy{view.SingleStack, view.PreferDualStack, view.RequireDualStack}).Draw(t, "policy")
@@ -65,10 +75,10 @@ func drawService(t *rapid.T, name string) *view.Service {
 		s.Families = s.Families[:1]
 	}
 	if s.Type == view.LoadBalancer {
-		s.Ingress = rapid.SliceOfNDistinct(drawAddr, 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
+		s.Ingress = rapid.SliceOfNDistinct(addresses(), 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
 	}
 	if rapid.Float64().Draw(t, "asks") < 0.3 {
-		s.Request.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 3, rapid.ID[netip.Addr]).Draw(t, "request")
+		s.Request.Addresses = rapid.SliceOfNDistinct(addresses(), 1, 3, rapid.ID[netip.Addr]).Draw(t, "request")
 	}
 	if rapid.Float64().Draw(t, "asks for a pool") < 0.2 {
 		s.Request.Pools = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p0", "p1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested pools")
@@ -104,13 +114,13 @@ func drawReservation(t *rapid.T, name string) *view.Reservation {
 	r := booking(name, rapid.IntRange(0, 5).Draw(t, "age"))
 	r.Namespace = rapid.SampledFrom([]string{"default", "shop"}).Draw(t, "namespace")
 	if rapid.Bool().Draw(t, "by name") {
-		r.Addresses = rapid.SliceOfNDistinct(drawAddr, 1, 3, rapid.ID[netip.Addr]).Draw(t, "reserves")
+		r.Addresses = rapid.SliceOfNDistinct(addresses(), 1, 3, rapid.ID[netip.Addr]).Draw(t, "reserves")
 	} else {
 		r.Count = rapid.IntRange(1, 3).Draw(t, "count")
 		r.Families = rapid.SampledFrom([][]addr.Family{{addr.IPv4}, {addr.IPv6}, addr.Families()}).Draw(t, "families")
 	}
 	r.Pool = rapid.SampledFrom([]string{"", "", "p0", "p1", "missing"}).Draw(t, "pool")
-	r.Held = rapid.SliceOfNDistinct(drawAddr, 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
+	r.Held = rapid.SliceOfNDistinct(addresses(), 0, 2, rapid.ID[netip.Addr]).Draw(t, "held")
 	r.Deleting = rapid.Float64().Draw(t, "deleting") < 0.1
 	return r
 }

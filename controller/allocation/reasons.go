@@ -199,7 +199,7 @@ func (p *planner) tellOutside(q asker, chosen []netip.Addr) {
 			continue
 		}
 		if p.stock.poolOf(a) == nil {
-			p.advise(q, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or delete the %s", a, q.Object().Kind)
+			p.advise(q, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or have the %s ask for another", a, q.Object().Kind)
 		}
 	}
 }

@@ -106,6 +106,11 @@ func (sh *shelf) gives(a netip.Addr) bool {
 // inOrder is the order in which pools give addresses: by priority, those for certain
 // Services before those for all, and by name.
 func inOrder(a, b *shelf) int {
+	return cmp.Or(byRank(a, b), cmp.Compare(a.pool.Name, b.pool.Name))
+}
+
+// byRank is that order but for the names.
+func byRank(a, b *shelf) int {
 	rank := func(p *view.Pool) uint32 { return uint32(p.Priority) - 1 } // 0 comes last
 	general := func(p *view.Pool) int {
 		if p.Chooses() {
@@ -116,7 +121,6 @@ func inOrder(a, b *shelf) int {
 	return cmp.Or(
 		cmp.Compare(rank(a.pool), rank(b.pool)),
 		cmp.Compare(general(a.pool), general(b.pool)),
-		cmp.Compare(a.pool.Name, b.pool.Name),
 	)
 }
 

@@ -27,6 +27,8 @@ const (
 	ReasonAggregateBeyondPool = "AggregateBeyondPool"
 	// ReasonProfileNotFound: a peer names a BFDProfile that does not exist.
 	ReasonProfileNotFound = "ProfileNotFound"
+	// ReasonMinimumTTLUnused: the BFDProfile of a peer speaks of hops, and its session is over one.
+	ReasonMinimumTTLUnused = "MinimumTTLUnused"
 	// ReasonCommunityNotFound: an advertisement names a community that no Community has. It
 	// is not in use meanwhile.
 	ReasonCommunityNotFound = "CommunityNotFound"
@@ -59,10 +61,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 		}
 	}
 	for _, p := range c.BGPPeers {
-		if p.BFDProfile != "" && c.BFDProfiles[p.BFDProfile] == nil {
-			problems = append(problems, problem.New(p.Object(), ReasonProfileNotFound,
-				"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile))
-		}
+		problems = append(problems, profile(c, p)...)
 	}
 	problems = append(problems, duplicates(c)...)
 	problems = append(problems, ambiguous(c)...)
@@ -70,6 +69,23 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	problems = append(problems, occupied(c, used)...)
 	problem.Sort(problems)
 	return problems
+}
+
+// profile finds what is wrong with the BFDProfile that a peer names.
+func profile(c *view.Cluster, p *view.BGPPeer) []problem.Problem {
+	if p.BFDProfile == "" {
+		return nil
+	}
+	switch profile := c.BFDProfiles[p.BFDProfile]; {
+	case profile == nil:
+		return []problem.Problem{problem.New(p.Object(), ReasonProfileNotFound,
+			"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile)}
+	case profile.MinTTL != 0 && !p.EBGPMultiHop && (p.Interface != "" || p.MyASN != p.PeerASN):
+		return []problem.Problem{problem.Advice(p.Object(), ReasonMinimumTTLUnused,
+			"spec.bfdProfile: BFDProfile %q has minimumTtl %d, which is for routers more than one hop away, and this one is not said to be: "+
+				"its BFD packets must come with 255; set ebgpMultiHop if it is, or name a profile without minimumTtl", p.BFDProfile, profile.MinTTL)}
+	}
+	return nil
 }
 
 func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []problem.Problem {

@@ -52,12 +52,20 @@ func TestCheck(t *testing.T) {
 			"unreadable": {Name: "unreadable"},
 			"unread":     {Name: "unread", BFDProfile: "slow"},
 			"watched":    {Name: "watched", BFDProfile: "fast"},
+			"near":       {Name: "near", BFDProfile: "far", MyASN: 64500, PeerASN: 64512},
+			"far":        {Name: "far", BFDProfile: "far", MyASN: 64500, PeerASN: 64512, EBGPMultiHop: true},
+			"within":     {Name: "within", BFDProfile: "far", MyASN: 64500, PeerASN: 64500},
+			"cabled":     {Name: "cabled", BFDProfile: "far", MyASN: 64500, PeerASN: 64500, Interface: "eth1"},
 		},
-		BFDProfiles: map[string]*view.BFDProfile{"fast": {Name: "fast"}},
+		BFDProfiles: map[string]*view.BFDProfile{"fast": {Name: "fast"}, "far": {Name: "far", MinTTL: 250}},
 	}
+	const unused = `spec.bfdProfile: BFDProfile "far" has minimumTtl 250, which is for routers more than one hop away, and this one is not said to be: ` +
+		`its BFD packets must come with 255; set ebgpMultiHop if it is, or name a profile without minimumTtl`
 	want := []string{
 		`BGPAdvertisement/bgp: PeerNotFound: spec.peers: there is no BGPPeer "nobody": create it or take it out`,
 		`BGPAdvertisement/bgp: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
+		`BGPPeer/cabled: MinimumTTLUnused: ` + unused,
+		`BGPPeer/near: MinimumTTLUnused: ` + unused,
 		`BGPPeer/second: PeerDuplicate: BGPPeer "first" is the same router 192.0.2.1:179 on node c: delete one of the two, or keep them apart by nodeSelectors`,
 		`BGPPeer/unread: ProfileNotFound: spec.bfdProfile: there is no BFDProfile "slow", so the session is held without BFD: create it or take it out`,
 		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "gone": create it or take it out`,
