@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,8 @@ func TestKubernetesServices(t *testing.T) {
 	}
 }
 
-// conform runs the tests that match focus, of which there must be one for each pattern.
+// conform runs the tests that match focus, of which there must be one for each pattern, and
+// all that are required.
 func conform(t *testing.T, c *product.Cluster, focus []string) {
 	t.Helper()
 	reports := t.TempDir()
@@ -70,6 +72,9 @@ func conform(t *testing.T, c *product.Cluster, focus []string) {
 		if !slices.ContainsFunc(specs, func(s spec) bool { return matches(s.name) }) {
 			t.Errorf("no test was run that matches %s", pattern)
 		}
+	}
+	if titles := notRun(specs); len(titles) > 0 {
+		t.Errorf("every cluster must pass these tests, and they were not run or skipped themselves:\n%s", strings.Join(titles, "\n"))
 	}
 	if failed != nil && !t.Failed() {
 		t.Errorf("%v\n%s", failed, &output)

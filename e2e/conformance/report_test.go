@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,33 @@ func TestReadReportRefusesWhatIsNone(t *testing.T) {
 	for _, text := range []string{"", "<html></html>", "<testsuites></testsuites>", junit[:len(junit)/2]} {
 		if specs, err := readReport(strings.NewReader(text)); err == nil {
 			t.Errorf("readReport(%.20q) = %v, want an error", text, specs)
+		}
+	}
+}
+
+func TestARequiredTestThatIsNotRunIsNamed(t *testing.T) {
+	var specs []spec
+	for _, title := range required {
+		specs = append(specs, spec{name: "[sig-network] " + title, passed: true})
+	}
+	if got := notRun(specs); len(got) > 0 {
+		t.Errorf("all were run, and %q are missed", got)
+	}
+	specs[0].skips = "no such feature"
+	if diff := cmp.Diff([]string{required[0], required[len(required)-1]}, notRun(specs[:len(specs)-1])); diff != "" {
+		t.Errorf("one skipped itself and one is not there (-want +got):\n%s", diff)
+	}
+}
+
+// What is required is selected, in both scopes, and nothing takes it away.
+func TestRequiredTestsAreSelected(t *testing.T) {
+	anyOf := func(patterns []string, name string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { return regexp.MustCompile(p).MatchString(name) })
+	}
+	for _, title := range required {
+		name := "[sig-network] " + title
+		if !anyOf(conforming, name) || !anyOf(whole, name) || anyOf(skipPatterns(), name) {
+			t.Errorf("%s is not run", name)
 		}
 	}
 }

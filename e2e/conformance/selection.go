@@ -3,7 +3,10 @@
 // what is not, and why.
 package conformance
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // conforming are what every cluster must pass. A test is run if its name matches one of
 // these regular expressions, and each must match a test that is run.
@@ -11,6 +14,41 @@ var conforming = []string{
 	`\[sig-network\] Services .*\[Conformance\]`,
 	`\[sig-network\] EndpointSlice .*\[Conformance\]`,
 	`\[sig-network\] EndpointSliceMirroring .*\[Conformance\]`,
+}
+
+// required are the titles of the tests that conforming selects in the release of Kubernetes
+// that the lab runs. Another release may have others: then this list is to be changed with it.
+var required = []string{
+	"EndpointSlice should create Endpoints and EndpointSlices for Pods matching a Service [Conformance]",
+	"EndpointSlice should create and delete EndpointSlices for a Service with a selector that matches no pods [Conformance]",
+	"EndpointSlice should support a Service with multiple endpoint IPs specified in multiple EndpointSlices [Conformance]",
+	"EndpointSlice should support a Service with multiple ports specified in multiple EndpointSlices [Conformance]",
+	"EndpointSlice should support creating EndpointSlice API operations [Conformance]",
+	"EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete [Conformance]",
+	"Services should be able to change the type from ClusterIP to ExternalName [Conformance]",
+	"Services should be able to change the type from ExternalName to ClusterIP [Conformance]",
+	"Services should be able to change the type from ExternalName to NodePort [Conformance]",
+	"Services should be able to change the type from NodePort to ExternalName [Conformance]",
+	"Services should be able to create a functioning NodePort service [Conformance]",
+	"Services should be able to switch session affinity for NodePort service [LinuxOnly] [Conformance]",
+	"Services should be able to switch session affinity for service with type clusterIP [LinuxOnly] [Conformance]",
+	"Services should complete a service status lifecycle [Conformance]",
+	"Services should delete a collection of services [Conformance]",
+	"Services should find a service from listing all namespaces [Conformance]",
+	"Services should have session affinity work for NodePort service [LinuxOnly] [Conformance]",
+	"Services should have session affinity work for service with type clusterIP [LinuxOnly] [Conformance]",
+	"Services should serve a basic endpoint from pods [Conformance]",
+	"Services should serve endpoints on same port and different protocols [Conformance]",
+	"Services should serve multiport endpoints from pods [Conformance]",
+}
+
+// notRun are those required tests that are not among specs, or that skipped themselves.
+func notRun(specs []spec) []string {
+	done := map[string]bool{}
+	for _, s := range specs {
+		done[title(s.name)] = s.skips == ""
+	}
+	return slices.DeleteFunc(slices.Clone(required), func(title string) bool { return done[title] })
 }
 
 // whole are those and all others that a service proxy and a load balancer have to do with.
