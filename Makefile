@@ -2,6 +2,7 @@
 
 GO      ?= go
 BIN     ?= bin
+FUZZTIME ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 LAB    := $(GO) run ./e2e/lab/cmd/lab
@@ -87,6 +88,10 @@ soak-bfd: packages build ## Hold BFD at 50 ms × 3 with FRR and BIRD on a busy m
 bench-allocation: packages ## Compare giving addresses with MetalLB's, into docs/benchmarks/allocation.md: half an hour, on an idle machine
 	$(LAB) build metallb
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench/allocation -out docs/benchmarks/allocation.md
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser, for FUZZTIME (30s) each; FUZZ=speaker/bgp only those that match
+	FUZZTIME=$(FUZZTIME) scripts/fuzz $(FUZZ)
 
 .PHONY: lint
 lint: ## Run the linters and check the formatting

@@ -111,6 +111,46 @@ func TestPackagesHaveTellingNames(t *testing.T) {
 	}
 }
 
+// TestGeneratorsAreNobodysElse: rapid writes a generator's name when it is first asked for and reads
+// it without a lock, so one that parallel tests share is a data race, seen once in hundreds of runs.
+func TestGeneratorsAreNobodysElse(t *testing.T) {
+	for _, p := range packages(t) {
+		all := sources(t, p)
+		makers := map[string]bool{} // functions that give generators
+		for _, s := range all {
+			for _, declaration := range s.Decls {
+				if function, ok := declaration.(*ast.FuncDecl); ok && function.Recv == nil && function.Type.Results != nil {
+					makers[function.Name.Name] = hasGenerators(function.Type.Results, nil)
+				}
+			}
+		}
+		for _, s := range all {
+			for _, declaration := range s.Decls {
+				if variables, ok := declaration.(*ast.GenDecl); ok && variables.Tok == token.VAR && hasGenerators(variables, makers) {
+					t.Errorf("%s: a variable of the package holds generators of rapid: make them in a function", s.lines.Position(variables.Pos()))
+				}
+			}
+		}
+	}
+}
+
+// hasGenerators tells whether rapid is named below n, or one of the makers called.
+func hasGenerators(n ast.Node, makers map[string]bool) bool {
+	for below := range ast.Preorder(n) {
+		switch x := below.(type) {
+		case *ast.SelectorExpr:
+			if of, ok := x.X.(*ast.Ident); ok && of.Name == "rapid" {
+				return true
+			}
+		case *ast.CallExpr:
+			if called, ok := x.Fun.(*ast.Ident); ok && makers[called.Name] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // clocks are the functions of package time that do not give the same answer twice.
 var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 
