@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,6 +151,32 @@ func TestReasonsAndMetricsAreExplained(t *testing.T) {
 				t.Errorf("docs/%s explains the %s %s, which the code does not have", check.page, check.what, name)
 			}
 		}
+	}
+}
+
+// TestMetricsThatPagesNameAreThere: alerts and tables elsewhere name metrics that
+// docs/metrics.md explains, and it the others. A name that ends in "_" stands for several.
+func TestMetricsThatPagesNameAreThere(t *testing.T) {
+	t.Parallel()
+	texts := pages(t)
+	explained := regexp.MustCompile("(?m)^\\| `(fairlead_[a-z0-9_]+)`").FindAllStringSubmatch(texts["metrics.md"], -1)
+	named := regexp.MustCompile(`\bfairlead_[a-z0-9_]+`)
+	series := regexp.MustCompile(`_(bucket|sum|count)$`) // of a histogram
+	found := 0
+	for path, text := range texts {
+		for _, name := range named.FindAllString(text, -1) {
+			found++
+			is := func(metric []string) bool {
+				return metric[1] == name || metric[1] == series.ReplaceAllString(name, "") ||
+					strings.HasSuffix(name, "_") && strings.HasPrefix(metric[1], name)
+			}
+			if !slices.ContainsFunc(explained, is) {
+				t.Errorf("%s names the metric %s, which docs/metrics.md does not explain", path, name)
+			}
+		}
+	}
+	if len(explained) == 0 || found <= len(explained) {
+		t.Errorf("%d metrics are explained and %d named: a pattern is out of date", len(explained), found)
 	}
 }
 
