@@ -137,6 +137,7 @@ func speak(ctx context.Context, c config) error {
 			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, notes)
 		}},
 		run.Task{Name: "noting doubts about L2Addresses", Run: notes.Run},
+		following("the doubts about L2Addresses", notes, objects),
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
@@ -166,14 +167,16 @@ func connect() (*rest.Config, kubernetes.Interface, error) {
 
 // standings are the objects in which the node tells how it does.
 type standings struct {
+	api        client.WithWatch
 	sessions   *standing.Sessions
 	addresses  *standing.Addresses
 	witness    *standing.Witness
 	forwarding *standing.Forwardings
 }
 
-func tellIn(objects client.Client, c config) standings {
+func tellIn(objects client.WithWatch, c config) standings {
 	return standings{
+		api:        objects,
 		sessions:   standing.NewSessions(c.node, objects, c.log),
 		addresses:  standing.NewAddresses(c.node, objects, c.log),
 		witness:    standing.NewWitness(c.node, objects, c.log),
@@ -188,7 +191,19 @@ func (s standings) tasks() []run.Task {
 		{Name: "keeping the L2Addresses", Run: s.addresses.Run},
 		{Name: "speaking for nodes that are not heard", Run: s.witness.Run},
 		{Name: "keeping the NodeForwarding", Run: s.forwarding.Run},
+		following("the BGPSessions", s.sessions, s.api),
+		following("the L2Addresses", s.addresses, s.api),
+		following("the NodeForwarding", s.forwarding, s.api),
 	}
+}
+
+// follower notices that others have touched objects of the node.
+type follower interface {
+	Follow(ctx context.Context, api standing.Watcher) error
+}
+
+func following(objects string, f follower, api standing.Watcher) run.Task {
+	return run.Task{Name: "watching " + objects, Run: func(ctx context.Context) error { return f.Follow(ctx, api) }}
 }
 
 // watchKernel tells, until ctx ends, that the forwarding is to be applied again, as when

@@ -146,12 +146,12 @@ func unheard(s pulse.State, there bool) bool {
 }
 
 // ourObjects is how the API server is asked for BGPSessions, L2Addresses and NodeForwardings.
-func ourObjects(config *rest.Config) (client.Client, error) {
+func ourObjects(config *rest.Config) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("preparing the scheme: %w", err)
 	}
-	objects, err := client.New(config, client.Options{Scheme: scheme})
+	objects, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the client of our objects: %w", err)
 	}

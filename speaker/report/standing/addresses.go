@@ -92,8 +92,10 @@ func told(object *v1beta1.L2Address) string {
 // fieldOwner is one for all nodes, so that each takes over all that another has written.
 const fieldOwner = client.FieldOwner("fairlead-speaker")
 
+// write says whose the object is before it says what is so: who answers anew may find that another
+// node, which answered meanwhile, has written it.
 func (k addressKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v1beta1.L2Address, error) {
-	if have == nil { // or it is another node's
+	if have == nil || !have.Status.Since.Equal(&want.Status.Since) {
 		bare := want.DeepCopy()
 		bare.Status = v1beta1.L2AddressStatus{}
 		object, err := applicable(bare)
@@ -147,7 +149,7 @@ func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) erro
 		if err := k.api.List(ctx, &list, ofNode(k.node), client.MatchingFields{metav1.ObjectNameField: object.Name}); err != nil {
 			return fmt.Errorf("look at L2Address %s again: %w", object.Name, err)
 		}
-		if len(list.Items) == 0 || list.Items[0].UID != object.UID {
+		if len(list.Items) == 0 || list.Items[0].UID != object.UID || list.Items[0].Status.Node != k.node {
 			return nil
 		}
 		object = &list.Items[0]

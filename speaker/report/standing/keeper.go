@@ -30,8 +30,7 @@ const (
 	pause = 30 * time.Second
 	// seldom is how often a change is written that is hardly one.
 	seldom = 5 * time.Minute
-	// relist is how often the objects are read although none of ours was refused: an
-	// object that somebody deleted is made again.
+	// relist is how often the objects are read although nobody was seen to touch them.
 	relist = 10 * time.Minute
 	// The time to the next attempt after a failure doubles between these.
 	firstRetry = time.Second

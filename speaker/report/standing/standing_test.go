@@ -30,7 +30,7 @@ const patience = 2 * time.Minute
 // cluster is an API server, and a client with the rights that the chart gives a speaker.
 type cluster struct {
 	client.Client
-	speaker client.Client
+	speaker client.WithWatch
 }
 
 func newCluster(t *testing.T) cluster {
@@ -45,17 +45,17 @@ func newCluster(t *testing.T) cluster {
 		t.Fatal(err)
 	}
 	const user = "fairlead-speaker"
-	speaker, err := client.New(server.User(t, user).Config(), client.Options{Scheme: scheme})
+	speaker, err := client.NewWithWatch(server.User(t, user).Config(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := cluster{admin, speaker}
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions"}, Verbs: []string{"list", "create", "delete"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions"}, Verbs: []string{"list", "watch", "create", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions/status"}, Verbs: []string{"patch"}},
-		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses"}, Verbs: []string{"list", "create", "patch", "delete"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"l2addresses/status"}, Verbs: []string{"patch"}},
-		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"nodeforwardings"}, Verbs: []string{"list", "create", "delete"}},
+		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"nodeforwardings"}, Verbs: []string{"list", "watch", "create", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"nodeforwardings/status"}, Verbs: []string{"patch"}},
 	}})
 	c.create(t, &rbacv1.ClusterRoleBinding{
