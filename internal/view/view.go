@@ -417,38 +417,6 @@ func (l LargeCommunity) Compare(o LargeCommunity) int {
 	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
 }
 
-// BGPPeer is one fairlead.dev BGPPeer.
-type BGPPeer struct {
-	Name            string
-	UID             string
-	MyASN           uint32     // as the router sees it
-	PeerASN         uint32     // 0: any but MyASN
-	PeerAddress     netip.Addr // invalid where there is an Interface
-	Interface       string     // at whose other end the router is; "": it has a PeerAddress
-	PeerPort        uint16
-	Passive         bool       // the router opens the connection
-	SourceAddress   netip.Addr // invalid: the kernel chooses
-	RouterID        netip.Addr // IPv4; invalid: derived from the node
-	HoldTime        time.Duration
-	KeepaliveTime   time.Duration
-	ConnectTime     time.Duration
-	EBGPMultiHop    bool
-	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
-	OneFamily       bool // the session carries that of PeerAddress alone, or IPv6
-	GracefulRestart bool
-	BFDProfile      string // "": no BFD
-	NodeSelectors   []Selector
-	// Password is the TCP-MD5 key (RFC 2385). Unusable says why there may be
-	// no session at all: a Secret that is named but missing or empty.
-	Password Secret
-	Unusable *problem.Problem
-}
-
-// Object is the peer as problems name it.
-func (p *BGPPeer) Object() problem.Object {
-	return problem.Object{Kind: "BGPPeer", Name: p.Name}
-}
-
 // BGPSession is what the speaker of a node says of its session with a peer.
 type BGPSession struct {
 	Node, Peer  string

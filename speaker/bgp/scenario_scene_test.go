@@ -75,7 +75,7 @@ func (s *scene) number(args []string) (*node, int, []string) {
 	return s.nodes[0], 1, args
 }
 
-// configureNode gives a node its session: node [2] [password=X] [gtsm] [passive] [hold=6s] [keepalive=2s] [id=X] [as=X] [restart=off] [daemon=X] [source=NODE2]
+// configureNode gives a node its session: node [2] [password=X] [gtsm] [passive] [hold=6s] [keepalive=2s] [id=X] [as=internal] [restart=off] [daemon=X] [source=NODE2]
 func (s *scene) configureNode(args []string) {
 	n, number, args := s.number(s.meant(args))
 	id := toRouter(s.neighbour(number))
@@ -122,11 +122,16 @@ func ofNode(id *desired.Identity, arg string) (err error) {
 	case "id":
 		id.RouterID, err = netip.ParseAddr(value)
 	case "as":
-		var number uint64
-		if value != "any" {
+		switch value {
+		case "external":
+			id.PeerASN, id.DynamicASN = 0, true
+		case "internal":
+			id.PeerASN, id.DynamicASN = id.MyASN, true
+		default:
+			var number uint64
 			number, err = strconv.ParseUint(value, 10, 32)
+			id.PeerASN, id.DynamicASN = uint32(number), false
 		}
-		id.PeerASN = uint32(number)
 	case "restart":
 		id.GracefulRestart = false
 	case "source":

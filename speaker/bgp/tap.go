@@ -135,12 +135,20 @@ func (t *tap) sentWords(fields gobgplog.Fields) string {
 	e, ok := fields["Data"].(*packet.MessageError)
 	switch {
 	case ok && e.TypeCode == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && e.SubTypeCode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("%v opens the session with an AS number other than %d: correct peerASN, or the AS of the router", t.id.PeerAddress, t.id.PeerASN)
+		return t.wrongAS()
 	case ok:
 		return fmt.Sprintf("what %v sent was refused: %s: %s", t.id.PeerAddress, packet.NewNotificationErrorCode(e.TypeCode, e.SubTypeCode), e.Message)
 	default:
 		return "the session was ended here: " + notificationWords(fields)
 	}
+}
+
+// wrongAS says so by the field that the user wrote.
+func (t *tap) wrongAS() string {
+	if t.id.DynamicASN {
+		return fmt.Sprintf("%v opens the session with an AS number other than ours, %d, and dynamicASN is internal: set it to external, or correct the AS of the router", t.id.PeerAddress, t.id.MyASN)
+	}
+	return fmt.Sprintf("%v opens the session with an AS number other than %d: correct peerASN, or the AS of the router", t.id.PeerAddress, t.id.PeerASN)
 }
 
 func notificationWords(fields gobgplog.Fields) string {

@@ -273,54 +273,25 @@ func matchesAll(selectors []view.Selector, services []*view.Service) bool {
 	return true
 }
 
-// neighbour is one end of a session as the router sees it; it has one session with each.
-type neighbour struct {
-	router netip.AddrPort
-	over   string // the interface of an unnumbered one
-	source netip.Addr
-}
-
-func (n neighbour) String() string {
-	if n.over != "" {
-		return "the router at the other end of " + n.over
-	}
-	return n.router.String()
-}
-
-// sessions are this node's BGP sessions and what each announces. A peer that
-// cannot be used, or is the second for one router, is a problem and gets no session.
+// sessions are this node's BGP sessions and what each announces. A peer that cannot be used, or
+// is an older one's router, is a problem and gets no session.
 func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 	node := a.cluster.Nodes[a.options.Node]
 	if node == nil {
 		return nil, nil
 	}
-	var problems []problem.Problem
-	sessions := map[string]Session{}
-	taken, waiting := map[neighbour]string{}, passive{}
-	for _, name := range slices.Sorted(maps.Keys(a.cluster.BGPPeers)) {
-		peer := a.cluster.BGPPeers[name]
-		if !view.MatchesAny(peer.NodeSelectors, node.Labels) {
-			continue
-		}
-		if peer.Unusable != nil {
+	peers := a.cluster.PeersByAge()
+	held, problems := view.PeersOf(node, peers)
+	for _, peer := range peers {
+		if peer.Unusable != nil && view.MatchesAny(peer.NodeSelectors, node.Labels) {
 			problems = append(problems, *peer.Unusable)
-			continue
 		}
-		to := neighbour{netip.AddrPortFrom(peer.PeerAddress, peer.PeerPort), peer.Interface, peer.SourceAddress}
-		if first, ok := taken[to]; ok {
-			problems = append(problems, problem.New(peer.Object(), ReasonPeerDuplicate,
-				"BGPPeer %s has a session with %s from this node already, and two would end each other: remove one", first, to))
-			continue
-		}
-		id := identity(peer, node, a.cluster.Adjacent[peer.Interface])
-		if why := waiting.refuse(id); why != "" {
-			problems = append(problems, problem.New(peer.Object(), ReasonPeerDuplicate, "%s", why))
-			continue
-		}
-		taken[to] = name
-		waiting.add(name, id)
+	}
+	sessions := map[string]Session{}
+	for _, peer := range held {
 		routes := a.routes(peer, node)
-		sessions[name] = Session{Identity: id, Routes: routes.attrs, Aggregates: routes.aggregates}
+		id := identity(peer, node, a.cluster.Adjacent[peer.Interface])
+		sessions[peer.Name] = Session{Identity: id, Routes: routes.attrs, Aggregates: routes.aggregates}
 	}
 	return sessions, problems
 }
@@ -330,7 +301,7 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 // it unique within the AS, and nothing else of it).
 func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Identity {
 	id := Identity{
-		MyASN: peer.MyASN, PeerASN: peer.PeerASN,
+		MyASN: peer.MyASN, PeerASN: peer.PeerASN, DynamicASN: peer.DynamicASN,
 		PeerAddress: peer.PeerAddress, PeerPort: peer.PeerPort, Passive: peer.Passive,
 		SourceAddress: peer.SourceAddress, RouterID: peer.RouterID,
 		HoldTime: peer.HoldTime, KeepaliveTime: peer.KeepaliveTime, ConnectTime: peer.ConnectTime,

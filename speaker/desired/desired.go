@@ -11,10 +11,9 @@ import (
 
 // Reasons of the problems that are found here.
 const (
-	ReasonPeerDuplicate = "PeerDuplicate" // two BGPPeers are one router to this node
-	ReasonNoNode        = "NoNode"        // no node at all may announce an address
-	ReasonPodsUnknown   = "PodsUnknown"   // this node cannot tell who is a pod
-	ReasonNodeSilent    = "NodeSilent"    // a node that Kubernetes calls ready says hello no more
+	ReasonNoNode      = "NoNode"      // no node at all may announce an address
+	ReasonPodsUnknown = "PodsUnknown" // this node cannot tell who is a pod
+	ReasonNodeSilent  = "NodeSilent"  // a node that Kubernetes calls ready says hello no more
 )
 
 // excludeLabel and outOfServiceTaint keep a node from announcing anything, by their mere

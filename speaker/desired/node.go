@@ -305,6 +305,8 @@ func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 type Identity struct {
 	MyASN   uint32
 	PeerASN uint32 // 0: any but MyASN
+	// DynamicASN: the user gave no number of the router, but said whether it is ours.
+	DynamicASN bool
 	// PeerAddress is that of the router. It and SourceAddress are link-local with Interface
 	// as zone where that is given, and invalid while NoRouter says why they are not known.
 	PeerAddress     netip.Addr

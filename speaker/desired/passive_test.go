@@ -59,7 +59,7 @@ func TestPassiveSessionsAreToldApart(t *testing.T) {
 				t.Errorf("sessions %v, want %v", names, want)
 			}
 			told := slices.ContainsFunc(problems, func(p problem.Problem) bool {
-				return p.Reason == desired.ReasonPeerDuplicate && p.Object.Name == "second" && strings.Contains(p.Message, c.refused)
+				return p.Reason == view.ReasonPeerDuplicate && p.Object.Name == "second" && strings.Contains(p.Message, c.refused)
 			})
 			if told != (c.refused != "") {
 				t.Errorf("problems %v", problems)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -52,21 +53,31 @@ func TestWhatNobodyAnnouncesIsTold(t *testing.T) {
 	}
 }
 
-// Two sessions from one node to one router end each other for ever.
+// Two sessions from one node to one router end each other for ever: what is there goes on, and
+// who comes later is left out, whatever its name.
 func TestASecondPeerForOneRouterIsLeftOut(t *testing.T) {
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
 	again := *c.BGPPeers["tor"]
-	again.Name = "again" // before tor in the order of names
+	again.Name, again.Created = "again", time.Unix(1, 0) // before tor in the order of names
 	c.BGPPeers["again"] = &again
 	elsewhere := again
 	elsewhere.Name, elsewhere.PeerPort = "elsewhere", 1179
 	c.BGPPeers["elsewhere"] = &elsewhere
-	got, _ := desired.For(c, onNode("a"))
-	if names := slices.Sorted(maps.Keys(got.BGP)); !slices.Equal(names, []string{"again", "elsewhere"}) {
-		t.Errorf("sessions %v", names)
-	}
-	if got := reasons(t, c); !slices.Equal(got, []string{"PeerDuplicate BGPPeer/tor"}) {
-		t.Errorf("problems %v", got)
+	for created, want := range map[time.Time]string{
+		{}:              "again", // older than the others
+		time.Unix(1, 0): "tor",   // no older, so that the names decide
+		time.Unix(2, 0): "tor",
+	} {
+		tor := *c.BGPPeers["tor"]
+		tor.Created = created
+		c.BGPPeers["tor"] = &tor
+		got, _ := desired.For(c, onNode("a"))
+		if _, both := got.BGP[want]; both || len(got.BGP) != 2 {
+			t.Errorf("tor of %v: sessions %v", created, slices.Sorted(maps.Keys(got.BGP)))
+		}
+		if got := reasons(t, c); !slices.Equal(got, []string{"PeerDuplicate BGPPeer/" + want}) {
+			t.Errorf("tor of %v: problems %v", created, got)
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ const (
 	defaultPeerPort    = 179
 )
 
+// maxPassword is how many bytes the kernel takes of a TCP MD5 key (TCP_MD5SIG_MAXKEYLEN).
+const maxPassword = 80
+
 // Pool reads an IPAddressPool. A range that cannot be read is a problem and is
 // left out; the others stay, since Services may hold addresses of them.
 func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
@@ -154,8 +157,10 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	v := &view.BGPPeer{
 		Name:            p.Name,
 		UID:             string(p.UID),
+		Created:         p.CreationTimestamp.Time,
 		MyASN:           uint32(p.Spec.MyASN),
 		PeerASN:         uint32(p.Spec.PeerASN),
+		DynamicASN:      p.Spec.DynamicASN != "",
 		Interface:       p.Spec.Interface,
 		Passive:         p.Spec.Passive,
 		PeerPort:        uint16(p.Spec.PeerPort),
@@ -225,6 +230,9 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		case len(s.Data[corev1.BasicAuthPasswordKey]) == 0:
 			invalid(ReasonSecretInvalid, "spec.passwordSecret: Secret %q has nothing under the key %q; "+
 				"until it has, no session is opened", ref.Name, corev1.BasicAuthPasswordKey)
+		case len(s.Data[corev1.BasicAuthPasswordKey]) > maxPassword:
+			invalid(ReasonSecretInvalid, "spec.passwordSecret: the password in Secret %q has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; "+
+				"until it is shorter, no session is opened", ref.Name, len(s.Data[corev1.BasicAuthPasswordKey]), maxPassword)
 		default:
 			v.Password = view.Secret(s.Data[corev1.BasicAuthPasswordKey])
 		}

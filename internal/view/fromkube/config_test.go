@@ -127,14 +127,14 @@ spec:
 
 func TestPeerDefaults(t *testing.T) {
 	peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, `
-metadata: {name: tor}
+metadata: {name: tor, creationTimestamp: "2026-01-02T03:04:05Z"}
 spec: {myASN: 4200000001, peerASN: 64512, peerAddress: "2001:db8::1", holdTime: 9s}
 `), nil)
 	if len(problems) != 0 || peer.Unusable != nil {
 		t.Fatalf("problems %v", problems)
 	}
 	if peer.MyASN != 4200000001 || peer.PeerPort != 179 || peer.KeepaliveTime != 3*time.Second || peer.ConnectTime != 10*time.Second ||
-		!peer.GracefulRestart || peer.PeerAddress != netip.MustParseAddr("2001:db8::1") {
+		!peer.GracefulRestart || peer.DynamicASN || peer.Created.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) || peer.PeerAddress != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("read as %+v", peer)
 	}
 }
@@ -147,7 +147,7 @@ func TestPeerNumbersAndFamilies(t *testing.T) {
 		"{myASN: 1, localASN: 7, peerASN: 1, peerAddress: 192.0.2.1, dualStackAddressFamily: true}": "7 1 false false",
 	} {
 		peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, "metadata: {name: tor}\nspec: "+text), nil)
-		if got := fmt.Sprint(peer.MyASN, peer.PeerASN, peer.OneFamily, peer.TTLSecurity); got != want || len(problems) != 0 {
+		if got := fmt.Sprint(peer.MyASN, peer.PeerASN, peer.OneFamily, peer.TTLSecurity); got != want || len(problems) != 0 || peer.DynamicASN != strings.Contains(text, "dynamicASN") {
 			t.Errorf("%s: %s, want %s; problems %v", text, got, want, problems)
 		}
 	}
@@ -157,12 +157,16 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 	secrets := map[string]*corev1.Secret{
 		"good":  {Data: map[string][]byte{"password": []byte("hunter2")}},
 		"empty": {Data: map[string][]byte{"other": []byte("x")}},
+		"most":  {Data: map[string][]byte{"password": []byte(strings.Repeat("hunter2!", 10))}},
+		"long":  {Data: map[string][]byte{"password": []byte(strings.Repeat("hunter2!", 10) + "\n")}},
 	}
 	find := func(name string) (*corev1.Secret, bool) { s, ok := secrets[name]; return s, ok }
 	for text, want := range map[string]string{
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: good}}`:    "",
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: missing}}`: fromkube.ReasonSecretMissing,
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:   fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: most}}`:    "",
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: long}}`:    fromkube.ReasonSecretInvalid,
 		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                   fromkube.ReasonInvalidPeer,
 		`{myASN: 1, dynamicASN: external, peerAddress: 192.0.2.1}`:                        "",
 		`{myASN: 1, peerAddress: 192.0.2.1}`:                                              fromkube.ReasonInvalidPeer,
