@@ -29,11 +29,12 @@ const (
 // cluster is nodes with a real mesh and a real server each, in a bubble, and the addresses
 // that they answer for. Only network and kernel are not real.
 type cluster struct {
-	t     *testing.T
-	lan   *hellotest.LAN
-	nodes []*simNode
-	tasks sync.WaitGroup
-	vips  []netip.Addr
+	t      *testing.T
+	lan    *hellotest.LAN
+	second *second // nil: the addresses are on the network of the hellos
+	nodes  []*simNode
+	tasks  sync.WaitGroup
+	vips   []netip.Addr
 
 	wires   sync.Mutex      // guards what follows
 	cut     map[[2]int]bool // ways that hellos do not take, by sender and receiver
@@ -60,16 +61,23 @@ type simNode struct {
 
 // newCluster starts nodes and waits until they know each other.
 func newCluster(t *testing.T, size, addresses int, random func() float64) *cluster {
-	c := &cluster{
-		t: t, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{},
-		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
-	}
+	c := &cluster{vips: make([]netip.Addr, 0, addresses)}
 	for i := range addresses {
 		vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
 		if addresses > 100 { // more than a subnet has room for
 			vip = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
 		}
 		c.vips = append(c.vips, vip)
+	}
+	c.begin(t, size, random)
+	return c
+}
+
+// begin starts the nodes, and waits until they know each other.
+func (c *cluster) begin(t *testing.T, size int, random func() float64) {
+	*c = cluster{
+		t: t, vips: c.vips, second: c.second, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{},
+		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range size {
 		c.nodes = append(c.nodes, &simNode{index: i, name: fmt.Sprintf("node-%d", i), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})})
@@ -78,7 +86,7 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 		c.wires.Lock()
 		defer c.wires.Unlock()
 		way := [2]int{int(from.As4()[3]) - 1, int(to.As4()[3]) - 1}
-		return c.cut[way] || c.dark[way] || c.loss > 0 && random() < c.loss
+		return c.cut[way] || c.second == nil && c.dark[way] || c.loss > 0 && random() < c.loss
 	})
 	for i := range c.nodes {
 		c.start(i)
@@ -86,7 +94,6 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 	c.run(time.Second)
 	c.expectOne("after the start")
 	c.longestDouble, c.longestNobody, c.moves = 0, 0, 0
-	return c
 }
 
 // start begins a node.
@@ -102,11 +109,11 @@ func (c *cluster) start(i int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, links.NewSnapshot(c.card(i))},
-		ARP: listening, NDP: newEars(c, i), BFD: path{&around{}}, Adjacency: lone{}, OnLink: onOne{}, Log: log,
+		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, OnLink: c.onLink(ctx, i, mesh), Log: log,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
 	n.says = func(t Table) { server.received <- delivery{table: t, number: 1} }

@@ -21,6 +21,9 @@ func (c *cluster) card(i int) links.Link {
 	l := ethernet(2, true)
 	l.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 	l.Prefixes = []netip.Prefix{netip.PrefixFrom(c.nodes[i].addr, 24)}
+	if c.second != nil {
+		l.Prefixes = []netip.Prefix{netip.PrefixFrom(on4(1+i), 24), netip.PrefixFrom(on6(1+i), 64)}
+	}
 	return l
 }
 
@@ -47,6 +50,8 @@ func (c cable) Gateways() []links.Gateway {
 type ears struct {
 	c       *cluster
 	node    int
+	six     *ears // those of the node for IPv6; nil of these
+	of      *ears // those by which the node is known
 	claimed chan struct{}
 
 	mu       sync.Mutex
@@ -55,8 +60,20 @@ type ears struct {
 	claims   []neighbour.Claim
 }
 
+// newEars are those of a node for IPv4, which have others for IPv6.
 func newEars(c *cluster, node int) *ears {
-	return &ears{c: c, node: node, claimed: make(chan struct{}, 1), answers: map[netip.Addr]bool{}}
+	e := &ears{c: c, node: node, claimed: make(chan struct{}, 1), answers: map[netip.Addr]bool{}}
+	e.six = &ears{c: c, node: node, claimed: make(chan struct{}, 1), answers: map[netip.Addr]bool{}, of: e}
+	e.of = e
+	return e
+}
+
+// ear is the one of the family of an address.
+func (e *ears) ear(a netip.Addr) *ears {
+	if a.Is6() {
+		return e.of.six
+	}
+	return e.of
 }
 
 func (e *ears) Answer(want, probed map[int][]netip.Addr) {
@@ -88,6 +105,7 @@ func (e *ears) Answer(want, probed map[int][]netip.Addr) {
 }
 
 func (e *ears) does(a netip.Addr) bool {
+	e = e.ear(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.answers[a]
@@ -95,6 +113,7 @@ func (e *ears) does(a netip.Addr) bool {
 
 // hears takes in that a station has an address.
 func (e *ears) hears(a netip.Addr, station int) {
+	e = e.ear(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.answers[a] && !e.listened[a] {
@@ -110,7 +129,7 @@ func (e *ears) hears(a netip.Addr, station int) {
 }
 
 // isDead tells whether the node is: what ends with it may go on for a while, and is not heard.
-func (e *ears) isDead() bool { return e.c.nodes[e.node].answers.Load() != e }
+func (e *ears) isDead() bool { return e.c.nodes[e.node].answers.Load() != e.of }
 
 // shout announces an address to the segment.
 func (e *ears) shout(a netip.Addr) {

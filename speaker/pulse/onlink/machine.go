@@ -147,6 +147,9 @@ func (m *machine) hear(now time.Time, f frame) (reason hello.Reason) {
 	case f.boot != o.boot && passed.IsZero() && now.Before(o.at.Add(m.wait(now))):
 		return hello.ReasonUnproven
 	}
+	if f.boot == o.boot {
+		m.misses(now, f.number-o.number-1)
+	}
 	o.boot, o.number, o.at, o.news = f.boot, f.number, now, true
 	if m.met[f.node] != f.from { // others may read the one of before
 		m.met, m.changed = maps.Clone(m.met), true
@@ -171,20 +174,46 @@ func (m *machine) passes(now time.Time) bool {
 	return !m.passed.IsZero() && now.Before(m.came.Add(wait)) && now.Before(m.passed.Add(wait+m.interval))
 }
 
-// pass takes in that a frame which left then has come to another node that is heard. What took
-// long, though not so long that it was an outage, is to be waited for next time.
+// until is when check finds that it is silent if nothing passes until then; zero: it is silent already.
+func (m *machine) until(now time.Time) time.Time {
+	if m.silent {
+		return time.Time{}
+	}
+	wait := m.wait(now)
+	t := sooner(m.came.Add(wait), m.passed.Add(wait+m.interval))
+	if m.strict.After(t) {
+		return m.strict
+	}
+	return t
+}
+
+// pass takes in that a frame which left then has come to another node that is heard.
 func (m *machine) pass(now, then time.Time) {
-	late := max(now.Sub(m.came), then.Sub(m.passed))
-	outage := m.interval * time.Duration(max(most, m.multiplier))
 	if !m.passes(now) {
 		m.since = now
 	}
-	if !m.passed.IsZero() && late > m.detect*2/3 && late <= outage && late > m.remembered(now) {
-		m.late, m.lateUntil = late, now.Add(mindFor)
+	if !m.passed.IsZero() {
+		m.learn(now, max(now.Sub(m.came), then.Sub(m.passed)))
 	}
 	m.came = now
 	if then.After(m.passed) {
 		m.passed = then
+	}
+}
+
+// misses takes in that so many frames of another node are missing. Two in a row are lost by chance, on a
+// link that may lose three or four. More are that node's, whose link may have been dead for a while.
+func (m *machine) misses(now time.Time, frames uint64) {
+	if frames == chance {
+		m.learn(now, chance*m.interval)
+	}
+}
+
+// learn takes in what took long. If it was not so long that it was an outage, it is to be waited for next time.
+func (m *machine) learn(now time.Time, late time.Duration) {
+	outage := m.interval * time.Duration(max(most, m.multiplier))
+	if late >= m.detect*2/3 && late <= outage && late > m.remembered(now) {
+		m.late, m.lateUntil = late, now.Add(mindFor)
 	}
 }
 
@@ -212,7 +241,8 @@ func (m *machine) resume(now time.Time) {
 	m.checkedAt = now
 }
 
-// check makes true what the passing of time makes true. It is called once an interval at least.
+// check makes true what the passing of time makes true. It is called once an interval at least, and
+// when until says so.
 func (m *machine) check(now time.Time) {
 	m.resume(now)
 	wait, passes, before := m.wait(now), m.passes(now), m.silent

@@ -46,7 +46,13 @@ func (w *wireless) begin(i int, boot uint64, early bool) *machine {
 func (w *wireless) run(d time.Duration, each func()) {
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(step) {
 		for i, m := range w.nodes {
-			if w.paused[i] || w.now.Before(w.due[i]) {
+			if w.paused[i] {
+				continue
+			}
+			if until := m.until(w.now); !until.IsZero() && !w.now.Before(until) {
+				m.check(w.now)
+			}
+			if w.now.Before(w.due[i]) {
 				continue
 			}
 			w.due[i] = w.now.Add(m.interval * 9 / 10)
@@ -81,8 +87,8 @@ func (w *wireless) silent() (all []int) {
 	return all
 }
 
-// Whatever direction is lost of the link of a node, that node knows within little more than a detection
-// time, no other one is in doubt, and the nodes that it heard say so no more.
+// Whatever direction is lost of the link of a node, that node knows within a detection time, or an interval
+// more if only what it sends is lost; no other one is in doubt, and the nodes that it heard say so no more.
 func TestALostLinkIsKnownToItsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(3, 12).Draw(t, "nodes")
@@ -95,9 +101,16 @@ func TestALostLinkIsKnownToItsNode(t *testing.T) {
 		out := rapid.Bool().Draw(t, "out")
 		in := !out || rapid.Bool().Draw(t, "in")
 		w.cut(lost, out, in)
+		most := w.now.Add(detection + step)
+		if !in {
+			most = most.Add(every)
+		}
 		w.run(detection+2*every, func() {
 			if s := w.silent(); len(s) > 0 && !slices.Equal(s, []int{lost}) {
 				t.Fatalf("%v are silent, %d is to be", s, lost)
+			}
+			if w.now.After(most) && !w.nodes[lost].silent {
+				t.Fatalf("it does not know yet, after %v", detection+w.now.Sub(most))
 			}
 		})
 		if !w.nodes[lost].silent || len(w.nodes[lost].heard) > 0 {

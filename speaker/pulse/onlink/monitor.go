@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
@@ -36,8 +35,11 @@ type Sealer interface {
 
 // Wire is an open interface.
 type Wire interface {
-	// Read gives the next datagram of another station. It fails with net.ErrClosed after Close.
-	Read(buffer []byte) (datagram []byte, err error)
+	// Wait returns once there may be a datagram to take. It fails after Close.
+	Wait() error
+	// Take gives the next datagram of another station. It never blocks: come is false where there
+	// is none. It is called by one at a time.
+	Take(buffer []byte) (datagram []byte, come bool, err error)
 	// Write sends a datagram to the group of the nodes.
 	Write(datagram []byte) error
 	Close() error
@@ -61,6 +63,7 @@ type Monitor struct {
 	status map[int]Status
 	stats  Stats
 	told   map[hello.Reason]bool // rejections that the log knows of
+	buffer []byte                // for a datagram
 }
 
 // attached is an interface that is wanted.
@@ -81,7 +84,7 @@ func New(cfg Config) *Monitor {
 	return &Monitor{
 		cfg: cfg, changed: make(chan struct{}, 1), again: make(chan struct{}, 1),
 		on: map[int]*attached{}, ups: map[int]uint64{}, status: map[int]Status{},
-		stats: Stats{Rejected: map[hello.Reason]uint64{}}, told: map[hello.Reason]bool{},
+		stats: Stats{Rejected: map[hello.Reason]uint64{}}, told: map[hello.Reason]bool{}, buffer: make([]byte, 2048),
 	}
 }
 
@@ -172,24 +175,36 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// tick does what is due, and says when it is to be called again. It needs mu.
+// tick does what is due, and says when it is to be called again. It needs mu. Silence counts as soon as it
+// has lasted, and not at the next frame: that would be up to an interval later.
 func (m *Monitor) tick(now time.Time) (next time.Time) {
 	next = now.Add(time.Minute)
 	for index, a := range m.on {
 		if a.wire == nil && !now.Before(a.reopen) {
 			m.open(now, index, a)
 		}
-		if !now.Before(a.due) {
+		if due, until := !now.Before(a.due), a.state.until(now); due || !until.IsZero() && !now.Before(until) {
+			m.drain(a)
 			a.state.check(now)
-			m.send(a, a.state.next(now))
-			a.due = now.Add(a.state.interval - time.Duration(mathrand.Int64N(int64(a.state.interval/5))))
+			if due {
+				m.send(a, a.state.next(now))
+				a.due = now.Add(a.state.interval - time.Duration(mathrand.Int64N(int64(a.state.interval/5))))
+			}
 		}
-		if a.due.Before(next) {
-			next = a.due
+		next = sooner(next, a.due)
+		if until := a.state.until(now); !until.IsZero() {
+			next = sooner(next, until)
 		}
 	}
 	m.publish()
 	return next
+}
+
+func sooner(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // open opens an interface and hears what comes there until it is closed. It needs mu.
@@ -207,28 +222,52 @@ func (m *Monitor) open(now time.Time, index int, a *attached) {
 	go m.read(index, wire)
 }
 
+// read hears until the interface is closed.
 func (m *Monitor) read(index int, wire Wire) {
-	buffer := make([]byte, 2048)
 	for {
-		datagram, err := wire.Read(buffer)
+		err := wire.Wait()
 		m.mu.Lock()
 		a := m.on[index]
-		switch mine := a != nil && a.wire == wire; {
-		case err == nil && mine:
-			m.hear(a, datagram)
-		case err == nil, errors.Is(err, net.ErrClosed):
-		case errors.Is(err, unix.ENETDOWN):
-			err = nil // told once when it goes down; the socket works on when it is up again
-		case mine:
-			m.cfg.Log.Error("frames of other nodes cannot be read on an interface", "interface", a.is.Name, "error", err)
-			a.close()
-			a.reopen = time.Now().Add(reopenAfter)
+		mine := a != nil && a.wire == wire
+		if mine && err != nil {
+			m.breaks(a, err)
+		} else if mine {
+			m.drain(a)
 		}
+		open := mine && a.wire == wire
+		m.publish()
 		m.mu.Unlock()
-		if err != nil {
+		if !open {
 			return
 		}
 	}
+}
+
+// drain hears what has come, and needs mu. What has come too late to be heard before somebody else looks at
+// the clock would count as silence. Of a flood it hears only so much at a time.
+func (m *Monitor) drain(a *attached) {
+	const flood = 1024
+	for i := 0; i < flood && a.wire != nil; i++ {
+		datagram, come, err := a.wire.Take(m.buffer)
+		if err != nil {
+			m.breaks(a, err)
+			return
+		}
+		if !come {
+			return
+		}
+		m.hear(a, datagram)
+	}
+}
+
+// breaks has an interface opened anew that cannot be read. It needs mu.
+func (m *Monitor) breaks(a *attached, err error) {
+	if errors.Is(err, unix.ENETDOWN) {
+		return // told once when it goes down; the socket works on when it is up again
+	}
+	m.cfg.Log.Error("frames of other nodes cannot be read on an interface", "interface", a.is.Name, "error", err)
+	a.close()
+	a.reopen = time.Now().Add(reopenAfter)
 }
 
 // hear needs mu.
@@ -249,7 +288,6 @@ func (m *Monitor) hear(a *attached, datagram []byte) {
 		reason = a.state.hear(time.Now(), f)
 	}
 	if reason == "" {
-		m.publish()
 		return
 	}
 	m.stats.Rejected[reason]++

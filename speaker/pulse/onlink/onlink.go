@@ -20,7 +20,8 @@
 //
 // # How long a silence is one
 //
-// As with hellos: interval × multiplier. Where answers come late or are lost it is waited longer, up to
+// As with hellos: interval × multiplier, and it counts as soon as it has lasted. Where answers come late or are
+// lost, or two frames in a row of a node, it is waited longer, up to
 // twenty intervals, for some minutes; and it is none while this process stands still. An interface
 // that was silent counts as heard only once it was for a while, so that one that works now and then is none.
 // One that got its carrier back has been told of nothing: it is silent until something is heard.
@@ -74,6 +75,8 @@ type Stats struct {
 const (
 	// most bounds how many intervals are waited for, where no more were configured.
 	most = 20
+	// chance is how many frames in a row are lost by chance.
+	chance = 2
 	// mindFor is for how long it is remembered that answers were late.
 	mindFor = 3 * time.Minute
 	// steady is for how long an interface that was silent must be heard, with its carrier all along.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/mdlayher/packet"
@@ -30,6 +31,7 @@ func group() net.HardwareAddr { return net.HardwareAddr{0x03, 'F', 'L', 'O', 'L'
 // socket is a packet socket on an interface.
 type socket struct {
 	conn *packet.Conn
+	raw  syscall.RawConn
 	mac  net.HardwareAddr
 	seen []byte // room for what is read
 }
@@ -54,36 +56,52 @@ func listen(index int, i Interface) (Wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(conn.JoinGroup(group()), prioritize(conn)); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return &socket{conn: conn, mac: i.MAC, seen: make([]byte, headerLen+maxPayload)}, nil
-}
-
-func prioritize(conn *packet.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return nil, errors.Join(err, conn.Close())
 	}
+	if err := errors.Join(conn.JoinGroup(group()), prioritize(raw)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &socket{conn: conn, raw: raw, mac: i.MAC, seen: make([]byte, headerLen+maxPayload)}, nil
+}
+
+func prioritize(raw syscall.RawConn) error {
 	var set error
-	err = raw.Control(func(fd uintptr) {
+	err := raw.Control(func(fd uintptr) {
 		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, control)
 	})
 	return errors.Join(err, set)
 }
 
-// Read is of Wire.
-func (s *socket) Read(buffer []byte) ([]byte, error) {
+// Wait is of Wire. It looks whether there is a frame, and else has the runtime wait for one.
+func (s *socket) Wait() error {
+	return s.raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+}
+
+// Take is of Wire. It bypasses the own read of the connection, which would wait.
+func (s *socket) Take(buffer []byte) (datagram []byte, come bool, err error) {
 	for {
-		n, _, err := s.conn.ReadFrom(s.seen)
-		if err != nil {
-			return nil, err
-		}
-		if n < headerLen {
+		var n int
+		var received error
+		err := s.raw.Control(func(fd uintptr) {
+			n, _, received = unix.Recvfrom(int(fd), s.seen, unix.MSG_DONTWAIT)
+		})
+		switch {
+		case err != nil:
+			return nil, false, err
+		case errors.Is(received, unix.EAGAIN), errors.Is(received, unix.EINTR):
+			return nil, false, nil
+		case received != nil:
+			return nil, false, received
+		case n < headerLen:
 			continue
 		}
 		if datagram, ok := disclose(s.seen[headerLen:n]); ok {
-			return buffer[:copy(buffer, datagram)], nil
+			return buffer[:copy(buffer, datagram)], true, nil
 		}
 	}
 }
