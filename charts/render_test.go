@@ -216,6 +216,36 @@ func TestPodDetectionFollowsTheValues(t *testing.T) {
 	}
 }
 
+// TestArgumentsOfTheConnectionTable: kube-proxy's defaults, unless another proxy forwards.
+func TestArgumentsOfTheConnectionTable(t *testing.T) {
+	args := func(perCore, least, established, closeWait, liberal, udp, stream string) []string {
+		return []string{
+			"--conntrack-dir=/run/netfilter", "--conntrack-max-per-core=" + perCore, "--conntrack-min=" + least,
+			"--conntrack-tcp-timeout-established=" + established, "--conntrack-tcp-timeout-close-wait=" + closeWait,
+			"--conntrack-tcp-be-liberal=" + liberal, "--conntrack-udp-timeout=" + udp, "--conntrack-udp-timeout-stream=" + stream,
+		}
+	}
+	none := values{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
+	for name, tt := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"default":  {values{}, args("32768", "131072", "24h", "1h", "false", "0s", "0s")},
+		"none":     {values{"mode": "none"}, nil},
+		"as it is": {values{"conntrack": none}, nil},
+		"others": {
+			values{"conntrack": values{"maxPerCore": 1000000, "min": 2000000, "tcpEstablishedTimeout": "1h30m", "tcpCloseWaitTimeout": "0s", "tcpBeLiberal": true, "udpTimeout": "45s", "udpStreamTimeout": "3m"}},
+			args("1000000", "2000000", "1h30m", "0s", "true", "45s", "3m"),
+		},
+	} {
+		speaker := one[*appsv1.DaemonSet](t, objects(t, values{"forwarding": tt.values}), "fairlead-speaker").Spec.Template.Spec.Containers[0]
+		got := slices.DeleteFunc(slices.Clone(speaker.Args), func(arg string) bool { return !strings.HasPrefix(arg, "--conntrack-") })
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 func TestArgumentsFollowTheValues(t *testing.T) {
 	all := objects(t, values{
 		"logLevel":          "debug",

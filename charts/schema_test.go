@@ -142,6 +142,10 @@ func TestBadValuesAreRefused(t *testing.T) {
 			values{"forwarding": values{"nodePortAddresses": []string{"primary", "loopback"}}},
 			[]string{"/forwarding/nodePortAddresses/1", "loopback"},
 		},
+		"timeout without unit":  {values{"forwarding": values{"conntrack": values{"udpTimeout": "30"}}}, []string{"/forwarding/conntrack/udpTimeout"}},
+		"timeout as a number":   {values{"forwarding": values{"conntrack": values{"udpTimeout": 0}}}, []string{"/forwarding/conntrack/udpTimeout"}},
+		"timeout in parts":      {values{"forwarding": values{"conntrack": values{"tcpCloseWaitTimeout": "1500ms"}}}, []string{"/forwarding/conntrack/tcpCloseWaitTimeout"}},
+		"room below none":       {values{"forwarding": values{"conntrack": values{"maxPerCore": -1}}}, []string{"/forwarding/conntrack/maxPerCore"}},
 		"prefix too long":       {values{"forwarding": values{"clusterCIDRs": []string{"10.0.0.0/33"}}}, []string{"10.0.0.0/33"}},
 		"host with a port":      {values{"apiServer": values{"host": "192.0.2.10:6443"}}, []string{"/apiServer/host"}},
 		"host with brackets":    {values{"apiServer": values{"host": "[fd00::1]"}}, []string{"/apiServer/host"}},
@@ -202,6 +206,7 @@ func TestGoodValuesAreAccepted(t *testing.T) {
 		"pods by a bridge":    {"forwarding": values{"detectLocalMode": "BridgeInterface", "podBridgeInterface": "cbr0"}},
 		"pods by names":       {"forwarding": values{"detectLocalMode": "InterfaceNamePrefix", "podInterfaceNamePrefix": "cali"}},
 		"pods by podCIDRs":    {"forwarding": values{"detectLocalMode": "NodeCIDR", "masqueradeAll": true}},
+		"connection table":    {"forwarding": values{"conntrack": values{"maxPerCore": 65536, "min": 1000000, "tcpEstablishedTimeout": "1h30m", "udpTimeout": "45s", "tcpBeLiberal": true}}},
 		"host routes":         {"forwarding": values{"clusterCIDRs": []string{"10.0.0.1/32", "::/0", "fd00::1/128"}}},
 	}
 	for version, program := range helms(t) {

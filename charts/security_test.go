@@ -80,10 +80,13 @@ func checkConfined(t *testing.T, container corev1.Container, capabilities []core
 }
 
 // The lock of iptables is there in all modes: they remove what another one left. The
-// setting for NodePorts on localhost is there for who asks for these.
+// setting for NodePorts on localhost is there for who asks for these, those of the connection
+// table for who forwards and does not leave it as it is.
 func TestMountsOfTheSpeaker(t *testing.T) {
 	type mounts = map[string]string // by path in the container: the host's, "" for another volume
-	speaker := mounts{"/run/fairlead": "", "/run/xtables.lock": "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount": ""}
+	bare := mounts{"/run/fairlead": "", "/run/xtables.lock": "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount": ""}
+	speaker := maps.Clone(bare)
+	speaker["/run/netfilter"] = "/proc/sys/net/netfilter"
 	withLocalhost := maps.Clone(speaker)
 	withLocalhost["/run/route_localnet"] = "/proc/sys/net/ipv4/conf/all/route_localnet"
 	for name, test := range map[string]struct {
@@ -92,7 +95,9 @@ func TestMountsOfTheSpeaker(t *testing.T) {
 	}{
 		"iptables":         {values{"mode": "iptables"}, speaker},
 		"nftables":         {values{"mode": "nftables", "nodePortAddresses": []string{"primary", "0.0.0.0/0"}}, speaker},
-		"none":             {values{"mode": "none"}, speaker},
+		"none":             {values{"mode": "none"}, bare},
+		"as it is":         {values{"conntrack": values{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}}, bare},
+		"one timeout":      {values{"conntrack": values{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s", "udpTimeout": "10s"}}, speaker},
 		"localhost":        {values{"nodePortAddresses": []string{"primary", "localhost"}}, withLocalhost},
 		"loopback address": {values{"nodePortAddresses": []string{"127.0.0.1/32"}}, withLocalhost},
 	} {

@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/forwarding/capacity"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
 
@@ -65,6 +66,8 @@ type config struct {
 	masqueradeAll                   bool
 	nodePorts                       nodePortAddresses
 	routeLocalnet                   string // a file
+	conntrack                       capacity.Want
+	conntrackDir                    string
 	classes                         view.Classes
 	nodes                           fromkube.Nodes
 	bgpPort                         uint16
@@ -86,6 +89,9 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.masqueradeAll, "masquerade-all", false, "masquerade what pods send to ClusterIPs, too")
 	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, separated by commas: CIDRs, primary (its InternalIPs, or ExternalIPs of a family without), localhost (127.0.0.0/8, for the node itself); empty: primary")
 	flags.StringVar(&c.routeLocalnet, "route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
+	var table connections
+	table.register(flags)
+	flags.StringVar(&c.conntrackDir, "conntrack-dir", capacity.Dir, "where the kernel's settings of the connection table can be written, of which the --conntrack flags speak")
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.BoolVar(&c.nodes.IgnoreExclude, "ignore-exclude-lb", false, "announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
@@ -113,6 +119,9 @@ func parse(args []string) (config, error) {
 	c.bgpPort = uint16(*port)
 	var err error
 	if c.pods, err = pods.parse(); err != nil {
+		return config{}, err
+	}
+	if c.conntrack, err = table.parse(); err != nil {
 		return config{}, err
 	}
 	if c.nodePorts, err = parseNodePortAddresses(*nodePorts); err != nil {

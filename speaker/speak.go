@@ -71,6 +71,7 @@ func speak(ctx context.Context, c config) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	backend, err := forwarding.New(forwarding.Config{
 		Mode: c.mode, Log: c.log, Metrics: registry, RouteLocalnet: c.routeLocalnet,
+		Conntrack: c.conntrack, ConntrackDir: c.conntrackDir,
 	})
 	if err != nil {
 		return err

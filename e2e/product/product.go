@@ -95,6 +95,8 @@ func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error
 		"upgrade", "--install", Release, filepath.Join(c.Root, "charts/fairlead"),
 		"--namespace", Namespace, "--create-namespace",
 		"--set", "image.tag=dev", "--set", "image.pullPolicy=Never",
+		// The size of the connection table is the whole machine's: leave it.
+		"--set", "forwarding.conntrack.maxPerCore=0",
 		"--set", "apiServer.host=" + c.ControlPlane.IPv4.String(), "--set", "apiServer.port=6443",
 	}
 	for _, v := range values {

@@ -50,7 +50,10 @@ func (e *FamilyError) Beyond() error {
 
 // SettingError says that a setting of the host on which forwarding relies is not as wanted.
 // All ports are in place.
-type SettingError struct{ Err error }
+type SettingError struct {
+	Of  string // which setting, the same at each attempt
+	Err error
+}
 
 func (e *SettingError) Error() string { return e.Err.Error() }
 

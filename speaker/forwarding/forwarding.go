@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/capacity"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
@@ -69,6 +70,10 @@ type Config struct {
 	Metrics prometheus.Registerer // nil: nobody looks
 	// RouteLocalnet is where the file RouteLocalnet can be written; "": in its place.
 	RouteLocalnet string
+	// Conntrack is what the connection table is to have, and ConntrackDir where
+	// capacity.Dir can be written; "": in its place.
+	Conntrack    capacity.Want
+	ConntrackDir string
 }
 
 // Forwarder is a backend together with the flows that its rules were asked about.
@@ -98,10 +103,11 @@ func New(c Config) (Forwarder, error) {
 	m := newMeasures(c.Metrics)
 	cleaner := newCleaner(backend, m.timed(conntrack.Delete), inherited)
 	cleaner.leaving = newLeaving()
-	return newHanding(&localhost{setting: setting, Forwarder: &successor{
+	forwards := newHanding(&localhost{setting: setting, Forwarder: &successor{
 		Forwarder: newMeasured(cleaner, m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
-	}}, c.Metrics), nil
+	}}, c.Metrics)
+	return roomy{forwards, capacity.New(c.ConntrackDir, c.Conntrack, c.Log)}, nil
 }
 
 // Cleanup removes from the kernel whatever any mode ever put there. The file is that of

@@ -37,7 +37,7 @@ func (h *handing) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 		return missing, err
 	}
 	if failed := h.over.Apply(want.Former, want.Handing); failed != nil {
-		err = errors.Join(err, &desired.SettingError{Err: failed})
+		err = errors.Join(err, &desired.SettingError{Of: "handover", Err: failed})
 	}
 	return missing, err
 }

@@ -88,7 +88,7 @@ func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired
 		failed = l.setting.allow()
 	}
 	if failed != nil {
-		err = errors.Join(err, &desired.SettingError{Err: failed})
+		err = errors.Join(err, &desired.SettingError{Of: "route_localnet", Err: failed})
 	}
 	return missing, err
 }

@@ -40,7 +40,7 @@ func (r *Reporter) failures(err error) []problem.Problem {
 		}
 	}
 	for _, unset := range desired.AllOf[*desired.SettingError](err) {
-		note(failure{node, ReasonSettingFailed, ""}, "%v; it is tried again", unset)
+		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
 	}
 	r.failing = now
 	problems := make([]problem.Problem, 0, len(now))

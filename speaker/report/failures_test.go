@@ -40,7 +40,9 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	broken := func() error {
 		return &desired.FamilyError{Family: addr.IPv6, Err: errors.Join(fmt.Errorf("has not ended after %d s", attempts))}
 	}
-	unset := func() error { return &desired.SettingError{Err: errors.New("route_localnet is 0")} }
+	unset := func() error {
+		return &desired.SettingError{Of: "route_localnet", Err: errors.New("route_localnet is 0")}
+	}
 	metric := func(lines ...string) {
 		t.Helper()
 		text := ""
@@ -67,8 +69,8 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	metric(`kind="Service",reason="ForwardingRefused"`)
 	failing()
 	metric()
-	failing(unset())
-	got.want(t, all[1])
+	failing(unset(), &desired.SettingError{Of: "nf_conntrack_max", Err: errors.New("nf_conntrack_max is 65536")})
+	got.want(t, "node1 Warning SettingFailed: nf_conntrack_max is 65536; it is tried again", all[1])
 }
 
 // TestOneNodeTellsWhatAllSee has two nodes read the same nonsense: one Event says so, of the

@@ -39,7 +39,8 @@ const (
 	ReasonRefused = "ForwardingRefused"
 	// ReasonForwardingFailed is on a Node: its kernel is not as wanted, and no Service is to blame.
 	ReasonForwardingFailed = "ForwardingFailed"
-	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it.
+	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
+	// as the connection table is to have it.
 	ReasonSettingFailed = "SettingFailed"
 	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
 	// served, in kube-proxy's words.

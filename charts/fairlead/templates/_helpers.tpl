@@ -64,3 +64,14 @@ capabilities:
 {{- if or (eq . "localhost") (hasPrefix "127." .) }}asked{{ end }}
 {{- end }}
 {{- end }}
+
+{{/* Something, if the connection table is to have anything that the kernel may not have. */}}
+{{- define "fairlead.conntrack" -}}
+{{- if ne .Values.forwarding.mode "none" }}
+{{- with .Values.forwarding.conntrack }}
+{{- if or .maxPerCore .tcpBeLiberal (ne .tcpEstablishedTimeout "0s") (ne .tcpCloseWaitTimeout "0s") (ne .udpTimeout "0s") (ne .udpStreamTimeout "0s") -}}
+asked
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
