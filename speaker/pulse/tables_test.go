@@ -1,0 +1,98 @@
+package pulse
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// change is a version of the tables, and when each node learns of it; node by node, later than of the one before.
+type change struct {
+	Order   uint64          // by which the candidates of each address are drawn
+	Without int             // this node is no candidate any more; -1: all are
+	After   []time.Duration // that each node takes to learn of it
+}
+
+// version is the table of a node as of a change.
+func (c *cluster) version(i int, ch change) Table {
+	t := c.table(i)
+	for n, a := range c.vips {
+		var candidates []string
+		for _, j := range rand.New(rand.NewPCG(ch.Order, uint64(n))).Perm(len(c.nodes)) {
+			if j != ch.Without {
+				candidates = append(candidates, c.nodes[j].name)
+			}
+		}
+		if t.Claims[a] = (desired.Claim{Candidates: candidates}); i == ch.Without {
+			delete(t.Claims, a)
+			t.Elsewhere = append(t.Elsewhere, a)
+		}
+	}
+	slices.SortFunc(t.Elsewhere, netip.Addr.Compare)
+	return t
+}
+
+func drawChange(size int) func(t *rapid.T) change {
+	return func(t *rapid.T) change {
+		ch := change{Order: rapid.Uint64Range(1, 1<<20).Draw(t, "order"), Without: rapid.IntRange(-1, size-1).Draw(t, "without")}
+		for range size {
+			ch.After = append(ch.After, time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms"))*time.Millisecond)
+		}
+		return ch
+	}
+}
+
+// TestTablesChangeWhileANodeDies: tables change, nodes learn of it at different moments, and one dies
+// meanwhile. Two never answer for longer than a detection time, and in the end one does. Until all have one table,
+// nodes may leave an address to each other, so that nobody answers: no longer than that.
+func TestTablesChangeWhileANodeDies(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		size := rapid.IntRange(3, 5).Draw(r, "nodes")
+		changes := rapid.SliceOfN(rapid.Custom(drawChange(size)), 1, 3).Draw(r, "changes")
+		dies, at := rapid.IntRange(0, size-1).Draw(r, "dies"), time.Duration(rapid.IntRange(0, 4000).Draw(r, "dies after"))*time.Millisecond
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, size, 6, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			type step struct {
+				at time.Duration
+				do func()
+			}
+			steps := []step{{at, func() { c.nodes[dies].stop() }}}
+			learned := make([]time.Duration, size)
+			for _, ch := range changes {
+				for i, after := range ch.After {
+					learned[i] += after
+					steps = append(steps, step{learned[i], func() {
+						if c.nodes[i].stop != nil {
+							c.nodes[i].says(c.version(i, ch))
+						}
+					}})
+				}
+			}
+			slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
+			now := time.Duration(0)
+			for _, s := range steps {
+				c.run(s.at - now)
+				now = max(now, s.at)
+				s.do()
+			}
+			c.run(20 * time.Second)
+			c.expectOne("in the end")
+			differ := slices.Max(learned)
+			if c.longestDouble > simDetection+slack || c.longestNobody > simDetection+slack+differ {
+				t.Errorf("two answered for %v, nobody for %v; node %d dies after %v, %+v", c.longestDouble, c.longestNobody, dies, at, changes)
+			}
+		})
+		if t.Failed() {
+			r.FailNow()
+		}
+	})
+}
