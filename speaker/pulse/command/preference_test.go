@@ -21,7 +21,7 @@ func (l *lab) prefers(n *node, first ...*node) pulse.Table {
 }
 
 // Another node is preferred, as when preferredNodeSelectors or labels change: the address moves there, whichever
-// node learns of it first, and the client, which asks every other millisecond, loses nothing.
+// node learns of it first, and the client, which asks every other millisecond, gets no reply for 50 ms at most.
 func TestAPreferredNodeTakesOverWithoutAGap(t *testing.T) { inBoth(t, preference) }
 
 func preference(t *testing.T, p plan) {
