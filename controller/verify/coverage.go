@@ -18,12 +18,17 @@ const ReasonNoAdvertisement = "NoAdvertisement"
 func Uncovered(c *view.Cluster) map[string]problem.Problem {
 	layer2 := slices.Sorted(maps.Keys(c.L2Advertisements))
 	bgp := slices.Sorted(maps.Keys(c.BGPAdvertisements))
+	reach := newReach(c)
 	vain := map[string]string{} // why an advertisement covers nothing at all
 	for _, name := range layer2 {
-		vain["L2Advertisement "+name] = vainLayer2(c, c.L2Advertisements[name])
+		vain["L2Advertisement "+name] = reach.vainLayer2(c.L2Advertisements[name])
 	}
 	for _, name := range bgp {
-		vain["BGPAdvertisement "+name] = vainBGP(c, c.BGPAdvertisements[name])
+		why := reach.vainBGP(c.BGPAdvertisements[name])
+		if _, unknown := c.Resolved(c.BGPAdvertisements[name]); len(unknown) > 0 {
+			why = "is not in use: see its condition Ready"
+		}
+		vain["BGPAdvertisement "+name] = why
 	}
 	uncovered := map[string]problem.Problem{}
 	for name, pool := range c.Pools {
@@ -59,37 +64,4 @@ func without(matching []string, vain map[string]string) string {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
 	return "no node goes by an advertisement that covers the pool: " + strings.Join(why, "; ")
-}
-
-// vainLayer2 says why no node goes by the advertisement, "" if one does.
-func vainLayer2(c *view.Cluster, ad *view.L2Advertisement) string {
-	for _, node := range c.Nodes {
-		if view.MatchesAny(ad.NodeSelectors, node.Labels) {
-			return ""
-		}
-	}
-	return "chooses no node by spec.nodeSelectors: label a node, or correct them"
-}
-
-// vainBGP says why no node goes by the advertisement, "" if one does.
-func vainBGP(c *view.Cluster, ad *view.BGPAdvertisement) string {
-	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
-		return "is not in use: see its condition Ready"
-	}
-	chosen := false
-	for _, node := range c.Nodes {
-		if !view.MatchesAny(ad.NodeSelectors, node.Labels) {
-			continue
-		}
-		chosen = true
-		for name, peer := range c.BGPPeers {
-			if (len(ad.Peers) == 0 || slices.Contains(ad.Peers, name)) && view.MatchesAny(peer.NodeSelectors, node.Labels) {
-				return ""
-			}
-		}
-	}
-	if !chosen {
-		return "chooses no node by spec.nodeSelectors: label a node, or correct them"
-	}
-	return "has no BGPPeer on the nodes that it chooses: create one, or correct spec.peers and the nodeSelectors of both"
 }

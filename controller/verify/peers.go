@@ -10,29 +10,74 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// The reasons of the problems of BGPPeers. Another is view.ReasonPeerDuplicate.
+// The reasons of the problems of BGPPeers. Others are ReasonFieldUnused, ReasonNoAdvertisement
+// and view.ReasonPeerDuplicate.
 const (
 	// ReasonProfileNotFound: a peer names a BFDProfile that does not exist.
 	ReasonProfileNotFound = "ProfileNotFound"
+	// ReasonProfileShared: the BFD session of a peer is that of an older one, by whose BFDProfile it is.
+	ReasonProfileShared = "ProfileShared"
 	// ReasonMinimumTTLUnused: the BFDProfile of a peer speaks of hops, and its session is over one.
 	ReasonMinimumTTLUnused = "MinimumTTLUnused"
+	// ReasonRouterIDShared: several nodes have one router ID towards a router.
+	ReasonRouterIDShared = "RouterIDShared"
 )
 
-// profile finds what is wrong with the BFDProfile that a peer names.
-func profile(c *view.Cluster, p *view.BGPPeer) []problem.Problem {
+// peers finds what is wrong with each BGPPeer among the other objects.
+func peers(r *reach) []problem.Problem {
+	announced := map[*view.BGPPeer]bool{}
+	for _, ad := range r.cluster.BGPAdvertisements {
+		for _, p := range r.of(ad) {
+			announced[p] = true
+		}
+	}
+	var problems []problem.Problem
+	for i, p := range r.peers {
+		var nodes []*view.Node
+		var names []string
+		for at, node := range r.nodes {
+			if r.at[i][at] {
+				nodes, names = append(nodes, node), append(names, node.Name)
+			}
+		}
+		problems = append(problems, profile(r.cluster, p, nodes)...)
+		if p.RouterID.IsValid() && len(nodes) > 1 {
+			problems = append(problems, problem.Advice(p.Object(), ReasonRouterIDShared,
+				"spec.routerID: nodes %s have the router ID %v towards one router, which tells neighbors apart by it (RFC 6286): "+
+					"choose one node by nodeSelectors, or leave it out", problem.List(names, " "), p.RouterID))
+		}
+		if len(nodes) > 0 && !announced[p] {
+			problems = append(problems, problem.Advice(p.Object(), ReasonNoAdvertisement,
+				"nothing is announced to it: no BGPAdvertisement is for this peer on the nodes that it chooses; create one, or correct spec.peers and the nodeSelectors of both"))
+		}
+	}
+	return problems
+}
+
+// profile finds what is wrong with the BFDProfile that a peer of these nodes names.
+func profile(c *view.Cluster, p *view.BGPPeer, nodes []*view.Node) []problem.Problem {
 	if p.BFDProfile == "" {
 		return nil
 	}
-	switch profile := c.BFDProfiles[p.BFDProfile]; {
-	case profile == nil:
+	profile := c.BFDProfiles[p.BFDProfile]
+	if profile == nil {
 		return []problem.Problem{problem.New(p.Object(), ReasonProfileNotFound,
 			"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile)}
-	case profile.MinTTL != 0 && !p.EBGPMultiHop && (p.Interface != "" || p.MyASN != p.PeerASN):
-		return []problem.Problem{problem.Advice(p.Object(), ReasonMinimumTTLUnused,
-			"spec.bfdProfile: BFDProfile %q has minimumTtl %d, which is for routers more than one hop away, and this one is not said to be: "+
-				"its BFD packets must come with 255; set ebgpMultiHop if it is, or name a profile without minimumTtl", p.BFDProfile, profile.MinTTL)}
 	}
-	return nil
+	if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n *view.Node) bool { return !p.IsOn(n) }) {
+		return []problem.Problem{problem.Advice(p.Object(), ReasonFieldUnused,
+			"spec.bfdProfile: %v is the node itself, so the session is held without BFD, which is between two machines: leave it out", p.PeerAddress)}
+	}
+	if profile.MinTTL == 0 || p.ManyHops(profile) {
+		return nil
+	}
+	said := "this one is not said to be: its BFD packets must come with 255; set ebgpMultiHop if it is"
+	if p.TTLSecurity {
+		said = "ttlSecurity says that this one is not: its BFD packets must come with 255; leave that out if it is"
+	}
+	return []problem.Problem{problem.Advice(p.Object(), ReasonMinimumTTLUnused,
+		"spec.bfdProfile: BFDProfile %q has minimumTtl %d, which is for routers more than one hop away, and %s, or name a profile without minimumTtl",
+		p.BFDProfile, profile.MinTTL, said)}
 }
 
 // router is whom a BGPPeer is about: its address, or at the other end of which interface it is.
@@ -41,36 +86,53 @@ type router struct {
 	over    string
 }
 
-// routers are the peers of each, oldest first.
-func routers(c *view.Cluster) map[router][]*view.BGPPeer {
-	found := map[router][]*view.BGPPeer{}
-	for _, p := range c.PeersByAge() {
+// together finds peers of one router that a node cannot have as they are asked for: that it has
+// no session with, or BFD by the profile of another. The oldest is told nothing; of the nodes the
+// first by name is named.
+func together(r *reach) []problem.Problem {
+	routers := map[router][]*view.BGPPeer{} // the peers of each, by age
+	for _, p := range r.peers {
 		if p.PeerAddress.IsValid() || p.Interface != "" {
 			of := router{p.PeerAddress, p.Interface}
-			found[of] = append(found[of], p)
+			routers[of] = append(routers[of], p)
 		}
 	}
-	return found
-}
-
-// duplicates finds peers that some node has no session with, since it has one with an older peer
-// of the same router. The first node by name is told.
-func duplicates(c *view.Cluster) []problem.Problem {
-	nodes := byName(c.Nodes)
 	var problems []problem.Problem
-	for _, peers := range routers(c) {
+	for _, peers := range routers {
 		if len(peers) < 2 {
 			continue
 		}
 		told := map[problem.Object]bool{}
-		for _, node := range nodes {
-			_, refused := view.PeersOf(node, peers)
-			for _, p := range refused {
+		for _, node := range r.nodes {
+			held, refused := view.PeersOf(node, peers)
+			for _, p := range slices.Concat(refused, sharing(r.cluster, held, node)) {
 				if !told[p.Object] {
 					told[p.Object] = true
 					problems = append(problems, p)
 				}
 			}
+		}
+	}
+	return problems
+}
+
+// sharing finds those of a node's peers of one router whose BFD session is that of an older one
+// with another BFDProfile.
+func sharing(c *view.Cluster, held []*view.BGPPeer, node *view.Node) []problem.Problem {
+	var problems []problem.Problem
+	first := map[view.Path]*view.BGPPeer{}
+	for _, p := range held {
+		profile := c.BFDProfiles[p.BFDProfile]
+		if profile == nil || p.IsOn(node) {
+			continue
+		}
+		older := first[p.Path()]
+		if older == nil {
+			first[p.Path()] = p
+		} else if !profile.Equal(c.BFDProfiles[older.BFDProfile]) {
+			problems = append(problems, problem.Advice(p.Object(), ReasonProfileShared,
+				"spec.bfdProfile: BGPPeer %q has BFD with the same router on node %s by BFDProfile %q, and both are one session, which is by that: "+
+					"name one profile in both, or give each a sourceAddress of its own", older.Name, node.Name, older.BFDProfile))
 		}
 	}
 	return problems

@@ -46,6 +46,8 @@ func TestPeersOfOneRouter(t *testing.T) {
 			c := &view.Cluster{
 				Nodes:    map[string]*view.Node{"n2": {Name: "n2"}, "n1": {Name: "n1"}},
 				BGPPeers: map[string]*view.BGPPeer{"a": a, "b": b},
+
+				BGPAdvertisements: map[string]*view.BGPAdvertisement{"all": {Name: "all"}},
 			}
 			if d := cmp.Diff(test.want, told(c)); d != "" {
 				t.Errorf("problems (-want +got):\n%s", d)

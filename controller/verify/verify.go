@@ -6,6 +6,7 @@ package verify
 
 import (
 	"net/netip"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -17,6 +18,12 @@ const (
 	ReasonPoolNotFound = "PoolNotFound"
 	// ReasonNoPoolSelected: an advertisement chooses pools by labels that none has.
 	ReasonNoPoolSelected = "NoPoolSelected"
+	// ReasonNoServiceSelected: an advertisement chooses Services by labels that none has now.
+	ReasonNoServiceSelected = "NoServiceSelected"
+	// ReasonNoNodeSelected: an advertisement chooses nodes by labels that none has.
+	ReasonNoNodeSelected = "NoNodeSelected"
+	// ReasonNoSession: no node that an advertisement chooses has one of its peers.
+	ReasonNoSession = "NoSession"
 	// ReasonPeerNotFound: an advertisement names a peer that does not exist.
 	ReasonPeerNotFound = "PeerNotFound"
 	// ReasonAggregateBeyondPool: a pool holds a part of an aggregate only, which is
@@ -33,33 +40,59 @@ const (
 // names correctly stays in use beside what it names in vain. used are the addresses of pools
 // that the cluster itself uses, and what for.
 func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
+	reach := newReach(c)
 	var problems []problem.Problem
 	for _, ad := range c.L2Advertisements {
-		problems = append(problems, pools(c, problem.Object{Kind: "L2Advertisement", Name: ad.Name}, ad.Pools)...)
+		object := problem.Object{Kind: "L2Advertisement", Name: ad.Name}
+		problems = append(problems, pools(c, object, ad.Pools)...)
+		problems = append(problems, vain(c, object, reach.vainLayer2(ad))...)
+		problems = append(problems, services(c, object, ad.ServiceSelectors)...)
 	}
 	for _, ad := range c.BGPAdvertisements {
-		object := problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
-		problems = append(problems, pools(c, object, ad.Pools)...)
-		problems = append(problems, beyond(c, object, ad)...)
-		if _, unknown := c.Resolved(ad); len(unknown) > 0 {
-			problems = append(problems, nameless(object, unknown)...)
-		}
-		for _, name := range ad.Peers {
-			if c.BGPPeers[name] == nil {
-				problems = append(problems, problem.New(object, ReasonPeerNotFound,
-					"spec.peers: there is no BGPPeer %q: create it or take it out", name))
-			}
-		}
+		problems = append(problems, advertisement(reach, ad)...)
 	}
-	for _, p := range c.BGPPeers {
-		problems = append(problems, profile(c, p)...)
-	}
-	problems = append(problems, duplicates(c)...)
+	problems = append(problems, peers(reach)...)
+	problems = append(problems, spare(c)...)
+	problems = append(problems, together(reach)...)
 	problems = append(problems, ambiguous(c)...)
 	problems = append(problems, apart(c)...)
 	problems = append(problems, occupied(c, used)...)
 	problem.Sort(problems)
 	return problems
+}
+
+// advertisement finds what is wrong with a BGPAdvertisement among the other objects.
+func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
+	c, object := r.cluster, problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
+	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad))
+	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
+		problems = append(problems, nameless(object, unknown)...)
+	}
+	missing := false
+	for _, name := range ad.Peers {
+		if c.BGPPeers[name] == nil {
+			missing = true
+			problems = append(problems, problem.New(object, ReasonPeerNotFound,
+				"spec.peers: there is no BGPPeer %q: create it or take it out", name))
+		}
+	}
+	if missing {
+		return problems // which says enough of whom it announces to
+	}
+	return append(problems, vain(c, object, r.vainBGP(ad))...)
+}
+
+// vain has a problem of an advertisement that no node goes by, for a reason that is given. Of a
+// cluster without nodes there is nothing to say.
+func vain(c *view.Cluster, object problem.Object, why string) []problem.Problem {
+	reason := ReasonNoSession
+	switch {
+	case why == "" || len(c.Nodes) == 0:
+		return nil
+	case why == noNode:
+		reason = ReasonNoNodeSelected
+	}
+	return []problem.Problem{problem.New(object, reason, "nothing is announced by it: the advertisement %s", why)}
 }
 
 func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []problem.Problem {
@@ -80,4 +113,18 @@ func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []probl
 	}
 	return append(problems, problem.New(object, ReasonNoPoolSelected,
 		"spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors"))
+}
+
+// services has a problem of an advertisement that chooses Services of which there are none now.
+func services(c *view.Cluster, object problem.Object, selectors []view.Selector) []problem.Problem {
+	if len(selectors) == 0 {
+		return nil
+	}
+	for _, s := range c.Services {
+		if s.Type == view.LoadBalancer && view.MatchesAny(selectors, s.Labels) {
+			return nil
+		}
+	}
+	return []problem.Problem{problem.Advice(object, ReasonNoServiceSelected,
+		"spec.serviceSelectors: no Service of type LoadBalancer has such labels, so nothing is announced by it now")}
 }

@@ -42,6 +42,7 @@ func TestCheck(t *testing.T) {
 		},
 		BGPAdvertisements: map[string]*view.BGPAdvertisement{
 			"bgp": {Name: "bgp", Pools: view.PoolMatch{Names: []string{"missing"}}, Peers: []string{"first", "nobody"}},
+			"all": {Name: "all"},
 		},
 		BGPPeers: map[string]*view.BGPPeer{
 			"first":      peer("first", "192.0.2.1", 179, labelled("left")),
@@ -59,14 +60,18 @@ func TestCheck(t *testing.T) {
 		},
 		BFDProfiles: map[string]*view.BFDProfile{"fast": {Name: "fast"}, "far": {Name: "far", MinTTL: 250}},
 	}
+	c.BGPPeers["secured"] = &view.BGPPeer{Name: "secured", BFDProfile: "far", MyASN: 64500, PeerASN: 64500, TTLSecurity: true}
 	const unused = `spec.bfdProfile: BFDProfile "far" has minimumTtl 250, which is for routers more than one hop away, and this one is not said to be: ` +
 		`its BFD packets must come with 255; set ebgpMultiHop if it is, or name a profile without minimumTtl`
+	const secured = `spec.bfdProfile: BFDProfile "far" has minimumTtl 250, which is for routers more than one hop away, and ttlSecurity says that this one is not: ` +
+		`its BFD packets must come with 255; leave that out if it is, or name a profile without minimumTtl`
 	want := []string{
 		`BGPAdvertisement/bgp: PeerNotFound: spec.peers: there is no BGPPeer "nobody": create it or take it out`,
 		`BGPAdvertisement/bgp: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,
 		`BGPPeer/cabled: MinimumTTLUnused: ` + unused,
 		`BGPPeer/near: MinimumTTLUnused: ` + unused,
 		`BGPPeer/second: PeerDuplicate: BGPPeer "first" is the same router 192.0.2.1:179 on node c: delete one of the two, or keep them apart by nodeSelectors`,
+		`BGPPeer/secured: MinimumTTLUnused: ` + secured,
 		`BGPPeer/unread: ProfileNotFound: spec.bfdProfile: there is no BFDProfile "slow", so the session is held without BFD: create it or take it out`,
 		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "gone": create it or take it out`,
 		`L2Advertisement/names: PoolNotFound: spec.ipAddressPools: there is no IPAddressPool "missing": create it or take it out`,

@@ -85,6 +85,32 @@ func (p *BGPPeer) refusal(held []*BGPPeer, node string) string {
 	return ""
 }
 
+// Path is between what packets of BFD with a router go. BGPPeers of a node that have one path
+// share one session, by the BFDProfile of the oldest.
+type Path struct {
+	router, source netip.Addr
+	over           string
+	far            bool
+}
+
+// Path is that of BFD with the router.
+func (p *BGPPeer) Path() Path {
+	return Path{p.PeerAddress, p.SourceAddress, p.Interface, p.EBGPMultiHop}
+}
+
+// ManyHops tells whether BFD with the router is over several hops (RFC 5883). A router of iBGP is
+// taken for a neighbour, as FRR takes one that is on a network of its own, unless the profile
+// speaks of hops and the peer does not exclude them.
+func (p *BGPPeer) ManyHops(profile *BFDProfile) bool {
+	return p.EBGPMultiHop || profile.MinTTL != 0 && p.MyASN == p.PeerASN && p.Interface == "" && !p.TTLSecurity
+}
+
+// IsOn tells whether what is at the peer's address is the node itself, as another BGP daemon of it. There
+// is no BFD then: nothing is between both, and one process at a time speaks BFD on a node.
+func (p *BGPPeer) IsOn(node *Node) bool {
+	return p.PeerAddress.IsLoopback() || slices.Contains(node.Addresses, p.PeerAddress)
+}
+
 // neighbour is one end of a session as the router sees it, which has one session with each.
 type neighbour struct {
 	router netip.AddrPort

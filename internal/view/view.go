@@ -431,6 +431,20 @@ type BFDProfile struct {
 	Multiplier        uint8
 	Passive           bool
 	MinTTL            uint8 // over several hops; 0: not set
+	// EchoInterval is given, and has no effect.
+	EchoInterval bool
+}
+
+// Equal tells whether sessions by either are the same.
+func (p *BFDProfile) Equal(o *BFDProfile) bool {
+	one, other := *p, *o
+	one.Name, one.EchoInterval = other.Name, other.EchoInterval
+	return one == other
+}
+
+// Object is the profile as problems name it.
+func (p *BFDProfile) Object() problem.Object {
+	return problem.Object{Kind: "BFDProfile", Name: p.Name}
 }
 
 // Secret is a string that prints as dots, so that no log or dump shows it.

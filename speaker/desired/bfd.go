@@ -1,6 +1,11 @@
 package desired
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/view"
+)
 
 // defaultMinTTL is that of FRR: packets are sent with 255, and one hop more than a
 // neighbour's may be between.
@@ -8,31 +13,34 @@ const defaultMinTTL = 254
 
 // bfd are the BFD sessions beside the BGP sessions of this node. A profile that is
 // not there makes none: the controller tells of it, and BGP does without. Those of
-// one peer and one source address are one session on the wire, so that the profile of
-// the first by name counts.
+// one path are one session on the wire, so that the profile of the oldest peer counts.
 func (a *announcing) bfd(sessions map[string]Session) map[string]BFD {
-	wanted := map[string]BFD{}
-	for name, session := range sessions {
-		peer := a.cluster.BGPPeers[name]
+	wanted, shared := map[string]BFD{}, map[view.Path]BFD{}
+	node := a.cluster.Nodes[a.options.Node]
+	for _, peer := range a.cluster.PeersByAge() {
+		session, held := sessions[peer.Name]
 		profile := a.cluster.BFDProfiles[peer.BFDProfile]
-		if profile == nil || !session.Identity.PeerAddress.IsValid() {
+		if !held || profile == nil || !session.Identity.PeerAddress.IsValid() || peer.IsOn(node) {
 			continue
 		}
-		b := BFD{
-			Peer: session.Identity.PeerAddress, Local: session.Identity.SourceAddress,
-			Transmit: profile.Transmit, Receive: profile.Receive, Multiplier: profile.Multiplier, Passive: profile.Passive,
+		if _, had := shared[peer.Path()]; !had {
+			shared[peer.Path()] = beside(session.Identity, peer, profile)
 		}
-		// A router of iBGP is taken for a neighbour, as FRR takes one that is on a
-		// network of its own, unless the profile speaks of hops.
-		ibgp := peer.MyASN == peer.PeerASN
-		if b.MultiHop = peer.EBGPMultiHop || ibgp && profile.MinTTL != 0 && peer.Interface == ""; b.MultiHop {
-			if b.MinTTL = profile.MinTTL; b.MinTTL == 0 {
-				b.MinTTL = defaultMinTTL
-			}
-		}
-		wanted[name] = b
+		wanted[peer.Name] = shared[peer.Path()]
 	}
 	return wanted
+}
+
+// beside is the BFD session beside one of BGP.
+func beside(id Identity, peer *view.BGPPeer, profile *view.BFDProfile) BFD {
+	b := BFD{
+		Peer: id.PeerAddress, Local: id.SourceAddress,
+		Transmit: profile.Transmit, Receive: profile.Receive, Multiplier: profile.Multiplier, Passive: profile.Passive,
+	}
+	if b.MultiHop = peer.ManyHops(profile); b.MultiHop {
+		b.MinTTL = cmp.Or(profile.MinTTL, defaultMinTTL)
+	}
+	return b
 }
 
 // unnumbered are the interfaces at whose other ends this node needs to know the routers.

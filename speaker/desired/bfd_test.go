@@ -63,6 +63,37 @@ func TestBFD(t *testing.T) {
 	}
 }
 
+// TestOneBFDSession: peers of one router share it, by the profile of the oldest, unless they come from
+// addresses of their own; and there is none with a daemon of the node itself.
+func TestOneBFDSession(t *testing.T) {
+	t.Parallel()
+	at := netip.MustParseAddr
+	peer := func(name, address, profile string, port uint16, created int64) *view.BGPPeer {
+		return &view.BGPPeer{
+			Name: name, MyASN: 64500, PeerASN: 64512, PeerAddress: at(address), PeerPort: port, BFDProfile: profile, Created: time.Unix(created, 0),
+		}
+	}
+	c := &view.Cluster{
+		Nodes: map[string]*view.Node{"a": {Name: "a", Addresses: []netip.Addr{at("192.0.2.11")}}},
+		BFDProfiles: map[string]*view.BFDProfile{
+			"fast": {Name: "fast", Multiplier: 3}, "slow": {Name: "slow", Multiplier: 9},
+		},
+		BGPPeers: map[string]*view.BGPPeer{
+			"a": peer("a", "192.0.2.1", "fast", 179, 2), "b": peer("b", "192.0.2.1", "slow", 180, 1), "c": peer("c", "192.0.2.1", "fast", 181, 3),
+			"itself": peer("itself", "192.0.2.11", "fast", 179, 1), "loopback": peer("loopback", "127.0.0.1", "fast", 179, 1),
+		},
+	}
+	c.BGPPeers["c"].SourceAddress = at("192.0.2.12")
+	got, problems := desired.For(c, desired.Options{Node: "a"})
+	multipliers := map[string]uint8{}
+	for name, b := range got.BFD {
+		multipliers[name] = b.Multiplier
+	}
+	if d := cmp.Diff(map[string]uint8{"a": 9, "b": 9, "c": 3}, multipliers); d != "" || len(got.BGP) != 5 {
+		t.Errorf("%d sessions, problems %v, BFD multipliers (-want +got):\n%s", len(got.BGP), problems, d)
+	}
+}
+
 // nowhere matches no node.
 type nowhere struct{}
 

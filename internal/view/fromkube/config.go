@@ -266,6 +266,8 @@ func BFDProfile(p *v1beta1.BFDProfile) (*view.BFDProfile, []problem.Problem) {
 		Multiplier: uint8(cmp.Or(p.Spec.DetectMultiplier, defaultBFDMultiplier)),
 		Passive:    p.Spec.PassiveMode,
 		MinTTL:     uint8(p.Spec.MinimumTTL),
+
+		EchoInterval: p.Spec.EchoInterval != 0,
 	}, nil
 }
 

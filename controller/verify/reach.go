@@ -1,0 +1,79 @@
+package verify
+
+import (
+	"slices"
+
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// reach knows from which nodes to which peers advertisements announce.
+type reach struct {
+	cluster *view.Cluster
+	nodes   []*view.Node    // by name
+	peers   []*view.BGPPeer // by age
+	at      [][]bool        // which of the nodes each of the peers chooses
+}
+
+func newReach(c *view.Cluster) *reach {
+	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: c.PeersByAge()}
+	for _, p := range r.peers {
+		r.at = append(r.at, r.chosen(p.NodeSelectors))
+	}
+	return r
+}
+
+// chosen tells of each of the nodes whether the selectors choose it.
+func (r *reach) chosen(selectors []view.Selector) []bool {
+	chosen := make([]bool, len(r.nodes))
+	for i, node := range r.nodes {
+		chosen[i] = view.MatchesAny(selectors, node.Labels)
+	}
+	return chosen
+}
+
+// of are the peers that the advertisement announces to, from some node at least.
+func (r *reach) of(ad *view.BGPAdvertisement) []*view.BGPPeer {
+	from := r.chosen(ad.NodeSelectors)
+	var peers []*view.BGPPeer
+	for i, p := range r.peers {
+		if (len(ad.Peers) == 0 || slices.Contains(ad.Peers, p.Name)) && overlap(from, r.at[i]) {
+			peers = append(peers, p)
+		}
+	}
+	return peers
+}
+
+// overlap tells whether a node is in both.
+func overlap(some, others []bool) bool {
+	for i := range some {
+		if some[i] && others[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// The two ways in which no node goes by an advertisement.
+const (
+	noNode = "chooses no node by spec.nodeSelectors: label a node, or correct them"
+	noPeer = "has no BGPPeer on the nodes that it chooses: create one, or correct spec.peers and the nodeSelectors of both"
+)
+
+// vainLayer2 says why no node goes by the advertisement, "" if one does.
+func (r *reach) vainLayer2(ad *view.L2Advertisement) string {
+	if !slices.Contains(r.chosen(ad.NodeSelectors), true) {
+		return noNode
+	}
+	return ""
+}
+
+// vainBGP says why no node goes by the advertisement, "" if one does.
+func (r *reach) vainBGP(ad *view.BGPAdvertisement) string {
+	switch {
+	case !slices.Contains(r.chosen(ad.NodeSelectors), true):
+		return noNode
+	case len(r.of(ad)) == 0:
+		return noPeer
+	}
+	return ""
+}
