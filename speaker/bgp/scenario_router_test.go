@@ -59,13 +59,14 @@ type setup struct {
 	bfd        bool   // it speaks BFD
 	restarts   bool   // it restarts gracefully itself
 	unnumbered bool   // its neighbour is whoever is at the other end of the cable
+	apart      bool   // it has a session for each family
 	plain      bool   // it takes no IPv6 next hops for IPv4
 	network    string // what it announces itself
 	routes     int    // so many of them
 	as         string // external, internal or a number in place of the node's
 }
 
-// router starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [unnumbered] [plain] [network=X] [routes=N] [as=external];
+// router starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [unnumbered] [apart] [plain] [network=X] [routes=N] [as=external];
 // router stops, and router starts: its routing daemon is killed and started again.
 func (s *scene) router(args []string) {
 	switch {
@@ -91,6 +92,8 @@ func (s *scene) router(args []string) {
 			s.setup.restarts = true
 		case "unnumbered":
 			s.setup.unnumbered = true
+		case "apart":
+			s.setup.apart = true
 		case "plain":
 			s.setup.plain = true
 		case "network":
@@ -229,7 +232,9 @@ func (s *scene) frr(c setup) string {
 	for _, f := range s.families() {
 		line(" address-family %s unicast", f.afi)
 		for _, neighbor := range nodes {
-			line("  neighbor %s activate", neighbor)
+			if !c.apart || familyOf(neighbor) == f.afi {
+				line("  neighbor %s activate", neighbor)
+			}
 		}
 		if c.network != "" && familyOf(c.network) == f.afi {
 			line("  network %s", c.network)
@@ -247,7 +252,11 @@ func (s *scene) neighbours() []string {
 	if s.setup.unnumbered {
 		return []string{"tonode"}
 	}
-	return []string{s.neighbour(1).String(), s.neighbour(2).String()}
+	nodes := []string{s.neighbour(1).String(), s.neighbour(2).String()}
+	if s.setup.apart {
+		nodes = append(nodes, node6.String(), node6b.String())
+	}
+	return nodes
 }
 
 // frrNeighbor is what FRR is told of each of them.
@@ -317,29 +326,36 @@ func (s *scene) bird(c setup) string {
 		line(`protocol radv { interface "tonode" { min ra interval 3; max ra interval 4; }; }`)
 		line("protocol bgp node1 {")
 		line("	local as %d;\n	neighbor range fe80::/10 %s;\n	interface \"tonode\";", routerASN, s.remoteAS(c))
-		s.birdNeighbor(line, c, len(own) > 0)
+		s.birdNeighbor(line, c, s.families(), len(own) > 0)
 		return b.String()
 	}
-	for number := range 2 {
-		line("protocol bgp node%d {", number+1)
-		line("	local %v as %d;", s.local(), routerASN)
-		as := s.remoteAS(c)
-		if c.as == "" || as[0] <= '9' {
-			as = "as " + as
+	as := s.remoteAS(c)
+	if c.as == "" || as[0] <= '9' {
+		as = "as " + as
+	}
+	for number, neighbour := range s.neighbours() {
+		local, families := s.local(), s.families()
+		if number > 1 {
+			local = router6
 		}
+		if c.apart {
+			families = slices.DeleteFunc(families, func(f spoken) bool { return f.afi != familyOf(neighbour) })
+		}
+		line("protocol bgp node%d {", number+1)
+		line("	local %v as %d;", local, routerASN)
 		if c.dials {
-			line("	neighbor %v port %d %s;", s.neighbour(number+1), passivePort, as)
+			line("	neighbor %v port %d %s;", neighbour, passivePort, as)
 			line("	connect delay time 1; connect retry time 1;")
 		} else {
-			line("	neighbor %v %s;\n	passive on;", s.neighbour(number+1), as)
+			line("	neighbor %v %s;\n	passive on;", neighbour, as)
 		}
-		s.birdNeighbor(line, c, len(own) > 0)
+		s.birdNeighbor(line, c, families, len(own) > 0)
 	}
 	return b.String()
 }
 
-// birdNeighbor renders what BIRD is told of any node.
-func (s *scene) birdNeighbor(line func(format string, args ...any), c setup, announces bool) {
+// birdNeighbor renders what BIRD is told of any node, for these families.
+func (s *scene) birdNeighbor(line func(format string, args ...any), c setup, families []spoken, announces bool) {
 	line("	error wait time 1, 2;")
 	line("	%s;", map[string]string{"single": "direct", "multihop": "multihop 2"}[s.cell.hops])
 	if c.password != "" {
@@ -354,7 +370,7 @@ func (s *scene) birdNeighbor(line func(format string, args ...any), c setup, ann
 	if c.restarts {
 		line("	graceful restart on;")
 	}
-	for _, f := range s.families() {
+	for _, f := range families {
 		export, more := "none", ""
 		if announces {
 			export = `where proto ~ "own_*"`

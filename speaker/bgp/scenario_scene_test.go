@@ -19,6 +19,7 @@ type scene struct {
 	t     *testing.T
 	cell  cell
 	fail  func(format string, args ...any) // ends the script with the line that is at fault
+	read  func(file string) string         // of those in the script
 	setup setup
 	frrd  *router
 	birdd *bird
@@ -44,7 +45,7 @@ func sceneCommands() map[string]func(s *scene, neg bool, args []string) {
 	}
 	return map[string]func(s *scene, neg bool, args []string){
 		"router": only((*scene).router), "node": only((*scene).configureNode),
-		"service": only((*scene).service), "beside": only((*scene).beside), "daemon": only((*scene).daemon), "port": only((*scene).port),
+		"service": only((*scene).service), "objects": only((*scene).objects), "beside": only((*scene).beside), "daemon": only((*scene).daemon), "port": only((*scene).port),
 		"announce": only((*scene).announce), "withdraw": only((*scene).withdraw),
 		"kernel": only((*scene).kernel), "packets": only((*scene).packets), "told": only((*scene).told),
 		"vtysh": (*scene).vtysh, "birdc": (*scene).birdc, "configure": only((*scene).configure),

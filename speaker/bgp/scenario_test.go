@@ -109,7 +109,7 @@ func play(t *testing.T, script string, c cell) {
 	var s *scene
 	perform := func(do func(s *scene, neg bool, args []string)) func(*testscript.TestScript, bool, []string) {
 		return func(ts *testscript.TestScript, neg bool, args []string) {
-			s.fail = ts.Fatalf
+			s.fail, s.read = ts.Fatalf, ts.ReadFile
 			do(s, neg, args)
 		}
 	}
