@@ -62,8 +62,8 @@ type BFDProfileSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self",message="the echo function is not supported: leave out echoMode; transmitInterval and receiveInterval may be as short as an echo interval"
 	EchoMode bool `json:"echoMode,omitempty"`
 
-	// echoInterval has no effect, as echoMode is not supported: it is accepted so
-	// that profiles that have it need not be changed.
+	// echoInterval has no effect, as echoMode is not supported, and the condition Ready says
+	// so: it is accepted so that profiles that have it need not be changed.
 	// +optional
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=60000

@@ -37,6 +37,8 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="has(self.peerAddress) != has(self.interface)",message="give one of peerAddress and interface: the address of the router, or the interface of the node whose cable leads to it",fieldPath=".peerAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.sourceAddress)",message="an unnumbered session comes from the link-local address of the interface: leave sourceAddress out",fieldPath=".sourceAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.passive) || !self.passive",message="an unnumbered session is begun by the node: leave passive out",fieldPath=".passive"
+// +kubebuilder:validation:XValidation:rule="!has(self.passive) || !self.passive || !has(self.peerPort) || self.peerPort == 179",message="has no effect with passive, where the router connects to a port of the node (the chart's value speaker.bgpListenPort): leave one of them out",fieldPath=".peerPort"
+// +kubebuilder:validation:XValidation:rule="!has(self.passive) || !self.passive || !has(self.connectTime) || self.connectTime == '10s'",message="has no effect with passive, where the router connects: leave one of them out",fieldPath=".connectTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ebgpMultiHop) || !self.ebgpMultiHop",message="the router at the other end of an interface is one hop away: leave ebgpMultiHop out",fieldPath=".ebgpMultiHop"
 // +kubebuilder:validation:XValidation:rule="has(self.peerASN) != has(self.dynamicASN)",message="give one of peerASN and dynamicASN: the number of the router's autonomous system, or whether it is ours",fieldPath=".peerASN"
 // +kubebuilder:validation:XValidation:rule="!has(self.ebgpMultiHop) || !self.ebgpMultiHop || (has(self.dynamicASN) ? self.dynamicASN != 'internal' : !has(self.peerASN) || (has(self.localASN) ? self.localASN : self.myASN) != self.peerASN)",message="ebgpMultiHop is for eBGP only: leave it out, or give different numbers in myASN and peerASN",fieldPath=".ebgpMultiHop"
@@ -104,7 +106,7 @@ type BGPPeerSpec struct {
 	// passive leaves it to the router to open the connection, from peerAddress, to a
 	// port of the node that the chart sets (speaker.bgpListenPort, 179). Nothing
 	// listens there while no BGPPeer is passive, and connections of others are
-	// closed. peerPort and connectTime have no effect then. Default: false.
+	// closed. peerPort and connectTime would have no effect then, and are refused. Default: false.
 	// +optional
 	Passive bool `json:"passive,omitempty"`
 

@@ -69,6 +69,10 @@ func bgpAdvertisements() []Case {
 		selectors("ipAddressPoolSelectors"), selectors("nodeSelectors"), selectors("serviceSelectors"),
 	)...)), conditions("BGPAdvertisement", append(narrowing(),
 		told{"peers missing", "{peers: [neighbour, missing]}", "spec.peers", "PeerNotFound", `spec.peers: there is no BGPPeer "missing"`},
+		told{"nodeSelectors of no node", "{nodeSelectors: [{matchLabels: {is: missing}}]}", "spec.nodeSelectors", "NoNodeSelected", "nothing is announced by it: the advertisement chooses no node"},
+		told{"serviceSelectors of no Service", "{serviceSelectors: [{matchLabels: {is: missing}}]}", "spec.serviceSelectors", "NoServiceSelected", "spec.serviceSelectors: no Service of type LoadBalancer has such labels"},
+		told{"localPref to no iBGP peer", "{localPref: 200, peers: [neighbour]}", "spec.localPref", "FieldUnused", "spec.localPref: is sent to iBGP peers only"},
+		told{"aggregationLengthV6 of no pool", "{aggregationLengthV6: 64, ipAddressPools: [neighbour]}", "spec.aggregationLengthV6", "FieldUnused", "spec.aggregationLengthV6: no IPAddressPool that this is for has IPv6 addresses"},
 		told{"communities missing", "{communities: [no-export, no-exports]}", "spec.communities", "CommunityNotFound", `spec.communities: no Community has the name "no-exports"`},
 	))...)
 }

@@ -2,7 +2,7 @@ package malformed
 
 // bfdProfiles are the cases of BFDProfile.
 func bfdProfiles() []Case {
-	return cases("BFDProfile", []spec{
+	return append(cases("BFDProfile", []spec{
 		{"the least", "{}", ""},
 		{"all fields", "{receiveInterval: 10, transmitInterval: 60000, detectMultiplier: 255, echoMode: false, echoInterval: 50, passiveMode: true, minimumTtl: 254}", ""},
 		{"echo", "{echoMode: true}", "spec.echoMode: Invalid value: true: the echo function is not supported"},
@@ -11,5 +11,7 @@ func bfdProfiles() []Case {
 		{"no loss at all", "{detectMultiplier: 1}", "spec.detectMultiplier: Invalid value: 1: spec.detectMultiplier in body should be greater than or equal to 2"},
 		{"no hop at all", "{minimumTtl: 255}", "spec.minimumTtl: Invalid value: 255: spec.minimumTtl in body should be less than or equal to 254"},
 		{"echoes too often", "{echoInterval: 9}", "spec.echoInterval: Invalid value: 9: spec.echoInterval in body should be greater than or equal to 10"},
-	})
+	}), conditions("BFDProfile", []told{
+		{"echoInterval", "{echoInterval: 50}", "spec.echoInterval", "FieldUnused", "spec.echoInterval: has no effect, as the echo function is not supported"},
+	})...)
 }

@@ -36,6 +36,7 @@ func Neighbours() []string {
 		"{apiVersion: v1, kind: Node, metadata: {name: neighbour}, status: {addresses: [{type: InternalIP, address: 192.0.2.211}, {type: InternalIP, address: 203.0.113.211}]}}",
 		"{apiVersion: fairlead.dev/v1beta1, kind: IPAddressPool, metadata: {name: neighbour, labels: {is: neighbour}}, spec: {addresses: [203.0.113.0/24]}}",
 		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: neighbour}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}}",
+		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: waiting}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.253, passive: true}}",
 		"{apiVersion: fairlead.dev/v1beta1, kind: Community, metadata: {name: neighbour}, spec: {communities: [{name: neighbours, value: '1:1'}]}}",
 	}
 }

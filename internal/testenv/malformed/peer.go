@@ -12,6 +12,7 @@ func bgpPeers() []Case {
 	specs := slices.Concat(peersWhole(), peerNumbers(), peerAddresses(), peerTimes(), peerReferences(), prefixed(aPeer, selectors("nodeSelectors")))
 	return append(cases("BGPPeer", specs), conditions("BGPPeer", slices.Concat([]told{
 		{"passwordSecret missing", peerWith("passwordSecret: {name: missing}"), "spec.passwordSecret.name", "SecretMissing", `spec.passwordSecret: there is no Secret "missing"`},
+		{"passive as another peer", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.253, passive: true, sourceAddress: 192.0.2.211}", "spec.passive", "PeerDuplicate", `BGPPeer "waiting" waits for connections of 192.0.2.253 on node neighbour as well`},
 		{"bfdProfile missing", peerWith("bfdProfile: missing"), "spec.bfdProfile", "ProfileNotFound", `spec.bfdProfile: there is no BFDProfile "missing"`},
 		{"peerAddress of another peer", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}", "spec.peerAddress", "PeerDuplicate", `BGPPeer "neighbour" is the same router 192.0.2.254:179 on node neighbour`},
 	}, unmatched(aPeer+", ", "nodeSelectors")))...)
@@ -46,6 +47,10 @@ func peersWhole() []spec {
 		{"interface empty", "{myASN: 64500, peerASN: 64512, interface: ''}", "spec.interface: Invalid value: \"\": must be the name of a network interface"},
 		{"interface with sourceAddress", "{myASN: 64500, peerASN: 64512, interface: eth0, sourceAddress: 192.0.2.11}", "spec.sourceAddress: Invalid value: an unnumbered session comes from the link-local address"},
 		{"passive", peerWith("passive: true, sourceAddress: 192.0.2.11"), ""},
+		{"passive with the defaults", peerWith("passive: true, peerPort: 179, connectTime: 10s"), ""},
+		{"passive with peerPort", peerWith("passive: true, peerPort: 1790"), "spec.peerPort: Invalid value: has no effect with passive, where the router connects to a port of the node"},
+		{"passive with connectTime", peerWith("passive: true, connectTime: 5s"), "spec.connectTime: Invalid value: has no effect with passive, where the router connects"},
+		{"passive false with both", peerWith("passive: false, peerPort: 1790, connectTime: 5s"), ""},
 		{"interface with passive", "{myASN: 64500, peerASN: 64512, interface: eth0, passive: true}", "spec.passive: Invalid value: an unnumbered session is begun by the node"},
 		{"interface with ebgpMultiHop", "{myASN: 64500, peerASN: 64512, interface: eth0, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: the router at the other end of an interface is one hop away"},
 		{"IPv6", "{myASN: 64500, peerASN: 64500, peerAddress: '2001:db8::1', sourceAddress: '2001:db8::2'}", ""},
