@@ -27,13 +27,24 @@ func (c cluster) follow(t *testing.T, f interface {
 },
 ) {
 	t.Helper()
+	going(t, func(ctx context.Context) error { return f.Follow(ctx, c.speaker) })
+}
+
+// going runs a task until the end of the test.
+func going(t *testing.T, task func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = f.Follow(ctx, c.speaker)
+		_ = task(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
+}
+
+// answering is what a node tells that answers for the IPv4 address alone.
+func answering(since time.Time) map[netip.Addr]report.Address {
+	return map[netip.Addr]report.Address{vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
 }
 
 // TestTheLastToWriteIsNotTheOneThatGoesOn: two nodes answer for a moment, as neither hears the
@@ -44,9 +55,6 @@ func TestTheLastToWriteIsNotTheOneThatGoesOn(t *testing.T) {
 	c := newCluster(t)
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	a1, a2 := c.followAddresses(t, "node1"), c.followAddresses(t, "node2")
-	answering := func(since time.Time) map[netip.Addr]report.Address {
-		return map[netip.Addr]report.Address{vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
-	}
 	began := time.Now().Add(-time.Hour)
 	a1.Tell(one, answering(began))
 	c.addresses(t, "the first node", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
@@ -63,9 +71,6 @@ func TestWhoIsBackWithinAMoment(t *testing.T) {
 	c := newCluster(t)
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	a1, a2 := c.followAddresses(t, "node1"), c.followAddresses(t, "node2")
-	answering := func(since time.Time) map[netip.Addr]report.Address {
-		return map[netip.Addr]report.Address{vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
-	}
 	began := time.Now().Add(-time.Hour)
 	a1.Tell(one, answering(began))
 	c.addresses(t, "the first node", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
@@ -94,15 +99,8 @@ func TestWhatIsDeletedIsMadeAgain(t *testing.T) {
 	uid := c.node(t, "node1")
 	since := time.Now().Add(-time.Hour)
 	a, s, f := c.followAddresses(t, "node1"), standing.NewSessions("node1", c.speaker, slog.New(slog.DiscardHandler)), standing.NewForwardings("node1", c.speaker, slog.New(slog.DiscardHandler))
-	for _, run := range []func(context.Context) error{s.Run, f.Run} {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = run(ctx)
-		}()
-		t.Cleanup(func() { cancel(); <-done })
-	}
+	going(t, s.Run)
+	going(t, f.Run)
 	c.follow(t, s)
 	c.follow(t, f)
 	a.Tell(uid, map[netip.Addr]report.Address{vip6: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}}})
@@ -122,14 +120,10 @@ func TestWhatIsDeletedIsMadeAgain(t *testing.T) {
 		}
 	}
 	all("all of it")
-	if err := c.DeleteAllOf(t.Context(), &v1beta1.L2Address{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.DeleteAllOf(t.Context(), &v1beta1.BGPSession{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.DeleteAllOf(t.Context(), &v1beta1.NodeForwarding{}); err != nil {
-		t.Fatal(err)
+	for _, kind := range []client.Object{&v1beta1.L2Address{}, &v1beta1.BGPSession{}, &v1beta1.NodeForwarding{}} {
+		if err := c.DeleteAllOf(t.Context(), kind); err != nil {
+			t.Fatal(err)
+		}
 	}
 	all("all of it again")
 }
