@@ -80,11 +80,11 @@ func speak(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	told := tellIn(objects, c)
 	notes, err := doubtsOf(c, config)
 	if err != nil {
 		return err
 	}
+	told := tellIn(objects, notes, c)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
 	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), told.sessions, told.addresses, registry, c.log)
 	reporter.Witnessed(told.witness)
@@ -137,8 +137,6 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "reporting", Run: func(ctx context.Context) error {
 			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, notes)
 		}},
-		run.Task{Name: "noting doubts about L2Addresses", Run: notes.Run},
-		following("the doubts about L2Addresses", notes, objects),
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
@@ -171,15 +169,17 @@ type standings struct {
 	api        client.WithWatch
 	sessions   *standing.Sessions
 	addresses  *standing.Addresses
+	doubts     *standing.Doubts
 	witness    *standing.Witness
 	forwarding *standing.Forwardings
 }
 
-func tellIn(objects client.WithWatch, c config) standings {
+func tellIn(objects client.WithWatch, doubts *standing.Doubts, c config) standings {
 	return standings{
 		api:        objects,
 		sessions:   standing.NewSessions(c.node, objects, c.log),
 		addresses:  standing.NewAddresses(c.node, objects, c.log),
+		doubts:     doubts,
 		witness:    standing.NewWitness(c.node, objects, c.log),
 		forwarding: standing.NewForwardings(c.node, objects, c.log),
 	}
@@ -190,10 +190,12 @@ func (s standings) tasks() []run.Task {
 	return []run.Task{
 		{Name: "keeping the BGPSessions", Run: s.sessions.Run},
 		{Name: "keeping the L2Addresses", Run: s.addresses.Run},
+		{Name: "noting doubts about L2Addresses", Run: s.doubts.Run},
 		{Name: "speaking for nodes that are not heard", Run: s.witness.Run},
 		{Name: "keeping the NodeForwarding", Run: s.forwarding.Run},
 		following("the BGPSessions", s.sessions, s.api),
 		following("the L2Addresses", s.addresses, s.api),
+		following("the doubts about L2Addresses", s.doubts, s.api),
 		following("the NodeForwarding", s.forwarding, s.api),
 	}
 }

@@ -222,22 +222,31 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		invalid(ReasonInvalidPeer, "spec.routerID: %s is not written as an IPv4 address", v.RouterID)
 	}
 	if ref := p.Spec.PasswordSecret; ref != nil {
-		s, ok := secret(ref.Name)
-		switch {
-		case !ok:
-			invalid(ReasonSecretMissing, "spec.passwordSecret: there is no Secret %q in Fairlead's namespace; "+
-				"until there is, no session is opened", ref.Name)
-		case len(s.Data[corev1.BasicAuthPasswordKey]) == 0:
-			invalid(ReasonSecretInvalid, "spec.passwordSecret: Secret %q has nothing under the key %q; "+
-				"until it has, no session is opened", ref.Name, corev1.BasicAuthPasswordKey)
-		case len(s.Data[corev1.BasicAuthPasswordKey]) > maxPassword:
-			invalid(ReasonSecretInvalid, "spec.passwordSecret: the password in Secret %q has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; "+
-				"until it is shorter, no session is opened", ref.Name, len(s.Data[corev1.BasicAuthPasswordKey]), maxPassword)
-		default:
-			v.Password = view.Secret(s.Data[corev1.BasicAuthPasswordKey])
+		found, there := secret(ref.Name)
+		key, reason, why := password(ref.Name, found, there)
+		if reason != "" {
+			invalid(reason, "spec.passwordSecret: %s", why)
 		}
+		v.Password = key
 	}
 	return v, r.problems
+}
+
+// password reads the TCP MD5 key from a Secret of this name, if it is there. Without a key there
+// is a reason, and words that say why.
+func password(name string, s *corev1.Secret, there bool) (key view.Secret, reason, why string) {
+	if !there {
+		return "", ReasonSecretMissing, fmt.Sprintf("there is no Secret %q in Fairlead's namespace; until there is, no session is opened", name)
+	}
+	switch text := s.Data[corev1.BasicAuthPasswordKey]; {
+	case len(text) == 0:
+		return "", ReasonSecretInvalid, fmt.Sprintf("Secret %q has nothing under the key %q; until it has, no session is opened", name, corev1.BasicAuthPasswordKey)
+	case len(text) > maxPassword:
+		return "", ReasonSecretInvalid, fmt.Sprintf("the password in Secret %q has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; "+
+			"until it is shorter, no session is opened", name, len(text), maxPassword)
+	default:
+		return view.Secret(text), "", ""
+	}
 }
 
 // BGPSession reads a BGPSession.
