@@ -1,7 +1,6 @@
 package standing_test
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -27,18 +26,7 @@ var (
 func (c cluster) keepAddresses(t *testing.T, node string) (a *standing.Addresses, stop func()) {
 	t.Helper()
 	a = standing.NewAddresses(node, c.speaker, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = a.Run(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return a, stop
+	return a, going(t, a.Run)
 }
 
 // addresses waits until the objects are as the test says.

@@ -1,7 +1,6 @@
 package standing_test
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -20,18 +19,7 @@ import (
 func (c cluster) keepDoubts(t *testing.T, node string) (d *standing.Doubts, stop func()) {
 	t.Helper()
 	d = standing.NewDoubts(node, c.speaker, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = d.Run(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return d, stop
+	return d, going(t, d.Run)
 }
 
 // doubt is the reason of the condition of an address and who noted it; empty if nobody has.
@@ -135,13 +123,7 @@ func TestDoubtsOfADeadNodeAreTakenBack(t *testing.T) {
 	})
 	stop()
 	w := standing.NewWitness("node1", c.speaker, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = w.Run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	going(t, w.Run)
 	w.Silent(map[string]time.Time{"node2": time.Now().Add(-time.Minute)})
 	all := c.addresses(t, "no doubt", func(all map[string]v1beta1.L2Address) bool { return doubt(all, "192.0.2.10") == "" })
 	if !of(all["192.0.2.10"], "node1", one) || len(all["192.0.2.10"].Status.Conditions) != 1 {

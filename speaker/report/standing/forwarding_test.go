@@ -1,7 +1,6 @@
 package standing_test
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -21,18 +20,7 @@ import (
 func (c cluster) keepForwarding(t *testing.T, node string) (f *standing.Forwardings, stop func()) {
 	t.Helper()
 	f = standing.NewForwardings(node, c.speaker, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f.Run(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return f, stop
+	return f, going(t, f.Run)
 }
 
 // forwards waits until the object of a node is as the test says; nil is none.

@@ -30,18 +30,6 @@ func (c cluster) follow(t *testing.T, f interface {
 	going(t, func(ctx context.Context) error { return f.Follow(ctx, c.speaker) })
 }
 
-// going runs a task until the end of the test.
-func going(t *testing.T, task func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = task(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-}
-
 // answering is what a node tells that answers for the IPv4 address alone.
 func answering(since time.Time) map[netip.Addr]report.Address {
 	return map[netip.Addr]report.Address{vip4: {Ownership: report.Ownership{Interfaces: []string{"eth0"}, Since: since}}}

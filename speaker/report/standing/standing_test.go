@@ -80,22 +80,28 @@ func (c cluster) node(t *testing.T, name string) types.UID {
 	return n.UID
 }
 
-// keep runs a Keeper until stop or the end of the test.
-func (c cluster) keep(t *testing.T, node string) (k *standing.Sessions, stop func()) {
+// going runs a task until stop or the end of the test.
+func going(t *testing.T, task func(context.Context) error) (stop func()) {
 	t.Helper()
-	k = standing.NewSessions(node, c.speaker, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = k.Run(ctx)
+		_ = task(ctx)
 	}()
 	stop = func() {
 		cancel()
 		<-done
 	}
 	t.Cleanup(stop)
-	return k, stop
+	return stop
+}
+
+// keep runs a Keeper until stop or the end of the test.
+func (c cluster) keep(t *testing.T, node string) (k *standing.Sessions, stop func()) {
+	t.Helper()
+	k = standing.NewSessions(node, c.speaker, slog.New(slog.DiscardHandler))
+	return k, going(t, k.Run)
 }
 
 // sees waits until the objects are as the test says.

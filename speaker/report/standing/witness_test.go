@@ -1,7 +1,6 @@
 package standing_test
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -48,13 +47,7 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	c.addresses(t, "a successor", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node2", two) })
 
 	w := standing.NewWitness("node2", c.speaker, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = w.Run(ctx)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	going(t, w.Run)
 	began := time.Now()
 	w.Silent(map[string]time.Time{"node1": began})
 	words := "node node1 has not been heard since " + began.UTC().Format(time.RFC3339) + ", says node node2"
