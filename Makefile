@@ -125,7 +125,7 @@ lab-down: ## Remove every trace of it
 
 .PHONY: test-build
 test-build: packages
-	$(LAB) build conformance metallb
+	$(LAB) build conformance metallb proxy
 	CGO_ENABLED=0 $(GO) test -c -trimpath -buildvcs=false -o build/controller.test ./controller
 
 .PHONY: packages

@@ -24,10 +24,13 @@ const (
 	// MetalLB is the real one, to compare with, to come from and to go back to; see
 	// [Lab.InstallMetalLB].
 	MetalLB Part = "metallb"
+	// Proxy is the image of the real kube-proxy, for [Lab.InstallProxy]. Its program every
+	// lab has.
+	Proxy Part = "proxy"
 )
 
 // Parts are all of them.
-func Parts() []Part { return []Part{Conformance, MetalLB} }
+func Parts() []Part { return []Part{Conformance, MetalLB, Proxy} }
 
 // program is one Go program of a pinned module.
 type program struct {
@@ -270,6 +273,10 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 			Links: map[string]string{"/agnhost-2": "agnhost"},
 		}},
 		{invalidPackets + ".tar", invalidPackets, Conformance, Image{Name: invalidPacketsImage, Entrypoint: []string{"/" + invalidPackets}}},
+		{"kube-proxy.tar", "kube-proxy", Proxy, Image{
+			Name: kubeProxyImage, Base: c.image("base.tar"), Entrypoint: []string{"/usr/local/bin/kube-proxy"},
+			Links: map[string]string{"/usr/local/bin/kube-proxy": "/kube-proxy"},
+		}},
 		{"busybox.tar", "", Conformance, Image{Name: busyboxImage, Cmd: []string{"sh"}, Base: c.image("base.tar")}},
 		{metallbController + ".tar", metallbController, MetalLB, Image{
 			Name: metallbRegistry + "controller:" + MetalLBVersion, Entrypoint: []string{"/" + metallbController},

@@ -2,8 +2,14 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,97 +24,241 @@ import (
 // clock is how the log tells when something was: as the logs of the speakers do.
 const clock = "15:04:05.000"
 
-// flow is one connection that lasts as long as the test, and a load of new ones beside it.
-type flow struct {
-	name string
-	from *lab.Machine
-	to   netip.AddrPort
+// flows are what goes on while who forwards changes: connections and UDP flows that last,
+// and new ones all the time, of both families, from outside, from a node and from a pod.
+type flows struct {
+	t      *testing.T
+	c      *product.Cluster
+	ctx    context.Context
+	stop   func()
+	counts map[string]chan product.Count
+	held   map[string]chan error
 }
 
-// begin starts the flow; what it returns ends it, and fails the test if the connection
-// died or requests were lost.
-func (f flow) begin(ctx context.Context, t *testing.T) (end func()) {
-	held, loaded := make(chan error, 1), make(chan product.Count, 1)
-	replies := 0
+func begin(t *testing.T, c *product.Cluster) *flows {
+	ctx, stop := context.WithCancel(t.Context())
+	return &flows{t: t, c: c, ctx: ctx, stop: stop, counts: map[string]chan product.Count{}, held: map[string]chan error{}}
+}
+
+// trickle counts what becomes of one question after another.
+func (f *flows) trickle(name string, ask func(ctx context.Context) error) {
+	eventually(f.t, soon, ask) // its own way is there
+	count := make(chan product.Count, 1)
+	f.counts[name] = count
+	go func() { count <- product.Trickle(f.ctx, ask) }()
+}
+
+// from begins flows from a machine to the web server's TCP and UDP ports.
+func (f *flows) from(name string, from *lab.Machine, tcp, udp netip.AddrPort) {
+	f.t.Helper()
+	f.trickle(name+", new connections", func(ctx context.Context) error { return product.AskTCP(ctx, from, tcp) })
+	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return product.AskUDP(ctx, from, udp) })
+	ask, end, err := product.KeepAskingUDP(f.ctx, from, udp)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = end() })
+	f.trickle(name+", one UDP flow", ask)
+	held := make(chan error, 1)
+	f.held[name+", one connection"] = held
 	go func() {
-		var err error
-		replies, err = product.Hold(ctx, f.from, f.to.Addr(), f.to.Port())
+		replies, err := product.Hold(f.ctx, from, tcp.Addr(), tcp.Port())
 		if err != nil {
-			err = fmt.Errorf("at %s: %w", time.Now().Format(clock), err)
+			err = fmt.Errorf("%s: it ended after %d replies: %w", time.Now().Format(clock), replies, err)
 		}
 		held <- err
 	}()
-	go func() { loaded <- product.Load(ctx, f.from, f.to.Addr(), f.to.Port()) }()
-	return func() {
+}
+
+// fromPod begins flows from a pod.
+func (f *flows) fromPod(name string, pod netip.Addr, tcp, udp netip.AddrPort) {
+	f.t.Helper()
+	f.trickle(name+", new connections", func(ctx context.Context) error { return f.c.AskFromPod(ctx, pod, "http", tcp) })
+	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return f.c.AskFromPod(ctx, pod, "udp", udp) })
+}
+
+// end ends all, and fails the test if any was lost.
+func (f *flows) end() {
+	f.t.Helper()
+	f.stop()
+	for name, held := range f.held {
 		if err := <-held; err != nil {
-			t.Errorf("%s: the connection ended after %d replies: %v", f.name, replies, err)
+			f.t.Errorf("%s: %v", name, err)
 		}
-		count := <-loaded
-		t.Logf("%s: %d replies on one connection, %d on new ones, %d failed, %d held up, longest wait %v",
-			f.name, replies, count.OK, count.Failed, count.Held, count.Longest)
-		if replies < 100 || count.OK < 100 {
-			t.Errorf("%s: too few replies to tell", f.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.counts)) {
+		count := <-f.counts[name]
+		f.t.Logf("%s: %d served, %d lost, %d held up, the longest took %v", name, count.OK, count.Failed, count.Held, count.Longest)
+		if count.OK < 100 {
+			f.t.Errorf("%s: too few to tell", name)
 		}
-		if tooMany(count) {
-			t.Errorf("%s: %d of %d requests failed; they met %v", f.name, count.Failed, count.OK+count.Failed, count.Errors)
+		if count.Failed > 0 {
+			f.t.Errorf("%s: %d of %d are lost; they met %v", name, count.Failed, count.OK+count.Failed, count.Errors)
 		}
 	}
 }
 
-// A user who comes from kube-proxy, changes the backend, or goes back to kube-proxy loses
-// no connection and no request: each step of docs/replacing-kube-proxy.md is taken here,
-// both ways, with connections open and new ones all the time. They do not go to the address
-// that layer 2 announces: what becomes of that while speakers restart is another question,
-// which TestAnUpgradeUnderManyConnections asks.
+// takeovers is an environment variable: with "all", each mode of kube-proxy and each of ours
+// take over from each other.
+const takeovers = "FAIRLEAD_TAKEOVERS"
+
+// A user who comes from kube-proxy, or goes back to it, loses no connection, old or new: the
+// commands of docs/replacing-kube-proxy.md are run as they stand there, with kube-proxy as
+// the DaemonSet that kubeadm makes of it. A node that goes from one to the other also
+// changes the mode of our own.
 func TestKubeProxyIsReplacedAndComesBack(t *testing.T) {
 	c := cluster(t)
-	s := product.WebService(webs, "taken-over", "layer2", everyone)
-	vip := expose(t, c, s)[0]
-	reply(t, c.Client, vip)
+	if err := lab.Built(lab.Proxy); err != nil {
+		t.Skip(err)
+	}
+	page := readProxyPage(t, c)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		if err := errors.Join(c.Install(ctx, 3), c.UninstallProxy(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	ways := []struct{ theirs, ours string }{{"iptables", "nftables"}, {"nftables", "iptables"}}
+	if os.Getenv(takeovers) == "all" {
+		ways = append(ways, struct{ theirs, ours string }{"iptables", "iptables"}, struct{ theirs, ours string }{"nftables", "nftables"})
+	}
+	// All nodes at once: that one after another is nothing else is what an upgrade shows.
+	if err := c.Install(within(t, 5*time.Minute), 3, "speaker.updateStrategy.maxUnavailable=100%"); err != nil {
+		t.Fatal(err)
+	}
+	s := product.WebService(webs, "taken-over", "bgp", everyone, corev1.IPv4Protocol, corev1.IPv6Protocol)
+	vips := expose(t, c, s)
 	if err := c.API.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var ends []func()
-	for _, f := range []flow{ // each begins once its own way is there
-		{"from outside to a NodePort", c.Client, netip.AddrPortFrom(c.Node(2).IPv4, uint16(s.Spec.Ports[0].NodePort))},
-		{"from a node to the ClusterIP", c.Node(1).Machine, netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), 80)},
-	} {
-		answers(t, f.name, f.from, f.to.Addr(), f.to.Port())
-		ends = append(ends, f.begin(ctx, t))
+	for _, way := range ways {
+		t.Run(way.theirs+" and "+way.ours, func(t *testing.T) {
+			f := begin(t, c)
+			defer f.stop()
+			f.toAll(s, vips)
+			if err := c.InstallProxy(within(t, 2*time.Minute), way.theirs); err != nil {
+				t.Fatal(err)
+			}
+			page.run(t, "Back to kube-proxy", 0, "")
+			eventually(t, patience, func(ctx context.Context) error { return toldOfOtherProxy(ctx, c) })
+			page.run(t, "Back to kube-proxy", 1, "")
+			eventually(t, patience, func(ctx context.Context) error { return rulesOfOurs(ctx, c, "") })
+			page.run(t, "Back to kube-proxy", 2, "")
+			page.run(t, "From kube-proxy to Fairlead", 1, way.ours)
+			eventually(t, patience, func(ctx context.Context) error { return rulesOfOurs(ctx, c, way.ours) })
+			page.run(t, "From kube-proxy to Fairlead", 2, "")
+			eventually(t, patience, func(ctx context.Context) error { return noProxyRuns(ctx, c) })
+			page.runOnNodes(t, "From kube-proxy to Fairlead", 3)
+			f.end()
+		})
 	}
-	mode := func(mode string) {
-		t.Helper()
-		t.Logf("%s: mode %s", time.Now().Format(clock), mode)
-		if err := c.Install(within(t, 5*time.Minute), 3, "forwarding.mode="+mode); err != nil {
-			t.Fatal(err)
+}
+
+// toAll begins flows to every kind of address of a Service.
+func (f *flows) toAll(s *corev1.Service, vips []netip.Addr) {
+	f.t.Helper()
+	node := f.c.Node(2)
+	var pods corev1.PodList
+	if err := f.c.API.List(f.t.Context(), &pods, client.InNamespace(webs)); err != nil || len(pods.Items) == 0 {
+		f.t.Fatalf("%d pods: %v", len(pods.Items), err)
+	}
+	tcp, udp := s.Spec.Ports[0], s.Spec.Ports[1]
+	for i, family := range s.Spec.IPFamilies {
+		of := func(what string) string { return fmt.Sprintf("%s, %s", what, family) }
+		at := netip.AddrPortFrom
+		nodeIP, clusterIP := []netip.Addr{node.IPv4, node.IPv6}[i], netip.MustParseAddr(s.Spec.ClusterIPs[i])
+		pod := netip.MustParseAddr(pods.Items[0].Status.PodIPs[i].IP)
+		f.from(of("from outside to the VIP"), f.c.Client, at(vips[i], uint16(tcp.Port)), at(vips[i], uint16(udp.Port)))
+		f.from(of("from outside to a NodePort"), f.c.Client, at(nodeIP, uint16(tcp.NodePort)), at(nodeIP, uint16(udp.NodePort)))
+		f.from(of("from a node to the ClusterIP"), f.c.Node(1).Machine, at(clusterIP, uint16(tcp.Port)), at(clusterIP, uint16(udp.Port)))
+		f.fromPod(of("from a pod to the ClusterIP"), pod, at(clusterIP, uint16(tcp.Port)), at(clusterIP, uint16(udp.Port)))
+	}
+}
+
+// proxyPage is docs/replacing-kube-proxy.md: its commands by the headings.
+type proxyPage struct {
+	c        *product.Cluster
+	commands map[string][]string
+}
+
+// commandsOf is a block of commands, or a heading.
+var commandsOf = regexp.MustCompile("(?ms)^## ([^\n]+)$|^ *```sh\n(.*?)^ *```$")
+
+func readProxyPage(t *testing.T, c *product.Cluster) proxyPage {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Root, "docs", "replacing-kube-proxy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := proxyPage{c: c, commands: map[string][]string{}}
+	heading := ""
+	for _, found := range commandsOf.FindAllStringSubmatch(string(text), -1) {
+		if found[1] != "" {
+			heading = found[1]
+			continue
+		}
+		page.commands[heading] = append(page.commands[heading], found[2])
+	}
+	return page
+}
+
+// block is one of the blocks below a heading, from 0.
+func (p proxyPage) block(t *testing.T, heading string, n int) string {
+	t.Helper()
+	all := p.commands[heading]
+	if n >= len(all) {
+		t.Fatalf("the page has %d blocks of commands below %q, want %d or more", len(all), heading, n+1)
+	}
+	return all[n]
+}
+
+// run runs a block where the checkout is, with the mode in place of the page's unless it is "".
+func (p proxyPage) run(t *testing.T, heading string, n int, mode string) {
+	t.Helper()
+	commands := p.block(t, heading, n)
+	if mode != "" {
+		const pages = "forwarding.mode=iptables"
+		if !strings.Contains(commands, pages) {
+			t.Fatalf("block %d below %q does not set %s", n, heading, pages)
+		}
+		commands = strings.ReplaceAll(commands, pages, "forwarding.mode="+mode)
+	}
+	began := time.Now()
+	script := fmt.Sprintf("export HELM_CACHE_HOME=%[1]s HELM_CONFIG_HOME=%[1]s HELM_DATA_HOME=%[1]s\nhelm() { helm3 \"$@\"; }\n%[2]s", t.TempDir(), commands)
+	out, err := p.c.Shell(within(t, 5*time.Minute), p.c.Root, script)
+	if err != nil {
+		t.Fatalf("block %d below %q: %v\n%s", n, heading, err, out)
+	}
+	t.Logf("%s: block %d below %q, %v", began.Format(clock), n, heading, time.Since(began).Round(time.Millisecond))
+}
+
+// runOnNodes runs a block on each node.
+func (p proxyPage) runOnNodes(t *testing.T, heading string, n int) {
+	t.Helper()
+	image, err := p.c.Kubectl(within(t, soon), "-n", "kube-system", "get", "daemonset", "kube-proxy", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, node := range p.c.Nodes() {
+		if out, err := node.Exec(within(t, 2*time.Minute), "env", "IMAGE="+image, "sh", "-euc", p.block(t, heading, n)); err != nil {
+			t.Fatalf("block %d below %q: %v\n%s", n, heading, err, out)
 		}
 	}
+	t.Logf("%s: block %d below %q, on all nodes, %v", began.Format(clock), n, heading, time.Since(began).Round(time.Millisecond))
+}
 
-	// Back to kube-proxy: it comes, ours goes once it is there.
-	if err := c.StartProxy(within(t, 3*time.Minute), "iptables"); err != nil {
-		t.Fatal(err)
+// noProxyRuns tells whether kube-proxy's pods are gone.
+func noProxyRuns(ctx context.Context, c *product.Cluster) error {
+	var pods corev1.PodList
+	if err := c.API.List(ctx, &pods, client.MatchingLabels{"k8s-app": "kube-proxy"}); err != nil {
+		return err
 	}
-	eventually(t, 3*time.Minute, func(ctx context.Context) error { return toldOfOtherProxy(ctx, c) })
-	mode("none")
-	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
-	// And away from it.
-	mode("iptables")
-	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
-	if err := c.StopProxy(within(t, 3*time.Minute)); err != nil {
-		t.Fatal(err)
+	if len(pods.Items) > 0 {
+		return fmt.Errorf("%d pods of kube-proxy are there", len(pods.Items))
 	}
-	// Between our own two.
-	mode("nftables")
-	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, false) })
-	mode("iptables")
-	eventually(t, 3*time.Minute, func(ctx context.Context) error { return rulesOfOurs(ctx, c, true) })
-
-	stop()
-	for _, end := range ends {
-		end()
-	}
+	return nil
 }
 
 // toldOfOtherProxy looks for the Event by which every node says that kube-proxy's rules
@@ -132,15 +282,18 @@ func toldOfOtherProxy(ctx context.Context, c *product.Cluster) error {
 	return nil
 }
 
-// rulesOfOurs tells whether our iptables rules are on every node, or on none.
-func rulesOfOurs(ctx context.Context, c *product.Cluster, wanted bool) error {
+// rulesOfOurs tells whether our rules on every node are those of a mode, "" for none.
+func rulesOfOurs(ctx context.Context, c *product.Cluster, mode string) error {
+	const look = `iptables-nft-save -t nat; ip6tables-nft-save -t nat; iptables-legacy-save -t nat 2>/dev/null || true; nft list tables`
 	for _, n := range c.Nodes() {
-		out, err := n.Exec(ctx, "sh", "-c", "iptables-nft-save -t nat; ip6tables-nft-save -t nat; iptables-legacy-save -t nat 2>/dev/null || true")
+		out, err := n.Exec(ctx, "sh", "-c", look)
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", n.Name, err, out)
 		}
-		if has := strings.Contains(out, "FAIRLEAD-DISPATCH"); has != wanted {
-			return fmt.Errorf("%s: iptables rules of ours are there: %t, want %t", n.Name, has, wanted)
+		for of, sign := range map[string]string{"iptables": "FAIRLEAD-DISPATCH", "nftables": " fairlead\n"} {
+			if has := strings.Contains(out, sign); has != (of == mode) {
+				return fmt.Errorf("%s: rules of ours in mode %s are there: %t, want those of mode %q", n.Name, of, has, mode)
+			}
 		}
 	}
 	return nil
