@@ -64,7 +64,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 // advertisement finds what is wrong with a BGPAdvertisement among the other objects.
 func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
 	c, object := r.cluster, problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
-	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad))
+	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad), strays(r, object, ad))
 	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
 		problems = append(problems, nameless(object, unknown)...)
 	}
