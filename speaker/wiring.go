@@ -168,8 +168,9 @@ func sessionsOf(s *bgp.Speaker) map[string]report.Session {
 	for peer, state := range have {
 		session := report.Session{
 			Up: state.Phase == bgp.Established, State: string(state.Phase), Since: state.Since,
-			LastError: state.LastError, Overcome: state.Overcome, Advertised: state.Advertised, Prefixes: state.Prefixes,
-			LeftOut: map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
+			LastError: state.LastError, Overcome: state.Overcome, Advertised: state.Advertised, Pending: state.Pending,
+			Prefixes: state.Prefixes,
+			LeftOut:  map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
 			Negotiated: report.Negotiated{
 				GracefulRestart: state.GracefulRestart, FourOctetASN: state.FourOctetASN,
 				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime,

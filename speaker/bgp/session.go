@@ -253,6 +253,7 @@ func (s *session) state() State {
 		s.account()
 	}
 	state := s.status
+	state.Pending = s.pending()
 	state.Messages = s.traffic.messages()
 	return state
 }

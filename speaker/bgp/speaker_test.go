@@ -220,10 +220,18 @@ func TestASessionOfOneFamily(t *testing.T) {
 	p := startPeer(t, "127.0.0.11:0", nil)
 	id := p.identity()
 	id.OneFamily = true
-	want := map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}}
+	dark := id
+	dark.PeerAddress = netip.MustParseAddr("127.0.0.12") // nobody is there
+	want := map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip6)}, "dark": {Identity: dark, Routes: prefixes(vip, vip6)}}
 	mustApply(t, s, want)
 	p.waitFor(t, vip)
+	if state := s.States()["dark"]; state.Advertised != 0 || state.Pending != 2 {
+		t.Errorf("a router that is not there: state %+v", state)
+	}
 	state := s.States()["tor"]
+	if state.Pending != 1 {
+		t.Errorf("%d prefixes are still to be told, want 1", state.Pending)
+	}
 	if !state.IPv4 || state.IPv6 || state.Advertised != 1 || len(state.Unannounced) != 1 || !errors.Is(state.Unannounced[0].Err, errOneFamily) {
 		t.Errorf("state %+v", state)
 	}

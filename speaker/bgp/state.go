@@ -37,6 +37,9 @@ type State struct {
 	// Advertised is the number of prefixes that the peer has been told of; 0
 	// while the session is not up.
 	Advertised int
+	// Pending is the number of prefixes that the peer is to be told of and has not been,
+	// since the session is not up, cannot carry them, or is about to tell it.
+	Pending int
 	// Prefixes are those, sorted, as long as there are no more than a hundred: more are
 	// nothing to read, and sorting them would cost each change what all routes cost.
 	// Callers must not modify it.

@@ -123,6 +123,17 @@ func (s *session) account() {
 	s.tellUnannounced()
 }
 
+// pending counts the routes that the peer is to be told of and has not been.
+func (s *session) pending() int {
+	n := len(s.routes) + len(s.stranded) - s.status.Advertised
+	for prefix := range s.backlog {
+		if _, told := s.routes[prefix]; !told {
+			n++
+		}
+	}
+	return n
+}
+
 // mostListed is how many prefixes of a session are told one by one.
 const mostListed = 100
 

@@ -13,6 +13,7 @@ type metrics struct {
 	obstructed *prometheus.GaugeVec
 	sessions   *prometheus.GaugeVec
 	advertised *prometheus.GaugeVec
+	pending    *prometheus.GaugeVec
 }
 
 func newMetrics() metrics {
@@ -39,9 +40,10 @@ func newMetrics() metrics {
 		obstructed: gauge("fairlead_layer2_obstructed_addresses", "Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.", "reason"),
 		sessions:   gauge("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
 		advertised: gauge("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
+		pending:    gauge("fairlead_bgp_pending_prefixes", "Prefixes that the peer is to be told of and has not been.", "peer"),
 	}
 }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.obstructed, m.sessions, m.advertised}
+	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.obstructed, m.sessions, m.advertised, m.pending}
 }

@@ -70,7 +70,9 @@ type Session struct {
 	Overcome  string    // why it was not, before it came up
 	// Advertised counts the prefixes that the peer has been told of.
 	Advertised int
-	// Prefixes are those, sorted; left out if they are many.
+	// Pending counts those that it is to be told of and has not been.
+	Pending int
+	// Prefixes are those that it has been told of, sorted; left out if they are many.
 	Prefixes []netip.Prefix
 	// LeftOut says by family why its prefixes are not announced on a session that is up.
 	LeftOut map[addr.Family]string
@@ -298,6 +300,7 @@ func (r *Reporter) Sessions(states map[string]Session) {
 	defer r.mu.Unlock()
 	r.metrics.sessions.Reset()
 	r.metrics.advertised.Reset()
+	r.metrics.pending.Reset()
 	for peer, state := range states {
 		before, known := r.sessions[peer]
 		switch {
@@ -318,6 +321,7 @@ func (r *Reporter) Sessions(states map[string]Session) {
 		}
 		r.metrics.sessions.WithLabelValues(peer).Set(up)
 		r.metrics.advertised.WithLabelValues(peer).Set(float64(state.Advertised))
+		r.metrics.pending.WithLabelValues(peer).Set(float64(state.Pending))
 	}
 	r.sessions = states
 	r.tellStanding()

@@ -196,7 +196,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 	o = outcome()
 	o.Problems = []problem.Problem{problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "x")}
 	r.Report(o)
-	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3}})
+	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3, Pending: 2}})
 	r.Changed("Service")
 	if !r.Ready() {
 		t.Error("not ready though everything is applied")
@@ -205,6 +205,9 @@ func TestMetricsAndReadiness(t *testing.T) {
 # HELP fairlead_bgp_advertised_prefixes Prefixes that the peer has been told of.
 # TYPE fairlead_bgp_advertised_prefixes gauge
 fairlead_bgp_advertised_prefixes{peer="tor"} 3
+# HELP fairlead_bgp_pending_prefixes Prefixes that the peer is to be told of and has not been.
+# TYPE fairlead_bgp_pending_prefixes gauge
+fairlead_bgp_pending_prefixes{peer="tor"} 2
 # HELP fairlead_bgp_session_up 1 while the BGP session with the peer is established.
 # TYPE fairlead_bgp_session_up gauge
 fairlead_bgp_session_up{peer="tor"} 1
@@ -221,7 +224,7 @@ fairlead_speaker_changes_total{kind="Service"} 1
 # HELP fairlead_speaker_problems Objects that do not get what they ask for on this node.
 # TYPE fairlead_speaker_problems gauge
 fairlead_speaker_problems{kind="BGPPeer",reason="SecretMissing"} 1
-`), "fairlead_bgp_advertised_prefixes", "fairlead_bgp_session_up", "fairlead_forwarding_ports",
+`), "fairlead_bgp_advertised_prefixes", "fairlead_bgp_pending_prefixes", "fairlead_bgp_session_up", "fairlead_forwarding_ports",
 		"fairlead_speaker_apply_failures_total", "fairlead_speaker_changes_total", "fairlead_speaker_problems")
 	if err != nil {
 		t.Error(err)
