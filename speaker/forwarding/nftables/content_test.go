@@ -29,7 +29,7 @@ func TestIntervals(t *testing.T) {
 		written := intervals(pods, "", prefixes)
 		var begins, ends []string
 		for _, e := range written {
-			for _, half := range l.elements(e, "") {
+			for _, half := range l.elements(nil, e, "") {
 				if half.IntervalEnd {
 					ends = append(ends, string(half.Key))
 				} else {

@@ -242,8 +242,12 @@ func (r *renderer) slots(key string, w way, g group) []element {
 
 // endpoints adds what is known of endpoints, whatever destinations they serve.
 func (r *renderer) endpoints() {
-	for _, e := range slices.Concat(r.port.Cluster, r.port.Local, r.port.Serving) {
-		r.out.servers = append(r.out.servers, server{e, r.protocol})
+	all := [][]netip.AddrPort{r.port.Cluster, r.port.Local, r.port.Serving}
+	r.out.servers = make([]server, 0, len(all[0])+len(all[1])+len(all[2]))
+	for _, some := range all {
+		for _, e := range some {
+			r.out.servers = append(r.out.servers, server{e, r.protocol})
+		}
 	}
 	if r.seating == nil {
 		return
