@@ -8,8 +8,11 @@ import "time"
 const (
 	share  = 20
 	atOnce = 3 * time.Second
+	// healing is the share of repairs: while rules are gone nothing is served, which is worse
+	// than a node that is busy.
+	healing = 4
 	// longest is how long nothing is allowed at the most. Work that was slow since the node is
-	// overloaded would have all wait for minutes, and while rules are gone nothing is served.
+	// overloaded would have all wait for minutes.
 	longest = 15 * time.Second
 )
 
@@ -32,3 +35,6 @@ func (b *Budget) Allowed() bool {
 
 // Spend counts the time that work took. It may be more than was left.
 func (b *Budget) Spend(d time.Duration) { b.credit = max(b.credit-d, -longest/share) }
+
+// Healed counts the time that work took which repaired what others had broken.
+func (b *Budget) Healed(d time.Duration) { b.Spend(d * healing / share) }

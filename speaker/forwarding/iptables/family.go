@@ -146,7 +146,7 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 		err = errors.Join(err, f.sets.trim())
 	}
 	if repairs {
-		f.reading.Spend(time.Since(began))
+		f.reading.Healed(time.Since(began))
 	}
 	return err
 }
