@@ -17,6 +17,7 @@ import (
 type bird struct {
 	*router
 	socket string
+	id     netip.Addr
 }
 
 // newBIRD makes its namespace and the cable to it.
@@ -30,7 +31,7 @@ func newBIRD(t testing.TB) *bird {
 			t.Skipf("needs %s (Debian packages bird2 and iproute2)", binary)
 		}
 	}
-	b := &bird{router: plugIn(t, t.TempDir())}
+	b := &bird{router: plugIn(t, t.TempDir()), id: router4}
 	b.socket, b.proto = filepath.Join(b.dir, "bird.ctl"), "bird"
 	return b
 }
@@ -43,17 +44,17 @@ func (b *bird) configure(interval time.Duration, multiplier int, protocols strin
 	err := os.WriteFile(config, fmt.Appendf(nil, `
 log stderr all;
 timeformat protocol iso long ms;
-router id 10.98.0.1;
+router id %[4]v;
 graceful restart wait 10; # for neighbours that are never up
 protocol device { }
-protocol direct { ipv4; ipv6; }
-protocol kernel { graceful restart on; merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
-protocol kernel { graceful restart on; merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
+protocol direct { ipv4; ipv6; interface "-lo", "*"; }
+protocol kernel { graceful restart on; merge paths on; ipv4 { import none; export where source = RTS_BGP && proto != "fairlead"; }; }
+protocol kernel { graceful restart on; merge paths on; ipv6 { import none; export where source = RTS_BGP && proto != "fairlead"; }; }
 protocol bfd {
 	interface "*" { interval %[1]d ms; multiplier %[2]d; };
 	multihop { interval %[1]d ms; multiplier %[2]d; };
 }
-%[3]s`, interval.Milliseconds(), multiplier, protocols), 0o600)
+%[3]s`, interval.Milliseconds(), multiplier, protocols, b.id), 0o600)
 	if err != nil {
 		b.t.Fatal(err)
 	}

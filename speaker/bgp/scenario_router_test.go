@@ -63,6 +63,7 @@ type setup struct {
 	plain      bool   // it takes no IPv6 next hops for IPv4
 	network    string // what it announces itself
 	routes     int    // so many of them
+	daemon     bool   // node 2 is another daemon of node 1
 	as         string // external, internal or a number in place of the node's
 }
 

@@ -153,14 +153,14 @@ type spoken struct {
 	afi       string
 }
 
-var words = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI|NODE2?)\b`)
+var words = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI|NODE2?|LOOPBACK)\b`)
 
 // each calls do once with the arguments as they are meant, or for each family of the cell if a
 // word in them stands for something else in each.
 func (s *scene) each(args []string, do func(args []string)) {
 	families := s.families()
 	if !slices.ContainsFunc(args, func(a string) bool {
-		return slices.ContainsFunc(words.FindAllString(a, -1), func(w string) bool { return !strings.HasPrefix(w, "NODE") })
+		return slices.ContainsFunc(words.FindAllString(a, -1), func(w string) bool { return !strings.HasPrefix(w, "NODE") && w != "LOOPBACK" })
 	}) {
 		families = families[:1]
 	}
@@ -186,6 +186,11 @@ func (s *scene) meaning(word string, f spoken) string {
 		return s.neighbourName(1)
 	case "NODE2":
 		return s.neighbourName(2)
+	case "LOOPBACK":
+		if s.local().Is6() {
+			return "::1"
+		}
+		return "127.0.0.1"
 	case "AFI":
 		return f.afi
 	case "HOP":
@@ -194,6 +199,9 @@ func (s *scene) meaning(word string, f spoken) string {
 		}
 		return f.hop.String()
 	case "HOP2":
+		if s.setup.daemon && s.frrd != nil && s.cell.as == "ebgp" && f.afi == "ipv6" {
+			return linkLocal(s.t) // of the two addresses that such a daemon names (RFC 2545) FRR takes this one
+		}
 		return f.hop2.String()
 	default:
 		return f.prefixes[word].String()
