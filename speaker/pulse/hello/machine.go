@@ -1,7 +1,6 @@
 package hello
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -346,123 +345,6 @@ func (m *machine) resume(now time.Time) {
 		m.excuse(now, pause-m.interval)
 	}
 	m.checkedAt = now
-}
-
-// check makes true what the passing of time makes true: deaths and settling.
-func (m *machine) check(now time.Time) {
-	m.resume(now)
-	m.notice(now)
-	m.takeHeldWords(now)
-	m.overlook(now)
-
-	m.keys.expire(now)
-	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
-		m.mute(now)
-	}
-	m.settle(now)
-	var unheard []string
-	for _, p := range m.attended {
-		m.wait(now, p)
-		m.judgeEar(now, p)
-		if alive := p.ready && !m.isMissed(p); !p.isTold() && alive != p.alive {
-			p.alive = alive
-			m.touch()
-		}
-		if m.mesh.on && p.heard {
-			m.listenTo(now, p)
-		}
-		switch {
-		case p.record == nil && p.heard && p.alive && !p.aliveAt(now):
-			m.bury(now, p)
-		case m.settled && !p.isTold() && p.ready && !p.warned && !now.Before(p.since.Add(m.unheardAfter())):
-			p.warned = true
-			unheard = append(unheard, p.node)
-		}
-	}
-	m.consider(now)
-	if len(unheard) > 0 {
-		slices.Sort(unheard)
-		m.log.Warn("nodes were never heard though Kubernetes says that they are ready; "+
-			"they count as alive for as long as it says so: "+
-			"allow the hello port (UDP) between all nodes, in both directions", "nodes", unheard)
-	}
-}
-
-// settle: silence means something once it was listened to for a detection time, and, in a sparse
-// mesh, what others say was heard, if anything is.
-func (m *machine) settle(now time.Time) {
-	switch {
-	case m.settled || m.settlesAt.IsZero() || now.Before(m.settlesAt):
-	case !m.isSynced() && m.mesh.waited < postponements:
-		m.mesh.waited++
-		m.settlesAt = now.Add(m.interval)
-	default:
-		m.settled = true
-		m.touch()
-	}
-}
-
-// unheardAfter is for how long a node may be unheard that is ready.
-func (m *machine) unheardAfter() time.Duration {
-	if m.mesh.on {
-		return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow)
-	}
-	return m.detect
-}
-
-func (m *machine) bury(now time.Time, p *peer) {
-	silence := now.Sub(p.at).Round(time.Millisecond)
-	if p.said.leaving {
-		m.log.Info("node has left", "node", p.node, "silence", silence)
-	} else {
-		m.stats.Deaths++
-		m.log.Warn("node fell silent and counts as dead", "node", p.node, "silence", silence)
-	}
-	p.alive, p.proven, p.held, p.deafSince = false, false, time.Time{}, time.Time{}
-	m.hurry = true
-	m.touch()
-	m.judgeEar(now, p)
-}
-
-// excuse moves all that waits for silence by a pause.
-func (m *machine) excuse(now time.Time, pause time.Duration) {
-	later := func(t time.Time) time.Time {
-		if t = t.Add(pause); t.After(now) {
-			return now
-		}
-		return t
-	}
-	for _, p := range m.peers {
-		p.at = later(p.at)
-		if !p.held.IsZero() {
-			p.held = p.held.Add(pause)
-		}
-	}
-	if !m.settled && !m.settlesAt.IsZero() {
-		m.settlesAt = m.settlesAt.Add(pause)
-	}
-	level := slog.LevelDebug // on a busy machine nothing to worry about, until others take it for death
-	if pause > m.detect/2 {
-		level = slog.LevelWarn
-	}
-	m.log.Log(context.Background(), level, "this process stood still; the silence of other nodes meanwhile does not count",
-		"pause", pause.Round(time.Millisecond).String())
-}
-
-// mute: without a key nothing is heard any more, which says nothing about the
-// others.
-func (m *machine) mute(now time.Time) {
-	m.settled, m.settlesAt = false, time.Time{}
-	for _, p := range m.peers {
-		m.record(p, nil)
-		p.forget(now)
-		m.attend(p)
-	}
-	m.touch()
-	m.mesh.waited = 0
-	clear(m.mesh.news)
-	clear(m.mesh.owing)
-	m.log.Warn("there is no key for hellos any more; nodes are alive as Kubernetes says")
 }
 
 // next is when check has something to do if nothing is heard until then, or
