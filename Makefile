@@ -46,8 +46,7 @@ generate: ## Generate code, CRDs and the chart's copy of them
 # Not -race for speaker/bgp: GoBGP's servers write variables of their package when they
 # start, always with the same values, and its tests run several of them.
 .PHONY: test
-test: packages check-generated lint test-build image ## Run all tests, those of the lab included (root); ends a demo
-	$(LAB) down
+test: packages check-generated lint lab-down test-build image ## Run all tests, those of the lab included (root); ends a demo
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
 		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$') \
 		-- -count=1 -timeout=20m ./speaker/bgp \
@@ -58,8 +57,7 @@ test-unit: ## Run what needs no lab; without root, privileged tests are skipped
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) test $$($(GO) list ./... | grep -v '^fairlead.dev/fairlead/e2e/')
 
 .PHONY: conformance
-conformance: conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
-	$(LAB) down
+conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
 	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=60m -v ./e2e/conformance
 
 .PHONY: bench-forwarding
