@@ -173,7 +173,7 @@ func sessionsOf(s *bgp.Speaker) map[string]report.Session {
 			LeftOut:  map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
 			Negotiated: report.Negotiated{
 				GracefulRestart: state.GracefulRestart, FourOctetASN: state.FourOctetASN,
-				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime,
+				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime, TTLSecurity: state.TTLSecurity,
 			},
 		}
 		for family, spoken := range map[addr.Family]bool{addr.IPv4: state.IPv4, addr.IPv6: state.IPv6} {

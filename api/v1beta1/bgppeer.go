@@ -178,7 +178,9 @@ type BGPPeerSpec struct {
 	// RFC 5082). The router must send 255, as those with such a setting of their
 	// own do (FRR: ttl-security hops 1; BIRD: ttl security on); commonly eBGP
 	// routers send 1, and the session would never come up. Our own packets have 255
-	// in any case. Default: false.
+	// in any case. Default: false, with which an eBGP router that is not said to be
+	// farther away (ebgpMultiHop) is asked for 255 once a session is up and it is found to
+	// send that; true protects the opening, too.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 

@@ -138,7 +138,8 @@ type FamilyLeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Negotiated is what the two sides of a session agreed on in their OPEN messages.
+// Negotiated is what the two sides of a session agreed on in their OPEN messages, and what
+// was found of the router since.
 type Negotiated struct {
 	// families are those of the addresses that the session carries.
 	// +optional
@@ -153,6 +154,12 @@ type Negotiated struct {
 	HoldTime metav1.Duration `json:"holdTime"`
 	// keepaliveTime is the time between two of our keepalive messages.
 	KeepaliveTime metav1.Duration `json:"keepaliveTime"`
+	// ttlSecurity tells that packets of the router are dropped if their TTL or hop limit is
+	// not 255, as nobody farther away can send it (GTSM, RFC 5082): since the BGPPeer
+	// asks for it, or since the router was found to send 255, some seconds after the session
+	// came up.
+	// +optional
+	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 }
 
 // BFDSessionStatus is what a BFD session is doing.

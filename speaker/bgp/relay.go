@@ -175,7 +175,7 @@ func (r *relay) inward(server *net.TCPConn) {
 		}
 		if seen != nil && seen[typeAt] == packet.BGP_MSG_ROUTE_REFRESH {
 			family := binary.BigEndian.Uint16(seen[headerLength:])
-			r.wait(time.Until(refreshed[family].Add(refreshPause)))
+			_ = r.wait(time.Until(refreshed[family].Add(refreshPause))) // what follows sees the end itself
 			refreshed[family] = time.Now()
 		}
 		if _, err := server.Write(seen); err != nil {
@@ -184,13 +184,15 @@ func (r *relay) inward(server *net.TCPConn) {
 	}
 }
 
-// wait returns early when the session gives the relay up.
-func (r *relay) wait(pause time.Duration) {
+// wait returns false, and early, when the session gives the relay up.
+func (r *relay) wait(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-r.over:
+		return false
 	}
 }
 
