@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,20 +40,34 @@ func (c *Cluster) State(since time.Duration) string {
 // it is one node and ctx has not ended. Two nodes that answer are an error: an address
 // has one owner.
 func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, error) {
-	ask := c.askARP
-	if address.Is6() {
-		ask = c.askNDP
-	}
 	var owner *lab.Node
 	err := Until(ctx, func() error {
-		out, err := ask(ctx, address)
+		out, err := c.ask(ctx, address)
 		if err != nil {
-			return fmt.Errorf("nobody answers for %s: %w: %s", address, err, out)
+			return err
 		}
 		owner, err = c.nodeIn(out, address)
 		return err
 	})
 	return owner, err
+}
+
+// Answerers asks once on the LAN, from the client, and gives all nodes that answer.
+func (c *Cluster) Answerers(ctx context.Context, address netip.Addr) ([]*lab.Node, error) {
+	out, err := c.ask(ctx, address)
+	return c.nodesIn(out), err
+}
+
+func (c *Cluster) ask(ctx context.Context, address netip.Addr) (out string, err error) {
+	if address.Is4() {
+		out, err = c.askARP(ctx, address)
+	} else {
+		out, err = c.askNDP(ctx, address)
+	}
+	if err != nil {
+		err = fmt.Errorf("nobody answers for %s: %w: %s", address, err, out)
+	}
+	return out, err
 }
 
 func (c *Cluster) askARP(ctx context.Context, address netip.Addr) (string, error) {
@@ -99,12 +114,7 @@ func (c *Cluster) Neighbor(ctx context.Context, address netip.Addr) (*lab.Node, 
 
 // nodeIn finds the one node whose hardware address stands in what a program printed.
 func (c *Cluster) nodeIn(out string, address netip.Addr) (*lab.Node, error) {
-	var found []*lab.Node
-	for _, n := range c.Nodes() {
-		if strings.Contains(strings.ToLower(out), n.MAC.String()) {
-			found = append(found, n)
-		}
-	}
+	found := c.nodesIn(out)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("no node answers for %s: %s", address, out)
@@ -113,6 +123,12 @@ func (c *Cluster) nodeIn(out string, address netip.Addr) (*lab.Node, error) {
 	default:
 		return nil, fmt.Errorf("%s and %s answer for %s: %s", found[0].Name, found[1].Name, address, out)
 	}
+}
+
+func (c *Cluster) nodesIn(out string) []*lab.Node {
+	return slices.DeleteFunc(c.Nodes(), func(n *lab.Node) bool {
+		return !strings.Contains(strings.ToLower(out), n.MAC.String())
+	})
 }
 
 // How long one of several attempts may take. A SYN that is lost while an address is
