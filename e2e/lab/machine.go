@@ -159,3 +159,9 @@ func (m *Machine) Unplug() error { return setPort(m.Name, false) }
 
 // Plug puts the cable back.
 func (m *Machine) Plug() error { return setPort(m.Name, true) }
+
+// AddLink gives the machine another network card with a cable to the switch, without an IP
+// address. It goes with the machine, or when the link is deleted there.
+func (m *Machine) AddLink(name string) error {
+	return addPort(m.Name+"-"+name, namespaceOf(m.Name), name, nil)
+}

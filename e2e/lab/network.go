@@ -50,7 +50,7 @@ func joinLAN(machine string, addrs addresses) error {
 	if err != nil {
 		return err
 	}
-	if err := addPort(machine, ns, addrs.mac()); err != nil {
+	if err := addPort(machine, ns, uplink, addrs.mac()); err != nil {
 		return err
 	}
 	return ns.links(func(h *netlink.Handle) error {
@@ -74,8 +74,9 @@ func joinLAN(machine string, addrs addresses) error {
 	})
 }
 
-// addPort adds the pair of links between the switch and a machine.
-func addPort(machine string, ns namespace, mac net.HardwareAddr) error {
+// addPort adds the pair of links between the switch and a machine, without a hardware address
+// one with a random one.
+func addPort(name string, ns namespace, link string, mac net.HardwareAddr) error {
 	return ns.links(func(in *netlink.Handle) error {
 		return namespaceOf(lanName).links(func(lan *netlink.Handle) error {
 			br, err := lan.LinkByName(bridge)
@@ -88,12 +89,12 @@ func addPort(machine string, ns namespace, mac net.HardwareAddr) error {
 			}
 			defer func() { _ = unix.Close(fd) }()
 			attrs := netlink.NewLinkAttrs()
-			attrs.Name, attrs.MasterIndex = machine, br.Attrs().Index
-			port := &netlink.Veth{LinkAttrs: attrs, PeerName: uplink, PeerNamespace: netlink.NsFd(fd), PeerHardwareAddr: mac}
+			attrs.Name, attrs.MasterIndex = name, br.Attrs().Index
+			port := &netlink.Veth{LinkAttrs: attrs, PeerName: link, PeerNamespace: netlink.NsFd(fd), PeerHardwareAddr: mac}
 			if err := lan.LinkAdd(port); err != nil {
-				return fmt.Errorf("plug in %s: %w", machine, err)
+				return fmt.Errorf("plug in %s: %w", name, err)
 			}
-			return errors.Join(setUp(lan, machine), setUp(in, uplink))
+			return errors.Join(setUp(lan, name), setUp(in, link))
 		})
 	})
 }
