@@ -188,19 +188,7 @@ func TestADrainedNodeHandsOver(t *testing.T) {
 // drain has a node hand over its addresses, of which one is vips[had], and take them back.
 func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Addr, had int) {
 	t.Helper()
-	const label = "node.kubernetes.io/exclude-from-external-load-balancers"
-	set := func(ctx context.Context, change string) {
-		t.Helper()
-		if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", drained.Name, label+change); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		set(ctx, "-")
-	})
-	set(within(t, soon), "=")
+	leaveOut(t, c, drained)
 	eventually(t, patience, func(ctx context.Context) error {
 		for i, vip := range vips {
 			owner, err := c.Neighbor(ctx, vip)
@@ -216,7 +204,7 @@ func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Add
 		}
 		return nil
 	})
-	set(within(t, soon), "-")
+	takeBack(t, c, drained)
 	eventually(t, patience, func(ctx context.Context) error {
 		owner, err := c.Neighbor(ctx, vips[had])
 		if err == nil && owner != drained {
@@ -227,6 +215,32 @@ func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Add
 		}
 		return err
 	})
+}
+
+// leftOut is the label of Kubernetes of a node that is to announce nothing.
+const leftOut = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+// leaveOut has a node announce nothing, until the test ends or it is taken back.
+func leaveOut(t *testing.T, c *product.Cluster, n *lab.Node) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		label(ctx, t, c, n, leftOut+"-")
+	})
+	label(within(t, soon), t, c, n, leftOut+"=")
+}
+
+func takeBack(t *testing.T, c *product.Cluster, n *lab.Node) {
+	t.Helper()
+	label(within(t, soon), t, c, n, leftOut+"-")
+}
+
+func label(ctx context.Context, t *testing.T, c *product.Cluster, n *lab.Node, change string) {
+	t.Helper()
+	if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", n.Name, change); err != nil {
+		t.Error(err)
+	}
 }
 
 // toldOf checks that the object of an address says that the node answers for it.

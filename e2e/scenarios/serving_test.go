@@ -146,6 +146,52 @@ func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
 	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 3) })
 }
 
+// A node that is labelled to be left out leaves the router's routes, and comes back when the label
+// goes, while 500 connections a second are opened. Each is made: the node forwards for as long as
+// the router may send there. One that is open at the very moment when the router spreads flows anew
+// may come to a node that does not know it, as ever with ECMP.
+func TestANodeIsLeftOutOfBGP(t *testing.T) {
+	c := cluster(t)
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
+		t.Run(string(policy), func(t *testing.T) {
+			vips := expose(t, c, product.WebService(webs, "left-out-"+strings.ToLower(string(policy)), "bgp", policy, corev1.IPv4Protocol, corev1.IPv6Protocol))
+			reach := func(hops int) {
+				t.Helper()
+				for _, vip := range vips {
+					eventually(t, soon, func(context.Context) error { return nextHops(c, vip, hops) })
+				}
+			}
+			reach(3)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			counts := make([]chan product.Count, len(vips))
+			for i, vip := range vips {
+				reply(t, c.Client, vip)
+				counts[i] = make(chan product.Count, 1)
+				go func() { counts[i] <- product.Flood(ctx, c.Client, vip, 80, rushEach) }()
+			}
+			changes := 0
+			for _, n := range c.Nodes() {
+				leaveOut(t, c, n)
+				reach(2)
+				takeBack(t, c, n)
+				reach(3)
+				changes += 2
+			}
+			stop()
+			for i, vip := range vips {
+				count := <-counts[i]
+				t.Logf("%s: %d served, %d failed, %d held up, longest time without a reply %v; errors %v",
+					vip, count.OK, count.Failed, count.Held, count.Longest, count.Errors)
+				if moments := product.Moments(count.Cut); count.OK < 100 || count.Failed > len(count.Cut) || moments > changes {
+					t.Errorf("%s: of %d connections %d failed, %d of them after they were made, at %d moments; the router spread flows anew %d times",
+						vip, count.OK+count.Failed, count.Failed, len(count.Cut), moments, changes)
+				}
+			}
+		})
+	}
+}
+
 // The speaker forwards in place of kube-proxy: ClusterIP by name from a pod, NodePort
 // from outside, UDP, and refusal where there are no endpoints.
 func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
