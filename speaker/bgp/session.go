@@ -181,7 +181,7 @@ func (s *session) askForHops(r *relay) {
 			return
 		}
 		s.status.TTLSecurity = asked
-		s.log.Info("the TTL that the router sends", "address", r.remote, "255 is asked for", asked)
+		s.log.Info("TTL security (RFC 5082): a router that sends a TTL of 255 is asked for it", "address", r.remote, "asked", asked)
 		s.notify()
 	})
 	if err != nil {
