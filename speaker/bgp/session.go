@@ -2,8 +2,10 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -184,7 +186,7 @@ func (s *session) askForHops(r *relay) {
 		s.log.Info("TTL security (RFC 5082): a router that sends a TTL of 255 is asked for it", "address", r.remote, "asked", asked)
 		s.notify()
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, net.ErrClosed) { // as when it has ended meanwhile
 		s.log.Warn("a session goes on without TTL security", "address", r.remote, "error", err)
 	}
 }
