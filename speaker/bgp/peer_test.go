@@ -47,7 +47,7 @@ type peer struct {
 	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
 	old      bool // knows AS numbers of 16 bits only
 	greeting []byte
-	password view.Secret // asked of 127.0.0.1
+	password view.Secret // asked of 127.0.0.1 or ::1
 
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -74,12 +74,16 @@ func startPeer(t testing.TB, address string, change func(*peer)) *peer {
 	if change != nil {
 		change(p)
 	}
+	node := netip.MustParseAddr("127.0.0.1")
+	if netip.MustParseAddrPort(address).Addr().Is6() {
+		node = netip.IPv6Loopback()
+	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = sign(int(fd), netip.MustParseAddr("127.0.0.1"), p.password) }), err)
+		return errors.Join(raw.Control(func(fd uintptr) { err = sign(int(fd), node, p.password) }), err)
 	}}
 	var err error
-	if p.listener, err = config.Listen(t.Context(), "tcp4", address); err != nil {
+	if p.listener, err = config.Listen(t.Context(), "tcp", address); err != nil {
 		t.Fatal(err)
 	}
 	p.wg.Go(p.accept)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,13 +27,23 @@ func (s *scene) beside(args []string) {
 	do()
 }
 
-// beside32 is the address of that router.
-const beside32 = "127.0.0.32"
+// besideAt is the address of that router, and the node's in the session with it. Both are the loopback's, of the family
+// over which the cell has its session.
+func (s *scene) besideAt() (at, from netip.Addr) {
+	if !s.local().Is6() {
+		return netip.MustParseAddr("127.0.0.32"), netip.MustParseAddr("127.0.0.1")
+	}
+	at = netip.MustParseAddr("2001:db8:32::32")
+	s.near().must("ip", "addr", "replace", at.String(), "dev", "lo", "nodad")
+	return at, netip.IPv6Loopback()
+}
 
 // besides starts that router; have changes the node's side of the session.
 func (s *scene) besides(change func(*peer), have func(*desired.Identity)) *peer {
-	p, n := startPeer(s.t, beside32+":0", change), s.nodes[0]
+	at, from := s.besideAt()
+	p, n := startPeer(s.t, netip.AddrPortFrom(at, 0).String(), change), s.nodes[0]
 	id := p.identity()
+	id.MyASN, id.SourceAddress = s.asn(), from
 	if have != nil {
 		have(&id)
 	}
@@ -53,7 +64,12 @@ func (s *scene) besidePassword() {
 func (s *scene) besideHalfOpen() {
 	p := s.besides(nil, func(id *desired.Identity) { id.HoldTime, id.KeepaliveTime = 3*time.Second, time.Second })
 	s.upAgain(p, 1)
-	s.near().must("nft", "add table inet gone { chain out { type filter hook output priority 0; ip daddr "+beside32+" drop; ip saddr "+beside32+" drop; }; }")
+	at := p.addr().Addr()
+	ip := "ip"
+	if at.Is6() {
+		ip = "ip6"
+	}
+	s.near().must("nft", fmt.Sprintf("add table inet gone { chain out { type filter hook output priority 0; %[1]s daddr %[2]v drop; %[1]s saddr %[2]v drop; }; }", ip, at))
 	s.told([]string{other, "hold timer expired"})
 	p.drop()
 	was, _ := p.sessions()
@@ -66,33 +82,56 @@ func (s *scene) upAgain(p *peer, times int) {
 	s.near().waitFor("the session with the other is up", func() bool { n, is := p.sessions(); return is && n >= times })
 }
 
-// besideFullTable sends a full table of 100,000 routes twice.
+// besideFullTable sends a full table of 100,000 routes twice, of each family of the cell.
 func (s *scene) besideFullTable() {
-	const inOne, updates = 1000, 100
 	p := s.besides(nil, nil)
 	s.upAgain(p, 1)
+	for range 2 {
+		for _, f := range s.families() {
+			for some := range slices.Chunk(slices.Collect(manyPrefixes(f.afi, 100_000)), 400) {
+				if _, err := p.conn().Write(s.reachable(some)); err != nil {
+					s.fail("%v", err)
+				}
+			}
+		}
+	}
+}
+
+// reachable is an UPDATE of that router with these prefixes of one family. All of one family have the same length.
+func (s *scene) reachable(some []netip.Prefix) []byte {
 	attributes := []byte{
 		0x40, 1, 1, 0, // ORIGIN: IGP
 		0x40, 2, 6, 2, 1, 0, 0, routerASN >> 8, routerASN & 0xff, // AS_PATH
-		0x40, 3, 4, 127, 0, 0, 32, // NEXT_HOP
 	}
-	for n := range 2 * updates {
-		body := append([]byte{0, 0, 0, byte(len(attributes))}, attributes...)
-		for i := range inOne {
-			at := (n%updates)*inOne + i
-			body = append(body, 24, byte(20+at>>16), byte(at>>8), byte(at))
-		}
-		if _, err := p.conn().Write(message(2, body...)); err != nil {
-			s.fail("%v", err)
+	if s.cell.as == "ibgp" {
+		attributes = []byte{
+			0x40, 1, 1, 0,
+			0x40, 2, 0,
+			0x40, 5, 4, 0, 0, 0, 100, // LOCAL_PREF
 		}
 	}
+	var nlri []byte
+	for _, p := range some {
+		nlri = append(append(nlri, byte(p.Bits())), p.Addr().AsSlice()[:p.Bits()/8]...)
+	}
+	if some[0].Addr().Is4() {
+		attributes = append(attributes, 0x40, 3, 4, 127, 0, 0, 32) // NEXT_HOP
+	} else {
+		reach := append([]byte{0, 2, 1, 16}, node6b.AsSlice()...) // RFC 4760, 3: IPv6 unicast, and the next hop
+		reach = append(append(reach, 0), nlri...)
+		attributes = append(binary.BigEndian.AppendUint16(append(attributes, 0x90, 14), uint16(len(reach))), reach...)
+		nlri = nil
+	}
+	body := binary.BigEndian.AppendUint16([]byte{0, 0}, uint16(len(attributes))) // nothing is withdrawn
+	return message(2, append(append(body, attributes...), nlri...)...)
 }
 
 // besideFlapping opens a session up to ten times a second, and drops it without a word as soon as it is up, fifty times.
 func (s *scene) besideFlapping() {
 	const flaps = 50
 	p := s.besides(nil, func(id *desired.Identity) { id.Passive = true })
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(beside32)}}
+	at, from := s.besideAt()
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 0))}
 	pace := time.NewTicker(100 * time.Millisecond)
 	defer pace.Stop()
 	began := time.Now()
@@ -101,7 +140,7 @@ func (s *scene) besideFlapping() {
 			s.fail("it was up %d times in %v, want %d", n, time.Since(began), flaps)
 		}
 		<-pace.C
-		conn, err := dialer.DialContext(s.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", passivePort))
+		conn, err := dialer.DialContext(s.t.Context(), "tcp", netip.AddrPortFrom(from, passivePort).String())
 		if err != nil {
 			continue // the node does not listen yet
 		}
