@@ -26,7 +26,7 @@ func (s *scene) objects(args []string) {
 	c.Pools, c.Communities = map[string]*view.Pool{}, map[string]*view.Community{}
 	c.BGPPeers, c.BGPAdvertisements = map[string]*view.BGPPeer{}, map[string]*view.BGPAdvertisement{}
 	for _, file := range args {
-		for text := range strings.SplitSeq(s.read(file), "\n---\n") {
+		for text := range strings.SplitSeq(s.meant([]string{s.read(file)})[0], "\n---\n") {
 			if problems := s.object(c, text); len(problems) > 0 {
 				s.fail("%v", problems)
 			}

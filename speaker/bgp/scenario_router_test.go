@@ -38,7 +38,9 @@ func (r *router) moveAway() {
 		"ip -n " + hop + " link set tonode up",
 		"ip -n " + hop + " link set torouter up",
 		"ip -n " + hop + " route add 192.0.2.0/24 via 10.98.0.2",
+		"ip -n " + hop + " route add 198.51.100.0/24 via 10.98.0.2",
 		"ip -n " + hop + " route add 2001:db8:a::/48 via fd98::2",
+		"ip -n " + hop + " route add 2001:db8:b::/48 via fd98::2",
 		"ip -n " + r.ns + " addr add 10.99.0.1/24 dev tonode",
 		"ip -n " + r.ns + " addr add fd99::1/64 dev tonode nodad",
 		"ip -n " + r.ns + " link set tonode up",
@@ -336,7 +338,10 @@ func (s *scene) bird(c setup) string {
 	}
 	for number, neighbour := range s.neighbours() {
 		local, families := s.local(), s.families()
-		if number > 1 {
+		switch {
+		case number > 1 && s.cell.hops == "multihop":
+			local = farRouter6
+		case number > 1:
 			local = router6
 		}
 		if c.apart {

@@ -153,15 +153,16 @@ type spoken struct {
 	afi       string
 }
 
-var words = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI|NODE2?|LOOPBACK)\b`)
+var (
+	words     = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI|NODE2?|LOOPBACK|ASN|SESSION[46]?)\b`)
+	perFamily = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|HOPS|AFI)\b`)
+)
 
 // each calls do once with the arguments as they are meant, or for each family of the cell if a
 // word in them stands for something else in each.
 func (s *scene) each(args []string, do func(args []string)) {
 	families := s.families()
-	if !slices.ContainsFunc(args, func(a string) bool {
-		return slices.ContainsFunc(words.FindAllString(a, -1), func(w string) bool { return !strings.HasPrefix(w, "NODE") && w != "LOOPBACK" })
-	}) {
+	if !slices.ContainsFunc(args, perFamily.MatchString) {
 		families = families[:1]
 	}
 	for _, f := range families {
@@ -173,11 +174,20 @@ func (s *scene) each(args []string, do func(args []string)) {
 func (s *scene) meant(args []string) []string { return s.translate(args, s.families()[0]) }
 
 func (s *scene) translate(args []string, f spoken) []string {
-	meant := make([]string, len(args))
-	for i, a := range args {
-		meant[i] = words.ReplaceAllStringFunc(a, func(word string) string { return s.meaning(word, f) })
+	meant := make([]string, 0, len(args)+1)
+	for _, a := range args {
+		if a == "HOPS" {
+			meant = append(meant, f.hops()...)
+			continue
+		}
+		meant = append(meant, words.ReplaceAllStringFunc(a, func(word string) string { return s.meaning(word, f) }))
 	}
 	return meant
+}
+
+// hops are those of both nodes, which far away are one.
+func (f spoken) hops() []string {
+	return slices.Compact([]string{f.hop.String(), f.hop2.String()})
 }
 
 func (s *scene) meaning(word string, f spoken) string {
@@ -193,6 +203,10 @@ func (s *scene) meaning(word string, f spoken) string {
 		return "127.0.0.1"
 	case "AFI":
 		return f.afi
+	case "ASN":
+		return fmt.Sprint(s.asn())
+	case "SESSION", "SESSION4", "SESSION6":
+		return s.reaches(strings.TrimPrefix(word, "SESSION"))
 	case "HOP":
 		if s.setup.unnumbered {
 			return linkLocal(s.t)
@@ -208,6 +222,19 @@ func (s *scene) meaning(word string, f spoken) string {
 	}
 }
 
+// reaches are the fields of a BGPPeer by which nodes reach the router, for a session of its own family alone if one is given.
+func (s *scene) reaches(family string) string {
+	address, alone := s.local(), s.cell.family != "both" || family != ""
+	switch {
+	case family == "6" && s.cell.hops == "multihop":
+		address = farRouter6
+	case family == "6":
+		address = router6
+	}
+	return fmt.Sprintf("peerAddress: %q, dualStackAddressFamily: %t, ebgpMultiHop: %t",
+		address, !alone, s.cell.hops == "multihop" && s.cell.as == "ebgp")
+}
+
 // families are those of the cell.
 func (s *scene) families() []spoken {
 	prefix := netip.MustParsePrefix
@@ -220,7 +247,7 @@ func (s *scene) families() []spoken {
 		hop:      node6, hop2: node6b, afi: "ipv6",
 	}
 	if s.cell.hops == "multihop" {
-		four.hop, six.hop = far4, far6
+		four.hop, six.hop, four.hop2, six.hop2 = far4, far6, far4, far6
 	}
 	switch s.cell.family {
 	case "ipv4":
