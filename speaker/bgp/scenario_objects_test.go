@@ -3,6 +3,7 @@ package bgp
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,27 +18,35 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// objects has both nodes do what objects of Kubernetes say, in place of what announce and node said: objects FILE ...
-// Node 1 is in rack left, node 2 in rack right; each Service has an endpoint on both.
+// objects has both nodes do what objects of Kubernetes say, in place of what announce and node said: objects FILE ... [but TEXT].
+// Node 1 is in rack left, node 2 in rack right; each Service has an endpoint on both. But says what is wrong with them.
 func (s *scene) objects(args []string) {
+	wrong := ""
+	if at := slices.Index(args, "but"); at >= 0 && at+2 == len(args) {
+		args, wrong = args[:at], args[at+1]
+	}
 	c := s.cluster()
 	c.Nodes["node1"].Labels, c.Nodes["node2"].Labels = map[string]string{"rack": "left"}, map[string]string{"rack": "right"}
 	c.Services, c.Endpoints = map[view.Ref]*view.Service{}, view.Endpoints{}
 	c.Pools, c.Communities = map[string]*view.Pool{}, map[string]*view.Community{}
 	c.BGPPeers, c.BGPAdvertisements = map[string]*view.BGPPeer{}, map[string]*view.BGPAdvertisement{}
+	secrets := map[string]*corev1.Secret{}
+	var texts []string
 	for _, file := range args {
-		for text := range strings.SplitSeq(s.meant([]string{s.read(file)})[0], "\n---\n") {
-			if problems := s.object(c, text); len(problems) > 0 {
-				s.fail("%v", problems)
-			}
-		}
+		texts = append(texts, strings.Split(s.meant([]string{s.read(file)})[0], "\n---\n")...)
 	}
+	for _, text := range texts {
+		s.secret(secrets, text)
+	}
+	var problems []problem.Problem
+	for _, text := range texts {
+		problems = append(problems, s.object(c, secrets, text)...)
+	}
+	s.judge(problems, wrong)
 	for i, n := range s.nodes {
 		name := "node" + strconv.Itoa(i+1)
 		node, problems := desired.For(c, desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}})
-		if len(problems) > 0 {
-			s.fail("%s: %v", name, problems)
-		}
+		s.judge(problems, wrong)
 		sessions := map[string]desired.Session{}
 		for peer, session := range node.BGP {
 			if !session.Identity.SourceAddress.IsValid() { // both nodes are on one machine here
@@ -62,8 +71,36 @@ func sameFamily(address, four, six netip.Addr) netip.Addr {
 	return six
 }
 
+// judge fails the script unless this is what is wrong, and nothing else; "" for nothing.
+func (s *scene) judge(problems []problem.Problem, wrong string) {
+	if len(problems) == 0 && wrong != "" {
+		s.fail("nothing is wrong, and %q should be", wrong)
+	}
+	for _, p := range problems {
+		if wrong == "" || !strings.Contains(p.Message, wrong) {
+			s.fail("%v", p)
+		}
+	}
+}
+
+// secret adds a Secret to those of Fairlead's namespace. The API server makes data of stringData.
+func (s *scene) secret(secrets map[string]*corev1.Secret, text string) {
+	var kind metav1.TypeMeta
+	s.decode(text, &kind)
+	if kind.Kind != "Secret" {
+		return
+	}
+	var o corev1.Secret
+	s.decodeStrictly(text, &o)
+	o.Data = map[string][]byte{}
+	for key, value := range o.StringData {
+		o.Data[key] = []byte(value)
+	}
+	secrets[o.Name] = &o
+}
+
 // object adds one to the cluster.
-func (s *scene) object(c *view.Cluster, text string) (problems []problem.Problem) {
+func (s *scene) object(c *view.Cluster, secrets map[string]*corev1.Secret, text string) (problems []problem.Problem) {
 	var kind metav1.TypeMeta
 	s.decode(text, &kind)
 	switch kind.Kind {
@@ -78,11 +115,12 @@ func (s *scene) object(c *view.Cluster, text string) (problems []problem.Problem
 	case "BGPPeer":
 		var o v1beta1.BGPPeer
 		s.decodeStrictly(text, &o)
-		c.BGPPeers[o.Name], problems = fromkube.BGPPeer(&o, nil)
+		c.BGPPeers[o.Name], problems = fromkube.BGPPeer(&o, func(name string) (*corev1.Secret, bool) { found, there := secrets[name]; return found, there })
 	case "Community":
 		var o v1beta1.Community
 		s.decodeStrictly(text, &o)
 		c.Communities[o.Name], problems = fromkube.Community(&o)
+	case "Secret": // was read before
 	case "Service":
 		var o corev1.Service
 		s.decodeStrictly(text, &o)
