@@ -42,11 +42,10 @@ func (s *scene) objects(args []string) {
 	for _, text := range texts {
 		problems = append(problems, s.object(c, secrets, text)...)
 	}
-	s.judge(problems, wrong)
 	for i, n := range s.nodes {
 		name := "node" + strconv.Itoa(i+1)
-		node, problems := desired.For(c, desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}})
-		s.judge(problems, wrong)
+		node, found := desired.For(c, desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}})
+		problems = append(problems, found...)
 		sessions := map[string]desired.Session{}
 		for peer, session := range node.BGP {
 			if !session.Identity.SourceAddress.IsValid() { // both nodes are on one machine here
@@ -61,6 +60,7 @@ func (s *scene) objects(args []string) {
 			maps.Copy(n.others, sessions)
 		})
 	}
+	s.judge(problems, wrong)
 }
 
 // sameFamily is the one of the address's family.
