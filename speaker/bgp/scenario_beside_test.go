@@ -18,7 +18,7 @@ import (
 func (s *scene) beside(args []string) {
 	does := map[string]func(){
 		"silent": s.besideSilent, "flapping": s.besideFlapping, "malformed": s.besideMalformed,
-		"half-open": s.besideHalfOpen, "full-table": s.besideFullTable, "password": s.besidePassword,
+		"half-open": s.besideHalfOpen, "full-table": s.besideFullTable, "password": s.besidePassword, "wrong-as": s.besideWrongAS,
 	}
 	do := does[strings.Join(args, " ")]
 	if do == nil {
@@ -44,6 +44,7 @@ func (s *scene) besides(change func(*peer), have func(*desired.Identity)) *peer 
 	p, n := startPeer(s.t, netip.AddrPortFrom(at, 0).String(), change), s.nodes[0]
 	id := p.identity()
 	id.MyASN, id.SourceAddress = s.asn(), from
+	id.EBGPMultiHop = s.cell.hops == "multihop" && s.cell.as == "ebgp"
 	if have != nil {
 		have(&id)
 	}
@@ -58,6 +59,9 @@ func (s *scene) besideSilent() { s.besides(func(p *peer) { p.silent = true }, ni
 func (s *scene) besidePassword() {
 	s.besides(func(p *peer) { p.password = "right" }, func(id *desired.Identity) { id.Password = "wrong" })
 }
+
+// besideWrongAS is of another AS than the node was told.
+func (s *scene) besideWrongAS() { s.besides(func(p *peer) { p.asn = 65001 }, nil) }
 
 // besideHalfOpen is gone without a word once the session is up: nothing reaches it or comes from it any more, until
 // the hold time is over.

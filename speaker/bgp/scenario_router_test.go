@@ -207,13 +207,18 @@ func (s *scene) remoteAS(c setup) string {
 	return fmt.Sprint(s.asn())
 }
 
+// farOutside tells whether the nodes are more than one hop away and, as the router is told, in another AS.
+func (s *scene) farOutside(c setup) bool {
+	return s.cell.hops == "multihop" && (s.cell.as == "ebgp" || c.as != "")
+}
+
 // frr renders what is below "router bgp".
 func (s *scene) frr(c setup) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line(" no bgp default ipv4-unicast")
 	line(" no bgp network import-check")
-	if s.cell.hops == "multihop" && s.cell.as == "ebgp" {
+	if s.farOutside(c) {
 		// Else FRR 8.4 takes the next hop for a station of its own networks whenever the neighbour
 		// connects, finds none, and takes routes from its kernel until the session is up.
 		line(" bgp disable-ebgp-connected-route-check")
@@ -280,7 +285,7 @@ func (s *scene) frrNeighbor(c setup) (lines []string) {
 	if c.gtsm && s.cell.as == "ebgp" { // FRR 8.4 has it for eBGP alone, and sends 255 to all others
 		lines = append(lines, "ttl-security hops 1")
 	}
-	if s.cell.hops == "multihop" && s.cell.as == "ebgp" {
+	if s.farOutside(c) {
 		lines = append(lines, "ebgp-multihop 2")
 	}
 	return lines
