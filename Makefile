@@ -49,7 +49,7 @@ generate: ## Generate code, CRDs and the chart's copy of them
 test: packages check-generated lint lab-down test-build image ## Run all tests, those of the lab included (root); ends a demo
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
 		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$') \
-		-- -count=1 -timeout=20m ./speaker/bgp \
+		-- -count=1 -timeout=40m ./speaker/bgp \
 		-- -count=1 -p=1 -timeout=40m ./e2e/...
 
 .PHONY: test-unit
