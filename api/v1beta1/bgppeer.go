@@ -45,6 +45,7 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.ttlSecurity) || !self.ttlSecurity || !has(self.ebgpMultiHop) || !self.ebgpMultiHop",message="ttlSecurity is for routers on a network of the node, and ebgpMultiHop for those that are not: leave one of them out",fieldPath=".ttlSecurity"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !has(self.peerAddress) || !isIP(self.sourceAddress) || !isIP(self.peerAddress) || ip(self.sourceAddress).family() == ip(self.peerAddress).family()",message="sourceAddress must be of the same family as peerAddress: both IPv4 or both IPv6",fieldPath=".sourceAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.keepaliveTime.matches('^([0-9]{1,5}[hms])+$') || !self.holdTime.matches('^([0-9]{1,5}[hms])+$') || duration(self.keepaliveTime) >= duration('1s') && duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be at least 1s and less than holdTime (90s when left out)",fieldPath=".keepaliveTime"
+// +kubebuilder:validation:XValidation:rule="!has(self.password) || size(self.password) == 0 || !has(self.passwordSecret)",message="give one of password and passwordSecret; passwordSecret is the safer one",fieldPath=".password"
 type BGPPeerSpec struct {
 	// myASN is the autonomous system number of the nodes, 1 to 4294967294, for
 	// example 64500. 64512 to 65534 and 4200000000 to 4294967294 are for
@@ -161,7 +162,8 @@ type BGPPeerSpec struct {
 	ConnectTime *metav1.Duration `json:"connectTime,omitempty"`
 
 	// passwordSecret names the Secret with the password of the session (TCP
-	// MD5, RFC 2385). Left out: no password.
+	// MD5, RFC 2385). While the Secret is missing or has none, no session is opened.
+	// Left out: no password, or that of password.
 	// +optional
 	PasswordSecret *SecretReference `json:"passwordSecret,omitempty"`
 
@@ -212,13 +214,12 @@ type BGPPeerSpec struct {
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
-	// password must be empty: everybody who may read a BGPPeer could read it. Put
-	// it into a Secret and name that in passwordSecret. The field is known so that
-	// it is refused, and not left out by clients that pass over unknown fields:
-	// there would be a session without a password.
+	// password is the password of the session (TCP MD5, RFC 2385), of at most 80 bytes, in
+	// place of passwordSecret. Everybody who may read a BGPPeer can read it, and it is in
+	// each copy of the object: a Secret is the better place. Left out: no password, or that of
+	// passwordSecret.
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
-	// +kubebuilder:validation:XValidation:rule="self == ''",message="passwords are in Secrets: put it into one, and name that in passwordSecret"
 	Password string `json:"password,omitempty"`
 
 	// disableMP must be false: write dualStackAddressFamily false, which is the same.

@@ -1,6 +1,9 @@
 package malformed
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // aPeer is a BGPPeer that is in order, and peerWith adds fields to it.
 const aPeer = "myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1"
@@ -35,7 +38,9 @@ func peersWhole() []spec {
 		{"localASN reserved", peerWith("localASN: 65535"), "spec.localASN: Invalid value: 65535: localASN must be the number of a real autonomous system"},
 		{"ttlSecurity", peerWith("ttlSecurity: true, dualStackAddressFamily: false"), ""},
 		{"ttlSecurity with ebgpMultiHop", peerWith("ttlSecurity: true, ebgpMultiHop: true"), "spec.ttlSecurity: Invalid value: ttlSecurity is for routers on a network of the node"},
-		{"a password in the open", peerWith("password: hunter2"), "spec.password: Invalid value: \"hunter2\": passwords are in Secrets: put it into one, and name that in passwordSecret"},
+		{"a password in the open", peerWith("password: hunter2"), ""},
+		{"a password that is too long", peerWith("password: " + strings.Repeat("hunter2!", 11)), "spec.password: Too long: may not be more than 80 bytes"},
+		{"password and passwordSecret", peerWith("password: hunter2, passwordSecret: {name: router-a}"), "spec.password: Invalid value: give one of password and passwordSecret"},
 		{"no password", peerWith("password: '', vrf: ''"), ""},
 		{"disableMP", peerWith("disableMP: true"), "spec.disableMP: Invalid value: true: write dualStackAddressFamily: false"},
 		{"disableMP false", peerWith("disableMP: false"), ""},

@@ -171,6 +171,7 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		OneFamily:       !value(p.Spec.DualStackAddressFamily, true),
 		GracefulRestart: value(p.Spec.EnableGracefulRestart, true),
 		BFDProfile:      p.Spec.BFDProfile,
+		Password:        view.Secret(p.Spec.Password),
 	}
 	if p.Spec.LocalASN != 0 {
 		v.MyASN = uint32(p.Spec.LocalASN)
@@ -212,8 +213,11 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		invalid(ReasonInvalidPeer, "spec.interface: leave spec.sourceAddress, spec.ebgpMultiHop and spec.passive out: the session is between link-local addresses")
 	case v.MyASN == 0 || v.PeerASN == 0 && p.Spec.DynamicASN != v1beta1.DynamicExternal:
 		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
-	case p.Spec.Password != "":
-		invalid(ReasonInvalidPeer, "spec.password: passwords are in Secrets: put it into one, and name that in passwordSecret; until then, no session is opened")
+	case p.Spec.Password != "" && p.Spec.PasswordSecret != nil:
+		invalid(ReasonInvalidPeer, "give one of spec.password and spec.passwordSecret; until then, no session is opened")
+	case len(p.Spec.Password) > maxPassword:
+		invalid(ReasonInvalidPeer, "spec.password has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; until it is shorter, no session is opened",
+			len(p.Spec.Password), maxPassword)
 	case p.Spec.DisableMP:
 		invalid(ReasonInvalidPeer, "spec.disableMP: write dualStackAddressFamily: false, which is the same")
 	case p.Spec.VRF != "":

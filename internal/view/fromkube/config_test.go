@@ -162,16 +162,18 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 	}
 	find := func(name string) (*corev1.Secret, bool) { s, ok := secrets[name]; return s, ok }
 	for text, want := range map[string]string{
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: good}}`:    "",
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: missing}}`: fromkube.ReasonSecretMissing,
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:   fromkube.ReasonSecretInvalid,
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: most}}`:    "",
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: long}}`:    fromkube.ReasonSecretInvalid,
-		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                   fromkube.ReasonInvalidPeer,
-		`{myASN: 1, dynamicASN: external, peerAddress: 192.0.2.1}`:                        "",
-		`{myASN: 1, peerAddress: 192.0.2.1}`:                                              fromkube.ReasonInvalidPeer,
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: hunter2}`:               fromkube.ReasonInvalidPeer,
-		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, vrf: red}`:                        fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: good}}`:                      "",
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: missing}}`:                   fromkube.ReasonSecretMissing,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:                     fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: most}}`:                      "",
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: long}}`:                      fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                                     fromkube.ReasonInvalidPeer,
+		`{myASN: 1, dynamicASN: external, peerAddress: 192.0.2.1}`:                                          "",
+		`{myASN: 1, peerAddress: 192.0.2.1}`:                                                                fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: hunter2}`:                                 "",
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: hunter2, passwordSecret: {name: good}}`:   fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: "` + strings.Repeat("hunter2ß", 9) + `"}`: fromkube.ReasonInvalidPeer,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, vrf: red}`:                                          fromkube.ReasonInvalidPeer,
 
 		`{myASN: 1, peerASN: 2}`:                                                  fromkube.ReasonInvalidPeer,
 		`{myASN: 0, peerASN: 2, peerAddress: 192.0.2.1}`:                          fromkube.ReasonInvalidPeer,
