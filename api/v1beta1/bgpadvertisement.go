@@ -5,12 +5,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // BGPAdvertisement makes addresses reachable through routers: every node that
 // can serve an address announces a route to it (a /32 or a /128, unless an
 // aggregation length is given) to its BGPPeers, and routers spread connections
-// over the nodes. Without any BGPAdvertisement nothing is announced.
+// over the nodes. Without a BGPAdvertisement, nothing is announced.
 //
-// Several advertisements may make one route. Of what they say differently, that
-// holds which routers like best: the highest localPref, the lowest med, the fewest
-// asPathPrepend, the highest linkBandwidthPerEndpoint. One that leaves such a field out does not count for it.
-// Communities add up.
+// Several advertisements may make one route. Where they differ, the value that
+// routers prefer is used: the highest localPref, the lowest med, the fewest
+// asPathPrepend, the highest linkBandwidthPerEndpoint. An advertisement that leaves
+// such a field out does not count for that field. Communities add up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -39,31 +39,31 @@ type BGPAdvertisement struct {
 }
 
 // BGPAdvertisementSpec says which addresses to announce, from where, to whom
-// and with which attributes. The parts narrow each other: an address must match
-// the pools and the Service must match serviceSelectors.
+// and with which attributes. All fields must match: the address must be of one of
+// the pools, and its Service must match serviceSelectors.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || size(self.serviceSelectors) == 0 || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="serviceSelectors and an aggregation length exclude each other, since one route is for the addresses of all Services within it: leave one of them out",fieldPath=".serviceSelectors"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkBandwidthPerEndpoint) || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="linkBandwidthPerEndpoint and an aggregation length exclude each other, since one route is for the endpoints of all addresses within it: leave one of them out",fieldPath=".linkBandwidthPerEndpoint"
 type BGPAdvertisementSpec struct {
 	// ipAddressPools are the names of the pools whose addresses to announce,
-	// for example [bgp]. Together with ipAddressPoolSelectors: a pool is meant
-	// when either names it. Both left out: all pools.
+	// for example [bgp]. A pool is selected if this field or
+	// ipAddressPoolSelectors selects it. Both left out: all pools.
 	// +optional
 	IPAddressPools ObjectNames `json:"ipAddressPools,omitempty"`
 
-	// ipAddressPoolSelectors choose pools by their labels; a pool is meant when
-	// one of them matches. For example [{matchLabels: {network: public}}].
+	// ipAddressPoolSelectors select pools by their labels; a pool is selected if
+	// at least one of them matches. For example [{matchLabels: {network: public}}].
 	// +optional
 	IPAddressPoolSelectors Selectors `json:"ipAddressPoolSelectors,omitempty"`
 
-	// nodeSelectors choose by their labels the nodes that announce; a node does
-	// when one of them matches. Left out: all nodes. For example
+	// nodeSelectors select the nodes that announce by their labels; a node does if
+	// at least one of them matches. Left out: all nodes. For example
 	// [{matchLabels: {topology.kubernetes.io/zone: a}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
-	// serviceSelectors choose by their labels the Services whose addresses to
-	// announce; a Service is meant when one of them matches. Left out: all
+	// serviceSelectors select the Services whose addresses to announce by their
+	// labels; a Service is selected if at least one of them matches. Left out: all
 	// Services. For example [{matchLabels: {exposure: public}}].
 	// +optional
 	ServiceSelectors Selectors `json:"serviceSelectors,omitempty"`
@@ -73,13 +73,12 @@ type BGPAdvertisementSpec struct {
 	// +optional
 	Peers ObjectNames `json:"peers,omitempty"`
 
-	// aggregationLength is how long the announced IPv4 prefixes are, 1 to 32,
-	// for example 24: one route to 192.0.2.0/24 as long as this node can serve
-	// any address within it. Prefixes that the pool does not hold as a whole are
-	// not announced so, but their addresses one by one. A router that has such a
-	// route sends this node the traffic for all addresses within, so that it is
-	// not for Services with externalTrafficPolicy Local. Left out: 32, a route
-	// to each address.
+	// aggregationLength is the length of the announced IPv4 prefixes, 1 to 32. For
+	// example 24: one route to 192.0.2.0/24 as long as the node can serve any
+	// address in it. Where the pool does not contain the whole prefix, its addresses
+	// are announced one by one instead. A router that has such a route sends the
+	// node the traffic for all addresses in it, so it is not meant for Services with
+	// externalTrafficPolicy Local. Left out: 32, a route to each address.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
@@ -93,49 +92,48 @@ type BGPAdvertisementSpec struct {
 	AggregationLengthV6 *int32 `json:"aggregationLengthV6,omitempty"`
 
 	// localPref is the LOCAL_PREF of the routes, 0 to 4294967295; among routes
-	// to one address, routers of the same AS take the highest. It is only sent
-	// to peers with our own ASN (RFC 4271, 5.1.5). Left out or 0: not set, and
-	// routers take their own default, commonly 100.
+	// to one address, routers in the same AS prefer the highest. It is only sent
+	// to peers with the nodes' own ASN (RFC 4271, 5.1.5). Left out or 0: not set,
+	// and routers use their own default, commonly 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPref int64 `json:"localPref,omitempty"`
 
 	// med is the MULTI_EXIT_DISC of the routes, 0 to 4294967295; among routes
-	// from one neighboring AS, routers take the lowest (RFC 4271, 9.1.2.2). Left
-	// out: not sent, which most routers take for 0.
+	// from one neighboring AS, routers prefer the lowest (RFC 4271, 9.1.2.2). Left
+	// out: not sent, which most routers treat as 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MED *int64 `json:"med,omitempty"`
 
-	// asPathPrepend is how many times more than needed our AS number stands in
-	// the AS path, 0 to 16, so that routers prefer other paths; for example 2.
-	// It is only done towards peers with another ASN. Left out or 0: no more
-	// than needed.
+	// asPathPrepend is how many extra times the nodes' AS number appears in the
+	// AS path, 0 to 16, so that routers prefer other paths; for example 2. It only
+	// applies to peers with another ASN. Left out or 0: no extra times.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
 
-	// linkBandwidthPerEndpoint is how much an endpoint can take, 1 to 100000 Mbit/s,
-	// for example 1000. Routes to Services with externalTrafficPolicy Local then
-	// carry, as the link bandwidth extended community, so much for each endpoint
-	// that this node has, and routers that heed it send nodes traffic in proportion
-	// to their endpoints. Under policy Cluster any node reaches all endpoints, and
-	// its routes carry the bandwidth of one. Give it to all routes of an address:
-	// what routers do if only some have it differs. Left out: not sent, and routers
-	// take all nodes alike.
+	// linkBandwidthPerEndpoint is how much traffic an endpoint can take, 1 to 100000
+	// Mbit/s, for example 1000. Routes to Services with externalTrafficPolicy Local
+	// then carry this number times the node's endpoints as the link bandwidth
+	// extended community, and routers that honour it send nodes traffic in proportion
+	// to their endpoints. Under policy Cluster every node reaches all endpoints, and
+	// its routes carry the bandwidth of one. Set it for all routes to an address:
+	// routers differ in what they do if only some have it. Left out: not sent, and
+	// routers treat all nodes alike.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	LinkBandwidthPerEndpoint *int32 `json:"linkBandwidthPerEndpoint,omitempty"`
 
-	// withoutEndpoints has addresses announced as well whose Services have no usable
-	// endpoint anywhere, for example true where routers or monitoring must see the
-	// route all the same. All nodes that the advertisement chooses announce them then, and
-	// refuse connections. As soon as there is an endpoint it is as ever. Left out: false, nothing is
-	// announced that nobody serves.
+	// withoutEndpoints also announces addresses whose Services have no usable endpoint
+	// anywhere, for example because routers or monitoring must see the route all the
+	// same. All nodes that the advertisement selects then announce them, and refuse
+	// connections. As soon as there is an endpoint, the usual rules apply again.
+	// Default: false, only addresses that a node can serve are announced.
 	// +optional
 	WithoutEndpoints bool `json:"withoutEndpoints,omitempty"`
 
@@ -143,8 +141,9 @@ type BGPAdvertisementSpec struct {
 	// both halves 0 to 65535, "large:asn:value:value" (RFC 8092) with each part
 	// 0 to 4294967295, the name of a well-known one (no-export, no-advertise,
 	// no-export-subconfed, no-peer, blackhole, graceful-shutdown, accept-own), or
-	// a name that a Community has. While nothing has that name, the advertisement
-	// is not in use: routes without the community might go where they must not.
+	// a name that a Community defines. While no Community defines it, the
+	// advertisement is not in use: routes without the community might go where they
+	// must not.
 	// For example ["64500:100", "large:64500:1:100", no-export, vpn-only].
 	// +optional
 	// +listType=set
@@ -154,10 +153,10 @@ type BGPAdvertisementSpec struct {
 	Communities []string `json:"communities,omitempty"`
 }
 
-// BGPAdvertisementStatus is what became of the advertisement.
+// BGPAdvertisementStatus is the observed state of the advertisement.
 type BGPAdvertisementStatus struct {
-	// conditions tell how the advertisement does. Ready is True when it can be
-	// used; otherwise its message says what is wrong.
+	// conditions say whether the advertisement is in use. Ready is True when it can
+	// be used; otherwise its message says what is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

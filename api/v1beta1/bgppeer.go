@@ -2,8 +2,8 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPPeer is a router that nodes hold a BGP session with. Which addresses are
-// announced to it is said by BGPAdvertisements.
+// BGPPeer is a router with which nodes hold a BGP session. BGPAdvertisements say
+// which addresses are announced to it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -57,7 +57,7 @@ type BGPPeerSpec struct {
 	MyASN int64 `json:"myASN"`
 
 	// localASN is the autonomous system number that this router sees in place of
-	// myASN, for example 64501; nothing else tells it of myASN. 1 to 4294967294.
+	// myASN, for example 64501; the router never sees myASN then. 1 to 4294967294.
 	// Left out: myASN.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -66,16 +66,17 @@ type BGPPeerSpec struct {
 	LocalASN int64 `json:"localASN,omitempty"`
 
 	// peerASN is the autonomous system number of the router, 1 to 4294967294,
-	// for example 64512. The same as myASN makes an iBGP session, another one
-	// an eBGP session. Left out: dynamicASN says which of them it is.
+	// for example 64512. If it equals myASN, the session is iBGP, otherwise eBGP.
+	// Left out: dynamicASN says which of the two it is.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="peerASN must be the number of a real autonomous system: not 23456 (AS_TRANS, RFC 6793) and not 65535 (reserved, RFC 7300)"
 	PeerASN int64 `json:"peerASN,omitempty"`
 
-	// dynamicASN takes the router's number from the router, in place of peerASN:
-	// internal if it must be ours (iBGP), external if it must be another (eBGP).
+	// dynamicASN accepts the number that the router sends, in place of peerASN:
+	// internal if it must be the nodes' own (iBGP), external if it must be another
+	// one (eBGP).
 	// +optional
 	// +kubebuilder:validation:Enum=internal;external
 	DynamicASN DynamicASN `json:"dynamicASN,omitempty"`
@@ -87,11 +88,11 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).family() == 4 && ip(self).isLinkLocalUnicast())",message="peerAddress must be the unicast address of a router, such as 192.0.2.1 or 2001:db8::1: no mask, port or zone, not as ::ffff:192.0.2.1, and no IPv6 link-local address"
 	PeerAddress string `json:"peerAddress,omitempty"`
 
-	// interface is the network interface of the node, for example eth1, of a session
-	// without configured addresses (unnumbered), in place of peerAddress: with the
-	// IPv6 link-local address of the router at the other end of its cable, which
-	// router advertisements tell (RFC 4861). Routes of both families have the
-	// link-local address of the node as next hop, for IPv4 by RFC 8950.
+	// interface is the network interface of the node, for example eth1, for a session
+	// without configured addresses (unnumbered), in place of peerAddress. The session
+	// is with the IPv6 link-local address of the router at the other end of the cable,
+	// which is learnt from router advertisements (RFC 4861). Routes of both families
+	// have the link-local address of the node as next hop, for IPv4 by RFC 8950.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:space:]]+$') && !(self in ['.', '..'])",message="must be the name of a network interface, without white space, slash and colon"
@@ -104,16 +105,17 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	PeerPort int32 `json:"peerPort,omitempty"`
 
-	// passive leaves it to the router to open the connection, from peerAddress, to a
-	// port of the node that the chart sets (speaker.bgpListenPort, 179). Nothing
-	// listens there while no BGPPeer is passive, and connections of others are
-	// closed. peerPort and connectTime would have no effect then, and are refused. Default: false.
+	// passive makes the node wait for the router to open the connection, from
+	// peerAddress, to a port of the node that the chart sets (speaker.bgpListenPort,
+	// default 179). The node listens there only while it has a passive BGPPeer, and
+	// closes connections from other addresses. peerPort and connectTime would have no
+	// effect, and are refused. Default: false.
 	// +optional
 	Passive bool `json:"passive,omitempty"`
 
-	// sourceAddress is the address that sessions come from, of the family of
-	// peerAddress, for example 192.0.2.11. A node that does not have it cannot
-	// hold the session, so it is of use with nodeSelectors that choose one
+	// sourceAddress is the node's address in the session, of the same family as
+	// peerAddress, for example 192.0.2.11. A node that does not have this address
+	// cannot hold the session, so use it with nodeSelectors that select a single
 	// node. Left out: the kernel chooses by its routes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
@@ -122,19 +124,18 @@ type BGPPeerSpec struct {
 
 	// routerID is the BGP identifier of the nodes in sessions with this router,
 	// written as an IPv4 address other than 0.0.0.0, for example 192.0.2.11.
-	// Two nodes must not use the same one towards one router (RFC 6286), so it
-	// is of use with nodeSelectors that choose one node. Left out: derived from
-	// each node.
+	// Two nodes must not use the same one towards one router (RFC 6286), so use it
+	// with nodeSelectors that select a single node. Left out: derived from each
+	// node.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && !ip(self).isUnspecified()",message="routerID must be written as an IPv4 address other than 0.0.0.0, such as 192.0.2.11"
 	RouterID string `json:"routerID,omitempty"`
 
-	// holdTime is how long the router may be silent before the session is
-	// taken for dead, and the other way round; the two sides use the smaller of
-	// their values. Whole seconds, 3s to 65535s, for example 9s; 0s, by which RFC
-	// 4271 (4.2) means never, is refused, since a route to a dead node would
-	// stay for ever. Default: 90s.
+	// holdTime is how long either side may be silent before the other takes the
+	// session for dead; the two sides use the smaller of their values. Whole
+	// seconds, 3s to 65535s, for example 9s. 0s, which means never (RFC 4271, 4.2),
+	// is refused, since a route to a dead node would stay for ever. Default: 90s.
 	// +optional
 	// +kubebuilder:default="90s"
 	// +kubebuilder:validation:Type=string
@@ -142,9 +143,9 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="holdTime must be 3s to 65535s (RFC 4271, 4.2) in whole seconds, such as 90s or 1m30s"
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
 
-	// keepaliveTime is how long to wait between two keepalive messages. Whole
-	// seconds, less than holdTime, for example 3s. Left out, and where the router's
-	// hold time is shorter than holdTime: a third of the shorter one.
+	// keepaliveTime is the time between two keepalive messages. Whole seconds, less
+	// than holdTime, for example 3s. If it is left out, or if the router's hold time
+	// is shorter than holdTime: a third of the shorter hold time.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
@@ -162,69 +163,70 @@ type BGPPeerSpec struct {
 	ConnectTime *metav1.Duration `json:"connectTime,omitempty"`
 
 	// passwordSecret names the Secret with the password of the session (TCP
-	// MD5, RFC 2385). While the Secret is missing or has none, no session is opened.
-	// Left out: no password, or that of password.
+	// MD5, RFC 2385). While the Secret is missing or has no password, no session is
+	// opened. Left out: the password in the field password, or none.
 	// +optional
 	PasswordSecret *SecretReference `json:"passwordSecret,omitempty"`
 
 	// ebgpMultiHop says that an eBGP router is more than one hop away: BFD with it
-	// is then over several hops (RFC 5883), and ttlSecurity cannot be asked for.
-	// The packets of the session are the same with and without it: they leave with
-	// a TTL or hop limit of 255, and where the router is, its own such setting
-	// decides. iBGP routers may always be far. Default: false.
+	// is then multihop (RFC 5883), and ttlSecurity cannot be used. It does not change
+	// the node's packets, which always leave with a TTL or hop limit of 255; whether
+	// the router accepts them depends on its own such setting. iBGP routers may
+	// always be more than one hop away. Default: false.
 	// +optional
 	EBGPMultiHop bool `json:"ebgpMultiHop,omitempty"`
 
-	// ttlSecurity refuses what does not come from a network of the node: packets
-	// whose TTL or hop limit is not 255, which nobody farther away can send (GTSM,
-	// RFC 5082). The router must send 255, as those with such a setting of their
-	// own do (FRR: ttl-security hops 1; BIRD: ttl security on); commonly eBGP
-	// routers send 1, and the session would never come up. Our own packets have 255
-	// in any case. Default: false, with which an eBGP router that is not said to be
-	// farther away (ebgpMultiHop) is asked for 255 once a session is up and it is found to
-	// send that; true protects the opening, too.
+	// ttlSecurity drops packets of the session that do not come from a network of the
+	// node: those with a TTL or hop limit other than 255, which nobody farther away
+	// can send (GTSM, RFC 5082). The router must be configured to send 255 (FRR:
+	// ttl-security hops 1; BIRD: ttl security on); by default eBGP routers commonly
+	// send 1, and the session would never come up. The node's own packets always have
+	// 255. Default: false. Then 255 is required only once a session is up, of eBGP
+	// routers without ebgpMultiHop that are found to send it; true also protects the
+	// opening of the session.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 
 	// dualStackAddressFamily offers both IPv4 and IPv6 on the session; the router
-	// decides which it activates. False: only the family of peerAddress, as where
-	// there is a second BGPPeer for the other; with interface, IPv6. Default: true.
+	// decides which of them it activates. False: only the family of peerAddress, or
+	// IPv6 with interface; use that where a second BGPPeer carries the other family.
+	// Default: true.
 	// +optional
 	// +kubebuilder:default=true
 	DualStackAddressFamily *bool `json:"dualStackAddressFamily,omitempty"`
 
-	// enableGracefulRestart asks the router to keep our routes while the
+	// enableGracefulRestart asks the router to keep the node's routes while the
 	// speaker restarts (RFC 4724); forwarding goes on in the kernel meanwhile,
 	// so that an upgrade loses no packet. Default: true.
 	// +optional
 	// +kubebuilder:default=true
 	EnableGracefulRestart *bool `json:"enableGracefulRestart,omitempty"`
 
-	// bfdProfile names the BFDProfile of a BFD session beside the BGP session, by
-	// which both sides notice within its times that they cannot reach each other.
-	// Left out: no BFD, and the holdTime passes first.
+	// bfdProfile names a BFDProfile, with whose timers a BFD session runs beside the
+	// BGP session, so that both sides notice sooner than by the holdTime that they
+	// cannot reach each other. Left out: no BFD.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a BFDProfile: lower case letters, digits, dashes and dots"
 	BFDProfile string `json:"bfdProfile,omitempty"`
 
-	// nodeSelectors choose by their labels the nodes that talk to this router;
-	// a node does when one of them matches. Left out: all nodes. For example
+	// nodeSelectors select the nodes that talk to this router by their labels; a node
+	// does if at least one of them matches. Left out: all nodes. For example
 	// [{matchLabels: {rack: r1}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
 	// password is the password of the session (TCP MD5, RFC 2385), of at most 80 bytes, in
 	// place of passwordSecret. Everybody who may read a BGPPeer can read it, and it is in
-	// each copy of the object: a Secret is the better place. Left out: no password, or that of
-	// passwordSecret.
+	// every copy of the object, so a Secret is the better place. Left out: the password in
+	// passwordSecret, or none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	Password string `json:"password,omitempty"`
 
-	// disableMP must be false: write dualStackAddressFamily false, which is the same.
-	// The field is known so that it is refused, and not left out by clients that pass
-	// over unknown fields: the session would offer both families.
+	// disableMP must be false: write dualStackAddressFamily: false, which means the same.
+	// The field exists only to be refused: a client that drops unknown fields would
+	// otherwise make a session that offers both families.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self",message="write dualStackAddressFamily: false, which is the same"
 	DisableMP bool `json:"disableMP,omitempty"`
@@ -246,31 +248,30 @@ const (
 	DynamicExternal DynamicASN = "external"
 )
 
-// SecretReference names a Secret in the namespace that Fairlead runs in,
-// commonly fairlead-system.
+// SecretReference names a Secret in the namespace in which Fairlead runs,
+// usually fairlead-system.
 type SecretReference struct {
-	// name of the Secret, for example router-a-password. It is in the namespace
-	// that Fairlead runs in (fairlead-system), of type
-	// kubernetes.io/basic-auth, and the key password holds the password.
+	// name is the name of the Secret, for example router-a-password. The Secret is in
+	// the namespace in which Fairlead runs (usually fairlead-system), commonly has the
+	// type kubernetes.io/basic-auth, and has the password under the key password.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, dashes and dots"
 	Name string `json:"name"`
 }
 
-// BGPPeerStatus is what became of the peer.
+// BGPPeerStatus is the observed state of the peer.
 type BGPPeerStatus struct {
-	// sessions is how many of the nodes that talk to the router have an
-	// established session, and how many talk to it: 2/3. The BGPSessions tell of
-	// each.
+	// sessions is how many nodes have an established session with the router, of how
+	// many that talk to it: 2/3. The BGPSessions have the details of each.
 	// +optional
 	Sessions string `json:"sessions,omitempty"`
 
-	// conditions tell how the peer does. Ready is True when its settings can be
-	// used; otherwise its message says what is wrong, for example that its
-	// Secret is missing. Established is True when all nodes that talk to the
-	// router have an established session; otherwise its message says of each of
-	// the others why it has none.
+	// conditions say whether the peer is in use. Ready is True when its settings can
+	// be used; otherwise its message says what is wrong, for example that its Secret
+	// is missing. Established is True when all nodes that talk to the router have an
+	// established session; otherwise its message says for each of the others why it
+	// has none.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -2,12 +2,12 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPSession is what the BGP session of one node with one BGPPeer is doing. The
-// speaker of the node writes it when that changes, and nobody has to: an edit changes
-// no session. It goes with its node, and when the node has no such session any more.
+// BGPSession shows the state of the BGP session of one node with one BGPPeer. The
+// speaker on the node writes it; editing it changes no session. It is deleted together
+// with its Node, or when the node no longer has that session.
 //
-// The labels fairlead.dev/node and fairlead.dev/peer choose the sessions of a node or
-// of a peer.
+// Select the sessions of a node or of a peer by the labels fairlead.dev/node and
+// fairlead.dev/peer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -54,7 +54,7 @@ type BGPSessionSpec struct {
 // BGPSessionState is a state of RFC 4271, 8.2.2.
 type BGPSessionState string
 
-// The states of a session. Connect of the RFC is told as Active: the two differ only in
+// The states of a session. The RFC's Connect is reported as Active: the two differ only in
 // who dials, and BGPPeers say that (passive).
 const (
 	SessionIdle        BGPSessionState = "Idle"
@@ -62,17 +62,17 @@ const (
 	SessionOpenSent    BGPSessionState = "OpenSent"
 	SessionOpenConfirm BGPSessionState = "OpenConfirm"
 	SessionEstablished BGPSessionState = "Established"
-	// SessionUnknown is that of a node that is not heard any more: its speaker can have had no
-	// chance to say what became of the session.
+	// SessionUnknown is for a node that is no longer heard: its speaker may have had no chance
+	// to say what became of the session.
 	SessionUnknown BGPSessionState = "Unknown"
 )
 
-// BGPSessionStatus is what the session is doing, in the words of its node.
+// BGPSessionStatus is the state of the session, as its node reports it.
 type BGPSessionStatus struct {
-	// state is that of RFC 4271, 8.2.2: Idle, Active (which here stands for
-	// Connect as well), OpenSent, OpenConfirm or Established. Of a session that
-	// does not come up, it is the state in which the last error was met. Unknown is
-	// written by another node, as this one is not heard any more.
+	// state is the state of the session (RFC 4271, 8.2.2): Idle, Active (which here
+	// also stands for Connect), OpenSent, OpenConfirm or Established. For a session
+	// that does not come up, it is the state in which the last error occurred. Unknown
+	// is written by another node when this one is no longer heard.
 	// +optional
 	// +kubebuilder:validation:Enum=Idle;Active;OpenSent;OpenConfirm;Established;Unknown
 	State BGPSessionState `json:"state,omitempty"`
@@ -81,18 +81,18 @@ type BGPSessionStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// lastError says in words why the session is not up, or, while it is, why it
-	// was not before.
+	// lastError says why the session is not up or, while it is up, why it went down
+	// before.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 
-	// advertisedPrefixes is the number of prefixes that the router has been told
-	// of; 0 while the session is not up.
+	// advertisedPrefixes is the number of prefixes that have been announced to the
+	// router; 0 while the session is not up.
 	// +optional
 	AdvertisedPrefixes int32 `json:"advertisedPrefixes"`
 
-	// prefixes are those that the router has been told of, sorted; left out
-	// while there are more than 100. A Service is announced over the session if
+	// prefixes are the prefixes that have been announced to the router, sorted; left
+	// out while there are more than 100. A Service is announced over the session if
 	// each of its addresses is in one of them.
 	// +optional
 	// +listType=set
@@ -100,14 +100,14 @@ type BGPSessionStatus struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	Prefixes []string `json:"prefixes,omitempty"`
 
-	// leftOut has each address family whose prefixes are not announced although
+	// leftOut lists the address families whose prefixes are not announced although
 	// the session is up.
 	// +optional
 	// +listType=map
 	// +listMapKey=family
 	LeftOut []FamilyLeftOut `json:"leftOut,omitempty"`
 
-	// localAddress is the address of the node in the session.
+	// localAddress is the address of the node in the session, IPv4 or IPv6.
 	// +optional
 	LocalAddress string `json:"localAddress,omitempty"`
 
@@ -121,8 +121,8 @@ type BGPSessionStatus struct {
 	// +optional
 	Negotiated *Negotiated `json:"negotiated,omitempty"`
 
-	// bfd is what the BFD session beside it is doing; left out where the peer has
-	// no bfdProfile, or while nothing is known of it.
+	// bfd is the state of the BFD session beside it; left out if the peer has no
+	// bfdProfile, or while nothing is known of it.
 	// +optional
 	BFD *BFDSessionStatus `json:"bfd,omitempty"`
 }
@@ -133,42 +133,42 @@ type FamilyLeftOut struct {
 	// +required
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	Family string `json:"family"`
-	// reason says why in words.
+	// reason says why.
 	// +required
 	Reason string `json:"reason"`
 }
 
 // Negotiated is what the two sides of a session agreed on in their OPEN messages, and what
-// was found of the router since.
+// was found out about the router since.
 type Negotiated struct {
-	// families are those of the addresses that the session carries.
+	// families are the address families that the session carries.
 	// +optional
 	// +listType=set
 	Families []string `json:"families,omitempty"`
-	// gracefulRestart tells that the router keeps our routes while the speaker
+	// gracefulRestart says that the router keeps the node's routes while the speaker
 	// restarts (RFC 4724).
 	GracefulRestart bool `json:"gracefulRestart"`
-	// fourOctetASN tells that AS numbers have 32 bits in the session (RFC 6793).
+	// fourOctetASN says that AS numbers have 32 bits in the session (RFC 6793).
 	FourOctetASN bool `json:"fourOctetASN"`
 	// holdTime is how long either side may be silent.
 	HoldTime metav1.Duration `json:"holdTime"`
-	// keepaliveTime is the time between two of our keepalive messages.
+	// keepaliveTime is the time between two keepalive messages of the node.
 	KeepaliveTime metav1.Duration `json:"keepaliveTime"`
-	// ttlSecurity tells that packets of the router are dropped if their TTL or hop limit is
-	// not 255, as nobody farther away can send it (GTSM, RFC 5082): since the BGPPeer
-	// asks for it, or since the router was found to send 255, some seconds after the session
-	// came up.
+	// ttlSecurity says that packets of the session are dropped if their TTL or hop limit is
+	// not 255, which nobody farther away can send (GTSM, RFC 5082): because the BGPPeer asks
+	// for it, or because the router was found to send 255 some seconds after the session came
+	// up.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 }
 
-// BFDSessionStatus is what a BFD session is doing.
+// BFDSessionStatus is the state of a BFD session.
 type BFDSessionStatus struct {
-	// state is that of RFC 5880, 4.1: AdminDown, Down, Init or Up.
+	// state is the state of the session (RFC 5880, 4.1): AdminDown, Down, Init or Up.
 	// +required
 	// +kubebuilder:validation:Enum=AdminDown;Down;Init;Up
 	State string `json:"state"`
-	// reason says in words why it is not up, as far as is known.
+	// reason says why it is not up, as far as is known.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -2,7 +2,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Community has names for BGP communities, by which BGPAdvertisements may write them.
+// Community gives names to BGP communities, which BGPAdvertisements can then use.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -27,8 +27,8 @@ type Community struct {
 
 // CommunitySpec has the names.
 type CommunitySpec struct {
-	// communities are names and what they stand for. A name that an older Community
-	// has for another value stands for that one.
+	// communities are names and the communities that they stand for. If an older
+	// Community gives a name another value, the older one's value counts.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -38,9 +38,9 @@ type CommunitySpec struct {
 
 // CommunityAlias is a name of one community.
 type CommunityAlias struct {
-	// name of the community: letters, digits, dashes, dots and underscores, the
-	// first a letter; none of the well-known names of BGPAdvertisements. For
-	// example vpn-only.
+	// name is the name of the community: letters, digits, dashes, dots and underscores,
+	// beginning with a letter, and not one of the well-known names that
+	// BGPAdvertisements accept. For example vpn-only.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z]([-_.A-Za-z0-9]*[A-Za-z0-9])?$')",message="must begin with a letter, end in a letter or digit, and have only these, dashes, dots and underscores, such as vpn-only"
@@ -56,10 +56,10 @@ type CommunityAlias struct {
 	Value string `json:"value"`
 }
 
-// CommunityStatus is what became of the names.
+// CommunityStatus is the observed state of the names.
 type CommunityStatus struct {
-	// conditions tell how the names do. Ready is True when they can be used; its
-	// message may say that another Community has some of them.
+	// conditions say whether the names are in use. Ready is True when they can be
+	// used; its message may say that another Community has some of them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -2,8 +2,8 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPAddressPool is a set of addresses that Services of type LoadBalancer get
-// theirs from. A pool announces nothing by itself: an L2Advertisement or a
+// IPAddressPool is a set of addresses from which Services of type LoadBalancer
+// get theirs. A pool does not announce its addresses: an L2Advertisement or a
 // BGPAdvertisement does.
 //
 // +kubebuilder:object:root=true
@@ -57,51 +57,52 @@ type IPAddressPoolSpec struct {
 	// +kubebuilder:default=true
 	AutoAssign *bool `json:"autoAssign,omitempty"`
 
-	// disabled keeps the pool from giving any new address, also to Services that
-	// ask for it. Services keep the addresses that they have, and these stay
+	// disabled stops the pool from giving out new addresses, even to Services that
+	// ask for one. Services keep the addresses that they have, and these stay
 	// announced. Default: false.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// priority says which of several pools a Service gets an address from: the
-	// one with the lowest number that has one free. 1 to 2147483647; left out
-	// or 0, the pool comes after all with a number, as in MetalLB. Pools of
-	// equal priority: first those whose serviceAllocation chooses the Service,
-	// then by name.
+	// priority orders the pools that a Service may get an address from: the pool
+	// with the lowest number that has a free address gives it. 1 to 2147483647;
+	// left out or 0, the pool comes after all pools with a number, as in MetalLB.
+	// Among pools of equal priority, those whose serviceAllocation selects the
+	// Service come first, then they are ordered by name.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Priority int32 `json:"priority,omitempty"`
 
-	// serviceAllocation limits which Services get addresses from the pool, also
-	// on request. Those that have one keep it when this changes. The namespaces hold
-	// for IPReservations too. Left out: all.
+	// serviceAllocation limits which Services get addresses from the pool, even if
+	// they ask for one. Services that have an address keep it when this changes. The
+	// namespaces apply to IPReservations too. Left out: all Services.
 	// +optional
 	ServiceAllocation *ServiceAllocation `json:"serviceAllocation,omitempty"`
 
 	// maxPerNamespace is how many addresses of the pool the Services and IPReservations
-	// of one namespace may have together, of both families; one that several of them
-	// have counts once. What they have stays when it is lowered. Left out: any number.
+	// of one namespace may have in total, of both families. An address that several of
+	// them have counts once. When the number is lowered, they keep what they have. Left
+	// out: any number.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int32 `json:"maxPerNamespace,omitempty"`
 
-	// coolDown is how long an address that a Service has left, or that was freed
-	// by its deletion, is kept from all others; a Service of the same namespace
-	// and name gets it back meanwhile, and an IPReservation of the namespace that
-	// names it. Addresses of IPReservations cool down alike. 1s to 168h in whole seconds, for example
-	// 10m. Left out: others may have it at once.
+	// coolDown is how long an address that a Service gave up, or that its deletion
+	// freed, is withheld from others. Meanwhile a Service of the same namespace and
+	// name gets it back, and so does an IPReservation of that namespace that names it.
+	// Addresses of IPReservations cool down in the same way. 1s to 168h in whole
+	// seconds, for example 10m. Left out: others may have the address at once.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="coolDown must be 1s to 168h in whole seconds, such as 10m"
 	CoolDown *metav1.Duration `json:"coolDown,omitempty"`
 
-	// onPoolChange says what happens to a Service whose address an edit takes out
-	// of addresses. Keep: it keeps the address, which stays announced as one of
-	// this pool, and the condition Ready names the Service. Renumber: it gets
-	// another address, and keeps the old one until there is one. Addresses of
-	// IPReservations alike, but for those that spec.addresses of one names: they stay.
-	// Default: Keep.
+	// onPoolChange says what happens to a Service when an edit removes its address
+	// from addresses. Keep: the Service keeps the address, which stays announced as
+	// one of this pool, and the condition Ready names the Service. Renumber: the
+	// Service gets another address, and keeps the old one until one is available.
+	// Addresses of IPReservations are treated in the same way, except that those named
+	// in an IPReservation's spec.addresses always stay. Default: Keep.
 	// +optional
 	// +kubebuilder:default=Keep
 	// +kubebuilder:validation:Enum=Keep;Renumber
@@ -109,12 +110,12 @@ type IPAddressPoolSpec struct {
 
 	// avoidBuggyIPs keeps IPv4 addresses that end in .0 or .255 from being
 	// given out: some old equipment takes them for network and broadcast
-	// addresses whatever the netmask. Default: false.
+	// addresses, whatever the netmask is. Default: false.
 	// +optional
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 }
 
-// PoolChange is what becomes of addresses in use that an edit takes out of a pool.
+// PoolChange is what happens to addresses in use that an edit removes from a pool.
 type PoolChange string
 
 // The values of onPoolChange.
@@ -125,19 +126,19 @@ const (
 	PoolChangeRenumber PoolChange = "Renumber"
 )
 
-// ServiceAllocation chooses Services: those of the namespaces that namespaces or
-// namespaceSelectors choose, and among them those that serviceSelectors choose. What
-// is left out chooses all.
+// ServiceAllocation selects Services: those in the namespaces that namespaces or
+// namespaceSelectors select, and among them those that serviceSelectors select. A
+// field that is left out selects everything.
 type ServiceAllocation struct {
-	// priority is the priority of the pool, in the place where MetalLB has it.
+	// priority is the priority of the pool, here for compatibility with MetalLB.
 	// 1 to 2147483647; left out or 0: after all pools with a number.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Priority int32 `json:"priority,omitempty"`
 
-	// namespaces are the names of namespaces, for example [shop]. Together with
-	// namespaceSelectors: a namespace is meant when either chooses it. Both left
-	// out: all namespaces.
+	// namespaces are the names of namespaces, for example [shop]. A namespace is
+	// selected if this field or namespaceSelectors selects it. Both left out: all
+	// namespaces.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -145,26 +146,26 @@ type ServiceAllocation struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the name of a namespace: lower case letters, digits and dashes"
 	Namespaces []string `json:"namespaces,omitempty"`
 
-	// namespaceSelectors choose namespaces by their labels; a namespace is meant
-	// when one of them matches. For example [{matchLabels: {tenant: a}}].
+	// namespaceSelectors select namespaces by their labels; a namespace is selected
+	// if at least one of them matches. For example [{matchLabels: {tenant: a}}].
 	// +optional
 	NamespaceSelectors Selectors `json:"namespaceSelectors,omitempty"`
 
-	// serviceSelectors choose Services by their labels; a Service is meant when
-	// one of them matches. Left out: all Services of the namespaces. For example
-	// [{matchLabels: {exposure: public}}].
+	// serviceSelectors select Services by their labels; a Service is selected if
+	// at least one of them matches. Left out: all Services in the namespaces. For
+	// example [{matchLabels: {exposure: public}}].
 	// +optional
 	ServiceSelectors Selectors `json:"serviceSelectors,omitempty"`
 }
 
-// IPAddressPoolStatus is what became of the pool.
+// IPAddressPoolStatus is the observed state of the pool.
 type IPAddressPoolStatus struct {
-	// conditions tell how the pool does. Ready is True when it parses and
-	// shares no address with an older pool; otherwise its message says what is
-	// wrong, and no new address is given from the pool. HasCapacity is True when
-	// the pool can give an address of each of its families. Advertised is False when
-	// addresses of the pool are held and no L2Advertisement and no BGPAdvertisement covers
-	// it, and Unknown when none does and none are held.
+	// conditions say whether the pool is in use. Ready is True when the pool is valid
+	// and shares no address with an older pool; otherwise its message says what is
+	// wrong, and the pool gives no new addresses. HasCapacity is True when the pool
+	// can give an address of each of its families. Advertised is True when an
+	// L2Advertisement or a BGPAdvertisement covers the pool. If none does, Advertised is
+	// False while addresses of the pool are held, and Unknown while none are.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -178,39 +179,40 @@ type IPAddressPoolStatus struct {
 	// hold.
 	// +optional
 	AssignedIPv6 int64 `json:"assignedIPv6"`
-	// reservedIPv4 is how many of assignedIPv4 IPReservations hold, with or without a
-	// Service on them.
+	// reservedIPv4 is how many of the assigned IPv4 addresses IPReservations hold, with
+	// or without a Service on them.
 	// +optional
 	ReservedIPv4 int64 `json:"reservedIPv4,omitempty"`
-	// reservedIPv6 is how many of assignedIPv6 IPReservations hold, with or without a
-	// Service on them.
+	// reservedIPv6 is how many of the assigned IPv6 addresses IPReservations hold, with
+	// or without a Service on them.
 	// +optional
 	ReservedIPv6 int64 `json:"reservedIPv6,omitempty"`
 	// availableIPv4 is how many IPv4 addresses are left to give out.
 	// +optional
 	AvailableIPv4 int64 `json:"availableIPv4"`
-	// availableIPv6 is how many IPv6 addresses are left to give out; it stops
-	// counting at 9223372036854775807.
+	// availableIPv6 is how many IPv6 addresses are left to give out, at most
+	// 9223372036854775807.
 	// +optional
 	AvailableIPv6 int64 `json:"availableIPv6"`
-	// totalIPv4 is how many IPv4 addresses the pool can give in all; those that
-	// avoidBuggyIPs leaves out do not count.
+	// totalIPv4 is how many IPv4 addresses the pool has to give out; those that
+	// avoidBuggyIPs excludes do not count.
 	// +optional
 	TotalIPv4 int64 `json:"totalIPv4"`
-	// totalIPv6 is how many IPv6 addresses the pool can give in all; it stops
-	// counting at 9223372036854775807.
+	// totalIPv6 is how many IPv6 addresses the pool has to give out, at most
+	// 9223372036854775807.
 	// +optional
 	TotalIPv6 int64 `json:"totalIPv6"`
 
-	// addresses are those that count as the pool's: what spec.addresses says, and
-	// what Services and IPReservations still have of that which an edit has taken out.
+	// addresses are the addresses that count as the pool's: those in spec.addresses, and
+	// those that an edit has removed from there while a Service or an IPReservation has
+	// them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	Addresses []string `json:"addresses,omitempty"`
 
-	// coolingDown are the addresses that others than the one that had them cannot
-	// get yet (spec.coolDown). At most 256 are listed, the latest ones.
+	// coolingDown are the addresses that are withheld from all but the last holder
+	// (spec.coolDown). At most 256 are listed, those freed last.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
@@ -220,15 +222,15 @@ type IPAddressPoolStatus struct {
 
 // CoolingAddress is an address that was freed a short time ago.
 type CoolingAddress struct {
-	// address that was freed.
+	// address is the address that was freed.
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// service that had it, or IPReservation, as namespace/name.
+	// service is the Service, or the IPReservation, that had it, as namespace/name.
 	// +required
 	// +kubebuilder:validation:MaxLength=320
 	Service string `json:"service"`
-	// until when it is kept from others.
+	// until is when others may have it.
 	// +required
 	Until metav1.Time `json:"until"`
 }

@@ -3,8 +3,8 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // IPReservation holds addresses of a pool for its namespace, whether or not a Service
-// uses them, so that an address outlives its Service. Services of the namespace stand on
-// them with the annotation fairlead.dev/reservation, or by asking for one of them.
+// uses them, so that an address outlives its Service. Services in the namespace get them
+// with the annotation fairlead.dev/reservation, or by asking for one of the addresses.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,8 +23,8 @@ type IPReservation struct {
 	// spec says which addresses to hold, or how many.
 	// +required
 	Spec IPReservationSpec `json:"spec"`
-	// status has the addresses that are held and who uses them. It is written by
-	// Fairlead, and is where the addresses are kept; do not edit it.
+	// status has the addresses that are held, and which Services use them. It is written
+	// by Fairlead, and is where the addresses are kept; do not edit it.
 	// +optional
 	Status IPReservationStatus `json:"status,omitzero"`
 }
@@ -35,8 +35,8 @@ type IPReservation struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.families) || !has(self.addresses)",message="families go with count: addresses have theirs",fieldPath=".families"
 type IPReservationSpec struct {
 	// addresses are the addresses to hold, 1 to 64, for example [203.0.113.7].
-	// Each must be in a pool, and free or a Service's of the same namespace: that
-	// Service keeps it. Taking an address out gives it back.
+	// Each must be in a pool, and must be free or belong to a Service in the same
+	// namespace, which keeps it. An address that is removed here is given back.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -48,25 +48,24 @@ type IPReservationSpec struct {
 	Addresses []string `json:"addresses,omitempty"`
 
 	// count is how many addresses of each family to hold, whichever are free, 1 to
-	// 64. When it is lowered, addresses without a Service are given back first, the
-	// highest of them first.
+	// 64. When it is lowered, addresses without a Service are given back first,
+	// starting with the highest.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count *int32 `json:"count,omitempty"`
 
-	// families are the families to hold count addresses of, for example [IPv4, IPv6].
-	// Left out: IPv4 only.
+	// families are the address families of which to hold count addresses each, for
+	// example [IPv4, IPv6]. Left out: IPv4 only.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	Families []AddressFamily `json:"families,omitempty"`
 
-	// pool is the IPAddressPool to take the addresses from, by its name; it need not
-	// have autoAssign. Left out: with addresses any pool, with count the first that
-	// gives addresses without being asked, and none that chooses Services by their
-	// labels.
+	// pool is the name of the IPAddressPool to take the addresses from; it need not
+	// have autoAssign. Left out: with addresses, any pool; with count, the first pool
+	// that has autoAssign and does not select Services by their labels.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of an IPAddressPool: lower case letters, digits, dashes and dots, such as public"
@@ -80,16 +79,16 @@ type AddressFamily string
 
 // IPReservationStatus is what is held.
 type IPReservationStatus struct {
-	// conditions tell how the reservation does. Allocated is True when it holds all
-	// that it asks for; otherwise its message says what is missing and why. Ready is
-	// True when the spec can be read; otherwise the reservation keeps what it holds
-	// and gets nothing new.
+	// conditions say whether the reservation is fulfilled. Allocated is True when it
+	// holds all that it asks for; otherwise its message says what is missing and why.
+	// Ready is True when the spec is valid; otherwise the reservation keeps what it
+	// holds and gets nothing new.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// addresses are those that are held for the namespace.
+	// addresses are the addresses that are held for the namespace.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -108,14 +107,14 @@ type IPReservationStatus struct {
 	InUse []AddressInUse `json:"inUse,omitempty"`
 }
 
-// AddressInUse is a reserved address on which Services stand.
+// AddressInUse is a reserved address that Services use.
 type AddressInUse struct {
-	// address that is held.
+	// address is the address that is held.
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// services of the namespace that have it, by name; more than one where they share
-	// it. At most 16 are listed.
+	// services are the names of the Services in the namespace that have it; more than
+	// one if they share it. At most 16 are listed.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// L2Address is who answers for one address on the local network. The speaker of the node
-// that does writes it when that changes, and nobody has to: an edit moves no address. The
-// next node to answer takes it over; it goes when no node answers any more, and with the
-// Node that it names.
+// L2Address shows which node answers for one address on the local network. The speaker on
+// that node writes it; editing it moves no address. When another node starts to answer, that
+// node takes the object over. It is deleted when no node answers any more, and together with
+// the Node that it names.
 //
-// The label fairlead.dev/node chooses the addresses of a node, and fairlead.dev/doubted-by those
-// about which another node has doubts. That one writes its doubts, and nothing else of the object.
+// Select the addresses of a node by the label fairlead.dev/node, and those that another node
+// doubts by fairlead.dev/doubted-by. That node writes its doubts, and nothing else of the object.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -33,16 +33,16 @@ type L2Address struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which address it is. It never changes.
+	// spec says which address this is about. It never changes.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an L2Address is of one address for good: Fairlead makes another"
 	Spec L2AddressSpec `json:"spec"`
-	// status says who answers for it. It is written by Fairlead; do not edit it.
+	// status says which node answers for it. It is written by Fairlead; do not edit it.
 	// +optional
 	Status L2AddressStatus `json:"status,omitzero"`
 }
 
-// L2AddressSpec says which address it is.
+// L2AddressSpec says which address this is about.
 type L2AddressSpec struct {
 	// address is an IPv4 or IPv6 address.
 	// +required
@@ -53,64 +53,62 @@ type L2AddressSpec struct {
 
 // Condition types of L2Addresses.
 const (
-	// ConditionAnswering is True while the node answers for the address. The reason and
-	// the message say why it is this node, or, if it is False, why it does not. It is Unknown
-	// of a node that is not heard any more, until another one answers.
+	// ConditionAnswering is True while the node answers for the address; the reason and the
+	// message say why it is this node. If it is False, they say why the node does not answer.
+	// It is Unknown while the node is no longer heard and no other one answers yet.
 	ConditionAnswering = "Answering"
-	// ConditionContested is True while a machine that is no node has the address, too. It
-	// is left out while none is known.
+	// ConditionContested is True while a machine that is not a node claims the address as
+	// well, and absent otherwise.
 	ConditionContested = "Contested"
-	// ConditionDoubted is True while another node, which would take the address over, asks for
-	// it and finds that nobody answers, or somebody else. It is left out while none does. That
-	// node writes it.
+	// ConditionDoubted is True while the node that would take the address over asks for it and
+	// finds that nobody answers, or somebody else, and absent otherwise. That node writes it.
 	ConditionDoubted = "Doubted"
 	// ConditionObstructed is True while something on the node that answers keeps clients from
-	// the address. It is left out while nothing is known.
+	// the address, and absent otherwise.
 	ConditionObstructed = "Obstructed"
 )
 
-// Reasons why it is this node that answers for an address. That of a node which does not,
-// of a contest and of a doubt is that of the Event on the Service, and that of an obstacle is that of
-// the Event on the Node.
+// Reasons of ConditionAnswering. If it is False, the reason is that of the Event on the Service,
+// as it is for ConditionContested and ConditionDoubted. The reason of ConditionObstructed is that
+// of the Event on the Node.
 const (
-	// ReasonFirst goes with ConditionAnswering of the first of all candidates.
+	// ReasonFirst: the node is the first of all candidates.
 	ReasonFirst = "First"
-	// ReasonSuccessor goes with ConditionAnswering of a node before which others come that
-	// are not alive, or not able.
+	// ReasonSuccessor: other candidates come before the node, but are not alive or not able.
 	ReasonSuccessor = "Successor"
-	// ReasonNodeSilent goes with ConditionAnswering Unknown, which another node writes of
-	// one that is not heard any more.
+	// ReasonNodeSilent goes with the status Unknown, which another node writes when this one
+	// is no longer heard.
 	ReasonNodeSilent = "NodeSilent"
 )
 
-// L2AddressStatus is who answers for the address, in that node's words.
+// L2AddressStatus says which node answers for the address, as that node reports it.
 type L2AddressStatus struct {
 	// node is the name of the node that answers for the address, or that would if no
-	// other machine had it.
+	// other machine had the address.
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// interfaces are those of the node on which it answers.
+	// interfaces are the interfaces of the node on which it answers.
 	// +optional
 	// +listType=set
 	Interfaces []string `json:"interfaces,omitempty"`
 
-	// since is when the node began to answer.
+	// since is when the node started to answer.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
 	// runnerUp is the name of the node that takes the address over when this one
-	// cannot answer any more; left out where there is none.
+	// can no longer answer; left out if there is none.
 	// +optional
 	RunnerUp string `json:"runnerUp,omitempty"`
 
-	// services are those that have the address, as namespace/name.
+	// services are the Services that have the address, as namespace/name.
 	// +optional
 	// +listType=set
 	Services []string `json:"services,omitempty"`
 
-	// conditions are Answering, which says why it is this node, and Contested, Doubted and
-	// Obstructed, which are there while something is wrong.
+	// conditions are Answering, which says why it is this node that answers, and Contested,
+	// Doubted and Obstructed, which are present only while something is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

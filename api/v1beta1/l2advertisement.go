@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // L2Advertisement makes addresses reachable on the local network: for each
 // IPv4 address one node answers ARP, for each IPv6 address one node answers
-// neighbour solicitations. Without any L2Advertisement nothing is answered for.
+// neighbour solicitations. Without an L2Advertisement, no node answers for any address.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -19,7 +19,7 @@ type L2Advertisement struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec says which addresses to answer for, on which nodes and interfaces.
-	// Left out, every address is answered for by any node.
+	// Left out: every address, on all nodes.
 	// +optional
 	Spec L2AdvertisementSpec `json:"spec,omitzero"`
 	// status says whether the advertisement is in use. It is written by
@@ -28,46 +28,47 @@ type L2Advertisement struct {
 	Status L2AdvertisementStatus `json:"status,omitzero"`
 }
 
-// L2AdvertisementSpec says which addresses to answer for, and where. The parts
-// narrow each other: an address must match the pools and the Service must match
+// L2AdvertisementSpec says which addresses to answer for, and where. All fields must
+// match: the address must be of one of the pools, and its Service must match
 // serviceSelectors.
 type L2AdvertisementSpec struct {
 	// ipAddressPools are the names of the pools whose addresses to answer for,
-	// for example [layer2]. Together with ipAddressPoolSelectors: a pool is
-	// meant when either names it. Both left out: all pools.
+	// for example [layer2]. A pool is selected if this field or
+	// ipAddressPoolSelectors selects it. Both left out: all pools.
 	// +optional
 	IPAddressPools ObjectNames `json:"ipAddressPools,omitempty"`
 
-	// ipAddressPoolSelectors choose pools by their labels; a pool is meant when
-	// one of them matches. For example [{matchLabels: {network: lan}}].
+	// ipAddressPoolSelectors select pools by their labels; a pool is selected if
+	// at least one of them matches. For example [{matchLabels: {network: lan}}].
 	// +optional
 	IPAddressPoolSelectors Selectors `json:"ipAddressPoolSelectors,omitempty"`
 
-	// nodeSelectors choose by their labels the nodes that may answer; a node
-	// may when one of them matches. Left out: all nodes. For example
+	// nodeSelectors select the nodes that may answer by their labels; a node may if
+	// at least one of them matches. Left out: all nodes. For example
 	// [{matchLabels: {kubernetes.io/hostname: worker-1}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
-	// preferredNodeSelectors say which of these nodes come first. Those whose
-	// weights sum up to most answer, as long as one of them is alive and able;
-	// nodes with equal sums share the addresses. It keeps no node from answering
-	// when the preferred ones are gone. For example
+	// preferredNodeSelectors say which of these nodes come first: those whose
+	// matching weights have the highest sum, as long as one of them is alive and
+	// able to answer. Nodes with equal sums share the addresses. Other nodes answer
+	// when the preferred ones cannot. For example
 	// [{weight: 100, preference: {matchLabels: {example.com/edge: "true"}}}].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	PreferredNodeSelectors []PreferredNodeSelector `json:"preferredNodeSelectors,omitempty"`
 
-	// serviceSelectors choose by their labels the Services whose addresses to
-	// answer for; a Service is meant when one of them matches. Left out: all
+	// serviceSelectors select the Services whose addresses to answer for by their
+	// labels; a Service is selected if at least one of them matches. Left out: all
 	// Services. For example [{matchLabels: {exposure: lan}}].
 	// +optional
 	ServiceSelectors Selectors `json:"serviceSelectors,omitempty"`
 
 	// interfaces are the names of the network interfaces to answer on, for
 	// example [eth0, bond0.100]. A node that has none of them does not take
-	// part. Left out: the interfaces on whose network the address is.
+	// part. Left out: the interfaces on whose network the address is or, if a
+	// node has none, those with its InternalIP.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -78,24 +79,23 @@ type L2AdvertisementSpec struct {
 
 // PreferredNodeSelector gives a weight to the nodes that a selector matches.
 type PreferredNodeSelector struct {
-	// weight is added to that of every node which the preference matches, from 1
-	// to 100. For example 100.
+	// weight is added to the sum of every node that preference matches, 1 to 100.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight"`
 
-	// preference chooses nodes by their labels, among those that the advertisement
-	// is for. Empty, it chooses them all. For example
+	// preference selects nodes by their labels, among those that nodeSelectors
+	// select. Empty, it selects them all. For example
 	// {matchLabels: {example.com/edge: "true"}}.
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 16",message="at most 16 matchExpressions may be in one selector"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].all(i, i >= size(self.matchExpressions) || (self.matchExpressions[i].operator in ['In', 'NotIn'] ? has(self.matchExpressions[i].values) && size(self.matchExpressions[i].values) > 0 : self.matchExpressions[i].operator in ['Exists', 'DoesNotExist'] && (!has(self.matchExpressions[i].values) || size(self.matchExpressions[i].values) == 0)))",message="the operator of each of matchExpressions must be In or NotIn, with values, or Exists or DoesNotExist, without values"
 	Preference metav1.LabelSelector `json:"preference"`
 }
 
-// L2AdvertisementStatus is what became of the advertisement.
+// L2AdvertisementStatus is the observed state of the advertisement.
 type L2AdvertisementStatus struct {
-	// conditions tell how the advertisement does. Ready is True when it can be
-	// used; otherwise its message says what is wrong.
+	// conditions say whether the advertisement is in use. Ready is True when it can
+	// be used; otherwise its message says what is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -43,12 +43,12 @@ type AddressRanges []string
 // +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of an object: lower case letters, digits, dashes and dots, such as router-a"
 type ObjectNames []string
 
-// Selectors choose objects by their labels: those that one of them matches.
+// Selectors select objects by their labels: those that at least one of them matches.
 //
-// The rules look at the operators. They reach matchExpressions by index and not
+// The rules check the operators. They reach matchExpressions by index and not
 // with all(), because the API server takes a list without a limit of its own for
-// a very long one, and refuses the rule as too expensive. What they leave, such as
-// a label key with white space, becomes a condition.
+// a very long one, and refuses the rule as too expensive. Other mistakes, such as
+// a label key with white space, become a condition.
 //
 // +listType=atomic
 // +kubebuilder:validation:MaxItems=16

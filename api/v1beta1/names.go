@@ -2,18 +2,17 @@ package v1beta1
 
 // Annotations that users put on a Service of type LoadBalancer.
 const (
-	// AnnotationAddresses asks for certain addresses, separated by commas
-	// ("192.0.2.10,2001:db8::10"): up to 16, of each family as many as one
-	// likes. It is used in place of spec.loadBalancerIP, which Kubernetes has
-	// deprecated.
+	// AnnotationAddresses asks for particular addresses, separated by commas
+	// ("192.0.2.10,2001:db8::10"): up to 16, of either family. It takes the place
+	// of spec.loadBalancerIP, which Kubernetes has deprecated.
 	AnnotationAddresses = GroupName + "/addresses"
-	// AnnotationPool asks for an address of one IPAddressPool, by its name; the
-	// pool need not have autoAssign. Of several names, separated by commas, each
-	// family is served from the first that can: "lan-v4,lan-v6".
+	// AnnotationPool asks for an address from an IPAddressPool, by its name; the
+	// pool need not have autoAssign. With several names, separated by commas, each
+	// family gets an address from the first pool that can give one: "lan-v4,lan-v6".
 	AnnotationPool = GroupName + "/pool"
-	// AnnotationReservation asks for an address of each family that an IPReservation
-	// of the same namespace holds, by its name. Of several names, separated by commas,
-	// each family is served from the first that can: "web-v4,web-v6".
+	// AnnotationReservation asks for an address of each family from an IPReservation
+	// in the same namespace, by its name. With several names, separated by commas, each
+	// family gets an address from the first that can give one: "web-v4,web-v6".
 	AnnotationReservation = GroupName + "/reservation"
 	// AnnotationShareKey lets Services with the same value, of any namespace,
 	// share an address, as long as no two of them have a port and protocol in
@@ -21,8 +20,8 @@ const (
 	AnnotationShareKey = GroupName + "/share-key"
 )
 
-// AnnotationBoundedLoad is on the speaker's pods: "true" says that the speaker gives no node many
-// more layer 2 addresses than others. Speakers do so while all of their pods have it.
+// AnnotationBoundedLoad is on the speaker's pods: "true" says that the speaker is able to give no
+// node many more layer 2 addresses than others. Speakers do so while all of their pods have it.
 const AnnotationBoundedLoad = GroupName + "/bounded-load"
 
 // MetalLB's annotations that mean the same, to be appended to one of
@@ -45,26 +44,26 @@ const (
 	// and in use. False: the reason and the message say what is wrong, and the
 	// object takes no part until it is put right; everything else goes on.
 	ConditionReady = "Ready"
-	// ConditionHasCapacity is on pools. True: it can give an address of each of
+	// ConditionHasCapacity is on pools. True: the pool can give an address of each of
 	// its families. False: the message says why not.
 	ConditionHasCapacity = "HasCapacity"
-	// ConditionAdvertised is on pools. True: an advertisement covers it. False: addresses
-	// of it are held, and none does, and the message says what to do. Unknown: none does,
-	// and nobody holds any.
+	// ConditionAdvertised is on pools. True: an advertisement covers the pool. False:
+	// none does although addresses of the pool are held; the message says what to do.
+	// Unknown: none does, and no addresses are held.
 	ConditionAdvertised = "Advertised"
-	// ConditionEstablished is on BGPPeers. True: each node that the peer chooses has a
-	// session that is up. False: the message says of each of the others why not.
+	// ConditionEstablished is on BGPPeers. True: each node that the peer selects has a
+	// session that is up. False: the message says for each of the others why not.
 	ConditionEstablished = "Established"
-	// ConditionReserved is on IPReservations. True: it holds all the addresses that it
-	// asks for. False: the message says what is missing and why.
+	// ConditionReserved is on IPReservations. True: the reservation holds all the
+	// addresses that it asks for. False: the message says what is missing and why.
 	ConditionReserved = "Allocated"
 	// ConditionAllocated is on Services of type LoadBalancer. True: the Service
 	// has the addresses it asks for. False: the message says why not.
 	ConditionAllocated = GroupName + "/Allocated"
 )
 
-// Reasons of conditions and Events that tell of success. The reasons of
-// failures come from the code that finds them.
+// Reasons of conditions and Events that report success. The reasons of failures are
+// declared by the code that finds them.
 const (
 	// ReasonReady goes with ConditionReady when it is True.
 	ReasonReady = "Ready"
@@ -75,27 +74,27 @@ const (
 	// ReasonEstablished goes with ConditionEstablished when it is True.
 	ReasonEstablished = "Established"
 	// ReasonAllocated goes with ConditionAllocated and ConditionReserved when they are
-	// True, and with the Event that tells which addresses a Service or an IPReservation
+	// True, and with the Event that says which addresses a Service or an IPReservation
 	// got.
 	ReasonAllocated = "Allocated"
-	// ReasonReleased goes with the Event that tells which addresses a Service or an
-	// IPReservation gave back while it goes on existing.
+	// ReasonReleased goes with the Event that says which addresses a Service or an
+	// IPReservation gave back while it continues to exist.
 	ReasonReleased = "Released"
 )
 
-// Labels of BGPSessions and, but for the peer, of L2Addresses.
+// Labels of BGPSessions and L2Addresses.
 const (
 	// LabelNode has the name of the node, as [LabelValue] makes it.
 	LabelNode = GroupName + "/node"
-	// LabelPeer has the name of the BGPPeer, as [LabelValue] makes it.
+	// LabelPeer is on BGPSessions, and has the name of the BGPPeer, as [LabelValue] makes it.
 	LabelPeer = GroupName + "/peer"
 	// LabelDoubtedBy is on an L2Address with the condition Doubted, and has the name of the
 	// node that found it, as [LabelValue] makes it.
 	LabelDoubtedBy = GroupName + "/doubted-by"
 )
 
-// Where the key is by which nodes know each other's hellos, in the namespace that
-// Fairlead runs in: the controller makes the Secret, the speakers read it.
+// The Secret with the key that authenticates the nodes' hellos, in the namespace in which
+// Fairlead runs. The controller creates it, the speakers read it.
 const (
 	// HelloSecret is the name of the Secret.
 	HelloSecret = "fairlead-hello"

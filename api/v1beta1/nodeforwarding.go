@@ -2,9 +2,9 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeForwarding is how the forwarding of Services does on one node, by whose name it goes.
-// The speaker of the node writes it when that changes, and nobody has to: an edit changes
-// no rule. It goes with its Node. While no speaker runs there it says what the last one knew.
+// NodeForwarding shows the state of the forwarding of Services on one node, whose name it has.
+// The speaker on the node writes it; editing it changes no rule. It is deleted together with its
+// Node. While no speaker runs on the node, it has what the last speaker knew.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -27,16 +27,16 @@ type NodeForwarding struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which node it is about. It never changes.
+	// spec says which node this is about. It never changes.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a NodeForwarding is of one node for good: Fairlead makes another"
 	Spec NodeForwardingSpec `json:"spec"`
-	// status says how the forwarding does. It is written by Fairlead; do not edit it.
+	// status is the state of the forwarding. It is written by Fairlead; do not edit it.
 	// +optional
 	Status NodeForwardingStatus `json:"status,omitzero"`
 }
 
-// NodeForwardingSpec says which node it is about.
+// NodeForwardingSpec says which node this is about.
 type NodeForwardingSpec struct {
 	// node is the name of the node.
 	// +required
@@ -44,35 +44,35 @@ type NodeForwardingSpec struct {
 	Node string `json:"node"`
 }
 
-// Condition types of NodeForwardings. Each is True while all is well. In the mode none,
-// where another proxy forwards, there is ConditionReadable alone.
+// Condition types of NodeForwardings. Each is True while all is well. In mode none,
+// where another proxy forwards, only ConditionReadable is present.
 const (
-	// ConditionProgrammed is True while the kernel of the node is as the Services want it.
-	// False: the message has what is not as wanted, the cause and the way out; all else is
-	// forwarded, and it is tried again.
+	// ConditionProgrammed is True while the kernel of the node is as the Services require.
+	// If it is False, the message says what is not, the cause and the way out; everything
+	// else is forwarded, and the speaker keeps trying.
 	ConditionProgrammed = "Programmed"
-	// ConditionUndisturbed is False while others than the speaker change its rules, and for
-	// ten minutes after the last time. What they took was written again.
+	// ConditionUndisturbed is False if somebody other than the speaker changed its rules in
+	// the last ten minutes. What was changed has been written again.
 	ConditionUndisturbed = "Undisturbed"
 	// ConditionSoleProxy is False while another service proxy has rules in the kernel of
-	// the node, and Unknown where they cannot be looked for.
+	// the node, and Unknown if the kernel cannot be searched for them.
 	ConditionSoleProxy = "SoleProxy"
-	// ConditionPodsKnown is False while it is not known by which addresses to tell pods
+	// ConditionPodsKnown is False while it is not known by which addresses pods can be told
 	// from strangers.
 	ConditionPodsKnown = "PodsKnown"
-	// ConditionNodeKnown is False while the Node does not say at which addresses it is, so
-	// that NodePorts answer nowhere on it, or where they did before.
+	// ConditionNodeKnown is False while the Node has no addresses, so that NodePorts answer
+	// nowhere on it, or where they did before.
 	ConditionNodeKnown = "NodeKnown"
-	// ConditionReadable is False while there are Services and EndpointSlices with values
-	// that mean nothing, which are left out. The message names the first of them.
+	// ConditionReadable is False while Services or EndpointSlices have values that are not
+	// valid, which are left out. The message names the first of them.
 	ConditionReadable = "Readable"
 )
 
-// ReasonAsExpected goes with each condition of a NodeForwarding that is True. Of others the
-// reason is that of the Event, the metric and the line in the log.
+// ReasonAsExpected goes with each condition of a NodeForwarding that is True. Others have the
+// reason of the Event, the metric and the line in the log.
 const ReasonAsExpected = "AsExpected"
 
-// NodeForwardingStatus is how the forwarding does, in the words of its node.
+// NodeForwardingStatus is the state of the forwarding, as its node reports it.
 type NodeForwardingStatus struct {
 	// mode is the Helm value forwarding.mode: iptables, nftables, or none where another
 	// proxy forwards.
@@ -80,17 +80,17 @@ type NodeForwardingStatus struct {
 	// +kubebuilder:validation:Enum=iptables;nftables;none
 	Mode string `json:"mode,omitempty"`
 
-	// tool is by what the kernel is told: iptables-nft or iptables-legacy, as the host uses
-	// them, or nftables; left out while it is not known, and in the mode none.
+	// tool is what programs the kernel: iptables-nft or iptables-legacy, whichever the host
+	// uses, or nftables; left out while it is not known, and in mode none.
 	// +optional
 	Tool string `json:"tool,omitempty"`
 
-	// since is when the speaker began that forwards there now.
+	// since is when the speaker that forwards there now was started.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// services is the number of Services that the node forwards. It is written once in 30
-	// seconds at most, as are all numbers here.
+	// services is the number of Services that the node forwards. Like all numbers here, it
+	// is written at most once in 30 seconds.
 	// +optional
 	Services int32 `json:"services"`
 
@@ -102,7 +102,7 @@ type NodeForwardingStatus struct {
 	// +optional
 	ProgrammedPorts int32 `json:"programmedPorts"`
 
-	// problems is the number of things that are wrong, of which the conditions tell.
+	// problems is the number of things that are wrong; the conditions say which.
 	// +optional
 	Problems int32 `json:"problems"`
 
