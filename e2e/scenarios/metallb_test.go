@@ -102,19 +102,19 @@ func TestMetalLBIsReplacedAndComesBack(t *testing.T) {
 	kept("with Fairlead's controller")
 	page.step(t, "Prepare")
 	for _, n := range c.Nodes() {
-		page.step(t, "From node to node", "NODE="+n.Name)
+		page.step(t, "Node by node", "NODE="+n.Name)
 		eventually(t, 2*time.Minute, func(ctx context.Context) error { return speaksTo(ctx, c, n, true) })
 	}
 	kept("without MetalLB")
 
-	page.step(t, "The controllers")
+	page.step(t, "Swap the controllers")
 	page.step(t, "Prepare the way back")
 	for _, n := range c.Nodes() {
-		page.step(t, "Back, from node to node", "NODE="+n.Name)
+		page.step(t, "Go back node by node", "NODE="+n.Name)
 		eventually(t, 4*time.Minute, func(ctx context.Context) error { return speaksTo(ctx, c, n, false) })
 	}
 	uninstall(t, c)
-	page.step(t, "Take the label")
+	page.step(t, "Remove the label")
 	kept("with MetalLB again")
 
 	stop()
