@@ -1,6 +1,6 @@
 // Command controller gives external addresses to Services of type LoadBalancer
-// and says in their status, and in that of pools, advertisements and peers, what
-// came of it. Of several replicas one leads; the others stand by.
+// and to IPReservations, and reports the outcome in their status and in that of pools,
+// advertisements and peers. Of several replicas one leads; the others stand by.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command speaker runs on every node: it forwards Services in the kernel and
-// announces their addresses. "speaker pulse" is the part of it that must not stop;
-// "speaker cleanup" removes every rule that it ever made.
+// announces their addresses. "speaker pulse" is the part that must not stop, a process of
+// its own; "speaker cleanup" removes every rule that any speaker has made.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command kubectl-fairlead is a plugin of kubectl, which calls it for "kubectl
-// fairlead": tools for those who run Fairlead.
+// Command kubectl-fairlead is a plugin for kubectl, which calls it for "kubectl
+// fairlead". It has tools for those who run Fairlead.
 package main
 
 import (

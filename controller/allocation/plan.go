@@ -1,7 +1,10 @@
-// Package allocation decides which Service holds which external addresses, and which
-// IPReservation. Plan is a pure function of the cluster: it keeps what is held, oldest
-// first, and gives the rest the lowest free address of the pools that suit them. What
-// it costs depends on how many addresses are in use, never on how large pools are.
+// Package allocation decides which Services and IPReservations hold which external
+// addresses. Plan is a pure function of the cluster: it keeps what is held, oldest first,
+// and gives the others the lowest free address of the pools that suit them. Its cost depends
+// on how many addresses are in use, never on how large the pools are.
+//
+// The controller uses Engine, which decides the same at the cost of what has changed since
+// the last snapshot. Tests hold Engine to Plan.
 package allocation
 
 import (

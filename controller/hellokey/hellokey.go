@@ -1,7 +1,6 @@
-// Package hellokey sees to it that there is a key by which the nodes know each
-// other's hellos (HMAC-SHA256): a Secret with 32 random bytes. It is created
-// when it is missing and never changed, so that replacing it stays the user's
-// business: delete it, and there is a new one.
+// Package hellokey keeps the Secret with the key that authenticates the nodes'
+// hellos to each other (HMAC-SHA256, 32 random bytes). It creates the Secret when
+// it is missing and never changes it: users replace the key by deleting the Secret.
 package hellokey
 
 import (

@@ -1,7 +1,7 @@
 // Package ledger knows who has which address of the pools with a cool-down, and which
-// addresses rest since they were freed. It is written down before anybody shows an address,
-// so that a Service that is deleted while no controller runs leaves a trace of what it had.
-// It decides; configmaps does the writing.
+// addresses have been freed and are cooling down. An entry is stored before the address
+// appears in a status, so that a Service that is deleted while no controller runs leaves a
+// trace of what it had. This package decides what the ledger says; configmaps stores it.
 package ledger
 
 import (

@@ -1,7 +1,7 @@
-// Package reconcile joins the decisions of the controller to a cluster. Any
-// change wakes one pass, which decides over everything as it is now, at the cost of
-// what has changed, and hands the statuses that differ to a publisher. Only the leader does so; a
-// stand-by keeps its mirror of the cluster warm.
+// Package reconcile connects the decisions of the controller to a cluster. Any change wakes
+// a pass, which decides for the whole cluster as it is now, at the cost of what has changed,
+// and hands the statuses that differ to a publisher. Only the leader does this; the standby
+// only keeps its copy of the cluster up to date.
 package reconcile
 
 import (

@@ -1,7 +1,7 @@
-// Package verify looks for what is wrong among advertisements, peers, pools and
-// Services that only shows when they are seen together: names that nothing has, peers
-// that stand for one router twice, Services that share an address and no node, and
-// pools with addresses that the cluster itself uses. It is pure.
+// Package verify finds mistakes that only show when advertisements, peers, pools and
+// Services are seen together: names of objects that do not exist, two peers for one router,
+// Services that share an address but no node that could serve them all, and pools with
+// addresses that the cluster itself uses. It is pure.
 package verify
 
 import (

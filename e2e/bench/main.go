@@ -1,6 +1,6 @@
-// Command bench compares ways to forward Services: ours, the real kube-proxy's and
-// plain routing, on one machine, in turns: how fast new connections are, how long a
-// change of endpoints and the first fill take, and the memory. It needs root and the
+// Command bench compares ways to forward Services: Fairlead's, the real kube-proxy's and
+// plain routing, on one machine, in turns. It measures how fast new connections are, how long
+// a change of endpoints and the first fill take, and the memory used. It needs root and the
 // programs of the lab, but no lab.
 package main
 

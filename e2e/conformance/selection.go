@@ -1,6 +1,6 @@
 // Package conformance runs Kubernetes' own end-to-end tests of Services against
-// Fairlead, in a lab that runs no kube-proxy. docs/conformance.md tells what is run,
-// what is not, and why.
+// Fairlead, in a lab without kube-proxy. docs/conformance.md says what is run, what is
+// not, and why.
 package conformance
 
 import (

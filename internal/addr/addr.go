@@ -1,5 +1,5 @@
-// Package addr has the address arithmetic that pools and rules share: families,
-// and ranges as users write them (a CIDR or first-last).
+// Package addr has the address arithmetic that pools and rules share: address families,
+// and ranges as users write them (a CIDR, or the first and the last address).
 package addr
 
 import (

@@ -1,8 +1,8 @@
-// Package metallb says in Fairlead's kinds what MetalLB's objects say, and tells of
-// all that is not the same afterwards: nothing is dropped in silence.
+// Package metallb translates MetalLB's objects into Fairlead's kinds, and reports
+// everything that is not the same afterwards: nothing is dropped silently.
 //
-// It knows no cluster. What it makes is admitted by the API server: an object that
-// would not be, or that would mean more than MetalLB's, is left out and told of.
+// It knows no cluster. The API server admits everything that it makes: an object that would
+// be refused, or that would apply to more than MetalLB's does, is left out and reported.
 package metallb
 
 import (

@@ -1,4 +1,4 @@
-// Package problem holds what pure code has to say to people: a Problem is a
+// Package problem lets pure code report what users should know: a Problem is a
 // value, and only package status turns it into conditions, Events and metrics.
 package problem
 

@@ -1,5 +1,6 @@
-// Package serve serves HTTP on addresses that somebody else may hold. Metrics
-// and health are for those who look on; what is looked at goes on without them.
+// Package serve serves HTTP on addresses that another program may have: it keeps trying
+// until it gets them. Metrics and health are only for observers, so the rest of the program
+// goes on without them.
 package serve
 
 import (

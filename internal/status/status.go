@@ -1,7 +1,7 @@
 // Package status turns what was decided into what users read: status fields,
-// conditions and Events. It is the only place that does, so that one finding is
-// told the same way everywhere. Nothing here writes; each function returns nil
-// when the object already says what it should.
+// conditions and Events. No other package does this, so that a finding is reported in
+// the same way everywhere. Nothing here writes to the API server; each function returns
+// nil when the object already says what it should.
 package status
 
 import (

@@ -1,8 +1,8 @@
 // Package view is the cluster as the decisions see it: an immutable snapshot of
 // plain values. Package fromkube makes it from API objects; allocation, election
-// and desired read it. Whoever holds a *Cluster of the speaker may keep it for ever, and
-// nobody writes to it: a changed object is a new value in a new snapshot, and unchanged
-// ones keep their pointers, so that comparing pointers finds what changed.
+// and desired read it. A *Cluster of the speaker may be kept for ever, and nobody writes
+// to it: a changed object is a new value in a new snapshot, and unchanged objects keep
+// their pointers, so that comparing pointers finds what has changed.
 package view
 
 import (

@@ -1,6 +1,6 @@
 // Package agent is the loop of the speaker: wake, take the newest snapshot, decide,
-// apply in the right order, report. It knows no kernel, no peer and no Kubernetes;
-// it is given what does.
+// apply in the right order, report. It knows nothing of the kernel, of BGP or of
+// Kubernetes; whoever starts it hands in the parts that do.
 package agent
 
 import (

@@ -1,6 +1,6 @@
 // Package forwarding brings the kernel of this node to desired.Forwarding. It
-// chooses the backend that does so, and deletes the flows that the new rules would leave
-// pointing at endpoints that are gone, or past them.
+// chooses the backend that does so, and deletes flows that the new rules would not send
+// where they go now: to endpoints that are gone, or past the Service altogether.
 package forwarding
 
 import (

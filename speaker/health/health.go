@@ -1,6 +1,6 @@
-// Package health answers those who ask a node whether it serves: load balancers on
-// the healthCheckNodePort of a Service, and clouds, autoscalers and tests on the ports
-// where kube-proxy answers, in its words.
+// Package health answers whoever asks whether this node serves: load balancers, on the
+// healthCheckNodePort of a Service, and clouds, autoscalers and tests, on kube-proxy's ports
+// and in its format.
 package health
 
 import (

@@ -1,6 +1,6 @@
 // Package links knows the network interfaces of this node and their addresses,
 // as an immutable snapshot that the kernel's netlink notices keep up to date,
-// and holds the rule which of them answer for an address.
+// and has the rule that says which of them answer for an address.
 package links
 
 import (

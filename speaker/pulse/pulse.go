@@ -1,53 +1,52 @@
-// Package pulse is what must not stop: a small process beside the agent that
-// tells the other nodes that this one is alive, and answers on the local network
-// for the addresses that it owns. It has no Kubernetes client. The agent hands
-// it a whole Table over a unix socket; when the agent crashes, is upgraded or
-// loses the API server, pulse goes on with the last one.
+// Package pulse is the part of the speaker that must not stop: a small process beside the
+// agent that tells the other nodes that this one is alive, and answers on the local network
+// for the addresses that it owns. It has no Kubernetes client. The agent hands it a complete
+// Table over a unix socket; when the agent crashes, is upgraded or loses the API server,
+// pulse goes on with the last one.
 //
-// Who owns an address is decided on each node by itself: it is the first of the
-// claim's candidates that is alive and able. All nodes have the same candidates
-// in the same order, so those that see the same nodes alive agree.
+// Each node decides for itself who owns an address: the first of the claim's candidates that
+// is alive and able. All nodes have the same candidates in the same order, so nodes that see
+// the same nodes alive agree.
 //
 // # Who else has an address
 //
-// Nodes tell each other their MACs, so that a claim of an address of ours is either a
-// node's, which hands over or takes over, or a stranger's. A stranger is told of and the
-// address defended (contests). An address that no node ever had is asked for before it is
-// used (vetting); one that moves never is. A node from which a table takes an address away
-// goes on answering until it hears its successor (yielding). The node that would be next
-// asks now and then whether an address is answered for, and by whom (patrol).
+// Nodes tell each other their MACs, so that a claim to one of our addresses can be told to
+// come from a node, which hands it over or takes it over, or from a stranger. A stranger is
+// reported and the address defended (contests). A node asks the network for an address that
+// no node has had before it uses it (vetting), but never for one that moves. If a new table
+// takes an address away from a node, the node goes on answering until it hears its successor
+// (yielding). The node that would be next checks now and then whether an address is answered
+// for, and by whom (patrol).
 //
 // # When nodes do not agree
 //
 // A node that hears no more than half of the others asks the network whether it is the one
-// that is cut off, and answers for nothing if so (isolation). One that another node does not
-// hear leaves to it what that takes over (heirs). Two nodes that see each other answer go by
-// who took the address last, or by the table where their hellos do not pass (disputes).
+// that is cut off, and answers for nothing if so (isolation). A node that another one does not
+// hear leaves to that one what it takes over (heirs). If two nodes see each other answer for an
+// address, the one that took it last keeps it; if their hellos do not get through, the table
+// decides (disputes).
 //
 // # When pulse starts
 //
-// A new pulse listens for a detection time before it owns anything. It says that
-// it is alive meanwhile, and that it serves only once it answers: the node that
+// A new pulse listens for a detection time before it owns anything. In that time it says that
+// it is alive, but not yet that it serves; it says that only once it answers. The node that
 // answers until then stops when it hears that, and not before.
 //
 // # When pulse stops
 //
-// A restart takes a second or two, and none of it is worth a takeover: the
-// kernel goes on forwarding, and the clients have this node in their neighbour
-// tables. So pulse asks the other nodes to count this one as alive for
-// restartHold, and a new one waits for the agent's table before it says or
-// answers anything. Only if the agent said that the node is leaving do the
-// others take over at once, and pulse stops answering before it tells them: a
-// late answer would lead clients back here. Both containers of a pod are asked
-// to end at the same moment, so pulse goes on for lastWord in case the agent has
-// that to say.
+// A restart takes a second or two, and is not worth a takeover: the kernel goes on forwarding,
+// and the clients have this node in their neighbour tables. So pulse asks the other nodes to
+// count this one as alive for restartHold, and a new pulse waits for the agent's table before
+// it says or answers anything. Only if the agent said that the node is leaving do the others
+// take over at once. Pulse then stops answering before it tells them, since a late answer would
+// lead clients back here. Both containers of a pod are asked to end at the same moment, so pulse
+// goes on for lastWord in case the agent still has to say that.
 //
-// The routers at the other ends of BFD sessions are asked for patience as well:
-// for bfdHold, since one that calls the node dead drops its routes although the
-// kernel forwards. A node that really dies meanwhile is noticed that much later.
-// Only a node that leaves says AdminDown. When pulse crashes, a router with short
-// intervals drops the routes of the node until pulse is back: it cannot tell that
-// from a death. See package bfd.
+// The routers at the other ends of BFD sessions are asked for patience as well, for bfdHold,
+// since a router that takes the node for dead drops its routes although the kernel forwards. If
+// the node really dies in that time, that is noticed so much later. Only a node that leaves
+// sends AdminDown. When pulse crashes, a router with short intervals drops the routes of the
+// node until pulse is back: it cannot tell a crash from a death. See package bfd.
 package pulse
 
 import (

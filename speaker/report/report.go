@@ -1,5 +1,5 @@
-// Package report tells people what is true on this node: in logs when it changes,
-// in metrics, and in Events on the Services and peers concerned.
+// Package report tells people the state of this node: in logs when it changes, in
+// metrics, and in Events on the Services and peers concerned.
 package report
 
 import (

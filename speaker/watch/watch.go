@@ -1,6 +1,6 @@
-// Package watch keeps the speaker's view of the cluster: informers in, immutable
-// snapshots out. A change costs what it touches: each event replaces one value, and
-// events that change nothing a decision reads wake nobody.
+// Package watch keeps the speaker's view of the cluster: it turns informers into immutable
+// snapshots. A change costs only what it touches: each event replaces one value, and events
+// that change nothing that decisions read wake nobody.
 package watch
 
 import (

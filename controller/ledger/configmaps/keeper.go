@@ -1,7 +1,7 @@
-// Package configmaps keeps the ledger in ConfigMaps of the controller's own namespace, one
-// for each page of it. They are read once, when a leader needs them first. From then on what
-// is stored is known, and a change costs one write of the page that it is on. What others
-// do to them is found in time and written over.
+// Package configmaps stores the ledger in ConfigMaps in the controller's own namespace, one
+// for each page. A leader reads them once, when it first needs them. From then on it knows
+// what is stored, and a change costs one write of the page that it is on. Changes that others
+// make to them are found after a while and overwritten.
 package configmaps
 
 import (

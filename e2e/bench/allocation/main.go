@@ -1,6 +1,7 @@
-// Command allocation compares how controllers give addresses to Services: ours and
-// MetalLB's, each on a real API server of its own: many at once, one among many, the memory,
-// and what large pools cost. It needs the programs of the lab, but no lab and no root.
+// Command allocation compares how controllers give addresses to Services: Fairlead's and
+// MetalLB's, each on a real API server of its own. It measures many Services at once, one among
+// many, the memory used, and what large pools cost. It needs the programs of the lab, but no lab
+// and no root.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command failover compares how addresses come, go and move: ours, forwarding and all, and
-// MetalLB's beside kube-proxy. Each is installed in a lab of its own, with three nodes, a
-// router and a client that asks every two milliseconds.
+// Command failover compares how long addresses take to come, go and move, with Fairlead
+// (forwarding included) and with MetalLB beside kube-proxy. Each is installed in a lab of its own,
+// with three nodes, a router and a client that asks every two milliseconds.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package flows makes TCP connections as cheaply as a program can, one after another, so
-// that what is measured is the kernel: connect, ask with one byte, hear which endpoint
+// Package flows makes TCP connections one after another, as cheaply as a program can, so
+// that what is measured is the kernel: connect, send one byte, read which endpoint
 // answered, close.
 package flows
 

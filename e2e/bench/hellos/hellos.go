@@ -1,5 +1,5 @@
-// Package hellos measures what it costs nodes to know of each other: real pulse processes,
-// each in a network namespace of its own, on one segment.
+// Package hellos measures what it costs nodes to watch each other: it runs real pulse
+// processes, each in a network namespace of its own, on one segment.
 package hellos
 
 import (

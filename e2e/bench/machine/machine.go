@@ -1,5 +1,5 @@
-// Package machine tells what a reader of a benchmark must know of the machine, and waits
-// until it is idle.
+// Package machine describes the machine to the readers of a benchmark, and waits until it is
+// idle.
 package machine
 
 import (

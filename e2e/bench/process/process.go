@@ -1,5 +1,5 @@
-// Package process runs the programs that a benchmark measures: it follows their logs and
-// reads what they take of the machine.
+// Package process runs the programs that a benchmark measures, follows their logs and reads
+// how much CPU time and memory they use.
 package process
 
 import (

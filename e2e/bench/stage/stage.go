@@ -1,6 +1,6 @@
-// Package stage is the network of one measurement: a client, a node that routes, and
-// behind it whoever answers for every endpoint, each in a network namespace; and what
-// forwards Services on the node.
+// Package stage sets up the network of one measurement: a client, a node that routes, and
+// behind it a host that answers for every endpoint, each in a network namespace. It also
+// starts and stops the program that forwards Services on the node.
 package stage
 
 import (

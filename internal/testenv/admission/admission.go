@@ -1,5 +1,5 @@
-// Package admission takes objects of custom kinds as an API server does on
-// creation, in-process: for tests of what users write.
+// Package admission validates and defaults objects of custom kinds in-process, as an API
+// server does when they are created: for tests of what users write.
 package admission
 
 import (

@@ -1,7 +1,7 @@
-// Package malformed is the table of what users write wrongly, field by field, and what
-// they learn about it: that the API server refuses it, or what a condition says. Tests of
-// the schema and of the controller go through all of it, and one holds that no field of
-// any kind is missing.
+// Package malformed is a table of the mistakes that users can make, field by field, and of
+// how they learn about each: the API server refuses the object, or a condition reports it.
+// Tests of the schema and of the controller go through the whole table, and one test checks
+// that it covers every field of every kind.
 package malformed
 
 import (

@@ -1,5 +1,5 @@
-// Package program lets a program that is no test use the environments of tests, such
-// as networks of namespaces and API servers.
+// Package program lets programs such as benchmarks use the environments of tests, such as
+// networks of namespaces and API servers.
 package program
 
 import (

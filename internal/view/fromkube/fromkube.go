@@ -1,7 +1,7 @@
 // Package fromkube reads API objects into the values of package view. It is the
 // one place that knows how Kubernetes and users write things: labels, annotations,
-// defaults and text. It never fails as a whole: what cannot be read of an object is
-// left out and becomes a problem of that object.
+// defaults and text. It never fails as a whole: the part of an object that cannot be
+// read is left out and becomes a problem of that object.
 package fromkube
 
 // Reasons of the problems that are found while reading.

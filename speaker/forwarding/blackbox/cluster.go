@@ -1,8 +1,8 @@
 // Package blackbox proves what a backend does to packets, on a real kernel and
-// without a look at its rules: who answered, what source the pod saw, what was
-// refused and what dropped. Every backend passes the same tests, which are the
-// specification of one; backends_test.go lists them. The network and the Services
-// of these tests are here for the tests of the backends themselves.
+// without a look at its rules: who answered, which source the pod saw, what was
+// refused and what was dropped. Every backend listed in backends_test.go passes the same
+// tests, which are the specification of a backend. The network and the Services of these
+// tests are exported for the backends' own tests.
 package blackbox
 
 import (

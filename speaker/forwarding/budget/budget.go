@@ -1,4 +1,4 @@
-// Package budget bounds what share of the time goes into work that others cause.
+// Package budget limits the share of time that is spent on work which others cause.
 package budget
 
 import "time"

@@ -1,5 +1,5 @@
-// Package claims decides which of several ports has a destination that all of them
-// claim: the one with the lowest key, so that the order of events decides nothing.
+// Package claims decides which of several ports gets a destination that all of them
+// claim: the one with the lowest key, so that the order of events does not matter.
 package claims
 
 import (

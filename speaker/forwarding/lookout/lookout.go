@@ -1,4 +1,4 @@
-// Package lookout asks again and again whether somebody disturbed what is ours.
+// Package lookout checks at intervals whether somebody has disturbed our rules.
 package lookout
 
 import (

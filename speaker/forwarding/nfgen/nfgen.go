@@ -1,5 +1,5 @@
-// Package nfgen tells cheaply whether somebody changed the rules of nf_tables: the
-// kernel numbers the transactions that do.
+// Package nfgen tells cheaply whether somebody has changed the rules of nf_tables, by the
+// generation number that the kernel gives each transaction.
 package nfgen
 
 import (

@@ -1,5 +1,5 @@
-// Package nfnetlink speaks with netfilter's part of the kernel over netlink: it sends
-// requests, asks again where an answer was cut short, and writes and reads attributes.
+// Package nfnetlink talks to netfilter in the kernel over netlink: it sends requests,
+// repeats them if an answer was interrupted, and writes and reads attributes.
 package nfnetlink
 
 import (

@@ -1,5 +1,5 @@
-// Package rivals finds the rules of other service proxies on this node: two proxies in
-// one kernel take turns by accident of order, which nobody should have to find out.
+// Package rivals finds the rules of other service proxies on this node, so that users are
+// told: with two proxies in one kernel, the order of their rules decides which one serves.
 package rivals
 
 import (

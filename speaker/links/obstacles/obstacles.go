@@ -1,8 +1,10 @@
-// Package obstacles finds what in the kernel of this node keeps clients of the local network
-// from an address though it is answered for, or answers for it behind the back of whoever is
-// to. None of it says a word: frames are dropped, or come from two stations.
+// Package obstacles finds settings of this node's kernel that keep clients on the local
+// network from an address although a node answers for it, or that make this kernel answer
+// for an address that another node answers for. Nothing else reports these: frames are
+// dropped, or come from two stations.
 //
-// Find decides, over what Read has read; Answering is for who looks at few addresses often.
+// Read reads the settings and Find decides; Answering is for callers that check few addresses
+// often.
 package obstacles
 
 import (

@@ -1,14 +1,14 @@
-// Package adjacency finds the router at the other end of an interface, and lets itself be
-// found, so that a BGP session needs no configured address at all (unnumbered): routers
-// say by router advertisements (RFC 4861, section 4.2) which link-local address is theirs,
-// and FRR takes a neighbor from whom it has heard one.
+// Package adjacency finds the router at the other end of an interface, and lets the router
+// find this node, so that a BGP session needs no configured address (unnumbered). Routers
+// announce their link-local address in router advertisements (RFC 4861, section 4.2), and FRR
+// accepts a neighbor from which it has heard one.
 //
-// Our own advertisements say that nobody should send packets to anywhere by way of this node: their
-// router lifetime is 0. Those that are heard may have any, as a router that is nobody's
-// default is a BGP neighbor all the same.
+// Our own advertisements have a router lifetime of 0, so that nobody uses this node as a
+// default router. Those of others may have any lifetime, since a router that is no default
+// router is a BGP neighbor all the same.
 //
-// An interface is meant to be a cable to one router. Where several are heard, the first
-// stays until it has been silent for some of its intervals.
+// An interface is meant to be a cable to one router. If several are heard, the first one stays
+// until it has been silent for several of its intervals.
 package adjacency
 
 import (

@@ -1,6 +1,6 @@
-// Package arp is the part of answering for IPv4 addresses that is ARP's own
-// (RFC 826): what a request looks like, the reply, and the gratuitous frames by
-// which a segment learns that an address has moved. Package neighbour has the rest.
+// Package arp is the part of answering for IPv4 addresses that is specific to ARP
+// (RFC 826): requests, replies, and the gratuitous frames that tell a segment that an
+// address has moved. Package neighbour has the rest.
 package arp
 
 import (

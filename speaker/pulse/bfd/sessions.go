@@ -3,18 +3,18 @@
 // several (RFC 5883), in asynchronous mode, without echo and authentication.
 //
 // machine.go is the state machine and has no effects, udp.go is the wire, and
-// Sessions joins the two. Its packets carry the bit C: it runs in a process that
-// goes on while the control plane (BGP) restarts, so that a session that is down
-// says that the node does not forward.
+// Sessions joins the two. Packets carry the bit C (control plane independent): this runs in
+// a process that goes on while the control plane (BGP) restarts, so a session that is down
+// means that the node does not forward.
 //
 // # When the process restarts
 //
-// Peers cannot tell a restart from a death. So before a planned one Goodbye asks
+// Peers cannot tell a restart from a death. So before a planned restart, Goodbye asks
 // them, by a poll, to expect the next packet a good deal later. And a new session
-// begins by listening: where the peer goes on with the session of the process
-// that was here before, it goes on as well, with the discriminator that the peer
-// knows, and neither side has been down. A crash is forgiven likewise if the new
-// process is there within the peer's detection time; otherwise it is a failure.
+// begins by listening: if the peer goes on with the session of the previous process, this
+// one does so too, with the discriminator that the peer knows, and neither side has been
+// down. A crash goes unnoticed in the same way if the new process is there within the peer's
+// detection time; otherwise it is a failure.
 package bfd
 
 import (

@@ -1,45 +1,49 @@
-// Package hello tells which nodes are alive. Each node sends a small
-// authenticated datagram to every other one some twenty times a second; a few of
-// them missing in a row is a death, known long before Kubernetes knows it.
+// Package hello finds out which nodes are alive. Each node sends a small
+// authenticated datagram to every other node some twenty times a second. A node of
+// which a few in a row are missing is taken for dead, long before Kubernetes notices.
 //
-// The mesh is two parts: machine decides, given datagrams and times, and knows
+// The mesh has two parts: machine decides, given datagrams and times, and knows
 // neither sockets nor clocks; Mesh feeds it and sends what it says.
 //
 // # Who is alive
 //
-// A node is alive when a proven hello came from it within the detection time; or while a hold that it announced lasts, so that a
-// restart moves no address; or, if it was never heard at all, while Kubernetes
-// says that its speaker is ready, and unless most of those who are heard say that it fell silent.
-// The last rule makes a firewall between the nodes cost speed, not correctness.
+// A node is alive in any of these cases:
+//
+//   - A proven hello came from it within the detection time.
+//   - It announced a hold which has not ended. So a restart moves no address.
+//   - It has never been heard at all, Kubernetes says that its speaker is ready, and not most
+//     of the nodes that are heard say that it fell silent. So a firewall between the nodes
+//     costs speed, not correctness.
 //
 // # How long a silence is a death
 //
-// Interval × Multiplier, as long as hellos are in time. A node whose own leave late asks
-// the others in them to wait longer (as in BFD, where the sender sets the multiplier); and
-// a node that misses hellos of another one waits longer by itself. So a death is noticed as
-// soon as machines and wires allow, and what is busy or lossy is noticed later instead of
-// being taken for dead. What was learned is forgotten after some minutes. Nodes need not
-// agree on these times: each is bounded, so in the end they agree on who is dead.
+// Interval × Multiplier, as long as hellos are on time. A node whose own hellos leave late
+// asks the others, in these hellos, to wait longer (as in BFD, where the sender sets the
+// multiplier). A node that misses hellos of another one waits longer by itself. So a death is
+// noticed as soon as machines and wires allow, and the death of a busy or badly connected node
+// is noticed later, instead of a living one being taken for dead. What was learned is forgotten
+// after some minutes. Nodes need not agree on these times: each is bounded, so in the end they
+// agree on who is dead.
 //
-// A node says whom it does not hear. One that is called silent by a node which it does hear
-// learns so that this node takes over from it, and can leave it to do so.
+// A node says which nodes it does not hear. If it calls one silent that does hear it, that one
+// learns that this node takes over from it, and can leave its addresses to it.
 //
 // # Large clusters
 //
-// Among more than fifty nodes each watches eight others only, so that what it sends does not
-// grow with their number, and a death is as soon noticed. What nodes say of themselves, and
-// whom they hear of those that they watch, is a record that gossip brings to all. A node is
-// dead that two of those who watch it do not hear, unless another has heard it since; see sparseMesh
-// and judge.
+// In clusters of more than fifty nodes, each node watches only about eight others, so that what
+// it sends does not grow with the cluster, while a death is noticed as soon. What nodes say of
+// themselves, and which of the nodes that they watch they hear, is a record that gossip spreads
+// to all. A node is dead if two of those that watch it do not hear it, unless another has heard
+// it since; see sparseMesh and judge.
 //
 // # What is believed
 //
-// A hello carries an HMAC of a key that all nodes share, the random id of the
+// A hello carries an HMAC with a key that all nodes share, the random id of the
 // process that sent it (its boot) and a sequence number that grows. A boot is
-// believed once it has answered a nonce of ours, and until it falls silent for
-// a detection time. So a recorded hello never revives a dead node, even in the
-// eyes of a process that just began; and since no clock is compared, no clock
-// that goes back locks a node out. Proving takes one round trip.
+// believed once it has answered a nonce of ours, and until it has been silent for
+// a detection time. So a recorded hello never revives a dead node, not even in the
+// eyes of a process that has just started. No clocks are compared, so a clock
+// that goes back locks no node out. Proving takes one round trip.
 package hello
 
 import (

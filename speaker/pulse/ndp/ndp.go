@@ -1,15 +1,15 @@
-// Package ndp is the part of answering for IPv6 addresses that is neighbour
-// discovery's own (RFC 4861): what a solicitation looks like, the advertisement,
-// and the groups that solicitations are sent to. Package neighbour has the rest.
+// Package ndp is the part of answering for IPv6 addresses that is specific to
+// neighbour discovery (RFC 4861): solicitations, advertisements, and the groups that
+// solicitations are sent to. Package neighbour has the rest.
 //
-// It reads frames, not an ICMPv6 socket: a kernel hands a socket nothing that is
-// sent to an address which no interface has, and so no probe by which a neighbour
-// checks from time to time that the address is still where it was.
+// It reads frames, not an ICMPv6 socket: the kernel hands a socket nothing that is sent to
+// an address which no interface has. So a socket would miss the probes by which neighbours
+// check from time to time that the address is still where it was.
 //
-// The advertisements come from the address that they are about, as the kernel's
-// own do, so that no other address of the interface is needed. Their router flag
-// is not set, though the node may be a router: who has a router at an address may
-// send it packets to anywhere, and here only those to the address are wanted.
+// The advertisements come from the address that they are about, as the kernel's own do, so
+// that the interface needs no other address. Their router flag is not set, although the node
+// may be a router: hosts may send packets for anywhere to an address that they know as a
+// router's, and only packets for this address are wanted here.
 package ndp
 
 import (

@@ -1,11 +1,11 @@
-// Package neighbour answers, on the local network, the question who has an
-// address, for addresses that no interface has; and tells the segment when such
-// an address has moved here. It is what makes clients of the local network send
-// an address's packets to this node.
+// Package neighbour answers the question who has an address, on the local network and
+// for addresses that no interface has, and tells the segment when such an address has
+// moved here. This makes clients on the local network send packets for the address to
+// this node.
 //
-// It holds all that does not depend on how the question is put: which interfaces
-// are open, what is answered on each, when it is announced, and the counts. The
-// protocols are packages of their own: arp for IPv4, ndp for IPv6.
+// It has everything that does not depend on the protocol: which interfaces are open,
+// what is answered on each, when an address is announced, and the counts. The protocols
+// are packages of their own: arp for IPv4, ndp for IPv6.
 package neighbour
 
 import (

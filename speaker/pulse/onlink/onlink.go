@@ -1,33 +1,33 @@
-// Package onlink tells over which interfaces this node exchanges frames with other nodes. The
-// mesh of hellos goes by the addresses that nodes have in the cluster, so it knows of a dead node,
-// and of a dead link only where that is the one which these addresses are on. An interface that
-// carries other addresses may have a carrier and reach nobody: a switch port in the wrong VLAN,
-// a converter that died. Nobody would notice but the clients.
+// Package onlink finds out over which interfaces this node exchanges frames with other nodes.
+// Hellos go to the addresses that nodes have in the cluster. So they notice a dead node, and a
+// dead link only if it carries these addresses. An interface for other addresses may have its
+// carrier and reach nobody, as behind a switch port in the wrong VLAN or a media converter that
+// has failed, and only clients would notice.
 //
-// So on each such interface a node sends a frame some twenty times a second to a group of the
-// nodes: one for all of them, however many there are. In it is the number of the
-// frame, and the numbers of the newest frames that it heard there from others. Who finds the number of a frame
-// of its own in one of another node knows by both that a moment ago, when it sent that one,
-// frames passed there and back. All that is remembered is that time.
+// So on each such interface a node sends a frame some twenty times a second, to a group address
+// of the nodes: one frame for all of them, however many there are. The frame has a number, and
+// the numbers of the newest frames that the node heard there from others. A node that finds the
+// number of a frame of its own in a frame of another node knows that, since the moment when it
+// sent its own, frames have passed in both directions. That moment is all that is remembered.
 //
 // # What is believed
 //
-// Frames are sealed with the key of the hellos. A recorded one has the number of an old frame
-// in it and proves nothing that was not known: so no nonce is asked for, and no clock is compared.
-// From whom frames are heard, and which is the newest, is only what is told in return. Of a process that
-// did not send the newest frames, those are taken which prove by such a number that they are new,
-// or that come when there was silence for a while.
+// Frames are sealed with the key of the hellos. A recorded frame has the number of an old frame
+// in it and proves nothing new, so no nonce is needed and no clocks are compared. Which nodes
+// are heard, and which frame of each is the newest, is only used for what this node tells in
+// return. Frames of a process that did not send the newest ones are accepted if such a number
+// proves that they are new, or after a while of silence.
 //
-// # How long a silence is one
+// # How long a silence counts
 //
-// As with hellos: interval × multiplier, and it counts as soon as it has lasted. Where answers come late or are
-// lost, or two frames in a row of a node, it is waited longer, up to
-// twenty intervals, for some minutes; and it is none while this process stands still. An interface
-// that was silent counts as heard only once it was for a while, so that one that works now and then is none.
-// One that got its carrier back has been told of nothing: it is silent until something is heard.
+// As with hellos: interval × multiplier. If answers are late or lost, or two frames of a node in a
+// row are, the node waits longer, up to twenty intervals, for some minutes. A time in which this
+// process stood still does not count. An interface that was silent counts as heard only after it
+// has been heard for a while, so that one that works only now and then does not count. An
+// interface that got its carrier back is silent until something is heard on it.
 //
-// Who hears nobody on an interface does not know whether it is to blame. That others hear each
-// other over theirs, they say in their hellos; package pulse decides by both.
+// A node that hears nobody on an interface does not know whether it is to blame. The others say in
+// their hellos whether they hear each other over theirs; package pulse decides by both.
 package onlink
 
 import (

@@ -1,8 +1,8 @@
-// Package standing keeps in objects what is true of this node: in BGPSessions what its BGP
-// sessions are doing, in L2Addresses for which addresses it answers, in a NodeForwarding how
-// its forwarding does. It writes what changes, and seldom: what flaps costs the API server
-// two writes a minute. Those who are told of know nothing of it; while the API server is away
-// the newest state waits.
+// Package standing keeps the state of this node in objects: that of its BGP sessions in
+// BGPSessions, the addresses that it answers for in L2Addresses, and the state of its
+// forwarding in a NodeForwarding. It writes only changes, and limits how often: something that
+// flaps costs the API server two writes a minute. The parts that are reported on know nothing of
+// this package; while the API server is away, the newest state waits.
 package standing
 
 import (
