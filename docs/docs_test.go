@@ -87,17 +87,45 @@ func TestEveryManifestIsAdmitted(t *testing.T) {
 	}
 }
 
-// link is a link to something else than a web page or a heading.
-var link = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+var (
+	// link is a link that is not to a web page: to a file, to a heading, or to both.
+	link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`)
+	// heading is a heading of a page, and unnamed what its anchor leaves out.
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	unnamed = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// anchors are the names by which links lead to the headings of a page.
+func anchors(text string) map[string]bool {
+	names := map[string]bool{}
+	for _, found := range heading.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+		names[strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")] = true
+	}
+	return names
+}
 
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	t.Parallel()
-	for path, text := range pages(t) {
+	texts, headings := pages(t), 0
+	for path, text := range texts {
 		for _, found := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), found[1])); err != nil {
+			target := path
+			if found[1] != "" {
+				target = filepath.Join(filepath.Dir(path), found[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
+			if page, ok := texts[target]; ok && found[2] != "" {
+				headings++
+				if !anchors(page)[found[2]] {
+					t.Errorf("%s links to %s, which has no heading #%s", path, target, found[2])
+				}
+			}
 		}
+	}
+	if headings == 0 {
+		t.Error("no link to a heading found: the pattern is out of date")
 	}
 }
 

@@ -1,6 +1,7 @@
 package houserules_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ var (
 	pure = []string{
 		"controller/verify", "controller/ledger",
 		"controller/allocation", "speaker/desired", "speaker/election",
-		"internal/view", "internal/addr", "internal/problem", "internal/delta",
+		"internal/view", "internal/addr", "internal/problem",
 	}
 	// impure are packages below pure ones that do for them what these cannot.
 	impure = []string{"internal/view/fromkube", "controller/ledger/configmaps"}
@@ -141,6 +142,26 @@ func TestNobodyImportsWhatIsBanned(t *testing.T) {
 					t.Errorf("%s depends on %s, but %s", p.ImportPath, path, ban.because)
 				}
 			}
+		}
+	}
+}
+
+// A rule about a package that is gone or has another name guards nothing.
+func TestRulesAreAboutPackagesThatExist(t *testing.T) {
+	all := packages(t)
+	named := slices.Concat(pure, impure, appliers, slices.Collect(maps.Values(owned)))
+	for _, ban := range bans {
+		named = slices.Concat(named, ban.packages, ban.except)
+		for _, path := range ban.from {
+			if own, ours := strings.CutPrefix(path, module+"/"); ours {
+				named = append(named, own)
+			}
+		}
+	}
+	slices.Sort(named)
+	for _, name := range slices.Compact(named) {
+		if !slices.ContainsFunc(all, func(p goPackage) bool { return under(p.name(), name) }) {
+			t.Errorf("a rule is about %s, and there is no such package", name)
 		}
 	}
 }
