@@ -34,13 +34,13 @@ type Node struct {
 	Unnumbered []string
 	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh: while it stays, they do.
 	Announcing uint64
-	// Mesh is whom this node tells that it is alive, and hears.
+	// Mesh is the other nodes, to which this one says hello and which it hears.
 	Mesh Mesh
 	// Health are the Services whose healthCheckNodePort this node answers.
 	Health map[view.Ref]HealthCheck
 }
 
-// HealthCheck is what a cloud's or a user's load balancer learns when it asks a node
+// HealthCheck is what a load balancer outside of the cluster learns when it asks a node
 // whether it has endpoints of a Service (spec.healthCheckNodePort, policy Local).
 type HealthCheck struct {
 	Port uint16
@@ -59,8 +59,8 @@ type Mesh struct {
 // Peer is another node of the mesh.
 type Peer struct {
 	Addrs []netip.Addr // view.Node.Addresses
-	// Ready: Kubernetes says that a speaker runs there. It is believed only
-	// until the first hello is heard.
+	// Ready: Kubernetes says that a speaker runs there. This counts only until the
+	// first hello is heard.
 	Ready bool
 }
 
@@ -68,49 +68,49 @@ type Peer struct {
 // (iptables, nftables) renders it and decides nothing.
 type Forwarding struct {
 	Ports map[PortKey]Port
-	Count map[addr.Family]int // of Ports; nil if nobody counts
-	// Pods are the prefixes that pods send from, summarized, both families.
-	// They tell pods from strangers (kube-proxy's local detector) to ports without PodLinks.
-	// Empty for a family: nobody is taken for a pod. Who sends from a loopback address is
-	// none: no pod could answer him.
+	Count map[addr.Family]int // of Ports; nil: not counted
+	// Pods are the prefixes from which pods send, summarized, both families. They tell
+	// pods from strangers (kube-proxy's local detector) for ports without PodLinks. If a
+	// family has none, nobody is taken for a pod. A sender with a loopback address is never
+	// one, since no pod could answer it.
 	Pods []netip.Prefix
-	// NodePorts are where NodePorts answer: on the addresses in these prefixes that
-	// are this node's own as a packet comes, loopback ones excepted. Summarized, both
+	// NodePorts are the prefixes on whose addresses NodePorts answer, as far as this node
+	// has them when a packet arrives; loopback addresses are excluded. Summarized, both
 	// families.
 	NodePorts []netip.Prefix
 	// Loopback are the prefixes within 127.0.0.0/8 on whose addresses NodePorts answer as
-	// well, but for what arrives from elsewhere. Summarized; nil unless asked for.
+	// well, but only for this node itself. Summarized; nil unless asked for.
 	Loopback []netip.Prefix
-	// Guard has dropped what arrives from elsewhere to or from 127.0.0.0/8, as the kernel
-	// itself does unless net.ipv4.conf.all.route_localnet is set, which Loopback needs
-	// (CVE-2020-8558). True wherever Loopback has something.
+	// Guard drops what arrives from elsewhere to or from 127.0.0.0/8. The kernel does that by
+	// itself unless net.ipv4.conf.all.route_localnet is set, which Loopback needs
+	// (CVE-2020-8558). Always true if Loopback has something.
 	Guard bool
-	// ServiceRanges have no addresses but ClusterIPs. A packet to a port that a ClusterIP does
-	// not have is refused, as by a host on which nobody listens, and one to an address of these
-	// ranges that no Service has is dropped, as its Service may be on the way. Neither
-	// concerns an address of this node's own, nor a packet that was translated already.
-	// Summarized, both families; nil where nobody tells the ranges.
+	// ServiceRanges are prefixes with no addresses but ClusterIPs. A packet to a port that a
+	// ClusterIP does not have is refused, as by a host on which nobody listens. A packet to an
+	// address in these ranges that no Service has is dropped, since its Service may be about to
+	// come. Neither applies to this node's own addresses or to packets that have been
+	// translated. Summarized, both families; nil if the ranges are not known.
 	ServiceRanges []netip.Prefix
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
 
-	// Former has, by VIP that this node may have to answer for on its networks, the address
-	// of the node that had it before: of one that another node answers for now, of that node,
-	// so that it is in the kernel before the VIP moves. Packets of TCP connections that were
-	// open by then, which this node's connection table does not know, are handed over to that
-	// node unchanged. nil: it is not known yet, and what an earlier process knew is left alone.
+	// Former has, for each VIP that this node may have to answer for on its networks, the
+	// address of the node that had it before. If another node answers for the VIP now, it is
+	// that node, so that the kernel has it before the VIP moves here. Packets of TCP connections
+	// that are open by then, and that this node's connection table does not know, are handed
+	// over to that node unchanged. nil: not known yet; what an earlier process knew is kept.
 	Former map[netip.Addr]netip.Addr
-	// Handing numbers this state of Former, 0 if nobody counts.
+	// Handing is the revision of Former, 0: not counted.
 	Handing uint64
 
-	// Revision numbers this state of Ports, 0 if nobody counts. Changed holds each
-	// key whose port is new, another or gone since revision Since. See Changes.
+	// Revision is the revision of Ports, 0: not counted. Changed has each key whose port
+	// has been added, changed or removed since revision Since. See Changes.
 	Revision, Since uint64
 	Changed         map[PortKey]struct{}
 }
 
-// Has tells whether there is anything to forward of the family, or to guard.
+// Has tells whether there is anything to forward, or to guard, in the family.
 func (f Forwarding) Has(family addr.Family) bool {
 	if f.Guard && family == addr.IPv4 {
 		return true
@@ -126,8 +126,9 @@ func (f Forwarding) Has(family addr.Family) bool {
 	return false
 }
 
-// Missing are the ports of which the kernel is not as wanted, each with what it has
-// instead, the zero Port for nothing. Those that are not wanted are to go, and have not.
+// Missing are the ports that are not in the kernel as wanted, each with what the kernel has
+// instead; the zero Port stands for nothing. Ports among them that are not wanted should have
+// been removed, and have not been.
 type Missing map[PortKey]Port
 
 // Lacking counts, by family, the wanted ports that are missing.
@@ -141,15 +142,15 @@ func (f Forwarding) Lacking(missing Missing) map[addr.Family]int {
 	return lacking
 }
 
-// Change is what one port was and is to be; nil stands for nothing.
+// Change is what one port was and what it should be; nil stands for nothing.
 type Change struct {
 	Key      PortKey
 	From, To *Port
 }
 
-// Changes lists what differs between the ports that somebody holds and the wanted
-// ones, in the order of their keys. Whoever brought held to revision at before pays
-// only for what has changed since; 0 compares all.
+// Changes lists the differences between the ports that an applier holds and the wanted
+// ones, in the order of their keys. If held is at revision at, only what has changed since
+// then is compared; with 0, everything is.
 func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 	var changes []Change
 	compare := func(key PortKey) {
@@ -174,8 +175,8 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 	return changes
 }
 
-// ChangedSince yields the keys of all ports that may be others than they were at a
-// revision, 0 for one that is not known. What is gone it finds among held.
+// ChangedSince yields the keys of all ports that may have changed since a revision; 0 stands
+// for an unknown one. It finds those that have been removed among held.
 func (f Forwarding) ChangedSince(revision uint64, held iter.Seq[PortKey]) iter.Seq[PortKey] {
 	switch {
 	case revision != 0 && revision == f.Revision:
@@ -213,9 +214,9 @@ func (k PortKey) Compare(o PortKey) int {
 
 // Port is what a node does with traffic to one Service port in one family.
 //
-// Destinations are ClusterIP:Port (internal), VIPs and ExternalIPs:Port and the
-// node's own addresses:NodePort (external), loopback ones for itself alone. Each is served by one of two sets of
-// endpoints:
+// Destinations are ClusterIP:Port (internal), VIPs and ExternalIPs:Port, and the node's own
+// addresses:NodePort (external); on loopback addresses only for the node itself. Each is
+// served by one of two sets of endpoints:
 //
 //	internal                         InternalLocal ? Local : Cluster
 //	external, policy Cluster         Cluster, masqueraded
@@ -226,16 +227,16 @@ func (k PortKey) Compare(o PortKey) int {
 //	internal, not from a pod         masqueraded; with MasqueradeAll from a pod, too
 //	an endpoint to itself (hairpin)  masqueraded
 //
-// A pod is who sends from an address in Forwarding.Pods or, if there are any, by one of
-// PodLinks.
+// A sender is a pod if its address is in Forwarding.Pods or, if the port has PodLinks, if it
+// sends by one of these.
 //
-// An empty set refuses (ICMP port unreachable), or drops where the set is Local
-// and Anywhere says that endpoints exist on other nodes.
+// If the set is empty, connections are refused (ICMP port unreachable). They are dropped
+// instead if the set is Local and Anywhere says that other nodes have endpoints.
 //
-// Where destinations meet, one port has them for all senders, whatever it does with
-// their packets: an address of a Service comes before a NodePort, the lowest key
-// before others, and what is several of these to one port is a VIP rather than an
-// ExternalIP, and that rather than a ClusterIP.
+// If several ports claim one destination, one of them gets it for all senders, whatever it
+// does with their packets: an address of a Service comes before a NodePort, then the lowest
+// key comes first. If one port claims an address in several roles, VIP comes before
+// ExternalIP, and ExternalIP before ClusterIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
 	ExternalIPs []netip.Addr
@@ -244,19 +245,20 @@ type Port struct {
 	NodePort    uint16 // 0: none
 
 	Cluster, Local []netip.AddrPort // sorted, no duplicates
-	// Serving are the endpoints, on any node, that still serve: ready ones and
-	// terminating ones, whatever policy and topology. New flows do not go by
-	// it; flows that are there stay with these. Sorted, no duplicates.
+	// Serving are the endpoints on any node that still serve, ready or terminating,
+	// whatever the policy and topology. It does not affect new flows; existing flows
+	// stay with these endpoints. Sorted, no duplicates.
 	Serving       []netip.AddrPort
 	InternalLocal bool
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
-	MasqueradeAll bool // what pods send to the ClusterIP as well
+	MasqueradeAll bool // also what pods send to the ClusterIP
 	PodLinks      Links
 
 	Affinity time.Duration // 0: none
 	// SourceRanges limit who may use the VIPs (not the ExternalIPs, NodePort or
-	// ClusterIP). Of this family only. Restricted with no ranges admits nobody.
+	// ClusterIP), ranges of this family only. If Restricted and without ranges, nobody
+	// may.
 	SourceRanges []netip.Prefix
 	Restricted   bool
 }
@@ -284,15 +286,15 @@ type Claim struct {
 type Session struct {
 	Identity Identity
 	Routes   map[netip.Prefix]RouteAttrs
-	// Aggregates are those of Routes that are for more than one address can be, with
-	// the addresses within that this node is to serve: never none, sorted.
+	// Aggregates are the Routes that may be for more than one address, each with the
+	// addresses in it that this node serves: at least one, sorted.
 	Aggregates map[netip.Prefix][]netip.Addr
 	// Leaving are routes that are about to go, none of Routes: routers that have them are asked to
 	// prefer others. The agent has it; what is decided here has none.
 	Leaving map[netip.Prefix]RouteAttrs
 }
 
-// Addresses are those that one of Routes is announced for.
+// Addresses are the addresses for which one of Routes is announced.
 func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 	if within, ok := s.Aggregates[route]; ok {
 		return within
@@ -300,15 +302,15 @@ func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 	return []netip.Addr{route.Addr()}
 }
 
-// Identity is what a session is made of: a change of it means a new session.
-// It is comparable.
+// Identity is what makes a session what it is: if any of it changes, the session is
+// restarted. It is comparable.
 type Identity struct {
 	MyASN   uint32
 	PeerASN uint32 // 0: any but MyASN
-	// DynamicASN: the user gave no number of the router, but said whether it is ours.
+	// DynamicASN: the user gave no number for the router, but said whether it is ours.
 	DynamicASN bool
-	// PeerAddress is that of the router. It and SourceAddress are link-local with Interface
-	// as zone where that is given, and invalid while NoRouter says why they are not known.
+	// PeerAddress is the router's. With Interface, it and SourceAddress are link-local with
+	// Interface as their zone, or invalid while NoRouter says why they are not known.
 	PeerAddress     netip.Addr
 	Interface       string // of an unnumbered session
 	Passive         bool   // the router opens the connection
@@ -320,8 +322,8 @@ type Identity struct {
 	KeepaliveTime   time.Duration
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
-	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
-	OneFamily       bool // carry that of PeerAddress alone, or IPv6 over Interface
+	TTLSecurity     bool // RFC 5082: drop packets from beyond the node's networks
+	OneFamily       bool // carry only the family of PeerAddress, or IPv6 over Interface
 	GracefulRestart bool
 	Password        view.Secret
 	// NextHops for families other than the session's own: this node's first
