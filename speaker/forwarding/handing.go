@@ -45,7 +45,7 @@ func (h *handing) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 // Watch implements Backend.
 func (h *handing) Watch(ctx context.Context, disturbed func()) {
 	var both sync.WaitGroup
-	both.Go(func() { lookout.Keep(ctx, h.over.Disturbed, disturbed) })
+	both.Go(func() { lookout.Keep(ctx, lookout.Every, h.over.Disturbed, disturbed) })
 	h.Forwarder.Watch(ctx, disturbed)
 	both.Wait()
 }

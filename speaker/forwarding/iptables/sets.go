@@ -24,6 +24,7 @@ type sets struct {
 	room    uint32 // for how many each has room
 	full    int    // of those, when they were last counted
 	counted time.Time
+	looked  time.Time // when somebody last asked whether others changed them
 	dirty   map[string]struct{}
 	// kernel are all other sets of ours that the kernel has: the lists of clients,
 	// and what an earlier version left. nil: unknown.

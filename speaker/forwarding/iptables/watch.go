@@ -24,11 +24,15 @@ func lockFile() string {
 // Watch calls disturbed, until ctx ends, when it is time for an Apply: others wrote to
 // the tables or sets, or what kept the last Apply from its work is over.
 func (b *Backend) Watch(ctx context.Context, disturbed func()) {
-	lookout.Keep(ctx, b.disturbed, disturbed)
+	lookout.Keep(ctx, tablesEvery, b.disturbed, disturbed)
 }
 
-// disturbed costs a few requests about the tables and ten about the sets, however much
-// is in them.
+// tablesEvery is the time between two looks at the tables. While rules are gone nobody is
+// served, so it is short, and a look at all of them costs the kernel a request or four. The
+// sets cost ten for each family.
+const tablesEvery = 50 * time.Millisecond
+
+// disturbed costs a few requests, however much is in the tables and sets.
 func (b *Backend) disturbed() bool {
 	if !b.mu.TryLock() {
 		return false // an Apply is at work
@@ -66,7 +70,14 @@ func (f *family) disturbed() bool {
 	case !f.loaded || !f.sound || !f.reading.Allowed():
 		return false
 	}
-	return f.watch.look() != f.reading.epoch || f.sets.differ()
+	if f.watch.look() != f.reading.epoch {
+		return true
+	}
+	if time.Since(f.sets.looked) < lookout.Every {
+		return false
+	}
+	f.sets.looked = time.Now()
+	return f.sets.differ()
 }
 
 // lockIsFree tells whether nobody holds the lock of legacy iptables.

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Every is the time between two questions, which must cost next to nothing.
+// Every is the time between two questions, where no other is better.
 const Every = 250 * time.Millisecond
 
-// Keep calls tell after each time that disturbed says yes, until ctx ends.
-func Keep(ctx context.Context, disturbed func() bool, tell func()) {
-	ticker := time.NewTicker(Every)
+// Keep asks so often whether what must be kept is disturbed, which must cost next to nothing,
+// and calls tell after each time that it is, until ctx ends.
+func Keep(ctx context.Context, every time.Duration, disturbed func() bool, tell func()) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {

@@ -16,7 +16,7 @@ func TestKeep(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var disturbed atomic.Bool
 		var told atomic.Int64
-		go lookout.Keep(ctx, disturbed.Load, func() { told.Add(1) })
+		go lookout.Keep(ctx, lookout.Every, disturbed.Load, func() { told.Add(1) })
 		for _, step := range []struct {
 			disturbed bool
 			want      int64

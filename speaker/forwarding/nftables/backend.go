@@ -77,7 +77,7 @@ func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (desired.Mis
 func (b *Backend) Watch(ctx context.Context, disturbed func()) {
 	b.keep(true)
 	defer b.keep(false)
-	lookout.Keep(ctx, b.disturbed, disturbed)
+	lookout.Keep(ctx, lookout.Every, b.disturbed, disturbed)
 }
 
 // disturbed asks the kernel for a number.
