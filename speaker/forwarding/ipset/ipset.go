@@ -211,6 +211,19 @@ func Look(over *nfnetlink.Conn, name string) (Header, error) {
 	return found[0], nil
 }
 
+// Index is the number by which rules know a set of a name, until it is destroyed or swapped.
+func Index(over *nfnetlink.Conn, name string) (uint16, error) {
+	// IPSET_CMD_GET_BYNAME, since Linux 4.20, and IPSET_ATTR_INDEX.
+	const protocol, byName, attribute = 7, 14, 11
+	index, found := uint32(0), false
+	err := put(over.Ask, byName, 0, nfnetlink.Attributes(nil).Add(nl.IPSET_ATTR_PROTOCOL, protocol).Text(nl.IPSET_ATTR_SETNAME, name),
+		func(answer []byte) { index, found = nfnetlink.Number(answer, attribute) })
+	if err == nil && !found {
+		err = ErrMissing
+	}
+	return uint16(index), about("look up", name, err)
+}
+
 // All reads the headers of all sets, of everybody.
 func All() ([]Header, error) {
 	found, err := headers(nfnetlink.Request, protocol())

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // family is one address family: its rules, its sets, and what the kernel has of them.
@@ -22,6 +23,8 @@ type family struct {
 
 	nat, filter ruleset
 	runners     [2]runner // of the programs that work on nat and on filter
+	many        int       // chains to write are more than that
+	socket      nfnetlink.Conn
 	sets        *sets
 	around      *surroundings // that the base was rendered for
 
@@ -56,7 +59,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
 		refused: map[desired.PortKey]desired.Port{},
-		reading: newReading(),
+		reading: newReading(), many: c.part(),
 	}
 	f.base(desired.Forwarding{})
 	return f
@@ -287,7 +290,7 @@ func (f *family) writeTogether(ctx context.Context) (bool, error) {
 	}
 	var scripts strings.Builder
 	for _, t := range f.tables() {
-		if len(t.dirty) > f.commands.part() || len(t.absent)+len(t.stray) > 0 {
+		if len(t.dirty) > f.many || len(t.absent)+len(t.stray) > 0 {
 			return false, nil
 		}
 		script, transactions := t.script(f.commands.part())
@@ -312,20 +315,30 @@ func (f *family) writeTogether(ctx context.Context) (bool, error) {
 }
 
 func (f *family) writeTable(ctx context.Context, i int) error {
+	if err := f.writeBulk(ctx, i); err != nil {
+		return err
+	}
 	t := f.tables()[i]
 	script, transactions := t.script(f.commands.part())
 	if transactions == 0 {
 		t.written()
 		return nil
 	}
-	if err := f.commands.restore(ctx, &f.runners[i], script); err != nil {
-		f.sets.forget() // the reason may be that one is gone
+	if err := f.restoreTable(ctx, i, script); err != nil {
 		if transactions > 1 {
 			t.unsure()
 		}
-		return fmt.Errorf("table %s: %w", t.name, err)
+		return err
 	}
 	f.watch.wrote(i, transactions, t.written())
+	return nil
+}
+
+func (f *family) restoreTable(ctx context.Context, i int, script string) error {
+	if err := f.commands.restore(ctx, &f.runners[i], script); err != nil {
+		f.sets.forget() // the reason may be that one is gone
+		return fmt.Errorf("table %s: %w", f.tables()[i].name, err)
+	}
 	return nil
 }
 

@@ -268,10 +268,24 @@ func (t *table) forget() {
 // unsure has all chains that a script writes written again, whatever became of it.
 func (t *table) unsure() {
 	write, remove := t.differences()
-	for _, name := range slices.Concat(write, remove, []string{chainStamp}) {
-		t.kernel[name] = foreign
+	t.doubt(slices.Concat(write, remove, []string{chainStamp}))
+}
+
+// took notes that the kernel has some chains as they are wanted.
+func (t *table) took(names []string) {
+	for _, name := range names {
+		t.kernel[name] = t.want[name]
+		delete(t.dirty, name)
+		delete(t.empty, name)
 	}
-	clear(t.empty)
+}
+
+// doubt has chains written again whatever the kernel has of them.
+func (t *table) doubt(names []string) {
+	for _, name := range names {
+		t.kernel[name] = foreign
+		delete(t.empty, name)
+	}
 }
 
 // written notes that the kernel took the script. It returns by how many entries

@@ -174,7 +174,7 @@ func (a Attributes) Add(kind uint16, value ...byte) Attributes {
 	a = binary.NativeEndian.AppendUint16(a, uint16(size))
 	a = binary.NativeEndian.AppendUint16(a, kind)
 	a = append(a, value...)
-	return append(a, make([]byte, -size&3)...) // aligned to 4
+	return append(a, "\x00\x00\x00"[:-size&3]...) // aligned to 4
 }
 
 // Uint16 appends a number in network byte order.
@@ -182,17 +182,33 @@ func (a Attributes) Uint16(kind, v uint16) Attributes { return a.Add(kind, byte(
 
 // Uint32 appends a number in network byte order.
 func (a Attributes) Uint32(kind uint16, v uint32) Attributes {
-	return a.Add(kind, binary.BigEndian.AppendUint32(nil, v)...)
+	return a.Add(kind, byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
 // Text appends a text that ends in a zero byte.
 func (a Attributes) Text(kind uint16, v string) Attributes {
-	return a.Add(kind, append([]byte(v), 0)...)
+	size := 4 + len(v) + 1
+	a = binary.NativeEndian.AppendUint16(a, uint16(size))
+	a = binary.NativeEndian.AppendUint16(a, kind)
+	a = append(append(a, v...), 0)
+	return append(a, "\x00\x00\x00"[:-size&3]...)
 }
 
 // Nested appends attributes as one.
 func (a Attributes) Nested(kind uint16, v Attributes) Attributes {
 	return a.Add(kind|unix.NLA_F_NESTED, v...)
+}
+
+// Open begins an attribute that holds those which are appended until it is closed.
+func (a Attributes) Open(kind uint16) (in Attributes, at int) {
+	in = binary.NativeEndian.AppendUint16(a, 0) // how long it is, see Close
+	return binary.NativeEndian.AppendUint16(in, kind|unix.NLA_F_NESTED), len(a)
+}
+
+// Close ends the attribute that was begun there.
+func (a Attributes) Close(at int) Attributes {
+	binary.NativeEndian.PutUint16(a[at:], uint16(len(a)-at))
+	return a
 }
 
 // Each calls f for each attribute, its kind without flags. It ends at the first one

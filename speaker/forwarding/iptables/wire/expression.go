@@ -1,0 +1,237 @@
+package wire
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+)
+
+// list is expressions, to which more are appended. The kernel does one after the other
+// until one does not match.
+type list struct{ nfnetlink.Attributes }
+
+// expression appends one.
+func (l *list) expression(name string, data func()) {
+	var element, inside int
+	l.Attributes, element = l.Open(unix.NFTA_LIST_ELEM)
+	l.text(unix.NFTA_EXPR_NAME, name)
+	l.Attributes, inside = l.Open(unix.NFTA_EXPR_DATA)
+	data()
+	l.Attributes = l.Close(inside).Close(element)
+}
+
+func (l *list) number(kind uint16, v uint32) { l.Attributes = l.Uint32(kind, v) }
+func (l *list) text(kind uint16, v string)   { l.Attributes = l.Text(kind, v) }
+func (l *list) bytes(kind uint16, v ...byte) { l.Attributes = l.Add(kind, v...) }
+func (l *list) value(kind uint16, v ...byte) {
+	var at int
+	l.Attributes, at = l.Open(kind)
+	l.bytes(unix.NFTA_DATA_VALUE, v...)
+	l.Attributes = l.Close(at)
+}
+
+// All that is looked at goes through one register.
+const register = unix.NFT_REG_1
+
+func (l *list) load(base, offset, length uint32) {
+	l.expression("payload", func() {
+		l.number(unix.NFTA_PAYLOAD_DREG, register)
+		l.number(unix.NFTA_PAYLOAD_BASE, base)
+		l.number(unix.NFTA_PAYLOAD_OFFSET, offset)
+		l.number(unix.NFTA_PAYLOAD_LEN, length)
+	})
+}
+
+func (l *list) equal(to ...byte) { l.compare(unix.NFT_CMP_EQ, to...) }
+
+func (l *list) compare(how uint32, with ...byte) {
+	l.expression("cmp", func() {
+		l.number(unix.NFTA_CMP_SREG, register)
+		l.number(unix.NFTA_CMP_OP, how)
+		l.value(unix.NFTA_CMP_DATA, with...)
+	})
+}
+
+func (l *list) protocol(number byte) {
+	l.expression("meta", func() {
+		l.number(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)
+		l.number(unix.NFTA_META_DREG, register)
+	})
+	l.equal(number)
+}
+
+// ports matches the port that a packet of TCP or UDP is for.
+func (l *list) ports(first, last uint16) {
+	l.load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
+	switch first {
+	case last:
+		l.equal(byte(first>>8), byte(first))
+	case 0:
+		l.compare(unix.NFT_CMP_LTE, byte(last>>8), byte(last))
+	default:
+		l.expression("range", func() {
+			l.number(unix.NFTA_RANGE_SREG, register)
+			l.number(unix.NFTA_RANGE_OP, unix.NFT_RANGE_EQ)
+			l.value(unix.NFTA_RANGE_FROM_DATA, byte(first>>8), byte(first))
+			l.value(unix.NFTA_RANGE_TO_DATA, byte(last>>8), byte(last))
+		})
+	}
+}
+
+// Where the header of IP has its addresses.
+var (
+	sourceAt      = map[addr.Family]uint32{addr.IPv4: 12, addr.IPv6: 8}
+	destinationAt = map[addr.Family]uint32{addr.IPv4: 16, addr.IPv6: 24}
+)
+
+// address matches a prefix, of which it looks at no more than the bytes that it has if it ends
+// with one.
+func (l *list) address(p netip.Prefix, offset uint32) {
+	if !p.IsValid() || p.Bits() == 0 {
+		return
+	}
+	bytes := p.Addr().AsSlice()
+	if p.Bits()%8 == 0 {
+		bytes = bytes[:p.Bits()/8]
+	}
+	l.load(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, uint32(len(bytes)))
+	if p.Bits()%8 != 0 {
+		mask := make([]byte, len(bytes))
+		for i := range p.Bits() {
+			mask[i/8] |= 1 << (7 - i%8)
+		}
+		l.expression("bitwise", func() {
+			l.number(unix.NFTA_BITWISE_SREG, register)
+			l.number(unix.NFTA_BITWISE_DREG, register)
+			l.number(unix.NFTA_BITWISE_LEN, uint32(len(bytes)))
+			l.value(unix.NFTA_BITWISE_MASK, mask...)
+			l.value(unix.NFTA_BITWISE_XOR, make([]byte, len(bytes))...)
+		})
+	}
+	l.equal(bytes...)
+}
+
+func (l *list) counter() { l.expression("counter", func() {}) }
+
+// What matches and targets of iptables are told has the form of a struct of the kernel,
+// with its numbers in the order of this machine, and is filled up to eight bytes.
+
+func (l *list) match(name string, revision uint32, info []byte) {
+	l.expression("match", func() {
+		l.text(unix.NFTA_MATCH_NAME, name)
+		l.number(unix.NFTA_MATCH_REV, revision)
+		l.bytes(unix.NFTA_MATCH_INFO, info...)
+	})
+}
+
+func (l *list) target(name string, revision uint32, info []byte) {
+	l.expression("target", func() {
+		l.text(unix.NFTA_TARGET_NAME, name)
+		l.number(unix.NFTA_TARGET_REV, revision)
+		l.bytes(unix.NFTA_TARGET_INFO, info...)
+	})
+}
+
+// chance is struct xt_statistic_info.
+func (l *list) chance(probability uint32) {
+	var info [24]byte
+	binary.NativeEndian.PutUint32(info[4:], probability)
+	binary.NativeEndian.PutUint32(info[12:], probability) // of no use; the place is another one's in another mode
+	l.match("statistic", 0, info[:])
+}
+
+const commentSize = 256
+
+// comment is struct xt_comment_info.
+func (l *list) comment(text string) {
+	var info [commentSize]byte
+	copy(info[:], text)
+	l.match("comment", 0, info[:])
+}
+
+// translate is struct nf_nat_range2.
+func (l *list) translate(to netip.AddrPort) {
+	const address, port = 1, 2 // NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
+	var info [48]byte
+	binary.NativeEndian.PutUint32(info[:], address|port)
+	copy(info[4:20], to.Addr().AsSlice())
+	copy(info[20:36], to.Addr().AsSlice())
+	binary.BigEndian.PutUint16(info[36:], to.Port())
+	binary.BigEndian.PutUint16(info[38:], to.Port())
+	l.target("DNAT", 2, info[:])
+}
+
+// mark is struct xt_mark_tginfo2.
+func (l *list) mark(bits, mask uint32) {
+	var info [8]byte
+	binary.NativeEndian.PutUint32(info[:], bits)
+	binary.NativeEndian.PutUint32(info[4:], mask)
+	l.target("MARK", 2, info[:])
+}
+
+// refuse is struct ipt_reject_info, and ip6t_reject_info.
+func (l *list) refuse(with uint32) {
+	var info [8]byte
+	binary.NativeEndian.PutUint32(info[:], with)
+	l.target("REJECT", 0, info[:])
+}
+
+// set is struct xt_set_info: a set by its index, and which of a packet's addresses and ports
+// it is asked for.
+type set struct {
+	index      uint16
+	dimensions uint8
+	flags      uint8 // for each dimension whether it is the source's, and whether the match is inverted
+}
+
+// noSet stands where a rule could have one more.
+var noSet = set{index: 0xffff}
+
+func (s set) bytes() []byte {
+	return append(binary.NativeEndian.AppendUint16(nil, s.index), s.dimensions, s.flags)
+}
+
+// in is struct xt_set_info_match_v4.
+func (l *list) in(s set) {
+	var info [48]byte
+	copy(info[:], s.bytes())
+	l.match("set", 4, info[:])
+}
+
+// addTo is struct xt_set_info_target_v3. An element that is in the set begins its time anew.
+func (l *list) addTo(s set, seconds uint32) {
+	const exist = 1 // IPSET_FLAG_EXIST
+	var info [24]byte
+	copy(info[:], s.bytes())
+	copy(info[4:], noSet.bytes())
+	copy(info[8:], noSet.bytes())
+	binary.NativeEndian.PutUint32(info[12:], exist)
+	binary.NativeEndian.PutUint32(info[16:], seconds)
+	l.target("SET", 3, info[:])
+}
+
+// fromHere is struct xt_addrtype_info_v1: the source is an address of this node.
+func (l *list) fromHere() {
+	var info [8]byte
+	binary.NativeEndian.PutUint16(info[:], 1<<unix.RTN_LOCAL)
+	l.match("addrtype", 1, info[:])
+}
+
+// verdict leads to a chain, or is final with none.
+func (l *list) verdict(code int32, chain string) {
+	l.expression("immediate", func() {
+		l.number(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+		var data, inside int
+		l.Attributes, data = l.Open(unix.NFTA_IMMEDIATE_DATA)
+		l.Attributes, inside = l.Open(unix.NFTA_DATA_VERDICT)
+		l.number(unix.NFTA_VERDICT_CODE, uint32(code))
+		if chain != "" {
+			l.text(unix.NFTA_VERDICT_CHAIN, chain)
+		}
+		l.Attributes = l.Close(inside).Close(data)
+	})
+}

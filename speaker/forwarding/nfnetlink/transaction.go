@@ -1,0 +1,80 @@
+package nfnetlink
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// Transaction is commands of a subsystem of which the kernel does all or none.
+type Transaction struct {
+	subsystem uint16
+	family    addr.Family
+	message   Attributes
+	commands  uint32
+}
+
+// NewTransaction begins one that is about so many bytes long.
+func NewTransaction(subsystem int, family addr.Family, size int) *Transaction {
+	t := &Transaction{subsystem: uint16(subsystem), family: family, message: make(Attributes, 0, size+size/8)}
+	t.Reset()
+	return t
+}
+
+// Reset begins another one, in the same place.
+func (t *Transaction) Reset() {
+	t.message, t.commands = t.message[:0], 0
+	// Its header names the subsystem where others have a number of their own.
+	t.command(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
+}
+
+// Add appends a command with the attributes that body appends.
+func (t *Transaction) Add(command, flags int, body func(Attributes) Attributes) {
+	t.command(t.subsystem<<8|uint16(command), uint16(flags), Protocol(t.family), 0, body)
+}
+
+// Size is how long the transaction is.
+func (t *Transaction) Size() int { return len(t.message) }
+
+func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint16, body func(Attributes) Attributes) {
+	at := len(t.message)
+	a := binary.NativeEndian.AppendUint32(t.message, 0) // how long it is, see below
+	a = binary.NativeEndian.AppendUint16(a, kind)
+	a = binary.NativeEndian.AppendUint16(a, unix.NLM_F_REQUEST|flags)
+	a = binary.NativeEndian.AppendUint32(a, t.commands)
+	a = append(a, 0, 0, 0, 0, protocol, unix.NFNETLINK_V0)
+	a = binary.BigEndian.AppendUint16(a, resource)
+	if body != nil {
+		a = body(a)
+	}
+	binary.NativeEndian.PutUint32(a[at:], uint32(len(a)-at))
+	t.message = a
+	t.commands++
+}
+
+// Commit has the kernel do it, and returns once it has. The error wraps what the kernel
+// minds in the commands that it does not take.
+func (t *Transaction) Commit() error {
+	t.command(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer release(func() { _ = unix.Close(fd) })
+	// It is one message, which must fit into the socket's buffer.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
+		return fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	if err := unix.Sendto(fd, t.message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send a transaction of %d bytes: %w", len(t.message), err)
+	}
+	// Of one that is done it says nothing.
+	_, err = failures(fd, func(unix.Errno) bool { return false })
+	return err
+}
