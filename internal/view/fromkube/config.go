@@ -206,24 +206,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	readAddress("peerAddress", p.Spec.PeerAddress, &v.PeerAddress)
 	readAddress("sourceAddress", p.Spec.SourceAddress, &v.SourceAddress)
 	readAddress("routerID", p.Spec.RouterID, &v.RouterID)
-	switch {
-	case v.PeerAddress.IsValid() == (v.Interface != ""):
-		invalid(ReasonInvalidPeer, "give one of spec.peerAddress and spec.interface: the address of the router, or the interface at whose other end it is")
-	case v.Interface != "" && (v.SourceAddress.IsValid() || v.EBGPMultiHop || v.Passive):
-		invalid(ReasonInvalidPeer, "spec.interface: leave spec.sourceAddress, spec.ebgpMultiHop and spec.passive out: the session is between link-local addresses")
-	case v.MyASN == 0 || v.PeerASN == 0 && p.Spec.DynamicASN != v1beta1.DynamicExternal:
-		invalid(ReasonInvalidPeer, "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN")
-	case p.Spec.Password != "" && p.Spec.PasswordSecret != nil:
-		invalid(ReasonInvalidPeer, "give one of spec.password and spec.passwordSecret; until then, no session is opened")
-	case len(p.Spec.Password) > maxPassword:
-		invalid(ReasonInvalidPeer, "spec.password has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; until it is shorter, no session is opened",
-			len(p.Spec.Password), maxPassword)
-	case p.Spec.DisableMP:
-		invalid(ReasonInvalidPeer, "spec.disableMP: write dualStackAddressFamily: false, which is the same")
-	case p.Spec.VRF != "":
-		invalid(ReasonInvalidPeer, "spec.vrf: there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out")
-	case v.RouterID.IsValid() && !v.RouterID.Is4():
-		invalid(ReasonInvalidPeer, "spec.routerID: %s is not written as an IPv4 address", v.RouterID)
+	if wrong := unusablePeer(&p.Spec, v); wrong != "" {
+		invalid(ReasonInvalidPeer, "%s", wrong)
 	}
 	if ref := p.Spec.PasswordSecret; ref != nil {
 		found, there := secret(ref.Name)
@@ -234,6 +218,31 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		v.Password = key
 	}
 	return v, r.problems
+}
+
+// unusablePeer says what keeps the fields of a peer from being used; "" if nothing does. The
+// API server refuses these, but objects may be older than its rules.
+func unusablePeer(spec *v1beta1.BGPPeerSpec, v *view.BGPPeer) string {
+	switch {
+	case v.PeerAddress.IsValid() == (v.Interface != ""):
+		return "give one of spec.peerAddress and spec.interface: the address of the router, or the interface at whose other end it is"
+	case v.Interface != "" && (v.SourceAddress.IsValid() || v.EBGPMultiHop || v.Passive):
+		return "spec.interface: leave spec.sourceAddress, spec.ebgpMultiHop and spec.passive out: the session is between link-local addresses"
+	case v.MyASN == 0 || v.PeerASN == 0 && spec.DynamicASN != v1beta1.DynamicExternal:
+		return "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN"
+	case spec.Password != "" && spec.PasswordSecret != nil:
+		return "give one of spec.password and spec.passwordSecret; until then, no session is opened"
+	case len(spec.Password) > maxPassword:
+		return fmt.Sprintf("spec.password has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; until it is shorter, no session is opened",
+			len(spec.Password), maxPassword)
+	case spec.DisableMP:
+		return "spec.disableMP: write dualStackAddressFamily: false, which is the same"
+	case spec.VRF != "":
+		return "spec.vrf: there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out"
+	case v.RouterID.IsValid() && !v.RouterID.Is4():
+		return fmt.Sprintf("spec.routerID: %s is not written as an IPv4 address", v.RouterID)
+	}
+	return ""
 }
 
 // password reads the TCP MD5 key from a Secret of this name, if it is there. Without a key there
