@@ -121,7 +121,7 @@ func (l *Lab) registerNodes(ctx context.Context) error {
 }
 
 func (l *Lab) installCoreDNS(ctx context.Context) error {
-	text, err := render("coredns.yaml", map[string]string{"Image": CoreDNSImage, "DNS": dnsService})
+	text, err := render("coredns.yaml", map[string]string{"Image": CoreDNSImage, "DNS": l.options.dnsService()})
 	if err != nil {
 		return err
 	}

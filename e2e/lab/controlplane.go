@@ -42,19 +42,19 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	more := l.emulated()
+	more, own := l.emulated(), controlPlaneAddresses()
 	if l.options.ManyServices {
 		more = append(more, "--feature-gates=MultiCIDRServiceAllocator=false")
 	}
 	return l.startProgram(ctx, "kube-apiserver", append(
 		more,
-		"--advertise-address="+controlPlaneAddresses().v4.Addr().String(),
+		"--advertise-address="+ordered(l.options, own.v4, own.v6)[0].Addr().String(), // it has to be of the ClusterIPs' first family
 		"--secure-port=6443",
 		"--etcd-servers="+client,
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
-		"--service-cluster-ip-range="+serviceRange4+","+serviceRange6,
+		"--service-cluster-ip-range="+l.options.list(serviceRange4, serviceRange6),
 		"--client-ca-file="+l.pkiFile("ca.crt"),
 		"--tls-cert-file="+l.pkiFile("apiserver.crt"),
 		"--tls-private-key-file="+l.pkiFile("apiserver.key"),
@@ -117,8 +117,8 @@ func (l *Lab) startControllers(ctx context.Context) error {
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 		"--leader-elect=false",
 		"--allocate-node-cidrs=false", // the nodes are made with theirs
-		"--cluster-cidr="+podRange4+","+podRange6,
-		"--service-cluster-ip-range="+serviceRange4+","+serviceRange6,
+		"--cluster-cidr="+l.options.list(podRange4, podRange6),
+		"--service-cluster-ip-range="+l.options.list(serviceRange4, serviceRange6),
 		"--service-account-private-key-file="+l.pkiFile("service-accounts.key"),
 		"--root-ca-file="+l.pkiFile("ca.crt"),
 		"--use-service-account-credentials=true",

@@ -32,6 +32,10 @@ type Options struct {
 	Nodes int    // how many, at most 9; 0 means 3
 	Proxy string // "iptables" or "nftables": run the real kube-proxy; "": run none
 	BFD   bool   // the router runs BFD with its BGP neighbors
+	// IPv6First has IPv6 for the first family: of nodes, of pods, and of Services that ask for one.
+	IPv6First bool
+	// LegacyIPTables has the nodes, and so their kubelets and CNI plugins, use legacy iptables.
+	LegacyIPTables bool
 	// ManyServices lets ten thousand Services be created in minutes. By default each costs what
 	// there are already: the API server counts all IPAddress objects, twice, after it has created
 	// one. As of 1.33, whose behaviour it then emulates, it keeps ClusterIPs in a bitmap. It and
@@ -210,6 +214,11 @@ func (l *Lab) prepare(ctx context.Context, n *Node) error {
 	}
 	if err := n.boot(ctx); err != nil {
 		return err
+	}
+	if l.options.LegacyIPTables {
+		if err := n.chooseLegacy(ctx); err != nil {
+			return err
+		}
 	}
 	for _, archive := range []string{"pause.tar", "coredns.tar", "agnhost.tar"} {
 		if err := n.importImage(ctx, l.dir.image(archive)); err != nil {

@@ -50,7 +50,8 @@ const (
 	serviceRange6 = "fd00:10:96::/112"
 	apiService4   = "10.96.0.1"
 	apiService6   = "fd00:10:96::1"
-	dnsService    = "10.96.0.10"
+	dnsService4   = "10.96.0.10"
+	dnsService6   = "fd00:10:96::10"
 )
 
 // Names of the machines; node N is "node" + N.

@@ -119,9 +119,11 @@ func (n *Node) wireUp(ctx context.Context) error {
 // settings are what the node's configuration files are rendered with.
 func (n *Node) settings() map[string]string {
 	pods := podRanges(n.number)
+	inOrder := ordered(n.lab.options, pods.v4, pods.v6)
 	return map[string]string{
-		"Name": n.Name, "Number": strconv.Itoa(n.number), "DNS": dnsService, "PauseImage": pauseImage,
+		"Name": n.Name, "Number": strconv.Itoa(n.number), "DNS": n.lab.options.dnsService(), "PauseImage": pauseImage,
 		"Pods4": pods.v4.String(), "Pods6": pods.v6.String(), "PodRange4": podRange4, "PodRange6": podRange6,
+		"FirstPods": inOrder[0].String(), "SecondPods": inOrder[1].String(),
 	}
 }
 
@@ -173,7 +175,7 @@ func (n *Node) start(ctx context.Context, name string, command ...string) (proce
 func (n *Node) startDaemons(ctx context.Context) error {
 	_, err := n.start(ctx, "kubelet", "kubelet", "--config=/etc/kubernetes/kubelet.yaml",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--hostname-override="+n.Name,
-		fmt.Sprintf("--node-ip=%s,%s", n.IPv4, n.IPv6))
+		"--node-ip="+n.lab.options.list(n.IPv4.String(), n.IPv6.String()))
 	if err != nil || n.lab.options.Proxy == "" {
 		return err
 	}
@@ -182,12 +184,26 @@ func (n *Node) startDaemons(ctx context.Context) error {
 
 func (n *Node) startProxy(ctx context.Context) error {
 	_, err := n.start(ctx, "kube-proxy", "kube-proxy", "--proxy-mode="+n.lab.options.Proxy, "--hostname-override="+n.Name,
-		"--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--cluster-cidr="+podRange4+","+podRange6,
+		"--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--cluster-cidr="+n.lab.options.list(podRange4, podRange6),
 		"--healthz-bind-address=0.0.0.0:10256",
 		// The connection tracking limits are the whole machine's: leave them.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0",
 		"--conntrack-tcp-timeout-close-wait=0")
 	return err
+}
+
+// chooseLegacy makes the commands without a variant in their name those of legacy iptables. The
+// choice is on the node's disk, which has not got what update-alternatives keeps.
+func (n *Node) chooseLegacy(ctx context.Context) error {
+	for _, name := range []string{"iptables", "ip6tables"} {
+		for _, action := range []string{"", "-save", "-restore"} {
+			_, err := n.Exec(ctx, "ln", "--symbolic", "--force", "/usr/sbin/"+name+"-legacy"+action, "/etc/alternatives/"+name+action)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // importImage gives containerd the images of an archive.

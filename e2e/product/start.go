@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"fairlead.dev/fairlead/e2e/lab"
 )
@@ -16,14 +15,14 @@ var ErrMachine = errors.New("this machine cannot have a lab")
 // demo uses Helm 4. A lab that an earlier run left behind goes down first. After an
 // error that is not [ErrMachine] something may be left up. Parts are what the caller
 // needs built besides.
-func Start(ctx context.Context, progress io.Writer, parts ...lab.Part) (*Cluster, error) {
+func Start(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
 	if absent := errors.Join(append(lab.Missing(), lab.Built(parts...))...); absent != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMachine, absent)
 	}
 	if err := lab.Down(ctx); err != nil {
 		return nil, err
 	}
-	l, err := lab.Up(ctx, lab.Options{Progress: progress})
+	l, err := lab.Up(ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // up starts the lab with Fairlead in it.
 func up(ctx context.Context) (*product.Cluster, error) {
-	c, err := product.Start(ctx, os.Stderr)
+	c, err := product.Start(ctx, lab.Options{Progress: os.Stderr})
 	if err != nil {
 		return nil, err
 	}

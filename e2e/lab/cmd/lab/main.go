@@ -137,6 +137,8 @@ func up(ctx context.Context, args []string) error {
 	flags.IntVar(&options.Nodes, "nodes", 3, "how many nodes")
 	flags.StringVar(&options.Proxy, "proxy", "", "run the real kube-proxy in mode iptables or nftables (default none)")
 	flags.BoolVar(&options.BFD, "bfd", false, "run BFD on the router")
+	flags.BoolVar(&options.IPv6First, "ipv6-first", false, "have IPv6 for the first family of the cluster")
+	flags.BoolVar(&options.LegacyIPTables, "legacy-iptables", false, "have the nodes use legacy iptables")
 	timeout := flags.Duration("timeout", 3*time.Minute, "give up after this long")
 	if err := flags.Parse(args); err != nil {
 		return err
