@@ -58,7 +58,7 @@ test-unit: ## Run what needs no lab; without root, privileged tests are skipped
 
 .PHONY: conformance
 conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
-	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=60m -v ./e2e/conformance
+	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=120m -v ./e2e/conformance
 
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)

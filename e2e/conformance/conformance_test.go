@@ -20,29 +20,77 @@ import (
 // only those that every cluster must pass.
 const scope = "FAIRLEAD_CONFORMANCE"
 
+func all() bool { return os.Getenv(scope) == "whole" }
+
 // TestKubernetesServices has one subtest for each of Kubernetes' tests, run once with each
 // backend of the forwarding.
 func TestKubernetesServices(t *testing.T) {
 	focus := conforming
-	if os.Getenv(scope) == "whole" {
+	if all() {
 		focus = whole
 	}
-	c := start(t)
-	for _, mode := range []string{"iptables", "nftables"} {
+	run(t, lab.Options{}, focus, required, "iptables", "nftables")
+}
+
+// TestAnotherCluster runs them where IPv6 is the first family and the nodes use legacy iptables, or a
+// few of them if not all are run.
+func TestAnotherCluster(t *testing.T) {
+	options := lab.Options{IPv6First: true, LegacyIPTables: true}
+	if all() {
+		run(t, options, whole, required, "iptables", "nftables")
+		return
+	}
+	run(t, options, sample, nil, "iptables")
+}
+
+// run runs the tests that match focus, and all those of that title, in a lab of its own, once in each mode
+// of the forwarding.
+func run(t *testing.T, options lab.Options, focus, titles []string, modes ...string) {
+	t.Helper()
+	c := start(t, options)
+	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			if err := c.Install(ctx, 3, "forwarding.mode="+mode); err != nil {
 				t.Fatal(err)
 			}
-			conform(t, c, focus)
+			isSo(t, c, options, mode)
+			conform(t, c, focus, titles)
 		})
 	}
 }
 
+// isSo fails unless the cluster is what the options say: of that first family, and with our rules in that
+// iptables.
+func isSo(t *testing.T, c *product.Cluster, options lab.Options, mode string) {
+	t.Helper()
+	first, err := c.Kubectl(t.Context(), "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(first, ":") != options.IPv6First {
+		t.Errorf("the first Service has the ClusterIP %s", first)
+	}
+	if mode != "iptables" {
+		return
+	}
+	save := "iptables-nft-save"
+	if options.LegacyIPTables {
+		save = "iptables-legacy-save"
+	}
+	rules, err := c.Node(1).Exec(t.Context(), save, "-t", "nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(rules, ":FAIRLEAD-DISPATCH ") {
+		t.Errorf("%s has none of our rules:\n%s", save, rules)
+	}
+}
+
 // conform runs the tests that match focus, of which there must be one for each pattern, and
-// all that are required.
-func conform(t *testing.T, c *product.Cluster, focus []string) {
+// all of those titles.
+func conform(t *testing.T, c *product.Cluster, focus, titles []string) {
 	t.Helper()
 	reports := t.TempDir()
 	var output bytes.Buffer
@@ -73,8 +121,8 @@ func conform(t *testing.T, c *product.Cluster, focus []string) {
 			t.Errorf("no test was run that matches %s", pattern)
 		}
 	}
-	if titles := notRun(specs); len(titles) > 0 {
-		t.Errorf("every cluster must pass these tests, and they were not run or skipped themselves:\n%s", strings.Join(titles, "\n"))
+	if absent := notRun(titles, specs); len(absent) > 0 {
+		t.Errorf("every cluster must pass these tests, and they were not run or skipped themselves:\n%s", strings.Join(absent, "\n"))
 	}
 	if failed != nil && !t.Failed() {
 		t.Errorf("%v\n%s", failed, &output)
@@ -85,11 +133,12 @@ func conform(t *testing.T, c *product.Cluster, focus []string) {
 }
 
 // start starts the lab with Fairlead in it, and takes it down when the test ends.
-func start(t *testing.T) *product.Cluster {
+func start(t *testing.T, options lab.Options) *product.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	c, err := product.Start(ctx, t.Output(), lab.Conformance)
+	options.Progress = t.Output()
+	c, err := product.Start(ctx, options, lab.Conformance)
 	if errors.Is(err, product.ErrMachine) {
 		t.Skip(err)
 	}
