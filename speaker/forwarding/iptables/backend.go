@@ -147,6 +147,11 @@ func (b *Backend) Tool() string {
 func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, f := range b.families {
+		for i := range f.runners {
+			f.runners[i].dismiss()
+		}
+	}
 	b.families = nil
 	return Remove(ctx)
 }
@@ -170,8 +175,9 @@ func Remove(ctx context.Context) error {
 // cleanup removes what is ours from both tables. Whoever asked for it would rather wait
 // than do it again.
 func (c commands) cleanup(ctx context.Context) error {
+	r := runner{patience: defaultPatience}
+	defer r.dismiss()
 	for _, table := range []string{"nat", "filter"} {
-		r := runner{patience: defaultPatience}
 		s, err := c.saveTable(ctx, &r, table, 60*pace)
 		if err != nil {
 			return err

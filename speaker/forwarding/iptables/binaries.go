@@ -59,7 +59,7 @@ func (c commands) restore(ctx context.Context, r *runner, script string) error {
 	if c.variant == NFT {
 		// Told to be verbose, it repeats a comment when it comes to it, and nobody needs to
 		// wait for its end; see nfnetlink.Lingering.
-		script, args = script+committed, append(args, "--verbose")
+		return r.tell(ctx, work, script+committed, c.program("restore"), append(args, "--verbose")...)
 	}
 	_, err := r.run(ctx, work, script, c.program("restore"), args...)
 	return err

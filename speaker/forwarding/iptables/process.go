@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,37 +24,69 @@ const (
 	killAfter       = 20 // times the patience
 )
 
+// A program that has committed a script stays for the next one for so long, unless the script was
+// longer than this: to start one takes ten times as long as what it then does for a Service. The
+// memory that a long script took it would keep.
+const (
+	residence = time.Minute
+	short     = 64 << 10
+)
+
 // runner runs one program at a time.
 type runner struct {
 	patience time.Duration
 	late     *process
+	resident *process // has done what it was told, and stays for more
+	streams  bool     // programs are known to begin before they have read all
 }
 
 // process is one run of a program.
 type process struct {
-	command string
-	began   time.Time
-	through chan struct{} // closed when it says that it has committed
-	done    chan struct{} // closed when it has ended
-	stdout  []byte
-	err     error
+	command        string
+	began          time.Time // to do what it is at
+	kill           context.CancelCauseFunc
+	done           chan struct{} // closed when it has ended
+	err            error
+	stdin          io.WriteCloser
+	stdout, stderr output
+	fed            chan struct{} // closed when it was given all of a script
+	leave          *time.Timer   // until stdin is closed, by which it ends
 }
 
 // output is what a program says.
 type output struct {
+	mu      sync.Mutex
 	all     bytes.Buffer
-	through chan struct{} // closed at the first word that it has committed
-	told    bool
+	through chan struct{} // nil: nobody waits for the word that it has committed
 }
 
 // Write implements io.Writer.
 func (o *output) Write(said []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	n, err := o.all.Write(said)
-	if !o.told && bytes.HasSuffix(o.all.Bytes(), []byte(committed)) {
-		o.told = true
+	if o.through != nil && bytes.HasSuffix(o.all.Bytes(), []byte(committed)) {
 		close(o.through)
+		o.through = nil
 	}
 	return n, err
+}
+
+// afresh forgets what was said, and gives what is closed at the word that all is committed.
+func (o *output) afresh() <-chan struct{} {
+	through := make(chan struct{})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all.Reset()
+	o.through = through
+	return through
+}
+
+// bytes are all that was said, for when nothing more is.
+func (o *output) bytes() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.Bytes()
 }
 
 // LateError says that a program takes longer than its work should. It is not run again
@@ -71,27 +104,85 @@ func (e *LateError) Error() string {
 		e.Command, e.Since.Round(time.Second))
 }
 
-// run runs a program until it ends or has committed, for as long as its work should take.
+// run runs a program until it ends, for as long as its work should take, and gives what it said.
 func (r *runner) run(ctx context.Context, work time.Duration, stdin, program string, args ...string) ([]byte, error) {
-	if r.late != nil {
-		return nil, &LateError{r.late.command, time.Since(r.late.began)}
-	}
-	p, err := start(ctx, work+killAfter*r.patience, stdin, program, args...)
+	p, err := r.start(ctx, program, args...)
 	if err != nil {
 		return nil, err
 	}
+	go func() {
+		_, _ = io.WriteString(p.stdin, stdin) // what fails it will tell
+		_ = p.stdin.Close()
+	}()
+	if err := r.await(ctx, p, nil, work); err != nil {
+		return nil, err
+	}
+	return p.stdout.bytes(), nil
+}
+
+// tell has a program commit a script, for as long as that should take. It is the one that
+// did the last, if that is still there.
+func (r *runner) tell(ctx context.Context, work time.Duration, script, program string, args ...string) error {
+	if r.late != nil {
+		return r.isLate()
+	}
+	p := r.resident
+	if r.resident = nil; p == nil || !p.stays() {
+		var err error
+		if p, err = r.start(ctx, program, args...); err != nil {
+			return err
+		}
+	}
+	p.began, p.fed = time.Now(), make(chan struct{})
+	_, through := p.stderr.afresh(), p.stdout.afresh()
+	linger := nfnetlink.Lingering
+	if r.streams {
+		linger = r.limit(work) // if it takes long, it is not for that
+	}
+	go p.feed(script, linger)
+	if err := r.await(ctx, p, through, work); err != nil {
+		return err
+	}
+	if <-p.fed; !p.leave.Stop() {
+		return nil
+	}
+	r.streams = true
+	if len(script) > short {
+		p.leave.Reset(nfnetlink.Lingering)
+		return nil
+	}
+	p.leave.Reset(residence)
+	r.resident = p
+	return nil
+}
+
+// limit is when a program is killed.
+func (r *runner) limit(work time.Duration) time.Duration { return work + killAfter*r.patience }
+
+// await waits until a program has ended or committed.
+func (r *runner) await(ctx context.Context, p *process, through <-chan struct{}, work time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, r.limit(work))
+	spare := context.AfterFunc(limited, func() {
+		p.kill(limited.Err())
+		cancel()
+	})
 	timer := time.NewTimer(r.patience + work)
 	defer timer.Stop()
+	var err error
 	select {
 	case <-p.done:
-		return p.stdout, p.err
-	case <-p.through:
-		return nil, nil
+		err = p.err
+	case <-through:
 	case <-timer.C:
 		r.late = p
-		return nil, &LateError{p.command, time.Since(p.began)}
+		return r.isLate()
 	}
+	spare()
+	cancel()
+	return err
 }
+
+func (r *runner) isLate() error { return &LateError{r.late.command, time.Since(r.late.began)} }
 
 // ended tells whether a program has ended that was given up before.
 func (r *runner) ended() bool {
@@ -115,51 +206,70 @@ func (r *runner) over() bool {
 	return ended
 }
 
-// start starts a program, from the calling thread and so in its network namespace.
-func start(ctx context.Context, limit time.Duration, stdin, program string, args ...string) (*process, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// start starts a program unless there is one that is late, from the calling thread and so in
+// its network namespace.
+func (r *runner) start(ctx context.Context, program string, args ...string) (*process, error) {
+	if r.late != nil {
+		return nil, r.isLate()
+	}
+	ctx, kill := context.WithCancelCause(context.WithoutCancel(ctx)) // it may outlive who began it
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = 10 * time.Second // what it said may take a moment to come on a node that is overloaded
 	// With all that it starts, lest a child of it go on holding the lock.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var stderr bytes.Buffer
-	stdout := output{through: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		cancel()
+	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), kill: kill, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.stdout, &p.stderr
+	var err error
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
+		kill(nil)
 		return nil, err
 	}
-	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), through: stdout.through, done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
-		cancel()
+		kill(nil)
 		if errors.Is(err, exec.ErrNotFound) {
 			err = desired.Caused(desired.ReasonProgramMissing, fmt.Errorf("it is not in PATH: install iptables 1.8 or newer: %w", err))
 		}
 		return nil, fmt.Errorf("%s: %w", p.command, err)
 	}
-	go feed(input, stdin)
 	go func() {
-		defer cancel()
+		defer kill(nil)
 		defer close(p.done)
-		err := cmd.Wait()
-		p.stdout = stdout.all.Bytes()
-		if err != nil {
-			p.err = failed(p.command, errors.Join(err, ctx.Err()), stderr.String())
+		if err := cmd.Wait(); err != nil {
+			p.err = failed(p.command, errors.Join(err, context.Cause(ctx)), string(p.stderr.bytes()))
 		}
 	}()
 	return p, nil
 }
 
-// feed gives a program its input. What fails the program will tell. One that says when it
-// has committed is kept from ending, and so from closing its socket, for a while.
-func feed(into io.WriteCloser, input string) {
-	_, _ = io.WriteString(into, input)
-	if strings.HasSuffix(input, committed) {
-		time.Sleep(nfnetlink.Lingering)
+// feed gives a program a script. What fails the program will tell. It is kept from ending, and so from
+// closing its socket, and not for longer than that unless it has committed by then: some
+// versions read to the end before they begin.
+func (p *process) feed(script string, linger time.Duration) {
+	_, _ = io.WriteString(p.stdin, script)
+	p.leave = time.AfterFunc(linger, func() { _ = p.stdin.Close() })
+	close(p.fed)
+}
+
+// dismiss has the program that stays end.
+func (r *runner) dismiss() {
+	if r.resident != nil && r.resident.stays() {
+		_ = r.resident.stdin.Close() // there is nothing in it
 	}
-	_ = into.Close()
+	r.resident = nil
+}
+
+// stays tells whether the program is still there, and has it stay until it is fed again.
+func (p *process) stays() bool {
+	if !p.leave.Stop() {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // failed says what a program said of its failure.
