@@ -44,7 +44,7 @@ type Layer2 interface {
 	Apply(ctx context.Context, want Answers) error
 }
 
-// BGP makes the sessions and routes as wanted.
+// BGP makes the sessions and routes as wanted. The routes are to be looked at during the call alone.
 type BGP interface {
 	Apply(ctx context.Context, want map[string]desired.Session) error
 	// Drain has routers prefer other paths, and gives them time for that.
@@ -123,12 +123,6 @@ type Agent struct {
 	retry      time.Duration // 0: the last pass went well
 }
 
-// announced is what this node told the world in the last pass.
-type announced struct {
-	claims   map[netip.Addr]desired.Claim
-	sessions map[string]desired.Session
-}
-
 // The time to the next attempt after a failure doubles between these.
 const (
 	firstRetry = 250 * time.Millisecond
@@ -150,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.Source.Changed():
 		case <-a.Disturbed:
 		case <-timer.C:
-			a.announcing = 0 // tell all of it again
+			a.announcing, a.announced.at = 0, 0 // tell all of it again
 		}
 		cluster := a.Source.Snapshot()
 		if cluster == nil {
@@ -226,31 +220,33 @@ func (a *Agent) patient(want desired.Node, missing desired.Missing, err error) b
 func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
 	now, before := time.Now(), len(a.leaving)
 	a.leaving = slices.DeleteFunc(a.leaving, func(l leaving) bool { return !l.goesOn(want, a.engine.Serves, now) })
-	remaining, fewer := a.announced.within(want)
+	gone, fewer := a.announced.withdraw(want)
 	if !fewer {
 		if len(a.leaving) < before {
-			return a.tell(ctx, want, a.announced, nil)
+			return a.tell(ctx, want, nil)
 		}
 		return nil
 	}
 	if a.Grace > 0 {
-		for _, l := range a.announced.parting(remaining, a.bfd, a.engine.Serves, now.Add(a.Grace)) {
+		for _, l := range parting(gone, a.bfd, a.engine.Serves, now.Add(a.Grace)) {
 			if l.goesOn(want, a.engine.Serves, now) {
 				a.leaving = append(a.leaving, l)
 			}
 		}
 	}
-	return a.tell(ctx, want, remaining, nil)
+	return a.tell(ctx, want, nil)
 }
 
 // announce tells of everything that is wanted and whose forwarding is in place.
 func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired.Missing) error {
-	served, unable := serveable(want, missing)
-	return a.tell(ctx, want, served, unable)
+	unable := a.announced.announce(want, missing)
+	return a.tell(ctx, want, unable)
 }
 
-func (a *Agent) tell(ctx context.Context, want desired.Node, say announced, unable []netip.Addr) error {
-	a.announced, a.mesh, a.told = say, want.Mesh, true
+// tell tells of what is announced.
+func (a *Agent) tell(ctx context.Context, want desired.Node, unable []netip.Addr) error {
+	say := a.announced
+	a.mesh, a.told = want.Mesh, true
 	var sessions map[string]desired.Session
 	sessions, a.bfd, a.unnumbered = withLeaving(say, want, a.leaving)
 	var networks, routers error

@@ -123,7 +123,7 @@ func (w bgp) Apply(_ context.Context, want map[string]desired.Session) error {
 			w.wrong = append(w.wrong, "the session with "+name+" is ended, though it is wanted before and after")
 		}
 	}
-	w.sessions = want
+	w.follow(want)
 	w.check("BGP")
 	for _, address := range w.always {
 		for name, session := range want {
@@ -515,6 +515,8 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 			w := &world{peers: map[string]bool{"tor": true}}
 			wake, _, stop := run(t, w)
 			defer stop()
+			var before *view.Cluster
+			var rest string // of what is wanted
 			for range rapid.IntRange(1, 6).Draw(rt, "changes") {
 				var addresses []netip.Addr
 				w.refuses = map[view.Ref]bool{}
@@ -531,10 +533,12 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 					}
 				}
 				c := cluster(addresses...)
-				if length := rapid.SampledFrom([]int{32, 31}).Draw(rt, "length"); length < 32 {
+				length := rapid.SampledFrom([]int{32, 31}).Draw(rt, "length")
+				if length < 32 {
 					c.BGPAdvertisements["bgp"].AggregationLength = map[addr.Family]int{addr.IPv4: length}
 				}
-				if rapid.Bool().Draw(rt, "other identity") {
+				other := rapid.Bool().Draw(rt, "other identity")
+				if other {
 					c.BGPPeers["tor"].PeerPort = 1179
 				}
 				excluded := rapid.Bool().Draw(rt, "excluded")
@@ -542,6 +546,9 @@ func TestNeverAnnouncedWithoutForwarding(t *testing.T) {
 					c.Nodes["a"].Excluded = true
 					c.Nodes["b"] = &view.Node{Name: "b", Ready: true}
 				}
+				now := fmt.Sprint(length, other, excluded)
+				c.Changes = changes(before, c, now == rest)
+				before, rest = c, now
 				wake(c)
 				if rapid.Bool().Draw(rt, "later") {
 					time.Sleep(grace)

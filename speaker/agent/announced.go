@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,29 +10,132 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// within is the part of what was announced that is still wanted, and whether
-// anything is missing from it. A session that is wanted with another identity stays
+// announced is what this node told the world in the last pass.
+type announced struct {
+	claims map[netip.Addr]desired.Claim // for others to look at later: another is another map
+	// sessions have routes and aggregates of their own, which change in place.
+	sessions map[string]desired.Session
+	// at is the state of the decision (desired.Node.Announcing) that the sessions are of but for
+	// what was withdrawn since; 0 for none.
+	at      uint64
+	changes uint64 // how often a session became another
+}
+
+// withdraw takes away what is not wanted any more, and tells whether that is anything, and of what
+// routes. A session that is wanted with another identity stays
 // as it is: BGP changes over by itself, with the routes kept where that is possible.
-func (a announced) within(want desired.Node) (announced, bool) {
-	remaining := announced{claims: maps.Clone(a.claims), sessions: map[string]desired.Session{}}
-	maps.DeleteFunc(remaining.claims, func(address netip.Addr, _ desired.Claim) bool {
-		_, ok := want.Layer2[address]
-		return !ok
-	})
-	fewer := len(remaining.claims) < len(a.claims)
+func (a *announced) withdraw(want desired.Node) (gone []leaving, fewer bool) {
+	unwanted := func(address netip.Addr) bool { _, ok := want.Layer2[address]; return !ok }
+	for address := range a.claims {
+		if unwanted(address) {
+			fewer = true
+			a.claims = maps.Clone(a.claims)
+			maps.DeleteFunc(a.claims, func(address netip.Addr, _ desired.Claim) bool { return unwanted(address) })
+			break
+		}
+	}
 	for name, session := range a.sessions {
 		wanted, ok := want.BGP[name]
+		removed := map[netip.Prefix]struct{}{}
+		for prefix := range a.unwanted(session, wanted, want) {
+			gone = append(gone, leaving{peer: name, identity: session.Identity, prefix: prefix, attrs: session.Routes[prefix], addresses: session.Addresses(prefix)})
+			removed[prefix] = struct{}{}
+		}
+		fewer = fewer || !ok || len(removed) > 0
 		if !ok {
-			fewer = true
+			delete(a.sessions, name)
 			continue
 		}
-		routes := maps.Clone(session.Routes)
-		stays := kept(session, wanted)
-		maps.DeleteFunc(routes, func(prefix netip.Prefix, _ desired.RouteAttrs) bool { return !stays(prefix) })
-		fewer = fewer || len(routes) < len(session.Routes)
-		remaining.sessions[name] = desired.Session{Identity: session.Identity, Routes: routes, Aggregates: session.Aggregates}
+		for prefix := range removed {
+			delete(session.Routes, prefix)
+		}
+		a.change(name, session, removed)
 	}
-	return remaining, fewer
+	return gone, fewer
+}
+
+// knows tells whether what is wanted differs from what was announced in want.Rerouted alone.
+func (a *announced) knows(want desired.Node) bool { return a.at != 0 && a.at == want.Since }
+
+// unwanted yields those routes of a session that are to go now.
+func (a *announced) unwanted(session, wanted desired.Session, want desired.Node) iter.Seq[netip.Prefix] {
+	some := maps.Keys(session.Routes)
+	if a.knows(want) && len(session.Aggregates)+len(wanted.Aggregates) == 0 {
+		some = maps.Keys(want.Rerouted)
+	}
+	stays := kept(session, wanted)
+	return func(yield func(netip.Prefix) bool) {
+		for prefix := range some {
+			if _, there := session.Routes[prefix]; there && !stays(prefix) && !yield(prefix) {
+				return
+			}
+		}
+	}
+}
+
+// change makes a session another one, if these are routes that did.
+func (a *announced) change(name string, session desired.Session, changed map[netip.Prefix]struct{}) {
+	if len(changed) == 0 {
+		return
+	}
+	a.changes++
+	session.Revision, session.Since, session.Changed = a.changes, session.Revision, changed
+	a.sessions[name] = session
+}
+
+// announce takes over what is wanted and may be announced because its forwarding is in the kernel,
+// and gives the addresses for which it is not.
+func (a *announced) announce(want desired.Node, lacking desired.Missing) (unable []netip.Addr) {
+	missing := missingAddresses(want.Forwarding, lacking)
+	a.claims = maps.Clone(want.Layer2)
+	maps.DeleteFunc(a.claims, func(address netip.Addr, _ desired.Claim) bool { return missing[address] })
+	switch {
+	case len(missing) > 0 || !a.knows(want):
+		sessions := make(map[string]desired.Session, len(want.BGP))
+		for name, session := range want.BGP {
+			session = without(session, missing)
+			a.changes++
+			session.Revision = a.changes
+			sessions[name] = session
+		}
+		a.sessions = sessions
+	default:
+		for name, session := range want.BGP {
+			a.reroute(name, session, want.Rerouted)
+		}
+	}
+	if a.at = want.Announcing; len(missing) > 0 {
+		a.at = 0
+	}
+	for address := range want.Layer2 {
+		if missing[address] {
+			unable = append(unable, address)
+		}
+	}
+	slices.SortFunc(unable, netip.Addr.Compare)
+	return unable
+}
+
+// reroute takes over some routes of a session.
+func (a *announced) reroute(name string, wanted desired.Session, some map[netip.Prefix]struct{}) {
+	session, changed := a.sessions[name], map[netip.Prefix]struct{}{}
+	for prefix := range some {
+		attrs, ok := wanted.Routes[prefix]
+		have, had := session.Routes[prefix]
+		if within := wanted.Aggregates[prefix]; len(within) > 0 {
+			session.Aggregates[prefix] = within
+		} else {
+			delete(session.Aggregates, prefix)
+		}
+		if ok == had && have.Equal(attrs) {
+			continue
+		}
+		changed[prefix] = struct{}{}
+		if session.Routes[prefix] = attrs; !ok {
+			delete(session.Routes, prefix)
+		}
+	}
+	a.change(name, session, changed)
 }
 
 // kept tells which routes of a session go on while the new ones are not announced yet:
@@ -52,29 +156,16 @@ func kept(session, wanted desired.Session) func(netip.Prefix) bool {
 	}
 }
 
-// serveable is the part of want that may be announced because its forwarding is in
-// the kernel, and the addresses for which it is not.
-func serveable(want desired.Node, lacking desired.Missing) (announced, []netip.Addr) {
-	missing := missingAddresses(want.Forwarding, lacking)
-	served := announced{claims: maps.Clone(want.Layer2), sessions: map[string]desired.Session{}}
-	maps.DeleteFunc(served.claims, func(address netip.Addr, _ desired.Claim) bool { return missing[address] })
-	for name, session := range want.BGP {
-		served.sessions[name] = without(session, missing)
-	}
-	var unable []netip.Addr
-	for address := range want.Layer2 {
-		if missing[address] {
-			unable = append(unable, address)
-		}
-	}
-	slices.SortFunc(unable, netip.Addr.Compare)
-	return served, unable
-}
-
 // without is a session that announces none of the missing addresses: no route that would
 // be for these alone.
 func without(session desired.Session, missing map[netip.Addr]bool) desired.Session {
 	part := desired.Session{Identity: session.Identity, Routes: maps.Clone(session.Routes), Aggregates: maps.Clone(session.Aggregates)}
+	if part.Aggregates == nil {
+		part.Aggregates = map[netip.Prefix][]netip.Addr{}
+	}
+	if part.Routes == nil {
+		part.Routes = map[netip.Prefix]desired.RouteAttrs{}
+	}
 	if len(missing) == 0 {
 		return part
 	}

@@ -16,8 +16,14 @@ import (
 )
 
 // BenchmarkNewAddress measures the time from a snapshot in which one Service has got its
-// address until BGP is told, among 10,000 Services with addresses. It reports the median.
+// address until BGP is told, among 10,000 Services with addresses that are announced by BGP
+// alone, or by layer 2 as well. It reports the median.
 func BenchmarkNewAddress(b *testing.B) {
+	b.Run("bgp", func(b *testing.B) { newAddress(b, false) })
+	b.Run("bgp+layer2", func(b *testing.B) { newAddress(b, true) })
+}
+
+func newAddress(b *testing.B, layer2 bool) {
 	const services = 10_000
 	pool, err := addr.ParseRange("10.128.0.0/16")
 	if err != nil {
@@ -28,6 +34,9 @@ func BenchmarkNewAddress(b *testing.B) {
 		all = append(all, a)
 	}
 	c := cluster(all...)
+	if !layer2 {
+		c.L2Advertisements = nil
+	}
 	for _, p := range c.Pools {
 		p.Ranges = append(p.Ranges, pool)
 	}

@@ -22,21 +22,14 @@ type leaving struct {
 	until     time.Time
 }
 
-// parting are the routes that were announced, do not remain, and still lead to what is served.
-func (a announced) parting(remaining announced, bfd map[string]desired.BFD, serves func(netip.Addr) bool, until time.Time) []leaving {
-	var gone []leaving
-	for name, session := range a.sessions {
-		for prefix, attrs := range session.Routes {
-			if _, stays := remaining.sessions[name].Routes[prefix]; stays {
-				continue
-			}
-			l := leaving{name, session.Identity, nil, prefix, attrs, session.Addresses(prefix), until}
-			if beside, ok := bfd[name]; ok {
-				l.bfd = &beside
-			}
-			if l.works(serves) {
-				gone = append(gone, l)
-			}
+// parting are those of routes that are announced no more which still lead to what is served, with BFD beside
+// their sessions.
+func parting(gone []leaving, bfd map[string]desired.BFD, serves func(netip.Addr) bool, until time.Time) []leaving {
+	gone = slices.DeleteFunc(gone, func(l leaving) bool { return !l.works(serves) })
+	for i := range gone {
+		gone[i].until = until
+		if beside, ok := bfd[gone[i].peer]; ok {
+			gone[i].bfd = &beside
 		}
 	}
 	return gone

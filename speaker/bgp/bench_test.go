@@ -32,7 +32,7 @@ func BenchmarkChange(b *testing.B) {
 	want := map[string]desired.Session{}
 	for name, address := range map[string]string{"a": "127.0.0.31:0", "b": "127.0.0.32:0"} {
 		p := startPeer(b, address, nil)
-		want[name] = desired.Session{Identity: p.identity(), Routes: manyRoutes(10_000)}
+		want[name] = desired.Session{Identity: p.identity(), Routes: manyRoutes(10_000), Revision: 1}
 		defer waitFor(b, name+" has the routes", func() bool { return len(p.routes()) == 10_000 })
 	}
 	start := time.Now()
@@ -43,12 +43,23 @@ func BenchmarkChange(b *testing.B) {
 	})
 	one := netip.MustParsePrefix(vip)
 	for b.Loop() {
-		want["a"].Routes[one] = desired.RouteAttrs{}
+		reroute(want, one, true)
 		mustApply(b, s, want)
-		delete(want["a"].Routes, one)
+		reroute(want, one, false)
 		mustApply(b, s, want)
 	}
 	b.ReportMetric(float64(first.Milliseconds()), "ms-first-Apply")
+}
+
+// reroute adds or removes a route of session a, and says that nothing else has changed.
+func reroute(want map[string]desired.Session, prefix netip.Prefix, there bool) {
+	session := want["a"]
+	if delete(session.Routes, prefix); there {
+		session.Routes[prefix] = desired.RouteAttrs{}
+	}
+	session.Since, session.Changed = session.Revision, map[netip.Prefix]struct{}{prefix: {}}
+	session.Revision++
+	want["a"] = session
 }
 
 // BenchmarkRoute measures the time from Apply with a new route until a router that does
@@ -107,7 +118,7 @@ func BenchmarkRoute(b *testing.B) {
 // changeRoutes adds and removes routes beside others, and waits for each to be seen.
 func changeRoutes(b *testing.B, id desired.Identity, others int, seen func(prefix netip.Prefix, there bool)) {
 	s := newSpeaker(b)
-	want := map[string]desired.Session{"a": {Identity: id, Routes: manyRoutes(others)}}
+	want := map[string]desired.Session{"a": {Identity: id, Routes: manyRoutes(others), Revision: 1}}
 	first := netip.MustParsePrefix("198.18.255.255/32")
 	want["a"].Routes[first] = desired.RouteAttrs{}
 	mustApply(b, s, want)
@@ -118,12 +129,12 @@ func changeRoutes(b *testing.B, id desired.Identity, others int, seen func(prefi
 	for n := 0; n < 25 || b.Loop(); n++ { // who has said that it is enough is not asked again
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), 32)
 		began := time.Now()
-		want["a"].Routes[prefix] = desired.RouteAttrs{}
+		reroute(want, prefix, true)
 		mustApply(b, s, want)
 		seen(prefix, true)
 		come = append(come, time.Since(began))
 		began = time.Now()
-		delete(want["a"].Routes, prefix)
+		reroute(want, prefix, false)
 		mustApply(b, s, want)
 		seen(prefix, false)
 		gone = append(gone, time.Since(began))

@@ -75,7 +75,7 @@ func anyStateToAnyState(t *testing.T, burst int) {
 			for _, prefix := range rapid.SliceOfDistinct(rapid.SampledFrom(pool), rapid.ID[string]).Draw(rt, "prefixes") {
 				session.Routes[netip.MustParsePrefix(prefix)] = attrs.Draw(rt, prefix)
 			}
-			next[name] = session
+			next[name] = since(want[name], session)
 		}
 		want = next
 		mustApply(t, s, want)
@@ -86,6 +86,20 @@ func anyStateToAnyState(t *testing.T, burst int) {
 			waitFor(t, fmt.Sprintf("%s has %v", name, want[name].Routes), func() bool { return p.hasExactly(want[name]) })
 		}
 	})
+}
+
+// since numbers a session and says what is another than before, as the agent does.
+func since(before, session desired.Session) desired.Session {
+	session.Revision, session.Since, session.Changed = before.Revision+1, before.Revision, map[netip.Prefix]struct{}{}
+	for _, routes := range []map[netip.Prefix]desired.RouteAttrs{before.Routes, session.Routes} {
+		for prefix := range routes {
+			one, had := before.Routes[prefix]
+			if other, has := session.Routes[prefix]; had != has || !one.Equal(other) {
+				session.Changed[prefix] = struct{}{}
+			}
+		}
+	}
+	return session
 }
 
 // hasExactly compares the router's table with what a session wants.

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 
@@ -22,6 +23,8 @@ func (s *session) apply(want desired.Session) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hops := nextHopsOf(want.Identity)
+	some, known := s.changed(want, hops)
+	s.revision = 0 // until all of it is done
 	for prefix, late := range s.backlog {
 		if attrs, ok := want.Routes[prefix]; !ok || !late.equal(route{attrs: attrs, nextHop: hops.of(prefix)}) {
 			delete(s.backlog, prefix)
@@ -29,7 +32,7 @@ func (s *session) apply(want desired.Session) []error {
 	}
 	stranded, gained := map[netip.Prefix]struct{}{}, map[netip.Prefix]route{}
 	kept := 0
-	for prefix, attrs := range want.Routes {
+	for prefix, attrs := range among(want.Routes, some, known) {
 		wanted := route{attrs: attrs, nextHop: hops.of(prefix)}
 		if !wanted.nextHop.IsValid() {
 			stranded[prefix] = struct{}{}
@@ -59,15 +62,38 @@ func (s *session) apply(want desired.Session) []error {
 	if !maps.Equal(stranded, s.stranded) {
 		s.stranded, s.accounted = stranded, false
 	}
-	fewer := len(s.routes) > kept
+	fewer := known || len(s.routes) > kept
 	errs := s.gain(gained)
 	if len(s.backlog) == 0 && !s.dialed {
 		s.dial()
 	}
 	if fewer {
-		errs = append(errs, s.withdraw(want, hops)...)
+		errs = append(errs, s.withdraw(want, hops, among(s.routes, some, known))...)
+	}
+	if len(errs)+len(stranded)+len(want.Leaving) == 0 {
+		s.revision, s.hops = want.Revision, hops
 	}
 	return errs
+}
+
+// changed gives the prefixes whose routes may not be as wanted. If they are not known all are to be looked at.
+func (s *session) changed(want desired.Session, hops nextHops) (some map[netip.Prefix]struct{}, known bool) {
+	some, known = want.ChangedSince(s.revision)
+	return some, known && hops == s.hops && len(s.backlog)+len(want.Leaving) == 0
+}
+
+// among yields all of the routes, or those to some prefixes where these alone are of interest.
+func among[R any](routes map[netip.Prefix]R, some map[netip.Prefix]struct{}, only bool) iter.Seq2[netip.Prefix, R] {
+	if !only {
+		return maps.All(routes)
+	}
+	return func(yield func(netip.Prefix, R) bool) {
+		for prefix := range some {
+			if r, ok := routes[prefix]; ok && !yield(prefix, r) {
+				return
+			}
+		}
+	}
 }
 
 // leaves tells whether a route that routers may have is kept only until they have left it.
@@ -118,6 +144,7 @@ func (s *session) fillSome() bool {
 		}
 		delete(s.backlog, prefix)
 		if err := s.add(prefix, r); err != nil {
+			s.revision = 0
 			s.log.Error("a route is not announced; it is tried again", "prefix", prefix, "error", err)
 		}
 	}
@@ -143,11 +170,11 @@ func (s *session) dial() {
 	}
 }
 
-// withdraw takes back the routes that are not wanted any more, or not to be
+// withdraw takes back those routes that are not wanted any more, or not to be
 // reached.
-func (s *session) withdraw(want desired.Session, hops nextHops) []error {
+func (s *session) withdraw(want desired.Session, hops nextHops, held iter.Seq2[netip.Prefix, route]) []error {
 	unwithdrawn := tally{}
-	for prefix, have := range s.routes {
+	for prefix, have := range held {
 		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() || leaves(prefix, want) {
 			continue
 		}
@@ -183,6 +210,7 @@ func (s *session) add(prefix netip.Prefix, r route) error {
 func (s *session) drain() (bool, []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.revision = 0
 	failed := tally{}
 	for prefix, r := range s.backlog {
 		r.draining = true

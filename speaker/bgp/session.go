@@ -63,6 +63,8 @@ type session struct {
 	mu        sync.Mutex
 	ended     bool
 	routes    map[netip.Prefix]route
+	revision  uint64 // of the wanted routes that routes and backlog are, by hops; 0: unknown
+	hops      nextHops
 	backlog   map[netip.Prefix]route    // wanted, and still to be handed to the server by fill
 	dialed    bool                      // the router is looked for, or waited for
 	deaf      bool                      // nobody listens for the router of a passive session

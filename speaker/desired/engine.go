@@ -198,6 +198,7 @@ func (e *Engine) announce(c *view.Cluster) {
 	e.node.Layer2, e.node.Elsewhere = e.say.claims()
 	e.node.BGP, e.node.Mesh = sessions, mesh(c, e.options)
 	e.node.Announcing++
+	e.node.Since, e.node.Rerouted = 0, nil
 	e.strange = problems
 	e.told = slices.Concat(problems, e.say.unannounced())
 }
@@ -227,6 +228,7 @@ func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
 			e.claimAgain(address, a.addresses[address])
 		}
 	}
+	rerouted := map[netip.Prefix]struct{}{}
 	for address := range moved {
 		pool := pools[address]
 		if pool == nil {
@@ -234,9 +236,10 @@ func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
 		}
 		e.claimAgain(address, a.addresses[address])
 		for name, session := range e.node.BGP {
-			a.reroute(name, session, address, pool)
+			a.reroute(name, session, address, pool, rerouted)
 		}
 	}
+	e.node.Since, e.node.Rerouted = e.node.Announcing, rerouted
 	e.node.Announcing++
 	e.told = slices.Concat(e.strange, a.unannounced())
 }

@@ -122,7 +122,7 @@ func (h *history) change(c *view.Cluster) {
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	numbers := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".Revision", ".Since", ".Changed", ".Announcing", ".Handing":
+		case ".Revision", ".Since", ".Changed", ".Announcing", ".Handing", ".Rerouted":
 			return true
 		}
 		return false
@@ -140,6 +140,7 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 		}
 		engine := desired.NewEngine(onNode("a"))
 		held, at := map[desired.PortKey]desired.Port{}, uint64(0)
+		var followed routing
 		for range rapid.IntRange(1, 20).Draw(t, "snapshots") {
 			c := h.next()
 			if rapid.IntRange(0, 4).Draw(t, "missed") == 0 {
@@ -167,8 +168,42 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 			if !maps.EqualFunc(held, got.Forwarding.Ports, desired.Port.Equal) {
 				t.Fatalf("following the changes gives %v, want %v", held, got.Forwarding.Ports)
 			}
+			followed.follow(t, got)
 		}
 	})
+}
+
+// routing are the routes of each session, of somebody who looks at those alone that are said to be others.
+type routing struct {
+	at     uint64
+	routes map[string]map[netip.Prefix]desired.RouteAttrs
+}
+
+func (r *routing) follow(t *rapid.T, node desired.Node) {
+	if r.at == 0 || r.at != node.Since && r.at != node.Announcing {
+		r.routes = map[string]map[netip.Prefix]desired.RouteAttrs{}
+		for name, session := range node.BGP {
+			r.routes[name] = maps.Clone(session.Routes)
+		}
+	}
+	for prefix := range node.Rerouted {
+		for name, routes := range r.routes {
+			if attrs, ok := node.BGP[name].Routes[prefix]; ok {
+				routes[prefix] = attrs
+			} else {
+				delete(routes, prefix)
+			}
+		}
+	}
+	r.at = node.Announcing
+	if len(r.routes) != len(node.BGP) {
+		t.Fatalf("following the routes gives %d sessions, want %d", len(r.routes), len(node.BGP))
+	}
+	for name, session := range node.BGP {
+		if !maps.EqualFunc(r.routes[name], session.Routes, desired.RouteAttrs.Equal) {
+			t.Fatalf("following the routes of %s gives %v, want %v", name, r.routes[name], session.Routes)
+		}
+	}
 }
 
 // A change of one Service among many costs no look at the others: the engine is given

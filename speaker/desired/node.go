@@ -34,6 +34,10 @@ type Node struct {
 	Unnumbered []string
 	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh: while it stays, they do.
 	Announcing uint64
+	// Rerouted are the prefixes whose routes may differ from those that were wanted when Announcing
+	// was Since. Nothing else of the sessions differs. Since is 0 where that is not known.
+	Rerouted map[netip.Prefix]struct{}
+	Since    uint64
 	// Mesh is the other nodes, to which this one says hello and which it hears.
 	Mesh Mesh
 	// Health are the Services whose healthCheckNodePort this node answers.
@@ -292,6 +296,22 @@ type Session struct {
 	// Leaving are routes that are about to go, none of Routes: routers that have them are asked to
 	// prefer others. The agent has it; what is decided here has none.
 	Leaving map[netip.Prefix]RouteAttrs
+	// Revision numbers this state of Routes, 0 if nobody counts. Since revision Since only the
+	// routes to Changed have changed. The agent numbers the sessions that it announces.
+	Revision, Since uint64
+	Changed         map[netip.Prefix]struct{}
+}
+
+// ChangedSince gives the prefixes whose routes may have changed since a revision. If that is not
+// known, any may have.
+func (s Session) ChangedSince(revision uint64) (some map[netip.Prefix]struct{}, known bool) {
+	switch revision {
+	case 0:
+		return nil, false
+	case s.Revision:
+		return nil, true
+	}
+	return s.Changed, revision == s.Since
 }
 
 // Addresses are the addresses for which one of Routes is announced.

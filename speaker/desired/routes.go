@@ -40,8 +40,8 @@ func prefixesOf(address netip.Addr, pool *view.Pool, ads []*view.BGPAdvertisemen
 	return prefixes
 }
 
-// reroute decides anew about the routes of one session that an address has to do with.
-func (a *announcing) reroute(name string, s Session, address netip.Addr, pool *view.Pool) {
+// reroute decides anew about the routes of one session that an address has to do with, and notes them.
+func (a *announcing) reroute(name string, s Session, address netip.Addr, pool *view.Pool, rerouted map[netip.Prefix]struct{}) {
 	ads := a.toPeer(a.cluster.BGPPeers[name], a.cluster.Nodes[a.options.Node])
 	for prefix := range prefixesOf(address, pool, ads) {
 		within := slices.Clone(s.Aggregates[prefix])
@@ -49,6 +49,7 @@ func (a *announcing) reroute(name string, s Session, address netip.Addr, pool *v
 			within = append(within, address)
 		}
 		a.route(routes{s.Routes, s.Aggregates}, prefix, within, ads)
+		rerouted[prefix] = struct{}{}
 	}
 }
 
