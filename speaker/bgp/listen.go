@@ -63,6 +63,7 @@ func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
 			var err error
 			return errors.Join(raw.Control(func(fd uintptr) { err = prepare(int(fd), keys) }), err)
 		}}
+		config.SetMultipathTCP(false) // the TTL and the key of one path say nothing of another
 		socket, err := config.Listen(context.Background(), network, fmt.Sprintf(":%d", s.port))
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: another BGP daemon of this node has it; give Fairlead another one (chart value speaker.bgpListenPort)", err)
@@ -86,7 +87,7 @@ func prepare(fd int, keys map[netip.Addr]view.Secret) error {
 		}
 		six = router.Is6()
 	}
-	return setHops(fd, six, anyHop)
+	return errors.Join(setHops(fd, six, anyHop), keepSyn(fd))
 }
 
 // sign sets the key of TCP MD5 (RFC 2385) of what is said to a router and by it; "" for none.
@@ -183,12 +184,31 @@ func (s *session) await(port uint16, trouble error) {
 
 // answer begins a session on a connection that the router opened.
 func (s *session) answer(conn *net.TCPConn) {
-	if err := setHopsOf(conn, s.identity.PeerAddress.Is6(), leastHops(s.identity)); err != nil {
+	err := setHopsOf(conn, s.identity.PeerAddress.Is6(), leastHops(s.identity))
+	if err == nil {
+		err = s.isNearEnough(conn)
+	}
+	if err != nil {
+		_ = conn.SetLinger(0) // a router that is not heard any more cannot end it in order
 		_ = conn.Close()
 		s.explain(fmt.Sprintf("the connection that %v opened cannot be used: %v", s.identity.PeerAddress, err))
 		return
 	}
 	s.take(conn)
+}
+
+// isNearEnough refuses a connection that was not opened with the TTL that the session asks for. The
+// listener, which is there for other routers, too, lets that pass, and what came with the
+// packets after it is there to be read already.
+func (s *session) isNearEnough(conn *net.TCPConn) error {
+	if !s.identity.TTLSecurity {
+		return nil
+	}
+	hops, err := openedFrom(conn)
+	if err == nil && hops < leastHops(s.identity) {
+		err = fmt.Errorf("it came with a TTL of %d, and lacks the TTL of 255 that ttlSecurity asks for", hops)
+	}
+	return err
 }
 
 func setHopsOf(conn *net.TCPConn, six bool, least int) error {
