@@ -179,7 +179,8 @@ type Service struct {
 	// Deleting: the object has a deletion timestamp.
 	Deleting bool
 	// ProxiedElsewhere: the label service.kubernetes.io/service-proxy-name
-	// gives the Service to another proxy; it gets an address, but no forwarding.
+	// gives the Service to another proxy; its address is allocated and announced,
+	// and not forwarded.
 	ProxiedElsewhere bool
 }
 

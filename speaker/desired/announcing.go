@@ -112,9 +112,11 @@ func (a *announcing) look(address netip.Addr) {
 	}
 }
 
-// announceable tells whether the addresses of a Service are ours to announce.
+// announceable tells whether the addresses of a Service are ours to announce: all that are ours
+// to allocate, also where another proxy forwards them, by the Service's label or by our mode.
+// Nobody else would announce what we gave.
 func announceable(s *view.Service, o Options) bool {
-	return s.Type == view.LoadBalancer && o.Classes.Serves(s.Class) && !s.ProxiedElsewhere && len(s.VIPs) > 0
+	return s.Type == view.LoadBalancer && o.Classes.Serves(s.Class) && len(s.VIPs) > 0
 }
 
 // forwarded tells whether a Service has any forwarding in the family. Its status may

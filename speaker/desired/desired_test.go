@@ -309,11 +309,18 @@ func TestRangesWithTheNodeHaveItsVIPs(t *testing.T) {
 	}
 }
 
-func TestServicesOfAnotherProxyAreLeftAlone(t *testing.T) {
-	c := cluster(service(func(s *view.Service) { s.ProxiedElsewhere = true }), endpoint("10.0.0.1", "a"))
-	got, _ := desired.For(c, onNode("a"))
-	if len(got.Forwarding.Ports)+len(got.Layer2)+len(got.BGP["tor"].Routes) != 0 {
-		t.Errorf("forwarded or announced all the same: %+v", got)
+// The label takes the Service from us as its proxy, not as its load balancer.
+func TestServicesOfAnotherProxyAreAnnouncedAndNotForwarded(t *testing.T) {
+	ours, _ := desired.For(cluster(service(), endpoint("10.0.0.1", "a")), onNode("a"))
+	got, _ := desired.For(cluster(service(func(s *view.Service) { s.ProxiedElsewhere = true }), endpoint("10.0.0.1", "a")), onNode("a"))
+	if len(got.Forwarding.Ports) != 0 || len(ours.Forwarding.Ports) == 0 {
+		t.Errorf("forwarded all the same: %+v", got.Forwarding.Ports)
+	}
+	if diff := cmp.Diff(ours.Layer2, got.Layer2, compare); diff != "" || len(got.Layer2) == 0 {
+		t.Errorf("layer 2 (-our own Service +that of another proxy):\n%s", diff)
+	}
+	if diff := cmp.Diff(ours.BGP["tor"].Routes, got.BGP["tor"].Routes, compare); diff != "" || len(got.BGP["tor"].Routes) == 0 {
+		t.Errorf("routes (-our own Service +that of another proxy):\n%s", diff)
 	}
 }
 
