@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,10 +11,12 @@ import (
 	"time"
 
 	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ndp"
+	ip6 "golang.org/x/net/ipv6"
 )
 
-// asking is a client that asks for addresses by ARP again and again, as
-// many clients together do.
+// asking is a client that asks for addresses by ARP or neighbour solicitations again and again,
+// as many clients together do.
 type asking struct {
 	pause    time.Duration // between two questions for the same address
 	mu       sync.Mutex
@@ -22,28 +25,122 @@ type asking struct {
 	of       []netip.Addr // what they answered for
 }
 
-// asking begins to ask for the address of the lab.
-func (l *lab) asking(t *testing.T) *asking { return l.askingFor(t, vip) }
+// questions are what a client asks who has an address, and hears.
+type questions interface {
+	ask(a netip.Addr) error
+	// hear waits for an answer to one. An address that is not valid is not one: what goes to all is
+	// an announcement.
+	hear() (a netip.Addr, by net.HardwareAddr, err error)
+	Close() error
+}
 
-// askingFor begins to ask for these addresses, in turns.
-func (l *lab) askingFor(t *testing.T, addresses ...netip.Addr) *asking {
+// byARP are those for IPv4.
+type byARP struct {
+	*arp.Client
+
+	card *net.Interface
+}
+
+func (q byARP) ask(a netip.Addr) error { return q.Request(a) }
+
+func (q byARP) hear() (netip.Addr, net.HardwareAddr, error) {
+	packet, frame, err := q.Read()
+	if err != nil || packet.Operation != arp.OperationReply || !bytes.Equal(frame.Destination, q.card.HardwareAddr) {
+		return netip.Addr{}, nil, err
+	}
+	return packet.SenderIP, packet.SenderHardwareAddr, nil
+}
+
+// byNDP are those for IPv6. The socket knows its link by number: the name of one may mean another
+// one in the namespace from which it is written to.
+type byNDP struct {
+	*ip6.PacketConn
+
+	card *net.Interface
+}
+
+func newByNDP(over net.PacketConn, card *net.Interface) (q byNDP, err error) {
+	q = byNDP{ip6.NewPacketConn(over), card}
+	var advertisements ip6.ICMPFilter
+	advertisements.SetAll(true)
+	advertisements.Accept(ip6.ICMPTypeNeighborAdvertisement)
+	const own = 255 // of those that no router has passed on; others are not answered
+	return q, errors.Join(q.SetICMPFilter(&advertisements), q.SetMulticastHopLimit(own), q.SetMulticastInterface(card))
+}
+
+func (q byNDP) ask(a netip.Addr) error {
+	group, err := ndp.SolicitedNodeMulticast(a)
+	if err != nil {
+		return err
+	}
+	own := &ndp.LinkLayerAddress{Direction: ndp.Source, Addr: q.card.HardwareAddr}
+	message, err := ndp.MarshalMessage(&ndp.NeighborSolicitation{TargetAddress: a, Options: []ndp.Option{own}})
+	if err != nil {
+		return err
+	}
+	_, err = q.WriteTo(message, nil, &net.IPAddr{IP: group.AsSlice()})
+	return err
+}
+
+func (q byNDP) hear() (netip.Addr, net.HardwareAddr, error) {
+	b := make([]byte, q.card.MTU)
+	n, _, _, err := q.ReadFrom(b)
+	if err != nil {
+		return netip.Addr{}, nil, err
+	}
+	message, err := ndp.ParseMessage(b[:n])
+	if err != nil {
+		return netip.Addr{}, nil, err
+	}
+	advertisement, is := message.(*ndp.NeighborAdvertisement)
+	if !is || !advertisement.Solicited {
+		return netip.Addr{}, nil, nil
+	}
+	for _, option := range advertisement.Options {
+		if station, is := option.(*ndp.LinkLayerAddress); is && station.Direction == ndp.Target {
+			return advertisement.TargetAddress, station.Addr, nil
+		}
+	}
+	return netip.Addr{}, nil, nil
+}
+
+// questions are those of the client, for addresses of the family of its LAN.
+func (l *lab) questions(t *testing.T) (q questions) {
 	t.Helper()
-	var card *net.Interface
-	var conn *arp.Client
-	err := l.client.Do(func() (err error) {
-		if card, err = net.InterfaceByName("eth0"); err != nil {
+	err := l.client.Do(func() error {
+		card, err := net.InterfaceByName("eth0")
+		if err != nil {
 			return err
 		}
-		conn, err = arp.Dial(card)
+		if l.vip.Is4() {
+			conn, err := arp.Dial(card)
+			q = byARP{conn, card}
+			return err
+		}
+		over, err := net.ListenPacket("ip6:ipv6-icmp", l.host(99).String())
+		if err != nil {
+			return err
+		}
+		q, err = newByNDP(over, card)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return q
+}
+
+// asking begins to ask for the address of the lab.
+func (l *lab) asking(t *testing.T) *asking { return l.askingFor(t, l.vip) }
+
+// askingFor begins to ask for these addresses, in turns.
+func (l *lab) askingFor(t *testing.T, addresses ...netip.Addr) *asking {
+	t.Helper()
+	q := l.questions(t)
 	a := &asking{pause: every * time.Duration(len(addresses))}
 	var ended sync.WaitGroup
 	done := make(chan struct{})
-	t.Cleanup(func() { close(done); _ = conn.Close(); ended.Wait() })
+	t.Cleanup(func() { close(done); _ = q.Close(); ended.Wait() })
 	ended.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -52,21 +149,25 @@ func (l *lab) askingFor(t *testing.T, addresses ...netip.Addr) *asking {
 			case <-done:
 				return
 			case <-tick.C:
-				_ = conn.Request(addresses[i%len(addresses)]) // errors show as a gap
+				_ = q.ask(addresses[i%len(addresses)]) // errors show as a gap
 			}
 		}
 	})
 	ended.Go(func() {
 		for {
-			packet, frame, err := conn.Read()
+			of, by, err := q.hear()
 			if err != nil {
-				return
+				select {
+				case <-done:
+					return
+				default:
+					continue // a message that cannot be read, or no network for a moment
+				}
 			}
-			// What goes to all is an announcement, not an answer.
-			if packet.Operation == arp.OperationReply && slices.Contains(addresses, packet.SenderIP) && bytes.Equal(frame.Destination, card.HardwareAddr) {
+			if slices.Contains(addresses, of) {
 				a.mu.Lock()
 				a.answered = append(a.answered, time.Now())
-				a.by, a.of = append(a.by, packet.SenderHardwareAddr.String()), append(a.of, packet.SenderIP)
+				a.by, a.of = append(a.by, by.String()), append(a.of, of)
 				a.mu.Unlock()
 			}
 		}

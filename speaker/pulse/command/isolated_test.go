@@ -115,14 +115,9 @@ func cutOffNode(t *testing.T, p plan) {
 const longestDetection = time.Second + 200*time.Millisecond
 
 // counted does something that moves the address, and fails if the one node still answered the
-// client when the other had done so for a detection time; by ARP, since NDP is asked for in
-// the same way.
+// client when the other had done so for a detection time.
 func (l *lab) counted(t *testing.T, do func(), begins, stops *node) {
 	t.Helper()
-	if !l.vip.Is4() {
-		do()
-		return
-	}
 	asking := l.asking(t)
 	asking.anew()
 	do()

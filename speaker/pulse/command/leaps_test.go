@@ -86,7 +86,11 @@ func (s *span) lasts() time.Duration {
 func TestClocksThatLeap(t *testing.T) {
 	t.Parallel()
 	program := leaping(t)
-	l, told := newLab(t, 3), &span{}
+	inBothAtOnce(t, func(t *testing.T, p plan) { leapingClocks(t, p, program) })
+}
+
+func leapingClocks(t *testing.T, p plan, program string) {
+	l, told := newLabOf(t, p, 3), &span{}
 	for _, n := range l.nodes {
 		n.program, n.reads = program, told.read
 	}

@@ -14,8 +14,12 @@ import (
 // take its own pause for the death of others.
 func TestAStoppedPulse(t *testing.T) {
 	t.Parallel()
+	inBothAtOnce(t, stoppedPulse)
+}
+
+func stoppedPulse(t *testing.T, p plan) {
 	const stopped = 2 * time.Second
-	l := newLab(t, 3)
+	l := newLabOf(t, p, 3)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	asking := l.asking(t)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,9 +38,31 @@ type storm struct {
 	asking    *asking
 }
 
-func newStorm(t *testing.T, nodes, addresses int) *storm {
+func newStorm(t *testing.T, p plan, nodes, addresses int) *storm {
 	t.Helper()
-	return stormOf(t, newLab(t, nodes), addresses)
+	return stormOf(t, newLabOf(t, p, nodes), addresses)
+}
+
+// inBothAtOnce is inBoth for a test that waits most of the time: both take one turn of those that
+// run in parallel.
+func inBothAtOnce(t *testing.T, test func(t *testing.T, p plan)) {
+	t.Helper()
+	var ended sync.WaitGroup
+	for name, p := range map[string]plan{"IPv4": ipv4, "IPv6": ipv6} {
+		ended.Go(func() { t.Run(name, func(t *testing.T) { test(t, p) }) })
+	}
+	ended.Wait()
+}
+
+// inStorms runs a test among three, four and five nodes, of either family.
+func inStorms(t *testing.T, test func(t *testing.T, p plan, nodes int)) {
+	t.Helper()
+	for nodes := 3; nodes <= 5; nodes++ {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			t.Parallel()
+			inBothAtOnce(t, func(t *testing.T, p plan) { test(t, p, nodes) })
+		})
+	}
 }
 
 func stormOf(t *testing.T, l *lab, addresses int) *storm {
@@ -54,9 +77,25 @@ func stormOf(t *testing.T, l *lab, addresses int) *storm {
 		n.startAgent()
 		n.say(s.spread(n))
 	}
+	s.expectAllHeard(t)
 	s.expectRanked(t, "at first")
 	s.asking = s.askingFor(t, s.addresses...)
 	return s
+}
+
+// expectAllHeard waits until all nodes hear each other: they count as alive before that, and one that was
+// never heard cannot fall silent.
+func (s *storm) expectAllHeard(t *testing.T) {
+	t.Helper()
+	all := fmt.Sprintf("\nfairlead_pulse_nodes_heard %d\n", len(s.nodes)-1)
+	for _, n := range s.nodes {
+		for deadline := time.Now().Add(soon); !strings.Contains(get(t, n, "/metrics"), all); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s does not hear all others", n.name)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 // spread is the table of a node with the addresses of the storm.
@@ -184,67 +223,61 @@ func (p spell) overlap(other spell) time.Duration {
 
 // TestThirtyPercentOfFramesAreLost among three, four and five nodes and their gateway, hellos, ARP and
 // all. They learn to wait longer; nothing moves any more then.
-func TestThirtyPercentOfFramesAreLost(t *testing.T) {
+func TestThirtyPercentOfFramesAreLost(t *testing.T) { inStorms(t, thirtyPercent) }
+
+func thirtyPercent(t *testing.T, p plan, nodes int) {
 	const learning = 10 * time.Second
-	for nodes := 3; nodes <= 5; nodes++ {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
-			t.Parallel()
-			s := newStorm(t, nodes, 6)
-			s.asking.anew()
-			s.lose(t, 30)
-			time.Sleep(learning)
-			before := s.asking.found()
-			s.asking.anew()
-			time.Sleep(weatherFor(t))
-			then := s.asking.found()
-			t.Logf("%d nodes, in the first %v: %+v; in %v after that: %+v", nodes, learning, before, weatherFor(t), then)
-			if before.double > longestDetection || then.double > longestDetection {
-				t.Errorf("two answered for %v, and %v", before.double, then.double)
-			}
-			if most := len(s.addresses); then.moves > most {
-				t.Errorf("%d addresses moved %d times, once each is allowed", most, then.moves)
-			}
-			s.heal(t)
-			s.expectRanked(t, "after the loss")
-			s.asking.anew()
-			time.Sleep(2 * time.Second)
-			if calm := s.asking.found(); calm.moves > 0 || calm.double > 0 {
-				t.Errorf("after the loss: %+v", calm)
-			}
-		})
+	s := newStorm(t, p, nodes, 6)
+	s.asking.anew()
+	s.lose(t, 30)
+	time.Sleep(learning)
+	before := s.asking.found()
+	s.asking.anew()
+	time.Sleep(weatherFor(t))
+	then := s.asking.found()
+	t.Logf("%d nodes, in the first %v: %+v; in %v after that: %+v", nodes, learning, before, weatherFor(t), then)
+	if before.double > longestDetection || then.double > longestDetection {
+		t.Errorf("two answered for %v, and %v", before.double, then.double)
+	}
+	if most := len(s.addresses); then.moves > most {
+		t.Errorf("%d addresses moved %d times, once each is allowed", most, then.moves)
+	}
+	s.heal(t)
+	s.expectRanked(t, "after the loss")
+	s.asking.anew()
+	time.Sleep(2 * time.Second)
+	if calm := s.asking.found(); calm.moves > 0 || calm.double > 0 {
+		t.Errorf("after the loss: %+v", calm)
 	}
 }
 
 // TestFramesAreLostInOneDirection between two of three, four and five nodes: what each of them sends
 // does not reach the next one, hellos and ARP alike.
-func TestFramesAreLostInOneDirection(t *testing.T) {
+func TestFramesAreLostInOneDirection(t *testing.T) { inStorms(t, oneDirection) }
+
+func oneDirection(t *testing.T, p plan, nodes int) {
 	const lasts = 5 * time.Second
-	for nodes := 3; nodes <= 5; nodes++ {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
-			t.Parallel()
-			s := newStorm(t, nodes, 6)
-			for from := range nodes {
-				to := (from + 1) % nodes
-				s.asking.anew()
-				s.cut(t, s.plugs(from), s.plugs(to))
-				s.nodes[to].until("does not hear it", func(state pulse.State) bool {
-					return !slices.Contains(state.Alive, s.nodes[from].name)
-				})
-				time.Sleep(lasts)
-				while := s.asking.found()
-				s.asking.anew()
-				s.heal(t)
-				s.expectRanked(t, "healed")
-				after := s.asking.found()
-				t.Logf("%d does not reach %d: %+v; healed: %+v", from+1, to+1, while, after)
-				if longest := max(while.double, after.double); longest > longestDetection {
-					t.Errorf("%d does not reach %d: two answered for %v", from+1, to+1, longest)
-				}
-				if most := len(s.addresses); while.moves > most || after.moves > most {
-					t.Errorf("%d does not reach %d: %d addresses moved %d times, and back %d times", from+1, to+1, most, while.moves, after.moves)
-				}
-			}
+	s := newStorm(t, p, nodes, 6)
+	for from := range nodes {
+		to := (from + 1) % nodes
+		s.asking.anew()
+		s.cut(t, s.plugs(from), s.plugs(to))
+		s.nodes[to].until("does not hear it", func(state pulse.State) bool {
+			return !slices.Contains(state.Alive, s.nodes[from].name)
 		})
+		time.Sleep(lasts)
+		while := s.asking.found()
+		s.asking.anew()
+		s.heal(t)
+		s.expectRanked(t, "healed")
+		after := s.asking.found()
+		t.Logf("%d does not reach %d: %+v; healed: %+v", from+1, to+1, while, after)
+		if longest := max(while.double, after.double); longest > longestDetection {
+			t.Errorf("%d does not reach %d: two answered for %v", from+1, to+1, longest)
+		}
+		if most := len(s.addresses); while.moves > most || after.moves > most {
+			t.Errorf("%d does not reach %d: %d addresses moved %d times, and back %d times", from+1, to+1, most, while.moves, after.moves)
+		}
 	}
 }
 
@@ -252,8 +285,12 @@ func TestFramesAreLostInOneDirection(t *testing.T) {
 // is moved. The others take over, and nobody takes its own pause for the death of others.
 func TestThreeOfFiveStandStill(t *testing.T) {
 	t.Parallel()
+	inBothAtOnce(t, threeStandStill)
+}
+
+func threeStandStill(t *testing.T, p plan) {
 	const stopped = 2 * time.Second
-	s := newStorm(t, 5, 6)
+	s := newStorm(t, p, 5, 6)
 	s.asking.anew()
 	for first := range 2 {
 		still := []int{first, first + 1, first + 2}
