@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) bool {
 	r := newReport(stdout)
 	for _, group := range groups(args) {
 		if ctx.Err() != nil {
-			r.fail("go test "+strings.Join(group, " "), "not run: interrupted")
+			r.fail("go test "+strings.Join(group, " "), "not run: interrupted", "")
 			continue
 		}
 		r.startRun()

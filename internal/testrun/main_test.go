@@ -33,6 +33,16 @@ func TestBadSubtest(t *testing.T) {
 	t.Run("good", func(t *testing.T) {})
 	t.Run("bad", func(t *testing.T) { t.Error("left is not right") })
 }
+-- talks/talks_test.go --
+package talks
+import "testing"
+func TestTalks(t *testing.T) {
+	t.Log("the first words")
+	for range 20 {
+		t.Log("more words")
+	}
+	t.Error("the last words\n", "go on")
+}
 -- skips/skips_test.go --
 package skips
 import "testing"
@@ -94,6 +104,11 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			args: []string{"./bad"},
 			last: "2 passed, 2 failed",
 			says: []string{"FAIL ends/bad.TestBad:", "one is not two", "FAIL ends/bad.TestBadSubtest/bad:", "left is not right"},
+		},
+		"what a test said is said again at the end": {
+			args: []string{"./talks"},
+			last: "0 passed, 1 failed",
+			says: []string{"Not passed:\n  ends/talks.TestTalks: failed after", "s\n    talks_test.go:4: the first words\n", "\n    (14 more)\n", "\n    talks_test.go:8: the last words\n\n0 passed"},
 		},
 		"a skip is a failure": {
 			args: []string{"./skips"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,10 @@ type report struct {
 	toldAt   int // failures when the current run began
 }
 
-type failure struct{ name, reason string }
+type failure struct {
+	name, reason string
+	said         []string // by the test itself; see said
+}
 
 type packageRun struct {
 	running        map[string]*testRun
@@ -66,28 +70,58 @@ func (r *report) endRun(name string, err error) {
 	}
 	switch {
 	case err != nil && len(r.failures) == r.toldAt:
-		r.fail(name, err.Error())
+		r.fail(name, err.Error(), "")
 	case r.passed+len(r.failures) == r.atStart:
-		r.fail(name, "no test was run")
+		r.fail(name, "no test was run", "")
 	}
 }
 
-// close tells the failures again, then the counts, and reports success.
+// close tells the failures again, with what the tests said, then the counts, and reports
+// success: whoever has only the end of a long output knows what went wrong.
 func (r *report) close() bool {
 	if len(r.failures) > 0 {
 		fmt.Fprintln(r.out, "\nNot passed:")
 	}
 	for _, f := range r.failures {
 		fmt.Fprintf(r.out, "  %s: %s\n", f.name, f.reason)
+		for _, line := range f.said {
+			fmt.Fprintf(r.out, "    %s\n", line)
+		}
 	}
 	fmt.Fprintf(r.out, "\n%d passed, %d failed\n", r.passed, len(r.failures))
 	return len(r.failures) == 0
 }
 
-// fail counts one failure.
-func (r *report) fail(name, reason string) {
-	r.failures = append(r.failures, failure{name: name, reason: reason})
+// fail counts one failure, and shows the output that came with it.
+func (r *report) fail(name, reason, output string) {
+	r.failures = append(r.failures, failure{name: name, reason: reason, said: said(output)})
 	fmt.Fprintf(r.out, "FAIL %s: %s\n", name, reason)
+	r.show(output)
+}
+
+// Of what a test said, how much is told again: lines from its beginning and its end, and
+// bytes of a line.
+const (
+	saidFirst = 2
+	saidLast  = 6
+	saidWidth = 300
+)
+
+// byTest is the first line of what a test says by Error, Fatal or Log.
+var byTest = regexp.MustCompile(`^ +(\S+_test\.go:\d+: .*)`)
+
+// said picks what the test itself said out of its output.
+func said(output string) []string {
+	var lines []string
+	for line := range strings.Lines(output) {
+		if found := byTest.FindStringSubmatch(line); found != nil {
+			lines = append(lines, found[1][:min(saidWidth, len(found[1]))])
+		}
+	}
+	if left := len(lines) - saidFirst - saidLast; left > 0 {
+		lines = slices.Replace(lines, saidFirst, saidFirst+left, fmt.Sprintf("(%d more)", left))
+	}
+	return lines
 }
 
 // add takes one event.
@@ -166,16 +200,17 @@ func (r *report) endTest(pkg *packageRun, e event) {
 	switch e.Action {
 	case "skip":
 		pkg.failed++
-		r.fail(name, "skipped: "+strings.Join(strings.Fields(test.output.String()), " "))
+		r.fail(name, "skipped: "+strings.Join(strings.Fields(test.output.String()), " "), "")
 	case "fail":
 		if parent := pkg.parent(e.Test); parent != nil {
 			parent.failedSub = true
 		}
-		if !test.failedSub {
-			pkg.failed++
-			r.fail(name, fmt.Sprintf("failed after %s", took))
+		if test.failedSub {
+			r.show(test.output.String())
+			break
 		}
-		r.show(test.output.String())
+		pkg.failed++
+		r.fail(name, fmt.Sprintf("failed after %s", took), test.output.String())
 	case "pass":
 		if !test.hasSubtest {
 			pkg.passed++
@@ -196,8 +231,7 @@ func (r *report) endPackage(e event) {
 	for _, name := range slices.Sorted(maps.Keys(pkg.running)) {
 		test := pkg.running[name]
 		pkg.failed++
-		r.fail(e.Package+"."+name, "did not end")
-		r.show(test.output.String())
+		r.fail(e.Package+"."+name, "did not end", test.output.String())
 	}
 	if e.Action == "fail" {
 		r.show(r.builds[e.FailedBuild])
@@ -209,7 +243,7 @@ func (r *report) endPackage(e event) {
 			if e.FailedBuild != "" {
 				reason = "does not build"
 			}
-			r.fail(e.Package, reason)
+			r.fail(e.Package, reason, "")
 		}
 	}
 	switch {
