@@ -104,17 +104,14 @@ func Batch(subsystem, command, flags int, family addr.Family, bodies []Attribute
 	}
 	var errs []error
 	for some := range slices.Chunk(bodies, batch) {
-		var message []byte
+		var messages Attributes
 		for _, body := range some {
-			message = binary.NativeEndian.AppendUint32(message, uint32(unix.SizeofNlMsghdr+nl.SizeofNfgenmsg+len(body)))
-			message = binary.NativeEndian.AppendUint16(message, uint16(subsystem<<8|command))
-			message = binary.NativeEndian.AppendUint16(message, uint16(unix.NLM_F_REQUEST|flags))
-			message = append(message, make([]byte, 8)...) // the sequence and the port do not matter
-			message = append(message, Protocol(family), nl.NFNETLINK_V0, 0, 0)
-			message = append(message, body...)
+			messages = messages.message(uint16(subsystem<<8|command), uint16(flags), 0, Protocol(family), 0, func(a Attributes) Attributes {
+				return append(a, body...)
+			})
 		}
 		// The kernel has done all of it when this returns, and says what failed only.
-		if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		if err := unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -131,32 +128,54 @@ const batch = 100
 
 // failures counts what failed, and returns what of it is not excused.
 func failures(fd int, excuse func(unix.Errno) bool) (int, error) {
-	count, buffer := 0, make([]byte, 1<<16)
+	count := 0
 	var errs []error
+	err := Receipts(fd, func(errno unix.Errno) {
+		if errno == 0 {
+			return
+		}
+		count++
+		if !excuse(errno) {
+			errs = append(errs, errno)
+		}
+	})
+	return count, errors.Join(append(errs, err)...)
+}
+
+// Receipts calls f for each receipt that is in a socket, with what went wrong or 0, and ends
+// when there are no more: when a message to netfilter is sent, the kernel has done all of it
+// and said what it has to say. The error is ENOBUFS if the socket had no room for some of them.
+func Receipts(fd int, f func(unix.Errno)) error {
+	buffer := make([]byte, 1<<16)
+	var lost error
 	for {
 		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			return count, errors.Join(errs...)
+			return lost
 		case errors.Is(err, unix.EINTR):
 			continue
+		case errors.Is(err, unix.ENOBUFS): // the rest is still there
+			lost = err
+			continue
 		case err != nil:
-			return count, errors.Join(append(errs, err)...)
+			return err
 		}
-		for said := buffer[:n]; len(said) >= unix.SizeofNlMsghdr+4; {
-			size := int(binary.NativeEndian.Uint32(said))
-			if size < unix.SizeofNlMsghdr+4 || size > len(said) {
-				break
-			}
-			if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
-				count++
-				errno := unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:])))
-				if !excuse(errno) {
-					errs = append(errs, errno)
-				}
-			}
-			said = said[min((size+3)&^3, len(said)):]
+		eachReceipt(buffer[:n], f)
+	}
+}
+
+// eachReceipt calls f for each receipt, up to the first message that is not whole.
+func eachReceipt(said []byte, f func(unix.Errno)) {
+	for len(said) >= unix.SizeofNlMsghdr+4 {
+		size := int(binary.NativeEndian.Uint32(said))
+		if size < unix.SizeofNlMsghdr+4 || size > len(said) {
+			return
 		}
+		if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
+			f(unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
+		}
+		said = said[min((size+3)&^3, len(said)):]
 	}
 }
 
@@ -170,11 +189,8 @@ type Attributes []byte
 
 // Add appends one.
 func (a Attributes) Add(kind uint16, value ...byte) Attributes {
-	size := 4 + len(value)
-	a = binary.NativeEndian.AppendUint16(a, uint16(size))
-	a = binary.NativeEndian.AppendUint16(a, kind)
-	a = append(a, value...)
-	return append(a, "\x00\x00\x00"[:-size&3]...) // aligned to 4
+	in, at := a.open(kind)
+	return append(in, value...).Close(at)
 }
 
 // Uint16 appends a number in network byte order.
@@ -187,11 +203,8 @@ func (a Attributes) Uint32(kind uint16, v uint32) Attributes {
 
 // Text appends a text that ends in a zero byte.
 func (a Attributes) Text(kind uint16, v string) Attributes {
-	size := 4 + len(v) + 1
-	a = binary.NativeEndian.AppendUint16(a, uint16(size))
-	a = binary.NativeEndian.AppendUint16(a, kind)
-	a = append(append(a, v...), 0)
-	return append(a, "\x00\x00\x00"[:-size&3]...)
+	in, at := a.open(kind)
+	return append(append(in, v...), 0).Close(at)
 }
 
 // Nested appends attributes as one.
@@ -201,13 +214,34 @@ func (a Attributes) Nested(kind uint16, v Attributes) Attributes {
 
 // Open begins an attribute that holds those which are appended until it is closed.
 func (a Attributes) Open(kind uint16) (in Attributes, at int) {
-	in = binary.NativeEndian.AppendUint16(a, 0) // how long it is, see Close
-	return binary.NativeEndian.AppendUint16(in, kind|unix.NLA_F_NESTED), len(a)
+	return a.open(kind | unix.NLA_F_NESTED)
 }
 
-// Close ends the attribute that was begun there.
+func (a Attributes) open(kind uint16) (in Attributes, at int) {
+	in = binary.NativeEndian.AppendUint16(a, 0) // how long it is, see Close
+	return binary.NativeEndian.AppendUint16(in, kind), len(a)
+}
+
+// Close ends the attribute that was begun there. The next one begins at a multiple of 4.
 func (a Attributes) Close(at int) Attributes {
-	binary.NativeEndian.PutUint16(a[at:], uint16(len(a)-at))
+	size := len(a) - at
+	binary.NativeEndian.PutUint16(a[at:], uint16(size))
+	return append(a, "\x00\x00\x00"[:-size&3]...)
+}
+
+// message appends a message of netfilter, with the attributes that body appends if it is not nil.
+func (a Attributes) message(kind, flags uint16, sequence uint32, protocol uint8, resource uint16, body func(Attributes) Attributes) Attributes {
+	at := len(a)
+	a = binary.NativeEndian.AppendUint32(a, 0) // how long it is, see below
+	a = binary.NativeEndian.AppendUint16(a, kind)
+	a = binary.NativeEndian.AppendUint16(a, unix.NLM_F_REQUEST|flags)
+	a = binary.NativeEndian.AppendUint32(a, sequence)
+	a = append(a, 0, 0, 0, 0, protocol, unix.NFNETLINK_V0)
+	a = binary.BigEndian.AppendUint16(a, resource)
+	if body != nil {
+		a = body(a)
+	}
+	binary.NativeEndian.PutUint32(a[at:], uint32(len(a)-at))
 	return a
 }
 

@@ -83,3 +83,16 @@ func FuzzEach(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReceipts holds that no answer, however odd, ends the process.
+func FuzzReceipts(f *testing.F) {
+	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
+	f.Add([]byte{3, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		told := 0
+		eachReceipt(said, func(unix.Errno) { told++ })
+		if told > len(said)/20 {
+			t.Errorf("%x: %d receipts are told", said, told)
+		}
+	})
+}

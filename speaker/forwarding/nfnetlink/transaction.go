@@ -1,7 +1,6 @@
 package nfnetlink
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -40,18 +39,7 @@ func (t *Transaction) Add(command, flags int, body func(Attributes) Attributes) 
 func (t *Transaction) Size() int { return len(t.message) }
 
 func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint16, body func(Attributes) Attributes) {
-	at := len(t.message)
-	a := binary.NativeEndian.AppendUint32(t.message, 0) // how long it is, see below
-	a = binary.NativeEndian.AppendUint16(a, kind)
-	a = binary.NativeEndian.AppendUint16(a, unix.NLM_F_REQUEST|flags)
-	a = binary.NativeEndian.AppendUint32(a, t.commands)
-	a = append(a, 0, 0, 0, 0, protocol, unix.NFNETLINK_V0)
-	a = binary.BigEndian.AppendUint16(a, resource)
-	if body != nil {
-		a = body(a)
-	}
-	binary.NativeEndian.PutUint32(a[at:], uint32(len(a)-at))
-	t.message = a
+	t.message = t.message.message(kind, flags, t.commands, protocol, resource, body)
 	t.commands++
 }
 

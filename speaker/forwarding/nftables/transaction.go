@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	nft "github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // errRecorded stands for the kernel's receipts.
@@ -91,28 +92,19 @@ func (k *link) receipts(of int) error {
 		return err
 	}
 	var said []unix.Errno
-	note := func(errno unix.Errno) {
-		if errno != 0 && !slices.Contains(said, errno) {
-			said = append(said, errno)
-		}
-	}
-	received, buffer := 0, make([]byte, 1<<16)
+	received := 0
 	var failed error
 	err = raw.Control(func(fd uintptr) {
-		for {
-			n, _, err := unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
-			switch {
-			case errors.Is(err, unix.EAGAIN):
-				return
-			case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS): // some are lost, the rest is still there
-				continue
-			case err != nil:
-				failed = err
-				return
+		failed = nfnetlink.Receipts(int(fd), func(errno unix.Errno) {
+			received++
+			if errno != 0 && !slices.Contains(said, errno) {
+				said = append(said, errno)
 			}
-			received += eachReceipt(buffer[:n], note)
-		}
+		})
 	})
+	if errors.Is(failed, unix.ENOBUFS) { // of what is lost too few are left, see below
+		failed = nil
+	}
 	switch {
 	case err != nil || failed != nil:
 		return errors.Join(err, failed)
@@ -126,20 +118,4 @@ func (k *link) receipts(of int) error {
 		return errNoReceipt
 	}
 	return nil
-}
-
-// eachReceipt calls f for each receipt, with what went wrong or 0, and returns how many they are.
-func eachReceipt(said []byte, f func(unix.Errno)) (n int) {
-	for len(said) >= unix.SizeofNlMsghdr+4 {
-		size := int(binary.NativeEndian.Uint32(said))
-		if size < unix.SizeofNlMsghdr+4 || size > len(said) {
-			return n
-		}
-		if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
-			n++
-			f(unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
-		}
-		said = said[min((size+3)&^3, len(said)):]
-	}
-	return n
 }

@@ -80,15 +80,3 @@ func within(t *testing.T, name string, do func() error) {
 		t.Fatalf("a transaction %s waits for ever", name)
 	}
 }
-
-// FuzzReceipts holds that no answer, however odd, ends the process.
-func FuzzReceipts(f *testing.F) {
-	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
-	f.Add([]byte{3, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, said []byte) {
-		told := 0
-		if n := eachReceipt(said, func(unix.Errno) { told++ }); n != told || n > len(said)/20 {
-			t.Errorf("%x: %d receipts, and %d are told", said, n, told)
-		}
-	})
-}
