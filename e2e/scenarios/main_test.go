@@ -31,6 +31,9 @@ const soon = 30 * time.Second
 // patience is how long to wait for what must happen, whoever brings it about.
 const patience = 3 * time.Minute
 
+// long is for how long something is waited for before the log tells what it was.
+const long = 5 * time.Second
+
 // keep is an environment variable: if it is set, the lab stays up for a look.
 const keep = "FAIRLEAD_KEEP_LAB"
 
@@ -143,8 +146,19 @@ func reply(t *testing.T, from *lab.Machine, address netip.Addr) product.Reply {
 // eventually fails the test if the question has no good answer in time.
 func eventually(t *testing.T, limit time.Duration, ask func(ctx context.Context) error) {
 	t.Helper()
-	ctx := within(t, limit)
-	if err := product.Until(ctx, func() error { return ask(ctx) }); err != nil {
+	ctx, began := within(t, limit), time.Now()
+	var last error
+	err := product.Until(ctx, func() error {
+		err := ask(ctx)
+		if err != nil {
+			last = err
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(began); took > long {
+		t.Logf("it took %v until this was no longer so: %v", took.Round(time.Millisecond), last)
 	}
 }

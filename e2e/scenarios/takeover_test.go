@@ -42,7 +42,12 @@ func begin(t *testing.T, c *product.Cluster) *flows {
 
 // trickle counts what becomes of one question after another.
 func (f *flows) trickle(name string, ask func(ctx context.Context) error) {
-	eventually(f.t, soon, ask) // its own way is there
+	eventually(f.t, patience, func(ctx context.Context) error { // its own way is there
+		if err := ask(ctx); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
 	count := make(chan product.Count, 1)
 	f.counts[name] = count
 	go func() { count <- product.Trickle(f.ctx, ask) }()
@@ -81,19 +86,23 @@ func (f *flows) fromPod(name string, pod netip.Addr, tcp, udp netip.AddrPort) {
 func (f *flows) end() {
 	f.t.Helper()
 	f.stop()
-	for name, held := range f.held {
-		if err := <-held; err != nil {
-			f.t.Errorf("%s: %v", name, err)
-		}
-	}
+	counts := map[string]product.Count{}
 	for _, name := range slices.Sorted(maps.Keys(f.counts)) {
 		count := <-f.counts[name]
+		counts[name] = count
 		f.t.Logf("%s: %d served, %d lost, %d held up, the longest took %v", name, count.OK, count.Failed, count.Held, count.Longest)
+	}
+	for name, count := range counts {
 		if count.OK < 100 {
 			f.t.Errorf("%s: too few to tell", name)
 		}
 		if count.Failed > 0 {
 			f.t.Errorf("%s: %d of %d are lost; they met %v", name, count.Failed, count.OK+count.Failed, count.Errors)
+		}
+	}
+	for name, held := range f.held {
+		if err := <-held; err != nil {
+			f.t.Errorf("%s: %v", name, err)
 		}
 	}
 }
