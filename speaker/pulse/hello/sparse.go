@@ -164,45 +164,8 @@ func (m *machine) turn(now time.Time, on bool) {
 	}
 }
 
-// record takes over what a node says to all; nil: it is not known any more.
-func (m *machine) record(p *peer, said *hello) {
-	bucket := p.long.bucket()
-	m.mesh.digests[bucket] ^= p.digest()
-	p.record = said
-	m.mesh.digests[bucket] ^= p.digest()
-	m.mesh.told = append(m.mesh.told[:0], p.edges...)
-	m.resolve(p)
-	m.mesh.learned = append(m.mesh.learned, p)
-	m.mesh.changed = true
-	if said == nil || p.returning || m.mesh.unheard || p.proven && !p.there.found {
-		m.mesh.whole = true
-	}
-	m.compares(p, m.mesh.told)
-}
-
 // reconsider is for a change of something else than records, on which depends who is alive.
 func (m *machine) reconsider() { m.mesh.changed, m.mesh.whole = true, true }
-
-// digest is the part of a node in the digest of its bucket.
-func (p *peer) digest() uint32 {
-	if p.record == nil {
-		return 0
-	}
-	return stampOf(*p.record).digest(p.long)
-}
-
-// resolve finds the nodes of a record.
-func (m *machine) resolve(p *peer) {
-	p.edges = p.edges[:0]
-	if p.record == nil {
-		return
-	}
-	for _, l := range p.record.links {
-		if to := m.mesh.byID[l.to]; to != nil && to != p {
-			p.edges = append(p.edges, edge{l, to})
-		}
-	}
-}
 
 // isNear tells whether a peer gets all our hellos and the gossip.
 func (p *peer) isNear(now time.Time) bool { return p.watched || now.Before(p.owed) }
@@ -397,99 +360,6 @@ func (m *machine) consider(now time.Time) {
 	}
 	m.mesh.changed = false // what is left is for the next time
 	m.judgeBy(now.Add(m.interval / 10))
-}
-
-// vouchFor makes this node say that it hears one which another calls silent.
-func (m *machine) vouchFor(p *peer) {
-	if !p.watched || p.link != linkHeard {
-		p.vouch = nil
-		return
-	}
-	accused := false
-	for _, e := range p.opinions {
-		if e.state != linkSilent {
-			continue
-		}
-		accused = true
-		newer := func(boot, seq uint32) bool { return boot != e.boot || int32(seq-e.seq) > 0 }
-		if p.vouch != nil && newer(p.vouch.boot, p.vouch.seq) {
-			continue
-		}
-		if newer(uint32(p.boot), uint32(p.seq)) {
-			p.vouch = &link{boot: uint32(p.boot), seq: uint32(p.seq)}
-		}
-	}
-	if !accused {
-		p.vouch = nil
-	}
-}
-
-// awaited is until when a node that was never heard since it is watched may still be about to
-// say hello; zero: it is heard, or was. One of which there is no record may be behind a closed
-// port, and is awaited while Kubernetes says that it is there. Of another one somebody has
-// heard. It may have died since, or not know of us: then we have nothing to say of it.
-func (m *machine) awaited(p *peer) time.Time {
-	if p.link != linkPending || p.record == nil {
-		return time.Time{}
-	}
-	return p.began.Add(2 * m.detect)
-}
-
-// links are what this node says of those that it watches, in order.
-func (m *machine) links(now time.Time) []link {
-	var all []link
-	for _, p := range m.attended {
-		if !p.watched {
-			continue
-		}
-		if until := m.awaited(p); now.Before(until) {
-			m.judgeBy(until)
-		} else if !until.IsZero() {
-			continue
-		}
-		l := link{to: p.long, state: p.link}
-		switch {
-		case p.link == linkSilent:
-			l.boot, l.seq = uint32(p.boot), uint32(p.seq)
-		case p.link == linkHeard && p.vouch != nil:
-			l.state, l.boot, l.seq = linkVouched, p.vouch.boot, p.vouch.seq
-		}
-		all = append(all, l)
-	}
-	slices.SortFunc(all, func(a, b link) int { return a.to.compare(b.to) })
-	return all[:min(len(all), maxLinks)]
-}
-
-// recordIsStale tells whether our record says something else than is true.
-func (m *machine) recordIsStale(now time.Time) bool {
-	r := m.mesh.self.record
-	return r == nil || r.seq != m.mesh.version || !r.equal(m.spoken(now)) || (r.hold > 0) != m.isHeld()
-}
-
-// spoken is what our record says of us: what it says of others is in its links.
-func (m *machine) spoken(now time.Time) said {
-	s := m.current(now)
-	s.silent, s.sound, s.claims = nil, m.vouched, m.claims.turn(now)
-	return s
-}
-
-func (m *machine) isHeld() bool { return m.parting && m.mesh.heard.Before(m.partsAt) }
-
-// renew makes our record say what is true. A change is news.
-func (m *machine) renew(now time.Time) {
-	m.mesh.heard = now
-	links := m.links(now)
-	self := m.mesh.self
-	if !m.recordIsStale(now) && slices.Equal(self.record.links, links) {
-		return
-	}
-	m.mesh.version++
-	r := &hello{node: m.node, boot: m.boot, seq: m.mesh.version, said: m.spoken(now), links: links, epoch: m.epoch, room: m.mesh.room}
-	if m.isHeld() {
-		r.hold = max(m.partsAt.Sub(now), time.Millisecond)
-	}
-	m.record(self, r)
-	m.mesh.news[self] = true
 }
 
 // isSynced tells whether this node has had the records of others.
