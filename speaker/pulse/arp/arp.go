@@ -4,9 +4,7 @@
 package arp
 
 import (
-	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 
 	"github.com/mdlayher/packet"
@@ -24,12 +22,7 @@ type protocol struct{}
 func (protocol) String() string { return "ARP" }
 
 func (protocol) Listen(i neighbour.Interface) (neighbour.Wire, error) {
-	program, err := filter()
-	if err != nil {
-		return nil, fmt.Errorf("assemble the filter: %w", err)
-	}
-	conn, err := packet.Listen(&net.Interface{Index: i.Index, Name: i.Name}, packet.Raw, unix.ETH_P_ARP,
-		&packet.Config{Filter: program})
+	conn, err := neighbour.Open(i, unix.ETH_P_ARP, filter())
 	if err != nil {
 		return nil, err
 	}

@@ -20,10 +20,10 @@ const snapLength = 128
 // station and carry no VLAN tag. Replies tell of stations that have our addresses. A tagged frame for a VLAN that has an interface here
 // arrives on that interface; the kernel marks all others as meant for another
 // host.
-func filter() ([]bpf.RawInstruction, error) {
+func filter() []bpf.Instruction {
 	const drop = 10 // the index of the last instruction
 	otherwise := func(at int) uint8 { return uint8(drop - at - 1) }
-	return bpf.Assemble([]bpf.Instruction{
+	return []bpf.Instruction{
 		0:  bpf.LoadExtension{Num: bpf.ExtType},
 		1:  bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: unix.PACKET_MULTICAST, SkipTrue: otherwise(1)},
 		2:  bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
@@ -35,5 +35,5 @@ func filter() ([]bpf.RawInstruction, error) {
 		8:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: reply, SkipTrue: otherwise(8)},
 		9:  bpf.RetConstant{Val: snapLength},
 		10: bpf.RetConstant{Val: 0},
-	})
+	}
 }

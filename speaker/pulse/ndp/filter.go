@@ -22,10 +22,10 @@ const (
 //
 // Messages behind extension headers do not pass. Nobody sends such, and fragments
 // are not to be accepted (RFC 6980).
-func filter() ([]bpf.RawInstruction, error) {
+func filter() []bpf.Instruction {
 	const drop = 10 // the index of the last instruction
 	otherwise := func(at int) uint8 { return uint8(drop - at - 1) }
-	return bpf.Assemble([]bpf.Instruction{
+	return []bpf.Instruction{
 		0:  bpf.LoadAbsolute{Off: offsetNextHeader, Size: 1},
 		1:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: otherwise(1)},
 		2:  bpf.LoadAbsolute{Off: offsetType, Size: 1},
@@ -37,5 +37,5 @@ func filter() ([]bpf.RawInstruction, error) {
 		8:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: otherwise(8)},
 		9:  bpf.RetConstant{Val: neighbour.MaxFrame},
 		10: bpf.RetConstant{Val: 0},
-	})
+	}
 }

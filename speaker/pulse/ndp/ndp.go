@@ -13,9 +13,7 @@
 package ndp
 
 import (
-	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 
 	"github.com/mdlayher/packet"
@@ -33,12 +31,7 @@ type protocol struct{}
 func (protocol) String() string { return "NDP" }
 
 func (protocol) Listen(i neighbour.Interface) (neighbour.Wire, error) {
-	program, err := filter()
-	if err != nil {
-		return nil, fmt.Errorf("assemble the filter: %w", err)
-	}
-	conn, err := packet.Listen(&net.Interface{Index: i.Index, Name: i.Name}, packet.Raw, unix.ETH_P_IPV6,
-		&packet.Config{Filter: program})
+	conn, err := neighbour.Open(i, unix.ETH_P_IPV6, filter())
 	if err != nil {
 		return nil, err
 	}
