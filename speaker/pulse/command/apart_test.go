@@ -3,6 +3,7 @@ package command_test
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -13,20 +14,17 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
-// within is where the nodes have the addresses by which they know each other.
-var within = netip.MustParsePrefix("198.51.100.0/24")
-
 // apartLab is a lab in which the nodes know each other by addresses on a network of their own,
 // eth0, and answer on the LAN of the client, eth1.
 type apartLab struct {
 	*lab
-	inner *linkstest.Segment
-	plugs []string // of all that is on the LAN
+	nodesOnly *linkstest.Segment
+	plugs     []string // of all that is on the LAN
 }
 
 func newApartLab(t *testing.T, p plan, nodes int, flags ...string) *apartLab {
 	t.Helper()
-	l := &apartLab{lab: newLabOf(t, p, 0), inner: linkstest.NewSegment(t), plugs: []string{"port1"}}
+	l := &apartLab{lab: newLabOf(t, p, 0), nodesOnly: linkstest.NewSegment(t), plugs: []string{"port1"}}
 	for i := range nodes {
 		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), port: "eth1", flags: flags}
 		n.inside(l, i+1)
@@ -42,22 +40,16 @@ func newApartLab(t *testing.T, p plan, nodes int, flags ...string) *apartLab {
 
 // inside attaches a node to the network of the nodes.
 func (n *node) inside(l *apartLab, i int) {
-	l.inner.Attach(n.Host, "eth0", netip.PrefixFrom(inner(i), within.Bits()).String())
-}
-
-func inner(i int) netip.Addr {
-	a := within.Addr().As4()
-	a[3] = byte(i)
-	return netip.AddrFrom4(a)
+	l.nodesOnly.Attach(n.Host, "eth0", netip.PrefixFrom(l.inner(i), l.within.Bits()).String())
 }
 
 func (l *apartLab) table(n *node) pulse.Table {
 	t := l.lab.table(n)
 	for i, peer := range l.nodes {
 		if peer == n {
-			t.NodeAddrs = []netip.Addr{inner(i + 1)}
+			t.NodeAddrs = []netip.Addr{l.inner(i + 1)}
 		} else {
-			t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{inner(i + 1)}, Ready: true}
+			t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{l.inner(i + 1)}, Ready: true}
 		}
 	}
 	return t
@@ -66,6 +58,20 @@ func (l *apartLab) table(n *node) pulse.Table {
 func (l *apartLab) start(t *testing.T) {
 	t.Helper()
 	l.startWith(t, l.table)
+}
+
+// meet waits until the nodes have heard each other on the LAN: an answer to a frame is among the
+// first few.
+func (l *apartLab) meet(t *testing.T) {
+	t.Helper()
+	few := regexp.MustCompile(`(?m)^fairlead_pulse_link_hellos_received_total \d\d`)
+	for _, n := range l.nodes {
+		for deadline := time.Now().Add(soon); !few.MatchString(get(t, n, "/metrics")); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s hears nobody on the LAN", n.name)
+			}
+		}
+	}
 }
 
 // others are the plugs on the LAN but for that of a node.
@@ -118,22 +124,26 @@ func TestALinkOfOneDirectionIsTakenOver(t *testing.T) {
 	for name, out := range map[string]bool{"nothing leaves": true, "nothing comes": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newApartLab(t, ipv4, 3)
-			l.start(t)
-			first, second := l.nodes[0], l.nodes[1]
-			from, to := []string{first.plug}, l.others(first)
-			if !out {
-				from, to = to, from
-			}
-			l.cut(t, from, to)
-			second.until("owner", owns)
-			first.until("without the address", ownsNot)
-			l.resolves(t, second)
-			l.heal(t)
-			first.until("owner again", owns)
-			l.resolves(t, first)
+			inBothAtOnce(t, func(t *testing.T, p plan) { linkOfOneDirection(t, p, out) })
 		})
 	}
+}
+
+func linkOfOneDirection(t *testing.T, p plan, out bool) {
+	l := newApartLab(t, p, 3)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	from, to := []string{first.plug}, l.others(first)
+	if !out {
+		from, to = to, from
+	}
+	l.cut(t, from, to)
+	second.until("owner", owns)
+	first.until("without the address", ownsNot)
+	l.resolves(t, second)
+	l.heal(t)
+	first.until("owner again", owns)
+	l.resolves(t, first)
 }
 
 // Nobody is heard by anybody there, or only two nodes are, of which nobody knows whose link is dead:
@@ -142,30 +152,38 @@ func TestWhereAllHearNothingAllStaysAsItIs(t *testing.T) {
 	for name, nodes := range map[string]int{"three nodes": 3, "two nodes": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newApartLab(t, ipv4, nodes)
-			l.start(t)
-			first := l.nodes[0]
-			time.Sleep(detection) // until they have heard each other there
-			l.switches(t, "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }; "+
-				"add rule bridge cut forward ether type 0x88b6 drop")
-			time.Sleep(3 * detection) // what is wrong would happen
-			l.resolves(t, first)
-			for _, n := range l.nodes {
-				if s, _ := n.client.State(); owns(s) != (n == first) {
-					t.Errorf("%s has %v", n.name, s.Owned)
-				}
-			}
+			inBothAtOnce(t, func(t *testing.T, p plan) { allHearNothing(t, p, nodes) })
 		})
+	}
+}
+
+func allHearNothing(t *testing.T, p plan, nodes int) {
+	l := newApartLab(t, p, nodes)
+	l.start(t)
+	first := l.nodes[0]
+	l.meet(t)
+	l.switches(t, "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }; "+
+		"add rule bridge cut forward ether type 0x88b6 drop")
+	time.Sleep(3 * detection) // what is wrong would happen
+	l.resolves(t, first)
+	for _, n := range l.nodes {
+		if s, _ := n.client.State(); owns(s) != (n == first) {
+			t.Errorf("%s has %v", n.name, s.Owned)
+		}
 	}
 }
 
 // The only candidate answers though it hears nobody on the link, and others do.
 func TestTheOnlyCandidateAnswersOverALinkThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	l := newApartLab(t, ipv4, 3)
+	inBothAtOnce(t, onlyCandidate)
+}
+
+func onlyCandidate(t *testing.T, p plan) {
+	l := newApartLab(t, p, 3)
 	l.start(t)
 	first := l.nodes[0]
-	time.Sleep(detection) // until they have heard each other there
+	l.meet(t)
 	for _, n := range l.nodes {
 		table := l.table(n)
 		table.Claims[l.vip] = desired.Claim{Candidates: []string{first.name}}
@@ -188,7 +206,11 @@ func TestTheOnlyCandidateAnswersOverALinkThatIsCutOff(t *testing.T) {
 // While links are lossy nobody takes them for dead again and again.
 func TestALossyLinkDoesNotFlap(t *testing.T) {
 	t.Parallel()
-	l := newApartLab(t, ipv4, 3)
+	inBothAtOnce(t, lossyLink)
+}
+
+func lossyLink(t *testing.T, p plan) {
+	l := newApartLab(t, p, 3)
 	l.start(t)
 	first := l.nodes[0]
 	l.switches(t, "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }; "+
@@ -209,4 +231,5 @@ func TestALossyLinkDoesNotFlap(t *testing.T) {
 	if learnt > len(l.nodes) || moved > 1 {
 		t.Error("a link that loses 30 % of all frames flaps")
 	}
+	l.resolves(t, first)
 }

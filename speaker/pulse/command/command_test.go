@@ -87,9 +87,10 @@ func takeOverFromADeadNode(t *testing.T, p plan) {
 	})
 }
 
-func TestAKilledPulseIsTakenOver(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2)
+func TestAKilledPulseIsTakenOver(t *testing.T) { inBoth(t, killedPulse) }
+
+func killedPulse(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -119,9 +120,10 @@ func TestAKilledPulseIsTakenOver(t *testing.T) {
 
 // A node that comes back takes its addresses over from the one that answers for
 // them meanwhile, which stops when the other has begun.
-func TestANodeThatComesBackLeavesNoGap(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2)
+func TestANodeThatComesBackLeavesNoGap(t *testing.T) { inBoth(t, comeBack) }
+
+func comeBack(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -220,9 +222,10 @@ func leave(t *testing.T, p plan) {
 
 // Both containers of a pod end at the same moment, and the agent may need a
 // while to find out that the node is leaving. Pulse waits for two seconds.
-func TestTheLastWordOfAnAgentIsHeard(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 2)
+func TestTheLastWordOfAnAgentIsHeard(t *testing.T) { inBoth(t, lastWord) }
+
+func lastWord(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
 	l.resolves(t, first)
@@ -260,7 +263,11 @@ func TestTheLastWordOfAnAgentIsHeard(t *testing.T) {
 
 func TestAnswersGoOnWithoutTheAgent(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, 2, patient...)
+	inBothAtOnce(t, withoutTheAgent)
+}
+
+func withoutTheAgent(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2, patient...)
 	l.start(t)
 	first := l.nodes[0]
 	before, _ := first.client.State()
@@ -274,8 +281,8 @@ func TestAnswersGoOnWithoutTheAgent(t *testing.T) {
 	first.startAgent()
 	first.until("owner", owns)
 	first.say(l.table(first))
-	if after, _ := first.client.State(); !after.Owned[vip].Since.Equal(before.Owned[vip].Since) {
-		t.Errorf("owned since %v, was %v before the agent restarted", after.Owned[vip].Since, before.Owned[vip].Since)
+	if after, _ := first.client.State(); !after.Owned[p.vip].Since.Equal(before.Owned[p.vip].Since) {
+		t.Errorf("owned since %v, was %v before the agent restarted", after.Owned[p.vip].Since, before.Owned[p.vip].Since)
 	}
 }
 

@@ -49,21 +49,27 @@ func TestMain(m *testing.M) {
 }
 
 // plan is who has which addresses: the nodes have the hosts 1, 2 and so on of the
-// LAN, the client is 99. The address that moves is vip.
+// LAN, the client is 99. The address that moves is vip. In an apartLab the nodes have another
+// network for themselves, and are the same hosts there.
 type plan struct {
-	vip netip.Addr
-	lan netip.Prefix
+	vip         netip.Addr
+	lan, within netip.Prefix
 }
 
 var (
 	vip  = netip.MustParseAddr("192.0.2.200")
-	ipv4 = plan{vip, netip.MustParsePrefix("192.0.2.0/24")}
-	ipv6 = plan{netip.MustParseAddr("2001:db8::1:200"), netip.MustParsePrefix("2001:db8::/64")}
+	ipv4 = plan{vip, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
+	ipv6 = plan{netip.MustParseAddr("2001:db8::1:200"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("2001:db8:1::/64")}
 )
 
 // host is an address of the LAN.
-func (p plan) host(n int) netip.Addr {
-	a := p.lan.Addr().AsSlice()
+func (p plan) host(n int) netip.Addr { return hostOf(p.lan, n) }
+
+// inner is one of the network of the nodes.
+func (p plan) inner(n int) netip.Addr { return hostOf(p.within, n) }
+
+func hostOf(network netip.Prefix, n int) netip.Addr {
+	a := network.Addr().AsSlice()
 	a[len(a)-1] = byte(n)
 	host, _ := netip.AddrFromSlice(a)
 	return host
