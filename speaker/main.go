@@ -77,6 +77,14 @@ type config struct {
 	log                             *slog.Logger
 }
 
+// options are those of what this node is to do.
+func (c config) options() desired.Options {
+	return desired.Options{
+		Node: c.node, Classes: c.classes, Pods: c.pods, MasqueradeAll: c.masqueradeAll,
+		NodePortCIDRs: c.nodePorts.cidrs, NodePortPrimary: c.nodePorts.primary,
+	}
+}
+
 func parse(args []string) (config, error) {
 	c := config{
 		node: os.Getenv("NODE_NAME"), pod: os.Getenv("POD_NAME"),

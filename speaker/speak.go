@@ -24,7 +24,6 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/rivals"
 	"fairlead.dev/fairlead/speaker/pulse"
@@ -76,20 +75,12 @@ func speak(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	objects, err := ourObjects(config)
+	told, err := tellIn(c, config)
 	if err != nil {
 		return err
 	}
-	notes, err := doubtsOf(c, config)
-	if err != nil {
-		return err
-	}
-	told := tellIn(objects, notes, c)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
-	reporter := report.New(c.node, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), told.sessions, told.addresses, registry, c.log)
-	reporter.Witnessed(told.witness)
-	reporter.Note(notes)
-	reporter.Follow(backend, string(c.mode), c.mode == forwarding.None, told.forwarding)
+	reporter := told.reporter(c, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), backend, registry)
 
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	asked := newHealth(c, reporter, registry, metrics)
@@ -104,10 +95,7 @@ func speak(ctx context.Context, c config) error {
 	registry.MustRegister(traffic{sessions.States})
 	disturbed := make(chan struct{}, 1)
 	loop := agent.New(agent.Config{
-		Options: desired.Options{
-			Node: c.node, Classes: c.classes, Pods: c.pods, MasqueradeAll: c.masqueradeAll,
-			NodePortCIDRs: c.nodePorts.cidrs, NodePortPrimary: c.nodePorts.primary,
-		},
+		Options:    c.options(),
 		Source:     cluster,
 		Forwarding: &settling{Forwarder: backend},
 		Disturbed:  disturbed,
@@ -125,17 +113,13 @@ func speak(ctx context.Context, c config) error {
 	}
 	defer broadcaster.Shutdown()
 
-	// Pulse is talked to until the very end: leaving is told to it last.
-	talking, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	hungUp := make(chan error, 1)
-	go func() { hungUp <- pulses.Run(talking) }()
-
+	hangUp := talk(ctx, pulses)
 	err = run.All(ctx, append(told.tasks(),
 		run.Task{Name: "watching the cluster", Run: cluster.Run},
 		run.Task{Name: "the agent", Run: loop.Run},
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
 		run.Task{Name: "reporting", Run: func(ctx context.Context) error {
-			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, notes)
+			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, told.doubts)
 		}},
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
@@ -145,9 +129,19 @@ func speak(ctx context.Context, c config) error {
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
 	)...)
-	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told.sessions, told.addresses, notes, told.forwarding))
-	hangUp()
-	return errors.Join(err, <-hungUp)
+	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told.sessions, told.addresses, told.doubts, told.forwarding))
+	return errors.Join(err, hangUp())
+}
+
+// talk keeps in touch with pulse until the very end, also after ctx has ended: leaving is told to it last.
+func talk(ctx context.Context, pulses *pulse.Client) (hangUp func() error) {
+	talking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- pulses.Run(talking) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }
 
 // connect prepares the clients of the API server. Nothing is sent yet.
@@ -174,7 +168,15 @@ type standings struct {
 	forwarding *standing.Forwardings
 }
 
-func tellIn(objects client.WithWatch, doubts *standing.Doubts, c config) standings {
+func tellIn(c config, config *rest.Config) (standings, error) {
+	objects, err := ourObjects(config)
+	if err != nil {
+		return standings{}, err
+	}
+	doubts, err := doubtsOf(c, config)
+	if err != nil {
+		return standings{}, err
+	}
 	return standings{
 		api:        objects,
 		sessions:   standing.NewSessions(c.node, objects, c.log),
@@ -182,7 +184,16 @@ func tellIn(objects client.WithWatch, doubts *standing.Doubts, c config) standin
 		doubts:     doubts,
 		witness:    standing.NewWitness(c.node, objects, c.log),
 		forwarding: standing.NewForwardings(c.node, objects, c.log),
-	}
+	}, nil
+}
+
+// reporter has what becomes known of this node told there, in Events and in metrics.
+func (s standings) reporter(c config, recorder events.EventRecorder, backend forwarding.Backend, registry *prometheus.Registry) *report.Reporter {
+	r := report.New(c.node, recorder, s.sessions, s.addresses, registry, c.log)
+	r.Witnessed(s.witness)
+	r.Note(s.doubts)
+	r.Follow(backend, string(c.mode), c.mode == forwarding.None, s.forwarding)
+	return r
 }
 
 // tasks keep them.
