@@ -29,7 +29,7 @@ type family struct {
 	around      *surroundings // that the base was rendered for
 
 	ports   map[desired.PortKey]desired.Port // as rendered into the tables
-	refused map[desired.PortKey]desired.Port // as the kernel did not take them
+	refused desired.Refusals
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
 	revision uint64
 
@@ -58,7 +58,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		filter:  newRuleset("filter", filterJumps(), bits),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
-		refused: map[desired.PortKey]desired.Port{},
+		refused: desired.Refusals{},
 		reading: newReading(), many: c.part(),
 	}
 	f.base(desired.Forwarding{})
@@ -106,24 +106,10 @@ const unwantedPause = time.Minute
 // place, unless others are known to have taken rules of ours away.
 func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
 	if !f.loaded || f.damaged {
-		for key := range want.Ports {
-			if key.Family == f.family {
-				missing[key] = desired.Port{}
-			}
-		}
-		for key, placed := range f.ports {
-			if _, wanted := want.Ports[key]; !wanted {
-				missing[key] = placed // as far as is known
-			}
-		}
+		missing.AddAll(want, f.ports, f.family)
 		return
 	}
-	for _, c := range changes {
-		placed, ok := f.ports[c.Key]
-		if gone := c.To == nil && !ok; !gone && (c.To == nil || !f.sound || !ok || !placed.Equal(*c.To)) {
-			missing[c.Key] = placed
-		}
-	}
+	missing.AddFailed(changes, f.ports, f.sound)
 }
 
 // bring checks that the kernel is as it was left, makes the changes, and only
@@ -133,13 +119,7 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	f.resume()
 	unread := f.check(ctx)
 	repairs := f.damaged
-	isRefused := func(c desired.Change) bool {
-		port, ok := f.refused[c.Key]
-		return ok && c.To != nil && port.Equal(*c.To)
-	}
-	again := slices.DeleteFunc(slices.Clone(changes), func(c desired.Change) bool { return !isRefused(c) })
-	changes = slices.DeleteFunc(slices.Clone(changes), isRefused)
-	clear(f.refused)
+	changes, again := f.refused.Part(changes)
 	err := f.place(ctx, changes)
 	if len(again) > 0 && f.sound { // apart, so that they hold nobody up
 		err = errors.Join(err, f.place(ctx, again))

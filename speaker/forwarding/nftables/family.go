@@ -21,7 +21,7 @@ type family struct {
 	watch *nfgen.Watch
 	log   *slog.Logger
 
-	refused map[desired.PortKey]desired.Port // as the kernel did not take them
+	refused desired.Refusals
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
 	revision uint64
 
@@ -44,7 +44,7 @@ type family struct {
 func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
 	return &family{
 		ledger: newLedger(l), link: k, watch: w, reading: budget.New(),
-		log: log.With("family", l.family.String()), refused: map[desired.PortKey]desired.Port{},
+		log: log.With("family", l.family.String()), refused: desired.Refusals{},
 	}
 }
 
@@ -78,24 +78,10 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 // place, unless others are known to have taken something of ours away.
 func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
 	if !f.loaded || f.damaged {
-		for key := range want.Ports {
-			if key.Family == f.family {
-				missing[key] = desired.Port{}
-			}
-		}
-		for key, placed := range f.ports {
-			if _, wanted := want.Ports[key]; !wanted {
-				missing[key] = placed // as far as is known
-			}
-		}
+		missing.AddAll(want, f.ports, f.family)
 		return
 	}
-	for _, c := range changes {
-		placed, ok := f.ports[c.Key]
-		if gone := c.To == nil && !ok; !gone && (c.To == nil || !ok || !placed.Equal(*c.To)) {
-			missing[c.Key] = placed
-		}
-	}
+	missing.AddFailed(changes, f.ports, true)
 }
 
 // bring checks that the kernel is as it was left, and makes the changes.
@@ -103,13 +89,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 	if err := f.check(); err != nil {
 		return errors.Join(err, f.explain())
 	}
-	isRefused := func(c desired.Change) bool {
-		port, ok := f.refused[c.Key]
-		return ok && c.To != nil && port.Equal(*c.To)
-	}
-	again := slices.DeleteFunc(slices.Clone(changes), func(c desired.Change) bool { return !isRefused(c) })
-	changes = slices.DeleteFunc(slices.Clone(changes), isRefused)
-	clear(f.refused)
+	changes, again := f.refused.Part(changes)
 	to := f.surroundings(want)
 	err := f.place(to, changes)
 	if len(again) > 0 && f.loaded { // apart, so that they hold nobody up
