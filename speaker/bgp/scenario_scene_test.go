@@ -26,7 +26,8 @@ type scene struct {
 	nodes [2]*node
 	paths *paths // of node 1
 	lost  func() []netip.Prefix
-	had   int64 // memory of node 1 when watch was said, in bytes
+	had   int64   // memory of node 1 when watch was said, in bytes
+	held  [2]held // the nodes' sessions when session up was said
 }
 
 func newScene(t *testing.T, c cell) *scene {
@@ -52,7 +53,7 @@ func sceneCommands() map[string]func(s *scene, neg bool, args []string) {
 		"die": only((*scene).die), "upgrade": only((*scene).upgrade), "leave": only((*scene).leave),
 		"drain": only((*scene).drain), "bfd": only((*scene).bfd),
 		"cut": only((*scene).cut), "mend": only((*scene).mend),
-		"watch": only((*scene).watch), "lost": only((*scene).losses), "memory": only((*scene).memory),
+		"watch": only((*scene).watch), "lost": only((*scene).losses), "memory": only((*scene).memory), "session": only((*scene).session),
 	}
 }
 
