@@ -35,11 +35,7 @@ func (p paths) failed(states map[string]bfd.Status) map[string]string {
 func bfdOf(states map[string]bfd.Status) map[string]report.Path {
 	paths := make(map[string]report.Path, len(states))
 	for peer, s := range states {
-		path := report.Path{Up: s.State == bfd.Up, State: s.State.String(), Reason: s.Trouble}
-		if path.Reason == "" && s.Diag != bfd.NoDiag {
-			path.Reason = s.Diag.String()
-		}
-		paths[peer] = path
+		paths[peer] = report.Path{Up: s.State == bfd.Up, State: s.State.String(), Reason: s.Reason(), Detection: s.Detection}
 	}
 	return paths
 }

@@ -171,6 +171,11 @@ type BFDSessionStatus struct {
 	// reason says why it is not up, as far as is known.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// detectionTime is after how long without a packet of the router the node takes it to be
+	// unreachable: the interval that both sides agreed on, so often as the router's multiplier
+	// says. Left out while the session is not up.
+	// +optional
+	DetectionTime *metav1.Duration `json:"detectionTime,omitempty"`
 }
 
 // BGPSessionList is a list of BGPSessions.

@@ -63,6 +63,20 @@ func (p *paths) status() bfd.Status {
 	return p.sessions.Status()[theRouter]
 }
 
+// inWords is what a BGPSession says of the BFD session, a line for each field; "" while there is none.
+func (p *paths) inWords() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sessions == nil {
+		return ""
+	}
+	s, wanted := p.sessions.Status()[theRouter]
+	if !wanted {
+		return ""
+	}
+	return fmt.Sprintf("bfd.state: %v\nbfd.reason: %s\nbfd.detectionTime: %v\n", s.State, s.Reason(), s.Detection)
+}
+
 // beginBFD starts BFD's part of pulse.
 func (s *scene) beginBFD() {
 	sessions, stop := runBFD(s.t)

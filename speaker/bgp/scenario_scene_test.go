@@ -253,6 +253,9 @@ func (s *scene) told(args []string) {
 	s.each(args, func(args []string) {
 		s.near().waitFor(fmt.Sprintf("the node says %q", args), func() bool {
 			last = n.must(order{}).Sessions[of]
+			if n == s.nodes[0] && of == theRouter {
+				last += s.paths.inWords()
+			}
 			return !slices.ContainsFunc(args, func(part string) bool { return !strings.Contains(last, part) })
 		})
 	})

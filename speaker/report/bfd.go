@@ -1,6 +1,8 @@
 package report
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -17,6 +19,8 @@ type Path struct {
 	// Reason says why it is not up; "" if nothing is known but that the peer has not
 	// been heard.
 	Reason string
+	// Detection is how long the peer may be silent; 0 while it is not up.
+	Detection time.Duration
 }
 
 // BFD takes in what the BFD sessions are doing, by BGPPeer. One that comes up or goes

@@ -19,6 +19,14 @@ type Status struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
+// Reason says why the session is not Up; "" if nothing is known but that the peer has not been heard.
+func (s Status) Reason() string {
+	if s.Trouble == "" && s.Diag != NoDiag {
+		return s.Diag.String()
+	}
+	return s.Trouble
+}
+
 // Equal compares two by value.
 func (s Status) Equal(o Status) bool {
 	since := s.Since.Equal(o.Since)

@@ -123,6 +123,9 @@ func render(node string, uid types.UID, peer string, s report.Session, paths map
 	}
 	if path, ok := paths[peer]; ok {
 		object.Status.BFD = &v1beta1.BFDSessionStatus{State: path.State, Reason: path.Reason}
+		if path.Detection > 0 {
+			object.Status.BFD.DetectionTime = &metav1.Duration{Duration: path.Detection}
+		}
 	}
 	return object
 }

@@ -150,7 +150,7 @@ func TestObjectsSayWhatSessionsDo(t *testing.T) {
 	since := time.Now().Add(-time.Hour)
 	down := report.Session{State: "Active", Since: since, LastError: "connection refused"}
 	k, stop := c.keep(t, "node1")
-	k.Tell(uid, map[string]report.Session{"tor": established(since), "edge": down}, map[string]report.Path{"tor": {Up: true, State: "Up"}})
+	k.Tell(uid, map[string]report.Session{"tor": established(since), "edge": down}, map[string]report.Path{"tor": {Up: true, State: "Up", Detection: 900 * time.Millisecond}})
 	found := c.sees(t, "both sessions", func(all map[string]v1beta1.BGPSession) bool {
 		return all["tor.node1"].Status.State == v1beta1.SessionEstablished && all["edge.node1"].Status.LastError == "connection refused"
 	})
@@ -158,6 +158,12 @@ func TestObjectsSayWhatSessionsDo(t *testing.T) {
 	if got := found["edge.node1"].Status; got.State != v1beta1.SessionActive || got.Negotiated != nil || got.BFD != nil || got.AdvertisedPrefixes != 0 || got.Prefixes != nil {
 		t.Errorf("of a session that is down: %+v", got)
 	}
+
+	k.Tell(uid, map[string]report.Session{"tor": down, "edge": down}, map[string]report.Path{"tor": {State: "Down", Reason: "control detection time expired"}})
+	c.sees(t, "BFD going down", func(all map[string]v1beta1.BGPSession) bool {
+		s := all["tor.node1"].Status
+		return s.State == v1beta1.SessionActive && s.BFD != nil && *s.BFD == v1beta1.BFDSessionStatus{State: "Down", Reason: "control detection time expired"}
+	})
 
 	k.Tell(uid, map[string]report.Session{"tor": established(since)}, nil)
 	c.sees(t, "the session with a peer that is gone going", func(all map[string]v1beta1.BGPSession) bool {
@@ -225,7 +231,7 @@ func checkObject(t *testing.T, got v1beta1.BGPSession, uid types.UID, since time
 		n.HoldTime.Duration != 9*time.Second || n.KeepaliveTime.Duration != 3*time.Second || !n.TTLSecurity {
 		t.Errorf("negotiated %+v", n)
 	}
-	if s.BFD == nil || s.BFD.State != "Up" {
+	if s.BFD == nil || s.BFD.State != "Up" || s.BFD.DetectionTime == nil || s.BFD.DetectionTime.Duration != 900*time.Millisecond {
 		t.Errorf("BFD %+v", s.BFD)
 	}
 }
