@@ -3,8 +3,10 @@ package bgp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,10 +23,34 @@ const (
 	bfdDetection  = bfdMultiplier * bfdInterval
 )
 
-// bfdProfile is the same for FRR.
-func bfdProfile() string {
+// timers are those of one side.
+type timers struct {
+	every      time.Duration
+	multiplier uint8
+}
+
+// patientBFD are those of all who do not say anything else.
+func patientBFD() timers { return timers{bfdInterval, bfdMultiplier} }
+
+// with takes over a word of a script: every=300ms or multiplier=3.
+func (t timers) with(word string) (_ timers, err error) {
+	switch name, value, _ := strings.Cut(word, "="); name {
+	case "every":
+		t.every, err = time.ParseDuration(value)
+	case "multiplier":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 8)
+		t.multiplier = uint8(n)
+	default:
+		err = errors.New("no such word")
+	}
+	return t, err
+}
+
+// profile is the same for FRR.
+func (t timers) profile() string {
 	return fmt.Sprintf("bfd\n profile fast\n  transmit-interval %d\n  receive-interval %[1]d\n  detect-multiplier %d\n exit\nexit\n",
-		bfdInterval.Milliseconds(), bfdMultiplier)
+		t.every.Milliseconds(), t.multiplier)
 }
 
 // bfdTo is the BFD session beside a BGP session.
@@ -63,6 +89,7 @@ type bfdPeer struct {
 	MultiHop   bool   `json:"multihop"`
 	Diagnostic string `json:"diagnostic"`
 	RemoteDiag string `json:"remote-diagnostic"`
+	Rx         int    `json:"receive-interval"`
 	RemoteRx   int    `json:"remote-receive-interval"`
 	RemoteTx   int    `json:"remote-transmit-interval"`
 	RemoteMult int    `json:"remote-detect-multiplier"`
@@ -80,9 +107,9 @@ func (r *router) bfd(of netip.Addr) bfdPeer {
 }
 
 // withBFD starts the router's bfdd and gives it the profile.
-func (r *router) withBFD() {
+func (r *router) withBFD(bfd timers) {
 	r.t.Helper()
-	r.start("bfdd", bfdProfile(), "--bfdctl", r.dir+"/bfdd.sock")
+	r.start("bfdd", bfd.profile(), "--bfdctl", r.dir+"/bfdd.sock")
 	r.waitFor("bfdd", func() bool { return strings.Contains(r.vty("show bfd peers json"), "[") })
 }
 

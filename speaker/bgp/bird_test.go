@@ -38,7 +38,7 @@ func newBIRD(t testing.TB) *bird {
 
 // configure writes what BIRD reads at its start, and when it is told to: these timers of BFD, and these protocols beside
 // those that it always has.
-func (b *bird) configure(interval time.Duration, multiplier int, protocols string) (file string) {
+func (b *bird) configure(bfd timers, protocols string) (file string) {
 	b.t.Helper()
 	config := filepath.Join(b.dir, "bird.conf")
 	err := os.WriteFile(config, fmt.Appendf(nil, `
@@ -54,7 +54,7 @@ protocol bfd {
 	interface "*" { interval %[1]d ms; multiplier %[2]d; };
 	multihop { interval %[1]d ms; multiplier %[2]d; };
 }
-%[3]s`, interval.Milliseconds(), multiplier, protocols, b.id), 0o600)
+%[3]s`, bfd.every.Milliseconds(), bfd.multiplier, protocols, b.id), 0o600)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -62,9 +62,9 @@ protocol bfd {
 }
 
 // begin runs BIRD so configured.
-func (b *bird) begin(interval time.Duration, multiplier int, protocols string, more ...string) {
+func (b *bird) begin(bfd timers, protocols string, more ...string) {
 	b.t.Helper()
-	config := b.configure(interval, multiplier, protocols)
+	config := b.configure(bfd, protocols)
 	command := []string{"/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid")}
 	if b.ns != "" {
 		command = append([]string{"ip", "netns", "exec", b.ns}, command...)
@@ -113,16 +113,37 @@ func (b *bird) waitForAnswer(command string, parts ...string) {
 // latter back from now, by a clock of its own, so that it differs a little each time.
 func (b *bird) bfd(of netip.Addr) (state string, since time.Time) {
 	b.t.Helper()
-	for line := range strings.Lines(b.ask("show bfd sessions")) {
-		fields := strings.Fields(line) // address, interface, state, date, time, ...
-		if len(fields) < 5 || fields[0] != of.String() {
-			continue
-		}
-		since, err := time.Parse("2006-01-02 15:04:05.000", fields[3]+" "+fields[4])
-		if err != nil {
-			b.t.Fatalf("birdc says %q: %v", line, err)
-		}
-		return fields[2], since
+	fields := b.bfdFields(of)
+	if fields == nil {
+		return "", time.Time{}
 	}
-	return "", time.Time{}
+	since, err := time.Parse("2006-01-02 15:04:05.000", fields[3]+" "+fields[4])
+	if err != nil {
+		b.t.Fatalf("birdc says %q: %v", fields, err)
+	}
+	return fields[2], since
+}
+
+// detects is after what time without a packet of ours BIRD takes us for dead.
+func (b *bird) detects(of netip.Addr) time.Duration {
+	b.t.Helper()
+	fields := b.bfdFields(of)
+	if fields == nil {
+		return 0
+	}
+	after, err := time.ParseDuration(fields[6] + "s")
+	if err != nil {
+		b.t.Fatalf("birdc says %q: %v", fields, err)
+	}
+	return after
+}
+
+// bfdFields are those of the line that BIRD has for the session: address, interface, state, date, time, interval, timeout.
+func (b *bird) bfdFields(of netip.Addr) []string {
+	for line := range strings.Lines(b.ask("show bfd sessions")) {
+		if fields := strings.Fields(line); len(fields) == 7 && fields[0] == of.String() {
+			return fields
+		}
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,20 +48,27 @@ func neighborLines(addr netip.Addr, asn uint32, more ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// watchKernel records every route that the router's kernel loses from now on.
-func (r *router) watchKernel() (lost func() []netip.Prefix) {
+// routeUpdates are the changes of the router's kernel's routes from now on, until stop.
+func (r *router) routeUpdates() (updates <-chan netlink.RouteUpdate, stop func()) {
 	r.t.Helper()
 	ns, err := netns.GetFromName(r.ns)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = ns.Close() })
-	updates, done := make(chan netlink.RouteUpdate, 1000), make(chan struct{})
-	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &ns}); err != nil {
+	all, done := make(chan netlink.RouteUpdate, 1000), make(chan struct{})
+	if err := netlink.RouteSubscribeWithOptions(all, done, netlink.RouteSubscribeOptions{Namespace: &ns}); err != nil {
 		r.t.Fatal(err)
 	}
+	return all, func() { close(done) }
+}
+
+// watchKernel records every route that the router's kernel loses from now on.
+func (r *router) watchKernel() (lost func() []netip.Prefix) {
+	r.t.Helper()
+	updates, stop := r.routeUpdates()
 	return func() (gone []netip.Prefix) {
-		defer close(done)
+		defer stop()
 		const last = "203.0.113.99/32"
 		r.must("ip", "-n", r.ns, "route", "add", "blackhole", last)
 		r.must("ip", "-n", r.ns, "route", "del", "blackhole", last)
@@ -138,11 +144,6 @@ func (r *router) waitForShares(prefix string, shares ...string) {
 // reaches waits until a connection from the router arrives at the addresses of Services.
 func (r *router) reaches(prefixes ...string) {
 	r.t.Helper()
-	ns, err := netns.GetFromName(r.ns)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = ns.Close() })
 	for _, p := range prefixes {
 		address := netip.MustParsePrefix(p).Addr().String()
 		r.must("ip", "addr", "replace", address, "dev", "lo", "nodad")
@@ -152,20 +153,15 @@ func (r *router) reaches(prefixes ...string) {
 			r.t.Fatal(err)
 		}
 		r.t.Cleanup(func() { _ = service.Close() })
-		r.waitFor("a connection to "+address, func() bool {
-			reached := make(chan bool)
-			go func() {
-				runtime.LockOSThread() // and the thread goes, which is in another namespace by then
-				if err := netns.Set(ns); err != nil {
-					r.t.Error(err)
-				}
+		r.waitFor("a connection to "+address, func() (reached bool) {
+			r.inside(func() {
 				conn, err := net.DialTimeout("tcp", service.Addr().String(), time.Second)
 				if err == nil {
 					_ = conn.Close()
 				}
-				reached <- err == nil
-			}()
-			return <-reached
+				reached = err == nil
+			})
+			return reached
 		})
 	}
 }

@@ -29,8 +29,8 @@ type paths struct {
 	sessions *bfd.Sessions // nil before there is BFD
 	stop     func()
 	wanted   bool
-	passive  bool          // the node waits for the router to speak
-	every    time.Duration // what the node asks for; 0: bfdInterval
+	passive  bool   // the node waits for the router to speak
+	timers   timers // what the node asks for
 	looking  bool
 }
 
@@ -45,9 +45,7 @@ func (s *scene) follow() {
 	if id := s.nodes[0].who(); s.paths.wanted && id.PeerAddress.IsValid() {
 		path := bfdTo(id, s.cell.hops == "multihop")
 		path.Passive = s.paths.passive
-		if s.paths.every > 0 {
-			path.Transmit, path.Receive = s.paths.every, s.paths.every
-		}
+		path.Transmit, path.Receive, path.Multiplier = s.paths.timers.every, s.paths.timers.every, s.paths.timers.multiplier
 		if path.MultiHop && s.birdd != nil {
 			path.MinTTL = 63 // BIRD sends multihop packets with 64
 		}
@@ -88,7 +86,7 @@ func (s *scene) beginBFD() {
 }
 
 // bfd begins BFD between node 1 and a router with BFD, or changes what the node asks for, and waits until both sides are
-// Up: bfd [passive] [every=200ms]. With "ends" the node ends it, as its administrator does; with "upgrades" its process is
+// Up: bfd [passive] [every=200ms] [multiplier=3]. With "ends" the node ends it, as its administrator does; with "upgrades" its process is
 // replaced by another. The router may begin later (bfd router begins) and ask for something else (bfd router every=400ms),
 // and what arrives there is counted (bfd paced 400ms, bfd paced none).
 func (s *scene) bfd(args []string) {
@@ -112,16 +110,19 @@ func (s *scene) bfd(args []string) {
 			return // there is nobody to talk to yet
 		}
 	}
-	s.near().waitFor("BFD is up at both ends", func() bool {
-		local := s.nodes[0].who().SourceAddress.WithZone("")
-		var there string
-		if s.birdd != nil {
-			there, _ = s.birdd.bfd(local)
-		} else {
-			there = s.frrd.bfd(local).Status
-		}
-		return s.paths.status().State == bfd.Up && (there == "up" || there == "Up")
-	})
+	s.near().waitFor("BFD is up at both ends", s.bothUp)
+}
+
+// bothUp tells whether BFD is up at both ends.
+func (s *scene) bothUp() bool {
+	local := s.nodes[0].who().SourceAddress.WithZone("")
+	var there string
+	if s.birdd != nil {
+		there, _ = s.birdd.bfd(local)
+	} else {
+		there = s.frrd.bfd(local).Status
+	}
+	return s.paths.status().State == bfd.Up && (there == "up" || there == "Up")
 }
 
 // nodeBFD begins the node's side, or changes it.
@@ -129,18 +130,13 @@ func (s *scene) nodeBFD(args []string) {
 	s.paths.mu.Lock()
 	begun := s.paths.sessions != nil
 	for _, arg := range args {
-		value, isEvery := strings.CutPrefix(arg, "every=")
-		var err error
-		switch {
-		case arg == "passive":
+		if arg == "passive" {
 			s.paths.passive = true
-		case isEvery:
-			s.paths.every, err = time.ParseDuration(value)
-		default:
-			err = fmt.Errorf("BFD has no %q", arg)
+			continue
 		}
-		if err != nil {
-			s.fail("%v", err)
+		var err error
+		if s.paths.timers, err = s.paths.timers.with(arg); err != nil {
+			s.fail("BFD has no %q: %v", arg, err)
 		}
 	}
 	s.paths.mu.Unlock()
@@ -156,26 +152,23 @@ func (s *scene) nodeBFD(args []string) {
 
 // routerBFD has the router begin, or change what it asks for.
 func (s *scene) routerBFD(arg string) {
-	every := bfdInterval
-	if value, changes := strings.CutPrefix(arg, "every="); changes {
+	if arg != "begins" {
 		var err error
-		if every, err = time.ParseDuration(value); err != nil {
-			s.fail("%v", err)
+		if s.setup.timers, err = s.setup.timers.with(arg); err != nil {
+			s.fail("want: bfd router begins, or: bfd router every=400ms: %v", err)
 		}
-	} else if arg != "begins" {
-		s.fail("want: bfd router begins, or: bfd router every=400ms")
 	}
 	begun := s.setup.bfd
 	s.setup.bfd = true
 	switch {
 	case s.birdd != nil:
-		s.birdd.configure(every, bfdMultiplier, s.bird(s.setup))
+		s.birdd.configure(s.setup.timers, s.bird(s.setup))
 		s.near().must("ip", "netns", "exec", s.near().ns, "birdc", "-s", s.birdd.socket, "configure")
 	case begun:
-		ms := fmt.Sprint(every.Milliseconds())
+		ms := fmt.Sprint(s.setup.timers.every.Milliseconds())
 		s.frrd.vty("configure terminal", "bfd", "profile fast", "transmit-interval "+ms, "receive-interval "+ms)
 	default:
-		s.frrd.withBFD()
+		s.frrd.withBFD(s.setup.timers)
 		s.frrd.configure(fmt.Sprintf("neighbor %s bfd profile fast", s.neighbourName(1)))
 	}
 }

@@ -26,7 +26,7 @@ func (s *scene) daemon(args []string) {
 		fmt.Fprintf(&imports, "\t%s { import all; export none; };\n", f.afi)
 		fmt.Fprintf(&exports, "\t%s { import none; export where source = RTS_BGP; next hop self; };\n", f.afi)
 	}
-	b.begin(bfdInterval, bfdMultiplier, fmt.Sprintf(`
+	b.begin(patientBFD(), fmt.Sprintf(`
 protocol bgp uplink {
 	local %[1]v as %[2]d;
 	neighbor %[3]v as %[4]d;

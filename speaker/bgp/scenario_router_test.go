@@ -67,9 +67,10 @@ type setup struct {
 	routes     int    // so many of them
 	daemon     bool   // node 2 is another daemon of node 1
 	as         string // external, internal or a number in place of the node's
+	timers     timers // of BFD
 }
 
-// router starts the router: router [password=X] [gtsm] [dials] [bfd] [restarts] [unnumbered] [apart] [plain] [network=X] [routes=N] [as=external];
+// router starts the router: router [password=X] [gtsm] [dials] [bfd] [every=300ms] [multiplier=3] [restarts] [unnumbered] [apart] [plain] [network=X] [routes=N] [as=external];
 // router stops, and router starts: its routing daemon is killed and started again.
 func (s *scene) router(args []string) {
 	switch {
@@ -106,7 +107,10 @@ func (s *scene) router(args []string) {
 		case "as":
 			s.setup.as = value
 		default:
-			s.fail("a router has no %q", arg)
+			var err error
+			if s.setup.timers, err = s.setup.timers.with(arg); err != nil {
+				s.fail("a router has no %q: %v", arg, err)
+			}
 		}
 	}
 	s.startRouter()
@@ -121,14 +125,14 @@ func (s *scene) startRouter() {
 	if s.cell.router == "bird" {
 		s.birdd = newBIRD(s.t)
 		moved(s.birdd.router)
-		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(s.setup))
+		s.birdd.begin(s.setup.timers, s.bird(s.setup))
 		return
 	}
 	s.frrd = newFRR(s.t)
 	moved(s.frrd)
 	s.frrd.run(s.frr(s.setup))
 	if s.setup.bfd {
-		s.frrd.withBFD()
+		s.frrd.withBFD(s.setup.timers)
 	}
 }
 
@@ -146,7 +150,7 @@ func (s *scene) restartRouter() {
 		if s.setup.restarts {
 			more = []string{"-R"}
 		}
-		s.birdd.begin(bfdInterval, bfdMultiplier, s.bird(s.setup), more...)
+		s.birdd.begin(s.setup.timers, s.bird(s.setup), more...)
 		return
 	}
 	s.frrd.start("bgpd", s.frrd.config)

@@ -31,7 +31,10 @@ type scene struct {
 }
 
 func newScene(t *testing.T, c cell) *scene {
-	return &scene{t: t, cell: c, nodes: [2]*node{newNode(t), newNode(t)}, paths: &paths{}}
+	return &scene{
+		t: t, cell: c, nodes: [2]*node{newNode(t), newNode(t)},
+		setup: setup{timers: patientBFD()}, paths: &paths{timers: patientBFD()},
+	}
 }
 
 // sceneCommands are those that scripts have besides testscript's own.

@@ -47,12 +47,6 @@ func (s *scene) drain(args []string) {
 	})
 }
 
-// cut makes the node's cable lose everything, while both its ends say that all is well.
-func (s *scene) cut([]string) {
-	s.near().must("nft", "add table netdev cut { chain in { type filter hook ingress device "+cable+" priority 0; policy drop; }; "+
-		"chain out { type filter hook egress device "+cable+" priority 0; policy drop; }; }")
-}
-
 func (s *scene) mend([]string) { s.near().must("nft", "delete table netdev cut") }
 
 // port changes one end of the cable: port node|router mac=ADDRESS, port node gone, port node new

@@ -42,15 +42,9 @@ type soak struct {
 // startSoak starts pulse, the session of BFD and the load, once BGP is up. The router is
 // another machine as a rule, and what keeps it from sending in time is not ours to test: its
 // daemons are before ordinary processes, too.
-func startSoak(t *testing.T, r *router, hurried ...string) *soak {
+func startSoak(t *testing.T, r *router) *soak {
 	t.Helper()
-	for _, daemon := range hurried {
-		pid, err := os.ReadFile(filepath.Join(r.dir, daemon))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.must("chrt", "--all-tasks", "--rr", "--pid", "1", strings.TrimSpace(string(pid)))
-	}
+	r.hurry()
 	s := &soak{t: t, router: r, lost: r.watchKernel()}
 	socket := filepath.Join(t.TempDir(), "pulse.sock")
 	s.start(*soakSpeaker, "pulse", "--node-name=a", "--socket="+socket, "--metrics-bind-address=", "--log-level=warn")
@@ -119,24 +113,22 @@ func (s *soak) hold(downs func() int) {
 
 func TestSoakBFDWithFRR(t *testing.T) {
 	r := startRouter(t, neighborLines(node4, nodeASN))
-	r.start("bfdd", fmt.Sprintf("bfd\n profile soak\n  transmit-interval %d\n  receive-interval %[1]d\n  detect-multiplier %d\n exit\nexit\n",
-		soakInterval.Milliseconds(), soakMultiplier), "--bfdctl", r.dir+"/bfdd.sock")
-	r.waitFor("bfdd", func() bool { return strings.Contains(r.vty("show bfd peers json"), "[") })
+	r.withBFD(timers{*soakInterval, soakMultiplier})
 	speaker := newSpeaker(t)
 	mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip)}})
 	r.waitForKernel(vip, node4.String())
-	r.configure(fmt.Sprintf("neighbor %v bfd profile soak", node4))
-	s := startSoak(t, r, "bfdd.pid", "bgpd.pid", "zebra.pid")
+	r.configure(fmt.Sprintf("neighbor %v bfd profile fast", node4))
+	s := startSoak(t, r)
 	r.waitFor("FRR is up", func() bool { return r.bfd(node4).Status == "up" })
 	s.hold(func() int { return r.bfdDowns(node4) })
 }
 
 func TestSoakBFDWithBIRD(t *testing.T) {
-	b := startBIRDWith(t, *soakInterval, soakMultiplier, node4, nodeASN, "bfd on;", "direct;")
+	b := startBIRDWith(t, timers{*soakInterval, soakMultiplier}, node4, nodeASN, "bfd on;", "direct;")
 	speaker := newSpeaker(t)
 	mustApply(t, speaker, map[string]desired.Session{"tor": {Identity: toRouter(node4), Routes: prefixes(vip)}})
 	b.waitForKernel(vip, node4.String())
-	s := startSoak(t, b.router, "pid")
+	s := startSoak(t, b.router)
 	up := func() bool { state, _ := b.bfd(node4); return state == "Up" }
 	b.waitFor("BIRD is up", up)
 	_, since := b.bfd(node4)
@@ -166,14 +158,14 @@ func (r *router) bfdDowns(of netip.Addr) int {
 }
 
 // startBIRDWith runs BIRD with these timers of BFD, a neighbor that may dial, and lines of its protocol.
-func startBIRDWith(t testing.TB, interval time.Duration, multiplier int, neighbor netip.Addr, asn uint32, lines ...string) *bird {
+func startBIRDWith(t testing.TB, bfd timers, neighbor netip.Addr, asn uint32, lines ...string) *bird {
 	t.Helper()
 	b := newBIRD(t)
 	local := router4
 	if neighbor.Is6() {
 		local = router6
 	}
-	b.begin(interval, multiplier, fmt.Sprintf(`
+	b.begin(bfd, fmt.Sprintf(`
 protocol bgp node {
 	local %[1]v as %[2]d;
 	neighbor %[3]v as %[4]d;
