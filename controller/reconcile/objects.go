@@ -52,6 +52,8 @@ type objects struct {
 	slices map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
 	parts  map[view.Ref][]part
 
+	aggregates int // how many BGPAdvertisements have an aggregate
+
 	// poolViews keep their pointers as long as nothing changes but what a pool's status
 	// counts.
 	poolViews map[string]pool
@@ -265,6 +267,7 @@ func (o *objects) setL2Advertisement(key client.ObjectKey, a *v1beta1.L2Advertis
 }
 
 func (o *objects) setBGPAdvertisement(key client.ObjectKey, a *v1beta1.BGPAdvertisement) bool {
+	o.aggregate(o.bgpAdvertisements[key.Name], a)
 	return set(o, o.bgpAdvertisements, key.Name, a)
 }
 

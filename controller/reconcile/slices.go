@@ -7,6 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -17,11 +18,11 @@ type part struct {
 	endpoints []view.Endpoint
 }
 
-// setSlice takes in an EndpointSlice. It matters only to a Service that may share an
-// address under policy Local: what nodes serve the others is the speakers' business.
+// setSlice takes in an EndpointSlice. It matters only to a Service whose endpoints are
+// looked at.
 func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) bool {
 	matters := func(ref view.Ref) bool {
-		if !sharesLocally(o.views[ref]) {
+		if !o.looksAt(o.views[ref]) {
 			return false
 		}
 		o.touched[ref] = struct{}{}
@@ -48,20 +49,46 @@ func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) b
 	return matters(ref) || changed
 }
 
-// sharesLocally tells whether a Service may share its addresses under policy Local.
-func sharesLocally(s *view.Service) bool {
-	return s != nil && s.ExternalLocal && s.Request.ShareKey != ""
+// looksAt tells whether the endpoints of a Service are looked at here: it may share an
+// address under policy Local, or there are aggregates, by which routers may send the nodes
+// of one Service what is for another. What nodes serve the others is the speakers' business.
+func (o *objects) looksAt(s *view.Service) bool {
+	return s != nil && s.Type == view.LoadBalancer && (o.aggregates > 0 || s.ExternalLocal && s.Request.ShareKey != "")
 }
 
-// endpoints are those of a Service, if it may share an address under policy Local.
+// endpoints are those of a Service, if they are looked at.
 func (o *objects) endpoints(ref view.Ref) []view.Endpoint {
 	var found []view.Endpoint
-	if sharesLocally(o.views[ref]) {
+	if o.looksAt(o.views[ref]) {
 		for _, p := range o.parts[ref] {
 			found = append(found, p.endpoints...)
 		}
 	}
 	return found
+}
+
+// aggregate counts the BGPAdvertisements with an aggregate, of which one is to be replaced.
+// With the first and the last one the endpoints of all Services come and go.
+func (o *objects) aggregate(before, now *v1beta1.BGPAdvertisement) {
+	counted := o.aggregates
+	if aggregates(before) {
+		o.aggregates--
+	}
+	if aggregates(now) {
+		o.aggregates++
+	}
+	if (counted > 0) == (o.aggregates > 0) {
+		return
+	}
+	for ref := range o.parts {
+		if o.views[ref] != nil {
+			o.touched[ref] = struct{}{}
+		}
+	}
+}
+
+func aggregates(a *v1beta1.BGPAdvertisement) bool {
+	return a != nil && (a.Spec.AggregationLength != nil || a.Spec.AggregationLengthV6 != nil)
 }
 
 // slim keeps of an EndpointSlice what is read here: where endpoints are, and whether

@@ -1,0 +1,88 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+)
+
+// TestAggregatesAreHeldAgainstEndpoints: an advertisement tells of an aggregate that draws
+// traffic to nodes which drop it, whatever is seen first, and no longer than it is so.
+func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
+	t.Parallel()
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	for _, name := range []string{"node1", "node2"} {
+		o.setNode(client.ObjectKey{Name: name}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	o.setPool(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta1.IPAddressPoolSpec{Addresses: v1beta1.AddressRanges{"192.0.2.0/24"}},
+	})
+	o.setBGPPeer(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{
+		ObjectMeta: metav1.ObjectMeta{Name: "tor"}, Spec: v1beta1.BGPPeerSpec{MyASN: 64500, PeerASN: 64512, PeerAddress: "198.51.100.1"},
+	})
+	for name, policy := range map[string]corev1.ServiceExternalTrafficPolicy{"near": corev1.ServiceExternalTrafficPolicyLocal, "far": corev1.ServiceExternalTrafficPolicyCluster} {
+		s := balanced(name, "1")
+		s.Spec.IPFamilies, s.Spec.ExternalTrafficPolicy = []corev1.IPFamily{corev1.IPv4Protocol}, policy
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: map[string]string{"near": "192.0.2.9", "far": "192.0.2.8"}[name]}}
+		o.see(s)
+	}
+	port := int32(8080)
+	on := func(service string, nodes ...string) {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+		}
+		for _, node := range nodes {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, NodeName: &node})
+		}
+		o.setSlice(client.ObjectKeyFromObject(slice), slice)
+	}
+	ad := func(length *int32) {
+		o.setBGPAdvertisement(client.ObjectKey{Name: "wide"}, &v1beta1.BGPAdvertisement{
+			ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: v1beta1.BGPAdvertisementSpec{AggregationLength: length},
+		})
+	}
+	last := &decision{}
+	told := func() bool {
+		last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(0, 0))
+		for _, p := range last.problems {
+			if p.Object == (problem.Object{Kind: "BGPAdvertisement", Name: "wide"}) && p.Reason == verify.ReasonAggregateOverLocal {
+				return strings.Contains(p.Message, "192.0.2.9")
+			}
+		}
+		return false
+	}
+	length := int32(24)
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"addresses one by one", func() { on("near", "node1"); on("far", "node1"); ad(nil) }, false},
+		{"an aggregate after the endpoints", func() { ad(&length) }, true},
+		{"an endpoint on the other node", func() { on("near", "node1", "node2") }, false},
+		{"none there any more", func() { on("near", "node1") }, true},
+		{"no aggregate", func() { ad(nil) }, false},
+		{"an aggregate again", func() { ad(&length) }, true},
+		{"no advertisement", func() { o.setBGPAdvertisement(client.ObjectKey{Name: "wide"}, nil) }, false},
+	} {
+		step.do()
+		if got := told(); got != step.want {
+			t.Errorf("%s: told %t, want %t", step.name, got, step.want)
+		}
+	}
+	if have := o.snapshot().cluster.Endpoints.Of(view.Ref{Namespace: "default", Name: "far"}); len(have) > 0 {
+		t.Errorf("without an aggregate the endpoints %v are kept", have)
+	}
+}
