@@ -231,7 +231,7 @@ func TestNoBytesOfARouterEndTheSpeaker(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			state := s.States()[name]
-			return p.notification != nil && strings.Contains(state.LastError+state.Overcome, "was refused: code ")
+			return p.notification != nil && strings.Contains(state.LastError+state.Overcome, "was refused: ")
 		})
 	}
 	unharmed(t, s, want, good)

@@ -46,7 +46,7 @@ type refusal struct {
 
 // Error names the NOTIFICATION and says what was wrong.
 func (r *refusal) Error() string {
-	return fmt.Sprintf("%s: %s", packet.NewNotificationErrorCode(r.code, r.subcode), r.words)
+	return fmt.Sprintf("%s: %s", errorWords(r.code, r.subcode), r.words)
 }
 
 func (r *refusal) notification() []byte {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"sync"
 
@@ -51,7 +52,7 @@ func (t *tap) Error(msg string, fields gobgplog.Fields) { t.pass(slog.LevelError
 func (t *tap) Warn(msg string, fields gobgplog.Fields) {
 	switch msg {
 	case "hold timer expired":
-		t.note(fmt.Sprintf("the hold time passed without a message from %v", t.id.PeerAddress))
+		t.note(t.silentWords())
 	case "sent notification":
 		t.note(t.sentWords(fields))
 	case "received notification":
@@ -133,14 +134,21 @@ func theirs(id desired.Identity) string {
 // sentWords tell why this side ended a session or refused to open it.
 func (t *tap) sentWords(fields gobgplog.Fields) string {
 	e, ok := fields["Data"].(*packet.MessageError)
+	code, _ := fields["Code"].(uint8)
 	switch {
+	case code == packet.BGP_ERROR_HOLD_TIMER_EXPIRED || ok && e.TypeCode == packet.BGP_ERROR_HOLD_TIMER_EXPIRED:
+		return t.silentWords()
 	case ok && e.TypeCode == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && e.SubTypeCode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
 		return t.wrongAS()
 	case ok:
-		return fmt.Sprintf("what %v sent was refused: %s: %s", t.id.PeerAddress, packet.NewNotificationErrorCode(e.TypeCode, e.SubTypeCode), e.Message)
+		return fmt.Sprintf("what %v sent was refused: %s: %s", t.id.PeerAddress, errorWords(e.TypeCode, e.SubTypeCode), e.Message)
 	default:
 		return "the session was ended here: " + notificationWords(fields)
 	}
+}
+
+func (t *tap) silentWords() string {
+	return fmt.Sprintf("the hold time passed without a message from %v", t.id.PeerAddress)
 }
 
 // wrongAS says so by the field that the user wrote.
@@ -154,9 +162,29 @@ func (t *tap) wrongAS() string {
 func notificationWords(fields gobgplog.Fields) string {
 	code, _ := fields["Code"].(uint8)
 	subcode, _ := fields["Subcode"].(uint8)
-	words := packet.NewNotificationErrorCode(code, subcode).String()
+	words := errorWords(code, subcode)
 	if said, _ := fields["Communicated-Reason"].(string); said != "" {
 		words += fmt.Sprintf(" (%q)", said)
 	}
 	return words
+}
+
+// gobgpError is how GoBGP writes the codes of an error.
+var gobgpError = regexp.MustCompile(`^code [0-9]+\((.+)\) subcode [0-9]+\((.+)\)$`)
+
+// errorWords are the codes of a NOTIFICATION (RFC 4271, 4.5) as people know them, such as
+// "cease (administrative shutdown)"; a number stands for what has no name.
+func errorWords(code, subcode uint8) string {
+	const nameless = "undefined"
+	named := gobgpError.FindStringSubmatch(packet.NewNotificationErrorCode(code, subcode).String())
+	switch {
+	case named == nil || named[1] == nameless:
+		return fmt.Sprintf("error code %d, subcode %d", code, subcode)
+	case named[2] != nameless:
+		return fmt.Sprintf("%s (%s)", named[1], named[2])
+	case subcode != 0:
+		return fmt.Sprintf("%s (subcode %d)", named[1], subcode)
+	default:
+		return named[1]
+	}
 }
