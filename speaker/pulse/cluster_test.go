@@ -57,6 +57,8 @@ type simNode struct {
 	answers atomic.Pointer[ears] // nil while it does not run; the segment reads it at any time
 	says    func(Table)          // hands over a table
 	stop    func()               // nil while it does not run
+	state   func() State
+	kernel  atomic.Bool // it answers, also while the node does not run
 }
 
 // newCluster starts nodes and waits until they know each other.
@@ -101,6 +103,7 @@ func (c *cluster) start(i int) {
 	n := c.nodes[i]
 	listening := newEars(c, i)
 	n.answers.Store(listening)
+	n.kernel.Store(true)
 	log := slog.New(slog.DiscardHandler)
 	mesh, err := hello.New(hello.Config{
 		Node: n.name, Port: 7475, Interval: simInterval, Multiplier: simMultiplier, Log: log,
@@ -116,14 +119,21 @@ func (c *cluster) start(i int) {
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
-	n.says = func(t Table) { server.received <- delivery{table: t, number: 1} }
+	n.state, n.says = server.State, func(t Table) { server.received <- delivery{table: t, number: 1} }
 	n.says(c.table(i))
 	n.stop = func() {
 		c.lan.Remove(n.addr)
 		n.answers.Store(nil)
+		n.kernel.Store(false)
 		cancel()
 		n.stop = nil
 	}
+}
+
+// kill ends pulse on a node of which the kernel goes on.
+func (c *cluster) kill(i int) {
+	c.nodes[i].stop()
+	c.nodes[i].kernel.Store(true)
 }
 
 func (c *cluster) table(i int) Table {

@@ -230,32 +230,51 @@ func (i *isolation) mute() []netip.Addr {
 	return slices.Compact(gateways)
 }
 
+// networks are the links that are answered on, by family.
+type networks map[addr.Family][]links.Link
+
+func (r reach) networks() networks {
+	on := networks{}
+	for _, family := range addr.Families() {
+		on[family] = r.links(family)
+	}
+	return on
+}
+
+// questionFor is how an address is asked for on a link; none where this node has no address to ask from.
+func questionFor(a netip.Addr, l links.Link, gateway bool) []witness {
+	from := l.Own(a)
+	if !from.IsValid() {
+		return nil
+	}
+	return []witness{{address: a, from: from, link: l.Index, gateway: gateway}}
+}
+
+// witnesses are those of a node's addresses that can be asked for.
+func (on networks) witnesses(addresses []netip.Addr) []witness {
+	var found []witness
+	for _, a := range addresses {
+		a = a.Unmap()
+		for _, l := range links.Holding(a, on[addr.FamilyOf(a)]) {
+			found = append(found, questionFor(a, l, false)...)
+		}
+	}
+	return found
+}
+
 // witnesses are the gateways and silent nodes on the networks that are answered on.
 func witnesses(t Table, v hello.View, r reach, gateways []links.Gateway) []witness {
 	var found []witness
-	add := func(a netip.Addr, l links.Link, gateway bool) {
-		if from := l.Own(a); from.IsValid() {
-			found = append(found, witness{address: a, from: from, link: l.Index, gateway: gateway})
+	on := r.networks()
+	for _, g := range gateways {
+		for _, l := range on[addr.FamilyOf(g.Address)] {
+			if l.Index == g.Link {
+				found = append(found, questionFor(g.Address, l, true)...)
+			}
 		}
 	}
-	for _, family := range addr.Families() {
-		on := r.links(family)
-		for _, g := range gateways {
-			at := slices.IndexFunc(on, func(l links.Link) bool { return l.Index == g.Link })
-			if addr.FamilyOf(g.Address) == family && at >= 0 {
-				add(g.Address, on[at], true)
-			}
-		}
-		for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
-			for _, a := range t.Peers[node].Addrs {
-				if a = a.Unmap(); addr.FamilyOf(a) != family {
-					continue
-				}
-				for _, l := range links.Holding(a, on) {
-					add(a, l, false)
-				}
-			}
-		}
+	for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
+		found = append(found, on.witnesses(t.Peers[node].Addrs)...)
 	}
 	return found
 }
@@ -283,10 +302,12 @@ func (s *Server) stand(now time.Time, v hello.View, r reach) {
 	}
 }
 
-// hesitate takes out what this node would take over from others while it may be cut off.
-func (s *Server) hesitate(mine map[netip.Addr][]links.Link) {
+// hesitate is what is left of mine without what this node would take over from others while it may be cut off.
+func (s *Server) hesitate(mine map[netip.Addr][]links.Link) map[netip.Addr][]links.Link {
 	if !s.isolation.waits() {
-		return
+		return mine
 	}
+	mine = maps.Clone(mine)
 	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return !s.answers(a) })
+	return mine
 }

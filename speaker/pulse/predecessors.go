@@ -13,11 +13,13 @@ import (
 // predecessors are, by address of the table, the last other node that answered for it as this
 // one sees it. While another node has an address, that is the one: so it is known, and in the
 // kernel, before the address moves. The forwarding hands over to it what belongs to connections
-// that it has, for as long as it is alive. Of an address that was never seen elsewhere it is who
-// would answer for it if this node did not, as it was before this one came back.
+// that it has, for as long as it is alive, or its kernel is; see kernels. Of an address that was
+// never seen elsewhere it is who would answer for it if this node did not, as it was before this
+// one came back.
 type predecessors map[netip.Addr]string
 
-// follow takes in who answers for what. left are those of mine that are left to others. Before
+// follow takes in who answers for what. mine are those that this node answers for, or is about to; left
+// are those of them that are left to others. Before
 // the mesh is settled it is who would, of those heard by then: who comes back is to know
 // before it takes over.
 //
@@ -49,15 +51,29 @@ func (p predecessors) follow(before, t *Table, v hello.View, mine map[netip.Addr
 	}
 }
 
-// alive are those that live, and "" in place of those that do not: their connections are
-// lost, and who asks a dead node waits for nothing.
-func (p predecessors) alive(v hello.View) map[netip.Addr]string {
-	living := make(map[netip.Addr]string, len(p))
+// among tells which of the nodes had an address before others.
+func (p predecessors) among(nodes []string) map[string]bool {
+	of := make(map[string]bool, len(nodes))
+	if len(nodes) == 0 {
+		return of
+	}
+	for _, node := range p {
+		if !of[node] && slices.Contains(nodes, node) {
+			of[node] = true
+		}
+	}
+	return of
+}
+
+// knowing are those that have their connections still, and "" in place of those that do not: who asks
+// a dead node waits for nothing.
+func (p predecessors) knowing(goesOn func(node string) bool) map[netip.Addr]string {
+	known := make(map[netip.Addr]string, len(p))
 	for a, node := range p {
-		if !v.IsAlive(node) {
+		if !goesOn(node) {
 			node = ""
 		}
-		living[a] = node
+		known[a] = node
 	}
-	return living
+	return known
 }

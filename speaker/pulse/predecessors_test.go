@@ -49,7 +49,7 @@ func TestPredecessors(t *testing.T) {
 		v.Settled = step.settled
 		p.follow(before, &table, v, step.answers, map[netip.Addr]bool{vip4: step.left})
 		before = &table
-		if got := p.alive(v); !maps.Equal(got, step.want) {
+		if got := p.knowing(v.IsAlive); !maps.Equal(got, step.want) {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestPredecessors(t *testing.T) {
 	v := serving("a", "b", "c")
 	v.Alive["b"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
 	p.follow(nil, &Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
-	if got := p.alive(v)[vip4]; got != "c" {
+	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
 		t.Errorf("with one that is unable: %q, want c", got)
 	}
 	if p.follow(nil, &Table{Node: "a"}, v, nil, nil); len(p) > 0 {

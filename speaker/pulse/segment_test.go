@@ -178,7 +178,7 @@ func (e *ears) Ask(_ int, a, _ netip.Addr) {
 		e.Say(neighbour.Probe, 0, a)
 		return
 	}
-	there := station == gatewayIndex || e.c.nodes[station].answers.Load() != nil
+	there := station == gatewayIndex || e.c.nodes[station].kernel.Load()
 	if there && e.c.lit(e.node, station) && e.c.lit(station, e.node) {
 		time.AfterFunc(2*simDelay, func() { e.hears(a, station) })
 	}

@@ -136,6 +136,9 @@ type Server struct {
 	complaint string // the last one about an agent
 	isolation isolation
 	former    predecessors
+	kernels   kernels
+	handed    map[netip.Addr]string // of former, those that go on
+	answering []string              // of kernels, when it was logged last
 	strangers
 }
 
@@ -149,7 +152,7 @@ func NewServer(cfg Config) *Server {
 		probes:   make(chan chan struct{}),
 	}
 	s.state.Store(&State{})
-	s.yielding, s.former = yielding{}, predecessors{}
+	s.yielding, s.former, s.kernels = yielding{}, predecessors{}, kernels{}
 	s.patrol.self, s.patrol.jitter, s.patrol.strange = cfg.Node, rand.N[time.Duration], func(m neighbour.MAC) bool { return s.nodes.strange(m) }
 	s.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
 		return obstacles.Answering(cfg.Links.Snapshot(), asked)
@@ -318,8 +321,8 @@ func (s *Server) settle() {
 	v := s.cfg.Mesh.View()
 	s.stand(now, v, r)
 	serves := s.isolation.is != cutOff
-	mine, elsewhere, behind := owned(*s.table, v, r, serves)
-	s.hesitate(mine)
+	due, elsewhere, behind := owned(*s.table, v, r, serves)
+	mine := s.hesitate(due)
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v)
@@ -327,7 +330,9 @@ func (s *Server) settle() {
 	left := s.settleDisputes(now, mine, v)
 	maps.Copy(wait, left)
 	s.yielding.still(mine, r)
-	s.former.follow(s.before, s.table, v, mine, left)
+	s.former.follow(s.before, s.table, v, due, left)
+	s.kernels.update(now, v.Silent, s.former, s.table, r)
+	s.handed = s.former.knowing(s.goesOn(v))
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
 	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs)))
 	s.before = nil
@@ -378,7 +383,7 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 			of[l.Index] = append(of[l.Index], a)
 		}
 	}
-	for _, w := range s.isolation.under() {
+	for _, w := range slices.Concat(s.isolation.under(), s.kernels.under()) {
 		of := probed[addr.FamilyOf(w.address)]
 		of[w.link] = append(of[w.link], w.address)
 	}
@@ -441,7 +446,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 
 		CutLinks: s.apart.names,
 		Left:     s.disputes.leftTo(time.Now()),
-		Former:   s.former.alive(v),
+		Former:   s.handed,
 		BFD:      s.cfg.BFD.Status(),
 
 		Adjacent: s.cfg.Adjacency.Status(),
@@ -471,6 +476,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	s.contests.keep(time.Now(), mine, taken)
 	next.Contested, next.Doubted = s.contested(), s.patrol.doubts()
 	s.warn(last.Contested, next.Contested)
+	s.tellKernels()
 	s.state.Store(&next)
 }
 

@@ -49,6 +49,7 @@ func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Stat
 func (s *Server) hear(from Responder) (news bool) {
 	now := time.Now()
 	for _, claim := range from.Claims() {
+		news = s.kernels.claimed(now, claim, s.nodes) || news
 		witness, vouches := s.isolation.claimed(now, claim)
 		switch {
 		case witness:
@@ -107,10 +108,11 @@ func (s *Server) attend() (news bool) {
 		}
 	}
 	questions, again := s.isolation.due(now)
-	for _, w := range questions {
+	living, dead := s.kernels.due(now)
+	for _, w := range slices.Concat(questions, living) {
 		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
 	}
-	return waits || over || free || found || again || talk
+	return waits || over || free || found || again || dead || talk
 }
 
 // inquire asks for addresses as a client does that has an address of this node, so that the
@@ -131,7 +133,7 @@ func (s *Server) inquire(asks []netip.Addr) {
 
 // alarm is when there is to attend to other stations; nil: not before something happens.
 func (s *Server) alarm() <-chan time.Time {
-	next := s.isolation.next()
+	next := sooner(s.isolation.next(), s.kernels.next())
 	for _, at := range []time.Time{s.contests.next(), s.vetting.next(), s.yielding.next(), s.patrol.next(), s.disputes.next()} {
 		next = sooner(next, at)
 	}
