@@ -74,7 +74,7 @@ func (s *scene) besideHalfOpen() {
 		ip = "ip6"
 	}
 	s.near().must("nft", fmt.Sprintf("add table inet gone { chain out { type filter hook output priority 0; %[1]s daddr %[2]v drop; %[1]s saddr %[2]v drop; }; }", ip, at))
-	s.told([]string{other, "hold timer expired"})
+	s.told([]string{other, "the hold time passed without a message"})
 	p.drop()
 	was, _ := p.sessions()
 	s.near().must("nft", "delete table inet gone")
