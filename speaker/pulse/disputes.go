@@ -118,6 +118,9 @@ func (ds *disputes) isStale(now time.Time, d *dispute) bool {
 	return !d.stopped && !d.isLeft(now) && now.After(d.begins) && now.After(d.talked.Add(lingers))
 }
 
+// has tells whether another node is known to answer for an address.
+func (ds *disputes) has(a netip.Addr) bool { return ds.of[a] != nil }
+
 func (ds *disputes) open(a netip.Addr, begins time.Time) *dispute {
 	if ds.of == nil {
 		ds.of = map[netip.Addr]*dispute{}

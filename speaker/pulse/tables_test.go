@@ -96,3 +96,31 @@ func TestTablesChangeWhileANodeDies(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoWasHeardBeforeTheTableCame: each address moves to another node, whose announcement the one that had it
+// hears a moment before it learns of the move itself. It must not wait for the next one, 100 ms later.
+func TestWhoWasHeardBeforeTheTableCame(t *testing.T) {
+	for order := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3, 6, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			moved := change{Order: order, Without: -1}
+			for _, a := range c.vips {
+				had := c.owners[a][0]
+				for i, n := range c.nodes {
+					if i != had {
+						n.says(c.version(i, moved))
+					}
+				}
+				c.run(2 * simStep)
+				c.nodes[had].says(c.version(had, moved))
+				c.run(time.Second)
+			}
+			c.expectOne("in the end")
+			if c.longestDouble > 20*time.Millisecond || c.longestNobody > 0 {
+				t.Errorf("order %d: two answered for %v, nobody for %v", order, c.longestDouble, c.longestNobody)
+			}
+		})
+	}
+}

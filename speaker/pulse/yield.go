@@ -33,27 +33,33 @@ type handover struct {
 }
 
 // part notes the addresses answered for until now for which this node is no candidate any
-// more, while others are.
-func (y yielding) part(now time.Time, answered map[netip.Addr]Ownership, before, table *Table, v hello.View) {
+// more, while others are. heard tells of which another node was heard to answer.
+func (y yielding) part(now time.Time, answered map[netip.Addr]Ownership, before, table *Table, v hello.View, heard func(netip.Addr) bool) {
 	if before == nil {
 		return
 	}
 	for _, a := range table.Elsewhere {
 		claim, claimed := before.Claims[a]
 		if _, had := answered[a]; had && claimed {
-			y.begin(now, a, claim, table.Node, v)
+			y.begin(now, a, claim, table.Node, v, heard(a))
 		}
 	}
 }
 
-// begin notes an address of which that claim made this node the owner.
-func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self string, v hello.View) {
+// begin notes an address of which that claim made this node the owner. If another node was heard
+// to answer for it, by the table that this one has only now, that one is asked at once: it may
+// not say so again for long.
+func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self string, v hello.View, heard bool) {
 	if _, known := y[a]; known {
 		return
 	}
 	owner, ok := near(claim, a, v, func(node string) bool { return v.CanServe(node, a) })
 	if ok && owner == self {
-		y[a] = handover{ask: now.Add(yieldAsk), on: claim.Interfaces}
+		h := handover{ask: now.Add(yieldAsk), on: claim.Interfaces}
+		if heard {
+			h.ask = now
+		}
+		y[a] = h
 	}
 }
 
@@ -70,8 +76,8 @@ func (y yielding) reach(r reach, t *Table, s *links.Snapshot) {
 }
 
 // update looks which addresses are to be handed over: those answered for until now, that are
-// elsewhere by the table and were here by the one before, all else being as it is.
-func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsewhere []netip.Addr, before, table *Table, v hello.View) {
+// elsewhere by the table and were here by the one before, all else being as it is. heard is that of part.
+func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsewhere []netip.Addr, before, table *Table, v hello.View, heard func(netip.Addr) bool) {
 	away := make(map[netip.Addr]bool, len(elsewhere)+len(table.Elsewhere))
 	for _, a := range table.Elsewhere {
 		away[a] = true
@@ -79,7 +85,7 @@ func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsew
 	for _, a := range elsewhere {
 		away[a] = true
 		if _, had := answered[a]; had && before != nil {
-			y.begin(now, a, before.Claims[a], table.Node, v)
+			y.begin(now, a, before.Claims[a], table.Node, v, heard(a))
 		}
 	}
 	for a := range y {
