@@ -7,10 +7,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // aggregation length is given) to its BGPPeers, and routers spread connections
 // over the nodes. Without a BGPAdvertisement, nothing is announced.
 //
-// Several advertisements may make one route. Where they differ, the value that
-// routers prefer is used: the highest localPref, the lowest med, the fewest
-// asPathPrepend, the highest linkBandwidthPerEndpoint. An advertisement that leaves
-// such a field out does not count for that field. Communities add up.
+// Several advertisements may make one route. Where they differ, the value
+// that routers prefer is used: the highest localPref, the lowest med, the
+// fewest asPathPrepend, the highest linkBandwidthPerEndpoint. An
+// advertisement that leaves such a field out does not count for that field.
+// Communities add up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -39,8 +40,8 @@ type BGPAdvertisement struct {
 }
 
 // BGPAdvertisementSpec says which addresses to announce, from where, to whom
-// and with which attributes. All fields must match: the address must be of one of
-// the pools, and its Service must match serviceSelectors.
+// and with which attributes. All fields must match: the address must be of
+// one of the pools, and its Service must match serviceSelectors.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || size(self.serviceSelectors) == 0 || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="serviceSelectors and an aggregation length exclude each other, since one route is for the addresses of all Services within it: leave one of them out",fieldPath=".serviceSelectors"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkBandwidthPerEndpoint) || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="linkBandwidthPerEndpoint and an aggregation length exclude each other, since one route is for the endpoints of all addresses within it: leave one of them out",fieldPath=".linkBandwidthPerEndpoint"
@@ -52,7 +53,8 @@ type BGPAdvertisementSpec struct {
 	IPAddressPools ObjectNames `json:"ipAddressPools,omitempty"`
 
 	// ipAddressPoolSelectors select pools by their labels; a pool is selected if
-	// at least one of them matches. For example [{matchLabels: {network: public}}].
+	// at least one of them matches. For example [{matchLabels: {network:
+	// public}}].
 	// +optional
 	IPAddressPoolSelectors Selectors `json:"ipAddressPoolSelectors,omitempty"`
 
@@ -73,12 +75,13 @@ type BGPAdvertisementSpec struct {
 	// +optional
 	Peers ObjectNames `json:"peers,omitempty"`
 
-	// aggregationLength is the length of the announced IPv4 prefixes, 1 to 32. For
-	// example 24: one route to 192.0.2.0/24 as long as the node can serve any
-	// address in it. Where the pool does not contain the whole prefix, its addresses
-	// are announced one by one instead. A router that has such a route sends the
-	// node the traffic for all addresses in it, so it is not meant for Services with
-	// externalTrafficPolicy Local. Left out: 32, a route to each address.
+	// aggregationLength is the length of the announced IPv4 prefixes, 1 to 32.
+	// For example 24: one route to 192.0.2.0/24 as long as the node can serve
+	// any address in it. Where the pool does not contain the whole prefix, its
+	// addresses are announced one by one instead. A router that has such a route
+	// sends the node the traffic for all addresses in it, so it is not meant for
+	// Services with externalTrafficPolicy Local. Left out: 32, a route to each
+	// address.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
@@ -116,35 +119,37 @@ type BGPAdvertisementSpec struct {
 	// +kubebuilder:validation:Maximum=16
 	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
 
-	// linkBandwidthPerEndpoint is how much traffic an endpoint can take, 1 to 100000
-	// Mbit/s, for example 1000. Routes to Services with externalTrafficPolicy Local
-	// then carry this number times the node's endpoints as the link bandwidth
-	// extended community, and routers that honour it send nodes traffic in proportion
-	// to their endpoints. Under policy Cluster every node reaches all endpoints, and
-	// its routes carry the bandwidth of one. Set it for all routes to an address:
-	// routers differ in what they do if only some have it. Left out: not sent, and
-	// routers treat all nodes alike.
+	// linkBandwidthPerEndpoint is how much traffic an endpoint can take, 1 to
+	// 100000 Mbit/s, for example 1000. Routes to Services with
+	// externalTrafficPolicy Local then carry this number times the node's
+	// endpoints as the link bandwidth extended community, and routers that
+	// honour it send nodes traffic in proportion to their endpoints. Under
+	// policy Cluster every node reaches all endpoints, and its routes carry the
+	// bandwidth of one. Set it for all routes to an address: routers differ in
+	// what they do if only some have it. Left out: not sent, and routers treat
+	// all nodes alike.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	LinkBandwidthPerEndpoint *int32 `json:"linkBandwidthPerEndpoint,omitempty"`
 
-	// withoutEndpoints also announces addresses whose Services have no usable endpoint
-	// anywhere, for example because routers or monitoring must see the route all the
-	// same. All nodes that the advertisement selects then announce them, and refuse
-	// connections. As soon as there is an endpoint, the usual rules apply again.
-	// Default: false, only addresses that a node can serve are announced.
+	// withoutEndpoints also announces addresses whose Services have no usable
+	// endpoint anywhere, for example because routers or monitoring must see the
+	// route all the same. All nodes that the advertisement selects then announce
+	// them, and refuse connections. As soon as there is an endpoint, the usual
+	// rules apply again. Default: false, only addresses that a node can serve
+	// are announced.
 	// +optional
 	WithoutEndpoints bool `json:"withoutEndpoints,omitempty"`
 
 	// communities are the communities of the routes: "asn:value" (RFC 1997) with
 	// both halves 0 to 65535, "large:asn:value:value" (RFC 8092) with each part
 	// 0 to 4294967295, the name of a well-known one (no-export, no-advertise,
-	// no-export-subconfed, no-peer, blackhole, graceful-shutdown, accept-own), or
-	// a name that a Community defines. While no Community defines it, the
-	// advertisement is not in use: routes without the community might go where they
-	// must not.
-	// For example ["64500:100", "large:64500:1:100", no-export, vpn-only].
+	// no-export-subconfed, no-peer, blackhole, graceful-shutdown, accept-own),
+	// or a name that a Community defines. While no Community defines it, the
+	// advertisement is not in use: routes without the community might go where
+	// they must not. For example ["64500:100", "large:64500:1:100", no-export,
+	// vpn-only].
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -155,8 +160,8 @@ type BGPAdvertisementSpec struct {
 
 // BGPAdvertisementStatus is the observed state of the advertisement.
 type BGPAdvertisementStatus struct {
-	// conditions say whether the advertisement is in use. Ready is True when it can
-	// be used; otherwise its message says what is wrong.
+	// conditions say whether the advertisement is in use. Ready is True when it
+	// can be used; otherwise its message says what is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

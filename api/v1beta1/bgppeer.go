@@ -2,8 +2,8 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPPeer is a router with which nodes hold a BGP session. BGPAdvertisements say
-// which addresses are announced to it.
+// BGPPeer is a router with which nodes hold a BGP session. BGPAdvertisements
+// say which addresses are announced to it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -88,11 +88,12 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).family() == 4 && ip(self).isLinkLocalUnicast())",message="peerAddress must be the unicast address of a router, such as 192.0.2.1 or 2001:db8::1: no mask, port or zone, not as ::ffff:192.0.2.1, and no IPv6 link-local address"
 	PeerAddress string `json:"peerAddress,omitempty"`
 
-	// interface is the network interface of the node, for example eth1, for a session
-	// without configured addresses (unnumbered), in place of peerAddress. The session
-	// is with the IPv6 link-local address of the router at the other end of the cable,
-	// which is learnt from router advertisements (RFC 4861). Routes of both families
-	// have the link-local address of the node as next hop, for IPv4 by RFC 8950.
+	// interface is the network interface of the node, for example eth1, for a
+	// session without configured addresses (unnumbered), in place of
+	// peerAddress. The session is with the IPv6 link-local address of the router
+	// at the other end of the cable, which is learnt from router advertisements
+	// (RFC 4861). Routes of both families have the link-local address of the
+	// node as next hop, for IPv4 by RFC 8950.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:space:]]+$') && !(self in ['.', '..'])",message="must be the name of a network interface, without white space, slash and colon"
@@ -106,10 +107,11 @@ type BGPPeerSpec struct {
 	PeerPort int32 `json:"peerPort,omitempty"`
 
 	// passive makes the node wait for the router to open the connection, from
-	// peerAddress, to a port of the node that the chart sets (speaker.bgpListenPort,
-	// default 179). The node listens there only while it has a passive BGPPeer, and
-	// closes connections from other addresses. peerPort and connectTime would have no
-	// effect, and are refused. Default: false.
+	// peerAddress, to a port of the node that the chart sets
+	// (speaker.bgpListenPort, default 179). The node listens there only while it
+	// has a passive BGPPeer, and closes connections from other addresses.
+	// peerPort and connectTime would have no effect, and are refused. Default:
+	// false.
 	// +optional
 	Passive bool `json:"passive,omitempty"`
 
@@ -134,8 +136,9 @@ type BGPPeerSpec struct {
 
 	// holdTime is how long either side may be silent before the other takes the
 	// session for dead; the two sides use the smaller of their values. Whole
-	// seconds, 3s to 65535s, for example 9s. 0s, which means never (RFC 4271, 4.2),
-	// is refused, since a route to a dead node would stay for ever. Default: 90s.
+	// seconds, 3s to 65535s, for example 9s. 0s, which means never (RFC 4271,
+	// 4.2), is refused, since a route to a dead node would stay for ever.
+	// Default: 90s.
 	// +optional
 	// +kubebuilder:default="90s"
 	// +kubebuilder:validation:Type=string
@@ -143,9 +146,9 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="holdTime must be 3s to 65535s (RFC 4271, 4.2) in whole seconds, such as 90s or 1m30s"
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
 
-	// keepaliveTime is the time between two keepalive messages. Whole seconds, less
-	// than holdTime, for example 3s. If it is left out, or if the router's hold time
-	// is shorter than holdTime: a third of the shorter hold time.
+	// keepaliveTime is the time between two keepalive messages. Whole seconds,
+	// less than holdTime, for example 3s. If it is left out, or if the router's
+	// hold time is shorter than holdTime: a third of the shorter hold time.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
@@ -162,35 +165,35 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('1s') && duration(self) <= duration('65535s')",message="connectTime must be 1s to 65535s in whole seconds, such as 10s"
 	ConnectTime *metav1.Duration `json:"connectTime,omitempty"`
 
-	// passwordSecret names the Secret with the password of the session (TCP
-	// MD5, RFC 2385). While the Secret is missing or has no password, no session is
+	// passwordSecret names the Secret with the password of the session (TCP MD5,
+	// RFC 2385). While the Secret is missing or has no password, no session is
 	// opened. Left out: the password in the field password, or none.
 	// +optional
 	PasswordSecret *SecretReference `json:"passwordSecret,omitempty"`
 
-	// ebgpMultiHop says that an eBGP router is more than one hop away: BFD with it
-	// is then multihop (RFC 5883), and ttlSecurity cannot be used. It does not change
-	// the node's packets, which always leave with a TTL or hop limit of 255; whether
-	// the router accepts them depends on its own such setting. iBGP routers may
-	// always be more than one hop away. Default: false.
+	// ebgpMultiHop says that an eBGP router is more than one hop away: BFD with
+	// it is then multihop (RFC 5883), and ttlSecurity cannot be used. It does
+	// not change the node's packets, which always leave with a TTL or hop limit
+	// of 255; whether the router accepts them depends on its own such setting.
+	// iBGP routers may always be more than one hop away. Default: false.
 	// +optional
 	EBGPMultiHop bool `json:"ebgpMultiHop,omitempty"`
 
-	// ttlSecurity drops packets of the session that do not come from a network of the
-	// node: those with a TTL or hop limit other than 255, which nobody farther away
-	// can send (GTSM, RFC 5082). The router must be configured to send 255 (FRR:
-	// ttl-security hops 1; BIRD: ttl security on); by default eBGP routers commonly
-	// send 1, and the session would never come up. The node's own packets always have
-	// 255. Default: false. Then 255 is required only once a session is up, of eBGP
-	// routers without ebgpMultiHop that are found to send it; true also protects the
-	// opening of the session.
+	// ttlSecurity drops packets of the session that do not come from a network
+	// of the node: those with a TTL or hop limit other than 255, which nobody
+	// farther away can send (GTSM, RFC 5082). The router must be configured to
+	// send 255 (FRR: ttl-security hops 1; BIRD: ttl security on); by default
+	// eBGP routers commonly send 1, and the session would never come up. The
+	// node's own packets always have 255. Default: false. Then 255 is required
+	// only once a session is up, of eBGP routers without ebgpMultiHop that are
+	// found to send it; true also protects the opening of the session.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 
-	// dualStackAddressFamily offers both IPv4 and IPv6 on the session; the router
-	// decides which of them it activates. False: only the family of peerAddress, or
-	// IPv6 with interface; use that where a second BGPPeer carries the other family.
-	// Default: true.
+	// dualStackAddressFamily offers both IPv4 and IPv6 on the session; the
+	// router decides which of them it activates. False: only the family of
+	// peerAddress, or IPv6 with interface; use that where a second BGPPeer
+	// carries the other family. Default: true.
 	// +optional
 	// +kubebuilder:default=true
 	DualStackAddressFamily *bool `json:"dualStackAddressFamily,omitempty"`
@@ -202,37 +205,37 @@ type BGPPeerSpec struct {
 	// +kubebuilder:default=true
 	EnableGracefulRestart *bool `json:"enableGracefulRestart,omitempty"`
 
-	// bfdProfile names a BFDProfile, with whose timers a BFD session runs beside the
-	// BGP session, so that both sides notice sooner than by the holdTime that they
-	// cannot reach each other. Left out: no BFD.
+	// bfdProfile names a BFDProfile, with whose timers a BFD session runs beside
+	// the BGP session, so that both sides notice sooner than by the holdTime
+	// that they cannot reach each other. Left out: no BFD.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a BFDProfile: lower case letters, digits, dashes and dots"
 	BFDProfile string `json:"bfdProfile,omitempty"`
 
-	// nodeSelectors select the nodes that talk to this router by their labels; a node
-	// does if at least one of them matches. Left out: all nodes. For example
-	// [{matchLabels: {rack: r1}}].
+	// nodeSelectors select the nodes that talk to this router by their labels; a
+	// node does if at least one of them matches. Left out: all nodes. For
+	// example [{matchLabels: {rack: r1}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
-	// password is the password of the session (TCP MD5, RFC 2385), of at most 80 bytes, in
-	// place of passwordSecret. Everybody who may read a BGPPeer can read it, and it is in
-	// every copy of the object, so a Secret is the better place. Left out: the password in
-	// passwordSecret, or none.
+	// password is the password of the session (TCP MD5, RFC 2385), of at most 80
+	// bytes, in place of passwordSecret. Everybody who may read a BGPPeer can
+	// read it, and it is in every copy of the object, so a Secret is the better
+	// place. Left out: the password in passwordSecret, or none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	Password string `json:"password,omitempty"`
 
-	// disableMP must be false: write dualStackAddressFamily: false, which means the same.
-	// The field exists only to be refused: a client that drops unknown fields would
-	// otherwise make a session that offers both families.
+	// disableMP must be false: write dualStackAddressFamily: false, which means
+	// the same. The field exists only to be refused: a client that drops unknown
+	// fields would otherwise make a session that offers both families.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self",message="write dualStackAddressFamily: false, which is the same"
 	DisableMP bool `json:"disableMP,omitempty"`
 
-	// vrf must be empty: there are no sessions in VRFs. The main routing table must
-	// reach the router.
+	// vrf must be empty: there are no sessions in VRFs. The main routing table
+	// must reach the router.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self == ''",message="there are no sessions in VRFs: have the main routing table reach the router, and leave vrf out"
@@ -251,9 +254,10 @@ const (
 // SecretReference names a Secret in the namespace in which Fairlead runs,
 // usually fairlead-system.
 type SecretReference struct {
-	// name is the name of the Secret, for example router-a-password. The Secret is in
-	// the namespace in which Fairlead runs (usually fairlead-system), commonly has the
-	// type kubernetes.io/basic-auth, and has the password under the key password.
+	// name is the name of the Secret, for example router-a-password. The Secret
+	// is in the namespace in which Fairlead runs (usually fairlead-system),
+	// commonly has the type kubernetes.io/basic-auth, and has the password under
+	// the key password.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, dashes and dots"
@@ -262,16 +266,16 @@ type SecretReference struct {
 
 // BGPPeerStatus is the observed state of the peer.
 type BGPPeerStatus struct {
-	// sessions is how many nodes have an established session with the router, of how
-	// many that talk to it: 2/3. The BGPSessions have the details of each.
+	// sessions is how many nodes have an established session with the router, of
+	// how many that talk to it: 2/3. The BGPSessions have the details of each.
 	// +optional
 	Sessions string `json:"sessions,omitempty"`
 
-	// conditions say whether the peer is in use. Ready is True when its settings can
-	// be used; otherwise its message says what is wrong, for example that its Secret
-	// is missing. Established is True when all nodes that talk to the router have an
-	// established session; otherwise its message says for each of the others why it
-	// has none.
+	// conditions say whether the peer is in use. Ready is True when its settings
+	// can be used; otherwise its message says what is wrong, for example that
+	// its Secret is missing. Established is True when all nodes that talk to the
+	// router have an established session; otherwise its message says for each of
+	// the others why it has none.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

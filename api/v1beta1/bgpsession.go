@@ -2,12 +2,13 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPSession shows the state of the BGP session of one node with one BGPPeer. The
-// speaker on the node writes it; editing it changes no session. It is deleted together
-// with its Node, or when the node no longer has that session.
+// BGPSession shows the state of the BGP session of one node with one
+// BGPPeer. The speaker on the node writes it; editing it changes no session.
+// It is deleted together with its Node, or when the node no longer has that
+// session.
 //
-// Select the sessions of a node or of a peer by the labels fairlead.dev/node and
-// fairlead.dev/peer.
+// Select the sessions of a node or of a peer by the labels fairlead.dev/node
+// and fairlead.dev/peer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -54,25 +55,26 @@ type BGPSessionSpec struct {
 // BGPSessionState is a state of RFC 4271, 8.2.2.
 type BGPSessionState string
 
-// The states of a session. The RFC's Connect is reported as Active: the two differ only in
-// who dials, and BGPPeers say that (passive).
+// The states of a session. The RFC's Connect is reported as Active: the two
+// differ only in who dials, and BGPPeers say that (passive).
 const (
 	SessionIdle        BGPSessionState = "Idle"
 	SessionActive      BGPSessionState = "Active"
 	SessionOpenSent    BGPSessionState = "OpenSent"
 	SessionOpenConfirm BGPSessionState = "OpenConfirm"
 	SessionEstablished BGPSessionState = "Established"
-	// SessionUnknown is for a node that is no longer heard: its speaker may have had no chance
-	// to say what became of the session.
+	// SessionUnknown is for a node that is no longer heard: its speaker may have
+	// had no chance to say what became of the session.
 	SessionUnknown BGPSessionState = "Unknown"
 )
 
 // BGPSessionStatus is the state of the session, as its node reports it.
 type BGPSessionStatus struct {
-	// state is the state of the session (RFC 4271, 8.2.2): Idle, Active (which here
-	// also stands for Connect), OpenSent, OpenConfirm or Established. For a session
-	// that does not come up, it is the state in which the last error occurred. Unknown
-	// is written by another node when this one is no longer heard.
+	// state is the state of the session (RFC 4271, 8.2.2): Idle, Active (which
+	// here also stands for Connect), OpenSent, OpenConfirm or Established. For a
+	// session that does not come up, it is the state in which the last error
+	// occurred. Unknown is written by another node when this one is no longer
+	// heard.
 	// +optional
 	// +kubebuilder:validation:Enum=Idle;Active;OpenSent;OpenConfirm;Established;Unknown
 	State BGPSessionState `json:"state,omitempty"`
@@ -81,8 +83,8 @@ type BGPSessionStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// lastError says why the session is not up or, while it is up, why it went down
-	// before.
+	// lastError says why the session is not up or, while it is up, why it went
+	// down before.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 
@@ -91,9 +93,9 @@ type BGPSessionStatus struct {
 	// +optional
 	AdvertisedPrefixes int32 `json:"advertisedPrefixes"`
 
-	// prefixes are the prefixes that have been announced to the router, sorted; left
-	// out while there are more than 100. A Service is announced over the session if
-	// each of its addresses is in one of them.
+	// prefixes are the prefixes that have been announced to the router, sorted;
+	// left out while there are more than 100. A Service is announced over the
+	// session if each of its addresses is in one of them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -138,15 +140,15 @@ type FamilyLeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Negotiated is what the two sides of a session agreed on in their OPEN messages, and what
-// was found out about the router since.
+// Negotiated is what the two sides of a session agreed on in their OPEN
+// messages, and what was found out about the router since.
 type Negotiated struct {
 	// families are the address families that the session carries.
 	// +optional
 	// +listType=set
 	Families []string `json:"families,omitempty"`
-	// gracefulRestart says that the router keeps the node's routes while the speaker
-	// restarts (RFC 4724).
+	// gracefulRestart says that the router keeps the node's routes while the
+	// speaker restarts (RFC 4724).
 	GracefulRestart bool `json:"gracefulRestart"`
 	// fourOctetASN says that AS numbers have 32 bits in the session (RFC 6793).
 	FourOctetASN bool `json:"fourOctetASN"`
@@ -154,26 +156,28 @@ type Negotiated struct {
 	HoldTime metav1.Duration `json:"holdTime"`
 	// keepaliveTime is the time between two keepalive messages of the node.
 	KeepaliveTime metav1.Duration `json:"keepaliveTime"`
-	// ttlSecurity says that packets of the session are dropped if their TTL or hop limit is
-	// not 255, which nobody farther away can send (GTSM, RFC 5082): because the BGPPeer asks
-	// for it, or because the router was found to send 255 some seconds after the session came
-	// up.
+	// ttlSecurity says that packets of the session are dropped if their TTL or
+	// hop limit is not 255, which nobody farther away can send (GTSM, RFC 5082):
+	// because the BGPPeer asks for it, or because the router was found to send
+	// 255 some seconds after the session came up.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 }
 
 // BFDSessionStatus is the state of a BFD session.
 type BFDSessionStatus struct {
-	// state is the state of the session (RFC 5880, 4.1): AdminDown, Down, Init or Up.
+	// state is the state of the session (RFC 5880, 4.1): AdminDown, Down, Init
+	// or Up.
 	// +required
 	// +kubebuilder:validation:Enum=AdminDown;Down;Init;Up
 	State string `json:"state"`
 	// reason says why it is not up, as far as is known.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// detectionTime is after how long without a packet of the router the node takes it to be
-	// unreachable: the interval that both sides agreed on, so often as the router's multiplier
-	// says. Left out while the session is not up.
+	// detectionTime is after how long without a packet of the router the node
+	// takes it to be unreachable: the interval that both sides agreed on, so
+	// often as the router's multiplier says. Left out while the session is not
+	// up.
 	// +optional
 	DetectionTime *metav1.Duration `json:"detectionTime,omitempty"`
 }

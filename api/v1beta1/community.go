@@ -2,7 +2,8 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Community gives names to BGP communities, which BGPAdvertisements can then use.
+// Community gives names to BGP communities, which BGPAdvertisements can then
+// use.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,9 +39,9 @@ type CommunitySpec struct {
 
 // CommunityAlias is a name of one community.
 type CommunityAlias struct {
-	// name is the name of the community: letters, digits, dashes, dots and underscores,
-	// beginning with a letter, and not one of the well-known names that
-	// BGPAdvertisements accept. For example vpn-only.
+	// name is the name of the community: letters, digits, dashes, dots and
+	// underscores, beginning with a letter, and not one of the well-known names
+	// that BGPAdvertisements accept. For example vpn-only.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z]([-_.A-Za-z0-9]*[A-Za-z0-9])?$')",message="must begin with a letter, end in a letter or digit, and have only these, dashes, dots and underscores, such as vpn-only"

@@ -72,37 +72,40 @@ type IPAddressPoolSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	Priority int32 `json:"priority,omitempty"`
 
-	// serviceAllocation limits which Services get addresses from the pool, even if
-	// they ask for one. Services that have an address keep it when this changes. The
-	// namespaces apply to IPReservations too. Left out: all Services.
+	// serviceAllocation limits which Services get addresses from the pool, even
+	// if they ask for one. Services that have an address keep it when this
+	// changes. The namespaces apply to IPReservations too. Left out: all
+	// Services.
 	// +optional
 	ServiceAllocation *ServiceAllocation `json:"serviceAllocation,omitempty"`
 
-	// maxPerNamespace is how many addresses of the pool the Services and IPReservations
-	// of one namespace may have in total, of both families. An address that several of
-	// them have counts once. When the number is lowered, they keep what they have. Left
-	// out: any number.
+	// maxPerNamespace is how many addresses of the pool the Services and
+	// IPReservations of one namespace may have in total, of both families. An
+	// address that several of them have counts once. When the number is lowered,
+	// they keep what they have. Left out: any number.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int32 `json:"maxPerNamespace,omitempty"`
 
-	// coolDown is how long an address that a Service gave up, or that its deletion
-	// freed, is withheld from others. Meanwhile a Service of the same namespace and
-	// name gets it back, and so does an IPReservation of that namespace that names it.
-	// Addresses of IPReservations cool down in the same way. 1s to 168h in whole
-	// seconds, for example 10m. Left out: others may have the address at once.
+	// coolDown is how long an address that a Service gave up, or that its
+	// deletion freed, is withheld from others. Meanwhile a Service of the same
+	// namespace and name gets it back, and so does an IPReservation of that
+	// namespace that names it. Addresses of IPReservations cool down in the same
+	// way. 1s to 168h in whole seconds, for example 10m. Left out: others may
+	// have the address at once.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="coolDown must be 1s to 168h in whole seconds, such as 10m"
 	CoolDown *metav1.Duration `json:"coolDown,omitempty"`
 
-	// onPoolChange says what happens to a Service when an edit removes its address
-	// from addresses. Keep: the Service keeps the address, which stays announced as
-	// one of this pool, and the condition Ready names the Service. Renumber: the
-	// Service gets another address, and keeps the old one until one is available.
-	// Addresses of IPReservations are treated in the same way, except that those named
-	// in an IPReservation's spec.addresses always stay. Default: Keep.
+	// onPoolChange says what happens to a Service when an edit removes its
+	// address from addresses. Keep: the Service keeps the address, which stays
+	// announced as one of this pool, and the condition Ready names the Service.
+	// Renumber: the Service gets another address, and keeps the old one until
+	// one is available. Addresses of IPReservations are treated in the same way,
+	// except that those named in an IPReservation's spec.addresses always stay.
+	// Default: Keep.
 	// +optional
 	// +kubebuilder:default=Keep
 	// +kubebuilder:validation:Enum=Keep;Renumber
@@ -115,7 +118,8 @@ type IPAddressPoolSpec struct {
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 }
 
-// PoolChange is what happens to addresses in use that an edit removes from a pool.
+// PoolChange is what happens to addresses in use that an edit removes from a
+// pool.
 type PoolChange string
 
 // The values of onPoolChange.
@@ -126,9 +130,9 @@ const (
 	PoolChangeRenumber PoolChange = "Renumber"
 )
 
-// ServiceAllocation selects Services: those in the namespaces that namespaces or
-// namespaceSelectors select, and among them those that serviceSelectors select. A
-// field that is left out selects everything.
+// ServiceAllocation selects Services: those in the namespaces that
+// namespaces or namespaceSelectors select, and among them those that
+// serviceSelectors select. A field that is left out selects everything.
 type ServiceAllocation struct {
 	// priority is the priority of the pool, here for compatibility with MetalLB.
 	// 1 to 2147483647; left out or 0: after all pools with a number.
@@ -146,8 +150,9 @@ type ServiceAllocation struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the name of a namespace: lower case letters, digits and dashes"
 	Namespaces []string `json:"namespaces,omitempty"`
 
-	// namespaceSelectors select namespaces by their labels; a namespace is selected
-	// if at least one of them matches. For example [{matchLabels: {tenant: a}}].
+	// namespaceSelectors select namespaces by their labels; a namespace is
+	// selected if at least one of them matches. For example [{matchLabels:
+	// {tenant: a}}].
 	// +optional
 	NamespaceSelectors Selectors `json:"namespaceSelectors,omitempty"`
 
@@ -160,31 +165,32 @@ type ServiceAllocation struct {
 
 // IPAddressPoolStatus is the observed state of the pool.
 type IPAddressPoolStatus struct {
-	// conditions say whether the pool is in use. Ready is True when the pool is valid
-	// and shares no address with an older pool; otherwise its message says what is
-	// wrong, and the pool gives no new addresses. HasCapacity is True when the pool
-	// can give an address of each of its families. Advertised is True when an
-	// L2Advertisement or a BGPAdvertisement covers the pool. If none does, Advertised is
-	// False while addresses of the pool are held, and Unknown while none are.
+	// conditions say whether the pool is in use. Ready is True when the pool is
+	// valid and shares no address with an older pool; otherwise its message says
+	// what is wrong, and the pool gives no new addresses. HasCapacity is True
+	// when the pool can give an address of each of its families. Advertised is
+	// True when an L2Advertisement or a BGPAdvertisement covers the pool. If
+	// none does, Advertised is False while addresses of the pool are held, and
+	// Unknown while none are.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// assignedIPv4 is how many IPv4 addresses of the pool Services and IPReservations
-	// hold.
+	// assignedIPv4 is how many IPv4 addresses of the pool Services and
+	// IPReservations hold.
 	// +optional
 	AssignedIPv4 int64 `json:"assignedIPv4"`
-	// assignedIPv6 is how many IPv6 addresses of the pool Services and IPReservations
-	// hold.
+	// assignedIPv6 is how many IPv6 addresses of the pool Services and
+	// IPReservations hold.
 	// +optional
 	AssignedIPv6 int64 `json:"assignedIPv6"`
-	// reservedIPv4 is how many of the assigned IPv4 addresses IPReservations hold, with
-	// or without a Service on them.
+	// reservedIPv4 is how many of the assigned IPv4 addresses IPReservations
+	// hold, with or without a Service on them.
 	// +optional
 	ReservedIPv4 int64 `json:"reservedIPv4,omitempty"`
-	// reservedIPv6 is how many of the assigned IPv6 addresses IPReservations hold, with
-	// or without a Service on them.
+	// reservedIPv6 is how many of the assigned IPv6 addresses IPReservations
+	// hold, with or without a Service on them.
 	// +optional
 	ReservedIPv6 int64 `json:"reservedIPv6,omitempty"`
 	// availableIPv4 is how many IPv4 addresses are left to give out.
@@ -203,9 +209,9 @@ type IPAddressPoolStatus struct {
 	// +optional
 	TotalIPv6 int64 `json:"totalIPv6"`
 
-	// addresses are the addresses that count as the pool's: those in spec.addresses, and
-	// those that an edit has removed from there while a Service or an IPReservation has
-	// them.
+	// addresses are the addresses that count as the pool's: those in
+	// spec.addresses, and those that an edit has removed from there while a
+	// Service or an IPReservation has them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
@@ -226,7 +232,8 @@ type CoolingAddress struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// service is the Service, or the IPReservation, that had it, as namespace/name.
+	// service is the Service, or the IPReservation, that had it, as
+	// namespace/name.
 	// +required
 	// +kubebuilder:validation:MaxLength=320
 	Service string `json:"service"`

@@ -2,9 +2,10 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPReservation holds addresses of a pool for its namespace, whether or not a Service
-// uses them, so that an address outlives its Service. Services in the namespace get them
-// with the annotation fairlead.dev/reservation, or by asking for one of the addresses.
+// IPReservation holds addresses of a pool for its namespace, whether or not
+// a Service uses them, so that an address outlives its Service. Services in
+// the namespace get them with the annotation fairlead.dev/reservation, or by
+// asking for one of the addresses.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,8 +24,8 @@ type IPReservation struct {
 	// spec says which addresses to hold, or how many.
 	// +required
 	Spec IPReservationSpec `json:"spec"`
-	// status has the addresses that are held, and which Services use them. It is written
-	// by Fairlead, and is where the addresses are kept; do not edit it.
+	// status has the addresses that are held, and which Services use them. It is
+	// written by Fairlead, and is where the addresses are kept; do not edit it.
 	// +optional
 	Status IPReservationStatus `json:"status,omitzero"`
 }
@@ -63,9 +64,10 @@ type IPReservationSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	Families []AddressFamily `json:"families,omitempty"`
 
-	// pool is the name of the IPAddressPool to take the addresses from; it need not
-	// have autoAssign. Left out: with addresses, any pool; with count, the first pool
-	// that has autoAssign and does not select Services by their labels.
+	// pool is the name of the IPAddressPool to take the addresses from; it need
+	// not have autoAssign. Left out: with addresses, any pool; with count, the
+	// first pool that has autoAssign and does not select Services by their
+	// labels.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of an IPAddressPool: lower case letters, digits, dashes and dots, such as public"
@@ -79,10 +81,10 @@ type AddressFamily string
 
 // IPReservationStatus is what is held.
 type IPReservationStatus struct {
-	// conditions say whether the reservation is fulfilled. Allocated is True when it
-	// holds all that it asks for; otherwise its message says what is missing and why.
-	// Ready is True when the spec is valid; otherwise the reservation keeps what it
-	// holds and gets nothing new.
+	// conditions say whether the reservation is fulfilled. Allocated is True
+	// when it holds all that it asks for; otherwise its message says what is
+	// missing and why. Ready is True when the spec is valid; otherwise the
+	// reservation keeps what it holds and gets nothing new.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -113,8 +115,8 @@ type AddressInUse struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// services are the names of the Services in the namespace that have it; more than
-	// one if they share it. At most 16 are listed.
+	// services are the names of the Services in the namespace that have it; more
+	// than one if they share it. At most 16 are listed.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -7,13 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// L2Address shows which node answers for one address on the local network. The speaker on
-// that node writes it; editing it moves no address. When another node starts to answer, that
-// node takes the object over. It is deleted when no node answers any more, and together with
-// the Node that it names.
+// L2Address shows which node answers for one address on the local network.
+// The speaker on that node writes it; editing it moves no address. When
+// another node starts to answer, that node takes the object over. It is
+// deleted when no node answers any more, and together with the Node that it
+// names.
 //
-// Select the addresses of a node by the label fairlead.dev/node, and those that another node
-// doubts by fairlead.dev/doubted-by. That node writes its doubts, and nothing else of the object.
+// Select the addresses of a node by the label fairlead.dev/node, and those
+// that another node doubts by fairlead.dev/doubted-by. That node writes its
+// doubts, and nothing else of the object.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -37,7 +39,8 @@ type L2Address struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an L2Address is of one address for good: Fairlead makes another"
 	Spec L2AddressSpec `json:"spec"`
-	// status says which node answers for it. It is written by Fairlead; do not edit it.
+	// status says which node answers for it. It is written by Fairlead; do not
+	// edit it.
 	// +optional
 	Status L2AddressStatus `json:"status,omitzero"`
 }
@@ -53,38 +56,43 @@ type L2AddressSpec struct {
 
 // Condition types of L2Addresses.
 const (
-	// ConditionAnswering is True while the node answers for the address; the reason and the
-	// message say why it is this node. If it is False, they say why the node does not answer.
-	// It is Unknown while the node is no longer heard and no other one answers yet.
+	// ConditionAnswering is True while the node answers for the address; the
+	// reason and the message say why it is this node. If it is False, they say
+	// why the node does not answer. It is Unknown while the node is no longer
+	// heard and no other one answers yet.
 	ConditionAnswering = "Answering"
-	// ConditionContested is True while a machine that is not a node claims the address as
-	// well, and absent otherwise.
+	// ConditionContested is True while a machine that is not a node claims the
+	// address as well, and absent otherwise.
 	ConditionContested = "Contested"
-	// ConditionDoubted is True while the node that would take the address over asks for it and
-	// finds that nobody answers, or somebody else, and absent otherwise. That node writes it.
+	// ConditionDoubted is True while the node that would take the address over
+	// asks for it and finds that nobody answers, or somebody else, and absent
+	// otherwise. That node writes it.
 	ConditionDoubted = "Doubted"
-	// ConditionObstructed is True while something on the node that answers keeps clients from
-	// the address, and absent otherwise.
+	// ConditionObstructed is True while something on the node that answers keeps
+	// clients from the address, and absent otherwise.
 	ConditionObstructed = "Obstructed"
 )
 
-// Reasons of ConditionAnswering. If it is False, the reason is that of the Event on the Service,
-// as it is for ConditionContested and ConditionDoubted. The reason of ConditionObstructed is that
-// of the Event on the Node.
+// Reasons of ConditionAnswering. If it is False, the reason is that of the
+// Event on the Service, as it is for ConditionContested and
+// ConditionDoubted. The reason of ConditionObstructed is that of the Event
+// on the Node.
 const (
 	// ReasonFirst: the node is the first of all candidates.
 	ReasonFirst = "First"
-	// ReasonSuccessor: other candidates come before the node, but are not alive or not able.
+	// ReasonSuccessor: other candidates come before the node, but are not alive
+	// or not able.
 	ReasonSuccessor = "Successor"
-	// ReasonNodeSilent goes with the status Unknown, which another node writes when this one
-	// is no longer heard.
+	// ReasonNodeSilent goes with the status Unknown, which another node writes
+	// when this one is no longer heard.
 	ReasonNodeSilent = "NodeSilent"
 )
 
-// L2AddressStatus says which node answers for the address, as that node reports it.
+// L2AddressStatus says which node answers for the address, as that node
+// reports it.
 type L2AddressStatus struct {
-	// node is the name of the node that answers for the address, or that would if no
-	// other machine had the address.
+	// node is the name of the node that answers for the address, or that would
+	// if no other machine had the address.
 	// +optional
 	Node string `json:"node,omitempty"`
 
@@ -107,8 +115,9 @@ type L2AddressStatus struct {
 	// +listType=set
 	Services []string `json:"services,omitempty"`
 
-	// conditions are Answering, which says why it is this node that answers, and Contested,
-	// Doubted and Obstructed, which are present only while something is wrong.
+	// conditions are Answering, which says why it is this node that answers, and
+	// Contested, Doubted and Obstructed, which are present only while something
+	// is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -4,7 +4,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // L2Advertisement makes addresses reachable on the local network: for each
 // IPv4 address one node answers ARP, for each IPv6 address one node answers
-// neighbour solicitations. Without an L2Advertisement, no node answers for any address.
+// neighbour solicitations. Without an L2Advertisement, no node answers for
+// any address.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -28,9 +29,9 @@ type L2Advertisement struct {
 	Status L2AdvertisementStatus `json:"status,omitzero"`
 }
 
-// L2AdvertisementSpec says which addresses to answer for, and where. All fields must
-// match: the address must be of one of the pools, and its Service must match
-// serviceSelectors.
+// L2AdvertisementSpec says which addresses to answer for, and where. All
+// fields must match: the address must be of one of the pools, and its
+// Service must match serviceSelectors.
 type L2AdvertisementSpec struct {
 	// ipAddressPools are the names of the pools whose addresses to answer for,
 	// for example [layer2]. A pool is selected if this field or
@@ -43,17 +44,17 @@ type L2AdvertisementSpec struct {
 	// +optional
 	IPAddressPoolSelectors Selectors `json:"ipAddressPoolSelectors,omitempty"`
 
-	// nodeSelectors select the nodes that may answer by their labels; a node may if
-	// at least one of them matches. Left out: all nodes. For example
+	// nodeSelectors select the nodes that may answer by their labels; a node may
+	// if at least one of them matches. Left out: all nodes. For example
 	// [{matchLabels: {kubernetes.io/hostname: worker-1}}].
 	// +optional
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
 	// preferredNodeSelectors say which of these nodes come first: those whose
 	// matching weights have the highest sum, as long as one of them is alive and
-	// able to answer. Nodes with equal sums share the addresses. Other nodes answer
-	// when the preferred ones cannot. For example
-	// [{weight: 100, preference: {matchLabels: {example.com/edge: "true"}}}].
+	// able to answer. Nodes with equal sums share the addresses. Other nodes
+	// answer when the preferred ones cannot. For example [{weight: 100,
+	// preference: {matchLabels: {example.com/edge: "true"}}}].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -94,8 +95,8 @@ type PreferredNodeSelector struct {
 
 // L2AdvertisementStatus is the observed state of the advertisement.
 type L2AdvertisementStatus struct {
-	// conditions say whether the advertisement is in use. Ready is True when it can
-	// be used; otherwise its message says what is wrong.
+	// conditions say whether the advertisement is in use. Ready is True when it
+	// can be used; otherwise its message says what is wrong.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -19,9 +19,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //     in which CEL reads hexadecimal.
 //   - Both ends are addresses that a Service can have.
 //
-// Text is cut with indexOf and substring where it is long, because the API server
-// estimates the cost of a rule, and knows no length of what split returns.
-// addr.ParseRange reads the same text in Go; a test holds the two together.
+// Text is cut with indexOf and substring where it is long, because the API
+// server estimates the cost of a rule, and knows no length of what split
+// returns. addr.ParseRange reads the same text in Go; a test holds the two
+// together.
 //
 // +listType=set
 // +kubebuilder:validation:MinItems=1
@@ -43,12 +44,13 @@ type AddressRanges []string
 // +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of an object: lower case letters, digits, dashes and dots, such as router-a"
 type ObjectNames []string
 
-// Selectors select objects by their labels: those that at least one of them matches.
+// Selectors select objects by their labels: those that at least one of them
+// matches.
 //
-// The rules check the operators. They reach matchExpressions by index and not
-// with all(), because the API server takes a list without a limit of its own for
-// a very long one, and refuses the rule as too expensive. Other mistakes, such as
-// a label key with white space, become a condition.
+// The rules check the operators. They reach matchExpressions by index and
+// not with all(), because the API server takes a list without a limit of its
+// own for a very long one, and refuses the rule as too expensive. Other
+// mistakes, such as a label key with white space, become a condition.
 //
 // +listType=atomic
 // +kubebuilder:validation:MaxItems=16

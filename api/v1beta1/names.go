@@ -7,12 +7,14 @@ const (
 	// of spec.loadBalancerIP, which Kubernetes has deprecated.
 	AnnotationAddresses = GroupName + "/addresses"
 	// AnnotationPool asks for an address from an IPAddressPool, by its name; the
-	// pool need not have autoAssign. With several names, separated by commas, each
-	// family gets an address from the first pool that can give one: "lan-v4,lan-v6".
+	// pool need not have autoAssign. With several names, separated by commas,
+	// each family gets an address from the first pool that can give one:
+	// "lan-v4,lan-v6".
 	AnnotationPool = GroupName + "/pool"
-	// AnnotationReservation asks for an address of each family from an IPReservation
-	// in the same namespace, by its name. With several names, separated by commas, each
-	// family gets an address from the first that can give one: "web-v4,web-v6".
+	// AnnotationReservation asks for an address of each family from an
+	// IPReservation in the same namespace, by its name. With several names,
+	// separated by commas, each family gets an address from the first that can
+	// give one: "web-v4,web-v6".
 	AnnotationReservation = GroupName + "/reservation"
 	// AnnotationShareKey lets Services with the same value, of any namespace,
 	// share an address, as long as no two of them have a port and protocol in
@@ -20,8 +22,9 @@ const (
 	AnnotationShareKey = GroupName + "/share-key"
 )
 
-// AnnotationBoundedLoad is on the speaker's pods: "true" says that the speaker is able to give no
-// node many more layer 2 addresses than others. Speakers do so while all of their pods have it.
+// AnnotationBoundedLoad is on the speaker's pods: "true" says that the
+// speaker is able to give no node many more layer 2 addresses than others.
+// Speakers do so while all of their pods have it.
 const AnnotationBoundedLoad = GroupName + "/bounded-load"
 
 // MetalLB's annotations that mean the same, to be appended to one of
@@ -44,15 +47,16 @@ const (
 	// and in use. False: the reason and the message say what is wrong, and the
 	// object takes no part until it is put right; everything else goes on.
 	ConditionReady = "Ready"
-	// ConditionHasCapacity is on pools. True: the pool can give an address of each of
-	// its families. False: the message says why not.
+	// ConditionHasCapacity is on pools. True: the pool can give an address of
+	// each of its families. False: the message says why not.
 	ConditionHasCapacity = "HasCapacity"
-	// ConditionAdvertised is on pools. True: an advertisement covers the pool. False:
-	// none does although addresses of the pool are held; the message says what to do.
-	// Unknown: none does, and no addresses are held.
+	// ConditionAdvertised is on pools. True: an advertisement covers the pool.
+	// False: none does although addresses of the pool are held; the message says
+	// what to do. Unknown: none does, and no addresses are held.
 	ConditionAdvertised = "Advertised"
-	// ConditionEstablished is on BGPPeers. True: each node that the peer selects has a
-	// session that is up. False: the message says for each of the others why not.
+	// ConditionEstablished is on BGPPeers. True: each node that the peer selects
+	// has a session that is up. False: the message says for each of the others
+	// why not.
 	ConditionEstablished = "Established"
 	// ConditionReserved is on IPReservations. True: the reservation holds all the
 	// addresses that it asks for. False: the message says what is missing and why.
@@ -62,8 +66,8 @@ const (
 	ConditionAllocated = GroupName + "/Allocated"
 )
 
-// Reasons of conditions and Events that report success. The reasons of failures are
-// declared by the code that finds them.
+// Reasons of conditions and Events that report success. The reasons of
+// failures are declared by the code that finds them.
 const (
 	// ReasonReady goes with ConditionReady when it is True.
 	ReasonReady = "Ready"
@@ -73,9 +77,9 @@ const (
 	ReasonAdvertised = "Advertised"
 	// ReasonEstablished goes with ConditionEstablished when it is True.
 	ReasonEstablished = "Established"
-	// ReasonAllocated goes with ConditionAllocated and ConditionReserved when they are
-	// True, and with the Event that says which addresses a Service or an IPReservation
-	// got.
+	// ReasonAllocated goes with ConditionAllocated and ConditionReserved when
+	// they are True, and with the Event that says which addresses a Service or
+	// an IPReservation got.
 	ReasonAllocated = "Allocated"
 	// ReasonReleased goes with the Event that says which addresses a Service or an
 	// IPReservation gave back while it continues to exist.
@@ -86,15 +90,17 @@ const (
 const (
 	// LabelNode has the name of the node, as [LabelValue] makes it.
 	LabelNode = GroupName + "/node"
-	// LabelPeer is on BGPSessions, and has the name of the BGPPeer, as [LabelValue] makes it.
+	// LabelPeer is on BGPSessions, and has the name of the BGPPeer, as
+	// [LabelValue] makes it.
 	LabelPeer = GroupName + "/peer"
-	// LabelDoubtedBy is on an L2Address with the condition Doubted, and has the name of the
-	// node that found it, as [LabelValue] makes it.
+	// LabelDoubtedBy is on an L2Address with the condition Doubted, and has the
+	// name of the node that found it, as [LabelValue] makes it.
 	LabelDoubtedBy = GroupName + "/doubted-by"
 )
 
-// The Secret with the key that authenticates the nodes' hellos, in the namespace in which
-// Fairlead runs. The controller creates it, the speakers read it.
+// The Secret with the key that authenticates the nodes' hellos, in the
+// namespace in which Fairlead runs. The controller creates it, the speakers
+// read it.
 const (
 	// HelloSecret is the name of the Secret.
 	HelloSecret = "fairlead-hello"

@@ -2,9 +2,10 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeForwarding shows the state of the forwarding of Services on one node, whose name it has.
-// The speaker on the node writes it; editing it changes no rule. It is deleted together with its
-// Node. While no speaker runs on the node, it has what the last speaker knew.
+// NodeForwarding shows the state of the forwarding of Services on one node,
+// whose name it has. The speaker on the node writes it; editing it changes
+// no rule. It is deleted together with its Node. While no speaker runs on
+// the node, it has what the last speaker knew.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -31,7 +32,8 @@ type NodeForwarding struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a NodeForwarding is of one node for good: Fairlead makes another"
 	Spec NodeForwardingSpec `json:"spec"`
-	// status is the state of the forwarding. It is written by Fairlead; do not edit it.
+	// status is the state of the forwarding. It is written by Fairlead; do not
+	// edit it.
 	// +optional
 	Status NodeForwardingStatus `json:"status,omitzero"`
 }
@@ -44,44 +46,50 @@ type NodeForwardingSpec struct {
 	Node string `json:"node"`
 }
 
-// Condition types of NodeForwardings. Each is True while all is well. In mode none,
-// where another proxy forwards, only ConditionReadable is present.
+// Condition types of NodeForwardings. Each is True while all is well. In
+// mode none, where another proxy forwards, only ConditionReadable is
+// present.
 const (
-	// ConditionProgrammed is True while the kernel of the node is as the Services require.
-	// If it is False, the message says what is not, the cause and the way out; everything
-	// else is forwarded, and the speaker keeps trying.
+	// ConditionProgrammed is True while the kernel of the node is as the
+	// Services require. If it is False, the message says what is not, the cause
+	// and the way out; everything else is forwarded, and the speaker keeps
+	// trying.
 	ConditionProgrammed = "Programmed"
-	// ConditionUndisturbed is False if somebody other than the speaker changed its rules in
-	// the last ten minutes. What was changed has been written again.
+	// ConditionUndisturbed is False if somebody other than the speaker changed
+	// its rules in the last ten minutes. What was changed has been written
+	// again.
 	ConditionUndisturbed = "Undisturbed"
-	// ConditionSoleProxy is False while another service proxy has rules in the kernel of
-	// the node, and Unknown if the kernel cannot be searched for them.
+	// ConditionSoleProxy is False while another service proxy has rules in the
+	// kernel of the node, and Unknown if the kernel cannot be searched for them.
 	ConditionSoleProxy = "SoleProxy"
-	// ConditionPodsKnown is False while it is not known by which addresses pods can be told
-	// from strangers.
+	// ConditionPodsKnown is False while it is not known by which addresses pods
+	// can be told from strangers.
 	ConditionPodsKnown = "PodsKnown"
-	// ConditionNodeKnown is False while the Node has no addresses, so that NodePorts answer
-	// nowhere on it, or where they did before.
+	// ConditionNodeKnown is False while the Node has no addresses, so that
+	// NodePorts answer nowhere on it, or where they did before.
 	ConditionNodeKnown = "NodeKnown"
-	// ConditionReadable is False while Services or EndpointSlices have values that are not
-	// valid, which are left out. The message names the first of them.
+	// ConditionReadable is False while Services or EndpointSlices have values
+	// that are not valid, which are left out. The message names the first of
+	// them.
 	ConditionReadable = "Readable"
 )
 
-// ReasonAsExpected goes with each condition of a NodeForwarding that is True. Others have the
-// reason of the Event, the metric and the line in the log.
+// ReasonAsExpected goes with each condition of a NodeForwarding that is
+// True. Others have the reason of the Event, the metric and the line in the
+// log.
 const ReasonAsExpected = "AsExpected"
 
 // NodeForwardingStatus is the state of the forwarding, as its node reports it.
 type NodeForwardingStatus struct {
-	// mode is the Helm value forwarding.mode: iptables, nftables, or none where another
-	// proxy forwards.
+	// mode is the Helm value forwarding.mode: iptables, nftables, or none where
+	// another proxy forwards.
 	// +optional
 	// +kubebuilder:validation:Enum=iptables;nftables;none
 	Mode string `json:"mode,omitempty"`
 
-	// tool is what programs the kernel: iptables-nft or iptables-legacy, whichever the host
-	// uses, or nftables; left out while it is not known, and in mode none.
+	// tool is what programs the kernel: iptables-nft or iptables-legacy,
+	// whichever the host uses, or nftables; left out while it is not known, and
+	// in mode none.
 	// +optional
 	Tool string `json:"tool,omitempty"`
 
@@ -89,8 +97,8 @@ type NodeForwardingStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// services is the number of Services that the node forwards. Like all numbers here, it
-	// is written at most once in 30 seconds.
+	// services is the number of Services that the node forwards. Like all
+	// numbers here, it is written at most once in 30 seconds.
 	// +optional
 	Services int32 `json:"services"`
 
@@ -98,7 +106,8 @@ type NodeForwardingStatus struct {
 	// +optional
 	Ports int32 `json:"ports"`
 
-	// programmedPorts is the number of those ports that are in the kernel as wanted.
+	// programmedPorts is the number of those ports that are in the kernel as
+	// wanted.
 	// +optional
 	ProgrammedPorts int32 `json:"programmedPorts"`
 
@@ -106,8 +115,8 @@ type NodeForwardingStatus struct {
 	// +optional
 	Problems int32 `json:"problems"`
 
-	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown, NodeKnown and Readable: each
-	// is True while all is well.
+	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown, NodeKnown
+	// and Readable: each is True while all is well.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
