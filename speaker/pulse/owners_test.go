@@ -256,3 +256,25 @@ func TestOwnersInRandomHistories(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLastOneKnowsWhoDiedBefore: a node that begins while another one is dead learns of that from a third one,
+// and does not forget it when that one dies as well: it is left alone, and answers for everything.
+func TestTheLastOneKnowsWhoDiedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 6, seeded(1))
+		defer c.close()
+		c.nodes[2].stop()
+		c.nodes[1].stop()
+		c.run(time.Second)
+		c.start(2)
+		c.run(2 * time.Second)
+		c.expectOne("with one back")
+		c.nodes[0].stop()
+		c.longestNobody = 0
+		c.run(5 * time.Second)
+		c.expectOne("with one left")
+		if c.longestNobody > simDetection+slack {
+			t.Errorf("nobody answered for %v", c.longestNobody)
+		}
+	})
+}

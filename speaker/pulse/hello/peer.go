@@ -47,6 +47,7 @@ type peer struct {
 
 	attended bool // see attend
 	alive    bool // as in the view
+	missed   bool // see isMissed
 	warned   bool // its being alive without a hello was told
 }
 

@@ -54,10 +54,12 @@ func (m *machine) sound() bool {
 func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
 
 // isMissed tells whether most of the nodes that are heard call silent one that this node never heard:
-// it died before this node began, and Kubernetes may say for long that it is ready. In a sparse mesh
-// records tell.
+// it died before this node began, and Kubernetes may say for long that it is ready. While no node is
+// heard that could tell, as when the only one has died as well, it is as it was. In a sparse mesh records
+// tell.
 func (m *machine) isMissed(p *peer) bool {
 	if m.mesh.on || p.isTold() || !p.ready {
+		p.missed = false
 		return false
 	}
 	heard, miss := 0, 0
@@ -69,7 +71,10 @@ func (m *machine) isMissed(p *peer) bool {
 			miss++
 		}
 	}
-	return 2*miss > heard
+	if heard > 0 {
+		p.missed = 2*miss > heard
+	}
+	return p.missed
 }
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than
