@@ -163,7 +163,8 @@ func drawEvent(size int) func(t *rapid.T) event {
 // happens leaves out what has no remedy: a node that can say nothing to another one can
 // have nothing proved by it, so that it must have heard it before, and go on to do so. It does
 // not if it begins anew, or loses so much by chance that it takes the other one for dead. And
-// two nodes that do not hear each other go by the table, so that they must have one.
+// two nodes that do not hear each other go by the table, so that they must have one. Who begins where no other
+// node runs has only Kubernetes' word for who is dead.
 func (c *cluster) happens(e event) {
 	n := c.nodes[e.from]
 	switch {
@@ -178,7 +179,7 @@ func (c *cluster) happens(e event) {
 		c.heal()
 	case e.what == "crash" && n.stop != nil:
 		n.stop()
-	case e.what == "start" && n.stop == nil:
+	case e.what == "start" && n.stop == nil && c.runs():
 		c.part([]int{e.from}, c.all(), false)
 		c.light(e.from)
 		c.start(e.from)
