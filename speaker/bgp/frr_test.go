@@ -47,6 +47,7 @@ var (
 func plugIn(t testing.TB, dir string) *router {
 	t.Helper()
 	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: dir, daemon: map[string]*exec.Cmd{}}
+	_ = exec.Command("ip", "netns", "del", r.ns).Run() // left by a test that was killed, whose number is in use again
 	r.must("ip", "netns", "add", r.ns)
 	t.Cleanup(r.stop)
 	for _, command := range []string{
