@@ -23,7 +23,7 @@ func (m *machine) check(now time.Time) {
 	for _, p := range m.attended {
 		m.wait(now, p)
 		m.judgeEar(now, p)
-		if alive := p.ready && !m.isMissed(p); !p.isTold() && alive != p.alive {
+		if alive := m.presume(p); !p.isTold() && alive != p.alive {
 			p.alive = alive
 			m.touch()
 		}

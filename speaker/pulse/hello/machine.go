@@ -128,7 +128,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if p.update(want) {
 			m.reconsider()
 			if !p.isTold() {
-				p.alive = p.ready && !m.isMissed(p)
+				p.alive = m.presume(p)
 				m.touch()
 			}
 		}

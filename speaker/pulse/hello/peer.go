@@ -47,8 +47,9 @@ type peer struct {
 
 	attended bool // see attend
 	alive    bool // as in the view
-	missed   bool // see isMissed
-	warned   bool // its being alive without a hello was told
+	// calledSilent: most of those that were heard last, and could tell, call it so; see presume.
+	calledSilent bool
+	warned       bool // its being alive without a hello was told
 }
 
 func newPeer(node string, since time.Time) *peer {

@@ -53,28 +53,28 @@ func (m *machine) sound() bool {
 // isSilent: it was heard and is not, and it did not say that it leaves.
 func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
 
-// isMissed tells whether most of the nodes that are heard call silent one that this node never heard:
-// it died before this node began, and Kubernetes may say for long that it is ready. While no node is
-// heard that could tell, as when the only one has died as well, it is as it was. In a sparse mesh records
-// tell.
-func (m *machine) isMissed(p *peer) bool {
+// presume tells whether a node that was never heard counts as alive: while Kubernetes says that it is
+// ready, unless most of the nodes that are heard call it silent. It died before this node began then, and
+// Kubernetes may say for long that it is ready. While no node is heard that could tell, as when the
+// only one has died as well, it is as it was. In a sparse mesh records tell.
+func (m *machine) presume(p *peer) (alive bool) {
 	if m.mesh.on || p.isTold() || !p.ready {
-		p.missed = false
-		return false
+		p.calledSilent = false
+		return p.ready
 	}
-	heard, miss := 0, 0
+	heard, silent := 0, 0
 	for _, o := range m.peers {
 		if o == p || !o.heard || !o.alive || !o.said.sound {
 			continue
 		}
 		if heard++; slices.Contains(o.said.silent, p.id) {
-			miss++
+			silent++
 		}
 	}
 	if heard > 0 {
-		p.missed = 2*miss > heard
+		p.calledSilent = 2*silent > heard
 	}
-	return p.missed
+	return !p.calledSilent
 }
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than
