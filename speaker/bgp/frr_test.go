@@ -47,8 +47,7 @@ var (
 func plugIn(t testing.TB, dir string) *router {
 	t.Helper()
 	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: dir, daemon: map[string]*exec.Cmd{}}
-	_ = exec.Command("ip", "netns", "del", r.ns).Run() // left by a test that was killed, whose number is in use again
-	r.must("ip", "netns", "add", r.ns)
+	r.addNamespace(r.ns)
 	t.Cleanup(r.stop)
 	for _, command := range []string{
 		// A link-local address that comes late has FRR look at its next hops anew.
@@ -160,6 +159,14 @@ func (r *router) stop() {
 	r.kill("zebra")
 	_ = exec.Command("ip", "link", "del", "flbgp0").Run()
 	_ = exec.Command("ip", "netns", "del", r.ns).Run()
+}
+
+// addNamespace makes a network namespace. One with its name was left by a test that was killed, of
+// whose process this one has the number.
+func (r *router) addNamespace(name string) {
+	r.t.Helper()
+	_ = exec.Command("ip", "netns", "del", name).Run()
+	r.must("ip", "netns", "add", name)
 }
 
 func (r *router) must(args ...string) {

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,8 +25,7 @@ var (
 func (r *router) moveAway() {
 	r.t.Helper()
 	hop := fmt.Sprintf("flhop%d", os.Getpid())
-	_ = exec.Command("ip", "netns", "del", hop).Run() // as that of the router
-	r.must("ip", "netns", "add", hop)
+	r.addNamespace(hop)
 	r.t.Cleanup(func() { r.must("ip", "netns", "del", hop) })
 	for _, command := range []string{
 		"ip -n " + r.ns + " link set tonode netns " + hop,
