@@ -86,24 +86,24 @@ func (f *flows) fromPod(name string, pod netip.Addr, tcp, udp netip.AddrPort) {
 func (f *flows) end() {
 	f.t.Helper()
 	f.stop()
-	counts := map[string]product.Count{}
+	var bad []error // told last: a long log may have nothing but its end
 	for _, name := range slices.Sorted(maps.Keys(f.counts)) {
 		count := <-f.counts[name]
-		counts[name] = count
 		f.t.Logf("%s: %d served, %d lost, %d held up, the longest took %v", name, count.OK, count.Failed, count.Held, count.Longest)
-	}
-	for name, count := range counts {
 		if count.OK < 100 {
-			f.t.Errorf("%s: too few to tell", name)
+			bad = append(bad, fmt.Errorf("%s: too few to tell", name))
 		}
 		if count.Failed > 0 {
-			f.t.Errorf("%s: %d of %d are lost; they met %v", name, count.Failed, count.OK+count.Failed, count.Errors)
+			bad = append(bad, fmt.Errorf("%s: %d of %d are lost; they met %v", name, count.Failed, count.OK+count.Failed, count.Errors))
 		}
 	}
-	for name, held := range f.held {
-		if err := <-held; err != nil {
-			f.t.Errorf("%s: %v", name, err)
+	for _, name := range slices.Sorted(maps.Keys(f.held)) {
+		if err := <-f.held[name]; err != nil {
+			bad = append(bad, fmt.Errorf("%s: %w", name, err))
 		}
+	}
+	for _, err := range bad {
+		f.t.Error(err)
 	}
 }
 
