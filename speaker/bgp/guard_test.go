@@ -231,7 +231,8 @@ func TestNoBytesOfARouterEndTheSpeaker(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			state := s.States()[name]
-			return p.notification != nil && strings.Contains(state.LastError+state.Overcome, "was refused: ")
+			told := p.notification
+			return told != nil && strings.Contains(state.LastError+state.Overcome, "was refused: "+errorWords(told.ErrorCode, told.ErrorSubcode)+": ")
 		})
 	}
 	unharmed(t, s, want, good)
