@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // cut makes the node's cable lose everything, while both its ends say that all is well. With a prefix and a time it
@@ -188,15 +189,7 @@ func (r *router) inside(do func()) {
 		r.t.Fatal(err)
 	}
 	defer ns.Close()
-	done := make(chan bool)
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and the thread goes, which is in another namespace by then
-		if err := netns.Set(ns); err != nil {
-			r.t.Error(err)
-			return
-		}
-		do()
-	}()
-	<-done
+	if err := netlab.Inside(ns, do); err != nil {
+		r.t.Error(err)
+	}
 }

@@ -64,17 +64,21 @@ func inThread(f func()) {
 	<-done
 }
 
-// Do runs f, and all processes and sockets that it starts, in the namespace of
-// the host. f must not call t.FailNow, nor leave work to other goroutines.
-func (h *Host) Do(f func()) {
-	h.t.Helper()
-	var err error
+// Inside runs f, and all processes and sockets that it starts, in a namespace. f must not call
+// t.FailNow, nor leave work to other goroutines. An error says that f did not run.
+func Inside(ns netns.NsHandle, f func()) (err error) {
 	inThread(func() {
-		if err = netns.Set(h.ns); err == nil {
+		if err = netns.Set(ns); err == nil {
 			f()
 		}
 	})
-	if err != nil {
+	return err
+}
+
+// Do is Inside for the namespace of the host.
+func (h *Host) Do(f func()) {
+	h.t.Helper()
+	if err := Inside(h.ns, f); err != nil {
 		h.t.Errorf("enter the network namespace of %s: %v", h.Name, err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // Host is a network namespace of its own with its loopback up.
@@ -62,12 +64,9 @@ func (h *Host) Go(f func()) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread()
-		if err := netns.Set(h.ns); err != nil {
+		if err := netlab.Inside(h.ns, f); err != nil {
 			h.t.Errorf("enter a network namespace: %v", err)
-			return
 		}
-		f()
 	}()
 	return ended
 }
