@@ -3,7 +3,6 @@ package command_test
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -64,13 +63,8 @@ func (l *apartLab) start(t *testing.T) {
 // first few.
 func (l *apartLab) meet(t *testing.T) {
 	t.Helper()
-	few := regexp.MustCompile(`(?m)^fairlead_pulse_link_hellos_received_total \d\d`)
 	for _, n := range l.nodes {
-		for deadline := time.Now().Add(soon); !few.MatchString(get(t, n, "/metrics")); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s hears nobody on the LAN", n.name)
-			}
-		}
+		n.hears(t, `link_hellos_received_total \d\d`)
 	}
 }
 

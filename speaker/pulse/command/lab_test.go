@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -175,8 +176,20 @@ func (l *lab) startWith(t *testing.T, table func(n *node) pulse.Table) {
 	}
 	for _, n := range l.nodes {
 		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
+		n.hears(t, "nodes_unheard 0$") // a node counts as alive also while only Kubernetes says so
 	}
 	l.nodes[0].until("owner", owns)
+}
+
+// hears waits until the node has counted so many hellos, or nodes that it did not hear.
+func (n *node) hears(t *testing.T, count string) {
+	t.Helper()
+	line := regexp.MustCompile("(?m)^fairlead_pulse_" + count)
+	for deadline := time.Now().Add(soon); !line.MatchString(get(t, n, "/metrics")); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: no %q in\n%s", n.name, line, get(t, n, "/metrics"))
+		}
+	}
 }
 
 // owns tells whether the address of the lab, which has only one, is owned.
