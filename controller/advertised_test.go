@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,4 +40,37 @@ func testAdvertised(t *testing.T, c *cluster) {
 	c.told(t, pool, v1beta1.ReasonAdvertised)
 	update(t, c, ad, func(ad *v1beta1.L2Advertisement) { ad.Spec.IPAddressPools = []string{"other"} })
 	until(t, c, pool, "left out", is(metav1.ConditionFalse, "no L2Advertisement"))
+}
+
+// testAnnouncedByNobody: a Service of policy Local whose pods run where nobody announces says so, and
+// one that no advertisement chooses; each cause heals at once.
+func testAnnouncedByNobody(t *testing.T, c *cluster) {
+	c.start(t)
+	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{"edge": "yes"}}})
+	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "inner"}})
+	ad := &v1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: "l2"}}
+	ad.Spec.NodeSelectors = []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "yes"}}}
+	c.temporary(t, ad)
+	c.pool(t, "p", "192.0.2.0/24")
+	s := c.service(t, "web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	c.holds(t, s, "192.0.2.0")
+	has := func(reason, part string) func(*corev1.Service) bool {
+		return func(s *corev1.Service) bool {
+			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
+			return condition.Reason == reason && condition.Status == metav1.ConditionTrue && strings.Contains(condition.Message, part)
+		}
+	}
+	slice := c.endpoint(t, "web", "inner")
+	until(t, c, s, "told that its node announces nothing", has("NoServingNode", "are on inner, which no advertisement of the address chooses"))
+	c.told(t, s, "NoServingNode")
+	update(t, c, slice, func(e *discoveryv1.EndpointSlice) { node := "edge"; e.Endpoints[0].NodeName = &node })
+	until(t, c, s, "well again", has(v1beta1.ReasonAllocated, ""))
+
+	c.service(t, "other", func(s *corev1.Service) { s.Labels = map[string]string{"public": "yes"} })
+	update(t, c, ad, func(ad *v1beta1.L2Advertisement) {
+		ad.Spec.ServiceSelectors = []metav1.LabelSelector{{MatchLabels: map[string]string{"public": "yes"}}}
+	})
+	until(t, c, s, "told that no advertisement chooses it", has("ServiceNotSelected", "none chooses the Service by spec.serviceSelectors: L2Advertisement l2"))
+	update(t, c, s, func(s *corev1.Service) { s.Labels = map[string]string{"public": "yes"} })
+	until(t, c, s, "chosen", has(v1beta1.ReasonAllocated, ""))
 }

@@ -39,6 +39,7 @@ func TestController(t *testing.T) {
 		{"says that a pool is full, and heals when it grows", testExhausted},
 		{"keeps addresses of a pool that is deleted, until another is asked for", testDeletedPool},
 		{"says that no advertisement covers a pool", testAdvertised},
+		{"says that nobody announces a Service", testAnnouncedByNobody},
 		{"keeps the address over changes of families", testFamilies},
 		{"lets pools choose, and keeps freed addresses back", testPoolRules},
 		{"keeps back what was freed while no controller ran", testLedger},

@@ -179,17 +179,6 @@ func testSharing(t *testing.T, c *cluster) {
 			s.Spec.Ports[0].Port, s.Spec.ExternalTrafficPolicy = port, corev1.ServiceExternalTrafficPolicyLocal
 		}
 	}
-	slice := func(service, node string) *discoveryv1.EndpointSlice {
-		port := int32(8080)
-		e := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, NodeName: &node}},
-			Ports:       []discoveryv1.EndpointPort{{Port: &port}},
-		}
-		c.temporary(t, e)
-		return e
-	}
 	first := c.service(t, "first", shared(80))
 	c.holds(t, first, "192.0.2.0")
 	second := c.service(t, "second", shared(443))
@@ -197,8 +186,8 @@ func testSharing(t *testing.T, c *cluster) {
 	third := c.service(t, "third", shared(443))
 	c.holds(t, third, "192.0.2.1")
 
-	slice("first", "n1")
-	apart := slice("second", "n2")
+	c.endpoint(t, "first", "n1")
+	apart := c.endpoint(t, "second", "n2")
 	for _, s := range []*corev1.Service{first, second} {
 		until(t, c, s, "told that no node serves both", func(s *corev1.Service) bool {
 			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
@@ -212,6 +201,20 @@ func testSharing(t *testing.T, c *cluster) {
 			return meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated).Reason == v1beta1.ReasonAllocated
 		})
 	}
+}
+
+// endpoint gives a Service an endpoint on a node.
+func (c *cluster) endpoint(t *testing.T, service, node string) *discoveryv1.EndpointSlice {
+	t.Helper()
+	port := int32(8080)
+	e := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, NodeName: &node}},
+		Ports:       []discoveryv1.EndpointPort{{Port: &port}},
+	}
+	c.temporary(t, e)
+	return e
 }
 
 func testOverlap(t *testing.T, c *cluster) {

@@ -2,12 +2,14 @@ package reconcile
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -19,41 +21,58 @@ type part struct {
 }
 
 // setSlice takes in an EndpointSlice. It matters only to a Service whose endpoints are
-// looked at.
-func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) bool {
-	matters := func(ref view.Ref) bool {
-		if !o.looksAt(o.views[ref]) {
-			return false
+// looked at, and only if they are usable on other nodes than before.
+func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (changed bool) {
+	var ref view.Ref
+	var now *part
+	if s != nil {
+		if of, endpoints, ours := fromkube.EndpointSlice(s); ours {
+			ref, now = of, &part{key.Name, endpoints}
 		}
-		o.touched[ref] = struct{}{}
-		return true
 	}
-	changed := false
-	if before, had := o.slices[key]; had {
-		o.parts[before] = slices.DeleteFunc(o.parts[before], func(p part) bool { return p.slice == key.Name })
-		if len(o.parts[before]) == 0 {
-			delete(o.parts, before)
-		}
+	if before, had := o.slices[key]; had && (now == nil || before != ref) {
 		delete(o.slices, key)
-		changed = matters(before)
+		changed = o.setPart(before, key.Name, nil)
 	}
-	if s == nil {
-		return changed
+	if now != nil {
+		o.slices[key] = ref
+		changed = o.setPart(ref, key.Name, now) || changed
 	}
-	ref, endpoints, ours := fromkube.EndpointSlice(s)
-	if !ours {
-		return changed
-	}
-	o.slices[key] = ref
-	o.parts[ref] = append(o.parts[ref], part{key.Name, endpoints})
-	return matters(ref) || changed
+	return changed
 }
 
-// looksAt tells whether the endpoints of a Service are looked at here: it may share an
-// address under policy Local, or there are aggregates, by which routers may send the nodes
-// of one Service what is for another. What nodes serve the others is the speakers' business.
+// setPart replaces what one EndpointSlice lists of a Service's endpoints, and tells whether
+// that matters; nil: it lists none of them any more.
+func (o *objects) setPart(ref view.Ref, slice string, now *part) (matters bool) {
+	before := usable(o.endpoints(ref))
+	parts := slices.DeleteFunc(o.parts[ref], func(p part) bool { return p.slice == slice })
+	if now != nil {
+		parts = append(parts, *now)
+	}
+	if o.parts[ref] = parts; len(parts) == 0 {
+		delete(o.parts, ref)
+	}
+	if before == usable(o.endpoints(ref)) {
+		return false
+	}
+	o.touched[ref] = struct{}{}
+	return true
+}
+
+// usable tells on which nodes endpoints are usable, which is all that is read of them here.
+func usable(endpoints []view.Endpoint) string {
+	var nodes []string
+	for _, family := range addr.Families() {
+		nodes = append(nodes, strings.Join(view.UsableNodes(endpoints, family), " "))
+	}
+	return strings.Join(nodes, "/")
+}
+
+// looksAt tells whether the endpoints of a Service are looked at here: under policy Local they say
+// who can announce it, and where there are aggregates, routers may send the nodes of one Service
+// what is for another. What nodes serve the others is the speakers' business.
 func (o *objects) looksAt(s *view.Service) bool {
-	return s != nil && s.Type == view.LoadBalancer && (o.aggregates > 0 || s.ExternalLocal && s.Request.ShareKey != "")
+	return s != nil && s.Type == view.LoadBalancer && (o.aggregates > 0 || s.ExternalLocal)
 }
 
 // endpoints are those of a Service, if they are looked at.

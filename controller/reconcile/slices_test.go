@@ -86,3 +86,55 @@ func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
 		t.Errorf("without an aggregate the endpoints %v are kept", have)
 	}
 }
+
+// TestEndpointsThatChangeNothingHere: of the endpoints of a Service it matters on which nodes some are
+// usable, and only under policy Local.
+func TestEndpointsThatChangeNothingHere(t *testing.T) {
+	t.Parallel()
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	for name, policy := range map[string]corev1.ServiceExternalTrafficPolicy{"near": corev1.ServiceExternalTrafficPolicyLocal, "far": corev1.ServiceExternalTrafficPolicyCluster} {
+		s := balanced(name, "1")
+		s.Spec.IPFamilies, s.Spec.ExternalTrafficPolicy = []corev1.IPFamily{corev1.IPv4Protocol}, policy
+		o.see(s)
+	}
+	port := int32(8080)
+	for _, step := range []struct {
+		name, service, slice string
+		nodes                []string // two endpoints on each; nil: the slice is deleted
+		ready                bool
+		want                 bool
+	}{
+		{"the first", "near", "s1", []string{"a"}, true, true},
+		{"the same again", "near", "s1", []string{"a"}, true, false},
+		{"another slice on the same node", "near", "s2", []string{"a"}, true, false},
+		{"one on a node more", "near", "s2", []string{"a", "b"}, true, true},
+		{"not ready there", "near", "s2", []string{"a", "b"}, false, true},
+		{"the slice is another Service's", "far", "s2", []string{"b"}, true, false},
+		{"and that one's again", "near", "s2", []string{"b"}, true, true},
+		{"gone", "near", "s2", nil, false, true},
+		{"the last one gone", "near", "s1", nil, false, true},
+		{"gone before", "near", "s1", nil, false, false},
+	} {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: step.slice, Labels: map[string]string{discoveryv1.LabelServiceName: step.service}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+		}
+		for _, node := range step.nodes {
+			for _, address := range []string{"10.0.0.1", "10.0.0.2"} {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+					Addresses: []string{address}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &step.ready},
+				})
+			}
+		}
+		key := client.ObjectKeyFromObject(slice)
+		if step.nodes == nil {
+			slice = nil
+		}
+		if got := o.setSlice(key, slice); got != step.want {
+			t.Errorf("%s: matters %t, want %t", step.name, got, step.want)
+		}
+	}
+	if len(o.parts)+len(o.slices) > 0 {
+		t.Errorf("kept: %v %v", o.parts, o.slices)
+	}
+}

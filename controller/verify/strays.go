@@ -35,7 +35,7 @@ func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) []proble
 	if len(ad.AggregationLength) == 0 {
 		return nil
 	}
-	nodes, companions := r.announcing(ad), r.companions(ad)
+	nodes, companions := r.able(r.chosen(ad.NodeSelectors)), r.companions(ad)
 	var problems []problem.Problem
 	for whole, a := range r.aggregated(ad, nodes) {
 		from := a.from(nodes)
@@ -54,17 +54,6 @@ func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) []proble
 			whole, from[other], s.vip, s.service.Ref))
 	}
 	return problems
-}
-
-// announcing are the nodes that go by an advertisement, sorted.
-func (r *reach) announcing(ad *view.BGPAdvertisement) []string {
-	var nodes []string
-	for i, chosen := range r.chosen(ad.NodeSelectors) {
-		if n := r.nodes[i]; chosen && !n.Excluded && !n.NetworkUnavailable {
-			nodes = append(nodes, n.Name)
-		}
-	}
-	return nodes
 }
 
 // aggregated has what those nodes serve below each aggregate of an advertisement.

@@ -1,7 +1,7 @@
 // Package verify finds mistakes that only show when advertisements, peers, pools and
 // Services are seen together: names of objects that do not exist, two peers for one router,
-// Services that share an address but no node that could serve them all, and pools with
-// addresses that the cluster itself uses. It is pure.
+// Services that share an address but no node that could serve them all, or that nobody announces,
+// and pools with addresses that the cluster itself uses. It is pure.
 package verify
 
 import (
@@ -56,6 +56,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	problems = append(problems, together(reach)...)
 	problems = append(problems, ambiguous(c)...)
 	problems = append(problems, apart(c)...)
+	problems = append(problems, nowhere(reach)...)
 	problems = append(problems, occupied(c, used)...)
 	problem.Sort(problems)
 	return problems

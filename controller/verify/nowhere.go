@@ -1,0 +1,159 @@
+package verify
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// The reasons of the problems of a Service whose addresses nobody announces, though their pools
+// are covered.
+const (
+	// ReasonServiceNotSelected: every advertisement of the pool chooses other Services.
+	ReasonServiceNotSelected = "ServiceNotSelected"
+	// ReasonNoServingNode: under policy Local no node that has endpoints announces.
+	ReasonNoServingNode = "NoServingNode"
+)
+
+// way is an advertisement, and from where what it is for can be announced.
+type way struct {
+	object    problem.Object
+	pools     view.PoolMatch
+	services  []view.Selector
+	nodes     []string // sorted
+	unserved  bool     // also what no endpoint serves
+	unstarted bool     // it is not in use, as another problem says
+}
+
+// ways are the advertisements by which some node announces, sorted by kind and name.
+func (r *reach) ways() []way {
+	var all []way
+	for _, ad := range r.cluster.L2Advertisements {
+		all = append(all, way{
+			object: problem.Object{Kind: "L2Advertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
+			nodes: r.able(r.chosen(ad.NodeSelectors)),
+		})
+	}
+	for _, ad := range r.cluster.BGPAdvertisements {
+		from, peered := r.chosen(ad.NodeSelectors), make([]bool, len(r.nodes))
+		for i, p := range r.peers {
+			for at := range peered {
+				peered[at] = peered[at] || r.at[i][at] && (len(ad.Peers) == 0 || slices.Contains(ad.Peers, p.Name))
+			}
+		}
+		for at := range from {
+			from[at] = from[at] && peered[at]
+		}
+		_, unknown := r.cluster.Resolved(ad)
+		all = append(all, way{
+			object: problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
+			nodes: r.able(from), unserved: ad.WithoutEndpoints, unstarted: len(unknown) > 0,
+		})
+	}
+	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 || w.unstarted })
+	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
+	return all
+}
+
+// able are those of the nodes that may announce at all, sorted.
+func (r *reach) able(chosen []bool) []string {
+	var nodes []string
+	for i, node := range r.nodes {
+		if chosen[i] && !node.Excluded && !node.NetworkUnavailable {
+			nodes = append(nodes, node.Name)
+		}
+	}
+	return nodes
+}
+
+// nowhere finds Services whose addresses nobody announces, while others of the same pools may be:
+// what is wrong with a pool is the pool's problem. Of the addresses of a Service the first is told.
+func nowhere(r *reach) []problem.Problem {
+	ways, pools := r.ways(), r.cluster.PoolsByAge()
+	choosy := slices.ContainsFunc(ways, func(w way) bool { return len(w.services) > 0 })
+	var problems []problem.Problem
+	for _, s := range r.cluster.Services {
+		if s.Type != view.LoadBalancer || !choosy && !s.ExternalLocal {
+			continue
+		}
+		for _, vip := range s.VIPs {
+			if p := withoutNode(r.cluster, s, vip, of(ways, view.PoolOf(pools, vip))); p != nil {
+				problems = append(problems, *p)
+				break
+			}
+		}
+	}
+	return problems
+}
+
+// of are the ways for addresses of a pool.
+func of(ways []way, pool *view.Pool) []way {
+	var some []way
+	for _, w := range ways {
+		if pool != nil && w.pools.Matches(pool) {
+			some = append(some, w)
+		}
+	}
+	return some
+}
+
+// withoutNode is the problem of an address that none of the ways of its pool leads to.
+func withoutNode(c *view.Cluster, s *view.Service, vip netip.Addr, covering []way) *problem.Problem {
+	var choosing []way
+	var names []string
+	for _, w := range covering {
+		names = append(names, w.object.Kind+" "+w.object.Name)
+		if view.MatchesAny(w.services, s.Labels) {
+			choosing = append(choosing, w)
+		}
+	}
+	switch {
+	case len(covering) == 0:
+		return nil
+	case len(choosing) == 0:
+		p := problem.Advice(s.Object(), ReasonServiceNotSelected,
+			"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
+				"label the Service, or correct the selectors", vip, problem.List(names, ", "))
+		return &p
+	case !s.ExternalLocal:
+		return nil
+	}
+	return withoutServing(c, s, vip, choosing)
+}
+
+// withoutServing is the problem of an address under policy Local, if no node that announces by one
+// of the ways has endpoints, and another one has.
+func withoutServing(c *view.Cluster, s *view.Service, vip netip.Addr, ways []way) *problem.Problem {
+	serving := view.UsableNodes(c.Endpoints.Of(s.Ref), addr.FamilyOf(vip))
+	if len(serving) == 0 {
+		return nil
+	}
+	excluded := !slices.ContainsFunc(serving, func(node string) bool {
+		n := c.Nodes[node]
+		return n != nil && !n.Excluded && !n.NetworkUnavailable
+	})
+	for _, w := range ways {
+		if excluded && w.unserved || slices.ContainsFunc(serving, func(node string) bool {
+			_, announces := slices.BinarySearch(w.nodes, node)
+			return announces
+		}) {
+			return nil
+		}
+	}
+	named := slices.DeleteFunc(slices.Clone(serving), func(node string) bool { return node == "" })
+	where := "are on " + problem.List(named, " ") + ", which no advertisement of the address chooses"
+	switch {
+	case len(named) == 0:
+		where = "name no node"
+	case excluded:
+		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service or without network"
+	}
+	p := problem.Advice(s.Object(), ReasonNoServingNode,
+		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and those there are %s; "+
+			"run its pods on nodes that announce, or set the policy Cluster", vip, where)
+	return &p
+}

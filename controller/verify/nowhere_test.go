@@ -1,0 +1,146 @@
+package verify_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+
+	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// TestAnnouncedByNobody: a Service that has an address is told where advertisements cover its pool,
+// and none of them has a node announce it.
+func TestAnnouncedByNobody(t *testing.T) {
+	t.Parallel()
+	ref := view.Ref{Namespace: "shop", Name: "web"}
+	label := func(names ...string) map[string]string {
+		labels := map[string]string{}
+		for _, name := range names {
+			labels[name] = "yes"
+		}
+		return labels
+	}
+	on := func(nodes ...string) view.Endpoints {
+		var endpoints []view.Endpoint
+		for _, n := range nodes {
+			endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
+		}
+		var none view.Endpoints
+		return none.With(map[view.Ref][]view.Endpoint{ref: endpoints})
+	}
+	const (
+		elsewhere = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and those there are "
+		wayOut    = "; run its pods on nodes that announce, or set the policy Cluster"
+		others    = "Service/shop/web: ServiceNotSelected: 192.0.2.1 is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: "
+		relabel   = "; label the Service, or correct the selectors"
+	)
+	for name, test := range map[string]struct {
+		change func(c *view.Cluster, s *view.Service, l2 *view.L2Advertisement)
+		want   string
+	}{
+		"an endpoint on a node that announces": {
+			change: func(*view.Cluster, *view.Service, *view.L2Advertisement) {},
+		},
+		"endpoints on other nodes": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on("n3", "n2") },
+			want:   elsewhere + "are on n2 n3, which no advertisement of the address chooses" + wayOut,
+		},
+		"the same of policy Cluster": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				c.Endpoints, s.ExternalLocal = on("n2"), false
+			},
+		},
+		"another advertisement for these": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Endpoints = on("n2")
+				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
+			},
+		},
+		"another one whose only router is not for these": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Endpoints = on("n2")
+				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", Peers: []string{"first"}}}
+				c.BGPPeers["second"] = peer("second", "192.0.2.2", 179)
+			},
+			want: elsewhere + "are on n2, which no advertisement of the address chooses" + wayOut,
+		},
+		"the only node with endpoints is excluded": {
+			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
+				c.Endpoints, l2.NodeSelectors = on("n2"), nil
+				c.Nodes["n2"].Excluded = true
+			},
+			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service or without network" + wayOut,
+		},
+		"it is, and what nobody serves is announced all the same": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Endpoints = on("n2")
+				c.Nodes["n2"].Excluded = true
+				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", WithoutEndpoints: true}}
+			},
+		},
+		"endpoints of no node": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on("") },
+			want:   elsewhere + "name no node" + wayOut,
+		},
+		"no endpoints": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on() },
+		},
+		"an address of no pool": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				c.Endpoints, s.VIPs = on("n2"), []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+			},
+		},
+		"an advertisement of others only": {
+			change: func(_ *view.Cluster, s *view.Service, l2 *view.L2Advertisement) {
+				s.ExternalLocal, l2.ServiceSelectors = false, []view.Selector{labelled("public")}
+			},
+			want: others + "L2Advertisement lan" + relabel,
+		},
+		"an advertisement of it": {
+			change: func(_ *view.Cluster, s *view.Service, l2 *view.L2Advertisement) {
+				s.Labels, l2.ServiceSelectors = label("public"), []view.Selector{labelled("public")}
+			},
+		},
+		"an advertisement of it by which no node goes is the pool's business": {
+			change: func(_ *view.Cluster, s *view.Service, l2 *view.L2Advertisement) {
+				s.Labels, l2.ServiceSelectors = label("public"), []view.Selector{labelled("public")}
+				l2.NodeSelectors = []view.Selector{labelled("none")}
+			},
+			want: "L2Advertisement/lan: NoNodeSelected: nothing is announced by it: the advertisement chooses no node by spec.nodeSelectors: label a node, or correct them",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &view.Service{Ref: ref, Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+			// Another one has the label, so that no selector is for nobody at all.
+			other := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "other"}, Type: view.LoadBalancer, Labels: label("public")}
+			l2 := &view.L2Advertisement{Name: "lan", NodeSelectors: []view.Selector{labelled("edge")}}
+			c := &view.Cluster{
+				Pools:            map[string]*view.Pool{"lan": {Name: "lan", Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.0.2.0-192.0.2.9")}}},
+				Nodes:            map[string]*view.Node{"n1": {Name: "n1", Labels: label("edge")}, "n2": {Name: "n2"}, "n3": {Name: "n3"}},
+				Services:         map[view.Ref]*view.Service{ref: s, other.Ref: other},
+				L2Advertisements: map[string]*view.L2Advertisement{"lan": l2},
+				BGPPeers:         map[string]*view.BGPPeer{"first": peer("first", "192.0.2.1", 179, labelled("edge"))},
+				Endpoints:        on("n1"),
+			}
+			c.BGPPeers["anywhere"] = peer("anywhere", "192.0.2.3", 179)
+			test.change(c, s, l2)
+			var got []string
+			for _, p := range verify.Check(c, nil) {
+				if p.Object.Kind != "BGPPeer" { // of which not all are announced to
+					got = append(got, p.String())
+				}
+			}
+			var want []string
+			if test.want != "" {
+				want = []string{test.want}
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("problems (-want +got):\n%s", d)
+			}
+		})
+	}
+}
