@@ -139,7 +139,7 @@ func (t *tap) sentWords(fields gobgplog.Fields) string {
 	case code == packet.BGP_ERROR_HOLD_TIMER_EXPIRED || ok && e.TypeCode == packet.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return t.silentWords()
 	case ok && e.TypeCode == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && e.SubTypeCode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
-		return t.wrongAS()
+		return t.wrongAS(e.Message)
 	case ok:
 		return fmt.Sprintf("what %v sent was refused: %s: %s", t.id.PeerAddress, errorWords(e.TypeCode, e.SubTypeCode), e.Message)
 	default:
@@ -151,13 +151,21 @@ func (t *tap) silentWords() string {
 	return fmt.Sprintf("the hold time passed without a message from %v", t.id.PeerAddress)
 }
 
-// wrongAS says so by the field that the user wrote.
-func (t *tap) wrongAS() string {
-	if t.id.DynamicASN {
-		return fmt.Sprintf("%v opens the session with an AS number other than ours, %d, and dynamicASN is internal: set it to external, or correct the AS of the router", t.id.PeerAddress, t.id.MyASN)
+// wrongAS says so by the field that the user wrote. Which number the router sent is in GoBGP's
+// words; "another" stands for it if these change.
+func (t *tap) wrongAS(words string) string {
+	sent := "another"
+	if found := gobgpWrongAS.FindStringSubmatch(words); found != nil {
+		sent = found[1]
 	}
-	return fmt.Sprintf("%v opens the session with an AS number other than %d: correct peerASN, or the AS of the router", t.id.PeerAddress, t.id.PeerASN)
+	if t.id.DynamicASN {
+		return fmt.Sprintf("%v opens the session with AS number %s in place of ours, %d, and dynamicASN is internal: set it to external, or correct the AS of the router", t.id.PeerAddress, sent, t.id.MyASN)
+	}
+	return fmt.Sprintf("%v opens the session with AS number %s in place of %d: correct peerASN, or the AS of the router", t.id.PeerAddress, sent, t.id.PeerASN)
 }
+
+// gobgpWrongAS is how GoBGP says that a router's AS number is another one.
+var gobgpWrongAS = regexp.MustCompile(`^as number mismatch expected [0-9]+, received ([0-9]+)$`)
 
 func notificationWords(fields gobgplog.Fields) string {
 	code, _ := fields["Code"].(uint8)

@@ -64,7 +64,7 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 	good.waitFor(t, vip)
 	for name, words := range map[string]string{
 		"refusing":  "connection refused",
-		"wrong-asn": "an AS number other than 64999",
+		"wrong-asn": "AS number 64777 in place of 64999",
 		"garbled":   "what 127.0.0.15 sent was refused",
 		"unknown":   "compare the AS numbers",
 	} {
