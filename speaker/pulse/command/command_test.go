@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -370,7 +371,8 @@ func TestNonsenseOnTheSocketHarmsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, said); err != nil {
+		// Pulse hangs up on this one also when the agent comes back just then.
+		if _, err := io.WriteString(conn, said); err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(soon))
