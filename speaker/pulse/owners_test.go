@@ -1,6 +1,7 @@
 package pulse
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -277,5 +278,35 @@ func TestTheLastOneKnowsWhoDiedBefore(t *testing.T) {
 		if c.longestNobody > simDetection+slack {
 			t.Errorf("nobody answered for %v", c.longestNobody)
 		}
+	})
+}
+
+// TestWhoDiedIsPassedOn: of the nodes that run none has ever heard the one that is dead. Those that began
+// after its death learned of it from those that are dead as well, and tell those that begin after them.
+func TestWhoDiedIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, 24, seeded(1))
+		defer c.close()
+		restart := func(i int) {
+			if c.nodes[i].stop != nil {
+				c.nodes[i].stop()
+			}
+			c.run(time.Second)
+			c.start(i)
+			c.run(time.Second)
+		}
+		c.nodes[4].stop()
+		for round := range 2 {
+			for i := range 4 { // as when pulse is upgraded
+				restart(i)
+				c.expectOne(fmt.Sprintf("node %d has begun in round %d", i, round))
+			}
+		}
+		if bound := simDetection + slack; c.longestNobody > bound || c.longestDouble > bound {
+			t.Errorf("nobody answered for %v, two for %v", c.longestNobody, c.longestDouble)
+		}
+		c.start(4)
+		c.run(2 * time.Second)
+		c.expectOne("when it is back")
 	})
 }

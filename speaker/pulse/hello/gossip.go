@@ -170,7 +170,7 @@ func (m *machine) learn(now time.Time, come sealedRecord) bool {
 		m.stats.Rejected[ReasonMalformed]++
 		return false
 	}
-	record.silent, record.sparse, record.courtesy = nil, nil, nil
+	record.silent, record.unheard, record.sparse, record.courtesy = nil, nil, nil, nil
 	m.epoch = max(m.epoch, record.epoch)
 	p.sparse, p.deaf, p.deafSince = true, false, time.Time{}
 	m.mesh.learnedAt = now

@@ -215,7 +215,8 @@ func (m *machine) sealedBody(body []byte) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
-	s.silent, s.sound = m.silent(), m.sound() || m.vouched
+	hushed := m.hushed()
+	s.silent, s.unheard, s.sound = hushed.silent, hushed.unheard, m.sound() || m.vouched
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }

@@ -47,7 +47,7 @@ type peer struct {
 
 	attended bool // see attend
 	alive    bool // as in the view
-	// calledSilent: most of those that were heard last, and could tell, call it so; see presume.
+	// calledSilent: it was never heard, and counts as dead, since others call it silent; see presume.
 	calledSilent bool
 	warned       bool // its being alive without a hello was told
 }

@@ -71,7 +71,7 @@ func (m *machine) recordIsStale(now time.Time) bool {
 // spoken is what our record says of us: what it says of others is in its links.
 func (m *machine) spoken(now time.Time) said {
 	s := m.current(now)
-	s.silent, s.sound, s.claims = nil, m.vouched, m.claims.turn(now)
+	s.silent, s.unheard, s.sound, s.claims = nil, nil, m.vouched, m.claims.turn(now)
 	return s
 }
 

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// hush keeps who counts as silent until the view changes, since each hello says so.
+// hush keeps who counts as silent, and who was never heard, until the view changes, since each
+// hello says so.
 type hush struct {
-	ids   []nodeID
-	known bool
+	silent, unheard []nodeID
+	known           bool
 }
 
 // touch notes that the view has changed.
@@ -23,21 +24,29 @@ func idOf(node string) nodeID {
 	return nodeID(digest[:])
 }
 
-// silent are the nodes that count as silent, sorted, of which so many as fit are told. A node
-// whose hellos do not get here would else never know that another one took over from it.
-func (m *machine) silent() []nodeID {
+// hushed are the nodes that count as silent, and in a full mesh those that were never heard, sorted, of
+// which so many as fit are told. A node whose hellos do not get here would else never know that
+// another one took over from it, and one that begins not whose word counts; see presume.
+func (m *machine) hushed() hush {
 	if m.hush.known {
-		return m.hush.ids
+		return m.hush
 	}
+	silent := m.idsOf(maxSilent, func(p *peer) bool { return p.isSilent() || p.calledSilent })
+	unheard := m.idsOf(maxSilent-len(silent), func(p *peer) bool { return !m.mesh.on && !p.isTold() && !p.calledSilent })
+	m.hush = hush{silent, unheard, true}
+	return m.hush
+}
+
+// idsOf are those of the nodes that are chosen, sorted, and not more than so many.
+func (m *machine) idsOf(most int, chosen func(*peer) bool) []nodeID {
 	var ids []nodeID
 	for _, p := range m.peers {
-		if p.isSilent() {
+		if chosen(p) {
 			ids = append(ids, p.id)
 		}
 	}
 	slices.SortFunc(ids, func(a, b nodeID) int { return slices.Compare(a[:], b[:]) })
-	m.hush = hush{ids: ids[:min(len(ids), maxSilent)], known: true}
-	return m.hush.ids
+	return ids[:min(len(ids), most)]
 }
 
 // sound tells whether some node is heard, so that the silence of others is theirs.
@@ -54,27 +63,31 @@ func (m *machine) sound() bool {
 func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
 
 // presume tells whether a node that was never heard counts as alive: while Kubernetes says that it is
-// ready, unless most of the nodes that are heard call it silent. It died before this node began then, and
-// Kubernetes may say for long that it is ready. While no node is heard that could tell, as when the
-// only one has died as well, it is as it was. In a sparse mesh records tell.
+// ready, unless some node calls it silent, and none hears it. It died before this node began then, and
+// Kubernetes may say for long that it is ready. Who counts as silent for that reason is called so
+// in turn, so that those who begin later know it, also when nobody is left who ever heard it. Where
+// nobody can tell, it is as it was. In a sparse mesh records tell.
 func (m *machine) presume(p *peer) (alive bool) {
-	if m.mesh.on || p.isTold() || !p.ready {
-		p.calledSilent = false
-		return p.ready
+	was := p.calledSilent
+	p.calledSilent = !m.mesh.on && !p.isTold() && p.ready && m.isCalledSilent(p)
+	if p.calledSilent != was {
+		m.hush.known = false
 	}
-	heard, silent := 0, 0
+	return p.ready && !p.calledSilent
+}
+
+func (m *machine) isCalledSilent(p *peer) bool {
+	called := false
 	for _, o := range m.peers {
-		if o == p || !o.heard || !o.alive || !o.said.sound {
-			continue
-		}
-		if heard++; slices.Contains(o.said.silent, p.id) {
-			silent++
+		switch {
+		case o == p || !o.heard || !o.alive || !o.said.sound || slices.Contains(o.said.unheard, p.id):
+		case slices.Contains(o.said.silent, p.id):
+			called = true
+		default:
+			return false // it is heard there
 		}
 	}
-	if heard > 0 {
-		p.calledSilent = 2*silent > heard
-	}
-	return !p.calledSilent
+	return called || p.calledSilent
 }
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than

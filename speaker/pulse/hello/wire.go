@@ -33,7 +33,8 @@ import (
 //	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name.
 //	        Kind 4, once or several times: the epoch of the node, 8 bytes, and some of its claims: a
 //	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of
-//	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more
+//	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
+//	        Kind 10: nodes that it never heard, as in kind 3
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -51,12 +52,13 @@ const (
 	additionAsks     = 2
 	asksSize         = 2
 	additionSilent   = 3
+	additionUnheard  = 10
 	idSize           = len(nodeID{})
-	// maxSilent bounds the silent nodes that are told. More are silent where the network is
-	// parted, and then nobody is there to be told.
+	// maxSilent bounds the nodes that are told as silent or, if these leave room, as never heard. More
+	// are where the network is parted, and then nobody is there to be told.
 	maxSilent = 16
 	// reserved is what the additions take that come and go.
-	reserved     = 3*additionHead + asksSize + maxSilent*idSize + epochSize
+	reserved     = 4*additionHead + asksSize + maxSilent*idSize + epochSize
 	additionHead = 2
 	stationSize  = len(Station{})
 	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
@@ -77,7 +79,7 @@ type said struct {
 	unableAny4, unableAny6 bool         // no address of the family
 	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
 	stations               []Station    // sorted, no duplicates; nil: not told
-	silent                 []nodeID     // sorted
+	silent, unheard        []nodeID     // sorted
 	claims                 []Claim      // of this node: what is told now; of others: what they told lately
 	interfaces             []Interface  // sorted; not more than are told
 	part                   bool         // there are more of them, or they have more subnets
@@ -86,7 +88,7 @@ type said struct {
 func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
-		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) &&
+		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) && slices.Equal(s.unheard, o.unheard) &&
 		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
 }
 
@@ -180,9 +182,9 @@ func (h hello) with(additions []byte) hello {
 			}
 			h.stations = sorted(h.stations)
 		case kind == additionSilent && length%idSize == 0:
-			for id := range slices.Chunk(addition, idSize) {
-				h.silent = append(h.silent, nodeID(id))
-			}
+			h.silent = appendIDs(h.silent, addition)
+		case kind == additionUnheard && length%idSize == 0:
+			h.unheard = appendIDs(h.unheard, addition)
 		case kind == additionClaims:
 			h = h.claimed(addition)
 		case kind == additionInterface:
@@ -271,13 +273,28 @@ func (h hello) bare() []byte {
 		b = append(b, additionAsks, asksSize)
 		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
 	}
-	if len(h.silent) > 0 {
-		b = append(b, additionSilent, byte(idSize*len(h.silent)))
-		for _, id := range h.silent {
-			b = append(b, id[:]...)
-		}
-	}
+	b = addIDs(b, additionSilent, h.silent)
+	b = addIDs(b, additionUnheard, h.unheard)
 	return h.appendSparse(b)
+}
+
+// addIDs adds an addition of nodes, if there are any.
+func addIDs(b []byte, kind byte, ids []nodeID) []byte {
+	if len(ids) == 0 {
+		return b
+	}
+	b = append(b, kind, byte(idSize*len(ids)))
+	for _, id := range ids {
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+func appendIDs(ids []nodeID, addition []byte) []nodeID {
+	for id := range slices.Chunk(addition, idSize) {
+		ids = append(ids, nodeID(id))
+	}
+	return ids
 }
 
 // open checks everything about a datagram that needs no knowledge of nodes,
