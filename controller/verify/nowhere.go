@@ -25,7 +25,7 @@ type way struct {
 	pools     view.PoolMatch
 	services  []view.Selector
 	nodes     []string // sorted
-	unserved  bool     // also what no endpoint serves
+	whatever  bool     // also what no endpoint serves
 	unstarted bool     // it is not in use, as another problem says
 }
 
@@ -51,7 +51,7 @@ func (r *reach) ways() []way {
 		_, unknown := r.cluster.Resolved(ad)
 		all = append(all, way{
 			object: problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
-			nodes: r.able(from), unserved: ad.WithoutEndpoints, unstarted: len(unknown) > 0,
+			nodes: r.able(from), whatever: ad.WithoutEndpoints, unstarted: len(unknown) > 0,
 		})
 	}
 	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 || w.unstarted })
@@ -72,19 +72,30 @@ func (r *reach) able(chosen []bool) []string {
 
 // nowhere finds Services whose addresses nobody announces, while others of the same pools may be:
 // what is wrong with a pool is the pool's problem. Of the addresses of a Service the first is told.
+// All Services are looked at only if advertisements choose some by their labels.
 func nowhere(r *reach) []problem.Problem {
 	ways, pools := r.ways(), r.cluster.PoolsByAge()
-	choosy := slices.ContainsFunc(ways, func(w way) bool { return len(w.services) > 0 })
 	var problems []problem.Problem
-	for _, s := range r.cluster.Services {
-		if s.Type != view.LoadBalancer || !choosy && !s.ExternalLocal {
-			continue
-		}
+	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) *problem.Problem) {
 		for _, vip := range s.VIPs {
-			if p := withoutNode(r.cluster, s, vip, of(ways, view.PoolOf(pools, vip))); p != nil {
+			if p := judge(vip, of(ways, view.PoolOf(pools, vip))); p != nil {
 				problems = append(problems, *p)
-				break
+				return
 			}
+		}
+	}
+	if slices.ContainsFunc(ways, func(w way) bool { return len(w.services) > 0 }) {
+		for _, s := range r.cluster.Services {
+			if s.Type == view.LoadBalancer {
+				look(s, func(vip netip.Addr, covering []way) *problem.Problem { return unchosen(s, vip, covering) })
+			}
+		}
+	}
+	for ref, endpoints := range r.cluster.Endpoints.All() {
+		if s := r.cluster.Services[ref]; s != nil && s.Type == view.LoadBalancer && s.ExternalLocal {
+			look(s, func(vip netip.Addr, covering []way) *problem.Problem {
+				return unserved(r.cluster, s, vip, endpoints, choosing(covering, s))
+			})
 		}
 	}
 	return problems
@@ -101,35 +112,31 @@ func of(ways []way, pool *view.Pool) []way {
 	return some
 }
 
-// withoutNode is the problem of an address that none of the ways of its pool leads to.
-func withoutNode(c *view.Cluster, s *view.Service, vip netip.Addr, covering []way) *problem.Problem {
-	var choosing []way
+// choosing are those of the ways that a Service may go.
+func choosing(ways []way, s *view.Service) []way {
+	return slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return !view.MatchesAny(w.services, s.Labels) })
+}
+
+// unchosen is the problem of an address, if of the advertisements of its pool none chooses the Service.
+func unchosen(s *view.Service, vip netip.Addr, covering []way) *problem.Problem {
+	if len(covering) == 0 || len(choosing(covering, s)) > 0 {
+		return nil
+	}
 	var names []string
 	for _, w := range covering {
 		names = append(names, w.object.Kind+" "+w.object.Name)
-		if view.MatchesAny(w.services, s.Labels) {
-			choosing = append(choosing, w)
-		}
 	}
-	switch {
-	case len(covering) == 0:
-		return nil
-	case len(choosing) == 0:
-		p := problem.Advice(s.Object(), ReasonServiceNotSelected,
-			"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
-				"label the Service, or correct the selectors", vip, problem.List(names, ", "))
-		return &p
-	case !s.ExternalLocal:
-		return nil
-	}
-	return withoutServing(c, s, vip, choosing)
+	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
+		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
+			"label the Service, or correct the selectors", vip, problem.List(names, ", "))
+	return &p
 }
 
-// withoutServing is the problem of an address under policy Local, if no node that announces by one
+// unserved is the problem of an address under policy Local, if no node that announces by one
 // of the ways has endpoints, and another one has.
-func withoutServing(c *view.Cluster, s *view.Service, vip netip.Addr, ways []way) *problem.Problem {
-	serving := view.UsableNodes(c.Endpoints.Of(s.Ref), addr.FamilyOf(vip))
-	if len(serving) == 0 {
+func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view.Endpoint, ways []way) *problem.Problem {
+	serving := view.UsableNodes(endpoints, addr.FamilyOf(vip))
+	if len(serving) == 0 || len(ways) == 0 {
 		return nil
 	}
 	excluded := !slices.ContainsFunc(serving, func(node string) bool {
@@ -137,7 +144,7 @@ func withoutServing(c *view.Cluster, s *view.Service, vip netip.Addr, ways []way
 		return n != nil && !n.Excluded && !n.NetworkUnavailable
 	})
 	for _, w := range ways {
-		if excluded && w.unserved || slices.ContainsFunc(serving, func(node string) bool {
+		if excluded && w.whatever || slices.ContainsFunc(serving, func(node string) bool {
 			_, announces := slices.BinarySearch(w.nodes, node)
 			return announces
 		}) {
