@@ -21,12 +21,11 @@ const (
 
 // way is an advertisement, and from where what it is for can be announced.
 type way struct {
-	object    problem.Object
-	pools     view.PoolMatch
-	services  []view.Selector
-	nodes     []string // sorted
-	whatever  bool     // also what no endpoint serves
-	unstarted bool     // it is not in use, as another problem says
+	object   problem.Object
+	pools    view.PoolMatch
+	services []view.Selector
+	nodes    []string // sorted
+	whatever bool     // also what no endpoint serves
 }
 
 // ways are the advertisements by which some node announces, sorted by kind and name.
@@ -39,6 +38,9 @@ func (r *reach) ways() []way {
 		})
 	}
 	for _, ad := range r.cluster.BGPAdvertisements {
+		if _, unknown := r.cluster.Resolved(ad); len(unknown) > 0 {
+			continue // it is not in use, as another problem says
+		}
 		from, peered := r.chosen(ad.NodeSelectors), make([]bool, len(r.nodes))
 		for i, p := range r.peers {
 			for at := range peered {
@@ -48,13 +50,12 @@ func (r *reach) ways() []way {
 		for at := range from {
 			from[at] = from[at] && peered[at]
 		}
-		_, unknown := r.cluster.Resolved(ad)
 		all = append(all, way{
 			object: problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
-			nodes: r.able(from), whatever: ad.WithoutEndpoints, unstarted: len(unknown) > 0,
+			nodes: r.able(from), whatever: ad.WithoutEndpoints,
 		})
 	}
-	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 || w.unstarted })
+	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 })
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
 }
