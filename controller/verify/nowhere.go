@@ -32,85 +32,56 @@ type way struct {
 func (r *reach) ways() []way {
 	var all []way
 	for _, ad := range r.cluster.L2Advertisements {
-		all = append(all, way{
-			object: problem.Object{Kind: "L2Advertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
-			nodes: r.able(r.chosen(ad.NodeSelectors)),
-		})
+		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.chosen(ad.NodeSelectors)), false})
 	}
 	for _, ad := range r.cluster.BGPAdvertisements {
 		if _, unknown := r.cluster.Resolved(ad); len(unknown) > 0 {
 			continue // it is not in use, as another problem says
 		}
-		from, peered := r.chosen(ad.NodeSelectors), make([]bool, len(r.nodes))
-		for i, p := range r.peers {
-			for at := range peered {
-				peered[at] = peered[at] || r.at[i][at] && (len(ad.Peers) == 0 || slices.Contains(ad.Peers, p.Name))
-			}
-		}
-		for at := range from {
-			from[at] = from[at] && peered[at]
-		}
-		all = append(all, way{
-			object: problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}, pools: ad.Pools, services: ad.ServiceSelectors,
-			nodes: r.able(from), whatever: ad.WithoutEndpoints,
-		})
+		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.from(ad)), ad.WithoutEndpoints})
 	}
 	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 })
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
 }
 
-// able are those of the nodes that may announce at all, sorted.
-func (r *reach) able(chosen []bool) []string {
-	var nodes []string
-	for i, node := range r.nodes {
-		if chosen[i] && !node.Excluded && !node.NetworkUnavailable {
-			nodes = append(nodes, node.Name)
-		}
-	}
-	return nodes
-}
-
 // nowhere finds Services whose addresses nobody announces, while others of the same pools may be:
 // what is wrong with a pool is the pool's problem. Of the addresses of a Service the first is told.
 // All Services are looked at only if advertisements choose some by their labels.
 func nowhere(r *reach) []problem.Problem {
-	ways, pools := r.ways(), r.cluster.PoolsByAge()
+	pools, covering, choosy := r.cluster.PoolsByAge(), map[*view.Pool][]way{}, false
+	for _, w := range r.ways() {
+		choosy = choosy || len(w.services) > 0
+		for _, pool := range pools {
+			if w.pools.Matches(pool) {
+				covering[pool] = append(covering[pool], w)
+			}
+		}
+	}
 	var problems []problem.Problem
 	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) *problem.Problem) {
 		for _, vip := range s.VIPs {
-			if p := judge(vip, of(ways, view.PoolOf(pools, vip))); p != nil {
+			if p := judge(vip, covering[view.PoolOf(pools, vip)]); p != nil {
 				problems = append(problems, *p)
 				return
 			}
 		}
 	}
-	if slices.ContainsFunc(ways, func(w way) bool { return len(w.services) > 0 }) {
+	if choosy {
 		for _, s := range r.cluster.Services {
 			if s.Type == view.LoadBalancer {
 				look(s, func(vip netip.Addr, covering []way) *problem.Problem { return unchosen(s, vip, covering) })
 			}
 		}
 	}
-	for ref, endpoints := range r.cluster.Endpoints.All() {
-		if s := r.cluster.Services[ref]; s != nil && s.Type == view.LoadBalancer && s.ExternalLocal {
+	for s, endpoints := range served(r.cluster) {
+		if s.ExternalLocal {
 			look(s, func(vip netip.Addr, covering []way) *problem.Problem {
 				return unserved(r.cluster, s, vip, endpoints, choosing(covering, s))
 			})
 		}
 	}
 	return problems
-}
-
-// of are the ways for addresses of a pool.
-func of(ways []way, pool *view.Pool) []way {
-	var some []way
-	for _, w := range ways {
-		if pool != nil && w.pools.Matches(pool) {
-			some = append(some, w)
-		}
-	}
-	return some
 }
 
 // choosing are those of the ways that a Service may go.
@@ -142,7 +113,7 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 	}
 	excluded := !slices.ContainsFunc(serving, func(node string) bool {
 		n := c.Nodes[node]
-		return n != nil && !n.Excluded && !n.NetworkUnavailable
+		return n != nil && n.MayAnnounce()
 	})
 	for _, w := range ways {
 		if excluded && w.whatever || slices.ContainsFunc(serving, func(node string) bool {

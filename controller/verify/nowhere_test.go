@@ -23,13 +23,9 @@ func TestAnnouncedByNobody(t *testing.T) {
 		}
 		return labels
 	}
-	on := func(nodes ...string) view.Endpoints {
-		var endpoints []view.Endpoint
-		for _, n := range nodes {
-			endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
-		}
+	serving := func(nodes ...string) view.Endpoints {
 		var none view.Endpoints
-		return none.With(map[view.Ref][]view.Endpoint{ref: endpoints})
+		return none.With(map[view.Ref][]view.Endpoint{ref: on(nodes...)})
 	}
 	const (
 		elsewhere = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and those there are "
@@ -45,23 +41,23 @@ func TestAnnouncedByNobody(t *testing.T) {
 			change: func(*view.Cluster, *view.Service, *view.L2Advertisement) {},
 		},
 		"endpoints on other nodes": {
-			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on("n3", "n2") },
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving("n3", "n2") },
 			want:   elsewhere + "are on n2 n3, which no advertisement of the address chooses" + wayOut,
 		},
 		"the same of policy Cluster": {
 			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
-				c.Endpoints, s.ExternalLocal = on("n2"), false
+				c.Endpoints, s.ExternalLocal = serving("n2"), false
 			},
 		},
 		"another advertisement for these": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
-				c.Endpoints = on("n2")
+				c.Endpoints = serving("n2")
 				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
 			},
 		},
 		"another one whose only router is not for these": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
-				c.Endpoints = on("n2")
+				c.Endpoints = serving("n2")
 				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", Peers: []string{"first"}}}
 				c.BGPPeers["second"] = peer("second", "192.0.2.2", 179)
 			},
@@ -69,28 +65,28 @@ func TestAnnouncedByNobody(t *testing.T) {
 		},
 		"the only node with endpoints is excluded": {
 			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
-				c.Endpoints, l2.NodeSelectors = on("n2"), nil
+				c.Endpoints, l2.NodeSelectors = serving("n2"), nil
 				c.Nodes["n2"].Excluded = true
 			},
 			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service or without network" + wayOut,
 		},
 		"it is, and what nobody serves is announced all the same": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
-				c.Endpoints = on("n2")
+				c.Endpoints = serving("n2")
 				c.Nodes["n2"].Excluded = true
 				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", WithoutEndpoints: true}}
 			},
 		},
 		"endpoints of no node": {
-			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on("") },
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving("") },
 			want:   elsewhere + "name no node" + wayOut,
 		},
 		"no endpoints": {
-			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = on() },
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving() },
 		},
 		"an address of no pool": {
 			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
-				c.Endpoints, s.VIPs = on("n2"), []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+				c.Endpoints, s.VIPs = serving("n2"), []netip.Addr{netip.MustParseAddr("198.51.100.1")}
 			},
 		},
 		"an advertisement of others only": {
@@ -124,7 +120,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 				Services:         map[view.Ref]*view.Service{ref: s, other.Ref: other},
 				L2Advertisements: map[string]*view.L2Advertisement{"lan": l2},
 				BGPPeers:         map[string]*view.BGPPeer{"first": peer("first", "192.0.2.1", 179, labelled("edge"))},
-				Endpoints:        on("n1"),
+				Endpoints:        serving("n1"),
 			}
 			c.BGPPeers["anywhere"] = peer("anywhere", "192.0.2.3", 179)
 			test.change(c, s, l2)

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"iter"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/view"
@@ -36,11 +37,44 @@ func (r *reach) of(ad *view.BGPAdvertisement) []*view.BGPPeer {
 	from := r.chosen(ad.NodeSelectors)
 	var peers []*view.BGPPeer
 	for i, p := range r.peers {
-		if (len(ad.Peers) == 0 || slices.Contains(ad.Peers, p.Name)) && overlap(from, r.at[i]) {
+		if ad.IsFor(p.Name) && overlap(from, r.at[i]) {
 			peers = append(peers, p)
 		}
 	}
 	return peers
+}
+
+// from tells of each of the nodes whether the advertisement announces to some peer from there.
+func (r *reach) from(ad *view.BGPAdvertisement) []bool {
+	chosen, from := r.chosen(ad.NodeSelectors), make([]bool, len(r.nodes))
+	for i, p := range r.peers {
+		for at := range from {
+			from[at] = from[at] || chosen[at] && r.at[i][at] && ad.IsFor(p.Name)
+		}
+	}
+	return from
+}
+
+// able are those of the chosen nodes that may announce at all, sorted.
+func (r *reach) able(chosen []bool) []string {
+	var nodes []string
+	for i, node := range r.nodes {
+		if chosen[i] && node.MayAnnounce() {
+			nodes = append(nodes, node.Name)
+		}
+	}
+	return nodes
+}
+
+// served are the Services of type LoadBalancer whose endpoints are known, with these.
+func served(c *view.Cluster) iter.Seq2[*view.Service, []view.Endpoint] {
+	return func(yield func(*view.Service, []view.Endpoint) bool) {
+		for ref, endpoints := range c.Endpoints.All() {
+			if s := c.Services[ref]; s != nil && s.Type == view.LoadBalancer && !yield(s, endpoints) {
+				return
+			}
+		}
+	}
 }
 
 // overlap tells whether a node is in both.

@@ -28,9 +28,8 @@ type local struct {
 // serves.
 func apart(c *view.Cluster) []problem.Problem {
 	sharing := map[netip.Addr][]local{}
-	for ref, endpoints := range c.Endpoints.All() {
-		s := c.Services[ref]
-		if s == nil || s.Type != view.LoadBalancer || !s.ExternalLocal {
+	for s, endpoints := range served(c) {
+		if !s.ExternalLocal {
 			continue
 		}
 		for _, vip := range s.VIPs {

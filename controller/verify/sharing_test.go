@@ -19,13 +19,6 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 	local := func(name string) *view.Service {
 		return &view.Service{Ref: ref(name), Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{vip}}
 	}
-	on := func(nodes ...string) []view.Endpoint {
-		var endpoints []view.Endpoint
-		for _, n := range nodes {
-			endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
-		}
-		return endpoints
-	}
 	for name, test := range map[string]struct {
 		endpoints map[string][]view.Endpoint
 		change    func(*view.Cluster)

@@ -59,11 +59,7 @@ func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) []proble
 // aggregated has what those nodes serve below each aggregate of an advertisement.
 func (r *reach) aggregated(ad *view.BGPAdvertisement, nodes []string) map[netip.Prefix]*aggregate {
 	pools, all := r.cluster.PoolsByAge(), map[netip.Prefix]*aggregate{}
-	for ref, endpoints := range r.cluster.Endpoints.All() {
-		s := r.cluster.Services[ref]
-		if s == nil || s.Type != view.LoadBalancer {
-			continue
-		}
+	for s, endpoints := range served(r.cluster) {
 		for _, vip := range s.VIPs {
 			pool := view.PoolOf(pools, vip)
 			if pool == nil || !ad.Pools.Matches(pool) {

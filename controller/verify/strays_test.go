@@ -17,13 +17,6 @@ import (
 func TestAggregatesOverServicesOfPolicyLocal(t *testing.T) {
 	t.Parallel()
 	ref := func(name string) view.Ref { return view.Ref{Namespace: "shop", Name: name} }
-	on := func(nodes ...string) []view.Endpoint {
-		var endpoints []view.Endpoint
-		for _, n := range nodes {
-			endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
-		}
-		return endpoints
-	}
 	const told = "BGPAdvertisement/wide: AggregateOverLocal: 192.0.2.0/24 is announced also by n2, which drops what routers send there for 192.0.2.9: " +
 		"Service shop/near has externalTrafficPolicy Local and no endpoints on it; announce its address alone by another BGPAdvertisement, or set the policy Cluster"
 	for name, test := range map[string]struct {

@@ -149,7 +149,7 @@ func (r *reach) covers(other, ad *view.BGPAdvertisement) bool {
 		}
 	}
 	return !slices.ContainsFunc(r.of(ad), func(p *view.BGPPeer) bool {
-		return len(other.Peers) > 0 && !slices.Contains(other.Peers, p.Name)
+		return !other.IsFor(p.Name)
 	})
 }
 

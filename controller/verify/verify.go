@@ -43,7 +43,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	reach := newReach(c)
 	var problems []problem.Problem
 	for _, ad := range c.L2Advertisements {
-		object := problem.Object{Kind: "L2Advertisement", Name: ad.Name}
+		object := ad.Object()
 		problems = append(problems, pools(c, object, ad.Pools)...)
 		problems = append(problems, vain(c, object, reach.vainLayer2(ad))...)
 		problems = append(problems, services(c, object, ad.ServiceSelectors)...)
@@ -64,7 +64,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 
 // advertisement finds what is wrong with a BGPAdvertisement among the other objects.
 func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
-	c, object := r.cluster, problem.Object{Kind: "BGPAdvertisement", Name: ad.Name}
+	c, object := r.cluster, ad.Object()
 	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad), strays(r, object, ad))
 	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
 		problems = append(problems, nameless(object, unknown)...)

@@ -19,6 +19,15 @@ func peer(name, address string, port uint16, selectors ...view.Selector) *view.B
 	return &view.BGPPeer{Name: name, PeerAddress: netip.MustParseAddr(address), PeerPort: port, NodeSelectors: selectors}
 }
 
+// on are ready endpoints, one on each of the nodes.
+func on(nodes ...string) []view.Endpoint {
+	var endpoints []view.Endpoint
+	for _, n := range nodes {
+		endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
+	}
+	return endpoints
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	sourced := peer("sourced", "192.0.2.1", 179)

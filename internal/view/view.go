@@ -273,6 +273,9 @@ type Node struct {
 	Condemned bool
 }
 
+// MayAnnounce tells whether the node may announce addresses at all.
+func (n *Node) MayAnnounce() bool { return !n.Excluded && !n.NetworkUnavailable }
+
 // Speaker is the speaker on one node, of one pod or of all.
 type Speaker struct {
 	Node  string
@@ -380,6 +383,11 @@ type Preference struct {
 	Weight int
 }
 
+// Object is the advertisement as problems name it.
+func (a *L2Advertisement) Object() problem.Object {
+	return problem.Object{Kind: "L2Advertisement", Name: a.Name}
+}
+
 // Prefers is the sum of the weights of the preferences that match a node with these labels.
 func (a *L2Advertisement) Prefers(labels map[string]string) int {
 	sum := 0
@@ -408,6 +416,16 @@ type BGPAdvertisement struct {
 	Communities       []uint32         // RFC 1997, sorted
 	LargeCommunities  []LargeCommunity // sorted
 	CommunityNames    []string         // of Communities; see Resolved
+}
+
+// Object is the advertisement as problems name it.
+func (a *BGPAdvertisement) Object() problem.Object {
+	return problem.Object{Kind: "BGPAdvertisement", Name: a.Name}
+}
+
+// IsFor tells whether it announces to the BGPPeer of that name.
+func (a *BGPAdvertisement) IsFor(peer string) bool {
+	return len(a.Peers) == 0 || slices.Contains(a.Peers, peer)
 }
 
 // LargeCommunity is one of RFC 8092.

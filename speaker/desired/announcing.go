@@ -73,7 +73,7 @@ func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spre
 		scopes: map[string]*scope{}, bounded: bounded(c), placed: placed, orders: orders,
 	}
 	for name, node := range c.Nodes {
-		if node.Excluded || node.NetworkUnavailable {
+		if !node.MayAnnounce() {
 			continue
 		}
 		a.nodes = append(a.nodes, name)

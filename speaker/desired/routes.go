@@ -91,7 +91,7 @@ func (a *announcing) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdve
 		return nil
 	}
 	for _, ad := range a.routing {
-		if view.MatchesAny(ad.NodeSelectors, node.Labels) && (len(ad.Peers) == 0 || slices.Contains(ad.Peers, peer.Name)) {
+		if view.MatchesAny(ad.NodeSelectors, node.Labels) && ad.IsFor(peer.Name) {
 			ads = append(ads, ad)
 		}
 	}
