@@ -119,12 +119,7 @@ func (h hello) appendSparse(b []byte) []byte {
 			b = binary.BigEndian.AppendUint32(b, digest)
 		}
 	}
-	if len(h.courtesy) > 0 {
-		b = append(b, additionCourtesy, byte(idSize*len(h.courtesy)))
-		for _, id := range h.courtesy {
-			b = append(b, id[:]...)
-		}
-	}
+	b = appendIDs(b, additionCourtesy, h.courtesy)
 	for some := range slices.Chunk(h.links, linksPerAddition) {
 		at := len(b) + 1
 		b = append(b, additionLinks, 0)
@@ -150,9 +145,7 @@ func (h hello) withSparse(kind byte, addition []byte) hello {
 			h.sparse.digests[i] = binary.BigEndian.Uint32(addition[9+4*i:])
 		}
 	case kind == additionCourtesy && len(addition)%idSize == 0 && len(h.courtesy) < maxCourtesy:
-		for id := range slices.Chunk(addition, idSize) {
-			h.courtesy = append(h.courtesy, nodeID(id))
-		}
+		h.courtesy = append(h.courtesy, readIDs(addition)...)
 		h.courtesy = h.courtesy[:min(len(h.courtesy), maxCourtesy)]
 	case kind == additionLinks:
 		for len(addition) >= linkSize && len(h.links) < maxLinks {

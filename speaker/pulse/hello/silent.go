@@ -32,7 +32,7 @@ func (m *machine) hushed() hush {
 		return m.hush
 	}
 	silent := m.idsOf(maxSilent, func(p *peer) bool { return p.isSilent() || p.calledSilent })
-	unheard := m.idsOf(maxSilent-len(silent), func(p *peer) bool { return !m.mesh.on && !p.isTold() && !p.calledSilent })
+	unheard := m.idsOf(max(0, maxHushed-len(silent)), func(p *peer) bool { return !m.mesh.on && !p.isTold() && !p.calledSilent })
 	m.hush = hush{silent, unheard, true}
 	return m.hush
 }

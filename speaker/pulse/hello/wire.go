@@ -54,11 +54,13 @@ const (
 	additionSilent   = 3
 	additionUnheard  = 10
 	idSize           = len(nodeID{})
-	// maxSilent bounds the nodes that are told as silent or, if these leave room, as never heard. More
-	// are where the network is parted, and then nobody is there to be told.
+	// maxSilent bounds the silent nodes that are told. More are silent where the network is
+	// parted, and then nobody is there to be told. What room they leave is for those never heard.
 	maxSilent = 16
+	// maxHushed bounds both together: the head of the second addition takes the place of a node.
+	maxHushed = maxSilent - 1
 	// reserved is what the additions take that come and go.
-	reserved     = 4*additionHead + asksSize + maxSilent*idSize + epochSize
+	reserved     = 3*additionHead + asksSize + maxSilent*idSize + epochSize
 	additionHead = 2
 	stationSize  = len(Station{})
 	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
@@ -182,9 +184,9 @@ func (h hello) with(additions []byte) hello {
 			}
 			h.stations = sorted(h.stations)
 		case kind == additionSilent && length%idSize == 0:
-			h.silent = appendIDs(h.silent, addition)
+			h.silent = append(h.silent, readIDs(addition)...)
 		case kind == additionUnheard && length%idSize == 0:
-			h.unheard = appendIDs(h.unheard, addition)
+			h.unheard = append(h.unheard, readIDs(addition)...)
 		case kind == additionClaims:
 			h = h.claimed(addition)
 		case kind == additionInterface:
@@ -273,13 +275,13 @@ func (h hello) bare() []byte {
 		b = append(b, additionAsks, asksSize)
 		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
 	}
-	b = addIDs(b, additionSilent, h.silent)
-	b = addIDs(b, additionUnheard, h.unheard)
+	b = appendIDs(b, additionSilent, h.silent)
+	b = appendIDs(b, additionUnheard, h.unheard)
 	return h.appendSparse(b)
 }
 
-// addIDs adds an addition of nodes, if there are any.
-func addIDs(b []byte, kind byte, ids []nodeID) []byte {
+// appendIDs adds an addition of nodes, if there are any.
+func appendIDs(b []byte, kind byte, ids []nodeID) []byte {
 	if len(ids) == 0 {
 		return b
 	}
@@ -290,7 +292,8 @@ func addIDs(b []byte, kind byte, ids []nodeID) []byte {
 	return b
 }
 
-func appendIDs(ids []nodeID, addition []byte) []nodeID {
+func readIDs(addition []byte) []nodeID {
+	ids := make([]nodeID, 0, len(addition)/idSize)
 	for id := range slices.Chunk(addition, idSize) {
 		ids = append(ids, nodeID(id))
 	}

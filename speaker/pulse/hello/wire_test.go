@@ -59,7 +59,7 @@ func drawHello(t *rapid.T) hello {
 		h.sound = true
 		h.silent = append(h.silent, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
 	}
-	for range rapid.IntRange(0, maxSilent-len(h.silent)).Draw(t, "unheard") {
+	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent))).Draw(t, "unheard") {
 		h.unheard = append(h.unheard, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
 	}
 	return h
@@ -201,11 +201,11 @@ func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
 	}{
 		{"a", many[:255], false, false},
 		{"a", many[:256], true, false},
-		{long, many[:196], false, false},
-		{long, many[:197], true, false},
+		{long, many[:197], false, false},
+		{long, many[:198], true, false},
 		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:64], false, false},
-		{"a", six[:65], false, true},
+		{"a", six[:65], false, false},
+		{"a", six[:66], false, true},
 		{"a", slices.Concat(many[:1], six), false, true},
 		{"a", slices.Concat(many[:255], six[:20]), true, false},
 		{"a", slices.Concat(many[:255], six[:70]), false, true},
