@@ -367,14 +367,7 @@ func TestNonsenseOnTheSocketHarmsNothing(t *testing.T) {
 		"another protocol": "GET / HTTP/1.1\r\n\r\n",
 		"an endless body":  "FL\x00\x01\xff\xff\xff\xff",
 	} {
-		conn, err := n.Dial("unix", n.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Pulse hangs up on this one also when the agent comes back just then.
-		if _, err := io.WriteString(conn, said); err != nil && !errors.Is(err, syscall.EPIPE) {
-			t.Fatal(err)
-		}
+		conn := n.intrude(said)
 		_ = conn.SetReadDeadline(time.Now().Add(soon))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: pulse does not hang up", name)
@@ -392,6 +385,25 @@ func TestNonsenseOnTheSocketHarmsNothing(t *testing.T) {
 	l.resolves(t, n)
 	if info, err := os.Stat(n.socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket %v, error %v; want mode 0600", info.Mode(), err)
+	}
+}
+
+// intrude says something on the socket in place of the agent. If the agent comes back before that,
+// pulse hangs up on this connection, so that another one is made.
+func (n *node) intrude(said string) net.Conn {
+	n.t.Helper()
+	for deadline := time.Now().Add(soon); ; {
+		conn, err := n.Dial("unix", n.socket)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		_, err = io.WriteString(conn, said)
+		if err == nil {
+			return conn
+		}
+		if _ = conn.Close(); !errors.Is(err, syscall.EPIPE) || time.Now().After(deadline) {
+			n.t.Fatal(err)
+		}
 	}
 }
 
