@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,15 +39,8 @@ func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: map[string]string{"near": "192.0.2.9", "far": "192.0.2.8"}[name]}}
 		o.see(s)
 	}
-	port := int32(8080)
 	on := func(service string, nodes ...string) {
-		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
-		}
-		for _, node := range nodes {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, NodeName: &node})
-		}
+		slice := endpointSlice(service, service, true, nodes...)
 		o.setSlice(client.ObjectKeyFromObject(slice), slice)
 	}
 	ad := func(length *int32) {
@@ -97,7 +92,6 @@ func TestEndpointsThatChangeNothingHere(t *testing.T) {
 		s.Spec.IPFamilies, s.Spec.ExternalTrafficPolicy = []corev1.IPFamily{corev1.IPv4Protocol}, policy
 		o.see(s)
 	}
-	port := int32(8080)
 	for _, step := range []struct {
 		name, service, slice string
 		nodes                []string // two endpoints on each; nil: the slice is deleted
@@ -115,17 +109,7 @@ func TestEndpointsThatChangeNothingHere(t *testing.T) {
 		{"the last one gone", "near", "s1", nil, false, true},
 		{"gone before", "near", "s1", nil, false, false},
 	} {
-		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: step.slice, Labels: map[string]string{discoveryv1.LabelServiceName: step.service}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
-		}
-		for _, node := range step.nodes {
-			for _, address := range []string{"10.0.0.1", "10.0.0.2"} {
-				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-					Addresses: []string{address}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &step.ready},
-				})
-			}
-		}
+		slice := endpointSlice(step.slice, step.service, step.ready, slices.Concat(step.nodes, step.nodes)...)
 		key := client.ObjectKeyFromObject(slice)
 		if step.nodes == nil {
 			slice = nil
@@ -137,4 +121,19 @@ func TestEndpointsThatChangeNothingHere(t *testing.T) {
 	if len(o.parts)+len(o.slices) > 0 {
 		t.Errorf("kept: %v %v", o.parts, o.slices)
 	}
+}
+
+// endpointSlice lists an endpoint of a Service on each of the nodes.
+func endpointSlice(name, service string, ready bool, nodes ...string) *discoveryv1.EndpointSlice {
+	port := int32(8080)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+	}
+	for i, node := range nodes {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1)}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		})
+	}
+	return slice
 }

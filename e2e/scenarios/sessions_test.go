@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/e2e/product"
 )
@@ -17,11 +19,9 @@ func TestASessionThatTheRouterEndsIsTold(t *testing.T) {
 	vip := expose(t, c, product.WebService(webs, "ended", "bgp", local))[0]
 	eventually(t, soon, func(context.Context) error { return nextHops(c, vip, len(c.Nodes())) })
 	node := c.Node(2)
-	of := func(session v1beta1.BGPSession) bool {
-		return session.Spec.Node == node.Name && session.Spec.Peer == "router"
-	}
-	before, err := session(within(t, soon), c, of)
-	if err != nil {
+	session := client.ObjectKey{Name: v1beta1.SessionName(node.Name, "router")}
+	var before v1beta1.BGPSession
+	if err := c.API.Get(within(t, soon), session, &before); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Router.VTYSH(within(t, soon), "clear bgp "+node.IPv4.String()); err != nil {
@@ -41,7 +41,8 @@ func TestASessionThatTheRouterEndsIsTold(t *testing.T) {
 		})
 	}
 	eventually(t, patience, func(ctx context.Context) error { // what has changed often of late is written once in 30 seconds
-		now, err := session(ctx, c, of)
+		var now v1beta1.BGPSession
+		err := c.API.Get(ctx, session, &now)
 		if err == nil && (now.Status.State != "Established" || !before.Status.Since.Before(&now.Status.Since) || !strings.Contains(now.Status.LastError, "administrative reset")) {
 			err = fmt.Errorf("the BGPSession of %s was %+v, and is %+v", node.Name, before.Status, now.Status)
 		}
@@ -55,18 +56,4 @@ func TestASessionThatTheRouterEndsIsTold(t *testing.T) {
 		return err
 	})
 	eventually(t, soon, func(context.Context) error { return nextHops(c, vip, len(c.Nodes())) })
-}
-
-// session is the one BGPSession that is chosen.
-func session(ctx context.Context, c *product.Cluster, chosen func(v1beta1.BGPSession) bool) (found v1beta1.BGPSession, err error) {
-	var all v1beta1.BGPSessionList
-	if err := c.API.List(ctx, &all); err != nil {
-		return found, err
-	}
-	for _, s := range all.Items {
-		if chosen(s) {
-			return s, nil
-		}
-	}
-	return found, fmt.Errorf("none of %d BGPSessions is it", len(all.Items))
 }
