@@ -228,7 +228,13 @@ func (r *relay) hangUp() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = true
-	return errors.Join(r.router.CloseWrite(), r.router.CloseRead())
+	if err := r.router.CloseWrite(); err != nil {
+		return err
+	}
+	if err := r.router.CloseRead(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil // the router has answered in between, and run has closed it
 }
 
 // abandon has the connection be reset when it is closed, and not be ended in order. A router whose
