@@ -154,6 +154,11 @@ func (r *Router) VTYSH(ctx context.Context, commands ...string) (string, error) 
 	return r.Exec(ctx, args...)
 }
 
+// Log is the end of what FRR has logged, such as of sessions that began and ended.
+func (r *Router) Log(ctx context.Context) (string, error) {
+	return r.Exec(ctx, "tail", "--lines=300", r.file("frr.log"))
+}
+
 // Routes are the next hops, sorted, that the router's kernel has for exactly
 // this prefix; none without a route.
 func (r *Router) Routes(prefix netip.Prefix) ([]netip.Addr, error) {

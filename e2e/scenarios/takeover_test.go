@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,8 +37,27 @@ type flows struct {
 }
 
 func begin(t *testing.T, c *product.Cluster) *flows {
+	recordRouter(t, c)
 	ctx, stop := context.WithCancel(t.Context())
 	return &flows{t: t, c: c, ctx: ctx, stop: stop, counts: map[string]chan product.Count{}, held: map[string]chan error{}}
+}
+
+// recordRouter tells, of a test that fails, what became of the router's routes, next hops and
+// neighbours meanwhile, and of its sessions: whatever changes there spreads connections anew.
+func recordRouter(t *testing.T, c *product.Cluster) {
+	var notices string
+	var recording sync.WaitGroup
+	recording.Go(func() {
+		notices, _ = c.Router.Exec(t.Context(), "ip", "-timestamp", "monitor", "route", "nexthop", "neigh") // which the end of the test ends
+	})
+	t.Cleanup(func() {
+		recording.Wait()
+		if !t.Failed() {
+			return
+		}
+		log, err := c.Router.Log(context.Background())
+		t.Log(notices, log, err)
+	})
 }
 
 // trickle counts what becomes of one question after another.
