@@ -212,17 +212,25 @@ func (c *cluster) answering(a netip.Addr) (owners []int) {
 	return owners
 }
 
-// meet tells whether any two of the nodes can reach each other, be it in one direction. Who
-// hears nobody is left out: it may be its own ears.
+// meet tells whether any two of the nodes can reach each other, be it in one direction, or know a third one that
+// exchanges hellos with both. Who hears nobody is left out: it may be its own ears.
 func (c *cluster) meet(nodes []int) bool {
 	for _, i := range nodes {
 		for _, j := range nodes {
-			if i != j && c.passes(i, j) && c.hearsAny(i) && c.hearsAny(j) {
+			if i != j && (c.passes(i, j) && c.hearsAny(i) && c.hearsAny(j) || c.haveWitness(i, j)) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// haveWitness tells whether another node exchanges hellos with both.
+func (c *cluster) haveWitness(i, j int) bool {
+	return slices.ContainsFunc(c.all(), func(k int) bool {
+		return k != i && k != j && c.nodes[k].stop != nil &&
+			c.passes(i, k) && c.passes(k, i) && c.passes(j, k) && c.passes(k, j)
+	})
 }
 
 // hearsAny tells whether a node hears any other one.
@@ -233,6 +241,15 @@ func (c *cluster) hearsAny(i int) bool {
 		}
 	}
 	return false
+}
+
+// has are the nodes that answer, by address.
+func (c *cluster) has() map[netip.Addr][]int {
+	has := map[netip.Addr][]int{}
+	for _, a := range c.vips {
+		has[a] = c.answering(a)
+	}
+	return has
 }
 
 // expectOne fails the test unless one node answers for each address.

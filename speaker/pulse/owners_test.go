@@ -2,6 +2,7 @@ package pulse
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -96,6 +97,44 @@ func TestThirtyPercentLoss(t *testing.T) {
 		c.run(2 * time.Second)
 		c.expectOne("after the loss")
 	})
+}
+
+// TestNothingPassesBetweenTwoNodes: all others hear both. Who has an address keeps it, but for the moment until
+// others have testified; and when one of the two dies, the other one does not wait to hear that from them.
+func TestNothingPassesBetweenTwoNodes(t *testing.T) {
+	for size := 3; size <= 5; size++ {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, size, 24, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			before := c.has()
+			c.darken([]int{0}, []int{1})
+			c.run(2 * time.Second)
+			c.expectOne("parted")
+			if after := c.has(); !maps.EqualFunc(before, after, slices.Equal) {
+				t.Errorf("%d nodes: addresses were at %v, and are at %v", size, before, after)
+			}
+			moved := c.moves
+			c.run(time.Minute)
+			if c.moves != moved {
+				t.Errorf("%d nodes: addresses moved %d times", size, c.moves-moved)
+			}
+			if c.longestDouble > simDetection || c.longestNobody > 0 {
+				t.Errorf("%d nodes: two answered for %v, nobody for %v", size, c.longestDouble, c.longestNobody)
+			}
+			c.longestDouble = 0
+			c.nodes[1].stop()
+			c.run(10 * time.Second)
+			c.expectOne("one is dead")
+			c.heal()
+			c.start(1)
+			c.run(2 * time.Second)
+			c.expectOne("healed")
+			if c.longestNobody > simDetection+2*simInterval || c.longestDouble > simDetection+slack {
+				t.Errorf("%d nodes: nobody answered for %v, two for %v", size, c.longestNobody, c.longestDouble)
+			}
+		})
+	}
 }
 
 // TestTwoFaultsInOneDirection: of four nodes the first does not hear the last, which does not hear

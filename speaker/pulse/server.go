@@ -438,8 +438,8 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	last, v := s.State(), s.cfg.Mesh.View()
 	next := State{
 		Settled: v.Settled,
-		Alive:   slices.Sorted(maps.Keys(v.Alive)),
-		Silent:  v.Silent,
+		Alive:   slices.DeleteFunc(slices.Sorted(maps.Keys(v.Alive)), func(node string) bool { return slices.Contains(v.Apart, node) }),
+		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart))),
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
 		CutOff:  s.isolation.mute(),

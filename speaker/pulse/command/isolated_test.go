@@ -156,6 +156,31 @@ func twoOfFive(t *testing.T, p plan) {
 	l.answering(t, l.nodes[0])
 }
 
+// Frames are lost between two nodes only, and a third one hears both: the first goes on, and the second takes over
+// when it is dead.
+func TestFramesAreLostBetweenTwoNodes(t *testing.T) { inBoth(t, lostBetweenTwo) }
+
+func lostBetweenTwo(t *testing.T, p plan) {
+	l := newLabOf(t, p, 3)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	apart := func(s pulse.State) bool { return slices.Contains(s.Silent, first.name) && !owns(s) }
+	l.counted(t, func() {
+		l.part(t, []string{first.plug}, []string{second.plug})
+		second.until("apart from the first", apart)
+		time.Sleep(longestDetection) // it may have taken over since
+	}, second, second)
+	second.until("apart from the first", apart)
+	l.answering(t, first)
+	l.resolves(t, first)
+	first.kill()
+	second.until("owner", owns)
+	l.resolves(t, second)
+	l.heal(t)
+	first.startPulse()
+	l.answering(t, first)
+}
+
 // Hellos that pass in one direction, or in none, while frames do pass.
 func TestOneOfTwoAnswersWhateverHellosAreLost(t *testing.T) {
 	for name, gateway := range map[string]bool{"with a gateway": true, "without one": false} {

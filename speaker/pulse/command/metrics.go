@@ -38,6 +38,7 @@ var (
 	gossipRepairs   = describe("gossip_repairs_total", "Comparisons of what is known with another node, after gossip was lost.")
 	nodesWatched    = describe("nodes_watched", "Other nodes whose silence this one notices itself: all, or some in a mesh of more than 50 nodes.")
 	nodesHeard      = describe("nodes_heard", "Other nodes that are alive by their own word.")
+	nodesApart      = describe("nodes_apart", "Other nodes that this one does not hear and that count as alive because others hear them.")
 	nodesUnheard    = describe("nodes_unheard", "Other nodes that were never heard and count as alive because Kubernetes says so.")
 	lateness        = describe("hello_lateness_seconds", "By how much hellos of this node left late in the last three minutes, at most.")
 	detection       = describe("detection_seconds", "Silence that makes a node dead: this one in the eyes of others, and others, at most, in the eyes of this one.", "of")
@@ -110,6 +111,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(nodesWatched, h.Watched)
 	gauge(nodesHeard, h.Heard)
 	gauge(nodesUnheard, h.Unheard)
+	gauge(nodesApart, h.Apart)
 
 	seconds := func(d *prometheus.Desc, of time.Duration, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, of.Seconds(), labels...)

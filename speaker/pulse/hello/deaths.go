@@ -27,6 +27,7 @@ func (m *machine) check(now time.Time) {
 			p.alive = alive
 			m.touch()
 		}
+		m.attest(now, p)
 		if m.mesh.on && p.heard {
 			m.listenTo(now, p)
 		}

@@ -17,7 +17,7 @@ func TestRecordsFit(t *testing.T) {
 		h := drawHello(t)
 		h.node = node
 		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawAddr(t)), Stations: h.stations}, sparseReserve(length))
-		h.asks = 0
+		h.asks, h.testimony = 0, nil // of a full mesh
 		for range maxLinks {
 			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, boot: 1, seq: 2})
 		}

@@ -11,6 +11,7 @@
 //
 //   - A proven hello came from it within the detection time.
 //   - It announced a hold which has not ended. So a restart moves no address.
+//   - Others that are heard hear it. So frames that are lost between two nodes alone move no address.
 //   - It has never been heard at all, Kubernetes says that its speaker is ready, and not most
 //     of the nodes that are heard say that it fell silent. So a firewall between the nodes
 //     costs speed, not correctness.
@@ -26,7 +27,8 @@
 // agree on who is dead.
 //
 // A node says which nodes it does not hear. If it calls one silent that does hear it, that one
-// learns that this node takes over from it, and can leave its addresses to it.
+// learns that this node takes over from it, and can leave its addresses to it. Where a third node
+// hears both, it says so, and nothing is taken over for longer than that takes; see testimony.
 //
 // # Large clusters
 //
@@ -134,6 +136,8 @@ type View struct {
 	// Silent has the nodes that were heard and fell silent without having said that
 	// they leave, sorted.
 	Silent []string
+	// Apart has those of the nodes that are alive which this one does not hear any more while others do, sorted.
+	Apart []string
 }
 
 // Member is a node that is alive.
@@ -219,6 +223,7 @@ type Stats struct {
 
 	Watched int // nodes whose silence this one notices itself
 	Heard   int // nodes that are alive by their own word, without ourselves
+	Apart   int // nodes that are not heard and count as alive because others hear them
 	Unheard int // nodes that were never heard and count as alive because Kubernetes says that they are ready
 }
 

@@ -195,6 +195,7 @@ func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	if m.mesh.on {
 		h.sparse = &sparseWord{version: m.mesh.version, digests: m.mesh.digests}
 	}
+	h = h.testifying(m.testimonies())
 	if ask == 0 && echo == 0 && len(m.claims.all) > 0 { // an answer goes to one node only
 		h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
 	}
@@ -216,7 +217,7 @@ func (m *machine) sealedBody(body []byte) [][]byte {
 func (m *machine) current(now time.Time) said {
 	s := m.said
 	hushed := m.hushed()
-	s.silent, s.unheard, s.sound = hushed.silent, hushed.unheard, m.sound() || m.vouched
+	s.silent, s.overheard, s.unheard, s.sound = hushed.silent, hushed.overheard, hushed.unheard, m.sound() || m.vouched
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }
@@ -289,11 +290,14 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
 	m.missed(now, p, h)
+	m.contradict(p, h.silent)
 	m.epoch = max(m.epoch, h.epoch)
 	m.confirm(now, p, h)
 	if p.take(now, h) {
 		m.touch()
 	}
+	m.attest(now, p)
+	m.overhear(now, p, h.testimony)
 	m.attend(p)
 	m.meet(now, p, h)
 	m.wait(now, p)
@@ -320,7 +324,7 @@ const confirmEvery = time.Second
 
 // confirm notes that our hellos get to a node that has answered a nonce and does not call us silent.
 func (m *machine) confirm(now time.Time, p *peer, h hello) {
-	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || slices.Contains(h.silent, m.id) {
+	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || slices.Contains(h.silent, m.id) || slices.Contains(h.overheard, m.id) {
 		return
 	}
 	p.confirmed = now
@@ -370,8 +374,11 @@ func (m *machine) next(limit time.Time) time.Time {
 		if p.record == nil && p.heard && p.alive {
 			sooner(p.until())
 		}
+		if p.overheard {
+			sooner(p.attestedUntil())
+		}
 		if p.alive && !p.deaf && !p.deafSince.IsZero() { // zero unless it is sound
-			sooner(p.deafSince.Add(m.deafAfter()))
+			sooner(p.deafSince.Add(m.deafAfter(p)))
 		}
 	}
 	m.planned = limit
@@ -386,11 +393,15 @@ func (m *machine) view(now time.Time) View {
 		switch {
 		case p.alive:
 			v.Alive[node] = p.member()
+		case p.overheard:
+			v.Alive[node] = p.lastMember()
+			v.Apart = append(v.Apart, node)
 		case p.isSilent():
 			v.Silent = append(v.Silent, node)
 		}
 	}
 	slices.Sort(v.Silent)
+	slices.Sort(v.Apart)
 	v.Alive[m.node] = m.current(now).member()
 	m.deaf(v)
 	return v
@@ -408,6 +419,8 @@ func (m *machine) figures() Stats {
 		switch {
 		case p.isTold() && p.alive:
 			s.Heard++
+		case p.overheard:
+			s.Apart++
 		case !p.isTold() && p.ready:
 			s.Unheard++
 		}

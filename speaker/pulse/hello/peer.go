@@ -49,7 +49,11 @@ type peer struct {
 	alive    bool // as in the view
 	// calledSilent: it was never heard, and counts as dead, since others call it silent; see presume.
 	calledSilent bool
-	warned       bool // its being alive without a hello was told
+	// accounts are what others testify of it while it is silent, and overheard tells that it counts as alive
+	// by that, as in the view; see attest.
+	accounts  map[*peer]account
+	overheard bool
+	warned    bool // its being alive without a hello was told
 }
 
 func newPeer(node string, since time.Time) *peer {
@@ -92,6 +96,13 @@ func (p *peer) member() Member {
 		return Member{Serving: true}
 	}
 	return p.said.member()
+}
+
+// lastMember is what it said last of itself, of one that is heard no more.
+func (p *peer) lastMember() Member {
+	m := p.said.member()
+	m.Heard, m.Claims = false, nil
+	return m
 }
 
 type verdict int

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// hush keeps who counts as silent, and who was never heard, until the view changes, since each
-// hello says so.
+// hush keeps who counts as silent, whom only others hear, and who was never heard, until the view changes,
+// since each hello says so.
 type hush struct {
-	silent, unheard []nodeID
-	known           bool
+	silent, overheard, unheard []nodeID
+	known                      bool
 }
 
 // touch notes that the view has changed.
@@ -24,16 +24,18 @@ func idOf(node string) nodeID {
 	return nodeID(digest[:])
 }
 
-// hushed are the nodes that count as silent, and in a full mesh those that were never heard, sorted, of
-// which so many as fit are told. A node whose hellos do not get here would else never know that
-// another one took over from it, and one that begins not whose word counts; see presume.
+// hushed are the nodes that count as silent, and in a full mesh those that only others hear and those that were
+// never heard, sorted, of which so many as fit are told. A node whose hellos do not get here would else never
+// know that another one took over from it, others not of whom they are to testify, and one that begins not
+// whose word counts; see overhear and presume.
 func (m *machine) hushed() hush {
 	if m.hush.known {
 		return m.hush
 	}
-	silent := m.idsOf(maxSilent, func(p *peer) bool { return p.isSilent() || p.calledSilent })
-	unheard := m.idsOf(max(0, maxHushed-len(silent)), func(p *peer) bool { return !m.mesh.on && !p.isTold() && !p.calledSilent })
-	m.hush = hush{silent, unheard, true}
+	silent := m.idsOf(maxSilent, func(p *peer) bool { return p.isSilent() && !p.overheard || p.calledSilent })
+	overheard := m.idsOf(max(0, maxHushed-len(silent)), func(p *peer) bool { return p.overheard })
+	unheard := m.idsOf(max(0, maxHushed-len(silent)-len(overheard)), func(p *peer) bool { return !m.mesh.on && !p.isTold() && !p.calledSilent })
+	m.hush = hush{silent, overheard, unheard, true}
 	return m.hush
 }
 
@@ -92,8 +94,15 @@ func (m *machine) isCalledSilent(p *peer) bool {
 
 // deafAfter is for how long a node must have called us silent to count as deaf: in less than
 // that it may well hear us again, if what it missed was lost by chance. One more interval
-// is what its word may take to get here.
-func (m *machine) deafAfter() time.Duration { return m.detect - m.interval }
+// is what its word may take to get here. Where a third node is to tell it that we live, that has
+// time to get there; only a node of an older release does not mind.
+func (m *machine) deafAfter(p *peer) time.Duration {
+	after := m.detect - m.interval
+	if m.hasWitness(p) {
+		after += m.detect
+	}
+	return after
+}
 
 // listens notes whether a node that is heard now hears us, as it says.
 func (m *machine) listens(now time.Time, p *peer) {
@@ -108,7 +117,7 @@ func (m *machine) listens(now time.Time, p *peer) {
 
 // judgeEar makes true what the passing of time does to a node that may be deaf.
 func (m *machine) judgeEar(now time.Time, p *peer) {
-	deaf := p.alive && !p.deafSince.IsZero() && !now.Before(p.deafSince.Add(m.deafAfter()))
+	deaf := p.alive && !p.deafSince.IsZero() && !now.Before(p.deafSince.Add(m.deafAfter(p)))
 	if deaf == p.deaf {
 		return
 	}

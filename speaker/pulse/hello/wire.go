@@ -34,7 +34,9 @@ import (
 //	        Kind 4, once or several times: the epoch of the node, 8 bytes, and some of its claims: a
 //	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of
 //	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
-//	        Kind 10: nodes that it never heard, as in kind 3
+//	        Kind 10: nodes that it never heard, as in kind 3. Kind 11: nodes that it does not hear and
+//	        counts as alive, since others hear them, as in kind 3. Kind 12: of nodes that others do not hear,
+//	        and it does, 4 bytes as in kind 3 and the lower 4 bytes of the sequence of the newest hello
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -54,10 +56,16 @@ const (
 	additionSilent   = 3
 	additionUnheard  = 10
 	idSize           = len(nodeID{})
+	// additionOverheard and additionTestimony are of a full mesh alone; see overheard.go.
+	additionOverheard = 11
+	additionTestimony = 12
+	testimonySize     = idSize + 4
+	maxTestimonies    = 8 // so many, and as there is room for
 	// maxSilent bounds the silent nodes that are told. More are silent where the network is
-	// parted, and then nobody is there to be told. What room they leave is for those never heard.
+	// parted, and then nobody is there to be told. What room they leave is for those that only others hear,
+	// and for those never heard.
 	maxSilent = 16
-	// maxHushed bounds both together: the head of the second addition takes the place of a node.
+	// maxHushed bounds all three together: the heads of the second and third addition take the place of a node.
 	maxHushed = maxSilent - 1
 	// reserved is what the additions take that come and go.
 	reserved     = 3*additionHead + asksSize + maxSilent*idSize + epochSize
@@ -82,6 +90,7 @@ type said struct {
 	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
 	stations               []Station    // sorted, no duplicates; nil: not told
 	silent, unheard        []nodeID     // sorted
+	overheard              []nodeID     // sorted; only others hear them
 	claims                 []Claim      // of this node: what is told now; of others: what they told lately
 	interfaces             []Interface  // sorted; not more than are told
 	part                   bool         // there are more of them, or they have more subnets
@@ -91,6 +100,7 @@ func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
 		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) && slices.Equal(s.unheard, o.unheard) &&
+		slices.Equal(s.overheard, o.overheard) &&
 		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
 }
 
@@ -118,6 +128,7 @@ type hello struct {
 	hold      time.Duration // whole milliseconds
 	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
 	epoch     uint64        // 0: not told
+	testimony []testimony   // sorted
 
 	sparse   *sparseWord // nil: the node is not of a sparse mesh
 	courtesy []nodeID    // to whom it says hello because they watch it
@@ -187,6 +198,12 @@ func (h hello) with(additions []byte) hello {
 			h.silent = append(h.silent, readIDs(addition)...)
 		case kind == additionUnheard && length%idSize == 0:
 			h.unheard = append(h.unheard, readIDs(addition)...)
+		case kind == additionOverheard && length%idSize == 0:
+			h.overheard = append(h.overheard, readIDs(addition)...)
+		case kind == additionTestimony && length%testimonySize == 0:
+			for t := range slices.Chunk(addition, testimonySize) {
+				h.testimony = append(h.testimony, testimony{nodeID(t[:idSize]), binary.BigEndian.Uint32(t[idSize:])})
+			}
 		case kind == additionClaims:
 			h = h.claimed(addition)
 		case kind == additionInterface:
@@ -277,6 +294,8 @@ func (h hello) bare() []byte {
 	}
 	b = appendIDs(b, additionSilent, h.silent)
 	b = appendIDs(b, additionUnheard, h.unheard)
+	b = appendIDs(b, additionOverheard, h.overheard)
+	b = appendTestimony(b, h.testimony)
 	return h.appendSparse(b)
 }
 
@@ -288,6 +307,27 @@ func appendIDs(b []byte, kind byte, ids []nodeID) []byte {
 	b = append(b, kind, byte(idSize*len(ids)))
 	for _, id := range ids {
 		b = append(b, id[:]...)
+	}
+	return b
+}
+
+// testifying is the hello with as much of that as there is room for, once there is some for the epoch.
+func (h hello) testifying(all []testimony) hello {
+	if len(all) > 0 {
+		room := h.limit() - len(h.bare()) - 2*additionHead - epochSize
+		h.testimony = all[:min(len(all), maxTestimonies, max(0, room/testimonySize))]
+	}
+	return h
+}
+
+// appendTestimony adds the addition, if there is anything to testify.
+func appendTestimony(b []byte, all []testimony) []byte {
+	if len(all) == 0 {
+		return b
+	}
+	b = append(b, additionTestimony, byte(testimonySize*len(all)))
+	for _, t := range all {
+		b = binary.BigEndian.AppendUint32(append(b, t.of[:]...), t.seq)
 	}
 	return b
 }

@@ -59,14 +59,19 @@ func drawHello(t *rapid.T) hello {
 		h.sound = true
 		h.silent = append(h.silent, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
 	}
-	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent))).Draw(t, "unheard") {
+	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent))).Draw(t, "overheard") {
+		h.overheard = append(h.overheard, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
+	}
+	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent)-len(h.overheard))).Draw(t, "unheard") {
 		h.unheard = append(h.unheard, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
 	}
-	return h
+	return h.testifying(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) testimony {
+		return testimony{nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")), rapid.Uint32().Draw(t, "seq")}
+	}), 0, maxTestimonies+1).Draw(t, "testimony"))
 }
 
 func diffHello(want, got hello) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}, link{}, sparseWord{}),
+	return cmp.Diff(want, got, cmp.AllowUnexported(hello{}, said{}, link{}, sparseWord{}, testimony{}),
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty())
 }
 
