@@ -20,6 +20,18 @@ const simBound = 20 * simInterval
 // slack is what hellos take from node to node, and how closely is looked.
 const slack = 4 * simStep
 
+// inClusters runs a test in clusters of three to five nodes, in which nothing is announced any more.
+func inClusters(t *testing.T, test func(t *testing.T, c *cluster)) {
+	for size := 3; size <= 5; size++ {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, size, 24, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			test(t, c)
+		})
+	}
+}
+
 // TestOneWayLoss: what one node sends does not reach another one, which takes it for dead
 // and takes over; the first one learns that and leaves it be.
 func TestOneWayLoss(t *testing.T) {
@@ -102,39 +114,34 @@ func TestThirtyPercentLoss(t *testing.T) {
 // TestNothingPassesBetweenTwoNodes: all others hear both. Who has an address keeps it, but for the moment until
 // others have testified; and when one of the two dies, the other one does not wait to hear that from them.
 func TestNothingPassesBetweenTwoNodes(t *testing.T) {
-	for size := 3; size <= 5; size++ {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, size, 24, seeded(1))
-			defer c.close()
-			c.run(5 * time.Second)
-			before := c.has()
-			c.darken([]int{0}, []int{1})
-			c.run(2 * time.Second)
-			c.expectOne("parted")
-			if after := c.has(); !maps.EqualFunc(before, after, slices.Equal) {
-				t.Errorf("%d nodes: addresses were at %v, and are at %v", size, before, after)
-			}
-			moved := c.moves
-			c.run(time.Minute)
-			if c.moves != moved {
-				t.Errorf("%d nodes: addresses moved %d times", size, c.moves-moved)
-			}
-			if c.longestDouble > simDetection || c.longestNobody > 0 {
-				t.Errorf("%d nodes: two answered for %v, nobody for %v", size, c.longestDouble, c.longestNobody)
-			}
-			c.longestDouble = 0
-			c.nodes[1].stop()
-			c.run(10 * time.Second)
-			c.expectOne("one is dead")
-			c.heal()
-			c.start(1)
-			c.run(2 * time.Second)
-			c.expectOne("healed")
-			if c.longestNobody > simDetection+2*simInterval || c.longestDouble > simDetection+slack {
-				t.Errorf("%d nodes: nobody answered for %v, two for %v", size, c.longestNobody, c.longestDouble)
-			}
-		})
-	}
+	inClusters(t, func(t *testing.T, c *cluster) {
+		before := c.has()
+		c.darken([]int{0}, []int{1})
+		c.run(2 * time.Second)
+		c.expectOne("parted")
+		if after := c.has(); !maps.EqualFunc(before, after, slices.Equal) {
+			t.Errorf("%d nodes: addresses were at %v, and are at %v", len(c.nodes), before, after)
+		}
+		moved := c.moves
+		c.run(time.Minute)
+		if c.moves != moved {
+			t.Errorf("%d nodes: addresses moved %d times", len(c.nodes), c.moves-moved)
+		}
+		if c.longestDouble > simDetection || c.longestNobody > 0 {
+			t.Errorf("%d nodes: two answered for %v, nobody for %v", len(c.nodes), c.longestDouble, c.longestNobody)
+		}
+		c.longestDouble = 0
+		c.nodes[1].stop()
+		c.run(10 * time.Second)
+		c.expectOne("one is dead")
+		c.heal()
+		c.start(1)
+		c.run(2 * time.Second)
+		c.expectOne("healed")
+		if c.longestNobody > simDetection+2*simInterval || c.longestDouble > simDetection+slack {
+			t.Errorf("%d nodes: nobody answered for %v, two for %v", len(c.nodes), c.longestNobody, c.longestDouble)
+		}
+	})
 }
 
 // TestTwoFaultsInOneDirection: of four nodes the first does not hear the last, which does not hear
@@ -161,23 +168,18 @@ func TestTwoFaultsInOneDirection(t *testing.T) {
 // TestANodeThatBeginsAfterADeath: one node dies, and another one begins before Kubernetes knows: it
 // believes the others who heard the dead one, and not Kubernetes.
 func TestANodeThatBeginsAfterADeath(t *testing.T) {
-	for size := 3; size <= 5; size++ {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, size, 24, seeded(1))
-			defer c.close()
-			c.run(5 * time.Second)
-			c.nodes[0].stop()
-			c.nodes[1].stop()
-			c.run(2 * time.Second)
-			c.longestNobody = 0
-			c.start(1)
-			c.run(5 * time.Second)
-			c.expectOne("begun anew")
-			if c.longestNobody > slack {
-				t.Errorf("%d nodes: nobody answered for %v", size, c.longestNobody)
-			}
-		})
-	}
+	inClusters(t, func(t *testing.T, c *cluster) {
+		c.nodes[0].stop()
+		c.nodes[1].stop()
+		c.run(2 * time.Second)
+		c.longestNobody = 0
+		c.start(1)
+		c.run(5 * time.Second)
+		c.expectOne("begun anew")
+		if c.longestNobody > slack {
+			t.Errorf("%d nodes: nobody answered for %v", len(c.nodes), c.longestNobody)
+		}
+	})
 }
 
 // event is something that happens to a cluster.

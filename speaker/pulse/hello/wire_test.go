@@ -57,16 +57,16 @@ func drawHello(t *rapid.T) hello {
 	}
 	for range rapid.IntRange(0, maxSilent).Draw(t, "silent") {
 		h.sound = true
-		h.silent = append(h.silent, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
+		h.silent = append(h.silent, drawID(t))
 	}
 	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent))).Draw(t, "overheard") {
-		h.overheard = append(h.overheard, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
+		h.overheard = append(h.overheard, drawID(t))
 	}
 	for range rapid.IntRange(0, max(0, maxHushed-len(h.silent)-len(h.overheard))).Draw(t, "unheard") {
-		h.unheard = append(h.unheard, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")))
+		h.unheard = append(h.unheard, drawID(t))
 	}
 	return h.testifying(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) testimony {
-		return testimony{nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "id")), rapid.Uint32().Draw(t, "seq")}
+		return testimony{drawID(t), rapid.Uint32().Draw(t, "seq")}
 	}), 0, maxTestimonies+1).Draw(t, "testimony"))
 }
 
