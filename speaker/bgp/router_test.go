@@ -89,6 +89,7 @@ func (r *router) watchKernel() (lost func() []netip.Prefix) {
 
 func (r *router) waitForKernel(prefix string, gateways ...string) {
 	r.t.Helper()
+	slices.Sort(gateways)
 	r.waitFor(fmt.Sprintf("the kernel routes %s to %v", prefix, gateways), func() bool {
 		have := r.kernel(prefix)
 		slices.Sort(have)

@@ -11,17 +11,20 @@ import (
 )
 
 // The router that is one hop away, as it is seen from the nodes, and that hop as it is seen from
-// the router.
+// the router: by one of its addresses on the way to node 1, by the other on that to node 2.
 var (
 	farRouter4 = netip.MustParseAddr("10.99.0.1")
 	farRouter6 = netip.MustParseAddr("fd99::1")
 	far4       = netip.MustParseAddr("10.99.0.254")
+	far4b      = netip.MustParseAddr("10.99.0.253")
 	far6       = netip.MustParseAddr("fd99::fe")
+	far6b      = netip.MustParseAddr("fd99::fd")
 	node6b     = netip.MustParseAddr("fd98::3")
 )
 
 // moveAway puts another router between the nodes and the one that they speak with. It forwards,
-// knows where the Services are, and has no part in BGP.
+// knows where the Services are, and has no part in BGP. It has an address for the way to each
+// node, so that the router can tell its routes to them apart.
 func (r *router) moveAway() {
 	r.t.Helper()
 	hop := fmt.Sprintf("flhop%d", os.Getpid())
@@ -34,7 +37,9 @@ func (r *router) moveAway() {
 		"ip -n " + hop + " addr add 10.98.0.254/24 dev tonode",
 		"ip -n " + hop + " addr add fd98::fe/64 dev tonode nodad",
 		"ip -n " + hop + " addr add 10.99.0.254/24 dev torouter",
+		"ip -n " + hop + " addr add 10.99.0.253/24 dev torouter",
 		"ip -n " + hop + " addr add fd99::fe/64 dev torouter nodad",
+		"ip -n " + hop + " addr add fd99::fd/64 dev torouter nodad",
 		"ip -n " + hop + " link set tonode up",
 		"ip -n " + hop + " link set torouter up",
 		"ip -n " + hop + " route add 192.0.2.0/24 via 10.98.0.2",
@@ -45,7 +50,9 @@ func (r *router) moveAway() {
 		"ip -n " + r.ns + " addr add fd99::1/64 dev tonode nodad",
 		"ip -n " + r.ns + " link set tonode up",
 		"ip -n " + r.ns + " route add 10.98.0.0/24 via 10.99.0.254",
+		"ip -n " + r.ns + " route add 10.98.0.3 via 10.99.0.253",
 		"ip -n " + r.ns + " route add fd98::/64 via fd99::fe",
+		"ip -n " + r.ns + " route add fd98::3 via fd99::fd",
 		"ip route add 10.99.0.0/24 via 10.98.0.254",
 		"ip route add fd99::/64 via fd98::fe",
 	} {
@@ -315,8 +322,8 @@ func (s *scene) bird(c setup) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	if s.cell.hops == "multihop" {
-		line("protocol static { ipv4; route 10.98.0.0/24 via %v; }", far4)
-		line("protocol static { ipv6; route fd98::/64 via %v; }", far6)
+		line("protocol static { ipv4; route 10.98.0.0/24 via %v; route %v/32 via %v; }", far4, node4b, far4b)
+		line("protocol static { ipv6; route fd98::/64 via %v; route %v/128 via %v; }", far6, node6b, far6b)
 	}
 	own := map[string][]string{}
 	if c.network != "" {

@@ -155,7 +155,7 @@ type spoken struct {
 
 var (
 	words     = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI|NODE2?|LOOPBACK|ASN|SESSION[46]?)\b`)
-	perFamily = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|HOPS|AFI)\b`)
+	perFamily = regexp.MustCompile(`\b(VIP2?|NET|HOP2?|AFI)\b`)
 )
 
 // each calls do once with the arguments as they are meant, or for each family of the cell if a
@@ -174,20 +174,11 @@ func (s *scene) each(args []string, do func(args []string)) {
 func (s *scene) meant(args []string) []string { return s.translate(args, s.families()[0]) }
 
 func (s *scene) translate(args []string, f spoken) []string {
-	meant := make([]string, 0, len(args)+1)
+	meant := make([]string, 0, len(args))
 	for _, a := range args {
-		if a == "HOPS" {
-			meant = append(meant, f.hops()...)
-			continue
-		}
 		meant = append(meant, words.ReplaceAllStringFunc(a, func(word string) string { return s.meaning(word, f) }))
 	}
 	return meant
-}
-
-// hops are those of both nodes, which far away are one.
-func (f spoken) hops() []string {
-	return slices.Compact([]string{f.hop.String(), f.hop2.String()})
 }
 
 func (s *scene) meaning(word string, f spoken) string {
@@ -247,7 +238,7 @@ func (s *scene) families() []spoken {
 		hop:      node6, hop2: node6b, afi: "ipv6",
 	}
 	if s.cell.hops == "multihop" {
-		four.hop, six.hop, four.hop2, six.hop2 = far4, far6, far4, far6
+		four.hop, six.hop, four.hop2, six.hop2 = far4, far6, far4b, far6b
 	}
 	switch s.cell.family {
 	case "ipv4":
