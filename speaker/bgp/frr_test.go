@@ -90,14 +90,14 @@ func newFRR(t testing.TB) *router {
 	return plugIn(t, frrDir(t))
 }
 
-// run starts its daemons.
-func (r *router) run(bgp string) {
+// run starts its daemons, bgpd with these arguments besides.
+func (r *router) run(bgp string, more ...string) {
 	r.t.Helper()
 	r.start("zebra", "", "--v6-rr-semantics") // else it removes a route of IPv6 to replace it
 	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
 	// What it logs is shown where a test fails, and why a session ended is said to debuggers alone.
 	r.config = fmt.Sprintf("debug bgp neighbor-events\ndebug bgp graceful-restart\nfrr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp)
-	r.start("bgpd", r.config)
+	r.start("bgpd", r.config, more...)
 	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("show bgp summary json"), "{") })
 }
 

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -74,10 +75,11 @@ type setup struct {
 	routes     int    // so many of them
 	daemon     bool   // node 2 is another daemon of node 1
 	as         string // external, internal or a number in place of the node's
+	port       string // where it listens, 179 if that is not said
 	timers     timers // of BFD
 }
 
-// router starts the router: router [password=X] [gtsm] [dials] [bfd] [every=300ms] [multiplier=3] [restarts] [unnumbered] [apart] [plain] [network=X] [routes=N] [as=external];
+// router starts the router: router [password=X] [gtsm] [dials] [bfd] [every=300ms] [multiplier=3] [restarts] [unnumbered] [apart] [plain] [network=X] [routes=N] [as=external] [port=1179];
 // router stops, and router starts: its routing daemon is killed and started again.
 func (s *scene) router(args []string) {
 	switch {
@@ -113,6 +115,8 @@ func (s *scene) router(args []string) {
 			s.setup.routes, _ = strconv.Atoi(value)
 		case "as":
 			s.setup.as = value
+		case "port":
+			s.setup.port = value
 		default:
 			var err error
 			if s.setup.timers, err = s.setup.timers.with(arg); err != nil {
@@ -137,7 +141,7 @@ func (s *scene) startRouter() {
 	}
 	s.frrd = newFRR(s.t)
 	moved(s.frrd)
-	s.frrd.run(s.frr(s.setup))
+	s.frrd.run(s.frr(s.setup), s.listens()...)
 	if s.setup.bfd {
 		s.frrd.withBFD(s.setup.timers)
 	}
@@ -160,7 +164,15 @@ func (s *scene) restartRouter() {
 		s.birdd.begin(s.setup.timers, s.bird(s.setup), more...)
 		return
 	}
-	s.frrd.start("bgpd", s.frrd.config)
+	s.frrd.start("bgpd", s.frrd.config, s.listens()...)
+}
+
+// listens are bgpd's arguments that say where it does.
+func (s *scene) listens() []string {
+	if s.setup.port == "" {
+		return nil
+	}
+	return []string{"-p", s.setup.port}
 }
 
 // local is the router's address in the session.
@@ -364,7 +376,7 @@ func (s *scene) bird(c setup) string {
 			families = slices.DeleteFunc(families, func(f spoken) bool { return f.afi != familyOf(neighbour) })
 		}
 		line("protocol bgp node%d {", number+1)
-		line("	local %v as %d;", local, routerASN)
+		line("	local %v port %s as %d;", local, cmp.Or(c.port, "179"), routerASN)
 		if c.dials {
 			line("	neighbor %v port %d %s;", neighbour, passivePort, as)
 			line("	connect delay time 1; connect retry time 1;")
