@@ -56,7 +56,7 @@ func run(t *testing.T, options lab.Options, focus, titles []string, modes ...str
 				t.Fatal(err)
 			}
 			isSo(t, c, options, mode)
-			conform(t, c, focus, titles)
+			conform(t, c, focus, skipPatterns(options.IPv6First), titles)
 		})
 	}
 }
@@ -88,15 +88,15 @@ func isSo(t *testing.T, c *product.Cluster, options lab.Options, mode string) {
 	}
 }
 
-// conform runs the tests that match focus, of which there must be one for each pattern, and
-// all of those titles.
-func conform(t *testing.T, c *product.Cluster, focus, titles []string) {
+// conform runs the tests that match focus and not skip, of which there must be one for each pattern of focus,
+// and all of those titles.
+func conform(t *testing.T, c *product.Cluster, focus, skip, titles []string) {
 	t.Helper()
 	reports := t.TempDir()
 	var output bytes.Buffer
 	began := time.Now()
 	failed := c.RunE2E(t.Context(), lab.E2E{
-		Focus: focus, Skip: skipPatterns(), Processes: 12, Timeout: 20 * time.Minute, Reports: reports,
+		Focus: focus, Skip: skip, Processes: 12, Timeout: 20 * time.Minute, Reports: reports,
 	}, lab.Stdio{Out: &output, Err: &output})
 	t.Logf("ran for %v", time.Since(began).Round(time.Second))
 

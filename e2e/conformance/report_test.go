@@ -77,7 +77,7 @@ func TestRequiredTestsAreSelected(t *testing.T) {
 	}
 	for _, title := range required {
 		name := "[sig-network] " + title
-		if !anyOf(conforming, name) || !anyOf(whole, name) || anyOf(skipPatterns(), name) {
+		if !anyOf(conforming, name) || !anyOf(whole, name) || anyOf(skipPatterns(true), name) {
 			t.Errorf("%s is not run", name)
 		}
 	}
