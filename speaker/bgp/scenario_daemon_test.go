@@ -19,6 +19,9 @@ func (s *scene) daemon(args []string) {
 		s.fail("%v", err)
 	}
 	s.setup.daemon = true
+	if s.cell.family != "ipv4" {
+		linkLocal(s.t) // a BIRD that has none yet when its session begins names its other address alone, for good
+	}
 	b := &bird{router: &router{t: s.t, dir: s.t.TempDir(), daemon: map[string]*exec.Cmd{}}, id: node4b}
 	b.socket = filepath.Join(b.dir, "bird.ctl")
 	var imports, exports strings.Builder
