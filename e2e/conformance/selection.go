@@ -77,37 +77,33 @@ var whole = []string{
 	`\[sig-network\] LoadBalancers `,
 }
 
-// skip are tests that these select and that are not run, and why not.
-var skip = []struct{ pattern, why string }{
-	{`\[Disruptive\]`, "they restart kube-proxy or the API server over SSH"},
-	{`\[Feature:SCTPConnectivity\]`, "not every kernel has SCTP sockets"},
-	{`not have connectivity disruption during rolling update`, "they take a quarter of an hour"},
-	{`between pods on multiple nodes|on the same node or fall back to same zone`, "they need six nodes in three zones"},
+// skip are tests that these select and that are not run, and why not: anywhere, or only where IPv6 is the first family.
+var skip = []struct {
+	pattern, why string
+	ipv6First    bool
+}{
+	{pattern: `\[Disruptive\]`, why: "they restart kube-proxy or the API server over SSH"},
+	{pattern: `\[Feature:SCTPConnectivity\]`, why: "not every kernel has SCTP sockets"},
+	{pattern: `not have connectivity disruption during rolling update`, why: "they take a quarter of an hour"},
+	{pattern: `between pods on multiple nodes|on the same node or fall back to same zone`, why: "they need six nodes in three zones"},
 	{
-		`switch session affinity for LoadBalancer service with Local`,
-		"by layer 2 a client reaches one node, and under policy Local only the pods there",
+		pattern: `switch session affinity for LoadBalancer service with Local`,
+		why:     "by layer 2 a client reaches one node, and under policy Local only the pods there",
 	},
-	{`cleanup finalizer`, "it asks for a finalizer of the cloud controller's, which Fairlead does without"},
+	{pattern: `cleanup finalizer`, why: "it asks for a finalizer of the cloud controller's, which Fairlead does without"},
+	{pattern: `source ranges`, why: "it asks wget for an IPv6 address that it does not put in brackets", ipv6First: true},
+	{pattern: `Local .* should work from pods`, why: "of the client's IPv6 address it looks at what is before the first colon", ipv6First: true},
 }
 
-// skipIPv6 are those that are not run where IPv6 is the first family either.
-var skipIPv6 = []struct{ pattern, why string }{
-	{`source ranges`, "it asks wget for an IPv6 address that it does not put in brackets"},
-	{`Local .* should work from pods`, "of the client's IPv6 address it looks at what is before the first colon"},
-}
-
-// skipPatterns are the patterns of skip, and of skipIPv6 where IPv6 is the first family.
+// skipPatterns are the patterns of skip, for a cluster whose first family is IPv6 or not.
 func skipPatterns(ipv6First bool) []string {
-	var all []string
+	var patterns []string
 	for _, s := range skip {
-		all = append(all, s.pattern)
-	}
-	if ipv6First {
-		for _, s := range skipIPv6 {
-			all = append(all, s.pattern)
+		if ipv6First || !s.ipv6First {
+			patterns = append(patterns, s.pattern)
 		}
 	}
-	return all
+	return patterns
 }
 
 // title is the name of a test without what all of them begin with.

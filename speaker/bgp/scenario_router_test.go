@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -75,7 +74,7 @@ type setup struct {
 	routes     int    // so many of them
 	daemon     bool   // node 2 is another daemon of node 1
 	as         string // external, internal or a number in place of the node's
-	port       string // where it listens, 179 if that is not said
+	port       string // where it listens
 	timers     timers // of BFD
 }
 
@@ -141,7 +140,7 @@ func (s *scene) startRouter() {
 	}
 	s.frrd = newFRR(s.t)
 	moved(s.frrd)
-	s.frrd.run(s.frr(s.setup), s.listens()...)
+	s.frrd.run(s.frr(s.setup), "-p", s.setup.port)
 	if s.setup.bfd {
 		s.frrd.withBFD(s.setup.timers)
 	}
@@ -164,15 +163,7 @@ func (s *scene) restartRouter() {
 		s.birdd.begin(s.setup.timers, s.bird(s.setup), more...)
 		return
 	}
-	s.frrd.start("bgpd", s.frrd.config, s.listens()...)
-}
-
-// listens are bgpd's arguments that say where it does.
-func (s *scene) listens() []string {
-	if s.setup.port == "" {
-		return nil
-	}
-	return []string{"-p", s.setup.port}
+	s.frrd.start("bgpd", s.frrd.config, "-p", s.setup.port)
 }
 
 // local is the router's address in the session.
@@ -376,7 +367,7 @@ func (s *scene) bird(c setup) string {
 			families = slices.DeleteFunc(families, func(f spoken) bool { return f.afi != familyOf(neighbour) })
 		}
 		line("protocol bgp node%d {", number+1)
-		line("	local %v port %s as %d;", local, cmp.Or(c.port, "179"), routerASN)
+		line("	local %v port %s as %d;", local, c.port, routerASN)
 		if c.dials {
 			line("	neighbor %v port %d %s;", neighbour, passivePort, as)
 			line("	connect delay time 1; connect retry time 1;")

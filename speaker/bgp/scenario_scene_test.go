@@ -33,7 +33,7 @@ type scene struct {
 func newScene(t *testing.T, c cell) *scene {
 	return &scene{
 		t: t, cell: c, nodes: [2]*node{newNode(t), newNode(t)},
-		setup: setup{timers: patientBFD()}, paths: &paths{timers: patientBFD()},
+		setup: setup{port: "179", timers: patientBFD()}, paths: &paths{timers: patientBFD()},
 	}
 }
 
