@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,11 +34,11 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	if c.daemonSet == "" {
 		return "", false
 	}
-	set, err := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
+	set, err := daemonSet(ctx, client, c)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the DaemonSet is gone", true
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case forbids(err):
 		return "the permissions are gone, as in an uninstall", true
 	case err == nil && set.DeletionTimestamp != nil:
 		return "the DaemonSet is being removed", true
@@ -46,3 +47,26 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	}
 	return "", false
 }
+
+// askAgain is how long it is waited before an API server is asked again that refuses to answer.
+const askAgain = 100 * time.Millisecond
+
+// daemonSet asks for the DaemonSet of this speaker, again and again until ctx is nearly over while
+// the API server forbids it: one that has just started may not have read yet who may ask.
+func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (*appsv1.DaemonSet, error) {
+	var refusal error
+	for {
+		set, err := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
+		switch deadline, bounded := ctx.Deadline(); {
+		case ctx.Err() != nil && refusal != nil:
+			return nil, refusal // it was the last word
+		case !forbids(err) || !bounded || time.Until(deadline) < 2*askAgain:
+			return set, err
+		}
+		refusal = err
+		time.Sleep(askAgain)
+	}
+}
+
+// forbids tells whether the API server answers that this speaker may not ask.
+func forbids(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -101,6 +105,59 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 				t.Errorf("goes for good: %t, %q; want %q", going, reason, test.want)
 			}
 		})
+	}
+}
+
+// TestOneRefusalIsNotForGood has an API server allow only later what the speaker asks for, as one does
+// that has just started.
+func TestOneRefusalIsNotForGood(t *testing.T) {
+	server := apiserver.Start(t)
+	admin := clientFor(t, server.Config)
+	meta := metav1.ObjectMeta{Name: "stays", Namespace: metav1.NamespaceDefault}
+	labels := map[string]string{"app": "stays"}
+	_, err := admin.AppsV1().DaemonSets(meta.Namespace).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "speaker", Image: "example.com/speaker"}}},
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	speaker := clientFor(t, server.User(t, "late").Config())
+	c := config{node: "node1", namespace: meta.Namespace, daemonSet: meta.Name}
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if reason, going := goesForGood(ctx, speaker, c, theNode(asItWas)); !going || !strings.Contains(reason, "permissions are gone") {
+		t.Errorf("without permission all the time: goes for good: %t, %q", going, reason)
+	}
+
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	granted := make(chan error, 1)
+	go func() {
+		for { // it has been refused at least once
+			_, err := speaker.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
+			if forbids(err) {
+				break
+			}
+		}
+		role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, Verbs: []string{"get"}}}}
+		_, err := admin.RbacV1().Roles(meta.Namespace).Create(ctx, role, metav1.CreateOptions{})
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: meta, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "late"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		}
+		_, failed := admin.RbacV1().RoleBindings(meta.Namespace).Create(ctx, binding, metav1.CreateOptions{})
+		granted <- errors.Join(err, failed)
+	}()
+	if reason, going := goesForGood(ctx, speaker, c, theNode(asItWas)); going {
+		t.Errorf("goes for good, %q, though it is allowed to ask in the end", reason)
+	}
+	if err := <-granted; err != nil {
+		t.Fatal(err)
 	}
 }
 
