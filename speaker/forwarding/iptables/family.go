@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
@@ -47,15 +46,11 @@ type family struct {
 }
 
 func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
-	bits := 32
-	if s.family == addr.IPv6 {
-		bits = 128
-	}
 	log = log.With("family", s.family.String())
 	f := &family{
 		style: s, commands: c, watch: w, log: log,
-		nat:     newRuleset("nat", natJumps(), bits),
-		filter:  newRuleset("filter", filterJumps(), bits),
+		nat:     newRuleset(s.family, "nat", natJumps()),
+		filter:  newRuleset(s.family, "filter", filterJumps()),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
 		refused: desired.Refusals{},

@@ -18,7 +18,7 @@ type saved struct {
 	chains map[string]int // by chain: its rules, or all that uses it
 	uses   bool           // all that uses it, as nf_tables counts
 	jumps  map[jump]int   // into chains of ours, from others
-	stamp  string         // holds the text of the stamp
+	stamp  uint64         // the digest that the stamp tells; 0: none
 }
 
 func newSaved() saved { return saved{chains: map[string]int{}, jumps: map[jump]int{}} }
@@ -45,7 +45,7 @@ func parseSave(r io.Reader) (saved, error) {
 		if strings.HasPrefix(name, ours) {
 			s.chains[name]++
 			if name == chainStamp {
-				s.stamp = rule
+				s.stamp = parseStamp(rule)
 			}
 		} else if intoOurs(rule) {
 			s.jumps[jump{name, rule}]++
@@ -92,7 +92,7 @@ func glance(family addr.Family, table string, from []jump) (saved, error) {
 			switch {
 			case nfnetlink.Text(answer, unix.NFTA_RULE_TABLE) != table || nfnetlink.Text(answer, unix.NFTA_RULE_CHAIN) != chain:
 			case chain == chainStamp:
-				s.stamp += string(answer)
+				s.stamp = stampOf(answer)
 			case strings.HasPrefix(to, ours):
 				s.jumps[jump{chain, "-j " + to}]++
 			}

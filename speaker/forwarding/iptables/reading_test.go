@@ -9,7 +9,7 @@ import (
 // what is read of ours does not depend on them.
 func FuzzParseSave(f *testing.F) {
 	f.Add("*nat\n:PREROUTING ACCEPT [0:0]\n:FAIRLEAD-DISPATCH - [0:0]\n-A PREROUTING -j FAIRLEAD-DISPATCH\n-A FAIRLEAD-DISPATCH -j FAIRLEAD-SERVICES\nCOMMIT\n")
-	f.Add("-A KUBE-X -m comment --comment \"-j FAIRLEAD-X\" -j DROP\n-A FAIRLEAD-STAMP -m comment --comment \"abc\"\n")
+	f.Add("-A KUBE-X -m comment --comment \"-j FAIRLEAD-X\" -j DROP\n-A FAIRLEAD-STAMP -m comment --comment \"abc\"\n-A FAIRLEAD-STAMP -s 10.0.0.1/32 -d 10.0.0.2/32\n")
 	f.Add(":\n-A \n-A FAIRLEAD-\n:FAIRLEAD-\n-A x -m comment --comment \"\\\" -j FAIRLEAD-\"")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := parseSave(strings.NewReader(text))

@@ -37,7 +37,7 @@ const (
 	chainDrop        = ours + "DROP"
 	chainServices    = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
 	chainNodePorts   = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
-	chainStamp       = ours + "STAMP"     // never entered; its comment is a digest of all other chains
+	chainStamp       = ours + "STAMP"     // never entered; its rule is a digest of all other chains
 )
 
 // What the chains of a port are for; their names go on with a digest of its key.
@@ -191,19 +191,29 @@ type portRenderer struct {
 
 func (r *portRenderer) chain(kind string) string { return ours + kind + "-" + r.id }
 
-// to leads to a chain. Those of the port itself name it in their first rule: a comment is
-// longer than all else in a rule, and a port has several destinations.
-func (r *portRenderer) to(chain string) target {
+// dispatch leads from a destination to a chain. Those of the port itself name it in their first
+// rule: a comment is longer than all else in a rule, and a port has several destinations.
+func (r *portRenderer) dispatch(table *part, d destination, chain string) {
+	to := target{chain, r.name(table)}
 	if strings.HasSuffix(chain, r.id) {
-		return target{chain: chain}
+		to.comment = ""
 	}
-	return target{chain, r.comment}
+	table.dispatch(d, to)
+}
+
+// name is the comment in a table: none in filter, where it would have nf_tables wait, see stampRule. What
+// is refused there has its name in nat, by the same destination.
+func (r *portRenderer) name(table *part) string {
+	if table == &r.out.filter {
+		return ""
+	}
+	return r.comment
 }
 
 // entrance adds a chain of the port to which destinations lead.
 func (r *portRenderer) entrance(table *part, kind string, rules []string) string {
-	if r.comment != "" {
-		rules[0] = fmt.Sprintf("-m comment --comment %q %s", r.comment, rules[0])
+	if name := r.name(table); name != "" {
+		rules[0] = fmt.Sprintf("-m comment --comment %q %s", name, rules[0])
 	}
 	return table.add(r.chain(kind), rules)
 }
@@ -223,12 +233,12 @@ func (r *portRenderer) internal() {
 	}
 	endpoints := r.endpoints(r.port.InternalLocal)
 	if len(endpoints) == 0 {
-		r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(chainUnserved))
-		r.out.filter.dispatch(r.at(r.port.ClusterIP), r.to(r.refusal(r.port.InternalLocal)))
+		r.dispatch(&r.out.nat, r.at(r.port.ClusterIP), chainUnserved)
+		r.dispatch(&r.out.filter, r.at(r.port.ClusterIP), r.refusal(r.port.InternalLocal))
 		return
 	}
 	rules := append(r.clusterIPMarks(), r.shares(endpoints)...)
-	r.out.nat.dispatch(r.at(r.port.ClusterIP), r.to(r.entrance(&r.out.nat, kindInternal, rules)))
+	r.dispatch(&r.out.nat, r.at(r.port.ClusterIP), r.entrance(&r.out.nat, kindInternal, rules))
 }
 
 // clusterIPMarks are the rules that ask for masquerade of packets for the ClusterIP where
@@ -306,7 +316,7 @@ func (r *portRenderer) external() {
 	} else {
 		r.unrestricted(&r.out.nat, chainUnserved)
 		for _, a := range p.VIPs {
-			r.out.nat.dispatch(r.at(a), r.to(chainUnserved))
+			r.dispatch(&r.out.nat, r.at(a), chainUnserved)
 		}
 	}
 	if refused {
@@ -316,7 +326,7 @@ func (r *portRenderer) external() {
 	} else if p.Restricted {
 		// Whoever may use the VIP got another destination in nat already.
 		for _, a := range p.VIPs {
-			r.out.filter.dispatch(r.at(a), r.to(chainDrop))
+			r.dispatch(&r.out.filter, r.at(a), chainDrop)
 		}
 	}
 }
@@ -324,10 +334,10 @@ func (r *portRenderer) external() {
 // unrestricted sends packets for the ExternalIPs and the NodePort to chain.
 func (r *portRenderer) unrestricted(table *part, chain string) {
 	for _, a := range r.port.ExternalIPs {
-		table.dispatch(r.at(a), r.to(chain))
+		r.dispatch(table, r.at(a), chain)
 	}
 	if r.port.NodePort != 0 {
-		table.dispatch(r.atNodePort(), r.to(chain))
+		r.dispatch(table, r.atNodePort(), chain)
 	}
 }
 
@@ -349,7 +359,7 @@ func (r *portRenderer) vips(table *part, chain, otherwise string) {
 		chain = r.entrance(table, kindVIP, append(rules, otherwise))
 	}
 	for _, a := range r.port.VIPs {
-		table.dispatch(r.at(a), r.to(chain))
+		r.dispatch(table, r.at(a), chain)
 	}
 }
 

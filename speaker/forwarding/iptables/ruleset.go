@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/claims"
 )
@@ -12,9 +13,13 @@ type ruleset struct {
 	nodePorts *dispatcher
 }
 
-func newRuleset(name string, jumps []jump, bits int) ruleset {
+func newRuleset(family addr.Family, name string, jumps []jump) ruleset {
+	bits := 32
+	if family == addr.IPv6 {
+		bits = 128
+	}
 	return ruleset{
-		table:     newTable(name, jumps),
+		table:     newTable(family, name, jumps),
 		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: bits}),
 		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-"}),
 	}

@@ -1,18 +1,20 @@
 package iptables
 
 import (
-	"fmt"
 	"hash/fnv"
 	"io"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // table holds what one table of one family must be, what the kernel is known to
 // have, and which chains may differ.
 type table struct {
+	family addr.Family
 	name   string
 	jumps  []jump
 	want   map[string]chain
@@ -35,9 +37,9 @@ type chain struct {
 // foreign stands for a chain of ours whose rules are not what we wrote.
 var foreign = chain{rules: -1}
 
-func newTable(name string, jumps []jump) *table {
+func newTable(family addr.Family, name string, jumps []jump) *table {
 	return &table{
-		name: name, jumps: jumps, absent: jumps,
+		family: family, name: name, jumps: jumps, absent: jumps,
 		want: map[string]chain{}, kernel: map[string]chain{}, dirty: map[string]struct{}{}, empty: map[string]struct{}{},
 	}
 }
@@ -81,13 +83,8 @@ func (c chain) sum(name string) uint64 {
 	return h.Sum64()
 }
 
-// stampText is what tells which rules all chains hold.
-func (t *table) stampText() string { return fmt.Sprintf("%016x", t.sum) }
-
-// stamp is the chain that says it.
-func (t *table) stamp() chain {
-	return newChain("-m comment --comment " + t.stampText())
-}
+// stamp is the chain that tells which rules all others hold.
+func (t *table) stamp() chain { return newChain(stampRule(t.family, t.sum)) }
 
 // differences are the chains to write and to remove.
 func (t *table) differences() (write, remove []string) {
@@ -323,7 +320,7 @@ func (c chain) entries() int {
 // the stamp tells whether the rules are those wanted now.
 func (t *table) compare(s saved) (damaged []string) {
 	fresh := len(t.kernel) == 0
-	if fresh && strings.Contains(s.stamp, t.stampText()) {
+	if fresh && s.stamp != 0 && s.stamp == t.sum {
 		t.kernel = maps.Clone(t.want)
 		t.kernel[chainStamp] = t.stamp()
 	}
