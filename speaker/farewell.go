@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"fairlead.dev/fairlead/internal/view"
@@ -48,24 +49,21 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	return "", false
 }
 
-// askAgain is how long it is waited before an API server is asked again that refuses to answer.
+// askAgain is how often an API server is asked that refuses to answer.
 const askAgain = 100 * time.Millisecond
 
-// daemonSet asks for the DaemonSet of this speaker, again and again until ctx is nearly over while
-// the API server forbids it: one that has just started may not have read yet who may ask.
-func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (*appsv1.DaemonSet, error) {
-	var refusal error
-	for {
-		set, err := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
-		switch deadline, bounded := ctx.Deadline(); {
-		case ctx.Err() != nil && refusal != nil:
-			return nil, refusal // it was the last word
-		case !forbids(err) || !bounded || time.Until(deadline) < 2*askAgain:
-			return set, err
+// daemonSet asks for the DaemonSet of this speaker, again and again until ctx ends while the API
+// server forbids it: one that has just started may not have read yet who may ask.
+func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (set *appsv1.DaemonSet, err error) {
+	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+		now, failed := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
+		if forbids(err) && ctx.Err() != nil {
+			return false, nil // the refusal was the last word
 		}
-		refusal = err
-		time.Sleep(askAgain)
-	}
+		set, err = now, failed
+		return !forbids(err), nil
+	})
+	return set, err
 }
 
 // forbids tells whether the API server answers that this speaker may not ask.

@@ -61,14 +61,7 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 		"elsewhere": func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeSelector["lb"] = "yes" },
 		"leaving":   func(d *appsv1.DaemonSet) { d.Finalizers = []string{"example.com/slow"} },
 	} {
-		labels := map[string]string{"app": name}
-		set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
-				Containers:   []corev1.Container{{Name: "speaker", Image: "example.com/speaker"}},
-			}},
-		}}
+		set := newDaemonSet(name)
 		change(set)
 		if _, err := sets.Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -100,12 +93,26 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config{node: "node1", namespace: metav1.NamespaceDefault, daemonSet: test.set}
-			reason, going := goesForGood(t.Context(), clientFor(t, test.config), c, test.cluster)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			reason, going := goesForGood(ctx, clientFor(t, test.config), c, test.cluster)
 			if going != (test.want != "") || !strings.Contains(reason, test.want) {
 				t.Errorf("goes for good: %t, %q; want %q", going, reason, test.want)
 			}
 		})
 	}
+}
+
+// newDaemonSet is one of speakers, for the nodes that run Linux.
+func newDaemonSet(name string) *appsv1.DaemonSet {
+	labels := map[string]string{"app": name}
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
+			Containers:   []corev1.Container{{Name: "speaker", Image: "example.com/speaker"}},
+		}},
+	}}
 }
 
 // TestOneRefusalIsNotForGood has an API server allow only later what the speaker asks for, as one does
@@ -114,15 +121,7 @@ func TestOneRefusalIsNotForGood(t *testing.T) {
 	server := apiserver.Start(t)
 	admin := clientFor(t, server.Config)
 	meta := metav1.ObjectMeta{Name: "stays", Namespace: metav1.NamespaceDefault}
-	labels := map[string]string{"app": "stays"}
-	_, err := admin.AppsV1().DaemonSets(meta.Namespace).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "speaker", Image: "example.com/speaker"}}},
-		},
-	}}, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := admin.AppsV1().DaemonSets(meta.Namespace).Create(t.Context(), newDaemonSet(meta.Name), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	speaker := clientFor(t, server.User(t, "late").Config())

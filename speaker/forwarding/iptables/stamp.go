@@ -18,11 +18,11 @@ import (
 // 10 ms: the table filter would wait for nat at each change.
 func stampRule(family addr.Family, sum uint64) string {
 	half := func(n uint64) netip.Prefix {
-		if family == addr.IPv4 {
-			return addr.HostPrefix(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(n)))))
-		}
 		a := [16]byte{0: 0xfd}
 		binary.BigEndian.PutUint32(a[12:], uint32(n))
+		if family == addr.IPv4 {
+			return addr.HostPrefix(netip.AddrFrom4([4]byte(a[12:])))
+		}
 		return addr.HostPrefix(netip.AddrFrom16(a))
 	}
 	return fmt.Sprintf("-s %s -d %s", half(sum>>32), half(sum))
