@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,12 +54,13 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 const askAgain = 100 * time.Millisecond
 
 // daemonSet asks for the DaemonSet of this speaker, again and again until ctx ends while the API
-// server forbids it: one that has just started may not have read yet who may ask.
+// server forbids it: one that has just started may not have read yet who may ask. A refusal stands
+// until the API server says something else; that a question found no time tells nothing.
 func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (set *appsv1.DaemonSet, err error) {
 	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
 		now, failed := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
-		if forbids(err) && ctx.Err() != nil {
-			return false, nil // the refusal was the last word
+		if forbids(err) && !answers(failed) {
+			return false, nil
 		}
 		set, err = now, failed
 		return !forbids(err), nil
@@ -68,3 +70,10 @@ func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (set 
 
 // forbids tells whether the API server answers that this speaker may not ask.
 func forbids(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// answers tells whether err, nil too, is what the API server said, and not that it was not asked or
+// did not say anything: the client gives up before ctx ends when it sees that it will be too late.
+func answers(err error) bool {
+	var said apierrors.APIStatus
+	return err == nil || errors.As(err, &said)
+}

@@ -73,6 +73,9 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 	nobody, wrong, dead := server.User(t, "nobody").Config(), rest.AnonymousClientConfig(server.Config), rest.CopyConfig(server.Config)
 	wrong.BearerToken = "of somebody who is gone"
 	dead.Host = "https://127.0.0.1:1"
+	// The third question would come after the second that the speaker has: the client does not send it.
+	slow := rest.CopyConfig(nobody)
+	slow.QPS, slow.Burst = 1.5, 1
 	for name, test := range map[string]struct {
 		config  *rest.Config
 		set     string
@@ -86,6 +89,7 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 		"being removed":           {server.Config, "leaving", theNode(asItWas), "being removed"},
 		"removed":                 {server.Config, "gone", theNode(asItWas), "is gone"},
 		"no permission":           {nobody, "stays", theNode(asItWas), "permissions are gone"},
+		"no time to ask again":    {slow, "stays", theNode(asItWas), "permissions are gone"},
 		"no account":              {wrong, "stays", theNode(asItWas), "permissions are gone"},
 		"no API server":           {dead, "gone", theNode(asItWas), ""},
 		"no DaemonSet is asked":   {server.Config, "", theNode(asItWas), ""},
