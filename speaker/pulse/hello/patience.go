@@ -75,7 +75,9 @@ func (p *punctuality) gauge(now time.Time) {
 // notice adjusts what the others are asked for to how late our own hellos leave.
 func (m *machine) notice(now time.Time) {
 	by := m.own.worst(now)
-	asks := intervals(m.multiplier, m.interval, by, m.interval/4)
+	// The silence that is waited for anyway covers that much, with the same foresight.
+	covered := time.Duration(m.multiplier-1) * m.interval / foresight
+	asks := intervals(m.multiplier, m.interval, by, covered)
 	if asks == m.own.asks {
 		return
 	}

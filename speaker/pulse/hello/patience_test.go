@@ -57,6 +57,26 @@ func TestABusyNodeAsksForTime(t *testing.T) {
 	}
 }
 
+// TestALittleLatenessIsCovered: a node asks for no more than the usual silence while four times what it
+// was late fits into that, beside the interval itself, and for an interval more when it does not.
+func TestALittleLatenessIsCovered(t *testing.T) {
+	const covered = (testDetect - testInterval) / foresight
+	for late, want := range map[time.Duration]time.Duration{
+		covered:                        testDetect,
+		covered + 2*time.Millisecond:   testDetect + testInterval,
+		covered + testInterval/2:       testDetect + 2*testInterval,
+		covered + testInterval:         testDetect + 4*testInterval,
+		covered + most*testInterval/10: testDetect + 8*testInterval,
+	} {
+		w := started(t, 2, 1)
+		w.hosts[0].late = func() time.Duration { return late }
+		w.run(time.Second)
+		if asked := w.hosts[0].state.figures().Asked; asked != want || w.waits(1, 0) != want {
+			t.Errorf("late by %v: node-0 asks for %v and node-1 waits %v, want %v", late, asked, w.waits(1, 0), want)
+		}
+	}
+}
+
 // TestTheFirstTimeIsAWarning: a node that was never late and then is, by more than others
 // wait, dies once in their eyes, and not again by as much.
 func TestTheFirstTimeIsAWarning(t *testing.T) {
