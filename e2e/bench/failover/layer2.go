@@ -61,7 +61,7 @@ func layer2() protocol {
 	return protocol{
 		name: "layer2", title: "Layer 2",
 		notes: []string{
-			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched for 10 s (-window) after each incident", askEvery),
+			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched after each incident for as long as -window says, 10 s if it does not", askEvery),
 			fmt.Sprintf("a gap is the longest time between two questions, one after another, that were answered: %v is none", askEvery),
 			"the policy of the Service is Local where none is told; the cable is that of the node which answers",
 		},
