@@ -21,41 +21,73 @@ func (f *family) writeBulk(ctx context.Context, i int) error {
 		return nil
 	}
 	left := map[string]struct{}{} // to iptables
-	transaction, names := wire.New(f.family, t.name, bulkSize, &f.socket), []string(nil)
+	r := f.relayTo(i)
 	// What is half done must not look whole.
 	if _, made := t.kernel[chainStamp]; made {
-		transaction.Replace(chainStamp, "")
-		names = append(names, chainStamp)
+		r.next.Replace(chainStamp, "")
+		r.names = append(r.names, chainStamp)
 	} else if err := f.begin(ctx, i); err != nil {
 		return err
 	}
-	commit := func() bool {
-		err := transaction.Commit()
-		if err != nil {
-			t.doubt(names)
-			f.log.Info("Leaving rules to iptables that the kernel does not take from us", "table", t.name, "error", err)
-			return false
-		}
-		t.took(names)
-		f.watch.wrote(i, 1, 0)
-		transaction.Reset()
-		names = names[:0]
-		return true
-	}
 	for _, name := range t.bottomUp(write) {
-		if !f.writes(transaction, t, name, left) {
+		if !f.writes(r.next, t, name, left) {
 			left[name] = struct{}{}
 			continue
 		}
-		names = append(names, name)
-		if transaction.Size() >= bulkSize && !commit() {
+		r.names = append(r.names, name)
+		if r.next.Size() >= f.bulk && !r.pass() {
 			return nil
 		}
 	}
-	if len(names) > 0 {
-		commit()
+	if len(r.names) == 0 || r.pass() {
+		r.settle()
 	}
 	return nil
+}
+
+// relay has the kernel commit one transaction on a table while the next one is made.
+type relay struct {
+	*family
+
+	i           int               // of the table
+	next, sent  *wire.Transaction // being made, and that the kernel is at
+	names, gone []string          // the chains in them
+	wait        func() error      // for the one that the kernel is at; nil: there is none
+}
+
+func (f *family) relayTo(i int) *relay {
+	begin := func() *wire.Transaction { return wire.New(f.family, f.tables()[i].name, f.bulk, &f.socket) }
+	return &relay{family: f, i: i, next: begin(), sent: begin()}
+}
+
+// pass has the kernel commit what was made, after the transaction that it is at. If it does not
+// take that one, it returns false, and no more is committed.
+func (r *relay) pass() bool {
+	if !r.settle() {
+		return false
+	}
+	r.next, r.sent = r.sent, r.next
+	r.names, r.gone = r.gone[:0], r.names
+	r.wait = r.sent.Send()
+	r.next.Reset()
+	return true
+}
+
+// settle waits for the transaction that the kernel is at, and tells whether it took it.
+func (r *relay) settle() bool {
+	if r.wait == nil {
+		return true
+	}
+	t, err := r.tables()[r.i], r.wait()
+	r.wait = nil
+	if err != nil {
+		t.doubt(r.gone)
+		r.log.Info("Leaving rules to iptables that the kernel does not take from us", "table", t.name, "error", err)
+		return false
+	}
+	t.took(r.gone)
+	r.watch.wrote(r.i, 1, 0)
+	return true
 }
 
 // writes appends a chain to a transaction, unless it leads to one that is left to iptables or

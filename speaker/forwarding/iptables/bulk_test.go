@@ -51,6 +51,11 @@ func TestBulkIsAsByIPTables(t *testing.T) {
 			}
 		}
 		write(math.MaxInt)
+		// One transaction for all, or one for every few chains.
+		size := rapid.SampledFrom([]int{1, 2000, bulkSize}).Draw(rt, "size")
+		for _, f := range c.backend.families {
+			f.bulk = size
+		}
 		c.Apply(second)
 		want := c.rules()
 		c.Cleanup()

@@ -23,6 +23,7 @@ type family struct {
 	nat, filter ruleset
 	runners     [2]runner // of the programs that work on nat and on filter
 	many        int       // chains to write are more than that
+	bulk        int       // bytes of a transaction that many are written by
 	socket      nfnetlink.Conn
 	sets        *sets
 	around      *surroundings // that the base was rendered for
@@ -54,7 +55,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
 		refused: desired.Refusals{},
-		reading: newReading(), many: c.part(),
+		reading: newReading(), many: c.part(), bulk: bulkSize,
 	}
 	f.base(desired.Forwarding{})
 	return f

@@ -45,24 +45,47 @@ func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint1
 
 // Commit has the kernel do it, and returns once it has. The error wraps what the kernel
 // minds in the commands that it does not take.
-func (t *Transaction) Commit() error {
+func (t *Transaction) Commit() error { return t.Send()() }
+
+// Send is Commit for those who have something else to do meanwhile: wait returns what Commit would.
+// Until then the transaction must be left alone.
+func (t *Transaction) Send() (wait func() error) {
 	t.command(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := t.open() // here: a socket is of the network namespace of the thread that opens it
 	if err != nil {
-		return err
+		return func() error { return err }
 	}
-	defer release(func() { _ = unix.Close(fd) })
-	// It is one message, which must fit into the socket's buffer.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
-		return fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
+	done := make(chan error, 1)
+	go func() {
+		defer release(func() { _ = unix.Close(fd) })
+		done <- t.deliver(fd)
+	}()
+	return func() error { return <-done }
+}
+
+// open opens a socket that the transaction fits into, which it must as one message.
+func (t *Transaction) open() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
+		err = fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
+	} else {
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+func (t *Transaction) deliver(fd int) error {
 	if err := unix.Sendto(fd, t.message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send a transaction of %d bytes: %w", len(t.message), err)
 	}
 	// Of one that is done it says nothing.
-	_, err = failures(fd, func(unix.Errno) bool { return false })
+	_, err := failures(fd, func(unix.Errno) bool { return false })
 	return err
 }
