@@ -72,6 +72,7 @@ func TestBulkIsAsByIPTables(t *testing.T) {
 		if got := c.rules(); got != want {
 			rt.Fatalf("after a flush:\n%s\nwant\n%s", got, want)
 		}
+		c.Apply(second) // looks once more after the repair
 		if epoch := c.backend.families[0].watch.look(); epoch != c.backend.families[0].reading.epoch && want != "" {
 			rt.Fatalf("what it wrote it takes for others' writing")
 		}

@@ -126,6 +126,9 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	}
 	if repairs {
 		f.reading.Healed(time.Since(began))
+		if f.sound {
+			f.reading.again(f.watch.look())
+		}
 	}
 	return err
 }

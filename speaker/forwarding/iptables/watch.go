@@ -92,16 +92,28 @@ func lockIsFree() bool {
 
 // reading bounds and directs the reading of the tables of a family.
 type reading struct {
-	epoch    int  // of the watch when the tables were last compared
-	thorough bool // they were read rule by rule then
+	epoch    int  // of the watch when the tables were last compared; unread: they must be
+	repaired int  // epoch in which a glance saw damage that was repaired since; unread: none
+	thorough bool // they were read rule by rule
 	deep     bool // the next reading must be thorough
 	unfit    bool // glances see damage where there is none: every reading must be
-	alarms   int  // glances in a row that saw damage
+	alarmed  bool // a glance saw damage that nobody did
 
 	budget.Budget // for reading and repairing
 }
 
-func newReading() reading { return reading{Budget: budget.New()} }
+// unread is no epoch of a watch.
+const unread = -1
+
+func newReading() reading { return reading{repaired: unread, Budget: budget.New()} }
+
+// again has the tables read once more after a repair, if others wrote nothing since the reading
+// that it was for: what is amiss then, a glance does not see for what it is.
+func (r *reading) again(now int) {
+	if now == r.epoch && !r.thorough {
+		r.repaired, r.epoch = now, unread
+	}
+}
 
 // check looks whether the kernel still is as it was written. Differences are written
 // by the next write.
@@ -110,12 +122,12 @@ func (f *family) check(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	if f.watch.look() != f.reading.epoch {
+	if now := f.watch.look(); now != f.reading.epoch {
 		damage, err := f.compare(ctx)
 		if err != nil {
 			return err
 		}
-		f.judge(damage)
+		f.judge(damage, now == f.reading.repaired)
 		if len(damage) == 0 { // else the repair is counted along with it
 			f.reading.Spend(time.Since(began))
 		}
@@ -123,19 +135,18 @@ func (f *family) check(ctx context.Context) error {
 	return f.sets.check()
 }
 
-// judge takes note of damage that others did.
-func (f *family) judge(damage []string) {
+// judge takes note of damage that others did, or that nobody did since it was repaired.
+func (f *family) judge(damage []string, again bool) {
 	r := &f.reading
 	switch {
-	case len(damage) == 0 && r.thorough && r.alarms > 0:
+	case len(damage) == 0 && r.thorough && r.alarmed:
 		r.unfit = true
 	case len(damage) == 0 || r.thorough:
-		r.alarms = 0
-	default:
-		// What is still amiss after a repair, or again, a glance may not see for what it is.
-		r.alarms++
-		r.deep = r.alarms > 1
+		r.alarmed = false
+	case again:
+		r.alarmed, r.deep = true, true
 	}
+	r.repaired = unread
 	if len(damage) == 0 {
 		return
 	}

@@ -105,6 +105,7 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 			v4 + " -t nat -F " + chain,
 			v4 + " -t nat -F " + chainServices + " && " + v4 + " -t nat -F " + chain,
 			v4 + " -t filter -I " + chainForward + " -j RETURN",
+			v4 + " -t nat -I PREROUTING -p tcp --dport 7 -j " + chainDispatch, // of which a glance sees no more than a count
 			// At once, lest the chain be gone before the rule comes.
 			fmt.Sprintf("printf '*nat\\n:%[1]sSTRANGE -\\n-A %[1]sSTRANGE -j RETURN\\nCOMMIT\\n' | %[2]s --noflush -w",
 				ours, commands{c.variant, addr.IPv4}.program("restore")),
