@@ -4,7 +4,8 @@ package view
 // the zero value tells nothing.
 type RollCall struct {
 	Alive []string // this node included
-	// Silent were heard once and are no more, without having said that they leave.
+	// Silent were heard once and are no more, without having said that they leave, or were never heard
+	// and do not answer for their own addresses.
 	Silent []string
 }
 

@@ -250,6 +250,19 @@ func questionFor(a netip.Addr, l links.Link, gateway bool) []witness {
 	return []witness{{address: a, from: from, link: l.Index, gateway: gateway}}
 }
 
+// gateways are those that can be asked for.
+func (on networks) gateways(all []links.Gateway) []witness {
+	var found []witness
+	for _, g := range all {
+		for _, l := range on[addr.FamilyOf(g.Address)] {
+			if l.Index == g.Link {
+				found = append(found, questionFor(g.Address, l, true)...)
+			}
+		}
+	}
+	return found
+}
+
 // witnesses are those of a node's addresses that can be asked for.
 func (on networks) witnesses(addresses []netip.Addr) []witness {
 	var found []witness
@@ -264,15 +277,8 @@ func (on networks) witnesses(addresses []netip.Addr) []witness {
 
 // witnesses are the gateways and silent nodes on the networks that are answered on.
 func witnesses(t Table, v hello.View, r reach, gateways []links.Gateway) []witness {
-	var found []witness
 	on := r.networks()
-	for _, g := range gateways {
-		for _, l := range on[addr.FamilyOf(g.Address)] {
-			if l.Index == g.Link {
-				found = append(found, questionFor(g.Address, l, true)...)
-			}
-		}
-	}
+	found := on.gateways(gateways)
 	for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
 		found = append(found, on.witnesses(t.Peers[node].Addrs)...)
 	}

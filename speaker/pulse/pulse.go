@@ -86,7 +86,7 @@ type Table struct {
 type State struct {
 	Settled bool     // the hello mesh has listened long enough to know who is silent
 	Alive   []string // the nodes that are alive, sorted, this one included
-	Silent  []string // the nodes that fell silent and did not say that they leave, sorted
+	Silent  []string // the nodes that are dead and did not say that they leave, sorted
 	// Owned has the addresses that are answered for.
 	Owned map[netip.Addr]Ownership
 	// Unable are claimed addresses that cannot be answered for, because none of

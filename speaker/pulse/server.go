@@ -139,6 +139,8 @@ type Server struct {
 	kernels   kernels
 	handed    map[netip.Addr]string // of former, those that go on
 	answering []string              // of kernels, when it was logged last
+	absences  absences
+	absent    []string // nodes that count as dead by them, as the mesh was told
 	strangers
 }
 
@@ -312,6 +314,7 @@ func (s *Server) settle() {
 	r := reachOf(*s.table, snapshot)
 	s.yielding.part(now, s.State().Owned, s.before, s.table, s.cfg.Mesh.View(), s.disputes.has)
 	s.yielding.reach(r, s.table, snapshot)
+	s.miss()
 	failed := s.open(r)
 	s.tell(failed)
 	stations := stationsOf(r, s.table.NodeAddrs, snapshot)
@@ -332,6 +335,7 @@ func (s *Server) settle() {
 	s.yielding.still(mine, r)
 	s.former.follow(s.before, s.table, v, due, left)
 	s.kernels.update(now, v.Silent, s.former, s.table, r)
+	s.absences.update(now, v, s.table, r, s.cfg.Links.Gateways())
 	s.handed = s.former.knowing(s.goesOn(v))
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
 	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs)))
@@ -383,7 +387,7 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 			of[l.Index] = append(of[l.Index], a)
 		}
 	}
-	for _, w := range slices.Concat(s.isolation.under(), s.kernels.under()) {
+	for _, w := range slices.Concat(s.isolation.under(), s.kernels.under(), s.absences.under()) {
 		of := probed[addr.FamilyOf(w.address)]
 		of[w.link] = append(of[w.link], w.address)
 	}
@@ -406,6 +410,7 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 	}
 	s.said, s.unable, s.ready = true, unable, ready
 	w := wanted(*s.table, unable, ready, s.own, s.told)
+	w.Peers = unready(w.Peers, s.absent)
 	w.Vouched, w.Claims = s.vouched, s.claims
 	s.cfg.Mesh.Set(w)
 }
@@ -439,7 +444,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	next := State{
 		Settled: v.Settled,
 		Alive:   slices.DeleteFunc(slices.Sorted(maps.Keys(v.Alive)), func(node string) bool { return slices.Contains(v.Apart, node) }),
-		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart))),
+		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart, s.absent))),
 		Owned:   make(map[netip.Addr]Ownership, len(mine)),
 		Unable:  s.unable,
 		CutOff:  s.isolation.mute(),

@@ -50,6 +50,7 @@ func (s *Server) hear(from Responder) (news bool) {
 	now := time.Now()
 	for _, claim := range from.Claims() {
 		news = s.kernels.claimed(now, claim, s.nodes) || news
+		news = s.absences.claimed(now, claim) || news
 		witness, vouches := s.isolation.claimed(now, claim)
 		switch {
 		case witness:
@@ -109,10 +110,11 @@ func (s *Server) attend() (news bool) {
 	}
 	questions, again := s.isolation.due(now)
 	living, dead := s.kernels.due(now)
-	for _, w := range slices.Concat(questions, living) {
+	unheard, missed := s.absences.due(now)
+	for _, w := range slices.Concat(questions, living, unheard) {
 		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
 	}
-	return waits || over || free || found || again || dead || talk
+	return waits || over || free || found || again || dead || missed || talk
 }
 
 // inquire asks for addresses as a client does that has an address of this node, so that the
@@ -133,7 +135,7 @@ func (s *Server) inquire(asks []netip.Addr) {
 
 // alarm is when there is to attend to other stations; nil: not before something happens.
 func (s *Server) alarm() <-chan time.Time {
-	next := sooner(s.isolation.next(), s.kernels.next())
+	next := sooner(sooner(s.isolation.next(), s.kernels.next()), s.absences.next())
 	for _, at := range []time.Time{s.contests.next(), s.vetting.next(), s.yielding.next(), s.patrol.next(), s.disputes.next()} {
 		next = sooner(next, at)
 	}
