@@ -68,6 +68,7 @@ var whole = []string{
 	`\[sig-network\] HostPort `,
 	`\[sig-network\] Networking Granular Checks: Services `,
 	`\[sig-network\] Networking should check kube-proxy urls`,
+	`\[sig-network\] KubeProxy should set TCP CLOSE_WAIT timeout`,
 	`\[sig-network\] \[Feature:IPv6DualStack\] `,
 	`\[sig-network\] Connectivity Pod Lifecycle `,
 	`\[sig-network\] Traffic Distribution `,

@@ -278,6 +278,7 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 			Links: map[string]string{"/usr/local/bin/kube-proxy": "/kube-proxy"},
 		}},
 		{"busybox.tar", "", Conformance, Image{Name: busyboxImage, Cmd: []string{"sh"}, Base: c.image("base.tar")}},
+		{"iptables.tar", "", Conformance, Image{Name: iptablesImage, Cmd: []string{"sh"}, Base: c.image("base.tar")}},
 		{metallbController + ".tar", metallbController, MetalLB, Image{
 			Name: metallbRegistry + "controller:" + MetalLBVersion, Entrypoint: []string{"/" + metallbController},
 		}},

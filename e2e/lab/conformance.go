@@ -13,10 +13,11 @@ import (
 const invalidPackets = "regression-issue-74839"
 
 // Images that tests of Services ask for besides agnhost and pause. Of busybox they use
-// no more than a shell and nc.
+// no more than a shell and nc, and of the one with iptables the program conntrack.
 const (
 	invalidPacketsImage = registry + "/e2e-test-images/" + invalidPackets + ":1.4"
 	busyboxImage        = registry + "/e2e-test-images/busybox:1.37.0-1"
+	iptablesImage       = registry + "/build-image/distroless-iptables:v0.9.6"
 )
 
 // E2E says which of the end-to-end tests of Kubernetes to run, and how.
@@ -35,18 +36,18 @@ type E2E struct {
 
 // RunE2E runs end-to-end tests of Kubernetes as the administrator, from the client:
 // they tell who asked by an address that is not of the nodes' subnet. It needs the part [Conformance] built. Failed tests are an error;
-// output has their logs. Of images they find agnhost, pause and the two above.
+// output has their logs. Of images they find agnhost, pause and those above.
 func (l *Lab) RunE2E(ctx context.Context, tests E2E, stdio Stdio) error {
 	if err := Built(Conformance); err != nil {
 		return err
 	}
-	for _, archive := range []string{invalidPackets + ".tar", "busybox.tar"} {
+	for _, archive := range []string{invalidPackets + ".tar", "busybox.tar", "iptables.tar"} {
 		if err := l.LoadImage(ctx, l.dir.image(archive)); err != nil {
 			return err
 		}
 	}
 	mirrors := l.dir.state("mirrors.yaml")
-	text := fmt.Sprintf("promoterE2eRegistry: %s/e2e-test-images\ngcRegistry: %s\n", registry, registry)
+	text := fmt.Sprintf("promoterE2eRegistry: %[1]s/e2e-test-images\nbuildImageRegistry: %[1]s/build-image\ngcRegistry: %[1]s\n", registry)
 	if err := os.WriteFile(mirrors, []byte(text), 0o644); err != nil {
 		return err
 	}
