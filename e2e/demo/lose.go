@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,48 +57,53 @@ func (s *show) lose(ctx context.Context) error {
 	return s.routesWithout(ctx, owner, began)
 }
 
-// retried is longer than a reply takes, and shorter than an attempt that is lost.
-const retried = 90 * time.Millisecond
-
-// pace is the least time between two questions to one address.
+// pace is the time between two questions to one address.
 const pace = 5 * time.Millisecond
+
+// lost is how long a reply may take: longer than it does on a busy machine, and shorter than
+// it takes the kernel to send a SYN again.
+const lost = 500 * time.Millisecond
 
 // inARow is how many replies in a row show that nothing is lost any more.
 const inARow = 10
 
 // servedAgain asks until the node is dead and the client is served by the living nodes,
-// and gives the time from the power cut to the first of several replies in a row; 0 if
-// nothing was lost. Over BGP one reply has to do: until the hold time ends, the router goes
-// on choosing the dead node for some of the connections.
+// and gives the time from the power cut to the first of several questions in a row that were
+// answered; 0 if none was lost. It does not wait for one before it asks the next. Over BGP one reply
+// has to do: until the hold time ends, the router goes on choosing the dead node for some of the connections.
 func (s *show) servedAgain(ctx context.Context, e exposed, began time.Time, dead <-chan struct{}) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("no reply for 30 s"))
-	defer cancel()
+	asking, replies := sync.WaitGroup{}, series{}
+	defer func() { cancel(); asking.Wait() }()
 	wanted := 1
 	if e.pool == "layer2" {
 		wanted = inARow
 	}
-	gone := func() bool {
-		select {
-		case <-dead:
-			return true
-		default:
-			return false
-		}
-	}
-	var gap time.Duration
 	ticks := time.NewTicker(pace)
 	defer ticks.Stop()
-	for row := 0; row < wanted || !gone(); row++ {
-		<-ticks.C
-		asked := time.Now()
-		if _, err := product.FirstReply(ctx, s.Client, e.address, 80); err != nil {
-			return 0, err
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-dead:
+			replies.mark()
+			dead = nil
+		case <-ticks.C:
+			settle := replies.ask(time.Now())
+			asking.Go(func() {
+				one, stop := context.WithTimeout(ctx, lost)
+				defer stop()
+				_, err := product.Ask(one, s.Client, e.address, 80)
+				settle(err == nil)
+			})
 		}
-		if time.Since(asked) > retried {
-			row, gap = 0, time.Since(began) // one was lost: count anew
+		if since, interrupted, settled := replies.unbroken(wanted); settled {
+			if !interrupted {
+				return 0, nil
+			}
+			return since.Sub(began), nil
 		}
 	}
-	return gap, nil
 }
 
 // routesWithout waits until the router has no route over the dead node any more.
