@@ -62,12 +62,14 @@ func (m *machine) settle(now time.Time) {
 	}
 }
 
-// unheardAfter is for how long a node may be unheard that is ready.
+// unheardAfter is for how long a node may be unheard that is ready, before it is told: who knows us may find
+// meanwhile that it is dead, and that it is not for a firewall.
 func (m *machine) unheardAfter() time.Duration {
+	const found = 2 * time.Second
 	if m.mesh.on {
-		return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow)
+		return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow, found)
 	}
-	return m.detect
+	return max(m.detect, found)
 }
 
 func (m *machine) bury(now time.Time, p *peer) {
