@@ -74,11 +74,11 @@ func (s *absences) update(now time.Time, v hello.View, t *Table, r reach, gatewa
 			s.of[node] = n
 		}
 		n.witnesses = nil
-		if !n.present && !n.dead {
-			pending++
-		}
-		if n.dead || !n.present && pending <= maxWitnesses {
+		if n.dead || !n.present && pending < maxWitnesses {
 			n.witnesses = on.witnesses(t.Peers[node].Addrs)
+		}
+		if !n.dead && len(n.witnesses) > 0 {
+			pending++
 		}
 	}
 }

@@ -124,6 +124,10 @@ func TestAMachineThatBootsIsNotBelieved(t *testing.T) {
 // TestFewAreAskedAtATime, lest all nodes ask for all others at once where no hello gets through.
 func TestFewAreAskedAtATime(t *testing.T) {
 	l := alone()
+	for _, elsewhere := range []string{"A", "B", "C", "D", "E", "F", "G", "H"} { // who cannot be asked
+		l.table.Peers[elsewhere] = hello.Peer{Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}, Ready: true}
+		l.view.Alive[elsewhere] = hello.Member{Serving: true}
+	}
 	for i := range 30 {
 		node := string(rune('c' + i))
 		l.table.Peers[node] = hello.Peer{Addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(3 + i)})}, Ready: true}
