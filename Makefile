@@ -70,9 +70,9 @@ bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, int
 	$(GO) run ./e2e/bench/failover -protocol layer2 -out docs/benchmarks/layer2.md
 
 .PHONY: bench-bgp
-bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: half an hour, on an idle machine (root)
+bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: a quarter of an hour, on an idle machine (root)
 	$(LAB) build metallb
-	$(GO) run ./e2e/bench/failover -protocol bgp -rounds 10 -patience 7m -out docs/benchmarks/bgp.md
+	$(GO) run ./e2e/bench/failover -protocol bgp -rounds 4 -patience 6m -out docs/benchmarks/bgp.md
 
 .PHONY: bench-hellos
 bench-hellos: ## Simulate the hellos of up to a thousand nodes, into bin/hello-mesh.md: some ten minutes
