@@ -183,8 +183,9 @@ func (s *absences) next() time.Time {
 	return next
 }
 
-// miss has the mesh know which nodes were found dead, and logs it, when that changes.
-func (s *Server) miss() {
+// miss finds out who is to be asked, and has the mesh know which nodes were found dead; it logs that when it changes.
+func (s *Server) miss(now time.Time, r reach) {
+	s.absences.update(now, s.cfg.Mesh.View(), s.table, r, s.cfg.Links.Gateways())
 	dead := s.absences.dead()
 	if slices.Equal(dead, s.absent) {
 		return

@@ -199,6 +199,11 @@ func TestNodesThatBeginBesideADeadOne(t *testing.T) {
 			c.longestNobody = 0
 			c.run(3 * time.Second)
 			c.expectOne(what)
+			for _, n := range c.nodes {
+				if silent := n.state().Silent; len(silent) > 0 {
+					t.Errorf("%s: %s takes %v for dead when all are back", what, n.name, silent)
+				}
+			}
 			if c.longestNobody > 0 {
 				t.Errorf("%s: nobody answered for %v when it came back", what, c.longestNobody)
 			}

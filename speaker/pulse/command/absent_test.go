@@ -39,6 +39,9 @@ func besideADeadOne(t *testing.T, p plan) {
 	first.until("owner", owns)
 	second.until("without the address", ownsNot)
 	l.answering(t, first)
+	for _, n := range l.nodes {
+		n.until("with all", func(s pulse.State) bool { return len(s.Silent) == 0 && len(s.Alive) == len(l.nodes) })
+	}
 
 	t.Log("only pulse of the first does not run: it may be that its hellos are lost")
 	restart()
