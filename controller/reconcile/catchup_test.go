@@ -59,7 +59,10 @@ func (l *listing) List(_ context.Context, list client.ObjectList, options ...cli
 func balanced(name, version string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1",
+			Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
 	}
 }
 

@@ -44,7 +44,7 @@ func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (
 // setPart replaces what one EndpointSlice lists of a Service's endpoints, and tells whether
 // that matters; nil: it lists none of them any more.
 func (o *objects) setPart(ref view.Ref, slice string, now *part) (matters bool) {
-	before := usable(o.endpoints(ref))
+	before := o.usable(ref)
 	parts := slices.DeleteFunc(o.parts[ref], func(p part) bool { return p.slice == slice })
 	if now != nil {
 		parts = append(parts, *now)
@@ -52,18 +52,22 @@ func (o *objects) setPart(ref view.Ref, slice string, now *part) (matters bool) 
 	if o.parts[ref] = parts; len(parts) == 0 {
 		delete(o.parts, ref)
 	}
-	if before == usable(o.endpoints(ref)) {
+	if before == o.usable(ref) {
 		return false
 	}
 	o.touched[ref] = struct{}{}
 	return true
 }
 
-// usable tells on which nodes endpoints are usable, which is all that is read of them here.
-func usable(endpoints []view.Endpoint) string {
+// usable tells on which nodes endpoints of a Service are usable, which is all that is read of them here.
+func (o *objects) usable(ref view.Ref) string {
+	endpoints := o.endpoints(ref)
+	if len(endpoints) == 0 {
+		return ""
+	}
 	var nodes []string
 	for _, family := range addr.Families() {
-		nodes = append(nodes, strings.Join(view.UsableNodes(endpoints, family), " "))
+		nodes = append(nodes, strings.Join(view.UsableNodes(o.views[ref], endpoints, family), " "))
 	}
 	return strings.Join(nodes, "/")
 }

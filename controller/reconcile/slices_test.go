@@ -125,14 +125,14 @@ func TestEndpointsThatChangeNothingHere(t *testing.T) {
 
 // endpointSlice lists an endpoint of a Service on each of the nodes.
 func endpointSlice(name, service string, ready bool, nodes ...string) *discoveryv1.EndpointSlice {
-	port := int32(8080)
+	port, protocol := int32(8080), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port, Protocol: &protocol}},
 	}
 	for i, node := range nodes {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1)}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			Addresses: []string{fmt.Sprintf("10.0.%d.%d", name[len(name)-1], i+1)}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 		})
 	}
 	return slice

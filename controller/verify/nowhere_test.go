@@ -110,7 +110,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &view.Service{Ref: ref, Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+			s := &view.Service{Ref: ref, Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Ports: port}
 			// Another one has the label, so that no selector is for nobody at all.
 			other := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "other"}, Type: view.LoadBalancer, Labels: label("public")}
 			l2 := &view.L2Advertisement{Name: "lan", NodeSelectors: []view.Selector{labelled("edge")}}

@@ -17,7 +17,7 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 	vip := netip.MustParseAddr("192.0.2.1")
 	ref := func(name string) view.Ref { return view.Ref{Namespace: "shop", Name: name} }
 	local := func(name string) *view.Service {
-		return &view.Service{Ref: ref(name), Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{vip}}
+		return &view.Service{Ref: ref(name), Type: view.LoadBalancer, ExternalLocal: true, VIPs: []netip.Addr{vip}, Ports: port}
 	}
 	for name, test := range map[string]struct {
 		endpoints map[string][]view.Endpoint

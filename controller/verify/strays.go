@@ -65,7 +65,7 @@ func (r *reach) aggregated(ad *view.BGPAdvertisement, nodes []string) map[netip.
 			if pool == nil || !ad.Pools.Matches(pool) {
 				continue
 			}
-			whole, usable := ad.Aggregate(vip, pool), view.UsableNodes(endpoints, addr.FamilyOf(vip))
+			whole, usable := ad.Aggregate(vip, pool), view.UsableNodes(s, endpoints, addr.FamilyOf(vip))
 			if whole.IsSingleIP() || len(usable) == 0 {
 				continue
 			}

@@ -72,7 +72,7 @@ func TestAggregatesOverServicesOfPolicyLocal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := func(name, vip string) *view.Service {
-				return &view.Service{Ref: ref(name), Type: view.LoadBalancer, VIPs: []netip.Addr{netip.MustParseAddr(vip)}}
+				return &view.Service{Ref: ref(name), Type: view.LoadBalancer, VIPs: []netip.Addr{netip.MustParseAddr(vip)}, Ports: port}
 			}
 			c := &view.Cluster{
 				Nodes:    map[string]*view.Node{"n1": {Name: "n1"}, "n2": {Name: "n2"}},

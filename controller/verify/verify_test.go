@@ -19,11 +19,14 @@ func peer(name, address string, port uint16, selectors ...view.Selector) *view.B
 	return &view.BGPPeer{Name: name, PeerAddress: netip.MustParseAddr(address), PeerPort: port, NodeSelectors: selectors}
 }
 
-// on are ready endpoints, one on each of the nodes.
+// port is the only one of a Service.
+var port = []view.ServicePort{{Port: 80}}
+
+// on are ready endpoints of it, one on each of the nodes.
 func on(nodes ...string) []view.Endpoint {
 	var endpoints []view.Endpoint
-	for _, n := range nodes {
-		endpoints = append(endpoints, view.Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
+	for i, n := range nodes {
+		endpoints = append(endpoints, view.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
 	}
 	return endpoints
 }

@@ -4,8 +4,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-
-	"fairlead.dev/fairlead/internal/addr"
 )
 
 // shards are how many maps Endpoints are spread over.
@@ -82,41 +80,3 @@ func shardOf(service Ref) uint32 {
 	}
 	return h % shards
 }
-
-// UsableNodes are the nodes with endpoints of the family that flows to the node may go to:
-// ready ones, and on a node that has none such as terminate and still serve (KEP-1669), also
-// while others are ready elsewhere: in a rolling update the flows that they have go on
-// coming. Sorted; "" stands for endpoints that name no node.
-func UsableNodes(endpoints []Endpoint, family addr.Family) []string {
-	var nodes []string
-	for i := range endpoints {
-		if e := &endpoints[i]; e.of(family) && (e.Ready || e.lingers()) {
-			nodes = append(nodes, e.Node)
-		}
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
-// UsableOn are those endpoints of a node.
-func UsableOn(node string, endpoints []Endpoint, family addr.Family) iter.Seq[*Endpoint] {
-	on := func(e *Endpoint) bool { return e.Node == node && e.of(family) }
-	suits := func(e *Endpoint) bool { return e.Ready }
-	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return on(&e) && e.Ready }) {
-		suits = (*Endpoint).lingers
-	}
-	return func(yield func(*Endpoint) bool) {
-		for i := range endpoints {
-			if e := &endpoints[i]; on(e) && suits(e) && !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-func (e *Endpoint) of(family addr.Family) bool {
-	return addr.FamilyOf(e.Addr) == family && len(e.Ports) > 0
-}
-
-// lingers tells whether it terminates and still serves.
-func (e *Endpoint) lingers() bool { return e.Serving && e.Terminating }

@@ -1,6 +1,7 @@
 package desired_test
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -18,10 +19,17 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := service()
 		s.ExternalLocal = rapid.Bool().Draw(t, "local")
+		s.Ports = append(s.Ports, view.ServicePort{Name: "dns", Protocol: view.UDP, Port: 53})
 		var endpoints []view.Endpoint
-		for i := range rapid.IntRange(0, 5).Draw(t, "endpoints") {
-			e := endpoint(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}).String(), rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "node"))
+		for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
+			// Two of them may claim one address, on one node or on two.
+			at := netip.AddrFrom4([4]byte{10, 0, 0, rapid.ByteRange(1, 5).Draw(t, "address")})
+			e := endpoint(at.String(), rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "node"))
 			e.Ready, e.Serving, e.Terminating = rapid.Bool().Draw(t, "ready"), rapid.Bool().Draw(t, "serving"), rapid.Bool().Draw(t, "terminating")
+			e.Ports = rapid.SliceOfDistinct(rapid.SampledFrom([]view.EndpointPort{
+				{Name: "http", Protocol: view.TCP, Port: 8080}, {Name: "dns", Protocol: view.UDP, Port: 53},
+				{Name: "http", Protocol: view.UDP, Port: 8080}, {Name: "admin", Protocol: view.TCP, Port: 9000},
+			}), func(p view.EndpointPort) view.EndpointPort { return p }).Draw(t, "ports")
 			endpoints = append(endpoints, e)
 		}
 		c := cluster(s, endpoints...)
@@ -37,11 +45,19 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			}
 			c.L2Advertisements[ad.Name] = ad
 		}
-		address := ip("192.0.2.10")
+		address, ports := ip("192.0.2.10"), map[string]map[string]desired.Port{}
 		var agreed []string
 		elsewhere := map[string]bool{}
 		for _, node := range []string{"a", "b", "c"} {
+			// Nodes may learn of the endpoints in another order each.
+			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{web: rapid.Permutation(endpoints).Draw(t, "order")})
 			got, _ := desired.For(c, onNode(node))
+			ports[node] = map[string]desired.Port{}
+			for key, port := range got.Forwarding.Ports {
+				if key.Family == addr.IPv4 {
+					ports[node][key.Name] = port
+				}
+			}
 			claim, ok := got.Layer2[address]
 			if elsewhere[node] = slices.Contains(got.Elsewhere, address); ok == elsewhere[node] && ok {
 				t.Fatalf("on %s the address is claimed and elsewhere", node)
@@ -55,9 +71,8 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			if !slices.Equal(agreed, claim.Candidates) {
 				t.Fatalf("%s sees candidates %v, another node %v", node, claim.Candidates, agreed)
 			}
-			p := got.Forwarding.Ports[desired.PortKey{Service: web, Name: "http", Protocol: view.TCP, Family: addr.IPv4}]
-			if serves := p.Cluster; s.ExternalLocal && len(p.Local) == 0 || !s.ExternalLocal && len(serves) == 0 {
-				t.Fatalf("%s claims %s and has no endpoint to send to: %+v", node, address, p)
+			if !slices.ContainsFunc(slices.Collect(maps.Values(ports[node])), func(p desired.Port) bool { return len(served(p)) > 0 }) {
+				t.Fatalf("%s claims %s and has no endpoint to send to: %+v", node, address, ports[node])
 			}
 		}
 		for node, told := range elsewhere {
@@ -65,6 +80,7 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 				t.Fatalf("on %s the address is elsewhere: %t, candidates %v", node, told, agreed)
 			}
 		}
+		checkWhole(t, agreed, ports)
 		for _, node := range agreed {
 			got, _ := desired.For(c, onNode(node))
 			if _, ok := got.Layer2[address]; !ok {
@@ -72,4 +88,34 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			}
 		}
 	})
+}
+
+// served are the endpoints to which flows from outside go.
+func served(p desired.Port) []netip.AddrPort {
+	if p.ExternalLocal {
+		return p.Local
+	}
+	return p.Cluster
+}
+
+// checkWhole: no candidate lacks a port that another node serves, if there is a candidate that
+// serves all that any does.
+func checkWhole(t *rapid.T, candidates []string, ports map[string]map[string]desired.Port) {
+	lacks := func(node string) (lacking []string) {
+		for _, name := range []string{"http", "dns"} {
+			for _, other := range candidates {
+				if len(served(ports[node][name])) == 0 && len(served(ports[other][name])) > 0 {
+					lacking = append(lacking, name)
+				}
+			}
+		}
+		return lacking
+	}
+	if slices.ContainsFunc(candidates, func(node string) bool { return len(lacks(node)) == 0 }) {
+		for _, node := range candidates {
+			if lacking := lacks(node); len(lacking) > 0 {
+				t.Fatalf("of the candidates %v %s does not serve %v: %+v", candidates, node, lacking, ports)
+			}
+		}
+	}
 }

@@ -160,7 +160,7 @@ func serving(s *view.Service, usable []string) func(node string) bool {
 // policy Cluster one that has no name stands for them, and nothing is announced anew
 // when a pod moves.
 func usable(s *view.Service, endpoints []view.Endpoint, family addr.Family) []string {
-	nodes := view.UsableNodes(endpoints, family)
+	nodes := view.UsableNodes(s, endpoints, family)
 	if len(nodes) > 0 && !s.ExternalLocal {
 		return []string{""}
 	}

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -16,15 +15,6 @@ type endpointSets struct {
 	cluster, local, serving []netip.AddrPort // sorted
 	anywhere                bool
 }
-
-// candidate is an endpoint together with its address and port for one Service port.
-type candidate struct {
-	*view.Endpoint
-	to netip.AddrPort
-}
-
-// usable tells whether new flows may go to the endpoint, if only for want of others.
-func (c candidate) usable() bool { return c.Ready || c.Serving && c.Terminating }
 
 // standpoint is from where endpoints are chosen.
 type standpoint struct {
@@ -42,23 +32,23 @@ type standpoint struct {
 // Endpoints on nodes that are believed to be dead are as good as gone, unless there are
 // no others: what hellos tell of a node is not worth a refusal.
 func choose(endpoints []view.Endpoint, key PortKey, from standpoint) endpointSets {
-	all := candidates(endpoints, key)
-	if standing := from.standing(all); slices.ContainsFunc(standing, candidate.usable) {
+	all := view.OffersOf(endpoints, key.Family, key.Name, key.Protocol)
+	if standing := from.standing(all); slices.ContainsFunc(standing, view.Offer.Usable) {
 		return from.choose(standing)
 	}
 	return from.choose(all)
 }
 
-// standing are the candidates on nodes that are not believed to be dead.
-func (s standpoint) standing(all []candidate) []candidate {
+// standing are the endpoints on nodes that are not believed to be dead.
+func (s standpoint) standing(all []view.Offer) []view.Offer {
 	if len(s.fallen) == 0 {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { _, fell := s.fallen[c.Node]; return fell })
+	return slices.DeleteFunc(slices.Clone(all), func(o view.Offer) bool { _, fell := s.fallen[o.Node]; return fell })
 }
 
-func (s standpoint) choose(all []candidate) endpointSets {
-	var ready, terminating, readyHere, terminatingHere, serving []candidate
+func (s standpoint) choose(all []view.Offer) endpointSets {
+	var ready, terminating, readyHere, terminatingHere, serving []view.Offer
 	for _, c := range all {
 		if c.Ready || c.Serving {
 			serving = append(serving, c)
@@ -91,39 +81,10 @@ func (s standpoint) choose(all []candidate) endpointSets {
 	return sets
 }
 
-// candidates are the endpoints that have this port in this family, each address
-// and port once. Where two endpoints claim one, as when a pod's address is used
-// again, the one that is not terminating counts.
-func candidates(endpoints []view.Endpoint, key PortKey) []candidate {
-	found := make([]candidate, 0, len(endpoints))
-	seen := make(map[netip.AddrPort]int, len(endpoints))
-	for i := range endpoints {
-		e := &endpoints[i]
-		if addr.FamilyOf(e.Addr) != key.Family {
-			continue
-		}
-		for _, p := range e.Ports {
-			if p.Name != key.Name || p.Protocol != key.Protocol {
-				continue
-			}
-			c := candidate{Endpoint: e, to: netip.AddrPortFrom(e.Addr, p.Port)}
-			at, twice := seen[c.to]
-			switch {
-			case !twice:
-				seen[c.to] = len(found)
-				found = append(found, c)
-			case found[at].Terminating && !e.Terminating:
-				found[at] = c
-			}
-		}
-	}
-	return found
-}
-
 // near keeps the endpoints that the topology hints mean for this node: those for
 // the node when every endpoint has node hints and one names it, else those for its
 // zone by the same rule, else all (KEP-3015, KEP-4444).
-func near(ready []candidate, node, zone string) []candidate {
+func near(ready []view.Offer, node, zone string) []view.Offer {
 	forNode := func(h *view.Hints) []string { return h.ForNodes }
 	forZone := func(h *view.Hints) []string { return h.ForZones }
 	if hinted := hintedFor(ready, node, forNode); len(hinted) > 0 {
@@ -135,11 +96,11 @@ func near(ready []candidate, node, zone string) []candidate {
 	return ready
 }
 
-func hintedFor(ready []candidate, place string, names func(*view.Hints) []string) []candidate {
+func hintedFor(ready []view.Offer, place string, names func(*view.Hints) []string) []view.Offer {
 	if place == "" {
 		return nil
 	}
-	var hinted []candidate
+	var hinted []view.Offer
 	for _, c := range ready {
 		if c.Hints == nil || len(names(c.Hints)) == 0 {
 			return nil // one endpoint without a hint: the hints are not complete
@@ -152,7 +113,7 @@ func hintedFor(ready []candidate, place string, names func(*view.Hints) []string
 }
 
 // targets sorts the addresses of the first set, or of the second if that is empty.
-func targets(first, otherwise []candidate) []netip.AddrPort {
+func targets(first, otherwise []view.Offer) []netip.AddrPort {
 	if len(first) == 0 {
 		first = otherwise
 	}
@@ -161,7 +122,7 @@ func targets(first, otherwise []candidate) []netip.AddrPort {
 	}
 	to := make([]netip.AddrPort, 0, len(first))
 	for _, c := range first {
-		to = append(to, c.to)
+		to = append(to, c.To)
 	}
 	slices.SortFunc(to, netip.AddrPort.Compare)
 	return to

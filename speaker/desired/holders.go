@@ -27,19 +27,10 @@ func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 	for _, family := range addr.Families() {
 		able.usable[family] = usable(s, c.Endpoints.Of(ref), family)
 		if s.ExternalLocal {
-			able.here[family] = usableOn(o.Node, c.Endpoints.Of(ref), family)
+			able.here[family] = view.UsableOn(o.Node, s, c.Endpoints.Of(ref), family)
 		}
 	}
 	return able
-}
-
-// usableOn counts the distinct usable endpoints on a node.
-func usableOn(node string, endpoints []view.Endpoint, family addr.Family) int {
-	distinct := map[netip.Addr]struct{}{}
-	for e := range view.UsableOn(node, endpoints, family) {
-		distinct[e.Addr] = struct{}{}
-	}
-	return len(distinct)
 }
 
 // equal tells whether nothing is to be announced in another way. Most changes of endpoints

@@ -1,6 +1,7 @@
 package desired_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -17,10 +18,12 @@ func TestASharedAddressIsAnnouncedByThoseThatServeAll(t *testing.T) {
 		s.Name, s.Ports = "other", []view.ServicePort{{Name: "tls", Protocol: view.TCP, Port: 443}}
 		return s
 	}
-	on := func(nodes ...string) []view.Endpoint {
+	on := func(port string, nodes ...string) []view.Endpoint {
 		var endpoints []view.Endpoint
-		for _, n := range nodes {
-			endpoints = append(endpoints, endpoint("10.0.0.1", n))
+		for i, n := range nodes {
+			e := endpoint(fmt.Sprintf("10.0.0.%d", i+1), n)
+			e.Ports = []view.EndpointPort{{Name: port, Protocol: view.TCP, Port: 8080}}
+			endpoints = append(endpoints, e)
 		}
 		return endpoints
 	}
@@ -30,12 +33,12 @@ func TestASharedAddressIsAnnouncedByThoseThatServeAll(t *testing.T) {
 		excluded      string
 		want          []string
 	}{
-		"policy Cluster": {service(), other(), on("a"), on("b"), "", []string{"a", "b", "c"}},
-		"one is Local":   {service(), other(local), on("a"), on("b"), "", []string{"b"}},
-		"both are Local": {service(local), other(local), on("a", "b"), on("b", "c"), "", []string{"b"}},
-		"no common node": {service(local), other(local), on("a"), on("b"), "", nil},
-		"one has no endpoints, and is in nobody's way": {service(local), other(local), on("a"), nil, "", []string{"a"}},
-		"one has none that an announcing node serves":  {service(local), other(local), on("a"), on("b"), "b", []string{"a"}},
+		"policy Cluster": {service(), other(), on("http", "a"), on("tls", "b"), "", []string{"a", "b", "c"}},
+		"one is Local":   {service(), other(local), on("http", "a"), on("tls", "b"), "", []string{"b"}},
+		"both are Local": {service(local), other(local), on("http", "a", "b"), on("tls", "b", "c"), "", []string{"b"}},
+		"no common node": {service(local), other(local), on("http", "a"), on("tls", "b"), "", nil},
+		"one has no endpoints, and is in nobody's way": {service(local), other(local), on("http", "a"), nil, "", []string{"a"}},
+		"one has none that an announcing node serves":  {service(local), other(local), on("http", "a"), on("tls", "b"), "b", []string{"a"}},
 		"neither has endpoints":                        {service(), other(), nil, nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

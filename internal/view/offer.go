@@ -1,0 +1,110 @@
+package view
+
+import (
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+)
+
+// Offer is an endpoint of one port of a Service, and where flows to that port go to.
+type Offer struct {
+	*Endpoint
+	To netip.AddrPort
+}
+
+// Usable tells whether new flows may go there, if only for want of others: it is ready, or
+// it terminates and still serves (KEP-1669).
+func (o Offer) Usable() bool { return o.Ready || o.Serving && o.Terminating }
+
+// OffersOf are the endpoints that have the port of this name and protocol in this family, each
+// address and port once. Where two endpoints claim one, as when a pod's address is used
+// again, the same one counts on every node: one that is not terminating.
+func OffersOf(endpoints []Endpoint, family addr.Family, name string, protocol Protocol) []Offer {
+	found := make([]Offer, 0, len(endpoints))
+	seen := make(map[netip.AddrPort]int, len(endpoints))
+	for i := range endpoints {
+		e := &endpoints[i]
+		if addr.FamilyOf(e.Addr) != family {
+			continue
+		}
+		for _, p := range e.Ports {
+			if p.Name != name || p.Protocol != protocol {
+				continue
+			}
+			o := Offer{Endpoint: e, To: netip.AddrPortFrom(e.Addr, p.Port)}
+			at, twice := seen[o.To]
+			switch {
+			case !twice:
+				seen[o.To] = len(found)
+				found = append(found, o)
+			case e.supersedes(found[at].Endpoint):
+				found[at] = o
+			}
+		}
+	}
+	return found
+}
+
+// supersedes tells which of two endpoints counts that claim an address and port, in whatever order they are listed.
+func (e *Endpoint) supersedes(other *Endpoint) bool {
+	switch {
+	case e.Terminating != other.Terminating:
+		return other.Terminating
+	case e.Ready != other.Ready:
+		return e.Ready
+	case e.Serving != other.Serving:
+		return e.Serving
+	}
+	return e.Node < other.Node
+}
+
+// UsableNodes are the nodes with endpoints of the family that flows to the Service may go to
+// on that node: ready ones, and on a node that has none such as terminate and still serve, also
+// while others are ready elsewhere: in a rolling update the flows that they have go on
+// coming. Sorted; "" stands for endpoints that name no node.
+//
+// Routers and ARP know no ports. Where pods differ in the ports they have, these are the nodes
+// with an endpoint for each port that has any; and if there is no such node, those with an
+// endpoint for some port.
+func UsableNodes(s *Service, endpoints []Endpoint, family addr.Family) []string {
+	var whole, some []string
+	for _, port := range s.Ports {
+		var nodes []string
+		for _, o := range OffersOf(endpoints, family, port.Name, port.Protocol) {
+			if o.Usable() {
+				nodes = append(nodes, o.Node)
+			}
+		}
+		if len(nodes) == 0 {
+			continue
+		}
+		if len(some) == 0 {
+			whole = nodes
+		} else {
+			whole = slices.DeleteFunc(whole, func(node string) bool { return !slices.Contains(nodes, node) })
+		}
+		some = append(some, nodes...)
+	}
+	if len(whole) == 0 {
+		whole = some
+	}
+	slices.Sort(whole)
+	return slices.Compact(whole)
+}
+
+// UsableOn counts the endpoints on a node that flows to the Service may go to there, by their
+// addresses.
+func UsableOn(node string, s *Service, endpoints []Endpoint, family addr.Family) int {
+	distinct := map[netip.Addr]struct{}{}
+	for _, port := range s.Ports {
+		here := slices.DeleteFunc(OffersOf(endpoints, family, port.Name, port.Protocol), func(o Offer) bool { return o.Node != node || !o.Usable() })
+		ready := slices.ContainsFunc(here, func(o Offer) bool { return o.Ready })
+		for _, o := range here {
+			if o.Ready || !ready {
+				distinct[o.To.Addr()] = struct{}{}
+			}
+		}
+	}
+	return len(distinct)
+}
