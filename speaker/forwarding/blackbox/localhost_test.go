@@ -145,9 +145,9 @@ func (c *cluster) socket(h *netlab.Host, at, peer netip.AddrPort) *net.UDPConn {
 	var err error
 	h.Do(func() {
 		if peer.IsValid() {
-			conn, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(peer))
+			conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(peer))
 		} else {
-			conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		}
 	})
 	if err != nil {

@@ -39,6 +39,46 @@ func TestForwardPolicyDrop(t *testing.T) {
 	})
 }
 
+// TestForwardPolicyDropAndNoAnswer holds it for flows that nobody answers, such as of logs: each of
+// their packets is forwarded, and those that come once the Service has gone to another pod, too.
+func TestForwardPolicyDropAndNoAnswer(t *testing.T) {
+	eachInFirewall(t, func(t *testing.T, c *cluster) {
+		const logs = 5140
+		to := func(pod func(blackbox.Addresses) netip.Addr) desired.Forwarding {
+			return blackbox.Forwarding(blackbox.Service{Name: "logs", N: 1, Fill: func(a blackbox.Addresses, p *desired.Port) {
+				p.Cluster, p.Anywhere = blackbox.At(logs, pod(a)), true
+			}})
+		}
+		first := func(a blackbox.Addresses) netip.Addr { return a.P1 }
+		second := func(a blackbox.Addresses) netip.Addr { return a.P2 }
+		for _, f := range addr.Families() {
+			c.Run(c.firewall[f], "-P", "FORWARD", "DROP")
+			a := blackbox.Plan(f)
+			c.Apply(to(first))
+			pod := c.socket(c.P1, netip.AddrPortFrom(a.P1, logs), netip.AddrPort{})
+			for _, at := range []netip.AddrPort{netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80), netip.AddrPortFrom(a.Node, 30001)} {
+				client := c.socket(c.Client, netip.AddrPortFrom(a.Client, 0), at)
+				for _, line := range []string{"one", "two", "three"} {
+					if _, err := client.Write([]byte(line)); err != nil {
+						t.Fatal(err)
+					}
+					if got, _ := c.heard(pod, answerIn); got != line {
+						t.Fatalf("%s: the pod heard %q of what was sent to %s, want %q", f, got, at, line)
+					}
+				}
+				c.Apply(to(second))
+				if _, err := client.Write([]byte("four")); err != nil {
+					t.Fatal(err)
+				}
+				if got, _ := c.heard(pod, answerIn); got != "four" {
+					t.Fatalf("%s: the pod heard %q of what was sent to %s before its flow was ended", f, got, at)
+				}
+				c.Apply(to(first))
+			}
+		}
+	})
+}
+
 // TestNarrowPaths has a way to the pod that can pass short packets only, and then one to the
 // client. What is said of that (RFC 1191, RFC 8201) must reach whoever sends, client or pod, in
 // the words of the flow that he knows, also on a host that forwards nothing else.

@@ -57,7 +57,8 @@ func (s style) natBase(around surroundings) map[string][]string {
 // filterBase renders the chains of the filter table that are always there. They are done
 // first with packets of known flows, which are nearly all: every match costs each of them.
 // What is forwarded for a Service meets one match, which asks two things of its connection:
-// a reply was seen just if its packets are ESTABLISHED. Only the guard comes before, since a
+// it is confirmed once its first packet has passed, and the mark is on none but that one, since
+// it alone goes through nat. Only the guard comes before, since a
 // forged packet may seem to belong to such a flow.
 func (s style) filterBase(around surroundings) map[string][]string {
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
@@ -70,7 +71,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
 	forward := []string{
-		"-m conntrack --ctstate DNAT --ctstatus SEEN_REPLY -j ACCEPT",
+		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 		"-m conntrack --ctstate ESTABLISHED -j RETURN",
 		"-m conntrack --ctstate RELATED -g " + chainKnown,
 		invalid,
