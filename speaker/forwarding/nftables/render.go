@@ -118,11 +118,14 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 			return fmt.Errorf("source range %s is not %s", s, l.family)
 		}
 	}
-	most := localSlot - 1
-	if p.Affinity > 0 {
+	most, n := localSlot-1, max(len(p.Cluster), len(p.Local))
+	if p.Affinity > 0 { // those of both sets sit in chairs of their own
 		most = chairMask
+		all := slices.Concat(p.Cluster, p.Local)
+		slices.SortFunc(all, netip.AddrPort.Compare)
+		n = len(slices.Compact(all))
 	}
-	if n := max(len(p.Cluster), len(p.Local)); n > most {
+	if n > most {
 		return fmt.Errorf("%d endpoints are more than the %d that there is room for", n, most)
 	}
 	return nil

@@ -5,9 +5,11 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -59,6 +61,34 @@ func TestSeatsRunOut(t *testing.T) {
 	for i, e := range endpoints {
 		if got := s.seat(e) & chairMask; got != want[i] {
 			t.Errorf("endpoint %d has chair %d, want %d", i, got, want[i])
+		}
+	}
+}
+
+// TestMoreEndpointsThanChairs holds that a port with affinity is refused that has more endpoints than
+// there are chairs, in both of its sets together, and one with as many is not.
+func TestMoreEndpointsThanChairs(t *testing.T) {
+	at := func(from, to int) (all []netip.AddrPort) {
+		for n := from; n < to; n++ {
+			all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 80))
+		}
+		return all
+	}
+	key := desired.PortKey{Service: view.Ref{Name: "web"}, Protocol: view.TCP, Family: addr.IPv4}
+	p := desired.Port{ClusterIP: netip.MustParseAddr("10.96.0.1"), Port: 80, Affinity: time.Hour}
+	for _, test := range []struct {
+		cluster, local []netip.AddrPort
+		wanted         bool
+	}{
+		{at(0, chairMask), nil, true},
+		{at(0, chairMask), at(0, 10), true},
+		{at(0, chairMask), at(chairMask, chairMask+1), false},
+		{at(0, chairMask+1), nil, false},
+	} {
+		p.Cluster, p.Local = test.cluster, test.local
+		l := newLedger(newLayout(addr.IPv4, 0))
+		if _, err := l.step(desired.Change{Key: key, To: &p}); (err == nil) != test.wanted {
+			t.Errorf("%d and %d endpoints: %v", len(test.cluster), len(test.local), err)
 		}
 	}
 }
