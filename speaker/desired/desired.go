@@ -140,7 +140,8 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 }
 
 // nodePorts are the prefixes on whose addresses NodePorts answer; loopback those that
-// ask for it, and not those that merely have loopback addresses among others.
+// ask for it, and not those that merely have loopback addresses among others. On ::1 they
+// cannot: the kernel has nothing like route_localnet for IPv6.
 func nodePorts(node *view.Node, o Options) (everyone, loopback []netip.Prefix) {
 	if o.NodePortPrimary || len(o.NodePortCIDRs) == 0 {
 		for _, a := range addresses(node) {
@@ -148,9 +149,11 @@ func nodePorts(node *view.Node, o Options) (everyone, loopback []netip.Prefix) {
 		}
 	}
 	for _, p := range o.NodePortCIDRs {
-		if lo := addr.Loopback(); lo.Contains(p.Addr()) && p.Bits() >= lo.Bits() {
+		switch lo := addr.Loopback(); {
+		case lo.Contains(p.Addr()) && p.Bits() >= lo.Bits():
 			loopback = append(loopback, p)
-		} else {
+		case p.Addr().IsLoopback() && p.IsSingleIP():
+		default:
 			everyone = append(everyone, p)
 		}
 	}

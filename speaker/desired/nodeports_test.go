@@ -38,6 +38,7 @@ func TestWhereNodePortsAnswer(t *testing.T) {
 		"everywhere and localhost": {false, prefixes("0.0.0.0/0", "127.0.0.0/8"), prefixes("0.0.0.0/0"), prefixes("127.0.0.0/8")},
 		"localhost alone":          {false, prefixes("127.0.0.0/8"), nil, prefixes("127.0.0.0/8")},
 		"some of it":               {false, prefixes("127.0.0.1/32", "127.0.0.0/30", "192.0.2.0/24"), prefixes("192.0.2.0/24"), prefixes("127.0.0.0/30")},
+		"::1":                      {true, prefixes("::1/128"), internal, nil},
 		"more than it":             {false, prefixes("126.0.0.0/7"), prefixes("126.0.0.0/7"), nil},
 		"primary":                  {true, nil, internal, nil},
 		"primary and localhost":    {true, prefixes("127.0.0.0/8"), internal, prefixes("127.0.0.0/8")},
