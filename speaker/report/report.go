@@ -53,7 +53,7 @@ const (
 	actionListen = "Listen"
 )
 
-// maxTold bounds the problems that one pass logs; the metric counts them all.
+// maxTold bounds the problems that one pass tells one by one, of those that come and of those that go; the metric counts them all.
 const maxTold = 20
 
 // Recorder writes Events.
@@ -200,28 +200,34 @@ func (r *Reporter) tellProblems() {
 	problems := slices.Concat(r.passed, r.rivals, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
-	told := 0
-	for _, p := range problems {
-		if !slices.Contains(r.problems, p) && told < maxTold {
-			r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
-			told++
-			r.problemEvent(p)
-			r.contestEvent(p, false)
-		}
-	}
-	before := r.problems
+	come, gone := without(problems, r.problems), without(r.problems, problems)
 	r.problems = problems
-	for _, p := range before {
-		if !slices.Contains(problems, p) {
-			r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
-			r.contestEvent(p, true)
-		}
+	for _, p := range come[:min(len(come), maxTold)] {
+		r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+		r.problemEvent(p)
+		r.contestEvent(p, false)
+	}
+	for _, p := range gone[:min(len(gone), maxTold)] {
+		r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
+		r.contestEvent(p, true)
+	}
+	if more := max(len(come), len(gone)) - maxTold; more > 0 {
+		r.log.Warn("more has come or gone than is told one by one", "come", len(come), "gone", len(gone), "problems", len(problems))
 	}
 	r.metrics.problems.Reset()
 	for _, p := range problems {
 		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
 	}
 	r.tellForwarding()
+}
+
+// without are the problems that are not among others.
+func without(problems, others []problem.Problem) []problem.Problem {
+	known := make(map[problem.Problem]struct{}, len(others))
+	for _, p := range others {
+		known[p] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(problems), func(p problem.Problem) bool { _, is := known[p]; return is })
 }
 
 // problemEvent writes the Event of a problem that has come, if it is this node's to write.
