@@ -50,7 +50,7 @@ type cleaner struct {
 	// NodePorts answer.
 	placed map[desired.PortKey]desired.Port
 	places places
-	// former are where they answered until the last look.
+	// former are where they answered until the flows there have been looked at, both times.
 	former []places
 	// known are the ports of other protocols that the kernel has.
 	known arrivals
@@ -204,24 +204,26 @@ func (c *cleaner) Clean() error {
 	if err != nil {
 		return err
 	}
-	allowed := map[destination][]netip.AddrPort{}
+	look := search{own: own, allowed: map[destination][]netip.AddrPort{}, others: map[destination]struct{}{}}
 	for at := range c.pending {
-		allowed[at] = nil
+		look.allowed[at] = nil
 	}
 	for key, p := range c.placed {
 		for at := range destinations(key, p) {
 			if _, pending := c.pending[at]; pending {
-				allowed[at] = append(allowed[at], p.Serving...)
+				look.allowed[at] = append(look.allowed[at], p.Serving...)
+			} else if isOwn(at.Addr(), own) {
+				look.others[at] = struct{}{}
 			}
 		}
 	}
 	var errs []error
 	for _, family := range addr.Families() {
 		for _, protocol := range []view.Protocol{view.UDP, view.TCP, view.SCTP} {
-			errs = append(errs, c.cleanOf(family, protocol, allowed, own))
+			errs = append(errs, c.cleanOf(family, protocol, look))
 		}
 	}
-	if len(c.pending) == 0 {
+	if len(c.pending)+len(c.looked) == 0 {
 		c.former = nil
 	}
 	return errors.Join(errs...)
@@ -239,8 +241,17 @@ func (c *cleaner) finish() {
 	}
 }
 
+// search is what a look at flows is for.
+type search struct {
+	own     map[netip.Addr]bool
+	allowed map[destination][]netip.AddrPort // where flows to the pending destinations may go
+	// others are destinations of Services on the node's own addresses that are not pending.
+	// They come before a NodePort of the same number.
+	others map[destination]struct{}
+}
+
 // cleanOf does so for one family and protocol.
-func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed map[destination][]netip.AddrPort, own map[netip.Addr]bool) error {
+func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, look search) error {
 	var mine []destination
 	for at := range c.pending {
 		if at.family == family && at.protocol == protocol {
@@ -259,17 +270,10 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed ma
 		defer func(began time.Time) { c.connections.Spend(time.Since(began)) }(time.Now())
 	}
 	_, err := c.delete(family, protocol, func(flow conntrack.Flow) bool {
-		if orphaned && isOrphan(flow, own) {
+		if orphaned && isOrphan(flow, look.own) {
 			return true
 		}
-		endpoints, ours := allowed[destination{family, protocol, flow.To}]
-		if a := flow.To.Addr(); !ours && isOwn(a, own) {
-			endpoints, ours = allowed[nodePort(family, protocol, flow.To.Port())]
-			if !c.places.have(a) {
-				former := slices.ContainsFunc(c.former, func(p places) bool { return p.have(a) })
-				endpoints, ours = nil, ours && former
-			}
-		}
+		endpoints, ours := c.allows(look, destination{family, protocol, flow.To})
 		if protocol != view.UDP && flow.Answers != flow.To {
 			return false // it asks an endpoint
 		}
@@ -285,6 +289,21 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, allowed ma
 		delete(c.orphans, family)
 	}
 	return nil
+}
+
+// allows tells whether a flow to a destination is looked for, and where it may go.
+func (c *cleaner) allows(look search, to destination) (endpoints []netip.AddrPort, ours bool) {
+	a := to.Addr()
+	endpoints, ours = look.allowed[to]
+	if _, another := look.others[to]; ours || another || !isOwn(a, look.own) {
+		return endpoints, ours
+	}
+	endpoints, ours = look.allowed[nodePort(to.family, to.protocol, to.Port())]
+	if !c.places.have(a) {
+		former := slices.ContainsFunc(c.former, func(p places) bool { return p.have(a) })
+		return nil, ours && former
+	}
+	return endpoints, ours
 }
 
 func within(prefixes []netip.Prefix, a netip.Addr) bool {

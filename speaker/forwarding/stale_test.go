@@ -191,6 +191,39 @@ func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
 	}
 }
 
+// TestFlowsOfAServiceOnTheNumberOfANodePort has a Service with an address of the node and the number
+// of another one's NodePort. It gets what comes there, and its flows are its own.
+func TestFlowsOfAServiceOnTheNumberOfANodePort(t *testing.T) {
+	f := families()[0]
+	at := netip.MustParseAddrPort("127.0.0.1:30053") // an address that every machine has
+	flow := conntrack.Flow{To: at, Answers: netip.AddrPortFrom(f.endpoint["e2"], 8080)}
+	deleted := 0
+	c := newCleaner(&scripted{}, deletions(flow, &deleted), nil)
+	both := func(nodePort string, other ...string) desired.Forwarding {
+		want := f.want(f.vip, 30053, nodePort)
+		want.Loopback = []netip.Prefix{addr.Loopback()}
+		for key, p := range f.want(at.Addr(), 0, other...).Ports {
+			key.Service.Name, p.Port = "other", at.Port()
+			want.Ports[key] = p
+		}
+		return want
+	}
+	for _, step := range []struct {
+		name    string
+		want    desired.Forwarding
+		deleted int
+	}{
+		{"at first", both("e1", "e2"), 0},
+		{"the NodePort has another endpoint", both("e3", "e2"), 0},
+		{"the Service has", both("e3", "e1"), 1},
+		{"it is gone, and the flow is the NodePort's", both("e3"), 2},
+	} {
+		if _, err := clean(t, c, step.want); err != nil || deleted != step.deleted {
+			t.Errorf("%s: the flow was deleted %d times, want %d; error %v", step.name, deleted, step.deleted, err)
+		}
+	}
+}
+
 // TestFlowsOfPlacesThatCannotBeChanged narrows down where NodePorts answer, which the kernel
 // does not take in one family for a while.
 func TestFlowsOfPlacesThatCannotBeChanged(t *testing.T) {
