@@ -123,6 +123,10 @@ func ask(message int, family uint8, attributes ...*nl.RtAttr) (bool, error) {
 	return err == nil, err
 }
 
+// noSuchChain is how iptables ends that does not find a chain. It ends with 4 if another
+// program keeps the tables to itself.
+const noSuchChain = 1
+
 // hasLegacyChain asks the program, since the kernel has no answer of its own. Asking
 // about a table creates it, so that it is asked only where the table is.
 func (k kernel) hasLegacyChain(ctx context.Context, chain string) (bool, error) {
@@ -138,12 +142,14 @@ func (k kernel) hasLegacyChain(ctx context.Context, chain string) (bool, error) 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "-w", "5", "-t", "nat", "-S", chain, "1")
 	var exit *exec.ExitError
-	if err := cmd.Run(); errors.As(err, &exit) && ctx.Err() == nil {
-		return false, nil // it has no such chain
-	} else if err != nil {
-		return false, err
+	said, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() == nil && errors.As(err, &exit) && exit.ExitCode() == noSuchChain:
+		return false, nil
 	}
-	return true, nil
+	return false, fmt.Errorf("%s: %w: %s", k.program, err, strings.TrimSpace(string(said)))
 }
 
 func hasLink() (bool, error) {

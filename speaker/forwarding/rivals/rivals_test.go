@@ -1,10 +1,14 @@
 package rivals
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -56,6 +60,33 @@ func TestFind(t *testing.T) {
 				t.Errorf("found %v after it went", found)
 			}
 		})
+	}
+}
+
+// TestLegacyTablesThatAreLocked has another program keep the tables to itself: nobody knows then
+// whose rules there are.
+func TestLegacyTablesThatAreLocked(t *testing.T) {
+	h := netlab.NewHost(t, "node")
+	run(t, h, "iptables-legacy -t nat -N KUBE-SERVICES")
+	lock, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XTABLES_LOCKFILE", lock.Name())
+	h.Do(func() {
+		if found, err := Find(t.Context()); err == nil || len(found) > 0 {
+			t.Errorf("found %v, error %v", found, err)
+		}
+	})
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	if found := find(t, h); len(found) != 1 {
+		t.Errorf("found %v once nobody keeps them", found)
 	}
 }
 
