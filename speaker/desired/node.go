@@ -238,9 +238,9 @@ func (k PortKey) Compare(o PortKey) int {
 // instead if the set is Local and Anywhere says that other nodes have endpoints.
 //
 // If several ports claim one destination, one of them gets it for all senders, whatever it
-// does with their packets: an address of a Service comes before a NodePort, then the lowest
-// key comes first. If one port claims an address in several roles, VIP comes before
-// ExternalIP, and ExternalIP before ClusterIP.
+// does with their packets: an address of a Service comes before a NodePort, what is its
+// ClusterIP or a VIP before an ExternalIP (see Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes before
+// ExternalIP. A ClusterIP is nobody's VIP or ExternalIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
 	ExternalIPs []netip.Addr
@@ -265,6 +265,15 @@ type Port struct {
 	// may.
 	SourceRanges []netip.Prefix
 	Restricted   bool
+}
+
+// Rank orders the claims of ports to an address, the lowest first: what an allocator gave comes
+// before what whoever may create Services wrote into spec.externalIPs.
+func (p Port) Rank(a netip.Addr) int {
+	if slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a) {
+		return 1
+	}
+	return 0
 }
 
 // Equal compares two ports by value.

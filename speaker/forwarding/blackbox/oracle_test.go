@@ -93,8 +93,7 @@ type service struct {
 }
 
 // service finds who has the destination: addresses of Services come before
-// NodePorts, the lowest key before others, and of what an address is to one port a
-// VIP before an ExternalIP before the ClusterIP.
+// NodePorts, ClusterIPs and VIPs before ExternalIPs, and the lowest key before others.
 func (o oracle) service(q question) (service, bool) {
 	var keys []desired.PortKey
 	for key := range maps.Keys(o.want.Ports) {
@@ -103,16 +102,19 @@ func (o oracle) service(q question) (service, bool) {
 		}
 	}
 	slices.SortFunc(keys, desired.PortKey.Compare)
-	for _, key := range keys {
-		p := o.want.Ports[key]
-		switch {
-		case p.Port != q.to.Port():
-		case slices.Contains(p.VIPs, q.to.Addr()):
-			return service{p, key, "vip"}, true
-		case slices.Contains(p.ExternalIPs, q.to.Addr()):
-			return service{p, key, "externalIP"}, true
-		case p.ClusterIP == q.to.Addr():
-			return service{p, key, "clusterIP"}, true
+	for _, kind := range []string{"given", "externalIP"} {
+		for _, key := range keys {
+			p := o.want.Ports[key]
+			switch {
+			case p.Port != q.to.Port():
+			case kind == "externalIP" && slices.Contains(p.ExternalIPs, q.to.Addr()):
+				return service{p, key, "externalIP"}, true
+			case kind == "externalIP":
+			case slices.Contains(p.VIPs, q.to.Addr()):
+				return service{p, key, "vip"}, true
+			case p.ClusterIP == q.to.Addr():
+				return service{p, key, "clusterIP"}, true
+			}
 		}
 	}
 	if a := q.to.Addr(); a.IsLoopback() && !within(o.want.Loopback, a) ||

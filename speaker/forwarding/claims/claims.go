@@ -1,8 +1,9 @@
 // Package claims decides which of several ports gets a destination that all of them
-// claim: the one with the lowest key, so that the order of events does not matter.
+// claim: the one with the lowest rank, and of several the lowest key, so that the order of events does not matter.
 package claims
 
 import (
+	"cmp"
 	"slices"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -10,12 +11,13 @@ import (
 
 // Claims are who claims each destination, and what for. The zero value has none.
 type Claims[D comparable, V any] struct {
-	of map[D][]Claim[V] // sorted by key
+	of map[D][]Claim[V] // sorted by rank and key
 }
 
 // Claim is that of one port.
 type Claim[V any] struct {
 	Key   desired.PortKey
+	Rank  int // see desired.Port
 	Value V
 }
 
@@ -24,21 +26,19 @@ func (c *Claims[D, V]) Claim(at D, claim Claim[V]) {
 	if c.of == nil {
 		c.of = map[D][]Claim[V]{}
 	}
-	claims := c.of[at]
-	i, found := slices.BinarySearchFunc(claims, claim.Key, compare)
-	if found {
-		claims[i] = claim
-		return
-	}
-	c.of[at] = slices.Insert(claims, i, claim)
+	c.Release(at, claim.Key)
+	i, _ := slices.BinarySearchFunc(c.of[at], claim, func(a, b Claim[V]) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), a.Key.Compare(b.Key))
+	})
+	c.of[at] = slices.Insert(c.of[at], i, claim)
 }
 
 // Release takes the claim of a port back, if it has one.
 func (c *Claims[D, V]) Release(at D, key desired.PortKey) {
 	claims := c.of[at]
-	i, found := slices.BinarySearchFunc(claims, key, compare)
+	i := slices.IndexFunc(claims, func(c Claim[V]) bool { return c.Key == key })
 	switch {
-	case !found:
+	case i < 0:
 	case len(claims) == 1:
 		delete(c.of, at)
 	default:
@@ -54,5 +54,3 @@ func (c *Claims[D, V]) Holder(at D) (Claim[V], bool) {
 	}
 	return claims[0], true
 }
-
-func compare[V any](c Claim[V], key desired.PortKey) int { return c.Key.Compare(key) }

@@ -11,33 +11,36 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/claims"
 )
 
-// TestTheLowestKeyHolds holds, after any claims and releases, that each destination
-// is held by the lowest of those who claim it now.
-func TestTheLowestKeyHolds(t *testing.T) {
+// TestTheLowestHolds holds, after any claims and releases, that each destination
+// is held by the lowest of those who claim it now, by rank and key.
+func TestTheLowestHolds(t *testing.T) {
+	type claim struct{ rank, value int }
 	rapid.Check(t, func(t *rapid.T) {
 		var c claims.Claims[int, int]
-		now := map[int]map[string]int{}
+		now := map[int]map[string]claim{}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			at := rapid.IntRange(0, 2).Draw(t, "at")
 			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 			key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}}
 			if now[at] == nil {
-				now[at] = map[string]int{}
+				now[at] = map[string]claim{}
 			}
 			if rapid.Bool().Draw(t, "release") {
 				c.Release(at, key)
 				delete(now[at], name)
 				continue
 			}
-			value := rapid.Int().Draw(t, "value")
-			c.Claim(at, claims.Claim[int]{Key: key, Value: value})
-			now[at][name] = value
+			drawn := claim{rapid.IntRange(0, 1).Draw(t, "rank"), rapid.Int().Draw(t, "value")}
+			c.Claim(at, claims.Claim[int]{Key: key, Rank: drawn.rank, Value: drawn.value})
+			now[at][name] = drawn
 		}
 		want := map[int]int{}
 		for at, of := range now {
-			for _, name := range []string{"c", "b", "a"} {
-				if v, ok := of[name]; ok {
-					want[at] = v
+			for _, rank := range []int{1, 0} {
+				for _, name := range []string{"c", "b", "a"} {
+					if one, ok := of[name]; ok && one.rank == rank {
+						want[at] = one.value
+					}
 				}
 			}
 		}

@@ -194,7 +194,7 @@ func (r *portRenderer) chain(kind string) string { return ours + kind + "-" + r.
 // dispatch leads from a destination to a chain. Those of the port itself name it in their first
 // rule: a comment is longer than all else in a rule, and a port has several destinations.
 func (r *portRenderer) dispatch(table *part, d destination, chain string) {
-	to := target{chain, r.name(table)}
+	to := target{chain, r.name(table), r.port.Rank(d.addr)}
 	if strings.HasSuffix(chain, r.id) {
 		to.comment = ""
 	}

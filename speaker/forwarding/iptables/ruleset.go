@@ -62,7 +62,7 @@ func (d *dispatcher) replace(key desired.PortKey, from, to map[destination]targe
 	}
 	for at, where := range to {
 		if from[at] != where {
-			d.claims.Claim(at, claims.Claim[target]{Key: key, Value: where})
+			d.claims.Claim(at, claims.Claim[target]{Key: key, Rank: where.rank, Value: where})
 			d.update(at)
 		}
 	}

@@ -40,6 +40,7 @@ type destination struct {
 // target is where packets for a destination go, and for whom.
 type target struct {
 	chain, comment string
+	rank           int // of whose they are, see desired.Port
 }
 
 type entry struct {

@@ -148,7 +148,7 @@ func (l *ledger) assert(key desired.PortKey, v version, d delta) {
 	}
 	for _, h := range r.held {
 		before, held := l.claims.Holder(h.at)
-		l.claims.Claim(h.at, claims.Claim[struct{}]{Key: key})
+		l.claims.Claim(h.at, claims.Claim[struct{}]{Key: key, Rank: h.rank})
 		if now, _ := l.claims.Holder(h.at); now.Key != key {
 			continue
 		}

@@ -75,6 +75,7 @@ type rendering struct {
 // holding is all that is known by one destination.
 type holding struct {
 	at       destination
+	rank     int // see desired.Port
 	elements []element
 }
 
@@ -191,7 +192,7 @@ func (r *renderer) group(local, policyLocal bool) group {
 
 // hold adds all that is known by a destination, and the chains that it leads to.
 func (r *renderer) hold(at netip.Addr, port uint16, c class) {
-	h := holding{at: destination{at, r.protocol, port}}
+	h := holding{at: destination{at, r.protocol, port}, rank: r.port.Rank(at)}
 	key, w := h.at.key(), h.at.way()
 	needed := r.chains(c, w)
 	known := addresses
