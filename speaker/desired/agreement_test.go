@@ -27,8 +27,10 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			e := endpoint(at.String(), rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "node"))
 			e.Ready, e.Serving, e.Terminating = rapid.Bool().Draw(t, "ready"), rapid.Bool().Draw(t, "serving"), rapid.Bool().Draw(t, "terminating")
 			e.Ports = rapid.SliceOfDistinct(rapid.SampledFrom([]view.EndpointPort{
-				{Name: "http", Protocol: view.TCP, Port: 8080}, {Name: "dns", Protocol: view.UDP, Port: 53},
-				{Name: "http", Protocol: view.UDP, Port: 8080}, {Name: "admin", Protocol: view.TCP, Port: 9000},
+				{Name: "http", Protocol: view.TCP, Port: 8080},
+				{Name: "dns", Protocol: view.UDP, Port: 53},
+				{Name: "http", Protocol: view.UDP, Port: 8080},
+				{Name: "admin", Protocol: view.TCP, Port: 9000},
 			}), func(p view.EndpointPort) view.EndpointPort { return p }).Draw(t, "ports")
 			endpoints = append(endpoints, e)
 		}

@@ -25,7 +25,8 @@ type Engine struct {
 	node     Node
 	keys     map[view.Ref][]PortKey
 	foreign  map[view.Ref][]netip.Addr // ClusterIPs of Services that another proxy forwards
-	exposed  map[addr.Family]int       // ports that have a NodePort
+	internal clusterIPs
+	exposed  map[addr.Family]int // ports that have a NodePort
 	holders  holders
 	placed   election.Spread
 	orders   election.Orders
@@ -46,7 +47,7 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, exposed: map[addr.Family]int{},
+		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, internal: newClusterIPs(), exposed: map[addr.Family]int{},
 		holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
 	}
 }
@@ -65,7 +66,16 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	}
 	changed, moved := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}
 	vacant := others
-	for ref := range e.touched(c, everything) {
+	touched, again := e.touched(c, everything), map[view.Ref]struct{}{}
+	for ref := range touched {
+		e.internal.take(ref, c.Services[ref], again)
+	}
+	for ref := range again {
+		if _, touched := touched[ref]; !touched {
+			e.forward(c, ref, changed)
+		}
+	}
+	for ref := range touched {
 		e.forward(c, ref, changed)
 		vacant = e.estrange(ref, c.Services[ref]) || vacant
 		e.holders.take(ref, abilityOf(c, ref, e.options), moved)
@@ -88,7 +98,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		e.former, e.fallen = c.Former, c.Fallen
 		e.handAll()
 	}
-	e.problems = slices.Concat(e.told, e.shared, strangePods(*f, e.options), ownNode(c, e.exposed, e.options), fallenNodes(c))
+	e.problems = slices.Concat(e.told, e.shared, slices.Collect(maps.Values(e.internal.lost)), strangePods(*f, e.options), ownNode(c, e.exposed, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
@@ -134,7 +144,7 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 	for ref := range e.foreign {
 		all[ref] = struct{}{}
 	}
-	for ref := range e.holders.able {
+	for ref := range e.internal.read {
 		all[ref] = struct{}{}
 	}
 	return all
@@ -146,9 +156,10 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	var ports map[PortKey]Port
 	s := c.Services[ref]
 	delete(e.node.Health, ref)
+	delete(e.internal.lost, ref)
 	if s != nil && !s.ProxiedElsewhere {
 		from := standpoint{e.options.Node, e.zone, c.Fallen}
-		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
+		ports = portsOf(e.internal.cleared(s), c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}

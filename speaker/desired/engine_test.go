@@ -96,6 +96,9 @@ func (h *history) change(c *view.Cluster) {
 			s.Ref = ref
 			s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}
 			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, h.services).Draw(h.T, "vip"))})}
+			if rapid.IntRange(0, 2).Draw(h.T, "external") == 0 { // maybe its own ClusterIP or that of another one
+				s.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(rapid.IntRange(1, h.services+1).Draw(h.T, "externalIP"))})}
+			}
 			s.Labels = map[string]string{"tier": rapid.SampledFrom([]string{"front", "back"}).Draw(h.T, "tier")}
 			s.ExternalLocal = rapid.Bool().Draw(h.T, "local")
 			s.SourceRanges = rapid.SampledFrom([][]netip.Prefix{nil, {netip.MustParsePrefix("198.51.100.1/32")}}).Draw(h.T, "ranges")

@@ -24,6 +24,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/obstacles"
 )
 
@@ -235,7 +236,7 @@ func (r *Reporter) problemEvent(p problem.Problem) {
 	switch {
 	case p.Object.Kind == "Node" && p.Object.Name == r.node:
 		r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
-	case r.cluster == nil || p.Reason != ReasonRefused && (p.Reason != fromkube.ReasonUnreadable || !r.first()):
+	case r.cluster == nil || p.Reason != ReasonRefused && (!seenByAll(p.Reason) || !r.first()):
 	case p.Object.Kind == "EndpointSlice":
 		reference := &corev1.ObjectReference{Kind: p.Object.Kind, APIVersion: "discovery.k8s.io/v1", Namespace: p.Object.Namespace, Name: p.Object.Name}
 		r.event(reference, corev1.EventTypeWarning, p.Reason, "%s", p.Message)
@@ -244,6 +245,11 @@ func (r *Reporter) problemEvent(p problem.Problem) {
 			r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
 		}
 	}
+}
+
+// seenByAll tells whether all nodes find such a problem alike, so that one of them is to tell.
+func seenByAll(reason string) bool {
+	return reason == fromkube.ReasonUnreadable || reason == desired.ReasonClusterIPTaken
 }
 
 // first tells whether it is this node that speaks for all about what all of them see: the
