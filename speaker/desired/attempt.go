@@ -1,22 +1,58 @@
 package desired
 
-import "fairlead.dev/fairlead/internal/addr"
+import (
+	"errors"
+	"time"
 
-// Refusals are ports, as the kernel did not take them when they were tried last.
-type Refusals map[PortKey]Port
+	"fairlead.dev/fairlead/internal/addr"
+)
 
-// Part takes the changes apart that were refused, and forgets that they were: tried by themselves,
-// they hold nobody up.
-func (r Refusals) Part(changes []Change) (fresh, again []Change) {
-	for _, c := range changes {
-		if port, refused := r[c.Key]; refused && c.To != nil && port.Equal(*c.To) {
-			again = append(again, c)
-		} else {
-			fresh = append(fresh, c)
-		}
+// Refusals are the ports that the kernel did not take when they were tried last. The zero value
+// has none.
+type Refusals struct {
+	of    map[PortKey]refusal
+	tried time.Time
+}
+
+// refusal is a port as it was refused, and why.
+type refusal struct {
+	port Port
+	err  error
+}
+
+// tryAgainAfter is how long a refused port is left alone while others change. Each attempt
+// costs several times what a change does.
+const tryAgainAfter = 10 * time.Second
+
+// Add notes that the kernel refuses a port, and is the error that says so.
+func (r *Refusals) Add(key PortKey, port Port, reason error) error {
+	if r.of == nil {
+		r.of = map[PortKey]refusal{}
 	}
-	clear(r)
-	return fresh, again
+	r.of[key] = refusal{port, reason}
+	return &RefusedError{Key: key, Err: reason}
+}
+
+// Part takes the changes apart that were refused: those to be tried again now are forgotten, and tried by
+// themselves hold nobody up. While others are fresh they are left alone for a while, and told again.
+func (r *Refusals) Part(changes []Change, now time.Time) (fresh, again []Change, told error) {
+	still := Refusals{tried: r.tried}
+	var errs []error
+	for _, c := range changes {
+		was, refused := r.of[c.Key]
+		if !refused || c.To == nil || !was.port.Equal(*c.To) {
+			fresh = append(fresh, c)
+			continue
+		}
+		again = append(again, c)
+		errs = append(errs, still.Add(c.Key, was.port, was.err))
+	}
+	if len(fresh) > 0 && len(again) > 0 && now.Sub(r.tried) < tryAgainAfter {
+		*r = still
+		return fresh, nil, errors.Join(errs...)
+	}
+	*r = Refusals{tried: now}
+	return fresh, again, nil
 }
 
 // AddAll adds all ports of a family, of which nobody knows whether the kernel has them. Those that

@@ -1,7 +1,9 @@
 package desired_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -36,9 +38,44 @@ func TestAttempt(t *testing.T) {
 		}
 	}
 
-	refused := desired.Refusals{key("a"): is, key("b"): was, key("c"): is}
-	fresh, again := refused.Part([]desired.Change{{Key: key("a"), To: &is}, {Key: key("b"), To: &is}, {Key: key("c"), From: &is}, {Key: key("d"), To: &is}})
-	if len(again) != 1 || again[0].Key != key("a") || len(fresh) != 3 || len(refused) != 0 {
-		t.Errorf("anew %v, again %v, still refused %v", fresh, again, refused)
+}
+
+// TestRefusals holds that what is refused is tried by itself and, while others change, seldom; and
+// that it is told of all the while.
+func TestRefusals(t *testing.T) {
+	key := func(name string) desired.PortKey {
+		return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}, Family: addr.IPv4}
+	}
+	was, is := desired.Port{Port: 80}, desired.Port{Port: 81}
+	now := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	reason := errors.New("no such match")
+	var r desired.Refusals
+	if refused := desired.Refused(r.Add(key("a"), is, reason)); !refused[key("a")] {
+		t.Errorf("said to be refused: %v", refused)
+	}
+	_, _, _ = r.Add(key("b"), was, reason), r.Add(key("c"), is, reason), r.Add(key("e"), is, reason)
+	a, others := desired.Change{Key: key("a"), To: &is}, []desired.Change{{Key: key("b"), To: &is}, {Key: key("c"), From: &is}, {Key: key("d"), To: &is}}
+	for _, step := range []struct {
+		name         string
+		after        time.Duration
+		changes      []desired.Change
+		fresh, again int
+		told         bool
+	}{
+		{"tried the first time", 0, append(others[:3:3], a), 3, 1, false},
+		{"others change", time.Second, append(others[:1:1], a), 1, 0, true},
+		{"others change still", 8 * time.Second, append(others[:1:1], a), 1, 0, true},
+		{"for a while", time.Second, append(others[:1:1], a), 1, 1, false},
+		{"nothing else changes", 0, []desired.Change{a}, 0, 1, false},
+		{"it is another port now", 0, []desired.Change{{Key: key("a"), To: &was}}, 1, 0, false},
+	} {
+		now = now.Add(step.after)
+		fresh, again, told := r.Part(step.changes, now)
+		if len(fresh) != step.fresh || len(again) != step.again || desired.Refused(told)[key("a")] != step.told || errors.Is(told, reason) != step.told {
+			t.Errorf("%s: fresh %v, again %v, told %v", step.name, fresh, again, told)
+		}
+		for _, c := range again {
+			_ = r.Add(c.Key, *c.To, reason)
+		}
 	}
 }

@@ -54,7 +54,6 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		filter:  newRuleset(s.family, "filter", filterJumps()),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
-		refused: desired.Refusals{},
 		reading: newReading(), many: c.part(), bulk: bulkSize,
 	}
 	f.base(desired.Forwarding{})
@@ -115,12 +114,12 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	f.resume()
 	unread := f.check(ctx)
 	repairs := f.damaged
-	changes, again := f.refused.Part(changes)
+	changes, again, told := f.refused.Part(changes, time.Now())
 	err := f.place(ctx, changes)
 	if len(again) > 0 && f.sound { // apart, so that they hold nobody up
 		err = errors.Join(err, f.place(ctx, again))
 	}
-	err = errors.Join(unread, f.sets.failure, err)
+	err = errors.Join(unread, f.sets.failure, err, told)
 	if f.sound {
 		err = errors.Join(err, f.sets.trim())
 	}
@@ -182,11 +181,10 @@ func (f *family) place(ctx context.Context, changes []desired.Change) error {
 		return errors.Join(err, f.explain(ctx))
 	}
 	if len(changes) == 1 {
-		key, port := changes[0].Key, changes[0].To
-		if port != nil {
-			f.refused[key] = *port
+		if port := changes[0].To; port != nil {
+			return f.refused.Add(changes[0].Key, *port, err)
 		}
-		return &desired.RefusedError{Key: key, Err: err}
+		return &desired.RefusedError{Key: changes[0].Key, Err: err}
 	}
 	half := len(changes) / 2
 	return errors.Join(f.place(ctx, changes[:half]), f.place(ctx, changes[half:]))

@@ -44,7 +44,7 @@ type family struct {
 func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
 	return &family{
 		ledger: newLedger(l), link: k, watch: w, reading: budget.New(),
-		log: log.With("family", l.family.String()), refused: desired.Refusals{},
+		log: log.With("family", l.family.String()),
 	}
 }
 
@@ -89,7 +89,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 	if err := f.check(); err != nil {
 		return errors.Join(err, f.explain())
 	}
-	changes, again := f.refused.Part(changes)
+	changes, again, told := f.refused.Part(changes, time.Now())
 	to := f.surroundings(want)
 	err := f.place(to, changes)
 	if len(again) > 0 && f.loaded { // apart, so that they hold nobody up
@@ -104,7 +104,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 			f.ids.release(c.Key)
 		}
 	}
-	return err
+	return errors.Join(err, told)
 }
 
 // place writes changes to the kernel. If it refuses them, halves are tried, so that
@@ -141,7 +141,7 @@ func (f *family) steps(changes []desired.Change) ([]step, error) {
 
 func (f *family) refuse(s step, err error) error {
 	if s.to != nil {
-		f.refused[s.key] = s.to.port
+		return f.refused.Add(s.key, s.to.port, err)
 	}
 	return &desired.RefusedError{Key: s.key, Err: err}
 }
