@@ -15,7 +15,7 @@ type detection struct{ mode, clusterCIDRs, bridge, prefix string }
 
 func (d *detection) register(flags *flag.FlagSet) {
 	flags.StringVar(&d.mode, "detect-local-mode", "ClusterCIDR", "how pods are told from strangers: ClusterCIDR (by the addresses of all pods), NodeCIDR (by the podCIDRs of this node), BridgeInterface (by the interface that they send by) or InterfaceNamePrefix (by how its name begins)")
-	flags.StringVar(&d.clusterCIDRs, "cluster-cidrs", "", "where pods send from, CIDRs separated by commas, for --detect-local-mode=ClusterCIDR; empty: the nodes' podCIDRs")
+	flags.StringVar(&d.clusterCIDRs, "cluster-cidrs", "", "where pods send from, CIDRs separated by commas, for --detect-local-mode=ClusterCIDR; of a family without one: the nodes' podCIDRs")
 	flags.StringVar(&d.bridge, "pod-bridge-interface", "", "the interface that all pods send by, for --detect-local-mode=BridgeInterface")
 	flags.StringVar(&d.prefix, "pod-interface-name-prefix", "", "how the names of all interfaces begin that pods send by, for --detect-local-mode=InterfaceNamePrefix")
 }

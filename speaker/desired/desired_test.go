@@ -334,7 +334,7 @@ func TestPodsAreTheNodesPodCIDRsUnlessSaid(t *testing.T) {
 	if diff := cmp.Diff(want, got.Forwarding.Pods, compare); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
-	said := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	said := prefixes("10.0.0.0/8", "fd00::/32")
 	got, _ = desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: said}})
 	if diff := cmp.Diff(said, got.Forwarding.Pods, compare); diff != "" {
 		t.Errorf("pods as said (-want +got):\n%s", diff)

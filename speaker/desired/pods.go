@@ -2,6 +2,7 @@ package desired
 
 import (
 	"net/netip"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
@@ -11,7 +12,7 @@ import (
 // PodDetection is how a node tells pods from strangers: kube-proxy's detectLocalMode. The
 // zero value has the podCIDRs of all nodes.
 type PodDetection struct {
-	// ClusterCIDRs are where pods send from, in place of podCIDRs.
+	// ClusterCIDRs are where pods send from, in place of the podCIDRs of a family of which there is one.
 	ClusterCIDRs []netip.Prefix
 	// OwnNode: pods are those of this node alone, by its podCIDRs as they are at the time.
 	OwnNode bool
@@ -27,16 +28,21 @@ type Links struct {
 
 // podPrefixes are the prefixes that pods send from; none where interfaces tell.
 func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
-	switch {
-	case o.Pods.Links != (Links{}):
+	if o.Pods.Links != (Links{}) {
 		return nil
-	case len(o.Pods.ClusterCIDRs) > 0:
-		return addr.WithoutLoopback(o.Pods.ClusterCIDRs)
 	}
-	var all []netip.Prefix
+	all, told := slices.Clone(o.Pods.ClusterCIDRs), map[addr.Family]bool{}
+	for _, p := range all {
+		told[addr.FamilyOf(p.Addr())] = true
+	}
 	for name, node := range nodes(c, o) {
-		if name == o.Node || !o.Pods.OwnNode {
-			all = append(all, node.PodCIDRs...)
+		if name != o.Node && o.Pods.OwnNode {
+			continue
+		}
+		for _, p := range node.PodCIDRs {
+			if !told[addr.FamilyOf(p.Addr())] {
+				all = append(all, p)
+			}
 		}
 	}
 	return addr.WithoutLoopback(all)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -34,6 +35,27 @@ func TestPodsOfThisNodeAlone(t *testing.T) {
 	c.Nodes["a"].PodCIDRs = own[1:]
 	check(own[1:], "this node does not say in spec.podCIDRs where its IPv4 pods send from, so that pods are taken for strangers: "+
 		"give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode")
+}
+
+// By prefixes that are named, of one family: of the other one the nodes say.
+func TestPodsByPrefixesOfOneFamily(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	var own []netip.Prefix
+	for _, node := range c.Nodes {
+		own = append(own, node.PodCIDRs...)
+	}
+	for name, four := range map[string]bool{"10.9.0.0/16": true, "fd00:9::/64": false} {
+		want := prefixes(name)
+		for _, p := range own {
+			if p.Addr().Is4() != four {
+				want = append(want, p)
+			}
+		}
+		got, problems := desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes(name)}})
+		if diff := cmp.Diff(addr.Summarize(want), got.Forwarding.Pods, compare); diff != "" || len(unknown(problems)) > 0 {
+			t.Errorf("with %s, told %v, pods (-want +got):\n%s", name, unknown(problems), diff)
+		}
+	}
 }
 
 // By their interfaces: every port says so, no address does, and no node has to.
