@@ -89,10 +89,14 @@ func (c *clusterIPs) cleared(s *view.Service) *view.Service {
 	without := *s
 	without.ExternalIPs = slices.DeleteFunc(slices.Clone(s.ExternalIPs), isClusterIP)
 	without.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), isClusterIP)
-	for _, a := range slices.Concat(s.ExternalIPs, s.VIPs) {
+	for i, a := range slices.Concat(s.ExternalIPs, s.VIPs) {
 		if of := c.of[a]; len(of) > 0 && !slices.Contains(of, s.Ref) {
+			field := "spec.externalIPs"
+			if i >= len(s.ExternalIPs) {
+				field = "status.loadBalancer.ingress"
+			}
 			c.lost[s.Ref] = problem.New(s.Object(), ReasonClusterIPTaken,
-				"%s is the ClusterIP of Service %s, which gets what is sent there; take it out of spec.externalIPs and status.loadBalancer", a, of[0])
+				"%s is the ClusterIP of Service %s, which gets what is sent there; take it out of %s", a, of[0], field)
 			break
 		}
 	}
