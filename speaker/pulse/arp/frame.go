@@ -49,8 +49,12 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.SenderIP, Station: asker}
 	case asks && p.SenderIP.IsUnspecified() && ours.Probes(p.TargetIP):
 		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.TargetIP, Station: asker, Probe: true}
+		return found, nil
 	case asks && ours.Includes(p.TargetIP):
 		found.What = neighbour.Asked
+	}
+	// Who only has an address that we probe, such as the gateway, is a client like any other.
+	if asks && ours.Includes(p.TargetIP) && !ours.Includes(p.SenderIP) {
 		found.Reply, err = encode(arp.OperationReply, ours.MAC, p.TargetIP, asker, p.SenderIP, asker)
 	}
 	return found, err

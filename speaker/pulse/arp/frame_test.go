@@ -173,6 +173,17 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestWhoIsProbedIsAnswered: the gateway, while it is probed, asks for an address of ours. That it has its
+// own is noted, and it gets its answer as any client.
+func TestWhoIsProbedIsAnswered(t *testing.T) {
+	question := frame(t, arp.OperationRequest, clientMAC, client, vip)
+	found, err := protocol{}.Handle(question, ours(vip).Watching(client))
+	if want := (neighbour.Claim{Address: client, Station: clientMAC}); err != nil || found.What != neighbour.Conflict || found.Claim != want {
+		t.Fatalf("found %+v, error %v; want the claim %+v", found, err, want)
+	}
+	checkReply(t, question, found.Reply)
+}
+
 // TestAProbeChangesNobodysTable: it has no sender's address (RFC 5227 section 2.1.1).
 func TestAProbeChangesNobodysTable(t *testing.T) {
 	frames, err := protocol{}.Frames(neighbour.Probe, ourMAC, vip)
@@ -204,10 +215,10 @@ func FuzzHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		found, err := protocol{}.Handle(data, a)
 		reply, what := found.Reply, found.What
-		if what != neighbour.Asked || err != nil {
-			if reply.Bytes != nil {
-				t.Fatalf("a reply to event %d, error %v", what, err)
-			}
+		if (reply.Bytes != nil) != (what == neighbour.Asked) && !a.Probes(found.Claim.Address) || reply.Bytes != nil && err != nil {
+			t.Fatalf("a reply of %d bytes to event %d, error %v", len(reply.Bytes), what, err)
+		}
+		if reply.Bytes == nil {
 			return
 		}
 		if len(reply.Bytes) != 60 {

@@ -138,13 +138,17 @@ func (m *message) solicited(s *ndp.NeighborSolicitation, ours *neighbour.Answers
 			found.Claim.Probe = true
 			return found, nil
 		}
-	case ours.Concerns(m.from):
+	case ours.Includes(m.from):
 		return m.claims(m.from, source), nil
+	case ours.Probes(m.from): // the gateway, maybe: it is a client like any other
+		found = m.claims(m.from, source)
 	}
 	if !ours.Includes(s.TargetAddress) {
 		return found, nil
 	}
-	found.What = neighbour.Asked
+	if found.What == neighbour.Ignored {
+		found.What = neighbour.Asked
+	}
 	if m.from.IsUnspecified() {
 		found.Reply, err = advertise(ours.MAC, s.TargetAddress, neighbour.MAC{}, allNodes())
 		return found, err

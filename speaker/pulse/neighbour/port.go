@@ -116,14 +116,16 @@ func (p *port) read() error {
 // receive deals with one frame.
 func (p *port) receive(frame []byte) {
 	found, err := p.protocol.Handle(frame, p.answers.Load())
-	switch {
-	case err != nil:
+	if err != nil {
 		p.count.parseErrors.Add(1)
-	case found.What == Conflict:
+		return
+	}
+	if found.What == Conflict {
 		p.count.conflicts.Add(1)
 		found.Claim.Interface, found.Claim.Index = p.name, p.index
 		p.claims.note(found.Claim)
-	case found.What == Asked && p.send(found.Reply):
+	}
+	if len(found.Reply.Bytes) > 0 && p.send(found.Reply) {
 		p.count.answers.Add(1)
 	}
 }
