@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
@@ -28,7 +27,7 @@ type predecessors map[netip.Addr]string
 // brings connections that the other one has.
 func (p predecessors) follow(before, t *Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
 	note := func(a netip.Addr, claim desired.Claim) {
-		owner, ok := election.Owner(claim.Candidates, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
+		owner, ok := near(claim, a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 		if ok {
 			p[a] = owner
 		}

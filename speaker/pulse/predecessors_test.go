@@ -60,6 +60,13 @@ func TestPredecessors(t *testing.T) {
 	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
 		t.Errorf("with one that is unable: %q, want c", got)
 	}
+	// Nor has one that leaves it to those with a subnet.
+	v = serving("a", "b", "c")
+	v.Alive["b"], v.Alive["c"] = has(farNet), has(lanNet)
+	p.follow(nil, &Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
+	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
+		t.Errorf("with one without a subnet: %q, want c", got)
+	}
 	if p.follow(nil, &Table{Node: "a"}, v, nil, nil); len(p) > 0 {
 		t.Errorf("after the Service is gone: %v", p)
 	}
