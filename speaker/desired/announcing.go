@@ -199,7 +199,16 @@ func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, o
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
 		return Claim{Candidates: candidates}, false
 	}
-	return Claim{Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces}, true
+	return Claim{Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces, Named: named(in.named, candidates)}, true
+}
+
+// named are the candidates of which interfaces are named. Mostly these are all, or none.
+func named(nodes, candidates []string) []string {
+	isCandidate := func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }
+	if !slices.ContainsFunc(nodes, func(node string) bool { return !isCandidate(node) }) {
+		return nodes
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return !isCandidate(node) })
 }
 
 // rank orders the candidates: those that are ready, then those that the advertisements

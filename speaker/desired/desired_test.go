@@ -488,6 +488,24 @@ func TestNodesThatAreNotReadyComeLast(t *testing.T) {
 	}
 }
 
+// TestWhoseInterfacesAreNamed: all nodes say the same of it, those as well of which none are.
+func TestWhoseInterfacesAreNamed(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	zone := func(name string) []view.Selector { return []view.Selector{has("topology.kubernetes.io/zone", name)} }
+	c.L2Advertisements = map[string]*view.L2Advertisement{
+		"a": {Name: "a", NodeSelectors: zone("z-a")},
+		"b": {Name: "b", NodeSelectors: zone("z-b"), Interfaces: []string{"eth2"}},
+		"c": {Name: "c", NodeSelectors: zone("z-c"), Interfaces: []string{"eth2"}},
+		"d": {Name: "d", NodeSelectors: zone("z-c")}, // which allows all of them
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		got, _ := desired.For(c, onNode(node))
+		if named := got.Layer2[ip("192.0.2.10")].Named; !slices.Equal(named, []string{"b"}) {
+			t.Errorf("on %s the interfaces of %v are said to be named", node, named)
+		}
+	}
+}
+
 func TestInterfacesAreTheUnionOfTheAdvertisementsForThisNode(t *testing.T) {
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
 	c.L2Advertisements = map[string]*view.L2Advertisement{

@@ -293,6 +293,15 @@ type Claim struct {
 	Candidates []string // node names, best first; the same list on every node
 	// Interfaces on which this node may answer; empty: those that suit the address.
 	Interfaces []string
+	// Named are the candidates of which the advertisements name the interfaces, sorted; the same list on every
+	// node.
+	Named []string
+}
+
+// IsNamed tells whether the advertisements name the interfaces of a candidate.
+func (c Claim) IsNamed(node string) bool {
+	_, named := slices.BinarySearch(c.Named, node)
+	return named
 }
 
 // Session is one BGP session of this node and what it announces.

@@ -17,6 +17,7 @@ type scope struct {
 	nodes      []string       // sorted
 	preferred  map[string]int // sums of the weights; no entry: 0
 	interfaces []string       // of this node
+	named      []string       // nodes of which interfaces are named, sorted
 	// first are the nodes that are preferred most; among them load is bounded.
 	first []string
 }
@@ -41,8 +42,7 @@ func (a *announcing) scopeOf(entry *announced) *scope {
 
 func (a *announcing) newScope(ads []string) *scope {
 	s := &scope{preferred: map[string]int{}}
-	var here interfaces
-	selected := map[string]bool{}
+	on := map[string]*interfaces{}
 	for _, name := range ads {
 		ad := a.cluster.L2Advertisements[name]
 		for _, node := range a.nodes {
@@ -50,16 +50,24 @@ func (a *announcing) newScope(ads []string) *scope {
 			if !view.MatchesAny(ad.NodeSelectors, labels) {
 				continue
 			}
-			selected[node] = true
+			if on[node] == nil {
+				on[node] = &interfaces{}
+			}
+			on[node].add(ad.Interfaces)
 			if weight := ad.Prefers(labels); weight > 0 {
 				s.preferred[node] += weight
 			}
-			if node == a.options.Node {
-				here.add(ad.Interfaces)
-			}
 		}
 	}
-	s.nodes, s.interfaces = slices.Sorted(maps.Keys(selected)), here.names()
+	s.nodes = slices.Sorted(maps.Keys(on))
+	for _, node := range s.nodes {
+		if !on[node].all {
+			s.named = append(s.named, node)
+		}
+	}
+	if here := on[a.options.Node]; here != nil {
+		s.interfaces = here.names()
+	}
 	most := 0
 	for _, weight := range s.preferred {
 		most = max(most, weight)

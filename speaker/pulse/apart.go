@@ -146,13 +146,15 @@ func (ap *apart) limit(r reach, t *Table, v hello.View, status map[int]onlink.St
 // near is the node that answers for an address: the first candidate that is able. One that says that it has
 // no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
 // one: clients are there. Of nodes that say neither, as those of older releases, it is not
-// known, and what they think of it is the same order without them; so nobody comes before them for it.
+// known, and what they think of it is the same order without them; so nobody comes before them for it. Where the
+// advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
 func near(claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
 	first, ok := election.Owner(claim.Candidates, able)
-	if !ok || len(claim.Interfaces) > 0 || !v.Alive[first].Lacks(a) {
+	if !ok || claim.IsNamed(first) || !v.Alive[first].Lacks(a) {
 		return first, ok
 	}
-	if in, ok := election.Owner(claim.Candidates, func(node string) bool { return able(node) && v.Alive[node].Has(a) }); ok {
+	there := func(node string) bool { return claim.IsNamed(node) || v.Alive[node].Has(a) }
+	if in, ok := election.Owner(claim.Candidates, func(node string) bool { return able(node) && there(node) }); ok {
 		return in, true
 	}
 	return first, true

@@ -32,14 +32,15 @@ func TestNearNodesComeFirst(t *testing.T) {
 	dead := hello.Member{}
 	for name, c := range map[string]struct {
 		order []hello.Member
-		named bool
+		named []string // of whom interfaces are
 		want  int
 	}{
 		"a subnet before none":                {order: []hello.Member{far, near4}, want: 1},
 		"the first of those with one":         {order: []hello.Member{far, near4, near4}, want: 1},
 		"none has one":                        {order: []hello.Member{far, far}},
 		"one that is not able does not count": {order: []hello.Member{far, dead}},
-		"named interfaces need none":          {order: []hello.Member{far, near4}, named: true},
+		"named interfaces need none":          {order: []hello.Member{far, near4}, named: []string{"0"}},
+		"nor does the next":                   {order: []hello.Member{far, far, near4}, named: []string{"1"}, want: 1},
 		"an old release does not say":         {order: []hello.Member{mute, near4}},
 		"nor who does not tell all":           {order: []hello.Member{part, near4}},
 		"an old release after one with none":  {order: []hello.Member{far, mute}},
@@ -51,9 +52,7 @@ func TestNearNodesComeFirst(t *testing.T) {
 				v.Alive[fmt.Sprint(i)] = m
 				claim.Candidates = append(claim.Candidates, fmt.Sprint(i))
 			}
-			if c.named {
-				claim.Interfaces = []string{"eth0"}
-			}
+			claim.Named = c.named
 			got, ok := near(claim, vip4, v, func(n string) bool { return v.CanServe(n, vip4) })
 			if !ok || got != fmt.Sprint(c.want) {
 				t.Errorf("%q, want %d", got, c.want)

@@ -110,20 +110,23 @@ func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]l
 	return mine, elsewhere, behind
 }
 
-// placed says who comes before this node among the candidates for an address that it owns,
-// and is not alive or not able, and who is the next after it that is both.
-func placed(t Table, v hello.View, a netip.Addr) (dead, unable []string, next string) {
+// place notes of an address that this node owns who comes before it among the candidates, and why
+// they do not answer, and who is the next after it that is alive and able.
+func (o *Ownership) place(t Table, v hello.View, a netip.Addr) {
+	o.Dead, o.Unable, o.Distant = nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
 	for _, node := range candidates[:max(place, 0)] {
-		if _, alive := v.Alive[node]; !alive {
-			dead = append(dead, node)
-		} else if !v.CanServe(node, a) {
-			unable = append(unable, node)
+		switch m, alive := v.Alive[node]; {
+		case !alive:
+			o.Dead = append(o.Dead, node)
+		case !v.CanServe(node, a):
+			o.Unable = append(o.Unable, node)
+		case m.Lacks(a) && !t.Claims[a].IsNamed(node):
+			o.Distant = append(o.Distant, node)
 		}
 	}
-	next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
-	return dead, unable, next
+	o.Next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 }
 
 // without are the addresses that need not wait.

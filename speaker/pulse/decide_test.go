@@ -243,22 +243,23 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 func TestPlaced(t *testing.T) {
 	v := serving("a", "b", "c")
 	v.Alive["c"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	v.Alive["e"] = has(farNet)
 	for name, c := range map[string]struct {
-		candidates   []string
-		dead, unable []string
-		next         string
+		candidates []string
+		want       Ownership
 	}{
-		"the first":               {[]string{"a", "d", "c", "b"}, nil, nil, "b"},
-		"the only one":            {[]string{"a"}, nil, nil, ""},
-		"after two that cannot":   {[]string{"d", "c", "a", "b"}, []string{"d"}, []string{"c"}, "b"},
-		"the last that can":       {[]string{"d", "a", "c"}, []string{"d"}, nil, ""},
-		"no candidate any more":   {[]string{"b", "d"}, nil, nil, "b"},
-		"while the first is back": {[]string{"b", "a"}, nil, nil, "b"},
+		"the first":                {[]string{"a", "d", "c", "b"}, Ownership{Next: "b"}},
+		"the only one":             {[]string{"a"}, Ownership{}},
+		"after two that cannot":    {[]string{"d", "c", "a", "b"}, Ownership{Dead: []string{"d"}, Unable: []string{"c"}, Next: "b"}},
+		"after one without subnet": {[]string{"e", "a", "b"}, Ownership{Distant: []string{"e"}, Next: "e"}},
+		"the last that can":        {[]string{"d", "a", "c"}, Ownership{Dead: []string{"d"}}},
+		"no candidate any more":    {[]string{"b", "d"}, Ownership{Next: "b"}},
+		"while the first is back":  {[]string{"b", "a"}, Ownership{Next: "b"}},
 	} {
 		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		dead, unable, next := placed(table, v, vip4)
-		if !slices.Equal(dead, c.dead) || !slices.Equal(unable, c.unable) || next != c.next {
-			t.Errorf("%s: %v are dead, %v unable, %q is next; want %v, %v, %q", name, dead, unable, next, c.dead, c.unable, c.next)
+		var got Ownership
+		if got.place(table, v, vip4); !got.Equal(c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }

@@ -120,8 +120,9 @@ type Ownership struct {
 	Interfaces []string // sorted by index
 	Since      time.Time
 	// Dead and Unable are the candidates before this node, which are not alive, or alive
-	// and not able to answer. Both are empty for the first of all.
-	Dead, Unable []string
+	// and not able to answer, and Distant those that are able and have no subnet with the
+	// address, as this one has. All are empty for the first of all.
+	Dead, Unable, Distant []string
 	// Next is the node that would take the address over; empty if none could.
 	Next string
 }
@@ -129,7 +130,7 @@ type Ownership struct {
 // Equal compares two ownerships by value.
 func (o Ownership) Equal(p Ownership) bool {
 	return o.Since.Equal(p.Since) && o.Next == p.Next && slices.Equal(o.Interfaces, p.Interfaces) &&
-		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable)
+		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable) && slices.Equal(o.Distant, p.Distant)
 }
 
 // Equal compares two states by value.

@@ -466,7 +466,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		for _, l := range on {
 			o.Interfaces = append(o.Interfaces, l.Name)
 		}
-		o.Dead, o.Unable, o.Next = placed(*s.table, v, a)
+		o.place(*s.table, v, a)
 		next.Owned[a] = o
 	}
 	for a := range last.Owned {

@@ -141,6 +141,9 @@ type wireClaim struct {
 	Address    netip.Addr `json:"address"`
 	Candidates []int      `json:"candidates,omitempty"`
 	Interfaces []string   `json:"interfaces,omitempty"`
+	// Named are candidates, too. AllNamed is in their place if they are all of them.
+	Named    []int `json:"named,omitempty"`
+	AllNamed bool  `json:"allNamed,omitempty"`
 }
 
 // encodeTable renders a table; equal tables give equal bytes.
@@ -177,6 +180,11 @@ func encodeTable(t Table) ([]byte, error) {
 		c := wireClaim{Address: a, Interfaces: claim.Interfaces, Candidates: make([]int, len(claim.Candidates))}
 		for i, node := range claim.Candidates {
 			c.Candidates[i] = index[node]
+		}
+		if c.AllNamed = len(claim.Named) > 0 && len(claim.Named) == len(claim.Candidates); !c.AllNamed {
+			for _, node := range claim.Named {
+				c.Named = append(c.Named, index[node])
+			}
 		}
 		w.Claims = append(w.Claims, c)
 	}
@@ -224,12 +232,22 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 			return Table{}, 0, errors.New("table message: a claim without an address")
 		}
 		claim := desired.Claim{Interfaces: c.Interfaces}
-		for _, i := range c.Candidates {
-			if i < 0 || i >= len(w.Names) {
-				return Table{}, 0, fmt.Errorf("table message: claim for %s: candidate %d of %d names", c.Address, i, len(w.Names))
+		for _, list := range []struct {
+			of   []int
+			into *[]string
+		}{{c.Candidates, &claim.Candidates}, {c.Named, &claim.Named}} {
+			for _, i := range list.of {
+				if i < 0 || i >= len(w.Names) {
+					return Table{}, 0, fmt.Errorf("table message: claim for %s: candidate %d of %d names", c.Address, i, len(w.Names))
+				}
+				*list.into = append(*list.into, w.Names[i])
 			}
-			claim.Candidates = append(claim.Candidates, w.Names[i])
 		}
+		// An agent of an older release does not say of whom interfaces are named; then it is of all.
+		if c.AllNamed || len(c.Interfaces) > 0 && len(claim.Named) == 0 {
+			claim.Named = slices.Clone(claim.Candidates)
+		}
+		slices.Sort(claim.Named)
 		t.Claims[c.Address] = claim
 	}
 	return t, m.Number, nil
@@ -307,13 +325,14 @@ type wireOwned struct {
 	Since      time.Time  `json:"since"`
 	Dead       []string   `json:"dead,omitempty"`
 	Unable     []string   `json:"unable,omitempty"`
+	Distant    []string   `json:"distant,omitempty"`
 	Next       string     `json:"next,omitempty"`
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, CutLinks: s.CutLinks, BFD: s.BFD}
 	for a, o := range s.Owned {
-		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Next})
+		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Distant, o.Next})
 	}
 	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
 	for a, c := range s.Contested {
@@ -404,7 +423,7 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		if !o.Address.IsValid() {
 			return State{}, 0, errors.New("state message: an owned entry without an address")
 		}
-		s.Owned[o.Address] = Ownership{o.Interfaces, o.Since, o.Dead, o.Unable, o.Next}
+		s.Owned[o.Address] = Ownership{o.Interfaces, o.Since, o.Dead, o.Unable, o.Distant, o.Next}
 	}
 	return s, m.Number, nil
 }

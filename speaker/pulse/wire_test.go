@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func sample() Table {
 		Unable:    []netip.Addr{vip6},
 		Leaving:   true,
 		Claims: map[netip.Addr]desired.Claim{
-			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}},
+			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}},
 			vip6: {Candidates: []string{"a", "c"}},
 		},
 		Elsewhere: []netip.Addr{netip.MustParseAddr("192.0.2.77")},
@@ -67,7 +68,7 @@ func TestTableMessageText(t *testing.T) {
 	const want = `{"number":7,"table":{"node":"a","nodeAddrs":["198.51.100.1"],` +
 		`"peers":{"b":{"addrs":["198.51.100.2"],"ready":true}},"key":"AP9zZWNyZXQ=","serving":true,` +
 		`"unable":["2001:db8::10"],"leaving":true,"names":["a","b","c"],"claims":[` +
-		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"]},` +
+		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"],"named":[0]},` +
 		`{"address":"2001:db8::10","candidates":[0,2]}],"elsewhere":["192.0.2.77"],` +
 		`"bfd":{"tor":{"peer":"192.0.2.10","local":"192.0.2.9","multiHop":true,"minTTL":254,"transmit":50000000,"receive":300000000,"multiplier":3,"passive":true}}}}`
 	if got := string(encodedTable(t, 7, sample())); got != want {
@@ -148,7 +149,17 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 				return hello.Peer{Addrs: addrs.Draw(t, "peer"), Ready: rapid.Bool().Draw(t, "ready")}
 			}), 0, 3).Draw(t, "peers"),
 			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Claim {
-				return desired.Claim{Candidates: names.Draw(t, "candidates"), Interfaces: names.Draw(t, "interfaces")}
+				c := desired.Claim{
+					Candidates: rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4, rapid.ID).Draw(t, "candidates"),
+					Interfaces: names.Draw(t, "interfaces"),
+				}
+				for i, node := range c.Candidates {
+					if rapid.Bool().Draw(t, "named") || i == 0 && len(c.Interfaces) > 0 {
+						c.Named = append(c.Named, node)
+					}
+				}
+				slices.Sort(c.Named)
+				return c
 			}), 0, 3).Draw(t, "claims"),
 			BFD:        rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(drawBFD), 0, 3).Draw(t, "bfd"),
 			Unnumbered: names.Draw(t, "unnumbered"),
@@ -185,7 +196,7 @@ func TestStatesSurviveTheWire(t *testing.T) {
 		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
 		Former: map[netip.Addr]string{vip4: "b", vip6: "", netip.MustParseAddr("192.0.2.99"): "b"},
 		Owned: map[netip.Addr]Ownership{
-			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Next: "b"},
+			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Next: "b"},
 		},
 		Contested: map[netip.Addr]Contest{
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: time.Now()},

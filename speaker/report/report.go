@@ -103,9 +103,9 @@ type Ownership struct {
 	Interfaces []string
 	Since      time.Time
 	// Dead and Unable are the nodes that come before this one, and are not alive, or not
-	// able to answer.
-	Dead, Unable []string
-	Next         string // the node that would take over; "" for none
+	// able to answer. Distant are able, and have no subnet with the address.
+	Dead, Unable, Distant []string
+	Next                  string // the node that would take over; "" for none
 }
 
 // Reporter renders. Its methods may be called from several goroutines.

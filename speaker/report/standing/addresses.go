@@ -165,7 +165,7 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 		Type: v1beta1.ConditionAnswering, Status: metav1.ConditionTrue, LastTransitionTime: second(a.Since),
 		Reason: v1beta1.ReasonFirst, Message: fmt.Sprintf("node %s is the first of the candidates", node),
 	}
-	if len(a.Dead)+len(a.Unable) > 0 {
+	if len(a.Dead)+len(a.Unable)+len(a.Distant) > 0 {
 		answering.Reason, answering.Message = v1beta1.ReasonSuccessor, succession(node, a.Ownership)
 	}
 	object := &v1beta1.L2Address{
@@ -209,6 +209,9 @@ func succession(node string, o report.Ownership) string {
 	}
 	for _, unable := range o.Unable {
 		before = append(before, unable+" is not able to answer")
+	}
+	for _, distant := range o.Distant {
+		before = append(before, distant+" has no subnet with it")
 	}
 	const most = 4
 	if more := len(before) - most; more > 0 {
