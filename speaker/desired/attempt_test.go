@@ -37,7 +37,6 @@ func TestAttempt(t *testing.T) {
 			t.Errorf("%s: missing %v, want it to be %t", name, missing, c.fails)
 		}
 	}
-
 }
 
 // TestRefusals holds that what is refused is tried by itself and, while others change, seldom; and
