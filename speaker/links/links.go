@@ -20,6 +20,8 @@ type Link struct {
 	Kind  string           // as the kernel names it: "veth", "bridge", "vrf"; "device" for hardware
 	// Master is the index of the link that this one is enslaved to; 0: none.
 	Master int
+	// Below is the index of the link that this one is on top of, as a VLAN is; 0: none.
+	Below int
 	// Active is the index of the port that a bond sends by; 0: none, or it sends by several.
 	Active int
 
@@ -35,14 +37,14 @@ type Link struct {
 	// Ups counts how often the link came up since it was first seen. Whoever
 	// was told of the link before must be told again when it changes.
 	Ups uint64
-	// Failovers counts how often a bond with a carrier went on by another port. Switches know
-	// its MAC behind the former one, until they are told.
+	// Failovers counts how often a bond with a carrier went on by another port, be it this link or
+	// one below it. Switches know the MAC behind the former one, until they are told.
 	Failovers uint64
 }
 
 // Equal compares two links by value.
 func (l Link) Equal(o Link) bool {
-	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Active == o.Active &&
+	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Below == o.Below && l.Active == o.Active &&
 		l.Up == o.Up && l.Running == o.Running && l.Broadcast == o.Broadcast &&
 		l.NoARP == o.NoARP && l.Loopback == o.Loopback && l.Ups == o.Ups && l.Failovers == o.Failovers &&
 		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes)

@@ -79,6 +79,7 @@ func (t *table) link(l netlink.Link, deleted bool, family uint8) {
 		MAC:       slices.Clone(attrs.HardwareAddr),
 		Kind:      l.Type(),
 		Master:    attrs.MasterIndex,
+		Below:     below(l),
 		Up:        attrs.RawFlags&unix.IFF_UP != 0,
 		Running:   attrs.RawFlags&unix.IFF_RUNNING != 0,
 		Broadcast: attrs.RawFlags&unix.IFF_BROADCAST != 0,
@@ -98,6 +99,41 @@ func (t *table) link(l netlink.Link, deleted bool, family uint8) {
 		now.Failovers++
 	}
 	t.links[now.Index] = now
+	if now.Failovers > before.Failovers {
+		t.failOver(now.Index)
+	}
+}
+
+// below is the index of the link that another one has its frames carried by; 0: none. The link of a
+// veth is its other end, that of a tunnel only where its packets leave, and one in another network
+// namespace has its index there.
+func below(l netlink.Link) int {
+	attrs := l.Attrs()
+	switch l.Type() {
+	case "vlan", "macvlan", "macvtap", "ipvlan", "macsec":
+		if attrs.NetNsID < 0 {
+			return attrs.ParentIndex
+		}
+	}
+	return 0
+}
+
+// failOver counts a failover of a link for all that is on top of it: VLANs and the like, and the
+// bridge that it is a port of. The kernel tells nothing of these, as nothing about them changes.
+func (t *table) failOver(index int) {
+	passed := map[int]bool{index: true}
+	for next := []int{index}; len(next) > 0; next = next[1:] {
+		lower := t.links[next[0]]
+		for at, upper := range t.links {
+			if passed[at] || upper.Below != lower.Index && (at != lower.Master || upper.Kind != "bridge") {
+				continue
+			}
+			passed[at] = true
+			next = append(next, at)
+			upper.Failovers++
+			t.links[at] = upper
+		}
+	}
 }
 
 // address applies one notice about an address.

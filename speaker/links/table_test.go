@@ -42,3 +42,47 @@ func TestABondThatFailsOverIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// What is on top of a bond has another MAC or another VLAN for switches to learn, and the kernel tells
+// nothing of it when the bond fails over.
+func TestAFailoverCountsForAllThatIsOnTopOfTheBond(t *testing.T) {
+	all := &table{links: map[int]Link{}}
+	attrs := func(index int, name string, below, master int) netlink.LinkAttrs {
+		a := netlink.NewLinkAttrs()
+		a.Index, a.Name, a.ParentIndex, a.MasterIndex, a.RawFlags = index, name, below, master, unix.IFF_UP|unix.IFF_RUNNING
+		return a
+	}
+	fails := func(active int) {
+		bond := netlink.NewLinkBond(attrs(7, "bond0", 0, 20))
+		bond.ActiveSlave = active
+		all.link(bond, false, unix.AF_UNSPEC)
+	}
+	fails(3)
+	abroad := attrs(30, "eth0", 7, 0)
+	abroad.NetNsID = 1
+	for _, l := range []netlink.Link{
+		&netlink.Bridge{LinkAttrs: attrs(20, "br0", 0, 0)},
+		&netlink.Vlan{LinkAttrs: attrs(21, "br0.5", 20, 0)},
+		&netlink.Vlan{LinkAttrs: attrs(22, "bond0.100", 7, 23)},
+		&netlink.Bridge{LinkAttrs: attrs(23, "br100", 0, 0)},
+		&netlink.Macvlan{LinkAttrs: attrs(24, "mac0", 22, 25)},
+		&netlink.Vrf{LinkAttrs: attrs(25, "red", 0, 0)},
+		&netlink.Vlan{LinkAttrs: attrs(26, "eth1.100", 3, 0)},
+		&netlink.Veth{LinkAttrs: attrs(27, "veth0", 7, 0)},
+		&netlink.Macvlan{LinkAttrs: abroad},
+	} {
+		all.link(l, false, unix.AF_UNSPEC)
+	}
+	fails(4)
+	fails(4)
+	want := map[string]uint64{"bond0": 1, "br0": 1, "br0.5": 1, "bond0.100": 1, "br100": 1, "mac0": 1}
+	for _, l := range all.snapshot().All() {
+		if l.Failovers != want[l.Name] {
+			t.Errorf("%s: %d failovers, want %d", l.Name, l.Failovers, want[l.Name])
+		}
+	}
+	all.link(&netlink.Vlan{LinkAttrs: attrs(22, "bond0.100", 7, 23)}, false, unix.AF_UNSPEC)
+	if got := all.snapshot().links[22].Failovers; got != 1 {
+		t.Errorf("bond0.100 has %d failovers after a notice of its own, want 1", got)
+	}
+}
