@@ -131,7 +131,8 @@ type Server struct {
 	told      []hello.Interface // to the mesh, of this node
 	apart     apart
 	failed    map[place]error
-	vouched   bool // as the mesh was told, and so are claims
+	retry     <-chan time.Time // when they are tried again, whatever is heard until then
+	vouched   bool             // as the mesh was told, and so are claims
 	claims    []hello.Claim
 	complaint string // the last one about an agent
 	isolation isolation
@@ -200,7 +201,7 @@ func (s *Server) Run(ctx context.Context) error {
 // loop takes what comes and puts things right after each.
 func (s *Server) loop(ctx context.Context) {
 	ending := ctx.Done()
-	var over, retry, alarm <-chan time.Time
+	var over, alarm <-chan time.Time
 	for {
 		news := true
 		select {
@@ -231,7 +232,7 @@ func (s *Server) loop(ctx context.Context) {
 		case <-alarm: // what was claimed by now counts for what is decided
 			news = s.hear(s.cfg.ARP)
 			news = s.hear(s.cfg.NDP) || news
-		case <-retry:
+		case <-s.retry:
 		}
 		if news {
 			s.settle()
@@ -240,9 +241,6 @@ func (s *Server) loop(ctx context.Context) {
 			s.settle()
 		}
 		alarm = s.alarm()
-		if len(s.failed) > 0 {
-			retry = time.After(retryAfter)
-		}
 		if ending == nil && (s.table == nil || s.leaving() && s.agent == nil) {
 			return // nothing is left to be said, or to be told
 		}
@@ -422,7 +420,7 @@ func interfaces(all []links.Link) []neighbour.Interface {
 	return i
 }
 
-// tell logs which interfaces cannot be opened, when that changes.
+// tell logs which interfaces cannot be opened, when that changes, and has them tried again.
 func (s *Server) tell(failed map[place]error) {
 	for at, err := range failed {
 		if last := s.failed[at]; last == nil || last.Error() != err.Error() {
@@ -434,7 +432,10 @@ func (s *Server) tell(failed map[place]error) {
 			s.cfg.Log.Info("answering on an interface works again or is not needed", "error", err)
 		}
 	}
-	s.failed = failed
+	s.failed, s.retry = failed, nil
+	if len(failed) > 0 {
+		s.retry = time.After(retryAfter)
+	}
 }
 
 // assess makes the state from what is answered for.

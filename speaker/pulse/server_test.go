@@ -2,6 +2,7 @@ package pulse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -134,6 +135,48 @@ func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 	out.view.Settled = false
 	s.settle()
 	out.wants(t, "unsettled again", "answers [] over ARP", "answers [] over NDP", "says serving=false leaving=false unable=[]")
+}
+
+// refused is a responder that cannot be opened, and that hears what is no news all the time.
+type refused struct {
+	over
+
+	opened  *int
+	claimed chan struct{}
+}
+
+func (r refused) Open([]neighbour.Interface) map[int]error {
+	*r.opened++
+	return map[int]error{2: errors.New("no buffer space available")}
+}
+
+func (r refused) Claimed() <-chan struct{} { return r.claimed }
+
+// TestAnInterfaceIsTriedAgainWhateverIsHeard: what comes more often than an interface is tried again, and
+// leaves nothing to settle, does not put that off.
+func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+		opened, claimed := 0, make(chan struct{})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
+		s.settle()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.loop(ctx)
+		}()
+		for range 100 {
+			claimed <- struct{}{}
+			time.Sleep(retryAfter / 10)
+		}
+		cancel()
+		<-done
+		if opened < 9 || opened > 15 {
+			t.Errorf("opened %d times in ten seconds, want once a second", opened)
+		}
+	})
 }
 
 // TestGoodbye: routers are asked for patience in a restart, and told AdminDown by a
