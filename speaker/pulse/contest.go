@@ -35,6 +35,9 @@ const (
 	// askAfter is when, after an address was taken, it is asked who else has it: once the
 	// node that had it before has stopped.
 	askAfter = time.Second
+	// otherAfter is for how long the stranger that is told of must be silent, asked twice, for
+	// another one to be told of in its place.
+	otherAfter = 2*askEvery + askEvery/2
 	// rememberFor is for how long the stations of a node count as a node's after it told
 	// them last. What it sent while it handed over may be on its way.
 	rememberFor = time.Minute
@@ -105,11 +108,31 @@ type contests struct {
 }
 
 type contest struct {
-	Contest
+	foe
 
 	link     int
-	heard    time.Time // when the stranger was heard last
+	heard    time.Time // when any stranger was heard last
 	defended time.Time
+}
+
+// foe is the stranger that is told of. Others that have the address, too, are not told of while this
+// one is heard: one station can send in the name of any number, and two that both answer would
+// take turns for ever.
+type foe struct {
+	Contest
+
+	last time.Time // when that one was heard last
+}
+
+// claimed takes in what a stranger claims, and tells whether it is told of from now on.
+func (f *foe) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+	station := claim.Station.String()
+	same := f.Station == station && f.Interface == claim.Interface
+	if !same && now.Before(f.last.Add(otherAfter)) {
+		return false
+	}
+	f.Station, f.Interface, f.last = station, claim.Interface, now
+	return !same
 }
 
 // keep forgets all but the addresses that are answered for, and has those asked for that
@@ -130,12 +153,11 @@ func (c *contests) keep(now time.Time, mine map[netip.Addr][]links.Link, taken [
 func (c *contests) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	known := c.of[claim.Address]
 	if known == nil {
-		known = &contest{Contest: Contest{Since: now}}
+		known = &contest{foe: foe{Contest: Contest{Since: now}}}
 		c.of[claim.Address], c.ask[claim.Address] = known, now.Add(askEvery)
 	}
-	was := known.Contest
-	known.Station, known.Interface, known.link, known.heard = claim.Station.String(), claim.Interface, claim.Index, now
-	return was != known.Contest
+	known.link, known.heard = claim.Index, now
+	return known.claimed(now, claim)
 }
 
 // due ends the contests that are over, and returns what there is to be said now and

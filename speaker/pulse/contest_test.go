@@ -1,6 +1,7 @@
 package pulse
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -119,7 +120,65 @@ func TestAContestGoesWithTheAddress(t *testing.T) {
 		t.Errorf("said %v, contests %v", words, c.of)
 	}
 	another := says(vip6, neighbour.MAC{2, 0, 0, 0, 9, 8})
-	if !c.claimed(noon.Add(time.Second), another) || !c.of[vip6].Since.Equal(noon) || c.of[vip6].Station != another.Station.String() {
+	if !c.claimed(noon.Add(otherAfter), another) || !c.of[vip6].Since.Equal(noon) || c.of[vip6].Station != another.Station.String() {
 		t.Errorf("a second stranger: %+v", c.of[vip6])
+	}
+}
+
+// forged is one of many stations that there are not.
+func forged(n int) neighbour.MAC { return neighbour.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)} }
+
+// TestAFloodOfStrangersIsToldOnceInAWhile, and not each of them: of an address that is answered for, and of
+// one that is not.
+func TestAFloodOfStrangersIsToldOnceInAWhile(t *testing.T) {
+	var c contests
+	c.keep(noon, on(vip4), nil)
+	v, nodes := vetted()
+	v.table(noon, all(vip6))
+	v.vet(noon, on(vip6), nil)
+	var contested, withheld []time.Duration
+	for n := range 10_000 { // 100 s
+		now := noon.Add(time.Duration(n) * 10 * time.Millisecond)
+		if c.claimed(now, says(vip4, forged(n))) {
+			contested = append(contested, now.Sub(noon))
+		}
+		if v.claimed(now, says(vip6, forged(n)), nodes) {
+			withheld = append(withheld, now.Sub(noon))
+		}
+	}
+	want := []time.Duration{0, otherAfter, 2 * otherAfter}
+	if !slices.Equal(contested, want) || !slices.Equal(withheld, want) {
+		t.Errorf("news at %v of the one, at %v of the other, want %v of both", contested, withheld, want)
+	}
+	last := noon.Add(9_999 * 10 * time.Millisecond)
+	if c.due(last.Add(overAfter - time.Second)); len(c.of) != 1 {
+		t.Error("it was over before nobody was heard for long")
+	}
+	if _, over := c.due(last.Add(overAfter)); !over || len(c.of) > 0 {
+		t.Error("it is not over")
+	}
+}
+
+// TestTwoStrangersThatBothAnswer are told of once, and the second one when the first has gone.
+func TestTwoStrangersThatBothAnswer(t *testing.T) {
+	var c contests
+	mine, second := on(vip4), neighbour.MAC{2, 0, 0, 0, 9, 8}
+	c.keep(noon, mine, nil)
+	told := map[time.Duration]string{}
+	for now := noon; now.Before(noon.Add(time.Hour)); now = now.Add(askEvery) {
+		strangers := []neighbour.MAC{stranger, second}
+		if now.Sub(noon) >= 30*time.Minute {
+			strangers = strangers[1:]
+		}
+		for _, station := range strangers {
+			if c.claimed(now, says(vip4, station)) {
+				told[now.Sub(noon)] = c.of[vip4].Station
+			}
+		}
+		c.due(now)
+	}
+	want := map[time.Duration]string{0: stranger.String(), 30*time.Minute + 2*askEvery: second.String()}
+	if !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }

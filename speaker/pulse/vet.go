@@ -41,7 +41,7 @@ type vetting struct {
 type inquiry struct {
 	sent int
 	next time.Time // when the next probe is to be sent, or the verdict is due
-	foe  *Contest  // the station that has the address; nil: none was heard
+	foe  *foe      // the station that has the address; nil: none was heard
 }
 
 // table takes in the addresses that nodes are to answer for, whichever they are.
@@ -103,14 +103,11 @@ func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news 
 	case q == nil:
 		return false
 	case of.strange(claim.Station):
-		since := now
-		if q.foe != nil {
-			since = q.foe.Since
+		if q.foe == nil {
+			q.foe = &foe{Contest: Contest{Since: now, Withheld: true}}
 		}
-		before := q.foe
-		q.foe = &Contest{Station: claim.Station.String(), Interface: claim.Interface, Since: since, Withheld: true}
 		q.sent, q.next = 0, now.Add(retryProbes)
-		return before == nil || *before != *q.foe
+		return q.foe.claimed(now, claim)
 	case claim.Probe:
 		return false
 	}
@@ -152,7 +149,7 @@ func (v *vetting) foes() map[netip.Addr]Contest {
 	found := map[netip.Addr]Contest{}
 	for a, q := range v.pending {
 		if q.foe != nil && !v.held[a] {
-			found[a] = *q.foe
+			found[a] = q.foe.Contest
 		}
 	}
 	return found
