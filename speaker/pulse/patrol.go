@@ -45,6 +45,9 @@ const (
 	patrolWait = time.Second
 	// patrolSize bounds what one node asks in a second.
 	patrolSize = 64
+	// patrolHeard bounds how many stations are noted of an address in a round, besides those of
+	// nodes: one station can answer in the name of any number.
+	patrolHeard = 64
 )
 
 // patrol finds what breaks layer 2 without a word, and what the node that answers cannot see:
@@ -117,10 +120,11 @@ func (p *patrol) under() map[netip.Addr][]links.Link {
 // asks tells whether an address is asked for now.
 func (p *patrol) asks(a netip.Addr) bool { return slices.Contains(p.round, a) }
 
-// claimed takes in the claim of a station on an address that is asked for.
-func (p *patrol) claimed(claim neighbour.Claim) {
-	if !claim.Probe {
-		p.beats[claim.Address].heard[claim.Station] = claim.Interface
+// claimed takes in the claim of a station, which may be one of a node, on an address that is asked for.
+func (p *patrol) claimed(claim neighbour.Claim, ofNode bool) {
+	heard := p.beats[claim.Address].heard
+	if !claim.Probe && (ofNode || len(heard) < patrolHeard) {
+		heard[claim.Station] = claim.Interface
 	}
 }
 

@@ -61,7 +61,7 @@ func walk(p *patrol, v hello.View, from, to time.Time, heard ...neighbour.Claim)
 		asked = append(asked, now.Sub(noon))
 		for _, claim := range heard {
 			if p.asks(claim.Address) {
-				p.claimed(claim)
+				p.claimed(claim, claim.Station != stranger)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func TestAPatrolGoesInRounds(t *testing.T) {
 		}
 		for _, a := range now {
 			asked[a] = true
-			p.claimed(says(a, ownersMAC))
+			p.claimed(says(a, ownersMAC), true)
 		}
 	}
 	if len(asked) != len(addresses) {
@@ -275,5 +275,20 @@ func TestBehind(t *testing.T) {
 		if behind[vip4] != c.want {
 			t.Errorf("%s: behind %q, want %q", name, behind[vip4], c.want)
 		}
+	}
+}
+
+// TestAFloodCostsAPatrolNoMemory: stations that do not exist answer without end, and the one that is to
+// answer is heard all the same.
+func TestAFloodCostsAPatrolNoMemory(t *testing.T) {
+	p, v, _ := beaten(vip4)
+	begun := noon.Add(patrolAfter)
+	p.due(begun, v)
+	for n := range 10_000 {
+		p.claimed(says(vip4, forged(n)), false)
+	}
+	p.claimed(says(vip4, ownersMAC), true)
+	if b := p.beats[vip4]; len(b.heard) > patrolHeard+1 || !b.answered(v) {
+		t.Errorf("%d stations are noted, the owner's among them: %t", len(b.heard), b.answered(v))
 	}
 }

@@ -58,7 +58,7 @@ func (s *Server) hear(from Responder) (news bool) {
 		case s.vetting.asks(claim.Address):
 			news = s.vetting.claimed(now, claim, s.nodes) || news
 		case s.patrol.asks(claim.Address):
-			s.patrol.claimed(claim)
+			s.patrol.claimed(claim, s.nodes.have(claim.Station))
 		case s.answers(claim.Address) && s.nodes.strange(claim.Station):
 			news = s.contests.claimed(now, claim) || news
 		case s.nodes.have(claim.Station):
