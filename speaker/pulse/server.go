@@ -270,7 +270,9 @@ func (s *Server) take(d delivery) {
 	}
 	s.complaint = ""
 	s.before, s.table, s.number, s.said = s.table, &d.table, d.number, false
-	s.vetting.table(time.Now(), d.table.addresses())
+	now := time.Now()
+	s.vetting.elsewhere(now, d.table.Elsewhere)
+	s.vetting.table(now, d.table.addresses())
 }
 
 func (s *Server) part(p parting) {

@@ -22,18 +22,22 @@ const (
 	// mindFor is for how long an address that no node is to answer for any more counts as
 	// held: Services lose their last endpoint for a while, and get their addresses back.
 	mindFor = 5 * time.Minute
+	// awayFor is for how long only other nodes must have been to answer for an address for it to
+	// count as held by one of them: that one asks first, and may learn of it later than this one.
+	awayFor = time.Second
 )
 
 // vetting decides which addresses must be asked for before they are answered for: those
 // that no node has ever held. An address that some node may hold is answered for at once:
-// one that moves, by a failover or a change of the order, one that comes with the first
-// table of a process, which may follow a restart, and one that was held lately.
+// one that moves, by a failover or a change of the order or of the candidates, one that comes with
+// the first table of a process, which may follow a restart, and one that was held lately.
 //
 // It is driven by one caller at a time, who calls due when next says so.
 type vetting struct {
 	began   bool // a table has come
 	held    map[netip.Addr]bool
 	gone    map[netip.Addr]time.Time // the held ones that no node is to answer for any more
+	away    map[netip.Addr]time.Time // since when only other nodes are to answer for them
 	pending map[netip.Addr]*inquiry  // ours to answer for, and not answered for yet
 }
 
@@ -68,6 +72,24 @@ func (v *vetting) table(now time.Time, addresses map[netip.Addr]bool) {
 		}
 		return over
 	})
+}
+
+// elsewhere takes in the addresses that only other nodes are to answer for, before table does all.
+// One that is no more among them, and may have come here, was held.
+func (v *vetting) elsewhere(now time.Time, addresses []netip.Addr) {
+	away := make(map[netip.Addr]time.Time, len(addresses))
+	for _, a := range addresses {
+		away[a] = now
+		if since, was := v.away[a]; was {
+			away[a] = since
+		}
+	}
+	for a, since := range v.away {
+		if _, still := away[a]; !still && now.Sub(since) >= awayFor {
+			v.held[a] = true
+		}
+	}
+	v.away = away
 }
 
 // vet splits the addresses that are this node's to answer for into those that it may answer

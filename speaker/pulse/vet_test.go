@@ -4,8 +4,11 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -178,5 +181,44 @@ func TestAnInquiryEndsWithTheOwnership(t *testing.T) {
 	v.vet(noon, nil, nil)
 	if len(v.foes()) > 0 || v.asks(vip4) || !v.next().IsZero() {
 		t.Errorf("foes %v, next %v", v.foes(), v.next())
+	}
+}
+
+// TestAnAddressThatComesFromElsewhereIsUsedAtOnce: this node was no candidate for it, and another one has
+// asked for it; but not if that one has hardly had the time, or if this one was asking.
+func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
+	here, there := Table{Node: "a", Serving: true, Claims: claim(vip4, "a")}, Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
+	for name, test := range map[string]struct {
+		before Table
+		heard  []neighbour.Claim
+		after  time.Duration
+		wait   bool
+	}{
+		"from elsewhere":                {there, nil, awayFor, false},
+		"from elsewhere, just as there": {there, nil, awayFor - time.Millisecond, true},
+		"it is asked for here":          {here, nil, probeEvery, true},
+		"a stranger has it":             {here, []neighbour.Claim{says(vip4, stranger)}, time.Minute, true},
+		"from nowhere":                  {Table{Node: "a", Serving: true}, nil, time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				out := &around{view: serving("a"), links: links.NewSnapshot(ethernet(2, true))}
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				tables := []Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
+				for n, table := range tables {
+					s.take(delivery{table: table, number: uint64(n + 1)})
+					s.settle()
+					s.attend()
+					if n == 1 {
+						out.claims = test.heard
+						s.hear(over{out, "ARP"})
+						time.Sleep(test.after)
+					}
+				}
+				if got := s.wait[vip4]; got != test.wait {
+					t.Errorf("it waits: %t, want %t", got, test.wait)
+				}
+			})
+		})
 	}
 }
