@@ -136,9 +136,10 @@ const glances = 5
 // remove leaves an object that another node has taken over meanwhile. One that another node has
 // only noted its doubts in is still this node's.
 func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) error {
+	var err error
 	for range glances {
 		precondition := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
-		err := k.api.Delete(ctx, object, precondition)
+		err = k.api.Delete(ctx, object, precondition)
 		if err == nil || apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -154,7 +155,7 @@ func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) erro
 		}
 		object = &list.Items[0]
 	}
-	return fmt.Errorf("delete L2Address %s: it changes too often", object.Name)
+	return fmt.Errorf("delete L2Address %s: it changes too often: %w", object.Name, err)
 }
 
 // renderAddress makes the object of one address.

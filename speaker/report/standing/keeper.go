@@ -8,14 +8,17 @@ package standing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -32,7 +35,8 @@ const (
 	seldom = 5 * time.Minute
 	// relist is how often the objects are read although nobody was seen to touch them.
 	relist = 10 * time.Minute
-	// The time to the next attempt after a failure doubles between these.
+	// The time to the next attempt after a failure doubles between these: for all objects or, where
+	// the API server refused one, for that one.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
@@ -80,10 +84,19 @@ type Keeper[T client.Object] struct {
 	retry   time.Duration
 }
 
-// pace is how often one object has been written.
+// pace is how often one object has been written, and when it may be if it was refused.
 type pace struct {
-	bucket flowcontrol.RateLimiter
-	last   time.Time
+	bucket  flowcontrol.RateLimiter
+	last    time.Time
+	refused string        // what was last said about a refusal
+	retry   time.Duration // the pause after it
+	again   time.Time     // when that is over
+}
+
+// pass is what came of one attempt at all objects.
+type pass struct {
+	wait    time.Duration // for what is left
+	refused error         // some of them; the others did not wait for these
 }
 
 func newKeeper[T client.Object](of kind[T], name string, log *slog.Logger) *Keeper[T] {
@@ -142,13 +155,16 @@ func (k *Keeper[T]) Run(ctx context.Context) error {
 
 // after is how long to wait for the next attempt. It logs when a failure changes, not each
 // time that it is met.
-func (k *Keeper[T]) after(wait time.Duration, err error) time.Duration {
+func (k *Keeper[T]) after(p pass, err error) time.Duration {
 	if err == nil {
+		if p.refused != nil { // perhaps since somebody else has written it
+			k.have = nil
+		}
 		if k.failing != "" {
 			k.log.Info("the objects of this node are written again", "kind", k.name)
 		}
 		k.failing, k.retry = "", 0
-		return wait
+		return p.wait
 	}
 	k.have = nil
 	if text := err.Error(); text != k.failing {
@@ -159,9 +175,9 @@ func (k *Keeper[T]) after(wait time.Duration, err error) time.Duration {
 	return k.retry
 }
 
-// bring makes the objects those wanted, as far as they may be written now, and returns how
-// long to wait for the rest. What is in haste comes first.
-func (k *Keeper[T]) bring(ctx context.Context) (time.Duration, error) {
+// bring makes the objects those wanted, as far as they may be written now. What is in haste
+// comes first. It ends with an error that the next object would meet as well.
+func (k *Keeper[T]) bring(ctx context.Context) (pass, error) {
 	k.mu.Lock()
 	told, wanted := k.told, k.wanted
 	if k.doubted {
@@ -169,36 +185,103 @@ func (k *Keeper[T]) bring(ctx context.Context) (time.Duration, error) {
 	}
 	k.mu.Unlock()
 	if !told {
-		return relist, nil
+		return pass{wait: relist}, nil
 	}
 	if err := k.look(ctx); err != nil {
-		return 0, err
+		return pass{}, err
 	}
+	maps.DeleteFunc(k.paces, func(name string, _ *pace) bool {
+		_, is := wanted[name]
+		_, was := k.have[name]
+		return !is && !was
+	})
+	p := pass{wait: time.Until(k.read.Add(relist))}
+	err := k.removeOthers(ctx, wanted, &p)
+	if err == nil {
+		err = k.writeChanges(ctx, wanted, &p)
+	}
+	return p, err
+}
+
+// removeOthers removes what is not wanted.
+func (k *Keeper[T]) removeOthers(ctx context.Context, wanted map[string]T, p *pass) error {
 	for _, name := range slices.Sorted(maps.Keys(k.have)) {
-		want, ok := wanted[name]
-		if have := k.have[name]; !ok || !sameOwner(have, want) {
-			if err := k.of.remove(ctx, have); err != nil {
-				return 0, err
-			}
+		have := k.have[name]
+		if want, ok := wanted[name]; ok && sameOwner(have, want) {
+			continue
+		}
+		if later := time.Until(k.pace(name).again); later > 0 {
+			p.wait = min(p.wait, later)
+			continue
+		}
+		err := k.of.remove(ctx, have)
+		if err == nil {
 			delete(k.have, name)
 		}
+		if err := k.outcome(name, err, p); err != nil {
+			return err
+		}
 	}
-	maps.DeleteFunc(k.paces, func(name string, _ *pace) bool { _, ok := wanted[name]; return !ok })
-	wait := time.Until(k.read.Add(relist))
+	return nil
+}
+
+// writeChanges writes what is wanted and not so.
+func (k *Keeper[T]) writeChanges(ctx context.Context, wanted map[string]T, p *pass) error {
 	for _, c := range k.changes(wanted) {
 		if later := k.later(c); later > 0 {
-			wait = min(wait, later)
+			p.wait = min(p.wait, later)
 			continue
 		}
 		written, err := k.of.write(ctx, k.have[c.name], wanted[c.name])
-		if err != nil {
-			return 0, err
+		if err == nil {
+			if k.have[c.name] = written; k.of.compare(written, wanted[c.name]) != never {
+				p.wait = min(p.wait, pause) // what it is to be noted in is not there
+			}
 		}
-		if k.have[c.name] = written; k.of.compare(written, wanted[c.name]) != never {
-			wait = min(wait, pause) // what it is to be noted in is not there
+		if err := k.outcome(c.name, err, p); err != nil {
+			return err
 		}
 	}
-	return wait, nil
+	return nil
+}
+
+// outcome takes in what came of an attempt at one object, and gives an error back that is not about
+// that one alone. It logs a refusal once.
+func (k *Keeper[T]) outcome(name string, err error, p *pass) error {
+	of := k.pace(name)
+	if err == nil {
+		if of.refused != "" {
+			k.log.Info("the API server takes an object of this node again", "kind", k.name, "name", name)
+		}
+		of.refused, of.retry, of.again = "", 0, time.Time{}
+		return nil
+	}
+	if !isRefusal(err) {
+		return err
+	}
+	if text := err.Error(); text != of.refused {
+		of.refused = text
+		k.log.Warn("the API server refuses an object of this node; it is tried again, and the others are written", "kind", k.name, "error", err)
+	}
+	of.retry = min(max(2*of.retry, firstRetry), lastRetry)
+	of.again = time.Now().Add(of.retry)
+	p.wait, p.refused = min(p.wait, of.retry), errors.Join(p.refused, err)
+	return nil
+}
+
+// isRefusal tells whether the API server has something against one object, and may well take others:
+// it answered, it knows who asks, and it has not too much to do.
+func isRefusal(err error) bool {
+	var said apierrors.APIStatus
+	if !errors.As(err, &said) {
+		return false
+	}
+	switch code := said.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }
 
 // change is an object that is to be written.
@@ -241,10 +324,9 @@ func (k *Keeper[T]) look(ctx context.Context) error {
 
 // later is how long a change has to wait; 0 if it may be written now.
 func (k *Keeper[T]) later(c change) time.Duration {
-	p := k.paces[c.name]
-	if p == nil {
-		p = &pace{bucket: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), burst)}
-		k.paces[c.name] = p
+	p := k.pace(c.name)
+	if refused := time.Until(p.again); refused > 0 {
+		return refused
 	}
 	wait := pause
 	switch {
@@ -262,13 +344,23 @@ func (k *Keeper[T]) later(c change) time.Duration {
 	return 0
 }
 
-// Leave removes the objects of a node that goes for good. Run must have returned.
+// pace is how often an object has been written.
+func (k *Keeper[T]) pace(name string) *pace {
+	if k.paces[name] == nil {
+		k.paces[name] = &pace{bucket: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), burst)}
+	}
+	return k.paces[name]
+}
+
+// Leave removes the objects of a node that goes for good, also those that were refused lately. Run
+// must have returned.
 func (k *Keeper[T]) Leave(ctx context.Context) error {
 	k.mu.Lock()
 	k.told, k.wanted = true, nil
 	k.mu.Unlock()
-	_, err := k.bring(ctx)
-	return err
+	clear(k.paces)
+	p, err := k.bring(ctx)
+	return errors.Join(p.refused, err)
 }
 
 // sameOwner tells whether both objects belong to the same Node: one that was made anew has

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +25,8 @@ import (
 type server struct {
 	mu      sync.Mutex
 	away    bool
+	refuses string // the name of an object; empty: none
+	refused int    // how often
 	stored  map[string]client.Object
 	asked   int // of any kind
 	written int
@@ -58,6 +63,10 @@ func (s *server) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 func (s *server) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.GetName() == s.refuses {
+		s.refused++
+		return apierrors.NewForbidden(v1beta1.GroupVersion.WithResource("bgpsessions").GroupResource(), o.GetName(), nil)
+	}
 	delete(s.stored, o.GetName())
 	return s.ask()
 }
@@ -80,6 +89,10 @@ func (s *server) store(o client.Object) error {
 	if err := s.ask(); err != nil {
 		return err
 	}
+	if o.GetName() == s.refuses {
+		s.refused++
+		return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("BGPSession").GroupKind(), o.GetName(), nil)
+	}
 	s.written++
 	s.stored[o.GetName()] = o.DeepCopyObject().(client.Object)
 	return nil
@@ -98,6 +111,22 @@ func (s *server) status() v1beta1.BGPSessionStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stored["tor.node1"].(*v1beta1.BGPSession).Status
+}
+
+// refuse has the server refuse the object from now on, and returns how often it refused one until now.
+func (s *server) refuse(name string) (refused int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refused = s.refused
+	s.refuses, s.refused = name, 0
+	return refused
+}
+
+// names are those of the objects that there are, sorted.
+func (s *server) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.stored))
 }
 
 // keeping runs a Keeper in a bubble of synctest.
@@ -222,5 +251,56 @@ func TestTheNewestStateWaitsForTheServer(t *testing.T) {
 		if asked, _ := s.counted(); asked > 0 {
 			t.Errorf("%d requests though nothing changed", asked)
 		}
+	})
+}
+
+// TestOneThatIsRefusedKeepsNobodyWaiting: the API server takes all but one object, which is tried ever less
+// often, and written once it is taken; and removed likewise.
+func TestOneThatIsRefusedKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{stored: map[string]client.Object{}, refuses: "edge.node1"}
+		k := NewSessions("node1", s, slog.New(slog.DiscardHandler))
+		stop := running(t, k.Run)
+		tell := func(sessions map[string]report.Session) {
+			k.Tell(types.UID("uid"), sessions, nil)
+			time.Sleep(settle + time.Millisecond)
+		}
+		wants := func(when string, want ...string) {
+			t.Helper()
+			if got := s.names(); !slices.Equal(got, want) {
+				t.Errorf("%s: there are %v, want %v", when, got, want)
+			}
+		}
+		tell(map[string]report.Session{"edge": up, "tor": up})
+		wants("one is refused", "tor.node1")
+		time.Sleep(10 * time.Minute)
+		tell(map[string]report.Session{"edge": up, "tor": down})
+		if got := s.status().State; got != v1beta1.SessionActive {
+			t.Errorf("the session is %s a moment after it went down", got)
+		}
+		if refused := s.refuse(""); refused < 10 || refused > 20 {
+			t.Errorf("tried %d times in ten minutes, want 10 to 20", refused)
+		}
+		time.Sleep(lastRetry)
+		wants("none is refused", "edge.node1", "tor.node1")
+
+		s.refuse("edge.node1")
+		tell(map[string]report.Session{"core": up})
+		wants("one is not removed", "core.node1", "edge.node1")
+		time.Sleep(10 * time.Minute)
+		if refused := s.refuse("edge.node1"); refused < 10 || refused > 20 {
+			t.Errorf("tried to remove it %d times in ten minutes, want 10 to 20", refused)
+		}
+		stop()
+		if err := k.Leave(t.Context()); !apierrors.IsForbidden(err) {
+			t.Errorf("leaving: %v, want that one object is not removed", err)
+		}
+		wants("it is left", "edge.node1")
+		s.refuse("")
+		if err := k.Leave(t.Context()); err != nil {
+			t.Errorf("leaving: %v", err)
+		}
+		wants("none is left")
 	})
 }
