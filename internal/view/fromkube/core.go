@@ -56,10 +56,12 @@ func Service(s *corev1.Service) *view.Service {
 		v.Class = *s.Spec.LoadBalancerClass
 	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		found := addresses([]string{ingress.IP})
-		v.Ingress = append(v.Ingress, found...)
-		if ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP {
-			v.VIPs = append(v.VIPs, found...)
+		vip := ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP
+		for _, a := range addresses([]string{ingress.IP}) {
+			v.Ingress = append(v.Ingress, a)
+			if vip && !slices.Contains(v.VIPs, a) { // the API server takes one twice
+				v.VIPs = append(v.VIPs, a)
+			}
 		}
 	}
 	external := v.Type != view.ClusterIP || len(v.ExternalIPs) > 0

@@ -95,6 +95,23 @@ status:
 	}
 }
 
+// A controller may write an address twice, and in more than one way. Ingress has what is written, for the
+// one that is to repair it.
+func TestAVIPIsOneHoweverOftenItIsThere(t *testing.T) {
+	got := fromkube.Service(object[corev1.Service](t, `
+spec: {type: LoadBalancer, clusterIP: 10.96.0.7}
+status:
+  loadBalancer:
+    ingress: [{ip: "2001:db8::10"}, {ip: 192.0.2.10}, {ip: "2001:DB8:0::10", ipMode: VIP}, {ip: 192.0.2.9, ipMode: Proxy}, {ip: 192.0.2.10}]
+`))
+	if want := ips("2001:db8::10", "192.0.2.10"); !slices.Equal(got.VIPs, want) {
+		t.Errorf("VIPs %v, want %v", got.VIPs, want)
+	}
+	if want := ips("2001:db8::10", "192.0.2.10", "2001:db8::10", "192.0.2.9", "192.0.2.10"); !slices.Equal(got.Ingress, want) {
+		t.Errorf("ingress %v, want %v", got.Ingress, want)
+	}
+}
+
 func TestServicesWithoutAnAddressAreNotThere(t *testing.T) {
 	for name, text := range map[string]string{
 		"headless":      `{spec: {type: ClusterIP, clusterIP: None}}`,
