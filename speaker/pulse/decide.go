@@ -154,11 +154,16 @@ func (t Table) addresses() map[netip.Addr]bool {
 func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station, interfaces []hello.Interface) hello.Wanted {
 	all := slices.Concat(t.Unable, unable)
 	slices.SortFunc(all, netip.Addr.Compare)
+	var claimed []netip.Addr
+	if len(all) > 0 { // or nobody asks
+		claimed = slices.Collect(maps.Keys(t.addresses()))
+	}
 	return hello.Wanted{
 		Peers:   t.Peers,
 		Key:     []byte(t.Key),
 		Serving: t.Serving && ready,
 		Unable:  slices.Compact(all),
+		Claimed: claimed,
 		Leaving: t.Leaving,
 
 		Stations:   own,

@@ -16,7 +16,7 @@ func TestRecordsFit(t *testing.T) {
 		node := strings.Repeat("n", length)
 		h := drawHello(t)
 		h.node = node
-		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawAddr(t)), Stations: h.stations}, sparseReserve(length))
+		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawMany(t, "further")...), Claimed: drawMany(t, "claimed"), Stations: h.stations}, sparseReserve(length))
 		h.asks, h.testimony = 0, nil // of a full mesh
 		for range maxLinks {
 			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, boot: 1, seq: 2})

@@ -110,6 +110,9 @@ type Wanted struct {
 	Serving bool         // this node can serve addresses at all
 	Unable  []netip.Addr // addresses that this node was asked to serve and cannot
 	Leaving bool         // going away for good: others take over at once
+	// Claimed are all addresses that some node is asked to serve. Where Unable are too many to be
+	// listed, they are told by prefixes without any other of these; see Member.
+	Claimed []netip.Addr
 	// Stations are the MACs by which this node answers on its networks. The first
 	// sixteen in order are told.
 	Stations []Station
@@ -145,8 +148,13 @@ type Member struct {
 	Serving bool
 	// Unable are the addresses that the node was asked to serve and cannot.
 	Unable map[netip.Addr]bool
-	// UnableAny4 and UnableAny6: those of IPv4, or of IPv6, are too many to list,
-	// and the node counts as unable to serve any of the family.
+	// UnableIn are prefixes of which it cannot serve any address, sorted and disjoint, for a family with too
+	// many of these to be listed: more than 255 of IPv4, or some 65 of IPv6. All other addresses
+	// that nodes are asked to serve are outside.
+	UnableIn []netip.Prefix
+	// UnableAny4 and UnableAny6: of IPv4, or of IPv6, there are too many prefixes as well, or the node
+	// is of a release that does not tell them; it counts as unable to serve any of the family. There
+	// is room for some three hundred prefixes of a network, and for two hundred in a sparse mesh.
 	UnableAny4, UnableAny6 bool
 	// Heard: we know it from the node itself, not from Kubernetes.
 	Heard bool
@@ -187,7 +195,7 @@ func (m Member) unableAny(a netip.Addr) bool {
 
 // CanServe tells whether a node that is alive is able to serve an address.
 func (m Member) CanServe(a netip.Addr) bool {
-	return m.Serving && !m.unableAny(a) && !m.Unable[a.Unmap()]
+	return m.Serving && !m.unableAny(a) && !m.Unable[a.Unmap()] && !m.isUnableIn(a.Unmap())
 }
 
 // Reason says why a datagram was not believed.

@@ -36,7 +36,9 @@ import (
 //	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
 //	        Kind 10: nodes that it never heard, as in kind 3. Kind 11: nodes that it does not hear and
 //	        counts as alive, since others hear them, as in kind 3. Kind 12: of nodes that others do not hear,
-//	        and it does, 4 bytes as in kind 3 and the lower 4 bytes of the sequence of the newest hello
+//	        and it does, 4 bytes as in kind 3 and the lower 4 bytes of the sequence of the newest hello.
+//	        Kind 13, once or several times: prefixes of which the node is unable to serve any address, see
+//	        appendUnable. The flag of their family is for older releases then, and means nothing to others
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -85,20 +87,22 @@ const (
 // said is what a node says about itself.
 type said struct {
 	serving, leaving       bool
-	sound                  bool         // it hears somebody
-	unableAny4, unableAny6 bool         // no address of the family
-	unable                 []netip.Addr // sorted, unmapped, no duplicates, none of such a family
-	stations               []Station    // sorted, no duplicates; nil: not told
-	silent, unheard        []nodeID     // sorted
-	overheard              []nodeID     // sorted; only others hear them
-	claims                 []Claim      // of this node: what is told now; of others: what they told lately
-	interfaces             []Interface  // sorted; not more than are told
-	part                   bool         // there are more of them, or they have more subnets
+	sound                  bool           // it hears somebody
+	unableAny4, unableAny6 bool           // no address of the family; but see unableIn
+	unable                 []netip.Addr   // sorted, unmapped, no duplicates, none of such a family
+	unableIn               []netip.Prefix // sorted, disjoint; of a family that has some, no other address is meant
+	stations               []Station      // sorted, no duplicates; nil: not told
+	silent, unheard        []nodeID       // sorted
+	overheard              []nodeID       // sorted; only others hear them
+	claims                 []Claim        // of this node: what is told now; of others: what they told lately
+	interfaces             []Interface    // sorted; not more than are told
+	part                   bool           // there are more of them, or they have more subnets
 }
 
 func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
+		slices.Equal(s.unableIn, o.unableIn) &&
 		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) && slices.Equal(s.unheard, o.unheard) &&
 		slices.Equal(s.overheard, o.overheard) &&
 		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
@@ -106,8 +110,12 @@ func (s said) equal(o said) bool {
 
 // member is how a node that says so appears in a View.
 func (s said) member() Member {
+	within := func(of func(netip.Addr) bool) bool {
+		return slices.ContainsFunc(s.unableIn, func(p netip.Prefix) bool { return of(p.Addr()) })
+	}
 	m := Member{
-		Serving: s.serving && !s.leaving, UnableAny4: s.unableAny4, UnableAny6: s.unableAny6, Heard: true,
+		Serving: s.serving && !s.leaving, Heard: true, UnableIn: s.unableIn,
+		UnableAny4: s.unableAny4 && !within(netip.Addr.Is4), UnableAny6: s.unableAny6 && !within(netip.Addr.Is6),
 		Stations: s.stations, Claims: s.claims, Interfaces: s.interfaces, Part: s.part,
 	}
 	if len(s.unable) > 0 {
@@ -150,14 +158,8 @@ func saying(node string, w Wanted, less int) said {
 	s := said{serving: w.Serving, leaving: w.Leaving, stations: sorted(w.Stations)}
 	room := maxDatagram - headerSize - len(node) - macSize - reserved - less
 	s.interfaces, s.part = told(w.Interfaces, room-len(s.additions()))
-	for _, a := range w.Unable {
-		if a = a.Unmap().WithZone(""); a.IsValid() {
-			s.unable = append(s.unable, a)
-		}
-	}
-	slices.SortFunc(s.unable, netip.Addr.Compare)
-	s.unable = slices.Compact(s.unable)
-	return s.fit(room - len(s.additions()))
+	s.unable = plain(w.Unable)
+	return s.fit(room-len(s.additions()), w.Claimed)
 }
 
 // sorted gives stations in order, each once, and not more than fit. It is never nil.
@@ -177,7 +179,7 @@ func (s said) additions() []byte {
 	for _, station := range s.stations {
 		b = append(b, station[:]...)
 	}
-	return s.appendInterfaces(b)
+	return s.appendUnable(s.appendInterfaces(b))
 }
 
 // with takes in the additions that follow the addresses. What is cut short is ignored, as
@@ -210,6 +212,8 @@ func (h hello) with(additions []byte) hello {
 			h.said = h.withInterface(addition)
 		case kind == additionNoInterface:
 			h.part = true
+		case kind == additionUnable:
+			h.said = h.withUnable(addition)
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		default:
@@ -218,31 +222,6 @@ func (h hello) with(additions []byte) hello {
 		additions = additions[length:]
 	}
 	return h
-}
-
-// fit makes the addresses take no more bytes than there is room for. Those of a
-// family that are too many become all of it; the other family has no part in that
-// as long as its own fit.
-func (s said) fit(room int) said {
-	four := slices.IndexFunc(s.unable, netip.Addr.Is6) // IPv4 comes first
-	if four < 0 {
-		four = len(s.unable)
-	}
-	six := len(s.unable) - four
-	s.unableAny4, s.unableAny6 = four > 255, six > 255
-	size4, size6 := 4*four, 16*six
-	if s.unableAny4 {
-		size4 = 0
-	}
-	if s.unableAny6 {
-		size6 = 0
-	}
-	if size4+size6 > max(room, 0) { // the larger one goes, and then the other if it must
-		s.unableAny6 = s.unableAny6 || size6 >= size4 || size6 > room
-		s.unableAny4 = s.unableAny4 || size4 > size6 || size4 > room
-	}
-	s.unable = slices.DeleteFunc(s.unable, func(a netip.Addr) bool { return a.Is4() && s.unableAny4 || a.Is6() && s.unableAny6 })
-	return s
 }
 
 // encode gives the datagram without its MAC.
@@ -277,11 +256,7 @@ func (h hello) bare() []byte {
 	b = binary.BigEndian.AppendUint64(b, h.seq)
 	b = binary.BigEndian.AppendUint64(b, h.ask)
 	b = binary.BigEndian.AppendUint64(b, h.echo)
-	// The order of netip.Addr has IPv4 first.
-	four := slices.IndexFunc(h.unable, netip.Addr.Is6)
-	if four < 0 {
-		four = len(h.unable)
-	}
+	four := firstIPv6(h.unable)
 	b = append(b, byte(len(h.node)), byte(four), byte(len(h.unable)-four))
 	b = append(b, h.node...)
 	for _, a := range h.unable {

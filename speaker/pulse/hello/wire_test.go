@@ -2,7 +2,6 @@ package hello
 
 import (
 	"bytes"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,7 +33,8 @@ func drawHello(t *rapid.T) hello {
 		said: saying(node, Wanted{
 			Serving: rapid.Bool().Draw(t, "serving"),
 			Leaving: rapid.Bool().Draw(t, "leaving"),
-			Unable:  rapid.SliceOfN(rapid.Custom(drawAddr), 0, 300).Draw(t, "unable"),
+			Unable:  drawMany(t, "unable"),
+			Claimed: drawMany(t, "claimed"),
 			Stations: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Station {
 				return Station(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "station"))
 			}), 0, 20).Draw(t, "stations"),
@@ -189,57 +189,6 @@ func TestAdditionsAreReadPastUnknownOnes(t *testing.T) {
 	}
 }
 
-func TestSayingFitsOrCountsAsUnableToServeAny(t *testing.T) {
-	var many []netip.Addr
-	for i := range 300 {
-		many = append(many, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
-	}
-	var six []netip.Addr
-	for i := range 300 {
-		six = append(six, netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 14: byte(i >> 8), 15: byte(i)}))
-	}
-	long := strings.Repeat("n", maxName)
-	for _, tt := range []struct {
-		node       string
-		unable     []netip.Addr
-		any4, any6 bool
-	}{
-		{"a", many[:255], false, false},
-		{"a", many[:256], true, false},
-		{long, many[:197], false, false},
-		{long, many[:198], true, false},
-		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:65], false, false},
-		{"a", six[:66], false, true},
-		{"a", slices.Concat(many[:1], six), false, true},
-		{"a", slices.Concat(many[:255], six[:20]), true, false},
-		{"a", slices.Concat(many[:255], six[:70]), false, true},
-		{"a", slices.Concat(many, six), true, true},
-		{long, slices.Concat(many[:255], six[:70]), true, true},
-	} {
-		t.Run(fmt.Sprintf("%d bytes of name, %d addresses", len(tt.node), len(tt.unable)), func(t *testing.T) {
-			s := saying(tt.node, Wanted{Serving: true, Unable: tt.unable}, 0)
-			if s.unableAny4 != tt.any4 || s.unableAny6 != tt.any6 {
-				t.Fatalf("unable to serve any: IPv4 %t, IPv6 %t; want %t, %t", s.unableAny4, s.unableAny6, tt.any4, tt.any6)
-			}
-			v := View{Alive: map[string]Member{tt.node: s.member()}}
-			for _, a := range tt.unable {
-				if v.CanServe(tt.node, a) {
-					t.Fatalf("%s can serve %v, which it said it cannot", tt.node, a)
-				}
-			}
-			for other, unable := range map[string]bool{"203.0.113.1": tt.any4, "2001:db8::1": tt.any6} {
-				if v.CanServe(tt.node, netip.MustParseAddr(other)) == unable {
-					t.Errorf("%s can serve %v: %v", tt.node, other, !unable)
-				}
-			}
-			if n := len(seal(hello{node: tt.node, said: s}.encode(), testKey)); n > maxDatagram {
-				t.Errorf("datagram of %d bytes, at most %d allowed", n, maxDatagram)
-			}
-		})
-	}
-}
-
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(hello{node: "node-a", boot: 1, seq: 2}.encode())
@@ -248,6 +197,9 @@ func FuzzOpen(f *testing.F) {
 		unable:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 		stations: []Station{{2, 0, 0, 0, 0, 1}},
 	}}.encode())
+	f.Add(hello{node: "node-a", boot: 1, seq: 2, said: said{unableAny4: true, unableAny6: true, unableIn: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("192.0.2.129/32"), netip.MustParsePrefix("2001:db8::/64"),
+	}}}.encode())
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if h, reason := open(body, ringOfKeys(testKey)); reason == "" {
 			t.Fatalf("believed %+v, which nobody sealed", h)
