@@ -296,6 +296,9 @@ type Claim struct {
 	// Named are the candidates of which the advertisements name the interfaces, sorted; the same list on every
 	// node.
 	Named []string
+	// AnnounceInterval is how often this node announces the address again while it answers;
+	// 0: never.
+	AnnounceInterval time.Duration
 }
 
 // IsNamed tells whether the advertisements name the interfaces of a candidate.

@@ -76,7 +76,7 @@ func (e *ears) ear(a netip.Addr) *ears {
 	return e.of
 }
 
-func (e *ears) Answer(want, probed map[int][]netip.Addr) {
+func (e *ears) Answer(want, probed map[int][]netip.Addr, _ map[netip.Addr]time.Duration) {
 	e.mu.Lock()
 	before := e.answers
 	e.answers, e.listened = map[netip.Addr]bool{}, map[netip.Addr]bool{}
@@ -195,4 +195,4 @@ func (e *ears) Claims() []neighbour.Claim {
 func (e *ears) Open([]neighbour.Interface) map[int]error { return nil }
 func (e *ears) Broken() <-chan struct{}                  { return nil }
 func (e *ears) Claimed() <-chan struct{}                 { return e.claimed }
-func (e *ears) Close()                                   { e.Answer(nil, nil) }
+func (e *ears) Close()                                   { e.Answer(nil, nil, nil) }

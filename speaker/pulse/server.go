@@ -58,7 +58,7 @@ type Responder interface {
 // Answerer answers on some interfaces for some addresses.
 type Answerer interface {
 	Open(want []neighbour.Interface) (failed map[int]error)
-	Answer(want, probed map[int][]netip.Addr)
+	Answer(want, probed map[int][]netip.Addr, every map[netip.Addr]time.Duration)
 }
 
 // Sentry knows who else claims the addresses of one family.
@@ -390,9 +390,23 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 		of := probed[addr.FamilyOf(w.address)]
 		of[w.link] = append(of[w.link], w.address)
 	}
+	every := s.intervals(mine, wait)
 	for _, family := range addr.Families() {
-		s.responder(family).Answer(answers[family], probed[family])
+		s.responder(family).Answer(answers[family], probed[family], every)
 	}
+}
+
+// intervals are those at which addresses are announced again. One that is to be handed over is
+// not: the next announcement of it is the other node's.
+func (s *Server) intervals(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[netip.Addr]time.Duration {
+	every := map[netip.Addr]time.Duration{}
+	for a := range mine {
+		_, leaves := s.yielding[a]
+		if interval := s.table.Claims[a].AnnounceInterval; interval > 0 && !wait[a] && !leaves {
+			every[a] = interval
+		}
+	}
+	return every
 }
 
 func (s *Server) responder(family addr.Family) Responder {

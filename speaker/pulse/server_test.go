@@ -29,6 +29,7 @@ type around struct {
 	did   []string
 
 	claims []neighbour.Claim // that other stations make
+	every  map[netip.Addr]time.Duration
 }
 
 func (a *around) Set(w hello.Wanted) {
@@ -52,7 +53,8 @@ type over struct {
 	protocol string
 }
 
-func (o over) Answer(want, _ map[int][]netip.Addr) {
+func (o over) Answer(want, _ map[int][]netip.Addr, every map[netip.Addr]time.Duration) {
+	o.every = every
 	o.did = append(o.did, fmt.Sprintf("answers %v over %s", slices.Concat(slices.Collect(maps.Values(want))...), o.protocol))
 }
 
@@ -197,6 +199,47 @@ func TestGoodbye(t *testing.T) {
 		s.goodbye()
 		out.wants(t, fmt.Sprintf("leaving=%t", leaving), want...)
 	}
+}
+
+// TestWhatIsAnsweredForIsAnnouncedAgain, at the interval of its claim; but not while it is to be
+// handed over, or while it has to be asked for first.
+func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		fresh := netip.MustParseAddr("192.0.2.20")
+		mine, theirs := []string{"a", "b"}, []string{"b", "a"}
+		var number uint64
+		is := func(when string, claims map[netip.Addr]desired.Claim, elsewhere []netip.Addr, want map[netip.Addr]time.Duration) {
+			t.Helper()
+			number++
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
+			s.settle()
+			if !maps.Equal(out.every, want) {
+				t.Errorf("%s: announced again every %v, want %v", when, out.every, want)
+			}
+		}
+		both := map[netip.Addr]time.Duration{vip4: time.Minute, vip6: time.Hour}
+		is("at first", map[netip.Addr]desired.Claim{
+			vip4: {Candidates: mine, AnnounceInterval: time.Minute}, vip6: {Candidates: mine, AnnounceInterval: time.Hour},
+		}, nil, both)
+		is("of the other node, new, and without an interval", map[netip.Addr]desired.Claim{
+			vip4:                              {Candidates: mine},
+			vip6:                              {Candidates: mine, AnnounceInterval: time.Hour},
+			fresh:                             {Candidates: mine, AnnounceInterval: time.Second},
+			netip.MustParseAddr("192.0.2.21"): {Candidates: theirs, AnnounceInterval: time.Second},
+		}, nil, map[netip.Addr]time.Duration{vip6: time.Hour})
+		is("the order moves one, and the other has no claim any more", map[netip.Addr]desired.Claim{
+			vip4: {Candidates: theirs, AnnounceInterval: time.Minute},
+		}, []netip.Addr{vip6}, nil)
+		if owned := s.State().Owned; len(owned) != 2 {
+			t.Errorf("answers for %v, want those that are to be handed over", owned)
+		}
+		is("both are back", map[netip.Addr]desired.Claim{
+			vip4: {Candidates: mine, AnnounceInterval: time.Minute}, vip6: {Candidates: mine, AnnounceInterval: time.Hour},
+		}, nil, both)
+	})
 }
 
 // TestANodeHandsOverWhatATableMoves: it answers until it has heard the node that it has to

@@ -144,6 +144,37 @@ type wireClaim struct {
 	// Named are candidates, too. AllNamed is in their place if they are all of them.
 	Named    []int `json:"named,omitempty"`
 	AllNamed bool  `json:"allNamed,omitempty"`
+	// AnnounceInterval, in ns, is absent from an agent that is older than it: such an agent's pulse
+	// repeated no announcement either.
+	AnnounceInterval time.Duration `json:"announceInterval,omitempty"`
+}
+
+// read gives the claim. It refuses what would have announcements without a pause.
+func (c wireClaim) read(names []string) (desired.Claim, error) {
+	claim := desired.Claim{Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval}
+	switch {
+	case !c.Address.IsValid():
+		return claim, errors.New("a claim without an address")
+	case c.AnnounceInterval != 0 && c.AnnounceInterval < time.Second:
+		return claim, fmt.Errorf("claim for %s: announced every %v", c.Address, c.AnnounceInterval)
+	}
+	for _, list := range []struct {
+		of   []int
+		into *[]string
+	}{{c.Candidates, &claim.Candidates}, {c.Named, &claim.Named}} {
+		for _, i := range list.of {
+			if i < 0 || i >= len(names) {
+				return claim, fmt.Errorf("claim for %s: candidate %d of %d names", c.Address, i, len(names))
+			}
+			*list.into = append(*list.into, names[i])
+		}
+	}
+	// An agent of an older release does not say of whom interfaces are named; then it is of all.
+	if c.AllNamed || len(c.Interfaces) > 0 && len(claim.Named) == 0 {
+		claim.Named = slices.Clone(claim.Candidates)
+	}
+	slices.Sort(claim.Named)
+	return claim, nil
 }
 
 // encodeTable renders a table; equal tables give equal bytes.
@@ -177,7 +208,9 @@ func encodeTable(t Table) ([]byte, error) {
 		index[node] = i
 	}
 	for a, claim := range t.Claims {
-		c := wireClaim{Address: a, Interfaces: claim.Interfaces, Candidates: make([]int, len(claim.Candidates))}
+		c := wireClaim{
+			Address: a, Interfaces: claim.Interfaces, Candidates: make([]int, len(claim.Candidates)), AnnounceInterval: claim.AnnounceInterval,
+		}
 		for i, node := range claim.Candidates {
 			c.Candidates[i] = index[node]
 		}
@@ -228,26 +261,10 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 		t.Peers[node] = hello.Peer(p)
 	}
 	for _, c := range w.Claims {
-		if !c.Address.IsValid() {
-			return Table{}, 0, errors.New("table message: a claim without an address")
+		claim, err := c.read(w.Names)
+		if err != nil {
+			return Table{}, 0, fmt.Errorf("table message: %w", err)
 		}
-		claim := desired.Claim{Interfaces: c.Interfaces}
-		for _, list := range []struct {
-			of   []int
-			into *[]string
-		}{{c.Candidates, &claim.Candidates}, {c.Named, &claim.Named}} {
-			for _, i := range list.of {
-				if i < 0 || i >= len(w.Names) {
-					return Table{}, 0, fmt.Errorf("table message: claim for %s: candidate %d of %d names", c.Address, i, len(w.Names))
-				}
-				*list.into = append(*list.into, w.Names[i])
-			}
-		}
-		// An agent of an older release does not say of whom interfaces are named; then it is of all.
-		if c.AllNamed || len(c.Interfaces) > 0 && len(claim.Named) == 0 {
-			claim.Named = slices.Clone(claim.Candidates)
-		}
-		slices.Sort(claim.Named)
 		t.Claims[c.Address] = claim
 	}
 	return t, m.Number, nil

@@ -33,7 +33,7 @@ func sample() Table {
 		Unable:    []netip.Addr{vip6},
 		Leaving:   true,
 		Claims: map[netip.Addr]desired.Claim{
-			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}},
+			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}, AnnounceInterval: time.Minute},
 			vip6: {Candidates: []string{"a", "c"}},
 		},
 		Elsewhere: []netip.Addr{netip.MustParseAddr("192.0.2.77")},
@@ -68,7 +68,7 @@ func TestTableMessageText(t *testing.T) {
 	const want = `{"number":7,"table":{"node":"a","nodeAddrs":["198.51.100.1"],` +
 		`"peers":{"b":{"addrs":["198.51.100.2"],"ready":true}},"key":"AP9zZWNyZXQ=","serving":true,` +
 		`"unable":["2001:db8::10"],"leaving":true,"names":["a","b","c"],"claims":[` +
-		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"],"named":[0]},` +
+		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"],"named":[0],"announceInterval":60000000000},` +
 		`{"address":"2001:db8::10","candidates":[0,2]}],"elsewhere":["192.0.2.77"],` +
 		`"bfd":{"tor":{"peer":"192.0.2.10","local":"192.0.2.9","multiHop":true,"minTTL":254,"transmit":50000000,"receive":300000000,"multiplier":3,"passive":true}}}}`
 	if got := string(encodedTable(t, 7, sample())); got != want {
@@ -104,16 +104,18 @@ func TestTheKeyIsNotPrinted(t *testing.T) {
 
 func TestTablesThatAreRefused(t *testing.T) {
 	for name, body := range map[string]string{
-		"not JSON":                `{`,
-		"no node":                 `{"number":1,"table":{}}`,
-		"no address":              `{"table":{"node":"a","claims":[{"candidates":[]}]}}`,
-		"candidate without name":  `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[1]}]}}`,
-		"candidate below zero":    `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[-1]}]}}`,
-		"BFD with nobody":         `{"table":{"node":"a","bfd":{"tor":{"transmit":1,"receive":1,"multiplier":3}}}}`,
-		"BFD over two families":   `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","local":"192.0.2.1","transmit":1,"receive":1,"multiplier":3}}}}`,
-		"BFD without a pause":     `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":0,"receive":1,"multiplier":3}}}}`,
-		"BFD with multiplier 0":   `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":1,"receive":1}}}}`,
-		"an address that is none": `{"table":{"node":"a","unable":["192.0.2.256"]}}`,
+		"not JSON":                  `{`,
+		"no node":                   `{"number":1,"table":{}}`,
+		"no address":                `{"table":{"node":"a","claims":[{"candidates":[]}]}}`,
+		"candidate without name":    `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[1]}]}}`,
+		"candidate below zero":      `{"table":{"node":"a","names":["a"],"claims":[{"address":"192.0.2.1","candidates":[-1]}]}}`,
+		"announced without a pause": `{"table":{"node":"a","claims":[{"address":"192.0.2.1","announceInterval":1}]}}`,
+		"announced before it was":   `{"table":{"node":"a","claims":[{"address":"192.0.2.1","announceInterval":-60000000000}]}}`,
+		"BFD with nobody":           `{"table":{"node":"a","bfd":{"tor":{"transmit":1,"receive":1,"multiplier":3}}}}`,
+		"BFD over two families":     `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","local":"192.0.2.1","transmit":1,"receive":1,"multiplier":3}}}}`,
+		"BFD without a pause":       `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":0,"receive":1,"multiplier":3}}}}`,
+		"BFD with multiplier 0":     `{"table":{"node":"a","bfd":{"tor":{"peer":"::1","transmit":1,"receive":1}}}}`,
+		"an address that is none":   `{"table":{"node":"a","unable":["192.0.2.256"]}}`,
 	} {
 		if got, _, err := decodeTableMessage([]byte(body)); err == nil {
 			t.Errorf("%s: read as %+v", name, got)
@@ -152,6 +154,8 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 				c := desired.Claim{
 					Candidates: rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4, rapid.ID).Draw(t, "candidates"),
 					Interfaces: names.Draw(t, "interfaces"),
+
+					AnnounceInterval: time.Duration(rapid.IntRange(0, 3600).Draw(t, "interval")) * time.Second,
 				}
 				for i, node := range c.Candidates {
 					if rapid.Bool().Draw(t, "named") || i == 0 && len(c.Interfaces) > 0 {

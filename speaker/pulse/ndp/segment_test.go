@@ -62,7 +62,7 @@ func (s *station) answer(addresses ...netip.Addr) {
 		failed = s.responder.Open([]neighbour.Interface{{
 			Index: eth0.Index, Name: "eth0", MAC: neighbour.MAC(eth0.HardwareAddr), Ups: s.ups,
 		}})
-		s.responder.Answer(map[int][]netip.Addr{eth0.Index: addresses}, nil)
+		s.responder.Answer(map[int][]netip.Addr{eth0.Index: addresses}, nil, nil)
 		return nil
 	})
 	if err != nil || len(failed) > 0 {

@@ -51,6 +51,11 @@ type port struct {
 	last    announcement
 	probed  []netip.Addr
 	unheard []netip.Addr // of which the wire would not let questions through
+	every   map[netip.Addr]time.Duration
+	// repeated are the addresses that are announced again, as repeat was told over intervals,
+	// which is nil while there are none and repeat does not run.
+	repeated  map[netip.Addr]time.Duration
+	intervals chan map[netip.Addr]time.Duration
 }
 
 // listen opens a wire on the interface and answers from it until closed.
@@ -162,9 +167,9 @@ func (p *port) describe(i Interface) error {
 }
 
 // answer makes the port answer for exactly the addresses, and begins to announce
-// those that are new; it hears who claims the probed ones. An error says that it answers
-// for none, since questions would not be heard.
-func (p *port) answer(addresses, probed []netip.Addr) error {
+// those that are new; it hears who claims the probed ones, and announces those that have an
+// interval again. An error says that it answers for none, since questions would not be heard.
+func (p *port) answer(addresses, probed []netip.Addr, every map[netip.Addr]time.Duration) error {
 	if len(p.unheard) > 0 {
 		return nil // describe has told so, and tries again
 	}
@@ -173,7 +178,7 @@ func (p *port) answer(addresses, probed []netip.Addr) error {
 		return err
 	}
 	before := p.answers.Load()
-	p.probed = probed
+	p.probed, p.every = probed, every
 	p.replace(before.MAC, addresses, before.since)
 	return nil
 }
@@ -202,6 +207,7 @@ func (p *port) replace(mac MAC, addresses []netip.Addr, told map[netip.Addr]anno
 		p.last++
 		go p.announce(p.last, fresh)
 	}
+	p.pace(addresses)
 }
 
 // announce sends the frames of one announcement, but only for addresses that are

@@ -118,7 +118,7 @@ func (r *recorder) open() *port {
 // answer makes the port answer for the addresses.
 func answer(t *testing.T, p *port, addresses ...netip.Addr) {
 	t.Helper()
-	if err := p.answer(addresses, nil); err != nil {
+	if err := p.answer(addresses, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -225,10 +225,10 @@ func TestAnInterfaceThatHearsNothingAnswersNothing(t *testing.T) {
 			}
 		}
 		open("at first", true)
-		responder.Answer(map[int][]netip.Addr{2: {vip}}, nil)
+		responder.Answer(map[int][]netip.Addr{2: {vip}}, nil, nil)
 
 		r.deaf = errors.New("no room for another group")
-		responder.Answer(map[int][]netip.Addr{2: {vip, other}}, nil)
+		responder.Answer(map[int][]netip.Addr{2: {vip, other}}, nil, nil)
 		select {
 		case <-responder.Broken():
 		default:
@@ -238,14 +238,14 @@ func TestAnInterfaceThatHearsNothingAnswersNothing(t *testing.T) {
 		responder.ports[2].receive(asks)
 		for range 2 {
 			open("while nothing is heard", false)
-			responder.Answer(nil, nil) // as for an interface that is not in place
+			responder.Answer(nil, nil, nil) // as for an interface that is not in place
 		}
 		if n := responder.Stats().Answers; n != 0 {
 			t.Errorf("%d answers by an interface that hears nothing", n)
 		}
 		r.deaf = nil
 		open("in the end", true)
-		responder.Answer(map[int][]netip.Addr{2: {vip, other}}, nil)
+		responder.Answer(map[int][]netip.Addr{2: {vip, other}}, nil, nil)
 		responder.ports[2].receive(asks)
 		if n := responder.Stats().Answers; n != 1 {
 			t.Errorf("%d answers, want 1", n)
@@ -260,7 +260,7 @@ func TestClaimsAreToldOnce(t *testing.T) {
 	p := r.open()
 	defer p.close()
 	p.claims.news = make(chan struct{}, 1)
-	if err := p.answer([]netip.Addr{vip}, []netip.Addr{other}); err != nil {
+	if err := p.answer([]netip.Addr{vip}, []netip.Addr{other}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(r.heard, other) || !slices.Contains(r.heard, vip) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Stats are the counts of a Responder since its start.
@@ -95,11 +96,14 @@ func (r *Responder) open(i Interface) error {
 //
 // Who claims an address that is answered for, or one that is probed, is heard and told
 // by Claims. Those that are probed are not answered for.
-func (r *Responder) Answer(want, probed map[int][]netip.Addr) {
+//
+// An address that is answered for and that has an interval in every is announced again
+// after each, from when the announcements of the takeover are over.
+func (r *Responder) Answer(want, probed map[int][]netip.Addr, every map[netip.Addr]time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for index, open := range r.ports {
-		if err := open.answer(want[index], probed[index]); err != nil {
+		if err := open.answer(want[index], probed[index], every); err != nil {
 			r.tell(open.name, err)
 		}
 	}

@@ -108,7 +108,7 @@ func must(t *testing.T, failed map[int]error) {
 func (s *station) answer(link string, addresses ...netip.Addr) {
 	s.t.Helper()
 	index := s.Link(link).Attrs().Index
-	if err := s.Do(func() error { s.responder.Answer(map[int][]netip.Addr{index: addresses}, nil); return nil }); err != nil {
+	if err := s.Do(func() error { s.responder.Answer(map[int][]netip.Addr{index: addresses}, nil, nil); return nil }); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -296,7 +296,7 @@ func TestTwoInterfacesAnswerForTheirOwn(t *testing.T) {
 			st.Link("eth0").Attrs().Index: {p.vip},
 			st.Link("eth1").Attrs().Index: {p.vip, p.another},
 		}
-		if err := st.Do(func() error { st.responder.Answer(on, nil); return nil }); err != nil {
+		if err := st.Do(func() error { st.responder.Answer(on, nil, nil); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		resolves(t, near, p.vip, st, "on eth0")
