@@ -76,6 +76,20 @@ type L2AdvertisementSpec struct {
 	// +kubebuilder:validation:items:MaxLength=15
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[^/:[:space:]]+$') && !(self in ['.', '..'])",message="must be the name of a network interface, without white space, slash and colon"
 	Interfaces []string `json:"interfaces,omitempty"`
+
+	// announceInterval is how often the node that answers for an address announces
+	// it again, once the announcements of a takeover are over: by gratuitous ARP or
+	// unsolicited neighbour advertisements. Switches forget a MAC from which nothing
+	// comes, commonly after 5m, and then send its traffic out of all ports. Of
+	// several advertisements that select the node for an address, the one with the
+	// shortest interval counts, 0s apart. Whole seconds, 5s to 1h, for example 30s;
+	// 0s: never again. Default: 1m.
+	// +optional
+	// +kubebuilder:default="1m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && (duration(self) == duration('0s') || duration(self) >= duration('5s') && duration(self) <= duration('1h'))",message="announceInterval must be 5s to 1h in whole seconds, such as 1m, or 0s for never"
+	AnnounceInterval *metav1.Duration `json:"announceInterval,omitempty"`
 }
 
 // PreferredNodeSelector gives a weight to the nodes that a selector matches.

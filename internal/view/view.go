@@ -373,7 +373,8 @@ type L2Advertisement struct {
 	ServiceSelectors []Selector
 	NodeSelectors    []Selector
 	PreferredNodes   []Preference
-	Interfaces       []string // empty: every interface that suits the address
+	Interfaces       []string      // empty: every interface that suits the address
+	AnnounceInterval time.Duration // at which an address is announced again; 0: never
 }
 
 // Preference has the nodes that it selects come before others, the more so the

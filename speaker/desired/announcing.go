@@ -199,7 +199,10 @@ func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, o
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
 		return Claim{Candidates: candidates}, false
 	}
-	return Claim{Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces, Named: named(in.named, candidates)}, true
+	return Claim{
+		Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces, Named: named(in.named, candidates),
+		AnnounceInterval: in.interval,
+	}, true
 }
 
 // named are the candidates of which interfaces are named. Mostly these are all, or none.

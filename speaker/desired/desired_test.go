@@ -521,6 +521,27 @@ func TestInterfacesAreTheUnionOfTheAdvertisementsForThisNode(t *testing.T) {
 	}
 }
 
+// An advertisement that has an address never announced again takes nothing from another one.
+func TestTheShortestAnnounceIntervalOfTheAdvertisementsForThisNodeCounts(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	zone := func(node string) []view.Selector {
+		return []view.Selector{has("topology.kubernetes.io/zone", "z-"+node)}
+	}
+	c.L2Advertisements = map[string]*view.L2Advertisement{
+		"never":  {Name: "never"},
+		"long":   {Name: "long", NodeSelectors: append(zone("a"), zone("b")...), AnnounceInterval: time.Hour},
+		"short":  {Name: "short", NodeSelectors: zone("b"), AnnounceInterval: 5 * time.Second},
+		"middle": {Name: "middle", NodeSelectors: zone("b"), AnnounceInterval: time.Minute},
+		"others": {Name: "others", ServiceSelectors: []view.Selector{has("app", "other")}, AnnounceInterval: time.Second},
+	}
+	for node, want := range map[string]time.Duration{"a": time.Hour, "b": 5 * time.Second, "c": 0} {
+		got, _ := desired.For(c, onNode(node))
+		if claim, ok := got.Layer2[ip("192.0.2.10")]; !ok || claim.AnnounceInterval != want {
+			t.Errorf("on %s: announced again every %v, want %v", node, claim.AnnounceInterval, want)
+		}
+	}
+}
+
 func TestSessions(t *testing.T) {
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
 	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{

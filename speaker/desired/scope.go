@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -18,6 +19,7 @@ type scope struct {
 	preferred  map[string]int // sums of the weights; no entry: 0
 	interfaces []string       // of this node
 	named      []string       // nodes of which interfaces are named, sorted
+	interval   time.Duration  // between announcements of this node; 0: it repeats none
 	// first are the nodes that are preferred most; among them load is bounded.
 	first []string
 }
@@ -57,6 +59,9 @@ func (a *announcing) newScope(ads []string) *scope {
 			if weight := ad.Prefers(labels); weight > 0 {
 				s.preferred[node] += weight
 			}
+			if node == a.options.Node {
+				s.interval = shorter(s.interval, ad.AnnounceInterval)
+			}
 		}
 	}
 	s.nodes = slices.Sorted(maps.Keys(on))
@@ -78,6 +83,14 @@ func (a *announcing) newScope(ads []string) *scope {
 		}
 	}
 	return s
+}
+
+// shorter is the shorter of two intervals, of which 0 means never.
+func shorter(one, other time.Duration) time.Duration {
+	if one == 0 || other == 0 {
+		return max(one, other)
+	}
+	return min(one, other)
 }
 
 // bounded tells whether load is bounded: when every speaker does it. Two that go by different

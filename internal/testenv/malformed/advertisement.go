@@ -9,7 +9,7 @@ import (
 func l2Advertisements() []Case {
 	return append(cases("L2Advertisement", append([]spec{
 		{"empty", "{}", ""},
-		{"all fields", "{ipAddressPools: [layer2], ipAddressPoolSelectors: [{matchLabels: {a: b}}], nodeSelectors: [{}], preferredNodeSelectors: [{weight: 1, preference: {}}, {weight: 100, preference: {matchLabels: {a: b}}}], serviceSelectors: [{matchLabels: {a: b}}], interfaces: [eth0, bond0.100]}", ""},
+		{"all fields", "{ipAddressPools: [layer2], ipAddressPoolSelectors: [{matchLabels: {a: b}}], nodeSelectors: [{}], preferredNodeSelectors: [{weight: 1, preference: {}}, {weight: 100, preference: {matchLabels: {a: b}}}], serviceSelectors: [{matchLabels: {a: b}}], interfaces: [eth0, bond0.100], announceInterval: 30s}", ""},
 		{"preference without weight", "{preferredNodeSelectors: [{preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Required value"},
 		{"preference of weight 0", "{preferredNodeSelectors: [{weight: 0, preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Invalid value: 0: spec.preferredNodeSelectors[0].weight in body should be greater than or equal to 1"},
 		{"preference of weight 101", "{preferredNodeSelectors: [{weight: 101, preference: {}}]}", "spec.preferredNodeSelectors[0].weight: Invalid value: 101: spec.preferredNodeSelectors[0].weight in body should be less than or equal to 100"},
@@ -23,6 +23,15 @@ func l2Advertisements() []Case {
 		{"interface name with a colon", "{interfaces: ['eth0:1']}", "spec.interfaces[0]: Invalid value: \"eth0:1\": must be the name of a network interface"},
 		{"interface name of dots", "{interfaces: [..]}", "spec.interfaces[0]: Invalid value: \"..\": must be the name of a network interface"},
 		{"no interface name", "{interfaces: ['']}", "spec.interfaces[0]: Invalid value: \"\": must be the name of a network interface"},
+		{"announceInterval 0", "{announceInterval: 0s}", ""},
+		{"announceInterval the shortest", "{announceInterval: 5s}", ""},
+		{"announceInterval the longest", "{announceInterval: 59m60s}", ""},
+		{"announceInterval too short", "{announceInterval: 4s}", "spec.announceInterval: Invalid value: \"4s\": announceInterval must be 5s to 1h in whole seconds, such as 1m, or 0s for never"},
+		{"announceInterval too long", "{announceInterval: 3601s}", "spec.announceInterval: Invalid value: \"3601s\": announceInterval must be 5s to 1h"},
+		{"announceInterval in parts of a second", "{announceInterval: 5500ms}", "spec.announceInterval: Invalid value: \"5500ms\": announceInterval must be 5s to 1h"},
+		{"announceInterval negative", "{announceInterval: -5s}", "spec.announceInterval: Invalid value: \"-5s\": announceInterval must be 5s to 1h"},
+		{"announceInterval without unit", "{announceInterval: '0'}", "spec.announceInterval: Invalid value: \"0\": announceInterval must be 5s to 1h"},
+		{"announceInterval a number", "{announceInterval: 60}", "spec.announceInterval: Invalid value: \"integer\": spec.announceInterval in body must be of type string"},
 		{"interface twice", "{interfaces: [eth0, eth0]}", "spec.interfaces[1]: Duplicate value: \"eth0\""},
 	}, slices.Concat(
 		names("ipAddressPools"), selectors("ipAddressPoolSelectors"), selectors("nodeSelectors"), selectors("serviceSelectors"),

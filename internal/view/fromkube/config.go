@@ -25,6 +25,9 @@ const (
 	defaultPeerPort    = 179
 )
 
+// defaultAnnounceInterval is that of an L2Advertisement that says nothing; the schema has the same.
+const defaultAnnounceInterval = time.Minute
+
 // maxPassword is how many bytes the kernel takes of a TCP MD5 key (TCP_MD5SIG_MAXKEYLEN).
 const maxPassword = 80
 
@@ -109,6 +112,7 @@ func L2Advertisement(a *v1beta1.L2Advertisement) (*view.L2Advertisement, []probl
 		NodeSelectors:    r.read("nodeSelectors", a.Spec.NodeSelectors),
 		PreferredNodes:   preferred,
 		Interfaces:       a.Spec.Interfaces,
+		AnnounceInterval: duration(a.Spec.AnnounceInterval, defaultAnnounceInterval),
 	}, r.problems
 }
 

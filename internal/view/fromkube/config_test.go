@@ -125,6 +125,17 @@ spec:
 	}
 }
 
+func TestAnnounceInterval(t *testing.T) {
+	for spec, want := range map[string]time.Duration{
+		"{}": time.Minute, "{announceInterval: 0s}": 0, "{announceInterval: 1m30s}": 90 * time.Second,
+	} {
+		l2, problems := fromkube.L2Advertisement(object[v1beta1.L2Advertisement](t, "metadata: {name: l2}\nspec: "+spec))
+		if l2.AnnounceInterval != want || len(problems) > 0 {
+			t.Errorf("%s: announced again every %v, want %v; problems %v", spec, l2.AnnounceInterval, want, problems)
+		}
+	}
+}
+
 func TestPeerDefaults(t *testing.T) {
 	peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, `
 metadata: {name: tor, creationTimestamp: "2026-01-02T03:04:05Z"}
