@@ -130,8 +130,9 @@ func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
 	} else {
 		s.giveUp() // one that was not yet up
 	}
-	r := newRelay(conn, &s.traffic, s.status.Established > 0)
-	if err := holdSends(conn, sendHold(s.identity, s.sendHold)); err != nil {
+	most := sendHold(s.identity, s.sendHold)
+	r := newRelay(conn, &s.traffic, s.status.Established > 0, most)
+	if err := holdSends(conn, most); err != nil {
 		s.log.Warn("a router that takes nothing will not be noticed", "address", s.identity.PeerAddress, "error", err)
 	}
 	s.relay, s.status.Phase = r, Idle

@@ -43,6 +43,7 @@ type peer struct {
 	families []packet.RouteFamily
 	silent   bool // takes connections and says nothing
 	deaf     bool // reads nothing any more once the session is up, and goes on saying that it is there
+	frozen   bool // neither reads nor says anything once the session is up
 	slow     bool // its KEEPALIVEs take for ever, so that the session is up for it alone
 	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
 	old      bool // knows AS numbers of 16 bits only
@@ -50,6 +51,7 @@ type peer struct {
 	password view.Secret // asked of 127.0.0.1 or ::1
 
 	listener net.Listener
+	ended    <-chan struct{} // closed with the test
 	wg       sync.WaitGroup
 
 	mu           sync.Mutex
@@ -69,7 +71,7 @@ func startPeer(t testing.TB, address string, change func(*peer)) *peer {
 	t.Helper()
 	p := &peer{
 		asn: routerASN, families: []packet.RouteFamily{packet.RF_IPv4_UC, packet.RF_IPv6_UC},
-		conns: map[net.Conn]struct{}{}, table: map[netip.Prefix]learned{}, updated: make(chan struct{}, 1),
+		conns: map[net.Conn]struct{}{}, table: map[netip.Prefix]learned{}, updated: make(chan struct{}, 1), ended: t.Context().Done(),
 	}
 	if change != nil {
 		change(p)
@@ -154,6 +156,10 @@ func (p *peer) serve(conn net.Conn) {
 			p.alive(conn)
 			if p.deaf {
 				p.chatter(conn)
+				return
+			}
+			if p.frozen {
+				<-p.ended
 				return
 			}
 		case *packet.BGPUpdate:

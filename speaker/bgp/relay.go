@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -28,11 +29,16 @@ type relay struct {
 	inside netip.Addr
 	counts *traffic
 	again  bool          // this process has had the session before
+	most   time.Duration // that a message may take to be said
 	over   chan struct{} // closed when the session has given it up
 	done   chan struct{} // closed when nothing of it is left
 
-	mu      sync.Mutex // held while a message is written to the router
+	speech sync.Mutex // held while a message is written to the router, which may take as long as that likes
+
+	mu      sync.Mutex // never held while something is written
 	linked  bool
+	saying  bool     // a message is being written to the router
+	ending  bool     // what is still said has a deadline for all of it
 	silent  bool     // nothing more is said to the router
 	refused *refusal // why the guard ended it
 	overdue bool     // the router did not take what was said
@@ -46,8 +52,8 @@ const (
 	refreshPause = time.Second
 )
 
-func newRelay(router *net.TCPConn, counts *traffic, again bool) *relay {
-	r := &relay{router: router, inside: someLoopback(), counts: counts, again: again, over: make(chan struct{}), done: make(chan struct{})}
+func newRelay(router *net.TCPConn, counts *traffic, again bool, most time.Duration) *relay {
+	r := &relay{router: router, inside: someLoopback(), counts: counts, again: again, most: most, over: make(chan struct{}), done: make(chan struct{})}
 	r.local, r.remote = ends(router)
 	return r
 }
@@ -91,6 +97,9 @@ func (r *relay) run(server *net.TCPConn) {
 		ended <- struct{}{}
 	}()
 	<-ended
+	r.mu.Lock()
+	r.ending = true
+	r.mu.Unlock()
 	end := time.Now().Add(flush)
 	_ = errors.Join(r.router.SetDeadline(end), server.SetDeadline(end))
 	<-ended
@@ -110,9 +119,9 @@ func (r *relay) outward(server *net.TCPConn) {
 
 // say tells whether there is more to be said.
 func (r *relay) say(whole []byte) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.silent {
+	r.speech.Lock()
+	defer r.speech.Unlock()
+	if !r.begin() {
 		return false
 	}
 	r.counts.sent.count(whole[typeAt])
@@ -120,8 +129,39 @@ func (r *relay) say(whole []byte) bool {
 		goesOn(whole)
 	}
 	_, err := r.router.Write(whole)
-	r.overdue = r.overdue || errors.Is(err, syscall.ETIMEDOUT)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.saying = false
+	late := errors.Is(err, os.ErrDeadlineExceeded) && !r.ending && !r.silent // else it is not that of begin
+	r.overdue = r.overdue || late || errors.Is(err, syscall.ETIMEDOUT)
 	return err == nil
+}
+
+// begin has what is said next take only so long. The kernel alone would wait for ever for a router
+// that takes an octet now and then.
+func (r *relay) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent {
+		return false
+	}
+	r.saying = true
+	if !r.ending {
+		_ = r.router.SetWriteDeadline(time.Now().Add(r.most)) // who writes sees that it is closed
+	}
+	return true
+}
+
+// hush has nothing more be said than what is being said, and tells whether something could be until then.
+func (r *relay) hush(why *refusal) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	could := !r.silent
+	r.silent = true
+	if why != nil {
+		r.refused = why
+	}
+	return could
 }
 
 // holdSends has the kernel end the connection when something that was sent is not acknowledged, or
@@ -198,15 +238,14 @@ func (r *relay) wait(pause time.Duration) bool {
 
 // refuse tells the router why its session ends, and the server that it has.
 func (r *relay) refuse(why *refusal, server *net.TCPConn) {
+	could := r.hush(why)
 	_ = r.router.SetWriteDeadline(time.Now().Add(flush)) // of what is being said, too
-	r.mu.Lock()
-	r.refused = why
-	if !r.silent {
-		r.silent = true
+	r.speech.Lock()
+	if could {
 		r.counts.sent.count(packet.BGP_MSG_NOTIFICATION)
 		_, _ = r.router.Write(why.notification())
 	}
-	r.mu.Unlock()
+	r.speech.Unlock()
 	_ = errors.Join(server.CloseWrite(), r.router.CloseWrite(), r.router.SetReadDeadline(time.Now().Add(flush)))
 	// To close with something unread would have the kernel take back what was said.
 	_, _ = io.Copy(io.Discard, r.router)
@@ -224,10 +263,10 @@ func (r *relay) why() error {
 
 // hangUp closes the connection with the router as the kernel does when the process dies.
 func (r *relay) hangUp() error {
+	r.hush(nil)
 	_ = r.router.SetWriteDeadline(time.Now())
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.silent = true
+	r.speech.Lock()
+	defer r.speech.Unlock()
 	if err := r.router.CloseWrite(); err != nil {
 		return err
 	}
@@ -261,6 +300,11 @@ func (r *relay) close() {
 	select {
 	case <-r.done:
 	case <-timer.C:
+		r.mu.Lock()
+		if r.saying {
+			r.abandon() // what is half said has no end, and the kernel would keep what comes before it
+		}
+		r.mu.Unlock()
 		_ = r.router.Close()
 		<-r.done
 	}
