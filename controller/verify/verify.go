@@ -55,6 +55,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	problems = append(problems, spare(c)...)
 	problems = append(problems, together(reach)...)
 	problems = append(problems, ambiguous(c)...)
+	problems = append(problems, crowded(reach)...)
 	problems = append(problems, apart(c)...)
 	problems = append(problems, nowhere(reach)...)
 	problems = append(problems, occupied(c, used)...)

@@ -31,6 +31,13 @@ func (v CommunityValue) Equal(o CommunityValue) bool {
 	return v.Standard == o.Standard && (v.Large == nil) == (o.Large == nil) && (v.Large == nil || *v.Large == *o.Large)
 }
 
+// MostCommunityOctets is how many octets the communities of one route may take: a message of BGP has 4,096
+// (RFC 4271, 4.1), and the rest is for all else that may be in one, with an ASN that is prepended 16 times.
+const MostCommunityOctets = 3800
+
+// CommunityOctets are how many octets so many communities take in a message, of RFC 1997 and of RFC 8092.
+func CommunityOctets(standard, large int) int { return 4*standard + 12*large }
+
 // CommunitiesByAge are all Communities, the oldest first, those of one age by name.
 func (c *Cluster) CommunitiesByAge() []*Community {
 	return slices.SortedFunc(maps.Values(c.Communities), func(a, b *Community) int {

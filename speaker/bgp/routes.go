@@ -30,12 +30,12 @@ func (s *session) apply(want desired.Session) []error {
 			delete(s.backlog, prefix)
 		}
 	}
-	stranded, gained := map[netip.Prefix]struct{}{}, map[netip.Prefix]route{}
+	stranded, gained := map[netip.Prefix]error{}, map[netip.Prefix]route{}
 	kept := 0
 	for prefix, attrs := range among(want.Routes, some, known) {
 		wanted := route{attrs: attrs, nextHop: hops.of(prefix)}
-		if !wanted.nextHop.IsValid() {
-			stranded[prefix] = struct{}{}
+		if why := unroutable(prefix, wanted); why != nil {
+			stranded[prefix] = why
 			continue
 		}
 		have, ok := s.routes[prefix]
@@ -170,12 +170,12 @@ func (s *session) dial() {
 	}
 }
 
-// withdraw takes back those routes that are not wanted any more, or not to be
-// reached.
+// withdraw takes back those routes that are not wanted any more, or that there cannot be any more.
 func (s *session) withdraw(want desired.Session, hops nextHops, held iter.Seq2[netip.Prefix, route]) []error {
 	unwithdrawn := tally{}
 	for prefix, have := range held {
-		if _, ok := want.Routes[prefix]; ok && hops.of(prefix).IsValid() || leaves(prefix, want) {
+		attrs, ok := want.Routes[prefix]
+		if ok && unroutable(prefix, route{attrs: attrs, nextHop: hops.of(prefix)}) == nil || leaves(prefix, want) {
 			continue
 		}
 		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {

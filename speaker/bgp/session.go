@@ -65,14 +65,14 @@ type session struct {
 	routes    map[netip.Prefix]route
 	revision  uint64 // of the wanted routes that routes and backlog are, by hops; 0: unknown
 	hops      nextHops
-	backlog   map[netip.Prefix]route    // wanted, and still to be handed to the server by fill
-	dialed    bool                      // the router is looked for, or waited for
-	deaf      bool                      // nobody listens for the router of a passive session
-	relay     *relay                    // nil while there is no connection with the router
-	stranded  map[netip.Prefix]struct{} // wanted, and this node has no next hop for them
-	held      map[addr.Family]int       // how many routes there are
-	accounted bool                      // status says what the router has been told of; false after a change
-	told      map[addr.Family]error     // what the log knows to be unannounced, and why
+	backlog   map[netip.Prefix]route // wanted, and still to be handed to the server by fill
+	dialed    bool                   // the router is looked for, or waited for
+	deaf      bool                   // nobody listens for the router of a passive session
+	relay     *relay                 // nil while there is no connection with the router
+	stranded  map[netip.Prefix]error // wanted, and this node has no route for them, and why
+	held      map[addr.Family]int    // how many routes there are
+	accounted bool                   // status says what the router has been told of; false after a change
+	told      map[addr.Family]error  // what the log knows to be unannounced, and why
 	status    State
 	failures  int // attempts in a row that failed before Established
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 )
 
 // The reasons why an Established session leaves a whole family out. Trying again
@@ -19,6 +20,18 @@ var (
 	errNoNextHop6 = errors.New("an IPv6 prefix on an IPv4 session needs an IPv6 address of this node as next hop, and it has none")
 )
 
+// tooLongError is why a prefix is not announced whose communities no message has room for: GoBGP would send nothing, or
+// end the process.
+type tooLongError struct {
+	prefix netip.Prefix
+	octets int
+}
+
+func (e tooLongError) Error() string {
+	return fmt.Sprintf("the communities of %v, of all BGPAdvertisements that announce it, take %d octets, and a message has room for %d: remove some, or announce it by fewer BGPAdvertisements",
+		e.prefix, e.octets, view.MostCommunityOctets)
+}
+
 // errNotSpoken is why the session does not carry the family of the prefix.
 func (s *session) errNotSpoken(prefix netip.Prefix) error {
 	switch family := addr.FamilyOf(prefix.Addr()); {
@@ -30,8 +43,15 @@ func (s *session) errNotSpoken(prefix netip.Prefix) error {
 	return errFamily
 }
 
-func errNoNextHop(prefix netip.Prefix) error {
-	if prefix.Addr().Is4() {
+// unroutable is why a route cannot be handed to the server; nil if it can.
+func unroutable(prefix netip.Prefix, r route) error {
+	octets := view.CommunityOctets(len(r.attrs.Communities), len(r.attrs.LargeCommunities))
+	switch {
+	case octets > view.MostCommunityOctets:
+		return tooLongError{prefix, octets}
+	case r.nextHop.IsValid():
+		return nil
+	case prefix.Addr().Is4():
 		return errNoNextHop4
 	}
 	return errNoNextHop6
@@ -112,10 +132,9 @@ func (s *session) account() {
 			}
 		}
 	}
-	for prefix := range s.stranded {
-		reason := s.errNotSpoken(prefix)
-		if s.status.carries(addr.FamilyOf(prefix.Addr())) {
-			reason = errNoNextHop(prefix)
+	for prefix, reason := range s.stranded {
+		if !s.status.carries(addr.FamilyOf(prefix.Addr())) {
+			reason = s.errNotSpoken(prefix)
 		}
 		cannot.add(prefix, reason)
 	}
