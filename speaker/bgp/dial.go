@@ -114,9 +114,8 @@ func connectWords(id desired.Identity, err error) string {
 	return peer + err.Error()
 }
 
-// take begins a session on a connection with the router, and gives what is closed when that
-// is over; nil if there is none. If there is a session already the router has lost it, as
-// when it restarted (RFC 4724, 5).
+// take begins a session on a connection that was dialed, and gives what is closed when that
+// is over; nil if there is none.
 func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,6 +123,12 @@ func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
 		_ = conn.Close()
 		return nil
 	}
+	return s.begin(conn)
+}
+
+// begin begins a session on a connection with the router. If there is a session already the router
+// has lost it, as when it restarted (RFC 4724, 5). The caller holds s.mu.
+func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
 	if s.status.Phase == Established {
 		s.status.Phase = Idle
 		s.lost(fmt.Sprintf("%v opened a new connection", s.identity.PeerAddress))

@@ -194,7 +194,31 @@ func (s *session) answer(conn *net.TCPConn) {
 		s.explain(fmt.Sprintf("the connection that %v opened cannot be used: %v", s.identity.PeerAddress, err))
 		return
 	}
-	s.take(conn)
+	s.admit(conn)
+}
+
+// admit begins a session on a connection that the router opened, as soon as all routes have come. Of
+// several that it opened until then the last counts.
+func (s *session) admit(conn *net.TCPConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		_ = conn.Close()
+	case s.dialed:
+		s.begin(conn)
+	default:
+		s.dismiss()
+		s.early = conn
+	}
+}
+
+// dismiss closes a connection that the router opened too early. The caller holds s.mu.
+func (s *session) dismiss() {
+	if s.early != nil {
+		_ = s.early.Close()
+		s.early = nil
+	}
 }
 
 // isNearEnough refuses a connection that was not opened with the TTL that the session asks for. The

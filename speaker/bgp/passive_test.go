@@ -100,3 +100,31 @@ func dropped(t *testing.T, name string) int {
 	t.Fatalf("the kernel does not count %s", name)
 	return 0
 }
+
+// TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB: a router that kept the routes of an earlier process
+// connects while there are more than are handed over at once.
+func TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s, p := newListener(t), startPeer(t, "127.0.0.11:0", nil)
+	s.burst = 10
+	id := p.identity()
+	id.Passive = true
+	want := desired.Session{Identity: id, Routes: manyRoutes(5000)}
+	mustApply(t, s, map[string]desired.Session{"tor": want})
+	for range 2 { // of which it gives the first one up
+		from := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(id.PeerAddress, 0))}
+		conn, err := from.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", passivePort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.take(conn)
+	}
+	waitFor(t, "End-of-RIB", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.endOfRIB >= 2 })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.whole != len(want.Routes) {
+		t.Errorf("the router had %d routes at the End-of-RIB, want all %d", p.whole, len(want.Routes))
+	}
+}

@@ -105,17 +105,22 @@ func (p *peer) accept() {
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		p.conns[conn] = struct{}{}
-		p.mu.Unlock()
-		p.wg.Go(func() {
-			p.serve(conn)
-			_ = conn.Close()
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			delete(p.conns, conn)
-		})
+		p.take(conn)
 	}
+}
+
+// take has a session on a connection, whoever opened it.
+func (p *peer) take(conn net.Conn) {
+	p.mu.Lock()
+	p.conns[conn] = struct{}{}
+	p.mu.Unlock()
+	p.wg.Go(func() {
+		p.serve(conn)
+		_ = conn.Close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, conn)
+	})
 }
 
 // drop closes all connections without a word.

@@ -163,7 +163,11 @@ func (s *session) dial() {
 	switch {
 	case s.identity.NoRouter != "":
 		s.fail(s.identity.NoRouter)
-	case s.identity.Passive: // the listener tells when the router has dialed
+	case s.identity.Passive: // the listener tells when the router has dialed, if it has not yet
+		if s.early != nil {
+			s.begin(s.early)
+			s.early = nil
+		}
 	default:
 		s.status.Phase = Active
 		s.calls.Go(func() { s.call(s.ctx) })

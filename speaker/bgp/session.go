@@ -67,6 +67,7 @@ type session struct {
 	hops      nextHops
 	backlog   map[netip.Prefix]route // wanted, and still to be handed to the server by fill
 	dialed    bool                   // the router is looked for, or waited for
+	early     *net.TCPConn           // the router opened it before it was waited for; nil for none
 	deaf      bool                   // nobody listens for the router of a passive session
 	relay     *relay                 // nil while there is no connection with the router
 	stranded  map[netip.Prefix]error // wanted, and this node has no route for them, and why
@@ -290,6 +291,7 @@ func (s *session) state() State {
 func (s *session) end(withdraw bool) {
 	s.mu.Lock()
 	s.ended = true
+	s.dismiss()
 	relay, up := s.relay, s.status.Phase == Established
 	s.mu.Unlock()
 	s.cancel()
