@@ -85,6 +85,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"a restart time of one":           {openWith(2, 3, 64, 1, 0), 2, 0, nil},
 		"next hops that are cut short":    {openWith(2, 7, 5, 5, 0, 1, 0, 1, 0), 2, 0, nil},
 		"extended parameters that end":    {message(1, 4, 0, 1, 0, 90, 1, 2, 3, 4, 255, 255, 0, 9, 2, 0, 2, 2, 0), 2, 0, nil},
+		"no hold time":                    {message(1, 4, 0, 1, 0, 0, 1, 2, 3, 4, 0), 2, 6, nil},
 		"an extended parameter cut short": {message(1, 4, 0, 1, 0, 90, 1, 2, 3, 4, 255, 255, 0, 2, 2, 0), 2, 0, nil},
 	} {
 		_, refused := passed(c.sent)
@@ -256,4 +257,25 @@ func TestARouterThatAlwaysWantsAllAgain(t *testing.T) {
 			t.Errorf("%d messages for 1000 that came in a moment", sent)
 		}
 	})
+}
+
+// TestARouterWithoutAHoldTimeIsToldSo: it is refused in words, and its session does not come up and end for ever.
+func TestARouterWithoutAHoldTimeIsToldSo(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s := newSpeaker(t)
+	p := startPeer(t, "127.0.0.11:0", func(p *peer) {
+		p.greeting = message(packet.BGP_MSG_OPEN, 4, 0xfd, 0xe7, 0, 0, 192, 0, 2, 255, 0)
+	})
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
+	waitFor(t, "both sides are told", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return strings.Contains(s.States()["tor"].LastError, "set one of 3 seconds or more at the router") &&
+			p.notification != nil && p.notification.ErrorSubcode == packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME
+	})
+	if state := s.States()["tor"]; state.Established != 0 {
+		t.Errorf("a session without a hold time: %+v", state)
+	}
 }

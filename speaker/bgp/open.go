@@ -10,7 +10,8 @@ import (
 // The fixed part of the body of an OPEN: version, AS number, hold time, identifier. After it
 // come the length of the optional parameters in one octet, and these.
 const (
-	openFixed = 9
+	openFixed  = 9
+	holdTimeAt = 3
 	// extendedLength stands in place of a length, and again in place of a type, where the lengths
 	// of parameters have two octets (RFC 9072).
 	extendedLength = 255
@@ -37,6 +38,13 @@ func renderOpen(body []byte) ([]byte, *refusal) {
 	var has offered
 	if refused := parameters(body[openFixed:], &has); refused != nil {
 		return nil, refused
+	}
+	// RFC 4271 has it mean that the session has no hold time, 4.2; GoBGP would give each message no time at all.
+	if binary.BigEndian.Uint16(body[holdTimeAt:]) == 0 {
+		return nil, &refusal{
+			packet.BGP_ERROR_OPEN_MESSAGE_ERROR, packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME, nil,
+			"an OPEN has the hold time 0, with which neither side would notice that the other is gone: set one of 3 seconds or more at the router",
+		}
 	}
 	var capabilities []byte
 	add := func(code packet.BGPCapabilityCode, value ...byte) {
