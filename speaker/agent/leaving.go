@@ -39,8 +39,8 @@ func (l leaving) works(serves func(netip.Addr) bool) bool {
 	return slices.ContainsFunc(l.addresses, serves)
 }
 
-// goesOn tells whether routers may still use the route while the node wants this. A router has one session
-// with a node: one that is wanted under another name, or is another, ends it.
+// goesOn tells whether routers may still use the route while the node wants this. A session with the same router
+// that is wanted under another name, or is another, ends the one that it has.
 func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now time.Time) bool {
 	if !now.Before(l.until) || !l.works(serves) {
 		return false
@@ -50,11 +50,20 @@ func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now tim
 		return !again && session.Identity == l.identity
 	}
 	for _, other := range want.BGP {
-		if other.Identity.PeerAddress == l.identity.PeerAddress && other.Identity.Interface == l.identity.Interface {
+		if mayBeOne(other.Identity, l.identity) {
 			return false
 		}
 	}
 	return true
+}
+
+// mayBeOne tells whether a router may take two sessions for one, which it does by the addresses and the port that
+// each is between. What the kernel chooses may be what the other one names, and of connections that the router
+// opens nobody knows the port.
+func mayBeOne(a, b desired.Identity) bool {
+	sources := a.SourceAddress == b.SourceAddress || !a.SourceAddress.IsValid() || !b.SourceAddress.IsValid()
+	ports := a.PeerPort == b.PeerPort || a.Passive && b.Passive
+	return a.PeerAddress == b.PeerAddress && a.Interface == b.Interface && sources && ports
 }
 
 // withLeaving are the sessions that are told, and BFD and the interfaces with them: those that are announced and

@@ -16,7 +16,7 @@ func twoNodes(addresses ...netip.Addr) *view.Cluster {
 	c := cluster(addresses...)
 	c.Nodes["b"] = &view.Node{Name: "b", Ready: true, Addresses: []netip.Addr{netip.MustParseAddr("198.51.100.12")}}
 	c.BFDProfiles = map[string]*view.BFDProfile{"fast": {Name: "fast", Transmit: time.Second, Receive: time.Second, Multiplier: 3}}
-	c.BGPPeers["tor"].BFDProfile = "fast"
+	c.BGPPeers["tor"].BFDProfile, c.BGPPeers["tor"].SourceAddress = "fast", netip.MustParseAddr("198.51.100.11")
 	return c
 }
 
@@ -45,6 +45,16 @@ func TestRoutesThatStillWorkAreLeftBeforeTheyGo(t *testing.T) {
 		"another router is there meanwhile": {func(c *view.Cluster) {
 			delete(c.BGPPeers, "tor")
 			c.BGPPeers["next"] = &view.BGPPeer{Name: "next", PeerAddress: netip.MustParseAddr("198.51.100.2")}
+		}, true},
+		"the router has a session at another port": {func(c *view.Cluster) {
+			delete(c.BGPPeers, "tor")
+			c.BGPPeers["next"] = &view.BGPPeer{Name: "next", PeerAddress: netip.MustParseAddr("198.51.100.1"), PeerPort: 1179}
+		}, true},
+		"the router has a session with another address of the node": {func(c *view.Cluster) {
+			from := *c.BGPPeers["tor"]
+			from.Name, from.SourceAddress = "next", netip.MustParseAddr("198.51.100.13")
+			delete(c.BGPPeers, "tor")
+			c.BGPPeers["next"] = &from
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +96,11 @@ func TestRoutesThatDoNotWorkGoAtOnce(t *testing.T) {
 		"the Service goes with the BGPPeer": func(c *view.Cluster) { delete(c.BGPPeers, "tor"); delete(c.Services, ref(1)) },
 		"its last endpoint goes":            func(c *view.Cluster) { c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{ref(1): nil}) },
 		"the router gets another BGPPeer":   func(c *view.Cluster) { rename(c) },
-		"the session is to be another":      func(c *view.Cluster) { c.BGPPeers["tor"].HoldTime = time.Minute; c.Nodes["a"].Excluded = true },
+		"the router may get it again": func(c *view.Cluster) {
+			rename(c)
+			c.BGPPeers["renamed"].SourceAddress = netip.Addr{}
+		},
+		"the session is to be another": func(c *view.Cluster) { c.BGPPeers["tor"].HoldTime = time.Minute; c.Nodes["a"].Excluded = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
