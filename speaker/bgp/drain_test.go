@@ -57,3 +57,25 @@ func TestDrainWaitsForRouters(t *testing.T) {
 	cancel()
 	drain(ctx, time.Hour)
 }
+
+// TestDrainingSaysNothingTwice: a route may have the community of those that are about to go all along.
+func TestDrainingSaysNothingTwice(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = nodeASN })
+	id := p.identity()
+	id.PeerASN = nodeASN
+	said := []uint32{7, gracefulShutdown}
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
+		netip.MustParsePrefix(vip): {LocalPref: 200, Communities: said},
+	}}})
+	p.waitFor(t, vip)
+	if err := s.Drain(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the router is asked to prefer others", func() bool { return p.routes()[netip.MustParsePrefix(vip)].localPref == 0 })
+	if got := p.routes()[netip.MustParsePrefix(vip)].communities; !slices.Equal(got, said) {
+		t.Errorf("communities %v, want %v", got, said)
+	}
+}

@@ -29,7 +29,7 @@ func renderPath(prefix netip.Prefix, r route, id desired.Identity) (*api.Path, e
 		nlri = packet.NewIPv6AddrPrefix(uint8(prefix.Bits()), prefix.Addr().String())
 		attributes = append(attributes, packet.NewPathAttributeMpReachNLRI(r.nextHop.String(), []packet.AddrPrefixInterface{nlri}))
 	}
-	if r.draining {
+	if r.draining && !slices.Contains(r.attrs.Communities, gracefulShutdown) {
 		r.attrs.Communities = append(slices.Clone(r.attrs.Communities), gracefulShutdown)
 	}
 	attributes = append(attributes, preferences(r, internal(id), id.MyASN)...)
