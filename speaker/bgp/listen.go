@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -132,14 +133,22 @@ func (l *listener) close() {
 
 // takeFrom takes connections until the socket is closed.
 func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
+	const mostPause = time.Second
+	var pause time.Duration
 	for {
 		conn, err := socket.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil {
-			continue // the router gave up in between
+		if err != nil { // the router gave up in between, or the process has all the files that it may have
+			if pause == mostPause/2 {
+				s.log.Warn("the connections that routers open cannot be taken; it is tried again", "error", err)
+			}
+			pause = min(max(2*pause, mostPause/64), mostPause)
+			time.Sleep(pause)
+			continue
 		}
+		pause = 0
 		if session := s.expecting(l, conn); session != nil {
 			session.answer(conn.(*net.TCPConn))
 		} else {

@@ -3,13 +3,18 @@ package bgp
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -127,4 +132,57 @@ func TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB(t *testing.T) {
 	if p.whole != len(want.Routes) {
 		t.Errorf("the router had %d routes at the End-of-RIB, want all %d", p.whole, len(want.Routes))
 	}
+}
+
+// TestConnectionsThatCannotBeTakenAreTriedAgainAtLeisure has the process have as many files as it may, while
+// somebody connects.
+func TestConnectionsThatCannotBeTakenAreTriedAgainAtLeisure(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	if !netlab.IsIsolated() {
+		t.Skip("needs a process of its own, whose files nobody else opens")
+	}
+	var log buffer
+	s := newSpeaker(t, slog.NewTextHandler(&log, nil))
+	socket, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	go s.takeFrom(&listener{}, socket)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { // it has its own file, and has not connected yet
+		return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max})
+	}}
+	start, used := time.Now(), processorTime(t)
+	conn, err := dialer.Dial("tcp4", socket.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it is said that connections cannot be taken", func() bool { return strings.Contains(log.text(), "too many open files") })
+	took := time.Since(start)
+	if used = processorTime(t) - used; used > took/2 {
+		t.Errorf("to take no connection for %v took %v of a processor", took, used)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := io.ReadAll(conn); len(said) > 0 || err != nil { // a stranger's is closed when it is taken
+		t.Errorf("read %q, %v", said, err)
+	}
+	_ = conn.Close()
+}
+
+// processorTime is what this process has used of processors.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
