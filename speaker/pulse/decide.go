@@ -110,9 +110,9 @@ func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]l
 	return mine, elsewhere, behind
 }
 
-// place notes of an address that this node owns who comes before it among the candidates, and why
+// placed is the ownership with who comes before this node among the candidates for the address, and why
 // they do not answer, and who is the next after it that is alive and able.
-func (o *Ownership) place(t Table, v hello.View, a netip.Addr) {
+func (o Ownership) placed(t Table, v hello.View, a netip.Addr) Ownership {
 	o.Dead, o.Unable, o.Distant = nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
@@ -127,6 +127,7 @@ func (o *Ownership) place(t Table, v hello.View, a netip.Addr) {
 		}
 	}
 	o.Next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
+	return o
 }
 
 // without are the addresses that need not wait.

@@ -257,8 +257,7 @@ func TestPlaced(t *testing.T) {
 		"while the first is back":  {[]string{"b", "a"}, Ownership{Next: "b"}},
 	} {
 		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		var got Ownership
-		if got.place(table, v, vip4); !got.Equal(c.want) {
+		if got := (Ownership{}).placed(table, v, vip4); !got.Equal(c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -483,8 +483,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		for _, l := range on {
 			o.Interfaces = append(o.Interfaces, l.Name)
 		}
-		o.place(*s.table, v, a)
-		next.Owned[a] = o
+		next.Owned[a] = o.placed(*s.table, v, a)
 	}
 	for a := range last.Owned {
 		if _, still := mine[a]; !still {
