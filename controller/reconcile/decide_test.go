@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/ledger"
+	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -80,6 +82,36 @@ func TestDecideAtRest(t *testing.T) {
 	}
 	if len(d.unseen) != 1 {
 		t.Errorf("unseen: %v", d.unseen)
+	}
+}
+
+// TestExternalIPsOfNodes: no Service is given an ExternalIP of a node, which its InternalIP does
+// not make less the node's, and the pool says so.
+func TestExternalIPsOfNodes(t *testing.T) {
+	t.Parallel()
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	p := &v1beta1.IPAddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"198.51.100.5-198.51.100.9"}},
+	}
+	o.setPool(client.ObjectKeyFromObject(p), p)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.5"}, {Type: corev1.NodeExternalIP, Address: "198.51.100.5"},
+	}}}
+	if _, err := whereabouts(n); err != nil {
+		t.Fatal(err)
+	}
+	o.setNode(client.ObjectKeyFromObject(n), n)
+	s := balanced("s", "1")
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	o.see(s)
+	d := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(0, 0))
+	if got := d.outcome.Assigned.Services[view.Ref{Namespace: "default", Name: "s"}].Addresses; len(got) != 1 || got[0].String() != "198.51.100.6" {
+		t.Errorf("the Service got %v, want 198.51.100.6", got)
+	}
+	told := slices.ContainsFunc(d.problems, func(p problem.Problem) bool { return p.Reason == verify.ReasonAddressesInUse })
+	if !told {
+		t.Errorf("nobody was told: %v", d.problems)
 	}
 }
 

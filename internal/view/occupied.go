@@ -21,7 +21,7 @@ const (
 func (c *Cluster) Occupied() iter.Seq2[netip.Addr, Use] {
 	return func(yield func(netip.Addr, Use) bool) {
 		for _, n := range c.Nodes {
-			for _, a := range n.Addresses {
+			for _, a := range slices.Concat(n.Addresses, n.ExternalIPs) {
 				if !yield(a, UsedByNode) {
 					return
 				}

@@ -258,8 +258,10 @@ type Node struct {
 	// Addresses are its InternalIPs, primary first, and then its ExternalIPs of a family
 	// that has no InternalIP.
 	Addresses []netip.Addr
-	PodCIDRs  []netip.Prefix // spec.podCIDRs
-	Ready     bool           // condition Ready is True
+	// ExternalIPs are all of its ExternalIPs, those of Addresses among them.
+	ExternalIPs []netip.Addr
+	PodCIDRs    []netip.Prefix // spec.podCIDRs
+	Ready       bool           // condition Ready is True
 	// NetworkUnavailable: condition NetworkUnavailable is True.
 	NetworkUnavailable bool
 	// Excluded: the label node.kubernetes.io/exclude-from-external-load-balancers, unless

@@ -286,7 +286,7 @@ type Nodes struct {
 // Read reads a node.
 func (o Nodes) Read(n *corev1.Node) *view.Node {
 	v := &view.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels, Deleting: n.DeletionTimestamp != nil, Cordoned: n.Spec.Unschedulable}
-	v.Addresses = nodeAddresses(n)
+	v.Addresses, v.ExternalIPs = nodeAddresses(n)
 	cidrs := n.Spec.PodCIDRs
 	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
 		cidrs = []string{n.Spec.PodCIDR}
@@ -311,9 +311,9 @@ func (o Nodes) Read(n *corev1.Node) *view.Node {
 
 // nodeAddresses are the InternalIPs of a node, and of a family that has none its ExternalIPs:
 // so kube-proxy and the kubelet find a node's addresses, and there are clouds and people who
-// give a node no others.
-func nodeAddresses(n *corev1.Node) []netip.Addr {
-	var internal, external []netip.Addr
+// give a node no others. All of its ExternalIPs, which lead to the node as well, are external.
+func nodeAddresses(n *corev1.Node) (all, external []netip.Addr) {
+	var internal []netip.Addr
 	for _, a := range n.Status.Addresses {
 		switch a.Type {
 		case corev1.NodeInternalIP:
@@ -322,14 +322,14 @@ func nodeAddresses(n *corev1.Node) []netip.Addr {
 			external = append(external, addresses([]string{a.Address})...)
 		}
 	}
-	all := internal
+	all = internal
 	for _, a := range external {
 		inside := slices.ContainsFunc(internal, func(other netip.Addr) bool { return addr.FamilyOf(other) == addr.FamilyOf(a) })
 		if !inside {
 			all = append(all, a)
 		}
 	}
-	return all
+	return all, external
 }
 
 // SpeakerPod reads a pod of the speaker's DaemonSet; false while it has no node, and when it

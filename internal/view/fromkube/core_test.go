@@ -305,9 +305,9 @@ status:
 `)
 	want := &view.Node{
 		Name: "a", Labels: map[string]string{"node.kubernetes.io/exclude-from-external-load-balancers": ""},
-		Addresses: ips("192.0.2.1", "2001:db8::1"),
-		PodCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
-		Ready:     true, NetworkUnavailable: true, Excluded: true, Condemned: true,
+		Addresses: ips("192.0.2.1", "2001:db8::1"), ExternalIPs: ips("203.0.113.1"),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
+		Ready:    true, NetworkUnavailable: true, Excluded: true, Condemned: true,
 	}
 	if diff := cmp.Diff(want, fromkube.Nodes{}.Read(node), compare); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
