@@ -40,6 +40,7 @@ func TestController(t *testing.T) {
 		{"keeps addresses of a pool that is deleted, until another is asked for", testDeletedPool},
 		{"says that no advertisement covers a pool", testAdvertised},
 		{"says that nobody announces a Service", testAnnouncedByNobody},
+		{"does not fight over a status", testContested},
 		{"keeps the address over changes of families", testFamilies},
 		{"lets pools choose, and keeps freed addresses back", testPoolRules},
 		{"keeps back what was freed while no controller ran", testLedger},

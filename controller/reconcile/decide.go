@@ -34,7 +34,8 @@ type decision struct {
 	book    ledger.Book                 // who has which address of pools with a cool-down
 	cooling map[netip.Addr]ledger.Entry // of that, what rests
 
-	orphaned time.Time // when the next BGPSession is to be deleted; zero for never
+	orphaned  time.Time                    // when the next BGPSession is to be deleted; zero for never
+	contested map[problem.Object]time.Time // until when the status of a Service counts as contested
 }
 
 // unseen is an assignment that the informer does not show yet, and the version
@@ -68,7 +69,7 @@ func assumed(last map[problem.Object]unseen, s *snapshot) allocation.Assignments
 // what it decided last, the zero decision for nothing. What is to be recorded first, and is
 // not yet stored, is not written.
 func decide(s *snapshot, last *decision, stored record, classes view.Classes, now time.Time) *decision {
-	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}}
+	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}, contested: s.contested}
 	if d.engine == nil {
 		d.engine = allocation.NewEngine(classes)
 	}
@@ -88,7 +89,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll.look(s.cluster, d.outcome.Assigned, services)
 	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()))
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests())
 	problem.Sort(d.problems)
 
 	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
@@ -136,14 +137,20 @@ func unmet(problems []problem.Problem) map[problem.Object]bool {
 	return lacking
 }
 
-// due is when time alone changes the decision: an address has cooled down, or a
-// BGPSession has been an orphan for long enough. The zero time for never.
+// due is when time alone changes the decision: an address has cooled down, a BGPSession
+// has been an orphan for long enough, or a contest is over. The zero time for never.
 func (d *decision) due() time.Time {
 	first := d.orphaned
-	for _, r := range d.cooling {
-		if first.IsZero() || r.Until.Before(first) {
-			first = r.Until
+	sooner := func(at time.Time) {
+		if first.IsZero() || at.Before(first) {
+			first = at
 		}
+	}
+	for _, r := range d.cooling {
+		sooner(r.Until)
+	}
+	for _, until := range d.contested {
+		sooner(until)
 	}
 	return first
 }

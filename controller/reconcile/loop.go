@@ -170,6 +170,7 @@ func (l *Loop) catchUp(ctx context.Context) bool {
 
 func (l *Loop) pass(ctx context.Context, p *publisher, now time.Time) {
 	s := l.objects.snapshot()
+	s.contested = p.contested(now)
 	l.recall(ctx, s, now)
 	d := decide(s, l.last, l.ledger, l.Classes, now)
 	l.last = d

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -121,6 +122,9 @@ type snapshot struct {
 	bfdProfiles       map[string]*v1beta1.BFDProfile
 	communities       map[string]*v1beta1.Community
 	bgpSessions       map[string]*v1beta1.BGPSession
+
+	// contested are those whose status somebody else writes, too, and until when that counts.
+	contested map[problem.Object]time.Time
 }
 
 // snapshot takes everything that is known now, at the cost of what has changed since the

@@ -53,19 +53,21 @@ type publisher struct {
 	queue   workqueue.TypedRateLimitingInterface[problem.Object]
 	timeout time.Duration // of one write
 
-	mu     sync.Mutex
-	wanted map[problem.Object]write
-	spent  map[problem.Object]string // resource versions with nothing more to write
-	failed map[problem.Object]string // what was last said about a write that fails
+	mu       sync.Mutex
+	wanted   map[problem.Object]write
+	spent    map[problem.Object]string // resource versions with nothing more to write
+	failed   map[problem.Object]string // what was last said about a write that fails
+	contests contests
 }
 
 func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics, timeout time.Duration) *publisher {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[problem.Object](firstRetry, lastRetry)
 	return &publisher{
 		client: c, events: events, log: log, metrics: metrics, timeout: timeout,
-		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
-		spent:  map[problem.Object]string{},
-		failed: map[problem.Object]string{},
+		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		spent:    map[problem.Object]string{},
+		failed:   map[problem.Object]string{},
+		contests: contests{},
 	}
 }
 
@@ -104,25 +106,38 @@ func (p *publisher) apply(wanted map[problem.Object]write) {
 			delete(p.failed, object)
 		}
 	}
+	now := time.Now()
 	for object, w := range wanted {
+		p.contests.judge(object, w, now)
 		if p.spent[object] != w.base.GetResourceVersion() {
 			p.queue.Add(object)
 		}
 	}
 }
 
-// next is what to write for the object now, if anything.
-func (p *publisher) next(object problem.Object) (write, bool) {
+// contested are the objects whose status somebody else writes, too, and until when that counts.
+func (p *publisher) contested(now time.Time) map[problem.Object]time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w, ok := p.wanted[object]
-	return w, ok && p.spent[object] != w.base.GetResourceVersion()
+	return p.contests.lasting(now)
+}
+
+// next is what to write for the object, if anything, and how long that is to wait.
+func (p *publisher) next(object problem.Object) (w write, wait time.Duration, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, ok = p.wanted[object]
+	return w, time.Until(p.contests.due(object)), ok && p.spent[object] != w.base.GetResourceVersion()
 }
 
 func (p *publisher) publish(ctx context.Context, object problem.Object) {
-	w, ok := p.next(object)
-	if !ok || ctx.Err() != nil {
+	w, wait, ok := p.next(object)
+	switch {
+	case !ok || ctx.Err() != nil:
 		p.queue.Forget(object)
+		return
+	case wait > 0:
+		p.queue.AddAfter(object, wait)
 		return
 	}
 	var err error
@@ -136,7 +151,7 @@ func (p *publisher) publish(ctx context.Context, object problem.Object) {
 	case ctx.Err() != nil:
 		return // no longer the leader, or about to end
 	case err == nil:
-		for _, e := range w.events {
+		for _, e := range p.written(object, w) {
 			p.events.Eventf(w.base, nil, e.Type, e.Reason, e.Action, "%s", e.Note)
 			p.log.Info("told", "object", object.String(), "reason", e.Reason, "note", e.Note)
 		}
@@ -170,6 +185,13 @@ func (p *publisher) remove(ctx context.Context, w write) error {
 		return fmt.Errorf("a copy of %T is no object", w.base)
 	}
 	return p.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+}
+
+// written notes that the write has succeeded, and returns what there is to tell of it.
+func (p *publisher) written(object problem.Object, w write) []status.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.contests.written(object, w, time.Now())
 }
 
 func (p *publisher) spend(object problem.Object, w write) {

@@ -1,0 +1,163 @@
+package reconcile
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// ReasonStatusContested is on a Service whose status something else writes as well, again
+// and again.
+const ReasonStatusContested = "StatusContested"
+
+const (
+	// firstPause and lastPause bound the wait before a write that only undoes what
+	// somebody else wrote. The first such write does not wait.
+	firstPause, lastPause = time.Second, time.Minute
+	// quiet is how long nobody else writes before a contest is over.
+	quiet = 5 * time.Minute
+	// fewest is how many such writes make a contest: one may be a slip.
+	fewest = 3
+	// remembered is how many texts of each kind a contest knows of.
+	remembered = 16
+)
+
+// contest is what was written lately to one status, and how often somebody else wrote
+// something else over it.
+type contest struct {
+	wrote   []string // what the status was made to say, the newest last
+	told    []status.Event
+	at      time.Time // of the newest write
+	rounds  int
+	undone  time.Time // when the last round began
+	version string    // with which it did
+	due     time.Time // what is wanted is not to be written before
+}
+
+// contests are those of all objects that were written to lately.
+type contests map[problem.Object]*contest
+
+// judge settles when the write may be sent. One is held back that has the status say what it was
+// made to say before and somebody else wrote over, and this the longer the more often it
+// happened: two that each want the last word would go on as fast as they can. Whatever is new
+// is not held back.
+func (c contests) judge(object problem.Object, w write, now time.Time) {
+	k := c[object]
+	if k == nil {
+		return
+	}
+	switch wants := says(w.next); {
+	case wants == "" || !k.overwritten(w) || !slices.Contains(k.wrote, wants):
+		k.due = time.Time{}
+		return
+	case w.base.GetResourceVersion() == k.version || now.Before(k.due):
+		return // of this round already
+	case now.Sub(k.undone) >= quiet:
+		k.rounds = 0
+	}
+	k.rounds++
+	k.version, k.undone, k.due = w.base.GetResourceVersion(), now, now
+	if k.rounds > 1 {
+		k.due = now.Add(min(firstPause<<min(k.rounds-2, 16), lastPause))
+	}
+}
+
+// due is when what is wanted of the object may be written; the zero time for at once.
+func (c contests) due(object problem.Object) time.Time {
+	if k := c[object]; k != nil {
+		return k.due
+	}
+	return time.Time{}
+}
+
+// overwritten tells whether the status that is to be changed is not what was written last.
+func (k *contest) overwritten(w write) bool { return says(w.base) != k.wrote[len(k.wrote)-1] }
+
+// written notes that the write has succeeded. It returns what there is to tell of it: of one
+// over what somebody else wrote, what was not told before.
+func (c contests) written(object problem.Object, w write, now time.Time) []status.Event {
+	text := says(w.next)
+	if text == "" {
+		return w.events
+	}
+	k, events := c[object], w.events
+	switch {
+	case k == nil:
+		k = &contest{}
+		c[object] = k
+	case k.overwritten(w):
+		events = slices.DeleteFunc(slices.Clone(events), func(e status.Event) bool { return slices.Contains(k.told, e) })
+	}
+	k.wrote, k.at = remember(k.wrote, text), now
+	for _, e := range events {
+		k.told = remember(k.told, e)
+	}
+	return events
+}
+
+// remember has what is newest at the end, once.
+func remember[T comparable](list []T, newest T) []T {
+	list = append(slices.DeleteFunc(list, func(other T) bool { return other == newest }), newest)
+	return list[max(0, len(list)-remembered):]
+}
+
+// lasting are the objects whose status is contested, and until when if nothing happens. It
+// forgets those that have been quiet.
+func (c contests) lasting(now time.Time) map[problem.Object]time.Time {
+	var found map[problem.Object]time.Time
+	for object, k := range c {
+		switch over := k.undone.Add(quiet); {
+		case k.rounds >= fewest && now.Before(over):
+			if found == nil {
+				found = map[problem.Object]time.Time{}
+			}
+			found[object] = over
+		case now.Sub(k.at) >= quiet && !now.Before(over):
+			delete(c, object)
+		}
+	}
+	return found
+}
+
+// says is what the part of a status that is written here says, but for times; "" for objects
+// whose status is Fairlead's alone.
+func says(object client.Object) string {
+	s, ok := object.(*corev1.Service)
+	if !ok || s == nil {
+		return ""
+	}
+	allocated := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
+	if allocated != nil {
+		allocated = allocated.DeepCopy()
+		allocated.LastTransitionTime, allocated.ObservedGeneration = metav1.Time{}, 0
+	}
+	text, err := json.Marshal([]any{s.UID, s.Status.LoadBalancer.Ingress, allocated})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// contests has a problem of each Service that gets addresses here and whose status is contested.
+func (d *decision) contests() []problem.Problem {
+	var problems []problem.Problem
+	for object := range d.contested {
+		if _, ours := d.outcome.Assigned.Services[view.Ref{Namespace: object.Namespace, Name: object.Name}]; !ours {
+			continue
+		}
+		problems = append(problems, problem.Advice(object, ReasonStatusContested,
+			"something else writes the status of this Service, too, and each undoes what the other one writes: give the Service a "+
+				"spec.loadBalancerClass that only one of the two serves, or turn the other one off; Fairlead waits up to a minute before it writes again"))
+	}
+	return problems
+}
