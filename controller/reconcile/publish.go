@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,8 +21,9 @@ import (
 )
 
 const (
-	// writers is how many statuses are written at the same time.
-	writers = 16
+	// writers is how many statuses are written at the same time, and retriers how many
+	// beside whose last write failed: many that hang must not hold up the others.
+	writers, retriers = 16, 4
 
 	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
 )
@@ -41,6 +46,8 @@ type write struct {
 	events []status.Event
 }
 
+type queue = workqueue.TypedRateLimitingInterface[problem.Object]
+
 // publisher brings statuses to the API server, each as often as it takes, none
 // waiting for another. A write holds only for the version that it was made from:
 // once a version was written to, or found out of date, nothing more is written
@@ -50,8 +57,10 @@ type publisher struct {
 	events  recorder
 	log     *slog.Logger
 	metrics *Metrics
-	queue   workqueue.TypedRateLimitingInterface[problem.Object]
-	timeout time.Duration // of one write
+	queue   queue                 // of those whose last write did not fail
+	retries queue                 // of the others
+	timeout time.Duration         // of one write
+	same    conversion.Equalities // but for when a condition began
 
 	mu       sync.Mutex
 	wanted   map[problem.Object]write
@@ -61,10 +70,17 @@ type publisher struct {
 }
 
 func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics, timeout time.Duration) *publisher {
+	same := conversion.EqualitiesOrDie(func(a, b metav1.Condition) bool {
+		a.LastTransitionTime = b.LastTransitionTime
+		return a == b
+	})
+	maps.Copy(same.Equalities, equality.Semantic.Equalities)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[problem.Object](firstRetry, lastRetry)
 	return &publisher{
 		client: c, events: events, log: log, metrics: metrics, timeout: timeout,
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		retries:  workqueue.NewTypedRateLimitingQueue(limiter),
+		same:     same,
 		spent:    map[problem.Object]string{},
 		failed:   map[problem.Object]string{},
 		contests: contests{},
@@ -75,26 +91,34 @@ func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics,
 func (p *publisher) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range writers {
-		workers.Go(func() {
-			for {
-				object, shutdown := p.queue.Get()
-				if shutdown {
-					return
-				}
-				p.publish(ctx, object)
-				p.queue.Done(object)
-			}
-		})
+		workers.Go(func() { p.work(ctx, p.queue) })
+	}
+	for range retriers {
+		workers.Go(func() { p.work(ctx, p.retries) })
 	}
 	<-ctx.Done()
 	p.queue.ShutDown()
+	p.retries.ShutDown()
 	workers.Wait()
 }
 
-// apply takes the whole of what is to be written. It does not wait for it.
+func (p *publisher) work(ctx context.Context, q queue) {
+	for {
+		object, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		p.publish(ctx, q, object)
+		q.Done(object)
+	}
+}
+
+// apply takes the whole of what is to be written. It does not wait for it. What was wanted
+// before is in a queue, or waits to be tried again.
 func (p *publisher) apply(wanted map[problem.Object]write) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := p.wanted
 	p.wanted = wanted
 	for object, version := range p.spent {
 		if w, ok := wanted[object]; !ok || w.base.GetResourceVersion() != version {
@@ -108,11 +132,26 @@ func (p *publisher) apply(wanted map[problem.Object]write) {
 	}
 	now := time.Now()
 	for object, w := range wanted {
+		if p.spent[object] == w.base.GetResourceVersion() {
+			continue
+		}
 		p.contests.judge(object, w, now)
-		if p.spent[object] != w.base.GetResourceVersion() {
-			p.queue.Add(object)
+		if last, known := before[object]; !known || !p.repeats(last, w) {
+			p.queueOf(object).Add(object)
 		}
 	}
+}
+
+// repeats tells whether two writes to one object are one.
+func (p *publisher) repeats(a, b write) bool {
+	return a.base.GetResourceVersion() == b.base.GetResourceVersion() && (a.next == b.next || p.same.DeepEqual(a.next, b.next))
+}
+
+func (p *publisher) queueOf(object problem.Object) queue {
+	if _, failed := p.failed[object]; failed {
+		return p.retries
+	}
+	return p.queue
 }
 
 // contested are the objects whose status somebody else writes, too, and until when that counts.
@@ -122,22 +161,27 @@ func (p *publisher) contested(now time.Time) map[problem.Object]time.Time {
 	return p.contests.lasting(now)
 }
 
-// next is what to write for the object, if anything, and how long that is to wait.
-func (p *publisher) next(object problem.Object) (w write, wait time.Duration, ok bool) {
+// next is what to write for the object, if anything, how long that is to wait, and in which
+// queue it belongs.
+func (p *publisher) next(object problem.Object) (w write, wait time.Duration, q queue, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, ok = p.wanted[object]
-	return w, time.Until(p.contests.due(object)), ok && p.spent[object] != w.base.GetResourceVersion()
+	return w, time.Until(p.contests.due(object)), p.queueOf(object), ok && p.spent[object] != w.base.GetResourceVersion()
 }
 
-func (p *publisher) publish(ctx context.Context, object problem.Object) {
-	w, wait, ok := p.next(object)
+// publish writes the wanted status of an object from a queue.
+func (p *publisher) publish(ctx context.Context, from queue, object problem.Object) {
+	w, wait, q, ok := p.next(object)
 	switch {
 	case !ok || ctx.Err() != nil:
-		p.queue.Forget(object)
+		p.retries.Forget(object)
 		return
 	case wait > 0:
-		p.queue.AddAfter(object, wait)
+		q.AddAfter(object, wait)
+		return
+	case q == p.retries && from != q:
+		q.Add(object) // it was wanted anew while it failed
 		return
 	}
 	var err error
@@ -195,7 +239,7 @@ func (p *publisher) written(object problem.Object, w write) []status.Event {
 }
 
 func (p *publisher) spend(object problem.Object, w write) {
-	p.queue.Forget(object)
+	p.retries.Forget(object)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spent[object] = w.base.GetResourceVersion()
@@ -204,9 +248,9 @@ func (p *publisher) spend(object problem.Object, w write) {
 
 // fail has the write tried again, and says so unless it said the same before.
 func (p *publisher) fail(object problem.Object, err error) {
-	p.queue.AddRateLimited(object)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.retries.AddRateLimited(object)
 	if p.failed[object] != err.Error() {
 		p.failed[object] = err.Error()
 		p.log.Warn("cannot write a status; trying again", "object", object.String(), "error", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -238,8 +239,62 @@ func TestPublishHangs(t *testing.T) {
 		expect(t, s)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(s.took()); n != len(hanging) {
-			t.Errorf("%d writes are tried again, want %d", n, len(hanging))
+		if n := len(s.took()); n != retriers {
+			t.Errorf("%d writes are tried again, want %d", n, retriers)
 		}
+	})
+}
+
+// TestPublishBesideManyThatHang: once they have failed, any number of writes that hang hold
+// up nobody.
+func TestPublishBesideManyThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _ := publishing(t)
+		hanging := make([]string, 10*writers)
+		for i := range hanging {
+			name := fmt.Sprintf("h%d", i)
+			s.set(name, nil, true)
+			hanging[i] = name + "@1"
+		}
+		p.apply(wants(hanging...))
+		time.Sleep(time.Minute)
+		for i := range 20 {
+			s.took()
+			good := fmt.Sprintf("good%d@1", i)
+			p.apply(wants(append(slices.Clone(hanging), good)...))
+			synctest.Wait()
+			if took := s.took(); !slices.Contains(took, good) {
+				t.Fatalf("it has to wait: %v are written", took)
+			}
+			time.Sleep(777 * time.Millisecond)
+		}
+	})
+}
+
+// TestPublishFailureAmongPasses: what fails is not tried more often because others change. What
+// is newly wanted of it is tried at once.
+func TestPublishFailureAmongPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _ := publishing(t)
+		s.set("bad", errors.New("no room"), false)
+		bad := problem.Object{Kind: "Service", Name: "bad"}
+		at := func(reason string) map[problem.Object]write {
+			writes := wants("bad@1")
+			if next, ok := writes[bad].next.(*corev1.Service); ok {
+				next.Status.Conditions = []metav1.Condition{{Reason: reason, LastTransitionTime: metav1.Now()}}
+			}
+			return writes
+		}
+		for range 600 {
+			p.apply(at("Allocated"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(s.took()); n < 8 || n > 15 {
+			t.Errorf("%d attempts in a minute, want those of the back-off", n)
+		}
+		p.apply(at("PoolExhausted"))
+		expect(t, s, "bad@1")
 	})
 }
