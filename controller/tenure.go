@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -133,6 +134,10 @@ type guarded struct {
 	next   http.RoundTripper
 }
 
+// leases is in the path of requests for Leases, behind whatever the API server's own URL
+// ends in, and of no others: a name or a namespace has no slashes.
+const leases = "/apis/" + coordinationv1.GroupName + "/"
+
 // RoundTrip refuses writes of who does not lead. Of who has lost the lease it refuses
 // writes of the lease, too: the elector gives back what it believes to have, and would take
 // it from the new leader.
@@ -142,7 +147,7 @@ func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	began := time.Now()
 	leads, lost := g.tenure.state(began)
-	switch elects := strings.Contains(r.URL.Path, "/leases"); {
+	switch elects := strings.Contains(r.URL.Path, leases); {
 	case elects && !lost:
 		response, err := g.next.RoundTrip(r)
 		if err == nil && response.StatusCode < http.StatusMultipleChoices {

@@ -81,6 +81,37 @@ func TestTenure(t *testing.T) {
 	})
 }
 
+// TestOnlyLeasesRenew: the lease is renewed by nothing that is only called so, also where the
+// API server is behind a proxy, and such writes are kept back like any other.
+func TestOnlyLeasesRenew(t *testing.T) {
+	t.Parallel()
+	for path, renews := range map[string]bool{
+		"/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases":                                      true,
+		"/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead-controller":                  true,
+		"/k8s/clusters/c-1/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead-controller": true,
+		"/api/v1/namespaces/shop/services/leases-web/status":                                                  false,
+		"/api/v1/namespaces/leases/services/web/status":                                                       false,
+		"/api/v1/namespaces/shop/services/coordination.k8s.io/status":                                         false,
+	} {
+		server := &answering{code: http.StatusOK}
+		held := newTenure(standardLease())
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://server"+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := guarded{held, server}.RoundTrip(r)
+		if (err == nil) != renews || server.seen > 0 != renews {
+			t.Errorf("%s: sent %d times (%v), want %t", path, server.seen, err, renews)
+		}
+		if err == nil {
+			err = response.Body.Close()
+		}
+		if leads, _ := held.state(time.Now()); leads != renews {
+			t.Errorf("%s: leads %t (%v), want %t", path, leads, err, renews)
+		}
+	}
+}
+
 // TestNoTenureBeforeTheLease: a stand-by writes nothing, and does not end for trying.
 func TestNoTenureBeforeTheLease(t *testing.T) {
 	t.Parallel()
