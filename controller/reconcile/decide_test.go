@@ -115,6 +115,36 @@ func TestExternalIPsOfNodes(t *testing.T) {
 	}
 }
 
+// TestWhereabouts: what is kept of a node says whether it may announce, and nothing that changes
+// all the time.
+func TestWhereabouts(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*corev1.Node){
+		"out of service": func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+		},
+		"without network": func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue})
+		},
+		"well": func(*corev1.Node) {},
+	} {
+		n := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+		}}}
+		change(n)
+		if _, err := whereabouts(n); err != nil {
+			t.Fatal(err)
+		}
+		if v := (fromkube.Nodes{}).Read(n); v.MayAnnounce() != (name == "well") || !v.Ready {
+			t.Errorf("%s: may announce %t, is ready %t", name, v.MayAnnounce(), v.Ready)
+		}
+		if c := n.Status.Conditions; len(c) > 2 || !c[0].LastHeartbeatTime.IsZero() {
+			t.Errorf("%s: conditions %v are kept", name, c)
+		}
+	}
+}
+
 // BenchmarkPass: from the snapshot to the writes among many Services. first is the pass of a
 // new leader; one is a Service from its creation until nothing is left to be done, which takes
 // two passes. cooled: the same where the pool has a cool-down.

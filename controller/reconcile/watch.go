@@ -45,16 +45,16 @@ func forgetValues(object any) (any, error) {
 	return object, nil
 }
 
-// whereabouts keeps of a Node its names, labels and addresses, and whether it is ready: what
-// else it is doing, which changes all the time, is nobody's business here.
+// whereabouts keeps of a Node its names, labels, taints and addresses, and whether it is ready
+// and has a network: what else it is doing, which changes all the time, is nobody's business here.
 func whereabouts(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, nil
-		n.Spec = corev1.NodeSpec{}
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 		status := corev1.NodeStatus{Addresses: n.Status.Addresses}
 		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+			if c.Type == corev1.NodeReady || c.Type == corev1.NodeNetworkUnavailable {
+				status.Conditions = append(status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 			}
 		}
 		n.Status = status

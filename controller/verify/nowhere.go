@@ -132,7 +132,7 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service or without network"
 	}
 	p := problem.Advice(s.Object(), ReasonNoServingNode,
-		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and those there are %s; "+
+		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
 			"run its pods on nodes that announce, or set the policy Cluster", vip, where)
 	return &p
 }

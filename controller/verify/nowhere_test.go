@@ -28,7 +28,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 		return none.With(map[view.Ref][]view.Endpoint{ref: on(nodes...)})
 	}
 	const (
-		elsewhere = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and those there are "
+		elsewhere = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints "
 		wayOut    = "; run its pods on nodes that announce, or set the policy Cluster"
 		others    = "Service/shop/web: ServiceNotSelected: 192.0.2.1 is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: "
 		relabel   = "; label the Service, or correct the selectors"

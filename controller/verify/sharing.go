@@ -35,7 +35,7 @@ func apart(c *view.Cluster) []problem.Problem {
 		for _, vip := range s.VIPs {
 			nodes := slices.DeleteFunc(view.UsableNodes(s, endpoints, addr.FamilyOf(vip)), func(name string) bool {
 				n := c.Nodes[name]
-				return n == nil || n.Excluded
+				return n == nil || !n.MayAnnounce()
 			})
 			if len(nodes) > 0 {
 				sharing[vip] = append(sharing[vip], local{s, nodes})

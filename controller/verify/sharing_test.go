@@ -41,6 +41,14 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 			endpoints: map[string][]view.Endpoint{"a": on("n1"), "b": on("n2")},
 			change:    func(c *view.Cluster) { c.Nodes["n2"].Excluded = true },
 		},
+		"of two that are on one without network, each has another one": {
+			endpoints: map[string][]view.Endpoint{"a": on("n1", "n2"), "b": on("n2", "n3")},
+			change:    func(c *view.Cluster) { c.Nodes["n2"].NetworkUnavailable = true },
+			want: []string{
+				"Service/shop/a: NoCommonNode: 192.0.2.1 is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: shop/a has them on n1, shop/b has them on n3; run their pods on the same nodes, or set the policy Cluster",
+				"Service/shop/b: NoCommonNode: 192.0.2.1 is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: shop/a has them on n1, shop/b has them on n3; run their pods on the same nodes, or set the policy Cluster",
+			},
+		},
 		"nor one of policy Cluster": {
 			endpoints: map[string][]view.Endpoint{"a": on("n1"), "b": on("n2")},
 			change:    func(c *view.Cluster) { c.Services[ref("b")].ExternalLocal = false },
