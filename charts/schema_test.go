@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
 		}
 		if path == "" || len(fields) > 0 && !strings.HasSuffix(path, ".resources") {
 			for key := range s.Properties {
-				if _, set := fields[key]; !set && key != "global" && !isMap {
+				if _, set := fields[key]; !set && key != "global" && key != "enabled" && !isMap {
 					t.Errorf("%s.%s has no default in values.yaml", path, key)
 				}
 			}
@@ -212,6 +213,31 @@ func TestGoodValuesAreAccepted(t *testing.T) {
 	for version, program := range helms(t) {
 		for name, v := range tests {
 			t.Run(version+"/"+name, func(t *testing.T) { decode(t, render(t, program, v)) })
+		}
+	}
+}
+
+// TestPartOfAChart: another chart turns this one on and off by the usual condition.
+func TestPartOfAChart(t *testing.T) {
+	umbrella := t.TempDir()
+	const about = "{apiVersion: v2, name: umbrella, version: 0.1.0, dependencies: [{name: fairlead, version: 0.1.0, condition: fairlead.enabled}]}"
+	if err := os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(about), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(umbrella, "charts", "fairlead"), os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for version, program := range helms(t) {
+		for _, enabled := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/enabled=%t", version, enabled), func(t *testing.T) {
+				rendered, err := helm(t, program, values{"fairlead": values{"enabled": enabled}}, "template", "umbrella", umbrella, "--namespace", namespace)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(decode(t, rendered)); n > 0 != enabled {
+					t.Errorf("%d objects are rendered", n)
+				}
+			})
 		}
 	}
 }
