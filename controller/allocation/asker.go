@@ -56,6 +56,18 @@ func (p *planner) serves(pool *view.Pool, q asker) bool {
 	return pool.ServesNamespace(q.reservation.Namespace, labels)
 }
 
+// waits tells whether nothing can be decided over the claim yet: the labels of its namespace are
+// not known, as for the moment in which the Service was seen before its Namespace, and some pool
+// goes by them. A Service that has what it asks for has nothing to wait for, and what is assumed is
+// on its way.
+func (p *planner) waits(cl *claim) bool {
+	if _, known := p.Namespaces[cl.ref().Namespace]; known || !p.stock.labels || cl.assumed {
+		return false
+	}
+	s := cl.service
+	return s == nil || !slices.Equal(cl.kept, s.Ingress) || !p.stock.restful(s, cl.ours)
+}
+
 // unasked tells whether the pool gives addresses to such as do not ask for it. One that
 // chooses Services by their labels does not give them to reservations, which have none.
 func (q asker) unasked(pool *view.Pool) bool {

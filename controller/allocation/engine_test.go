@@ -137,6 +137,7 @@ func (h *history) pools(c *view.Cluster) {
 	c.Pools = map[string]*view.Pool{loopback.Name: loopback}
 	for i := range rapid.IntRange(0, 3).Draw(h.T, "pools") {
 		p := drawPool(h.T, fmt.Sprintf("p%d", i))
+		p.NamespaceSelectors = rapid.SampledFrom([][]view.Selector{nil, nil, {labelled("tenant")}}).Draw(h.T, "selectors")
 		c.Pools[p.Name] = p
 	}
 }
@@ -169,6 +170,10 @@ func (h *history) others(c *view.Cluster) {
 		h.reservations(c)
 	case 5:
 		h.ranges(c)
+	case 6:
+		c.Namespaces = rapid.SampledFrom([]map[string]map[string]string{
+			nil, {"default": {"tenant": "a"}}, {"default": nil, "shop": {"tenant": "b"}},
+		}).Draw(h.T, "namespaces")
 	default:
 		c.Nodes = map[string]*view.Node{"a": {Name: "a", Addresses: []netip.Addr{addresses().Draw(h.T, "node")}}}
 	}

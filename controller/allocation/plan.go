@@ -31,7 +31,8 @@ type Assignments struct {
 
 // Plan decides over every Service of type LoadBalancer of the given classes, and over
 // every reservation. The result has an entry for each of them, except those that are
-// being deleted: these are left as they are.
+// being deleted, and those of a namespace that is not known yet where pools choose namespaces
+// by labels: these are left as they are.
 //
 // Each holds the addresses in its status, or those in assumed, which has the decisions
 // that the snapshot does not show yet. The rules, in this order:
@@ -92,12 +93,12 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 		p.reserve(cl)
 	}
 	for _, cl := range reservations {
-		if cl.ours {
+		if cl.ours && !p.waits(cl) {
 			p.book(cl)
 		}
 	}
 	for _, cl := range services {
-		if cl.ours {
+		if cl.ours && !p.waits(cl) {
 			p.settle(cl)
 		}
 	}

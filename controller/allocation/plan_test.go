@@ -30,7 +30,7 @@ func check(t *testing.T, plans map[string]plan) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := cluster(tt.pools, tt.services...)
-			c.Namespaces = map[string]map[string]string{"rented": {"tenant": "a"}, "shop": {}}
+			c.Namespaces = map[string]map[string]string{"default": nil, "rented": {"tenant": "a"}, "shop": {}}
 			for _, r := range tt.booked {
 				c.Reservations[r.Ref] = r
 			}

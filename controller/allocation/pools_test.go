@@ -180,6 +180,46 @@ func TestLack(t *testing.T) {
 	}
 }
 
+// TestNamespaceNotSeenYet: where pools go by the labels of namespaces, who is of one that is not
+// known gets nothing new, and loses nothing, until it is. Otherwise nobody waits.
+func TestNamespaceNotSeenYet(t *testing.T) {
+	t.Parallel()
+	tenants := pool("tenants", 1, "192.0.2.0/24")
+	tenants.NamespaceSelectors = []view.Selector{labelled("tenant")}
+	all := pool("all", 1, "198.51.100.0/24")
+	for name, test := range map[string]struct {
+		pools     []*view.Pool
+		known     map[string]map[string]string
+		want      map[string]string // by name, "-": not decided
+		available int64
+	}{
+		"not seen":           {[]*view.Pool{tenants, all}, nil, map[string]string{"new": "-", "old": "198.51.100.0", "moving": "-"}, 254},
+		"seen":               {[]*view.Pool{tenants, all}, map[string]map[string]string{"default": {"tenant": "a"}}, map[string]string{"new": "192.0.2.0", "old": "198.51.100.0", "moving": "198.51.100.9"}, 254},
+		"no pool goes by it": {[]*view.Pool{all}, nil, map[string]string{"new": "198.51.100.1", "old": "198.51.100.0", "moving": "198.51.100.9"}, 253},
+	} {
+		c := cluster(test.pools, service("new", 1), service("old", 2, holds("198.51.100.0")), service("moving", 3, holds("198.51.100.2"), asks("198.51.100.9")))
+		c.Namespaces = test.known
+		c.Changes = view.Changes{Revision: 1, Others: true}
+		engine := allocation.NewEngine(view.Classes{})
+		for range 2 {
+			o := engine.Plan(c, allocation.Assignments{})
+			got := map[string]string{"new": "-", "old": "-", "moving": "-"}
+			for ref, a := range o.Assigned.Services {
+				got[ref.Name] = a.Addresses[0].String()
+			}
+			if d := cmp.Diff(test.want, got); d != "" {
+				t.Errorf("%s: addresses (-want +got):\n%s", name, d)
+			}
+			if len(o.Problems) > 0 {
+				t.Errorf("%s: problems %v", name, o.Problems)
+			}
+			if n := o.Usage["all"].AvailableIPv4; n != test.available {
+				t.Errorf("%s: %d addresses are free, want %d", name, n, test.available)
+			}
+		}
+	}
+}
+
 // TestOccupied: what the cluster itself uses is given to nobody, and taken from nobody.
 func TestOccupied(t *testing.T) {
 	t.Parallel()

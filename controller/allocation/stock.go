@@ -20,6 +20,7 @@ type stock struct {
 	spans   []span // every range of every pool, by first address
 	quotas  bool   // some pool has one
 	edited  bool   // some pool had addresses that it has no more
+	labels  bool   // some pool chooses namespaces by their labels
 }
 
 // shelf is one pool and how far its ranges are known to be taken.
@@ -61,6 +62,7 @@ func newStock(c *view.Cluster) *stock {
 		st.shelves = append(st.shelves, sh)
 		st.byName[pool.Name] = sh
 		st.edited = st.edited || !slices.Equal(pool.Former, pool.Ranges) && len(pool.Former) > 0
+		st.labels = st.labels || len(pool.NamespaceSelectors) > 0
 		st.quotas = st.quotas || pool.MaxPerNamespace > 0
 	}
 	slices.SortFunc(st.shelves, inOrder)
