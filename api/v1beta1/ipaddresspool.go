@@ -103,7 +103,7 @@ type IPAddressPoolSpec struct {
 	// address from addresses. Keep: the Service keeps the address, which stays
 	// announced as one of this pool, and the condition Ready names the Service.
 	// Renumber: the Service gets another address, and keeps the old one until
-	// one is available. Addresses of IPReservations are treated in the same way,
+	// one is available, or as long as it asks for that one by itself. Addresses of IPReservations are treated in the same way,
 	// except that those named in an IPReservation's spec.addresses always stay.
 	// Default: Keep.
 	// +optional

@@ -47,6 +47,14 @@ func TestAddressesThatAnEditTakesOut(t *testing.T) {
 			want:     map[string]string{"a": "192.0.2.0", "b": "192.0.2.1", "c": "192.0.2.98"},
 			problems: []string{"c PoolExhausted", "c AddressDropped"},
 		},
+		"Renumber, and they ask for the address, or for one that is still there": {
+			pools: []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24"))},
+			services: []*view.Service{
+				service("a", 1, asks("192.0.2.99"), holds("192.0.2.99")), service("b", 2, asks("192.0.2.3"), holds("192.0.2.98")),
+			},
+			want:     map[string]string{"a": "192.0.2.99", "b": "192.0.2.3"},
+			problems: []string{"a AddressDropped"},
+		},
 		"Renumber together": {
 			pools: []*view.Pool{renumbers(had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24"))},
 			services: []*view.Service{

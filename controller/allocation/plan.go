@@ -45,7 +45,7 @@ type Assignments struct {
 //     Service keeps it: there is traffic to it.
 //   - What is held stays, whoever wrote it, and whatever becomes of the pools, until
 //     the Service no longer wants the family or asks for something else, or the pool
-//     has dropped the address and says Renumber. What no Service can have, such as a
+//     has dropped the address and says Renumber, unless that is what it asks for. What no Service can have, such as a
 //     loopback address, is not taken over from a status.
 //   - An address that is left is free once no status shows it any more. What is
 //     assumed is not left before a status shows it.
