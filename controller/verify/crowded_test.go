@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/controller/verify"
@@ -67,16 +66,7 @@ func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			var got []string
-			for _, p := range verify.Check(c, nil) {
-				got = append(got, p.String())
-				if !p.Advisory {
-					t.Errorf("%s takes the advertisement out of use", p.Reason)
-				}
-			}
-			if d := cmp.Diff(test.want, got); d != "" {
-				t.Errorf("problems (-want +got):\n%s", d)
-			}
+			isAdvice(t, verify.Check(c, nil), test.want)
 		})
 	}
 }

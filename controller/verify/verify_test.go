@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -29,6 +30,21 @@ func on(nodes ...string) []view.Endpoint {
 		endpoints = append(endpoints, view.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Node: n, Ready: true, Ports: []view.EndpointPort{{Port: 80}}})
 	}
 	return endpoints
+}
+
+// isAdvice holds that these are the problems, and that none of them takes its object out of use.
+func isAdvice(t *testing.T, problems []problem.Problem, want []string) {
+	t.Helper()
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.String())
+		if !p.Advisory {
+			t.Errorf("%s takes %s out of use", p.Reason, p.Object)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
+	}
 }
 
 func TestCheck(t *testing.T) {
