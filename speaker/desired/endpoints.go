@@ -60,7 +60,7 @@ func (s standpoint) choose(all []view.Offer) endpointSets {
 			if here {
 				readyHere = append(readyHere, c)
 			}
-		case c.Serving && c.Terminating:
+		case c.Usable():
 			terminating = append(terminating, c)
 			if here {
 				terminatingHere = append(terminatingHere, c)

@@ -138,13 +138,7 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 	for ref := range c.Services {
 		all[ref] = struct{}{}
 	}
-	for ref := range e.keys {
-		all[ref] = struct{}{}
-	}
-	for ref := range e.foreign {
-		all[ref] = struct{}{}
-	}
-	for ref := range e.internal.read {
+	for ref := range e.internal.read { // those of the last decision
 		all[ref] = struct{}{}
 	}
 	return all
