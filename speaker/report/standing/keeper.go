@@ -171,9 +171,12 @@ func (k *Keeper[T]) after(p pass, err error) time.Duration {
 		k.failing = text
 		k.log.Warn("cannot write the objects of this node; it is tried again", "kind", k.name, "error", err)
 	}
-	k.retry = min(max(2*k.retry, firstRetry), lastRetry)
+	k.retry = longer(k.retry)
 	return k.retry
 }
+
+// longer is the pause after one more failure.
+func longer(retry time.Duration) time.Duration { return min(max(2*retry, firstRetry), lastRetry) }
 
 // bring makes the objects those wanted, as far as they may be written now. What is in haste
 // comes first. It ends with an error that the next object would meet as well.
@@ -263,7 +266,7 @@ func (k *Keeper[T]) outcome(name string, err error, p *pass) error {
 		of.refused = text
 		k.log.Warn("the API server refuses an object of this node; it is tried again, and the others are written", "kind", k.name, "error", err)
 	}
-	of.retry = min(max(2*of.retry, firstRetry), lastRetry)
+	of.retry = longer(of.retry)
 	of.again = time.Now().Add(of.retry)
 	p.wait, p.refused = min(p.wait, of.retry), errors.Join(p.refused, err)
 	return nil
