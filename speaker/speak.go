@@ -22,6 +22,7 @@ import (
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/forwarding"
@@ -224,10 +225,7 @@ func following(objects string, f follower, api standing.Watcher) run.Task {
 // others changed the rules.
 func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan<- struct{}) error {
 	backend.Watch(ctx, func() {
-		select {
-		case disturbed <- struct{}{}:
-		default: // the agent has yet to see the last
-		}
+		wake.Fill(disturbed)
 	})
 	return nil
 }

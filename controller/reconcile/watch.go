@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // CacheOptions says what the informers hold: Secrets of the given namespace
@@ -169,8 +170,5 @@ func watch[T any, O interface {
 
 // notify fills the one slot of wake; it is full when a pass is due already.
 func (o *objects) notify() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	wake.Fill(o.wake)
 }

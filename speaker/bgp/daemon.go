@@ -13,6 +13,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
 
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -131,10 +132,7 @@ func (d *daemon) Observe(op server.FSMOperation, _, _ time.Duration) {
 	if d.quit.Load() {
 		runtime.Goexit()
 	}
-	select {
-	case d.managed <- struct{}{}:
-	default:
-	}
+	wake.Fill(d.managed)
 }
 
 // stop ends the session, with a CEASE if it is up.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // retryAfter is the pause before a broken subscription is renewed.
@@ -144,8 +146,5 @@ func (w *Watcher) publish(t *table) {
 		return
 	}
 	w.current.Store(next)
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	wake.Fill(w.changed)
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // ErrAway says that pulse cannot be reached now. The table is not lost: it is
@@ -71,7 +73,7 @@ func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 	if !bytes.Equal(encoded, c.table) {
 		c.table = encoded
 		c.number++
-		notify(c.wake)
+		wake.Fill(c.wake)
 	}
 	for number := c.number; ; {
 		switch {
@@ -138,7 +140,7 @@ func (c *Client) connect(ctx context.Context, greeted func()) error {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	notify(c.wake) // pulse has to hear the table, whether it is new or not
+	wake.Fill(c.wake) // pulse has to hear the table, whether it is new or not
 	var writer sync.WaitGroup
 	writer.Go(func() { end(c.write(ctx, conn)) })
 	defer func() {
@@ -197,14 +199,6 @@ func (c *Client) learn(s State, number uint64, connected bool) {
 	close(c.news)
 	c.news = make(chan struct{})
 	if !same {
-		notify(c.changed)
-	}
-}
-
-// notify fills a one-slot channel.
-func notify(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
+		wake.Fill(c.changed)
 	}
 }

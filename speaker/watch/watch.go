@@ -32,6 +32,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // Config says what to watch.
@@ -438,8 +439,5 @@ func (w *Watch) update(change func() bool) {
 	if !change() {
 		return
 	}
-	select {
-	case w.changed <- struct{}{}:
-	default: // a wake-up is already waiting
-	}
+	wake.Fill(w.changed)
 }

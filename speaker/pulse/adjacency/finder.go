@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/links"
 )
 
@@ -74,10 +75,7 @@ func New(log *slog.Logger) *Finder {
 func (f *Finder) Changed() <-chan struct{} { return f.changed }
 
 func (f *Finder) notify() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
+	wake.Fill(f.changed)
 }
 
 // Set makes it look for routers at the other ends of exactly these interfaces. Doing so

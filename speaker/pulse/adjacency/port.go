@@ -11,6 +11,8 @@ import (
 
 	"github.com/mdlayher/ndp"
 	"golang.org/x/net/ipv6"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // room is that for a message, in bytes; a longer one is cut, and not understood then.
@@ -118,10 +120,7 @@ func (p *port) take(message ndp.Message, from netip.Addr) {
 	default:
 		return
 	}
-	select {
-	case p.wake <- struct{}{}: // one that is new may know as little of us
-	default:
-	}
+	wake.Fill(p.wake) // one that is new may know as little of us
 }
 
 // speak advertises this node, and asks for a router while there is none.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // Goodbye tells all peers that this process ends, which is final: with 0 that the node
@@ -68,5 +70,5 @@ func (s *Sessions) each(do func(now time.Time, have *session)) {
 	for _, have := range s.all {
 		do(now, have)
 	}
-	notify(s.wake)
+	wake.Fill(s.wake)
 }

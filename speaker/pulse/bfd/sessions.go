@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -127,7 +128,7 @@ func (s *Sessions) Set(want map[string]desired.BFD) {
 	for _, l := range surplus {
 		_ = l.close() // it is read no more, whatever that says
 	}
-	notify(s.wake)
+	wake.Fill(s.wake)
 }
 
 // want begins a session or changes the one that is there.
@@ -267,14 +268,14 @@ func (s *Sessions) tick(now time.Time) {
 				_ = have.out.close() // nothing is lost with it
 			}
 			delete(s.all, k)
-			notify(s.changed) // a listener may be needed no more
+			wake.Fill(s.changed) // a listener may be needed no more
 			continue
 		}
 		s.change(now, have, func(m *machine) []Packet { return m.tick(now) })
 	}
 	if !s.again.IsZero() && !now.Before(s.again) {
 		s.again = time.Time{}
-		notify(s.changed)
+		wake.Fill(s.changed)
 	}
 }
 
@@ -312,7 +313,7 @@ func (s *Sessions) change(now time.Time, have *session, do func(*machine) []Pack
 			"state", m.state.String(), "before", state.String(), "why", m.diag.String(), "peerSays", m.peer.Diag.String())
 	}
 	if m.state != state || m.visible() != detection {
-		notify(s.changed)
+		wake.Fill(s.changed)
 	}
 }
 
@@ -331,7 +332,7 @@ func (s *Sessions) send(have *session, p Packet) {
 	err := have.out.send(p.Append(nil))
 	before := have.trouble
 	if s.tell(&have.trouble, err, "peer", have.want.Peer); before != have.trouble {
-		notify(s.changed)
+		wake.Fill(s.changed)
 	}
 	switch {
 	case err == nil:
@@ -353,7 +354,7 @@ func (s *Sessions) hear(d datagram) {
 	have.received++
 	now := time.Now()
 	s.change(now, have, func(m *machine) []Packet { return m.receive(now, p) })
-	notify(s.wake)
+	wake.Fill(s.wake)
 }
 
 // find looks for the session of a datagram: by our discriminator if it has one,
@@ -411,12 +412,4 @@ func (s *Sessions) close() error {
 		errs = append(errs, o.close())
 	}
 	return errors.Join(errs...)
-}
-
-// notify fills a one-slot channel.
-func notify(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
 }

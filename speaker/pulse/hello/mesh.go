@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // A goodbye is sent so many times, so far apart, as nobody acknowledges it.
@@ -172,7 +174,7 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 			m.mu.Lock()
 			err = m.drain(transport)
 			if m.state.isPressing() {
-				notify(m.again)
+				wake.Fill(m.again)
 			}
 			m.publish(time.Now())
 			m.mu.Unlock()
@@ -260,15 +262,7 @@ func (m *Mesh) publish(now time.Time) {
 	}
 	v := m.state.view(now)
 	m.view.Store(&v)
-	notify(m.changed)
-}
-
-// notify fills a one-slot channel.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wake.Fill(m.changed)
 }
 
 // Set takes over the whole wanted state. The view follows at once; the others
@@ -278,9 +272,9 @@ func (m *Mesh) Set(w Wanted) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	if m.state.set(now, w) {
-		notify(m.urgent)
+		wake.Fill(m.urgent)
 	} else if !m.state.claimsDue().IsZero() {
-		notify(m.again)
+		wake.Fill(m.again)
 	}
 	for to := range m.failing {
 		if !m.state.sendsTo(to) {

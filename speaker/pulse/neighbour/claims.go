@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // maxClaims bounds the claims that wait to be taken, so that a station which sends them
@@ -28,10 +30,7 @@ func (c *claims) note(claim Claim) {
 		return
 	}
 	c.waiting[claim] = struct{}{}
-	select {
-	case c.news <- struct{}{}:
-	default:
-	}
+	wake.Fill(c.news)
 }
 
 func (c *claims) take() []Claim {

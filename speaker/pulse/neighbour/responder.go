@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 // Stats are the counts of a Responder since its start.
@@ -149,10 +151,7 @@ func (r *Responder) tell(name string, err error) {
 }
 
 func (r *Responder) notify() {
-	select {
-	case r.broken <- struct{}{}:
-	default:
-	}
+	wake.Fill(r.broken)
 }
 
 // Close stops answering everywhere.

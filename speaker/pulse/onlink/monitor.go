@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -108,11 +109,11 @@ func (m *Monitor) Set(w Wanted) {
 			early := !known || before == is.Ups
 			a = &attached{state: newMachine(now, m.cfg.Node, is.Name, m.cfg.Interval, m.cfg.Multiplier, random, early)}
 			m.on[index] = a
-			notify(m.again)
+			wake.Fill(m.again)
 		case a.is.Ups != is.Ups:
 			a.state.reset(now)
 			a.due = now
-			notify(m.again)
+			wake.Fill(m.again)
 		}
 		if a.is.MAC.String() != is.MAC.String() { // it is the source of what the wire sends
 			a.close()
@@ -320,7 +321,7 @@ func (m *Monitor) publish() {
 	for index, a := range m.on {
 		if a.state.changed {
 			m.status[index] = a.state.status()
-			notify(m.changed)
+			wake.Fill(m.changed)
 		}
 	}
 }
@@ -329,13 +330,5 @@ func (a *attached) close() {
 	if a.wire != nil {
 		_ = a.wire.Close() // the reader ends by it; there is nothing to do about an error
 		a.wire = nil
-	}
-}
-
-// notify fills a one-slot channel.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

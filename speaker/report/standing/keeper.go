@@ -21,6 +21,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/wake"
 )
 
 const (
@@ -116,10 +118,7 @@ func (k *Keeper[T]) want(objects []T) {
 	if !changed {
 		return
 	}
-	select {
-	case k.news <- struct{}{}:
-	default: // it is known that there is something
-	}
+	wake.Fill(k.news)
 }
 
 // Doubt has the objects be read again: others may have marked them, as this node was not heard.
@@ -127,10 +126,7 @@ func (k *Keeper[T]) Doubt() {
 	k.mu.Lock()
 	k.doubted = true
 	k.mu.Unlock()
-	select {
-	case k.news <- struct{}{}:
-	default:
-	}
+	wake.Fill(k.news)
 }
 
 // Run writes until ctx ends. The objects stay as they are then: the process may come back.
