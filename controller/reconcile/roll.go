@@ -19,7 +19,7 @@ type roll struct {
 	pools    cooled
 
 	of       map[view.Ref][]netip.Addr // what a Service has
-	on       map[netip.Addr][]view.Ref // the same the other way round, by name
+	on       view.Index                // the same the other way round, by name
 	reserved map[netip.Addr]view.Ref   // by the first reservation by name
 	// changed are the addresses that others may hold than when the ledger was made.
 	changed map[netip.Addr]struct{}
@@ -38,7 +38,7 @@ func (r *roll) follow(c *view.Cluster, pools cooled, book ledger.Book) (*roll, i
 	}
 	r = &roll{
 		revision: c.Revision, pools: pools,
-		of: map[view.Ref][]netip.Addr{}, on: map[netip.Addr][]view.Ref{}, changed: map[netip.Addr]struct{}{},
+		of: map[view.Ref][]netip.Addr{}, on: view.Index{}, changed: map[netip.Addr]struct{}{},
 	}
 	for a := range book.All() { // another pool, or none, may have it
 		r.changed[a] = struct{}{}
@@ -90,18 +90,14 @@ func (r *roll) note(ref view.Ref, addresses []netip.Addr) {
 			continue
 		}
 		r.changed[a] = struct{}{}
-		r.on[a] = slices.DeleteFunc(r.on[a], func(other view.Ref) bool { return other == ref })
-		if len(r.on[a]) == 0 {
-			delete(r.on, a)
-		}
+		r.on.Remove(a, ref)
 	}
 	for _, a := range now {
 		if slices.Contains(before, a) {
 			continue
 		}
 		r.changed[a] = struct{}{}
-		i, _ := slices.BinarySearchFunc(r.on[a], ref, view.Ref.Compare)
-		r.on[a] = slices.Insert(r.on[a], i, ref)
+		r.on.Add(a, ref)
 	}
 	if r.of[ref] = now; len(now) == 0 {
 		delete(r.of, ref)

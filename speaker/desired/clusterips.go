@@ -16,14 +16,14 @@ const ReasonClusterIPTaken = "ClusterIPTaken"
 // whoever may create Services could have the DNS of the whole cluster (CVE-2020-8554).
 type clusterIPs struct {
 	read  map[view.Ref]*view.Service   // as of the last decision
-	of    map[netip.Addr][]view.Ref    // by ClusterIP: one, or more while one replaces another
-	asked map[netip.Addr][]view.Ref    // by ExternalIP and VIP
+	of    view.Index                   // by ClusterIP: one, or more while one replaces another
+	asked view.Index                   // by ExternalIP and VIP
 	lost  map[view.Ref]problem.Problem // of who asks for one of another
 }
 
 func newClusterIPs() clusterIPs {
 	return clusterIPs{
-		read: map[view.Ref]*view.Service{}, of: map[netip.Addr][]view.Ref{}, asked: map[netip.Addr][]view.Ref{},
+		read: map[view.Ref]*view.Service{}, of: view.Index{}, asked: view.Index{},
 		lost: map[view.Ref]problem.Problem{},
 	}
 }
@@ -65,17 +65,12 @@ func externalOf(s *view.Service) []netip.Addr {
 }
 
 // exchange replaces the addresses that a Service is listed by.
-func exchange(by map[netip.Addr][]view.Ref, ref view.Ref, had, has []netip.Addr) {
+func exchange(by view.Index, ref view.Ref, had, has []netip.Addr) {
 	for _, a := range had {
-		by[a] = slices.DeleteFunc(by[a], func(r view.Ref) bool { return r == ref })
-		if len(by[a]) == 0 {
-			delete(by, a)
-		}
+		by.Remove(a, ref)
 	}
 	for _, a := range has {
-		if at, listed := slices.BinarySearchFunc(by[a], ref, view.Ref.Compare); !listed {
-			by[a] = slices.Insert(by[a], at, ref)
-		}
+		by.Add(a, ref)
 	}
 }
 

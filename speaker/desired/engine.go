@@ -48,7 +48,7 @@ func NewEngine(o Options) *Engine {
 			Health:     map[view.Ref]HealthCheck{},
 		},
 		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, internal: newClusterIPs(), exposed: map[addr.Family]int{},
-		holders: holders{map[view.Ref]ability{}, map[netip.Addr][]view.Ref{}},
+		holders: holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }
 

@@ -50,7 +50,7 @@ func (a ability) vips() []netip.Addr {
 // holders are the Services that are announced, and which of them hold an address, sorted.
 type holders struct {
 	able map[view.Ref]ability
-	of   map[netip.Addr][]view.Ref
+	of   view.Index
 }
 
 // take takes in what a Service is now, and notes the addresses that this is about.
@@ -61,10 +61,7 @@ func (h *holders) take(ref view.Ref, now ability, moved map[netip.Addr]struct{})
 	}
 	for _, address := range before.vips() {
 		moved[address] = struct{}{}
-		refs := slices.DeleteFunc(h.of[address], func(other view.Ref) bool { return other == ref })
-		if h.of[address] = refs; len(refs) == 0 {
-			delete(h.of, address)
-		}
+		h.of.Remove(address, ref)
 	}
 	delete(h.able, ref)
 	if now.service == nil {
@@ -73,9 +70,6 @@ func (h *holders) take(ref view.Ref, now ability, moved map[netip.Addr]struct{})
 	h.able[ref] = now
 	for _, address := range now.vips() {
 		moved[address] = struct{}{}
-		at, has := slices.BinarySearchFunc(h.of[address], ref, view.Ref.Compare)
-		if !has { // it may be listed twice
-			h.of[address] = slices.Insert(h.of[address], at, ref)
-		}
+		h.of.Add(address, ref)
 	}
 }
