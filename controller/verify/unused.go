@@ -65,7 +65,7 @@ func idle(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.
 	}
 	for _, family := range addr.Families() {
 		field := map[addr.Family]string{addr.IPv4: "aggregationLength", addr.IPv6: "aggregationLengthV6"}[family]
-		if length := ad.AggregationLength[family]; length > 0 && length < bits(family) && lacks(r.cluster, ad.Pools, family) {
+		if length := ad.AggregationLength[family]; length > 0 && length < family.Bits() && lacks(r.cluster, ad.Pools, family) {
 			unused("spec.%s: no IPAddressPool that this is for has %v addresses: leave it out, or correct the pools", field, family)
 		}
 	}
@@ -158,12 +158,5 @@ func lengthOf(ad *view.BGPAdvertisement, family addr.Family) int {
 	if length := ad.AggregationLength[family]; length > 0 {
 		return length
 	}
-	return bits(family)
-}
-
-func bits(family addr.Family) int {
-	if family == addr.IPv6 {
-		return 128
-	}
-	return 32
+	return family.Bits()
 }

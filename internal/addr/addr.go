@@ -42,6 +42,14 @@ func (f Family) String() string {
 	}
 }
 
+// Bits is how long an address of the family is.
+func (f Family) Bits() int {
+	if f == IPv6 {
+		return 128
+	}
+	return 32
+}
+
 // HostPrefix is the prefix that holds this one address: a /32 or a /128.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 

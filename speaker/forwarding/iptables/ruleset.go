@@ -14,13 +14,9 @@ type ruleset struct {
 }
 
 func newRuleset(family addr.Family, name string, jumps []jump) ruleset {
-	bits := 32
-	if family == addr.IPv6 {
-		bits = 128
-	}
 	return ruleset{
 		table:     newTable(family, name, jumps),
-		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: bits}),
+		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: family.Bits()}),
 		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-"}),
 	}
 }
