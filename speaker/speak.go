@@ -110,7 +110,7 @@ func speak(ctx context.Context, c config) error {
 	})
 
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("preparing to record Events: %w", err)
+		return fmt.Errorf("prepare to record Events: %w", err)
 	}
 	defer broadcaster.Shutdown()
 
@@ -149,12 +149,12 @@ func talk(ctx context.Context, pulses *pulse.Client) (hangUp func() error) {
 func connect() (*rest.Config, kubernetes.Interface, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("finding the API server: %w", err)
+		return nil, nil, fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS, config.Burst = clientQPS, clientBurst
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
+		return nil, nil, fmt.Errorf("prepare the Kubernetes client: %w", err)
 	}
 	return config, kube, nil
 }

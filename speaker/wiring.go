@@ -149,11 +149,11 @@ func unheard(s pulse.State, there bool) bool {
 func ourObjects(config *rest.Config) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("preparing the scheme: %w", err)
+		return nil, fmt.Errorf("prepare the scheme: %w", err)
 	}
 	objects, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the client of our objects: %w", err)
+		return nil, fmt.Errorf("prepare the client of our objects: %w", err)
 	}
 	return objects, nil
 }

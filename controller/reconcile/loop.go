@@ -186,12 +186,12 @@ func (l *Loop) tell(problems []problem.Problem) {
 	for _, p := range problems {
 		told[p] = true
 		if !l.told[p] {
-			l.Logger.Warn("problem", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+			l.Logger.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
 		}
 	}
 	for p := range l.told {
 		if !told[p] {
-			l.Logger.Info("problem gone", "object", p.Object.String(), "reason", p.Reason)
+			l.Logger.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
 		}
 	}
 	l.told = told

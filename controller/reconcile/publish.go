@@ -197,7 +197,7 @@ func (p *publisher) publish(ctx context.Context, from queue, object problem.Obje
 	case err == nil:
 		for _, e := range p.written(object, w) {
 			p.events.Eventf(w.base, nil, e.Type, e.Reason, e.Action, "%s", e.Note)
-			p.log.Info("told", "object", object.String(), "reason", e.Reason, "note", e.Note)
+			p.log.Info("wrote a status that has news", "object", object.String(), "reason", e.Reason, "note", e.Note)
 		}
 		p.spend(object, w)
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):

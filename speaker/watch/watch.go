@@ -246,7 +246,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return fmt.Errorf("preparing the scheme: %w", err)
+			return fmt.Errorf("prepare the scheme: %w", err)
 		}
 	}
 	informers := w.firstContact(ctx, scheme)
@@ -300,7 +300,7 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing to watch %s: %w", w.config.REST.Host, err)
+		return nil, fmt.Errorf("prepare to watch %s: %w", w.config.REST.Host, err)
 	}
 	return informers, nil
 }
