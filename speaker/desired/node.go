@@ -68,6 +68,10 @@ type Peer struct {
 	Ready bool
 }
 
+// MasqueradeMark is the bit of the packet mark by which the rules of a backend ask for masquerade. It must
+// be nobody else's; kube-proxy uses the same by default.
+const MasqueradeMark = 1 << 14
+
 // Forwarding is what the kernel of one node must do for Services. A backend
 // (iptables, nftables) renders it and decides nothing.
 type Forwarding struct {

@@ -26,10 +26,6 @@ type Config struct {
 	Patience time.Duration
 }
 
-// masqueradeMark is the bit of the packet mark that asks for masquerade. It must be
-// nobody else's; kube-proxy uses the same by default.
-const masqueradeMark = 1 << 14
-
 // Backend owns the chains and sets of this product in one network namespace.
 type Backend struct {
 	config   Config
@@ -63,7 +59,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	}
 	watch := watches(b.variant)
 	for _, f := range addr.Families() {
-		s := style{f, masqueradeMark, b.variant == Legacy}
+		s := style{f, desired.MasqueradeMark, b.variant == Legacy}
 		family := newFamily(s, commands{b.variant, f}, watch[f], b.config.Log)
 		for i := range family.runners {
 			family.runners[i].patience = b.config.Patience

@@ -46,7 +46,7 @@ func TestGolden(t *testing.T) {
 
 func golden(t *testing.T, name string, f addr.Family, want desired.Forwarding) {
 	t.Helper()
-	fam := newFamily(style{family: f, mark: masqueradeMark}, commands{NFT, f}, nil, blackbox.Quiet())
+	fam := newFamily(style{family: f, mark: desired.MasqueradeMark}, commands{NFT, f}, nil, blackbox.Quiet())
 	fam.base(want)
 	fam.stage(slices.DeleteFunc(want.Changes(nil, 0), func(c desired.Change) bool { return c.Key.Family != f }))
 	var b strings.Builder

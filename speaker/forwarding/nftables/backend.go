@@ -21,10 +21,6 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// masqueradeMark is the bit of the packet mark that asks for masquerade. It must be
-// nobody else's; kube-proxy uses the same by default.
-const masqueradeMark = 1 << 14
-
 // Backend owns the tables of this product in one network namespace.
 type Backend struct {
 	mu       sync.Mutex
@@ -38,7 +34,7 @@ func New(cfg Config) *Backend {
 	k := newLink()
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
-		layouts[f] = newLayout(f, masqueradeMark)
+		layouts[f] = newLayout(f, desired.MasqueradeMark)
 	}
 	k.persistence(layouts[addr.IPv4])
 	b := &Backend{link: k}

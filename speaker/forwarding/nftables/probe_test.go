@@ -18,7 +18,7 @@ import (
 func TestProbe(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	for _, f := range addr.Families() {
-		l := newLayout(f, masqueradeMark)
+		l := newLayout(f, desired.MasqueradeMark)
 		k := newLink()
 		node.Do(func() {
 			if err := probe(k, l, l.specimens()); err != nil {

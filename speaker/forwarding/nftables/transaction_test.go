@@ -10,6 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
@@ -25,7 +26,7 @@ func TestTheKernelRefusesAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	l := newLayout(addr.IPv4, masqueradeMark)
+	l := newLayout(addr.IPv4, desired.MasqueradeMark)
 	stale := frame(unix.NFNL_MSG_BATCH_BEGIN) // of another generation of the rules
 	stale.Data = append(stale.Data, nfnetlink.Attributes{}.Uint32(unix.NFNL_BATCH_GENID, 1<<31)...)
 	stranger := frame(unix.NFNL_MSG_BATCH_BEGIN)
@@ -52,7 +53,7 @@ func TestTheKernelRefusesSome(t *testing.T) {
 	k := newLink()
 	defer k.close()
 	node.Do(func() {
-		l := newLayout(addr.IPv6, masqueradeMark)
+		l := newLayout(addr.IPv6, desired.MasqueradeMark)
 		remove := l.tableMessage(unix.NFT_MSG_DELTABLE, 0) // there is none
 		unknown := remove
 		unknown.Header.Type |= 0xff
