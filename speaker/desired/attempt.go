@@ -55,27 +55,45 @@ func (r *Refusals) Part(changes []Change, now time.Time) (fresh, again []Change,
 	return fresh, again, nil
 }
 
-// AddAll adds all ports of a family, of which nobody knows whether the kernel has them. Those that
-// are wanted no more it may have as they are held.
-func (m Missing) AddAll(f Forwarding, held map[PortKey]Port, family addr.Family) {
-	for key := range f.Ports {
-		if key.Family == family {
+// Attempt is what a backend tried in one family, and how that went.
+type Attempt struct {
+	Family  addr.Family
+	Want    Forwarding
+	Changes []Change
+	// Held are the ports as they are after it.
+	Held map[PortKey]Port
+	// Known: the kernel has what is held, but for the changes. Else nobody knows what it has,
+	// or others took some of it away.
+	Known bool
+	// Sound: what is held of the changes is in the kernel. Else it may have failed at any of them.
+	Sound bool
+}
+
+// Add adds to what is missing what the kernel lacks after an attempt. A transaction that fails leaves
+// the kernel as it was, so all ports but those that were to change are in place where it is known.
+// Those that are wanted no more it may have as they are held.
+func (m Missing) Add(a Attempt) {
+	if a.Known {
+		m.addFailed(a)
+		return
+	}
+	for key := range a.Want.Ports {
+		if key.Family == a.Family {
 			m[key] = Port{}
 		}
 	}
-	for key, placed := range held {
-		if _, wanted := f.Ports[key]; !wanted {
+	for key, placed := range a.Held {
+		if _, wanted := a.Want.Ports[key]; !wanted {
 			m[key] = placed
 		}
 	}
 }
 
-// AddFailed adds the changes that an attempt did not make, by what is held after it. One that is
-// not sound may have failed at any of them.
-func (m Missing) AddFailed(changes []Change, held map[PortKey]Port, sound bool) {
-	for _, c := range changes {
-		placed, has := held[c.Key]
-		made := c.To == nil && !has || c.To != nil && has && sound && placed.Equal(*c.To)
+// addFailed adds the changes that were not made.
+func (m Missing) addFailed(a Attempt) {
+	for _, c := range a.Changes {
+		placed, has := a.Held[c.Key]
+		made := c.To == nil && !has || c.To != nil && has && a.Sound && placed.Equal(*c.To)
 		if !made {
 			m[c.Key] = placed
 		}

@@ -32,10 +32,26 @@ func TestAttempt(t *testing.T) {
 	for name, c := range cases {
 		c.change.Key = key("a")
 		missing := desired.Missing{}
-		missing.AddFailed([]desired.Change{c.change}, c.held, c.sound)
+		missing.Add(desired.Attempt{Family: addr.IPv4, Changes: []desired.Change{c.change}, Held: c.held, Known: true, Sound: c.sound})
 		if port, fails := missing[key("a")]; fails != c.fails || fails && !port.Equal(c.held[key("a")]) {
 			t.Errorf("%s: missing %v, want it to be %t", name, missing, c.fails)
 		}
+	}
+}
+
+// TestAttemptOnWhatNobodyKnows has all ports of the family missing that are wanted, and as they are held
+// those that are not.
+func TestAttemptOnWhatNobodyKnows(t *testing.T) {
+	key := func(name string, f addr.Family) desired.PortKey { return desired.PortKey{Name: name, Family: f} }
+	stays, other, gone := key("a", addr.IPv4), key("a", addr.IPv6), key("b", addr.IPv4)
+	is := desired.Port{Port: 80}
+	missing := desired.Missing{}
+	missing.Add(desired.Attempt{
+		Family: addr.IPv4, Want: desired.Forwarding{Ports: map[desired.PortKey]desired.Port{stays: is, other: is}},
+		Held: map[desired.PortKey]desired.Port{stays: is, gone: is}, Sound: true,
+	})
+	if len(missing) != 2 || !missing[stays].Equal(desired.Port{}) || !missing[gone].Equal(is) {
+		t.Errorf("missing %v, want the one that stays, and the one that goes as it was", missing)
 	}
 }
 

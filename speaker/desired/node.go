@@ -183,6 +183,11 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 	return changes
 }
 
+// ChangesOf are the changes of one family.
+func (f Forwarding) ChangesOf(family addr.Family, held map[PortKey]Port, at uint64) []Change {
+	return slices.DeleteFunc(f.Changes(held, at), func(c Change) bool { return c.Key.Family != family })
+}
+
 // ChangedSince yields the keys of all ports that may have changed since a revision; 0 stands
 // for an unknown one. It finds those that have been removed among held.
 func (f Forwarding) ChangedSince(revision uint64, held iter.Seq[PortKey]) iter.Seq[PortKey] {

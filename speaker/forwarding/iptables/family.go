@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,8 +71,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	f.sets.fixed[ofPods].exactly(netElements(want.Pods, f.family))
 	f.sets.fixed[ofRanges].exactly(netElements(want.ServiceRanges, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
-	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
-		func(c desired.Change) bool { return c.Key.Family != f.family })
+	changes := want.ChangesOf(f.family, f.ports, f.revision)
 	err := f.bring(ctx, changes)
 	if !wanted && !f.begun {
 		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
@@ -86,7 +84,9 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	if len(changes) == 0 { // what is new is not kept waiting
 		f.sets.count()
 	}
-	f.lacking(want, changes, missing)
+	missing.Add(desired.Attempt{
+		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: f.sound,
+	})
 	if err != nil {
 		return &desired.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
 	}
@@ -95,17 +95,6 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 
 // unwantedPause is how often a family is tried that nobody wants and that fails.
 const unwantedPause = time.Minute
-
-// lacking adds to missing what the kernel lacks after an attempt to make the changes.
-// A transaction that fails leaves the kernel as it was, so all other ports are in
-// place, unless others are known to have taken rules of ours away.
-func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
-	if !f.loaded || f.damaged {
-		missing.AddAll(want, f.ports, f.family)
-		return
-	}
-	missing.AddFailed(changes, f.ports, f.sound)
-}
 
 // bring checks that the kernel is as it was left, makes the changes, and only
 // then takes away what nobody uses any more.

@@ -51,8 +51,7 @@ func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
-	changes := slices.DeleteFunc(want.Changes(f.ports, f.revision),
-		func(c desired.Change) bool { return c.Key.Family != f.family })
+	changes := want.ChangesOf(f.family, f.ports, f.revision)
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
 	if !f.begun && !want.Has(f.family) {
@@ -66,22 +65,13 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	if len(changes) == 0 && f.loaded { // what is new is not kept waiting
 		f.crowd.look(f.ledger)
 	}
-	f.lacking(want, changes, missing)
+	missing.Add(desired.Attempt{
+		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
+	})
 	if err != nil {
 		return &desired.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.around.equal(f.surroundings(want)), Err: err}
 	}
 	return nil
-}
-
-// lacking adds to missing what the kernel lacks after an attempt to make the changes.
-// A transaction that fails leaves the kernel as it was, so all other ports are in
-// place, unless others are known to have taken something of ours away.
-func (f *family) lacking(want desired.Forwarding, changes []desired.Change, missing desired.Missing) {
-	if !f.loaded || f.damaged {
-		missing.AddAll(want, f.ports, f.family)
-		return
-	}
-	missing.AddFailed(changes, f.ports, true)
 }
 
 // bring checks that the kernel is as it was left, and makes the changes.
