@@ -43,12 +43,9 @@ func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint1
 	t.commands++
 }
 
-// Commit has the kernel do it, and returns once it has. The error wraps what the kernel
-// minds in the commands that it does not take.
-func (t *Transaction) Commit() error { return t.Send()() }
-
-// Send is Commit for those who have something else to do meanwhile: wait returns what Commit would.
-// Until then the transaction must be left alone.
+// Send has the kernel do it, for those who have something else to do meanwhile: wait returns once it
+// has. Until then the transaction must be left alone. The error wraps what the kernel minds in the
+// commands that it does not take.
 func (t *Transaction) Send() (wait func() error) {
 	t.command(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
 	fd, err := t.open() // here: a socket is of the network namespace of the thread that opens it

@@ -207,7 +207,7 @@ func sameAsIPTables(t *testing.T, family addr.Family, h *netlab.Host, table stri
 				t.Errorf("not known: %s", rule)
 			}
 		}
-		if err := tr.Commit(); err != nil {
+		if err := tr.Send()(); err != nil {
 			t.Error(err)
 		}
 		want, got := inKernel(t, family, table, theirs), inKernel(t, family, table, here)
@@ -263,7 +263,7 @@ func TestAllOrNothing(t *testing.T) {
 			commit := func(write func(tr *wire.Transaction)) error {
 				tr := wire.New(family, table, 0, &nfnetlink.Conn{})
 				write(tr)
-				return tr.Commit()
+				return tr.Send()()
 			}
 			if err := commit(func(tr *wire.Transaction) { tr.Replace(here, "-j ACCEPT\n-g OUR-OTHER") }); err != nil {
 				t.Fatal(err)
