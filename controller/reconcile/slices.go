@@ -67,7 +67,7 @@ func (o *objects) usable(ref view.Ref) string {
 	}
 	var nodes []string
 	for _, family := range addr.Families() {
-		nodes = append(nodes, strings.Join(view.UsableNodes(o.views[ref], endpoints, family), " "))
+		nodes = append(nodes, strings.Join(view.UsableOf(o.views[ref], endpoints, family).Nodes(), " "))
 	}
 	return strings.Join(nodes, "/")
 }

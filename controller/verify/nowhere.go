@@ -107,7 +107,7 @@ func unchosen(s *view.Service, vip netip.Addr, covering []way) *problem.Problem 
 // unserved is the problem of an address under policy Local, if no node that announces by one
 // of the ways has endpoints, and another one has.
 func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view.Endpoint, ways []way) *problem.Problem {
-	serving := view.UsableNodes(s, endpoints, addr.FamilyOf(vip))
+	serving := view.UsableOf(s, endpoints, addr.FamilyOf(vip)).Nodes()
 	if len(serving) == 0 || len(ways) == 0 {
 		return nil
 	}

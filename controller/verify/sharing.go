@@ -33,7 +33,7 @@ func apart(c *view.Cluster) []problem.Problem {
 			continue
 		}
 		for _, vip := range s.VIPs {
-			nodes := slices.DeleteFunc(view.UsableNodes(s, endpoints, addr.FamilyOf(vip)), func(name string) bool {
+			nodes := slices.DeleteFunc(view.UsableOf(s, endpoints, addr.FamilyOf(vip)).Nodes(), func(name string) bool {
 				n := c.Nodes[name]
 				return n == nil || !n.MayAnnounce()
 			})

@@ -65,7 +65,7 @@ func (r *reach) aggregated(ad *view.BGPAdvertisement, nodes []string) map[netip.
 			if pool == nil || !ad.Pools.Matches(pool) {
 				continue
 			}
-			whole, usable := ad.Aggregate(vip, pool), view.UsableNodes(s, endpoints, addr.FamilyOf(vip))
+			whole, usable := ad.Aggregate(vip, pool), view.UsableOf(s, endpoints, addr.FamilyOf(vip)).Nodes()
 			if whole.IsSingleIP() || len(usable) == 0 {
 				continue
 			}

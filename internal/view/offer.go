@@ -59,7 +59,20 @@ func (e *Endpoint) supersedes(other *Endpoint) bool {
 	return e.Node < other.Node
 }
 
-// UsableNodes are the nodes with endpoints of the family that flows to the Service may go to
+// Usable are the endpoints of a Service that flows may go to, by its ports.
+type Usable [][]Offer
+
+// UsableOf lists those of one family.
+func UsableOf(s *Service, endpoints []Endpoint, family addr.Family) Usable {
+	usable := make(Usable, 0, len(s.Ports))
+	for _, port := range s.Ports {
+		offers := OffersOf(endpoints, family, port.Name, port.Protocol)
+		usable = append(usable, slices.DeleteFunc(offers, func(o Offer) bool { return !o.Usable() }))
+	}
+	return usable
+}
+
+// Nodes are the nodes with endpoints that flows to the Service may go to
 // on that node: ready ones, and on a node that has none such as terminate and still serve, also
 // while others are ready elsewhere: in a rolling update the flows that they have go on
 // coming. Sorted; "" stands for endpoints that name no node.
@@ -67,17 +80,15 @@ func (e *Endpoint) supersedes(other *Endpoint) bool {
 // Routers and ARP know no ports. Where pods differ in the ports they have, these are the nodes
 // with an endpoint for each port that has any; and if there is no such node, those with an
 // endpoint for some port.
-func UsableNodes(s *Service, endpoints []Endpoint, family addr.Family) []string {
+func (u Usable) Nodes() []string {
 	var whole, some []string
-	for _, port := range s.Ports {
-		var nodes []string
-		for _, o := range OffersOf(endpoints, family, port.Name, port.Protocol) {
-			if o.Usable() {
-				nodes = append(nodes, o.Node)
-			}
-		}
-		if len(nodes) == 0 {
+	for _, offers := range u {
+		if len(offers) == 0 {
 			continue
+		}
+		var nodes []string
+		for _, o := range offers {
+			nodes = append(nodes, o.Node)
 		}
 		if len(some) == 0 {
 			whole = nodes
@@ -93,15 +104,14 @@ func UsableNodes(s *Service, endpoints []Endpoint, family addr.Family) []string 
 	return slices.Compact(whole)
 }
 
-// UsableOn counts the endpoints on a node that flows to the Service may go to there, by their
+// CountOn counts the endpoints on a node that flows to the Service may go to there, by their
 // addresses.
-func UsableOn(node string, s *Service, endpoints []Endpoint, family addr.Family) int {
+func (u Usable) CountOn(node string) int {
 	distinct := map[netip.Addr]struct{}{}
-	for _, port := range s.Ports {
-		here := slices.DeleteFunc(OffersOf(endpoints, family, port.Name, port.Protocol), func(o Offer) bool { return o.Node != node || !o.Usable() })
-		ready := slices.ContainsFunc(here, func(o Offer) bool { return o.Ready })
-		for _, o := range here {
-			if o.Ready || !ready {
+	for _, offers := range u {
+		ready := slices.ContainsFunc(offers, func(o Offer) bool { return o.Node == node && o.Ready })
+		for _, o := range offers {
+			if o.Node == node && (o.Ready || !ready) {
 				distinct[o.To.Addr()] = struct{}{}
 			}
 		}

@@ -159,8 +159,8 @@ func serving(s *view.Service, usable []string) func(node string) bool {
 // usable are the nodes with usable endpoints, as far as it matters which they are: under
 // policy Cluster one that has no name stands for them, and nothing is announced anew
 // when a pod moves.
-func usable(s *view.Service, endpoints []view.Endpoint, family addr.Family) []string {
-	nodes := view.UsableNodes(s, endpoints, family)
+func usable(s *view.Service, endpoints view.Usable) []string {
+	nodes := endpoints.Nodes()
 	if len(nodes) > 0 && !s.ExternalLocal {
 		return []string{""}
 	}

@@ -25,9 +25,10 @@ func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 	}
 	able := ability{s, map[addr.Family][]string{}, map[addr.Family]int{}}
 	for _, family := range addr.Families() {
-		able.usable[family] = usable(s, c.Endpoints.Of(ref), family)
+		endpoints := view.UsableOf(s, c.Endpoints.Of(ref), family)
+		able.usable[family] = usable(s, endpoints)
 		if s.ExternalLocal {
-			able.here[family] = view.UsableOn(o.Node, s, c.Endpoints.Of(ref), family)
+			able.here[family] = endpoints.CountOn(o.Node)
 		}
 	}
 	return able
