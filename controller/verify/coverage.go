@@ -25,7 +25,7 @@ func Uncovered(c *view.Cluster) map[string]problem.Problem {
 	}
 	for _, name := range bgp {
 		why := reach.vainBGP(c.BGPAdvertisements[name])
-		if _, unknown := c.Resolved(c.BGPAdvertisements[name]); len(unknown) > 0 {
+		if len(reach.unknown[name]) > 0 {
 			why = "is not in use: see its condition Ready"
 		}
 		vain["BGPAdvertisement "+name] = why

@@ -16,18 +16,12 @@ const ReasonTooManyCommunities = "TooManyCommunities"
 // crowded finds routes with more communities than may be announced. One an advertisement is told, that of the
 // lowest prefix.
 func crowded(r *reach) []problem.Problem {
-	var ads []*view.BGPAdvertisement
-	for _, name := range slices.Sorted(maps.Keys(r.cluster.BGPAdvertisements)) {
-		if ad, unknown := r.cluster.Resolved(r.cluster.BGPAdvertisements[name]); len(unknown) == 0 {
-			ads = append(ads, ad)
-		}
-	}
-	if octetsOf(ads) <= view.MostCommunityOctets {
+	if octetsOf(r.inUse) <= view.MostCommunityOctets {
 		return nil // whatever is announced by them
 	}
 	var problems []problem.Problem
 	told := map[string]bool{}
-	routes := r.routes(ads)
+	routes := r.routes()
 	for _, prefix := range slices.SortedFunc(maps.Keys(routes), netip.Prefix.Compare) {
 		together, octets := r.tooMany(routes[prefix])
 		for _, ad := range together {
@@ -44,8 +38,8 @@ func crowded(r *reach) []problem.Problem {
 	return problems
 }
 
-// routes are the prefixes that the advertisements may announce, each with those that do.
-func (r *reach) routes(ads []*view.BGPAdvertisement) map[netip.Prefix][]*view.BGPAdvertisement {
+// routes are the prefixes that advertisements may announce, each with those that do.
+func (r *reach) routes() map[netip.Prefix][]*view.BGPAdvertisement {
 	holders := map[netip.Addr][]*view.Service{}
 	for s := range served(r.cluster) {
 		for _, vip := range s.VIPs {
@@ -58,7 +52,7 @@ func (r *reach) routes(ads []*view.BGPAdvertisement) map[netip.Prefix][]*view.BG
 		if pool == nil {
 			continue
 		}
-		for _, ad := range ads {
+		for _, ad := range r.inUse {
 			skips := func(s *view.Service) bool { return !view.MatchesAny(ad.ServiceSelectors, s.Labels) }
 			prefix := ad.Aggregate(vip, pool)
 			if ad.Pools.Matches(pool) && !slices.ContainsFunc(services, skips) && !slices.Contains(routes[prefix], ad) {

@@ -34,10 +34,7 @@ func (r *reach) ways() []way {
 	for _, ad := range r.cluster.L2Advertisements {
 		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.chosen(ad.NodeSelectors)), false})
 	}
-	for _, ad := range r.cluster.BGPAdvertisements {
-		if _, unknown := r.cluster.Resolved(ad); len(unknown) > 0 {
-			continue // it is not in use, as another problem says
-		}
+	for _, ad := range r.inUse {
 		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.from(ad)), ad.WithoutEndpoints})
 	}
 	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 })

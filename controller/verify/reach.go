@@ -2,6 +2,7 @@ package verify
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/view"
@@ -13,12 +14,24 @@ type reach struct {
 	nodes   []*view.Node    // by name
 	peers   []*view.BGPPeer // by age
 	at      [][]bool        // which of the nodes each of the peers chooses
+	// inUse are the BGPAdvertisements by name, with the communities that they name. The others
+	// name some that no Community has: these are unknown, by advertisement.
+	inUse   []*view.BGPAdvertisement
+	unknown map[string][]string
 }
 
 func newReach(c *view.Cluster) *reach {
-	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: c.PeersByAge()}
+	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: c.PeersByAge(), unknown: map[string][]string{}}
 	for _, p := range r.peers {
 		r.at = append(r.at, r.chosen(p.NodeSelectors))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.BGPAdvertisements)) {
+		ad, unknown := c.Resolved(c.BGPAdvertisements[name])
+		if len(unknown) > 0 {
+			r.unknown[name] = unknown
+			continue
+		}
+		r.inUse = append(r.inUse, ad)
 	}
 	return r
 }

@@ -129,7 +129,7 @@ func losing(ad, other *view.BGPAdvertisement) []string {
 
 // covers tells whether all routes of an advertisement are the other's as well.
 func (r *reach) covers(other, ad *view.BGPAdvertisement) bool {
-	if _, unknown := r.cluster.Resolved(other); len(unknown) > 0 || len(other.ServiceSelectors) > 0 || ad.WithoutEndpoints && !other.WithoutEndpoints {
+	if len(r.unknown[other.Name]) > 0 || len(other.ServiceSelectors) > 0 || ad.WithoutEndpoints && !other.WithoutEndpoints {
 		return false
 	}
 	for _, family := range addr.Families() {

@@ -67,7 +67,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
 	c, object := r.cluster, ad.Object()
 	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad), strays(r, object, ad))
-	if _, unknown := c.Resolved(ad); len(unknown) > 0 {
+	if unknown := r.unknown[ad.Name]; len(unknown) > 0 {
 		problems = append(problems, nameless(object, unknown)...)
 	}
 	missing := false
