@@ -172,7 +172,7 @@ func (d *daemon) addPeer(id desired.Identity, r *relay) error {
 			LocalAddress: r.local.Addr().WithZone("").String(), BindInterface: "lo",
 		},
 		Timers: &api.Timers{Config: &api.TimersConfig{
-			HoldTime:          seconds(holdTime(id)),
+			HoldTime:          seconds(id.HoldTime),
 			KeepaliveInterval: seconds(id.KeepaliveTime),
 		}},
 		AfiSafis: families(id),

@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,9 +13,7 @@ import (
 )
 
 const (
-	// defaultHoldTime is what RFC 4271 section 10 suggests.
-	defaultHoldTime = 90 * time.Second
-	// defaultPort is that of BGP.
+	// defaultPort is that of BGP, to which routers connect.
 	defaultPort = 179
 	// restartTime is how long peers are asked to keep our routes after the
 	// connection closed without a word (RFC 4724). It covers the upgrade of a
@@ -30,7 +27,6 @@ const (
 // attributes of routes, which can change on a running session.
 func sessionIdentity(id desired.Identity) desired.Identity {
 	id.NextHop4, id.NextHop6 = netip.Addr{}, netip.Addr{}
-	id.PeerPort = cmp.Or(id.PeerPort, defaultPort)
 	return id
 }
 
@@ -59,10 +55,12 @@ func validate(id desired.Identity) error {
 		return fmt.Errorf("source address %v is not of the family of the peer address %v", id.SourceAddress, id.PeerAddress)
 	case len(id.Password) > maxPassword:
 		return fmt.Errorf("the password has %d bytes, TCP MD5 (RFC 2385) takes at most %d here", len(id.Password), maxPassword)
-	case id.HoldTime != 0 && id.HoldTime < 3*time.Second:
+	case id.PeerPort == 0 && !id.Passive:
+		return errors.New("peer port 0: give that to which the router listens, as a rule 179")
+	case id.HoldTime < 3*time.Second:
 		return fmt.Errorf("hold time %v: RFC 4271 asks for 3s or more", id.HoldTime)
-	case id.KeepaliveTime > holdTime(id):
-		return fmt.Errorf("keepalive time %v is longer than the hold time %v", id.KeepaliveTime, holdTime(id))
+	case id.KeepaliveTime > id.HoldTime:
+		return fmt.Errorf("keepalive time %v is longer than the hold time %v", id.KeepaliveTime, id.HoldTime)
 	}
 	return nil
 }
@@ -111,20 +109,13 @@ func carries(id desired.Identity, family addr.Family) bool {
 	return !id.OneFamily || addr.FamilyOf(id.PeerAddress) == family
 }
 
-func holdTime(id desired.Identity) time.Duration {
-	if id.HoldTime == 0 {
-		return defaultHoldTime
-	}
-	return id.HoldTime
-}
-
 // leastSendHold is what RFC 9687 suggests.
 const leastSendHold = 8 * time.Minute
 
 // sendHold is for how long a router may leave untaken what it was sent until the session ends
 // (SendHoldTimer, RFC 9687): at least so long, and no shorter than twice the hold time.
 func sendHold(id desired.Identity, least time.Duration) time.Duration {
-	return max(least, 2*holdTime(id))
+	return max(least, 2*id.HoldTime)
 }
 
 // nextHops are the next hops of prefixes on one session, by family. Unspecified

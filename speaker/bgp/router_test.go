@@ -21,7 +21,7 @@ import (
 // toRouter is a session to the real router from one of this side's addresses.
 func toRouter(source netip.Addr) desired.Identity {
 	id := desired.Identity{
-		MyASN: nodeASN, PeerASN: routerASN, PeerAddress: router4, SourceAddress: source, RouterID: node4,
+		MyASN: nodeASN, PeerASN: routerASN, PeerAddress: router4, PeerPort: 179, SourceAddress: source, RouterID: node4,
 		HoldTime: longHold, KeepaliveTime: longHold / 3, GracefulRestart: true,
 		NextHop4: node4, NextHop6: node6,
 	}

@@ -26,7 +26,7 @@ func (s *scene) cluster() *view.Cluster {
 		Pools:             map[string]*view.Pool{"all": {Name: "all"}},
 		BGPAdvertisements: map[string]*view.BGPAdvertisement{"all": {Name: "all"}},
 		BGPPeers: map[string]*view.BGPPeer{theRouter: {
-			Name: theRouter, MyASN: s.asn(), PeerASN: routerASN, PeerAddress: s.local(), HoldTime: longHold, KeepaliveTime: longHold / 3,
+			Name: theRouter, MyASN: s.asn(), PeerASN: routerASN, PeerAddress: s.local(), PeerPort: 179, HoldTime: longHold, KeepaliveTime: longHold / 3,
 		}},
 	}
 	service := &view.Service{Ref: theService, Type: view.LoadBalancer, Ports: []view.ServicePort{{Protocol: view.TCP, Port: 80}}}

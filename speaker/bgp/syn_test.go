@@ -27,6 +27,7 @@ func TestPassivePeersLookAtTheFirstPacket(t *testing.T) {
 			s := newListener(t)
 			id := desired.Identity{
 				MyASN: nodeASN, PeerASN: routerASN, RouterID: node4, PeerAddress: router, Passive: true, TTLSecurity: true, OneFamily: true,
+				HoldTime: longHold, KeepaliveTime: longHold / 3,
 			}
 			mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
 			if said, err := dialPassive(t, router, 254); said > 0 || err == nil {
