@@ -3,15 +3,15 @@ package verify
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
 // The reasons of the problems of BGPPeers. Others are ReasonFieldUnused, ReasonNoAdvertisement
-// and view.ReasonPeerDuplicate.
+// and peering.ReasonDuplicate.
 const (
 	// ReasonProfileNotFound: a peer names a BFDProfile that does not exist.
 	ReasonProfileNotFound = "ProfileNotFound"
@@ -80,20 +80,13 @@ func profile(c *view.Cluster, p *view.BGPPeer, nodes []*view.Node) []problem.Pro
 		p.BFDProfile, profile.MinTTL, said)}
 }
 
-// router is whom a BGPPeer is about: its address, or at the other end of which interface it is.
-type router struct {
-	address netip.Addr
-	over    string
-}
-
 // together finds peers of one router that a node cannot have as they are asked for: that it has
 // no session with, or BFD by the profile of another. The oldest is told nothing; of the nodes the
 // first by name is named.
 func together(r *reach) []problem.Problem {
-	routers := map[router][]*view.BGPPeer{} // the peers of each, by age
+	routers := map[peering.Router][]*view.BGPPeer{} // the peers of each, by age
 	for _, p := range r.peers {
-		if p.PeerAddress.IsValid() || p.Interface != "" {
-			of := router{p.PeerAddress, p.Interface}
+		if of := peering.Of(p).Router; of != (peering.Router{}) {
 			routers[of] = append(routers[of], p)
 		}
 	}
@@ -104,7 +97,7 @@ func together(r *reach) []problem.Problem {
 		}
 		told := map[problem.Object]bool{}
 		for _, node := range r.nodes {
-			held, refused := view.PeersOf(node, peers)
+			held, refused := peering.Held(node, peers)
 			for _, p := range slices.Concat(refused, sharing(r.cluster, held, node)) {
 				if !told[p.Object] {
 					told[p.Object] = true
@@ -120,15 +113,16 @@ func together(r *reach) []problem.Problem {
 // with another BFDProfile.
 func sharing(c *view.Cluster, held []*view.BGPPeer, node *view.Node) []problem.Problem {
 	var problems []problem.Problem
-	first := map[view.Path]*view.BGPPeer{}
+	first := map[peering.Path]*view.BGPPeer{}
 	for _, p := range held {
 		profile := c.BFDProfiles[p.BFDProfile]
 		if profile == nil || p.IsOn(node) {
 			continue
 		}
-		older := first[p.Path()]
+		path := peering.PathTo(p)
+		older := first[path]
 		if older == nil {
-			first[p.Path()] = p
+			first[path] = p
 		} else if !profile.Equal(c.BFDProfiles[older.BFDProfile]) {
 			problems = append(problems, problem.Advice(p.Object(), ReasonProfileShared,
 				"spec.bfdProfile: BGPPeer %q has BFD with the same router on node %s by BFDProfile %q, and both are one session, which is by that: "+

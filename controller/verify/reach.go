@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -21,7 +22,7 @@ type reach struct {
 }
 
 func newReach(c *view.Cluster) *reach {
-	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: c.PeersByAge(), unknown: map[string][]string{}}
+	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: peering.ByAge(c), unknown: map[string][]string{}}
 	for _, p := range r.peers {
 		r.at = append(r.at, r.chosen(p.NodeSelectors))
 	}

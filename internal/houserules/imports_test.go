@@ -22,7 +22,7 @@ var (
 	pure = []string{
 		"controller/verify", "controller/ledger",
 		"controller/allocation", "speaker/desired", "speaker/election",
-		"internal/view", "internal/addr", "internal/problem",
+		"internal/view", "internal/peering", "internal/addr", "internal/problem",
 	}
 	// impure are packages below pure ones that do for them what these cannot.
 	impure = []string{"internal/view/fromkube", "controller/ledger/configmaps"}

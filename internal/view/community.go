@@ -38,6 +38,14 @@ const MostCommunityOctets = 3800
 // CommunityOctets are how many octets so many communities take in a message, of RFC 1997 and of RFC 8092.
 func CommunityOctets(standard, large int) int { return 4*standard + 12*large }
 
+// LargeCommunity is one of RFC 8092.
+type LargeCommunity struct{ Global, Local1, Local2 uint32 }
+
+// Compare orders by the parts, the first one first.
+func (l LargeCommunity) Compare(o LargeCommunity) int {
+	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
+}
+
 // CommunitiesByAge are all Communities, the oldest first, those of one age by name.
 func (c *Cluster) CommunitiesByAge() []*Community {
 	return slices.SortedFunc(maps.Values(c.Communities), func(a, b *Community) int {

@@ -6,7 +6,6 @@
 package view
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -431,42 +430,11 @@ func (a *BGPAdvertisement) IsFor(peer string) bool {
 	return len(a.Peers) == 0 || slices.Contains(a.Peers, peer)
 }
 
-// LargeCommunity is one of RFC 8092.
-type LargeCommunity struct{ Global, Local1, Local2 uint32 }
-
-// Compare orders by the parts, the first one first.
-func (l LargeCommunity) Compare(o LargeCommunity) int {
-	return cmp.Or(cmp.Compare(l.Global, o.Global), cmp.Compare(l.Local1, o.Local1), cmp.Compare(l.Local2, o.Local2))
-}
-
 // BGPSession is what the speaker of a node says of its session with a peer.
 type BGPSession struct {
 	Node, Peer  string
 	Established bool
 	LastError   string // why it is not; of one that is, nothing
-}
-
-// BFDProfile is one fairlead.dev BFDProfile.
-type BFDProfile struct {
-	Name              string
-	Transmit, Receive time.Duration
-	Multiplier        uint8
-	Passive           bool
-	MinTTL            uint8 // over several hops; 0: not set
-	// EchoInterval is given, and has no effect.
-	EchoInterval bool
-}
-
-// Equal tells whether sessions by either are the same.
-func (p *BFDProfile) Equal(o *BFDProfile) bool {
-	one, other := *p, *o
-	one.Name, one.EchoInterval = other.Name, other.EchoInterval
-	return one == other
-}
-
-// Object is the profile as problems name it.
-func (p *BFDProfile) Object() problem.Object {
-	return problem.Object{Kind: "BFDProfile", Name: p.Name}
 }
 
 // Secret is a string that prints as dots, so that no log or dump shows it.

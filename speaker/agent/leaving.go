@@ -50,20 +50,11 @@ func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now tim
 		return !again && session.Identity == l.identity
 	}
 	for _, other := range want.BGP {
-		if mayBeOne(other.Identity, l.identity) {
+		if other.Identity.Neighbour().MayBe(l.identity.Neighbour()) {
 			return false
 		}
 	}
 	return true
-}
-
-// mayBeOne tells whether a router may take two sessions for one, which it does by the addresses and the port that
-// each is between. What the kernel chooses may be what the other one names, and of connections that the router
-// opens nobody knows the port.
-func mayBeOne(a, b desired.Identity) bool {
-	sources := a.SourceAddress == b.SourceAddress || !a.SourceAddress.IsValid() || !b.SourceAddress.IsValid()
-	ports := a.PeerPort == b.PeerPort || a.Passive && b.Passive
-	return a.PeerAddress == b.PeerAddress && a.Interface == b.Interface && sources && ports
 }
 
 // withLeaving are the sessions that are told, and BFD and the interfaces with them: those that are announced and

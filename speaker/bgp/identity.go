@@ -35,7 +35,7 @@ func sessionIdentity(id desired.Identity) desired.Identity {
 func sameNeighbour(a, b desired.Identity) bool {
 	return a.GracefulRestart && b.GracefulRestart && a.NoRouter == "" && b.NoRouter == "" &&
 		a.MyASN == b.MyASN && a.PeerASN == b.PeerASN && a.RouterID == b.RouterID &&
-		a.PeerAddress == b.PeerAddress && a.PeerPort == b.PeerPort && a.SourceAddress == b.SourceAddress
+		a.Neighbour().Is(b.Neighbour())
 }
 
 // validate refuses what no session can be made of.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/election"
@@ -294,8 +295,8 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 	if node == nil {
 		return nil, nil
 	}
-	peers := a.cluster.PeersByAge()
-	held, problems := view.PeersOf(node, peers)
+	peers := peering.ByAge(a.cluster)
+	held, problems := peering.Held(node, peers)
 	for _, peer := range peers {
 		if peer.Unusable != nil && view.MatchesAny(peer.NodeSelectors, node.Labels) {
 			problems = append(problems, *peer.Unusable)
@@ -324,7 +325,7 @@ func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Iden
 		NextHop4: firstOf(node.Addresses, addr.IPv4), NextHop6: firstOf(node.Addresses, addr.IPv6),
 	}
 	if peer.Interface != "" {
-		id.unnumbered(peer.Interface, adjacent)
+		id = id.unnumbered(peer.Interface, adjacent)
 	}
 	if !id.RouterID.IsValid() {
 		id.RouterID = id.NextHop4
@@ -335,15 +336,16 @@ func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Iden
 	return id
 }
 
-// unnumbered makes it the identity of a session over an interface.
-func (id *Identity) unnumbered(over string, adjacent view.Adjacency) {
+// unnumbered is the identity of such a session over an interface.
+func (id Identity) unnumbered(over string, adjacent view.Adjacency) Identity {
 	id.Interface = over
 	if adjacent.Router.IsValid() {
 		id.PeerAddress, id.SourceAddress = adjacent.Router, adjacent.Local
-		return
+		return id
 	}
 	id.NoRouter = cmp.Or(adjacent.Trouble, "no router advertises itself on interface "+over+
 		": have it send router advertisements there (RFC 4861), as FRR does where it has a neighbor with this interface")
+	return id
 }
 
 func routerIDFromName(name string) netip.Addr {

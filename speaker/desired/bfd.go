@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -15,18 +16,19 @@ const defaultMinTTL = 254
 // not there makes none: the controller tells of it, and BGP does without. Those of
 // one path are one session on the wire, so that the profile of the oldest peer counts.
 func (a *announcing) bfd(sessions map[string]Session) map[string]BFD {
-	wanted, shared := map[string]BFD{}, map[view.Path]BFD{}
+	wanted, shared := map[string]BFD{}, map[peering.Path]BFD{}
 	node := a.cluster.Nodes[a.options.Node]
-	for _, peer := range a.cluster.PeersByAge() {
+	for _, peer := range peering.ByAge(a.cluster) {
 		session, held := sessions[peer.Name]
 		profile := a.cluster.BFDProfiles[peer.BFDProfile]
 		if !held || profile == nil || !session.Identity.PeerAddress.IsValid() || peer.IsOn(node) {
 			continue
 		}
-		if _, had := shared[peer.Path()]; !had {
-			shared[peer.Path()] = beside(session.Identity, peer, profile)
+		path := peering.PathTo(peer)
+		if _, had := shared[path]; !had {
+			shared[path] = beside(session.Identity, peer, profile)
 		}
-		wanted[peer.Name] = shared[peer.Path()]
+		wanted[peer.Name] = shared[path]
 	}
 	return wanted
 }

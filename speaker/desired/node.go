@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -379,6 +380,13 @@ type Identity struct {
 	// NextHops for families other than the session's own: this node's first
 	// address of each family, invalid where it has none.
 	NextHop4, NextHop6 netip.Addr
+}
+
+// Neighbour is the end of the session as the router sees it.
+func (id Identity) Neighbour() peering.Neighbour {
+	return peering.Neighbour{
+		Router: peering.Router{Address: id.PeerAddress, Interface: id.Interface}, Port: id.PeerPort, Source: id.SourceAddress, Passive: id.Passive,
+	}
 }
 
 // BFD is one BFD session of this node with a router (RFC 5880). It is comparable.

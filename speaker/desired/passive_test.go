@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -59,7 +60,7 @@ func TestPassiveSessionsAreToldApart(t *testing.T) {
 				t.Errorf("sessions %v, want %v", names, want)
 			}
 			told := slices.ContainsFunc(problems, func(p problem.Problem) bool {
-				return p.Reason == view.ReasonPeerDuplicate && p.Object.Name == "second" && strings.Contains(p.Message, c.refused)
+				return p.Reason == peering.ReasonDuplicate && p.Object.Name == "second" && strings.Contains(p.Message, c.refused)
 			})
 			if told != (c.refused != "") {
 				t.Errorf("problems %v", problems)

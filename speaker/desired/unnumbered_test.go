@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -46,7 +47,7 @@ func TestUnnumbered(t *testing.T) {
 	if want := []string{"eth1", "eth2", "eth3"}; !slices.Equal(node.Unnumbered, want) {
 		t.Errorf("looks for routers over %v, want %v", node.Unnumbered, want)
 	}
-	if len(node.BGP) != 3 || len(problems) != 1 || problems[0].Reason != view.ReasonPeerDuplicate || problems[0].Object.Name != "twin" {
+	if len(node.BGP) != 3 || len(problems) != 1 || problems[0].Reason != peering.ReasonDuplicate || problems[0].Object.Name != "twin" {
 		t.Errorf("%d sessions, problems %v", len(node.BGP), problems)
 	}
 }

@@ -1,0 +1,73 @@
+package peering
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// ReasonDuplicate is on a BGPPeer that has no session with a node since an older one has
+// one with the same router.
+const ReasonDuplicate = "PeerDuplicate"
+
+// ByAge are all BGPPeers, the oldest first, those of one age by name. Of several that one
+// node cannot have at once the oldest counts.
+func ByAge(c *view.Cluster) []*view.BGPPeer {
+	return slices.SortedFunc(maps.Values(c.BGPPeers), func(a, b *view.BGPPeer) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Held are those of the peers, which are in the order of ByAge, that the node has a
+// session with. refused says why it has none with others that choose it; those that are Unusable
+// say so themselves, and are in nobody's way.
+func Held(node *view.Node, peers []*view.BGPPeer) (held []*view.BGPPeer, refused []problem.Problem) {
+	for _, p := range peers {
+		if p.Unusable != nil || !view.MatchesAny(p.NodeSelectors, node.Labels) {
+			continue
+		}
+		if why := refusal(p, held, node.Name); why != "" {
+			refused = append(refused, problem.New(p.Object(), ReasonDuplicate, "%s", why))
+			continue
+		}
+		held = append(held, p)
+	}
+	return held, refused
+}
+
+// refusal says why a node that has sessions with these older peers can have none with this one;
+// "" if it can.
+func refusal(p *view.BGPPeer, held []*view.BGPPeer, node string) string {
+	for _, older := range held {
+		if why := clash(p, older, node); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// clash says why a node cannot have a session with both. Two with one router end each other for
+// ever. And of those that wait for the router to connect, a connection tells by its two addresses
+// alone for which it is, and the kernel knows one password of a router: so what they say must
+// agree, or a connection might be taken for the one without a password.
+func clash(p, older *view.BGPPeer, node string) string {
+	this, other := Of(p), Of(older)
+	switch {
+	case this.Is(other):
+		return fmt.Sprintf("BGPPeer %q is the same router %s on node %s: delete one of the two, or keep them apart by nodeSelectors",
+			older.Name, this, node)
+	case !this.Passive || !other.Passive || this.Router != other.Router:
+		return ""
+	case this.MayBe(other):
+		return fmt.Sprintf("BGPPeer %q waits for connections of %v on node %s as well, and nothing tells for which of both one is: "+
+			"delete one of the two, keep them apart by nodeSelectors, or give each a sourceAddress of its own", older.Name, p.PeerAddress, node)
+	case p.Password != older.Password:
+		return fmt.Sprintf("BGPPeer %q waits for connections of %v on node %s with another password, and the kernel knows one of each router: "+
+			"give both the same", older.Name, p.PeerAddress, node)
+	}
+	return ""
+}
