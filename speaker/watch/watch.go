@@ -81,9 +81,18 @@ type kind struct {
 	synced         bool
 }
 
+// option says more of a kind; its fields say what.
+type option func(*kind)
+
+func core(k *kind) { k.core = true }
+
+func optional(k *kind) { k.optional = true }
+
+func touching(k *kind) { k.touches = true }
+
 // watched makes a kind; present is false where there is no value.
-func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool) *kind {
-	return &kind{
+func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool, options ...option) *kind {
+	k := &kind{
 		example: example,
 		read: func(object client.Object) any {
 			o, ok := object.(O)
@@ -101,6 +110,10 @@ func watched[O client.Object, V any](example O, read func(O) (V, bool), apply fu
 			return apply(key, v, present)
 		},
 	}
+	for _, set := range options {
+		set(k)
+	}
+	return k
 }
 
 // known is all that the informers keep of an object: they share what was read of it
@@ -157,9 +170,9 @@ func New(config Config) *Watch {
 	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{
-		watched(&corev1.Service{}, readService, o.service),
-		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice),
-		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node),
+		watched(&corev1.Service{}, readService, o.service, core, touching),
+		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice, core, touching),
+		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node, core),
 		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
 		watched(&corev1.Secret{}, readSecret, putNamed(o.secrets)),
 		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),
@@ -168,11 +181,8 @@ func New(config Config) *Watch {
 		watched(&v1beta1.BFDProfile{}, reading(fromkube.BFDProfile), putNamed(o.bfdProfiles)),
 		watched(&v1beta1.Community{}, reading(fromkube.Community), putNamed(o.communities)),
 		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
-		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.serviceCIDRs)),
+		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.serviceCIDRs), optional),
 	}
-	w.kinds[len(w.kinds)-1].optional = true
-	w.kinds[0].core, w.kinds[1].core, w.kinds[2].core = true, true, true
-	w.kinds[0].touches, w.kinds[1].touches = true, true
 	return w
 }
 
