@@ -84,8 +84,7 @@ func newNode(t *testing.T, mode forwarding.Mode) *node {
 		t.Fatal(err)
 	}
 	bulletin := standing.NewForwardings("node1", n.api, blackbox.Quiet())
-	reporter := report.New("node1", untold{}, untold{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	reporter.Follow(backend, string(mode), false, bulletin)
+	reporter := report.New(report.Config{Node: "node1", Recorder: untold{}, Sessions: untold{}, Addresses: unregistered{}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Forwarder: report.Forwarder{Kernel: backend, Mode: string(mode), Into: bulletin}})
 	reporter.Rivals(nil, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	disturbed := make(chan struct{}, 1)

@@ -190,11 +190,11 @@ func tellIn(c config, config *rest.Config) (standings, error) {
 
 // reporter has what becomes known of this node told there, in Events and in metrics.
 func (s standings) reporter(c config, recorder events.EventRecorder, backend forwarding.Backend, registry *prometheus.Registry) *report.Reporter {
-	r := report.New(c.node, recorder, s.sessions, s.addresses, registry, c.log)
-	r.Witnessed(s.witness)
-	r.Note(s.doubts)
-	r.Follow(backend, string(c.mode), c.mode == forwarding.None, s.forwarding)
-	return r
+	return report.New(report.Config{
+		Node: c.node, Recorder: recorder, Sessions: s.sessions, Addresses: s.addresses, Doubts: s.doubts, Witness: s.witness,
+		Forwarder: report.Forwarder{Kernel: backend, Mode: string(c.mode), Off: c.mode == forwarding.None, Into: s.forwarding},
+		Metrics:   registry, Log: c.log,
+	})
 }
 
 // tasks keep them.

@@ -1,13 +1,11 @@
 package report_test
 
 import (
-	"log/slog"
 	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/view"
@@ -28,7 +26,9 @@ func (r *registered) Tell(uid types.UID, addresses map[netip.Addr]report.Address
 func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 	var got events
 	var register registered
-	r := report.New("node1", &got, unread{}, &register, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Addresses = &register
+	r := report.New(c)
 	o := outcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	r.Report(o)

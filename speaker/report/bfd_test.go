@@ -1,17 +1,14 @@
 package report_test
 
 import (
-	"log/slog"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/speaker/report"
 )
 
 func TestBFDIsToldWhenItChanges(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	say := func(p report.Path) { r.BFD(map[string]report.Path{"tor": p}) }
 	say(report.Path{})
 	got.want(t)

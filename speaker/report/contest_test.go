@@ -1,7 +1,6 @@
 package report_test
 
 import (
-	"log/slog"
 	"net/netip"
 	"testing"
 
@@ -14,7 +13,9 @@ import (
 func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Metrics = registry
+	r := report.New(c)
 	counts := func(when string, want int) {
 		t.Helper()
 		if n, err := testutil.GatherAndCount(registry, "fairlead_speaker_problems"); err != nil || n != want {
@@ -43,7 +44,7 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 // TestADoubtedAddressIsToldOnItsService: whoever answers, and what to do about it.
 func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	const asked = "node node1 asked for 192.0.2.10 on eth0, and "
 	const silence = "see whether an interface there has the address: kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2"
@@ -91,7 +92,7 @@ func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 
 func TestAnAddressThatNobodyCanAnswerForIsToldOnItsService(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {}})
 	got.want(t, "shop/web Warning AddressUnanswered: 192.0.2.10 is answered for by nobody: the nodes that may have none of the interfaces "+

@@ -40,9 +40,6 @@ type Notes interface {
 	Tell(doubts map[netip.Addr]Doubt)
 }
 
-// Note has n keep the doubts. It is for before the first Contests.
-func (r *Reporter) Note(n Notes) { r.notes = n }
-
 // Reason is that of the Event, and of the condition.
 func (d Doubt) Reason() string {
 	switch {

@@ -3,7 +3,6 @@ package report_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -24,7 +23,9 @@ import (
 func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Metrics = registry
+	r := report.New(c)
 	attempts := 0
 	failing := func(errs ...error) {
 		attempts++
@@ -87,7 +88,9 @@ func TestOneNodeTellsWhatAllSee(t *testing.T) {
 		"node2": nil,
 	} {
 		var got events
-		r := report.New(node, &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		c := toldTo(&got)
+		c.Node = node
+		r := report.New(c)
 		r.Report(o)
 		r.Report(o)
 		got.want(t, want...)

@@ -13,9 +13,6 @@ type Witness interface {
 	Silent(nodes map[string]time.Time)
 }
 
-// Witnessed has w speak for nodes that are believed to be dead. It is for before the first Report.
-func (r *Reporter) Witnessed(w Witness) { r.witness = w }
-
 // tellFallen hands on which nodes are believed to be dead, if it is this node that speaks
 // for all. Others do it when this one dies, too.
 func (r *Reporter) tellFallen() {

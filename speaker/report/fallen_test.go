@@ -1,13 +1,10 @@
 package report_test
 
 import (
-	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/report"
@@ -27,8 +24,9 @@ func TestTheFirstOfTheLivingSpeaks(t *testing.T) {
 	reporters := map[string]*report.Reporter{}
 	for _, node := range []string{"node1", "node2", "node3"} {
 		told[node] = &heard{}
-		reporters[node] = report.New(node, &events{}, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-		reporters[node].Witnessed(told[node])
+		c := toldTo(&events{})
+		c.Node, c.Witness = node, told[node]
+		reporters[node] = report.New(c)
 	}
 	pass := func(fallen ...string) {
 		o := outcome()

@@ -82,11 +82,17 @@ type forwarding struct {
 	said   map[string]metav1.ConditionStatus
 }
 
-// Follow has the reporter tell how the forwarding of the node does; off if it is another
-// proxy's. It comes before the first Report.
-func (r *Reporter) Follow(kernel Kernel, mode string, off bool, into Bulletin) {
-	r.forwarding = forwarding{
-		into: into, kernel: kernel, mode: mode, off: off,
+// Forwarder is what forwards on the node, and where is told how it does.
+type Forwarder struct {
+	Kernel Kernel
+	Mode   string
+	Off    bool     // it is another proxy's
+	Into   Bulletin // nil: nowhere
+}
+
+func (f Forwarder) follow() forwarding {
+	return forwarding{
+		into: f.Into, kernel: f.Kernel, mode: f.Mode, off: f.Off,
 		since: map[string]time.Time{}, said: map[string]metav1.ConditionStatus{},
 	}
 }

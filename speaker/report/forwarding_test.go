@@ -3,13 +3,11 @@ package report_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -77,13 +75,13 @@ func onNode() agent.Outcome {
 // following is a reporter whose words about the forwarding go to a board.
 func following(k kernel, off bool) (*report.Reporter, *board) {
 	var b board
-	r := report.New("node1", new(events), unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	mode := "iptables"
 	if off {
 		mode = "none"
 	}
-	r.Follow(k, mode, off, &b)
-	return r, &b
+	c := toldTo(new(events))
+	c.Forwarder = report.Forwarder{Kernel: k, Mode: mode, Off: off, Into: &b}
+	return report.New(c), &b
 }
 
 // TestConditionsTellWhatIsWrong goes through what can be wrong with the forwarding of a
@@ -217,9 +215,10 @@ func TestADisturbanceIsToldForAWhile(t *testing.T) {
 func TestClientsThatAreForgottenAreToldOf(t *testing.T) {
 	var got events
 	var b board
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	k := &crowded{kernel: kernel{}, family: addr.IPv6}
-	r.Follow(k, "iptables", false, &b)
+	c := toldTo(&got)
+	c.Forwarder = report.Forwarder{Kernel: k, Mode: "iptables", Into: &b}
+	r := report.New(c)
 	r.Rivals(nil, nil)
 	for range 2 { // it is told once
 		r.Report(onNode())
@@ -240,7 +239,7 @@ func TestClientsThatAreForgottenAreToldOf(t *testing.T) {
 // TestALongStoryIsAnEvent: the API server takes 1024 bytes of it.
 func TestALongStoryIsAnEvent(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Rivals([]string{strings.Repeat("é", 2000)}, nil)
 	_, note, _ := strings.Cut(strings.Join(got, ""), ": ")
 	if len(note) > 1024 || !strings.HasSuffix(note, "é…") {

@@ -1,18 +1,15 @@
 package report_test
 
 import (
-	"log/slog"
 	"net/netip"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/speaker/report"
 )
 
 func TestACutOffNodeIsTold(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	cut := report.Network{CutOff: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")}}
 	r.Stands(cut) // before the cluster is known
 	r.Report(outcome())
@@ -25,7 +22,7 @@ func TestACutOffNodeIsTold(t *testing.T) {
 
 func TestALinkThatIsCutOffIsTold(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	r.Stands(report.Network{Links: []string{"eth1", "eth2"}})
 	got.want(t, "node1 Warning LinkCutOff: node node1 hears no other node over eth1, eth2, though others hear each other there: what it would answer for there "+
@@ -36,7 +33,7 @@ func TestALinkThatIsCutOffIsTold(t *testing.T) {
 
 func TestAnAddressThatIsLeftToAnotherNodeIsToldOnItsService(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	r.Stands(report.Network{Left: map[netip.Addr]string{vip: "node2"}})
 	got.want(t, "shop/web Warning AddressLeft: 192.0.2.10 is node node1's to answer for as far as that knows, and is left to node node2, "+

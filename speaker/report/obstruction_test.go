@@ -1,7 +1,6 @@
 package report_test
 
 import (
-	"log/slog"
 	"maps"
 	"net/netip"
 	"strings"
@@ -30,7 +29,9 @@ func (k written) Tell(_ types.UID, addresses map[netip.Addr]report.Address) {
 func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	var got events
 	register, registry := written{}, prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, register, registry, slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Addresses, c.Metrics = register, registry
+	r := report.New(c)
 	o := outcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {}}
 	r.Report(o)

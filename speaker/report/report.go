@@ -142,10 +142,27 @@ type Reporter struct {
 	forwarding forwarding
 }
 
-// New makes a reporter for this node and registers its metrics.
-func New(node string, recorder Recorder, standing Standing, register Register, registry prometheus.Registerer, log *slog.Logger) *Reporter {
-	r := &Reporter{node: node, began: time.Now(), recorder: recorder, standing: standing, register: register, log: log, metrics: newMetrics(), untold: map[netip.Addr]bool{}, fallen: map[string]time.Time{}}
-	registry.MustRegister(r.metrics.all()...)
+// Config is what a Reporter tells of, and where.
+type Config struct {
+	Node     string
+	Recorder Recorder
+	Sessions Standing
+	// Addresses keep what the node answers for.
+	Addresses Register
+	Doubts    Notes   // nil: nobody reads of doubts
+	Witness   Witness // nil: nobody speaks for other nodes
+	Forwarder Forwarder
+	Metrics   prometheus.Registerer
+	Log       *slog.Logger
+}
+
+// New makes a reporter and registers its metrics.
+func New(c Config) *Reporter {
+	r := &Reporter{
+		node: c.Node, began: time.Now(), recorder: c.Recorder, standing: c.Sessions, register: c.Addresses, notes: c.Doubts, witness: c.Witness, log: c.Log,
+		metrics: newMetrics(), untold: map[netip.Addr]bool{}, fallen: map[string]time.Time{}, forwarding: c.Forwarder.follow(),
+	}
+	c.Metrics.MustRegister(r.metrics.all()...)
 	return r
 }
 

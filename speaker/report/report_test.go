@@ -63,9 +63,17 @@ func outcome() agent.Outcome {
 	}
 }
 
+// toldTo has a reporter tell in Events alone.
+func toldTo(recorder report.Recorder) report.Config {
+	return report.Config{
+		Node: "node1", Recorder: recorder, Sessions: unread{}, Addresses: unregistered{},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
@@ -86,7 +94,7 @@ func TestEventsTellWhatChanged(t *testing.T) {
 
 func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
 	r.Report(outcome())
@@ -96,7 +104,7 @@ func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 
 func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	for range 2 {
 		r.Report(outcome())
 		r.Rivals([]string{"nftables rules (IPv4)"}, nil)
@@ -112,7 +120,7 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 
 func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	for range 2 {
 		r.Sessions(map[string]report.Session{"tor": {Up: true, LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}}})
 	}
@@ -122,7 +130,7 @@ func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 
 func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	r.Report(outcome())
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
@@ -145,7 +153,9 @@ func (k *kept) Tell(uid types.UID, sessions map[string]report.Session, paths map
 func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 	var got events
 	var k kept
-	r := report.New("node1", &got, &k, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Sessions = &k
+	r := report.New(c)
 	o := outcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	r.BFD(map[string]report.Path{"tor": {State: "Init"}})
@@ -168,7 +178,7 @@ func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 
 func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 	var got events
-	r := report.New("node1", &got, unread{}, unregistered{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := report.New(toldTo(&got))
 	web, taken := view.Ref{Namespace: "shop", Name: "web"}, errors.New("listen tcp4 0.0.0.0:30871: bind: address already in use")
 	r.HealthCheckFailed(web, 30871, taken)
 	r.Report(outcome())
@@ -180,7 +190,9 @@ func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 func TestMetricsAndReadiness(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
-	r := report.New("node1", &got, unread{}, unregistered{}, registry, slog.New(slog.DiscardHandler))
+	c := toldTo(&got)
+	c.Metrics = registry
+	r := report.New(c)
 	if r.Ready() {
 		t.Error("ready before anything was applied")
 	}
