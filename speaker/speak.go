@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
@@ -29,7 +28,6 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/rivals"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
-	"fairlead.dev/fairlead/speaker/report/standing"
 	"fairlead.dev/fairlead/speaker/watch"
 )
 
@@ -38,9 +36,6 @@ const (
 	// resync is how often the whole state is applied although nothing changed. What
 	// others did to our rules is noticed sooner.
 	resync = 10 * time.Second
-	// sessionsEvery is how often the BGP sessions are looked at for what no
-	// notice tells of, such as the number of prefixes.
-	sessionsEvery = 10 * time.Second
 	// lookoutEvery is how often other service proxies are looked for.
 	lookoutEvery = 30 * time.Second
 	// farewell bounds what is done between the signal to stop and the exit.
@@ -119,9 +114,7 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "watching the cluster", Run: cluster.Run},
 		run.Task{Name: "the agent", Run: loop.Run},
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
-		run.Task{Name: "reporting", Run: func(ctx context.Context) error {
-			return follow(ctx, pulses, cluster, sessions, reporter, told.sessions, told.addresses, told.doubts)
-		}},
+		run.Task{Name: "reporting", Run: (&feed{answers: answers, sessions: sessions, cluster: cluster, reporter: reporter, told: told}).run},
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
@@ -130,7 +123,7 @@ func speak(ctx context.Context, c config) error {
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
 	)...)
-	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told.sessions, told.addresses, told.doubts, told.forwarding))
+	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told))
 	return errors.Join(err, hangUp())
 }
 
@@ -159,68 +152,6 @@ func connect() (*rest.Config, kubernetes.Interface, error) {
 	return config, kube, nil
 }
 
-// standings are the objects in which the node tells how it does.
-type standings struct {
-	api        client.WithWatch
-	sessions   *standing.Sessions
-	addresses  *standing.Addresses
-	doubts     *standing.Doubts
-	witness    *standing.Witness
-	forwarding *standing.Forwardings
-}
-
-func tellIn(c config, config *rest.Config) (standings, error) {
-	objects, err := ourObjects(config)
-	if err != nil {
-		return standings{}, err
-	}
-	doubts, err := doubtsOf(c, config)
-	if err != nil {
-		return standings{}, err
-	}
-	return standings{
-		api:        objects,
-		sessions:   standing.NewSessions(c.node, objects, c.log),
-		addresses:  standing.NewAddresses(c.node, objects, c.log),
-		doubts:     doubts,
-		witness:    standing.NewWitness(c.node, objects, c.log),
-		forwarding: standing.NewForwardings(c.node, objects, c.log),
-	}, nil
-}
-
-// reporter has what becomes known of this node told there, in Events and in metrics.
-func (s standings) reporter(c config, recorder events.EventRecorder, backend forwarding.Backend, registry *prometheus.Registry) *report.Reporter {
-	return report.New(report.Config{
-		Node: c.node, Recorder: recorder, Sessions: s.sessions, Addresses: s.addresses, Doubts: s.doubts, Witness: s.witness,
-		Forwarder: report.Forwarder{Kernel: backend, Mode: string(c.mode), Off: c.mode == forwarding.None, Into: s.forwarding},
-		Metrics:   registry, Log: c.log,
-	})
-}
-
-// tasks keep them.
-func (s standings) tasks() []run.Task {
-	return []run.Task{
-		{Name: "keeping the BGPSessions", Run: s.sessions.Run},
-		{Name: "keeping the L2Addresses", Run: s.addresses.Run},
-		{Name: "noting doubts about L2Addresses", Run: s.doubts.Run},
-		{Name: "speaking for nodes that are not heard", Run: s.witness.Run},
-		{Name: "keeping the NodeForwarding", Run: s.forwarding.Run},
-		following("the BGPSessions", s.sessions, s.api),
-		following("the L2Addresses", s.addresses, s.api),
-		following("the doubts about L2Addresses", s.doubts, s.api),
-		following("the NodeForwarding", s.forwarding, s.api),
-	}
-}
-
-// follower notices that others have touched objects of the node.
-type follower interface {
-	Follow(ctx context.Context, api standing.Watcher) error
-}
-
-func following(objects string, f follower, api standing.Watcher) run.Task {
-	return run.Task{Name: "watching " + objects, Run: func(ctx context.Context) error { return f.Follow(ctx, api) }}
-}
-
 // watchKernel tells, until ctx ends, that the forwarding is to be applied again, as when
 // others changed the rules.
 func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan<- struct{}) error {
@@ -230,15 +161,10 @@ func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan
 	return nil
 }
 
-// leaver keeps objects of the node, and removes them when it goes for good.
-type leaver interface {
-	Leave(ctx context.Context) error
-}
-
 // part says farewell. A restart keeps everything: forwarding is in the kernel, pulse
 // goes on or asks for patience, and routers keep our routes. Only a speaker that goes
 // for good hands over.
-func part(kube kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, kept ...leaver) error {
+func part(kube kubernetes.Interface, c config, cluster *view.Cluster, loop *agent.Agent, sessions *bgp.Speaker, told standings) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	asking, answered := context.WithTimeout(ctx, patience)
@@ -250,54 +176,8 @@ func part(kube kubernetes.Interface, c config, cluster *view.Cluster, loop *agen
 	}
 	c.log.Info("stopping for good; other nodes take over", "reason", reason)
 	err := errors.Join(loop.Leave(ctx), sessions.Close(ctx, true))
-	for _, objects := range kept {
-		if left := objects.Leave(ctx); left != nil {
-			c.log.Warn("objects of this node stay behind", "error", left)
-		}
-	}
+	told.leave(ctx, c.log)
 	return err
-}
-
-// doubter keeps objects of the node that others mark when they do not hear it.
-type doubter interface{ Doubt() }
-
-// follow hands on what pulse and the sessions say: all of it to the reporter, and to the
-// cluster's view who is alive. What others may have marked of this node is written again.
-func follow(ctx context.Context, pulses *pulse.Client, cluster *watch.Watch, sessions *bgp.Speaker, reporter *report.Reporter, marked ...doubter) error {
-	ticker := time.NewTicker(sessionsEvery)
-	defer ticker.Stop()
-	paths, alone := paths{}, false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-pulses.Changed():
-			state, there := pulses.State()
-			cluster.Call(rollCall(state))
-			before := alone
-			if alone = unheard(state, there); before && !alone {
-				for _, objects := range marked {
-					objects.Doubt()
-				}
-			}
-			reporter.Owns(ownerships(state, there))
-			if there { // one that is away has not heard that a contest is over
-				cluster.Adjoin(state.Adjacent)
-				cluster.Precede(state.Former)
-				reporter.Contests(contests(state), doubts(state))
-				reporter.Stands(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks})
-			}
-			for peer, why := range paths.failed(state.BFD) {
-				sessions.Cut(peer, why)
-			}
-			reporter.BFD(bfdOf(state.BFD))
-		case <-sessions.Changed():
-			reporter.Sessions(sessionsOf(sessions))
-		case <-ticker.C:
-			reporter.Sessions(sessionsOf(sessions))
-			reporter.Refresh()
-		}
-	}
 }
 
 // lookout looks now and then whether another service proxy is at work where we are.
