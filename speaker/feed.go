@@ -49,15 +49,15 @@ func (f *feed) run(ctx context.Context) error {
 
 // pulse hands on what pulse says, if it is there.
 func (f *feed) pulse(state pulse.State, there bool) {
-	f.cluster.Call(rollCall(state))
+	f.cluster.SetRollCall(rollCall(state))
 	before := f.alone
 	if f.alone = unheard(state, there); before && !f.alone {
 		f.told.doubt()
 	}
 	f.reporter.Owns(ownerships(state, there))
 	if there { // one that is away has not heard that a contest is over
-		f.cluster.Adjoin(state.Adjacent)
-		f.cluster.Precede(state.Former)
+		f.cluster.SetAdjacencies(state.Adjacent)
+		f.cluster.SetFormerOwners(state.Former)
 		f.reporter.Contests(contests(state), doubts(state))
 		f.reporter.Stands(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks})
 	}

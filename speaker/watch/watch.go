@@ -213,8 +213,8 @@ func (w *Watch) Snapshot() *view.Cluster {
 	return w.newest
 }
 
-// Call takes in who is alive and who fell silent, by the nodes' own word.
-func (w *Watch) Call(roll view.RollCall) {
+// SetRollCall takes in who is alive and who fell silent, by the nodes' own word.
+func (w *Watch) SetRollCall(roll view.RollCall) {
 	w.update(func() bool {
 		if reflect.DeepEqual(roll, w.objects.roll) {
 			return false
@@ -224,8 +224,8 @@ func (w *Watch) Call(roll view.RollCall) {
 	})
 }
 
-// Precede takes in who had the addresses of this node before it; the map must not be written to.
-func (w *Watch) Precede(former map[netip.Addr]string) {
+// SetFormerOwners takes in who had the addresses of this node before it; the map must not be written to.
+func (w *Watch) SetFormerOwners(former map[netip.Addr]string) {
 	w.update(func() bool {
 		if w.objects.former != nil && maps.Equal(former, w.objects.former.Of) {
 			return false
@@ -235,9 +235,9 @@ func (w *Watch) Precede(former map[netip.Addr]string) {
 	})
 }
 
-// Adjoin takes in who is at the other ends of this node's interfaces. Nothing about one is
+// SetAdjacencies takes in who is at the other ends of this node's interfaces. Nothing about one is
 // no news: a pulse that has just begun has not been told what to look at.
-func (w *Watch) Adjoin(adjacent map[string]view.Adjacency) {
+func (w *Watch) SetAdjacencies(adjacent map[string]view.Adjacency) {
 	w.update(func() bool {
 		next := maps.Clone(w.objects.adjacent)
 		for over, word := range adjacent {

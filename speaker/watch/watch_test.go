@@ -253,7 +253,7 @@ func TestNodesFallSilent(t *testing.T) {
 		silent  []string
 		touches bool
 	}{{[]string{"far"}, true}, {[]string{"far", "near"}, false}, {[]string{"near"}, true}, {nil, false}} {
-		o.Call(view.RollCall{Alive: []string{"a", "b"}, Silent: turn.silent})
+		o.SetRollCall(view.RollCall{Alive: []string{"a", "b"}, Silent: turn.silent})
 		c := o.sees("who fell", func(c *view.Cluster) bool { return len(c.Fallen) == len(turn.silent) })
 		for _, name := range turn.silent {
 			if _, fell := c.Fallen[name]; !fell {
