@@ -114,8 +114,8 @@ func aggregates(a *v1beta1.BGPAdvertisement) bool {
 	return a != nil && (a.Spec.AggregationLength != nil || a.Spec.AggregationLengthV6 != nil)
 }
 
-// slim keeps of an EndpointSlice what is read here: where endpoints are, and whether
-// they serve.
+// slim keeps of an EndpointSlice what is read here: where endpoints are, whether they serve, and
+// which ports, in which pods may differ.
 func slim(object any) (any, error) {
 	s, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -129,7 +129,10 @@ func slim(object any) (any, error) {
 		}
 	}
 	s.Labels = labels
-	s.Ports = s.Ports[:min(1, len(s.Ports))]
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		*p = discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		*e = discoveryv1.Endpoint{Addresses: e.Addresses[:min(1, len(e.Addresses))], Conditions: e.Conditions, NodeName: e.NodeName}

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -136,4 +137,38 @@ func endpointSlice(name, service string, ready bool, nodes ...string) *discovery
 		})
 	}
 	return slice
+}
+
+// TestSlimSaysTheSame: of an EndpointSlice that is kept slim the same nodes follow as of the whole, also where
+// pods differ in the ports they have.
+func TestSlimSaysTheSame(t *testing.T) {
+	t.Parallel()
+	s := &view.Service{Ports: []view.ServicePort{{Name: "http", Protocol: view.TCP}, {Name: "dns", Protocol: view.UDP}}}
+	http, dns, proto, udp := "http", "dns", corev1.ProtocolTCP, corev1.ProtocolUDP
+	one, both := endpointSlice("s1", "s", true, "a", "b"), endpointSlice("s2", "s", true, "b")
+	one.Ports[0].Name = &http
+	both.Ports = []discoveryv1.EndpointPort{
+		{Name: &http, Protocol: &proto, Port: one.Ports[0].Port}, {Name: &dns, Protocol: &udp, Port: one.Ports[0].Port},
+	}
+	nodes := func(slices ...*discoveryv1.EndpointSlice) []string {
+		var all []view.Endpoint
+		for _, slice := range slices {
+			_, endpoints, _ := fromkube.EndpointSlice(slice)
+			all = append(all, endpoints...)
+		}
+		return view.UsableOf(s, all, addr.IPv4).Nodes()
+	}
+	whole := nodes(one, both)
+	for _, slice := range []*discoveryv1.EndpointSlice{one, both} {
+		slice.Annotations, slice.Endpoints[0].TargetRef = map[string]string{"a": "b"}, &corev1.ObjectReference{Name: "pod"}
+		if _, err := slim(slice); err != nil {
+			t.Fatal(err)
+		}
+		if len(slice.Annotations) > 0 || slice.Endpoints[0].TargetRef != nil {
+			t.Errorf("kept without need: %+v", slice)
+		}
+	}
+	if short := nodes(one, both); !slices.Equal(whole, []string{"b"}) || !slices.Equal(short, whole) {
+		t.Errorf("of the whole follow %q, of what is kept %q", whole, short)
+	}
 }
