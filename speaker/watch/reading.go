@@ -73,9 +73,12 @@ func readSecret(s *corev1.Secret) (*corev1.Secret, bool) {
 	return slim, true
 }
 
-// readBGPPeer leaves out the status, which is ours.
+// readBGPPeer leaves out the status, which is ours. Of two BGPPeers for one router the older one
+// counts, here as in the controller.
 func readBGPPeer(p *v1beta1.BGPPeer) (*v1beta1.BGPPeer, bool) {
-	return &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Spec: p.Spec}, true
+	return &v1beta1.BGPPeer{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, CreationTimestamp: p.CreationTimestamp}, Spec: p.Spec,
+	}, true
 }
 
 // readServiceCIDR keeps the ranges of one that is being deleted: it goes when no Service
