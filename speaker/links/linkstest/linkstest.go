@@ -181,6 +181,28 @@ func (h *Host) must(f func() error) {
 	}
 }
 
+// Stall has a link that is up send next to nothing, as one does whose driver hangs or whose
+// switch has it pause: what is to leave by it waits in its queue.
+func (h *Host) Stall(name string) {
+	h.t.Helper()
+	const trickle, most = 100, 2000 // bytes a second, and at once
+	h.must(func() error {
+		return h.Netlink.QdiscReplace(&netlink.Tbf{
+			QdiscAttrs: queue(h.Link(name)), Rate: trickle, Limit: 1 << 30, Buffer: netlink.Xmittime(trickle, most),
+		})
+	})
+}
+
+// Flow has a link that was stalled send again. What waited is lost.
+func (h *Host) Flow(name string) {
+	h.t.Helper()
+	h.must(func() error { return h.Netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: queue(h.Link(name))}) })
+}
+
+func queue(l netlink.Link) netlink.QdiscAttrs {
+	return netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+}
+
 // Neighbour returns the MAC under which the host's kernel knows the address;
 // nil for none.
 func (h *Host) Neighbour(link string, a netip.Addr) net.HardwareAddr {

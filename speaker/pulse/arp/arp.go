@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/speaker/pulse/ether"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -22,14 +22,14 @@ type protocol struct{}
 func (protocol) String() string { return "ARP" }
 
 func (protocol) Listen(i neighbour.Interface) (neighbour.Wire, error) {
-	conn, err := neighbour.Open(i, unix.ETH_P_ARP, filter())
+	socket, err := ether.Listen(i.Index, i.Name, unix.ETH_P_ARP, filter())
 	if err != nil {
 		return nil, err
 	}
-	return wire{conn}, nil
+	return wire{socket}, nil
 }
 
 // wire is a packet socket. ARP requests are broadcast and reach it anyway.
-type wire struct{ *packet.Conn }
+type wire struct{ *ether.Socket }
 
 func (wire) Hear([]netip.Addr, bool) error { return nil }

@@ -16,9 +16,9 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/speaker/pulse/ether"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -31,16 +31,16 @@ type protocol struct{}
 func (protocol) String() string { return "NDP" }
 
 func (protocol) Listen(i neighbour.Interface) (neighbour.Wire, error) {
-	conn, err := neighbour.Open(i, unix.ETH_P_IPV6, filter())
+	socket, err := ether.Listen(i.Index, i.Name, unix.ETH_P_IPV6, filter())
 	if err != nil {
 		return nil, err
 	}
-	return &wire{Conn: conn, groups: groups{index: i.Index}}, nil
+	return &wire{Socket: socket, groups: groups{index: i.Index}}, nil
 }
 
 // wire is a packet socket and the groups that its interface is a member of.
 type wire struct {
-	*packet.Conn
+	*ether.Socket
 	groups groups
 }
 
@@ -53,5 +53,5 @@ func (w *wire) Hear(addresses []netip.Addr, afresh bool) error {
 
 func (w *wire) Close() error {
 	w.groups.leave()
-	return w.Conn.Close()
+	return w.Socket.Close()
 }

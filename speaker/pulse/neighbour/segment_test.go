@@ -380,3 +380,37 @@ func tap(t *testing.T, h *linkstest.Host) *packet.Conn {
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
+
+// An interface whose queue stands still holds up nothing that is said on others: it is said by the one
+// that decides for all of them.
+func TestAnInterfaceThatSendsNothingHoldsUpNoOther(t *testing.T) {
+	overBoth(t, func(t *testing.T, p protocol) {
+		first, second := linkstest.NewSegment(t), linkstest.NewSegment(t)
+		st := p.station(t, first, p.first)
+		second.Attach(st.Host, "eth1", "198.51.100.1/24")
+		must(t, st.open(0, "eth0", "eth1"))
+		st.Stall("eth1")
+		said := make(chan struct{})
+		go func() {
+			defer close(said)
+			stalled := st.Link("eth1").Attrs().Index
+			for range 1000 {
+				st.responder.Say(neighbour.Announcement, stalled, p.vip)
+				st.responder.Ask(stalled, p.vip, p.first.Addr())
+			}
+		}()
+		select {
+		case <-said:
+		case <-time.After(2 * time.Minute):
+			t.Fatal("the one that speaks waits for an interface that sends nothing")
+		}
+		before := st.responder.Stats()
+		if before.SendErrors == 0 {
+			t.Error("nobody counts what the interface did not take")
+		}
+		st.responder.Say(neighbour.Announcement, st.Link("eth0").Attrs().Index, p.vip)
+		if after := st.responder.Stats(); after.Announcements == before.Announcements || after.SendErrors != before.SendErrors {
+			t.Errorf("nothing was said on the other interface: %+v, then %+v", before, after)
+		}
+	})
+}

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"net"
 	"syscall"
-	"time"
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/pulse/ether"
 )
 
 const (
@@ -20,8 +21,6 @@ const (
 	maxPayload = 1500
 	// control is the priority of network control, as mapped by VLAN interfaces and queues.
 	control = 7
-	// writeWithin bounds how long a queue that is full delays the frames on other interfaces.
-	writeWithin = 5 * time.Millisecond
 )
 
 // group is the Ethernet group of the nodes: of the addresses that are administered locally, and not
@@ -30,7 +29,7 @@ func group() net.HardwareAddr { return net.HardwareAddr{0x03, 'F', 'L', 'O', 'L'
 
 // socket is a packet socket on an interface.
 type socket struct {
-	conn *packet.Conn
+	conn *ether.Socket
 	raw  syscall.RawConn
 	mac  net.HardwareAddr
 	seen []byte // room for what is read
@@ -41,7 +40,7 @@ type socket struct {
 func listen(index int, i Interface) (Wire, error) {
 	const drop = 5 // the index of the last instruction
 	otherwise := func(at int) uint8 { return uint8(drop - at - 1) }
-	program, err := bpf.Assemble([]bpf.Instruction{
+	conn, err := ether.Listen(index, i.Name, etherType, []bpf.Instruction{
 		0: bpf.LoadExtension{Num: bpf.ExtType},
 		1: bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: unix.PACKET_MULTICAST, SkipTrue: otherwise(1)},
 		2: bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
@@ -49,10 +48,6 @@ func listen(index int, i Interface) (Wire, error) {
 		4: bpf.RetConstant{Val: headerLen + maxPayload},
 		5: bpf.RetConstant{Val: 0},
 	})
-	if err != nil {
-		return nil, err
-	}
-	conn, err := packet.Listen(&net.Interface{Index: index, Name: i.Name}, packet.Raw, etherType, &packet.Config{Filter: program})
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +106,6 @@ func (s *socket) Write(datagram []byte) error {
 	b := append(make([]byte, 0, headerLen+lengthSize+len(datagram)), group()...)
 	b = append(b, s.mac...)
 	b = binary.BigEndian.AppendUint16(b, etherType)
-	if err := s.conn.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
-		return err
-	}
 	_, err := s.conn.WriteTo(append(b, enclose(datagram)...), &packet.Addr{HardwareAddr: group()})
 	return err
 }
