@@ -16,42 +16,66 @@ import (
 type table struct {
 	links    map[int]Link                      // without Prefixes
 	prefixes map[int]map[netip.Prefix]struct{} // by link index
+	carriers map[int]uint32                    // how often each link had got its carrier, by its last notice
 }
 
-// list reads all links and addresses from the kernel. The counts of ups go on
-// from the last snapshot, which may be nil, and a link that is up now counts as
-// having come up: what happened while nobody listened is not known.
-func list(last *Snapshot) (*table, error) {
-	all, err := netlink.LinkList()
+func newTable() *table {
+	return &table{links: map[int]Link{}, prefixes: map[int]map[netip.Prefix]struct{}{}, carriers: map[int]uint32{}}
+}
+
+// list reads all links and addresses from the kernel.
+func (t *table) list() error {
+	all, err := ask()
 	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
+		return fmt.Errorf("list links: %w", err)
 	}
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
+		return fmt.Errorf("list addresses: %w", err)
 	}
-	t := &table{links: map[int]Link{}, prefixes: map[int]map[netip.Prefix]struct{}{}}
-	for _, l := range all {
-		t.link(l, false, unix.AF_UNSPEC)
+	t.replace(all, addrs)
+	return nil
+}
+
+// replace takes over what was listed. The counts of ups go on, and a link whose carrier went and came
+// back while nobody listened has come up: the kernel counts that. All others stay as they were; for
+// them to come up would move the addresses of all interfaces whenever notices were lost.
+func (t *table) replace(all []notice, addrs []netlink.Addr) {
+	there := make(map[int]bool, len(all))
+	for _, n := range all {
+		there[n.link.Attrs().Index] = true
 	}
+	for index := range t.links {
+		if !there[index] {
+			t.remove(index)
+		}
+	}
+	for _, n := range all {
+		index := n.link.Attrs().Index
+		before, carriers := t.links[index], t.carriers[index]
+		t.link(n)
+		if now := t.links[index]; before.carries() && now.carries() && n.carriers != carriers {
+			now.Ups++
+			t.links[index] = now
+		}
+	}
+	clear(t.prefixes)
 	for _, a := range addrs {
 		t.address(a.LinkIndex, *a.IPNet, true)
 	}
-	if last != nil {
-		for index, l := range t.links {
-			l.Ups += last.links[index].Ups
-			l.Failovers += last.links[index].Failovers
-			t.links[index] = l
-		}
-	}
-	return t, nil
+}
+
+func (t *table) remove(index int) {
+	delete(t.links, index)
+	delete(t.prefixes, index)
+	delete(t.carriers, index)
 }
 
 // Read takes a snapshot of the network namespace of its caller, for who looks now and then.
 // Ups counts nothing in it.
 func Read() (*Snapshot, error) {
-	t, err := list(nil)
-	if err != nil {
+	t := newTable()
+	if err := t.list(); err != nil {
 		return nil, err
 	}
 	return t.snapshot(), nil
@@ -59,14 +83,13 @@ func Read() (*Snapshot, error) {
 
 // link applies one notice about a link. Those of family AF_BRIDGE tell of a
 // port's membership in a bridge (a "deleted" one lives on), not of the link.
-func (t *table) link(l netlink.Link, deleted bool, family uint8) {
-	if family == unix.AF_BRIDGE {
+func (t *table) link(n notice) {
+	if n.family == unix.AF_BRIDGE {
 		return
 	}
-	attrs := l.Attrs()
-	if deleted {
-		delete(t.links, attrs.Index)
-		delete(t.prefixes, attrs.Index)
+	l, attrs := n.link, n.link.Attrs()
+	if n.deleted {
+		t.remove(attrs.Index)
 		return
 	}
 	if attrs.Name == "" {
@@ -98,7 +121,7 @@ func (t *table) link(l netlink.Link, deleted bool, family uint8) {
 	case now.Active != before.Active:
 		now.Failovers++
 	}
-	t.links[now.Index] = now
+	t.links[now.Index], t.carriers[now.Index] = now, n.carriers
 	if now.Failovers > before.Failovers {
 		t.failOver(now.Index)
 	}

@@ -1,6 +1,7 @@
 package links
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -11,7 +12,7 @@ import (
 // port: switches have to learn behind which port the addresses are now. Notices as the kernel gives
 // them, since not every kernel that tests run on has bonds.
 func TestABondThatFailsOverIsCounted(t *testing.T) {
-	all := &table{links: map[int]Link{}}
+	all := newTable()
 	notice := func(active int, running bool) Link {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Index, attrs.Name, attrs.RawFlags = 7, "bond0", unix.IFF_UP|unix.IFF_BROADCAST
@@ -20,7 +21,7 @@ func TestABondThatFailsOverIsCounted(t *testing.T) {
 		}
 		bond := netlink.NewLinkBond(attrs)
 		bond.ActiveSlave = active
-		all.link(bond, false, unix.AF_UNSPEC)
+		all.link(notice{link: bond})
 		return all.snapshot().links[7]
 	}
 	for _, step := range []struct {
@@ -46,7 +47,7 @@ func TestABondThatFailsOverIsCounted(t *testing.T) {
 // What is on top of a bond has another MAC or another VLAN for switches to learn, and the kernel tells
 // nothing of it when the bond fails over.
 func TestAFailoverCountsForAllThatIsOnTopOfTheBond(t *testing.T) {
-	all := &table{links: map[int]Link{}}
+	all := newTable()
 	attrs := func(index int, name string, below, master int) netlink.LinkAttrs {
 		a := netlink.NewLinkAttrs()
 		a.Index, a.Name, a.ParentIndex, a.MasterIndex, a.RawFlags = index, name, below, master, unix.IFF_UP|unix.IFF_RUNNING
@@ -55,7 +56,7 @@ func TestAFailoverCountsForAllThatIsOnTopOfTheBond(t *testing.T) {
 	fails := func(active int) {
 		bond := netlink.NewLinkBond(attrs(7, "bond0", 0, 20))
 		bond.ActiveSlave = active
-		all.link(bond, false, unix.AF_UNSPEC)
+		all.link(notice{link: bond})
 	}
 	fails(3)
 	abroad := attrs(30, "eth0", 7, 0)
@@ -71,7 +72,7 @@ func TestAFailoverCountsForAllThatIsOnTopOfTheBond(t *testing.T) {
 		&netlink.Veth{LinkAttrs: attrs(27, "veth0", 7, 0)},
 		&netlink.Macvlan{LinkAttrs: abroad},
 	} {
-		all.link(l, false, unix.AF_UNSPEC)
+		all.link(notice{link: l})
 	}
 	fails(4)
 	fails(4)
@@ -81,8 +82,35 @@ func TestAFailoverCountsForAllThatIsOnTopOfTheBond(t *testing.T) {
 			t.Errorf("%s: %d failovers, want %d", l.Name, l.Failovers, want[l.Name])
 		}
 	}
-	all.link(&netlink.Vlan{LinkAttrs: attrs(22, "bond0.100", 7, 23)}, false, unix.AF_UNSPEC)
+	all.link(notice{link: &netlink.Vlan{LinkAttrs: attrs(22, "bond0.100", 7, 23)}})
 	if got := all.snapshot().links[22].Failovers; got != 1 {
 		t.Errorf("bond0.100 has %d failovers after a notice of its own, want 1", got)
+	}
+}
+
+// What is listed anew after notices were lost says of each link what happened to it meanwhile.
+func TestAListSaysWhatHappenedToEachLink(t *testing.T) {
+	link := func(index int, name string, flags, carriers uint32) notice {
+		a := netlink.NewLinkAttrs()
+		a.Index, a.Name, a.RawFlags = index, name, flags
+		return notice{link: &netlink.Device{LinkAttrs: a}, carriers: carriers}
+	}
+	const up, runs = unix.IFF_UP, unix.IFF_UP | unix.IFF_RUNNING
+	all := newTable()
+	all.replace([]notice{
+		link(1, "steady", runs, 3), link(2, "flapped", runs, 3), link(3, "lost", runs, 3), link(4, "found", up, 3),
+		link(5, "gone", runs, 1), link(6, "again", runs, 7),
+	}, nil)
+	all.replace([]notice{
+		link(1, "steady", runs, 3), link(2, "flapped", runs, 5), link(3, "lost", up, 3), link(4, "found", runs, 4),
+		link(6, "again", runs, 1), link(7, "new", runs, 1),
+	}, nil)
+	want := map[string]uint64{"steady": 1, "flapped": 2, "lost": 1, "found": 1, "again": 2, "new": 1}
+	got := map[string]uint64{}
+	for _, l := range all.snapshot().All() {
+		got[l.Name] = l.Ups
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("links came up %v times, want %v", got, want)
 	}
 }

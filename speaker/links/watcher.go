@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/wake"
 )
@@ -25,13 +25,14 @@ const noticeBuffer = 1 << 20
 // Watcher keeps a Snapshot of the network namespace that Run is called in.
 type Watcher struct {
 	log     *slog.Logger
+	buffer  int // of each subscription, in bytes
 	current atomic.Pointer[Snapshot]
 	changed chan struct{}
 }
 
 // NewWatcher makes a watcher; it knows nothing before it runs.
 func NewWatcher(log *slog.Logger) *Watcher {
-	return &Watcher{log: log, changed: make(chan struct{}, 1)}
+	return &Watcher{log: log, buffer: noticeBuffer, changed: make(chan struct{}, 1)}
 }
 
 // Snapshot is the newest state; nil before the first complete one.
@@ -44,9 +45,9 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 // Run watches until the context ends, and returns nil then. What the kernel
 // refuses is told once and tried again; the last snapshot stands meanwhile.
 func (w *Watcher) Run(ctx context.Context) error {
-	told := ""
+	told, known := "", newTable()
 	for {
-		err := w.watch(ctx, func() { told = "" })
+		err := w.watch(ctx, known, func() { told = "" })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -64,31 +65,34 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // watch subscribes, lists, and then follows the notices until they break off.
 // Subscribing comes first so that nothing is missed in between; a notice older
-// than the list is undone by the newer ones behind it.
-func (w *Watcher) watch(ctx context.Context, healthy func()) error {
+// than the list is undone by the newer ones behind it. The table is what was known before.
+func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	done := make(chan struct{})
 	defer close(done)
 	var broken atomic.Pointer[error]
 	failed := func(err error) { broken.CompareAndSwap(nil, &err) }
 
-	linkNotices := make(chan netlink.LinkUpdate, 64)
-	if err := netlink.LinkSubscribeWithOptions(linkNotices, done, netlink.LinkSubscribeOptions{
-		ErrorCallback: failed, ReceiveBufferSize: noticeBuffer,
-	}); err != nil {
+	linkNotices := make(chan notice, 64)
+	if err := subscribe(linkNotices, done, w.buffer, failed); err != nil {
 		return fmt.Errorf("subscribe to link notices: %w", err)
 	}
 	defer drain(linkNotices)
 	addrNotices := make(chan netlink.AddrUpdate, 64)
-	if err := netlink.AddrSubscribeWithOptions(addrNotices, done, netlink.AddrSubscribeOptions{
-		ErrorCallback: failed, ReceiveBufferSize: noticeBuffer,
+	if err := forced(func(force bool) error {
+		return netlink.AddrSubscribeWithOptions(addrNotices, done, netlink.AddrSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: w.buffer, ReceiveBufferForceSize: force,
+		})
 	}); err != nil {
 		return fmt.Errorf("subscribe to address notices: %w", err)
 	}
 	defer drain(addrNotices)
 
-	t, err := list(w.current.Load())
-	if err != nil {
+	before := maps.Clone(t.links)
+	if err := t.list(); err != nil {
 		return err
+	}
+	for index, l := range t.links {
+		w.greet(before[index], l)
 	}
 	w.publish(t)
 	healthy()
@@ -100,11 +104,10 @@ func (w *Watcher) watch(ctx context.Context, healthy func()) error {
 			if !open {
 				return reason(broken.Load())
 			}
-			before := t.links[notice.Attrs().Index]
-			t.link(notice.Link, notice.Header.Type == unix.RTM_DELLINK, notice.Family)
-			if l := t.links[notice.Attrs().Index]; before.Ups > 0 && l.Ups > before.Ups {
-				w.forget(l)
-			}
+			index := notice.link.Attrs().Index
+			before := t.links[index]
+			t.link(notice)
+			w.greet(before, t.links[index])
 		case notice, open := <-addrNotices:
 			if !open {
 				return reason(broken.Load())
@@ -117,8 +120,11 @@ func (w *Watcher) watch(ctx context.Context, healthy func()) error {
 	}
 }
 
-// forget prepares a link that came up again for what is sent to its neighbours.
-func (w *Watcher) forget(l Link) {
+// greet prepares a link that came up again for what is sent to its neighbours.
+func (w *Watcher) greet(before, l Link) {
+	if before.Ups == 0 || l.Ups <= before.Ups {
+		return
+	}
 	if err := forgetUnanswered(l.Index); err != nil {
 		w.log.Debug("neighbours of a link that came up may be asked for late", "interface", l.Name, "error", err)
 	}
