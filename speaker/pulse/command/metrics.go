@@ -57,7 +57,7 @@ var (
 )
 
 // responding are the metrics of one responder.
-type responding struct{ answers, announcements, probes, malformed, conflicts, unsent *prometheus.Desc }
+type responding struct{ answers, announcements, probes, malformed, conflicts, unsent, dropped *prometheus.Desc }
 
 var (
 	overARP = responding{
@@ -67,6 +67,7 @@ var (
 		malformed:     describe("arp_parse_errors_total", "Frames that were not well-formed ARP."),
 		conflicts:     describe("arp_conflicts_total", "ARP frames in which another station claimed an address of ours."),
 		unsent:        describe("arp_send_errors_total", "ARP frames that the kernel did not take."),
+		dropped:       describe("arp_dropped_total", "ARP frames that came and were not read, for there were too many at once."),
 	}
 	overNDP = responding{
 		answers:       describe("ndp_answers_total", "Neighbour solicitations answered."),
@@ -75,6 +76,7 @@ var (
 		malformed:     describe("ndp_parse_errors_total", "Frames that were not well-formed neighbour discovery."),
 		conflicts:     describe("ndp_conflicts_total", "Neighbour discovery messages in which another station claimed an address of ours."),
 		unsent:        describe("ndp_send_errors_total", "Neighbour advertisements that the kernel did not take."),
+		dropped:       describe("ndp_dropped_total", "Messages of neighbour discovery that came and were not read, for there were too many at once."),
 	}
 )
 
@@ -150,6 +152,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		counter(of.malformed, stats.ParseErrors)
 		counter(of.conflicts, stats.Conflicts)
 		counter(of.unsent, stats.SendErrors)
+		counter(of.dropped, stats.Dropped)
 	}
 	c.collectBFD(counter, out)
 }

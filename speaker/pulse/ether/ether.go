@@ -24,6 +24,11 @@ import (
 // queue of an interface that works, which many announcements at once fill as well.
 const writeWithin = 5 * time.Millisecond
 
+// readBuffer is asked of the kernel for each socket, in bytes. It holds what a segment of thousands of
+// stations asks at once, as after an outage, while this process waits for a processor: five thousand
+// questions. Memory is taken only for what waits.
+const readBuffer = 4 << 20
+
 // Socket is a packet socket on an interface.
 type Socket struct {
 	*packet.Conn
@@ -34,6 +39,9 @@ type Socket struct {
 	writing sync.Mutex // guards what follows, and has one frame wait at a time
 	// stalled: a frame waited in vain, and none was taken since.
 	stalled bool
+
+	counting sync.Mutex
+	dropped  uint64 // until the kernel was last asked, which begins anew then
 }
 
 // Listen opens a socket on an interface, which reads the frames of an EtherType that pass the filter.
@@ -50,8 +58,30 @@ func Listen(index int, name string, etherType uint16, filter []bpf.Instruction) 
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	if err := raw.Control(enlarge); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	order := binary.BigEndian.AppendUint16(nil, etherType)
 	return &Socket{Conn: conn, raw: raw, index: index, protocol: binary.NativeEndian.Uint16(order)}, nil
+}
+
+// enlarge asks for the buffer. It exceeds the limits of most systems, which needs CAP_NET_ADMIN; without
+// it the socket works, too, and what it misses is counted, so errors are not told.
+func enlarge(fd uintptr) {
+	if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, readBuffer) != nil {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, readBuffer)
+	}
+}
+
+// Dropped counts the frames for which there was no room in the buffer since the socket was opened. Of
+// one that was closed it is the last that was known.
+func (s *Socket) Dropped() uint64 {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	if fresh, err := s.Stats(); err == nil {
+		s.dropped += uint64(fresh.Drops)
+	}
+	return s.dropped
 }
 
 // WriteTo sends a whole frame to a packet.Addr. It replaces that of the connection, which waits for

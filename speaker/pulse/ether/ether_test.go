@@ -94,3 +94,48 @@ func TestAnAddressThatIsNoStationIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Questions that come while nobody reads wait, thousands of them, and those for which there is no
+// room are counted.
+func TestWhatComesWhileNobodyReadsWaits(t *testing.T) {
+	h, asker, segment := linkstest.NewHost(t), linkstest.NewHost(t), linkstest.NewSegment(t)
+	segment.Attach(h, "eth0", "192.0.2.1/24")
+	segment.Attach(asker, "eth0", "192.0.2.2/24")
+	here, there, mac := listen(t, h, "eth0"), listen(t, asker, "eth0"), asker.MAC("eth0")
+	ask := func(many int) {
+		t.Helper()
+		for range many {
+			if err := send(there, mac); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const many = 4000
+	ask(many)
+	if err := here.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 1514)
+	for i := range many {
+		if _, _, err := here.ReadFrom(buffer); err != nil {
+			t.Fatalf("%d of %d frames waited: %v", i, many, err)
+		}
+	}
+	if n := here.Dropped(); n != 0 {
+		t.Errorf("%d frames were dropped, and all were read", n)
+	}
+	var dropped uint64
+	for end := time.Now().Add(time.Minute); dropped == 0 && time.Now().Before(end); dropped = here.Dropped() {
+		ask(many)
+	}
+	if dropped == 0 {
+		t.Fatal("nobody counts what there was no room for")
+	}
+	if again := here.Dropped(); again != dropped {
+		t.Errorf("%d frames were dropped, and then %d", dropped, again)
+	}
+	_ = here.Close()
+	if last := here.Dropped(); last != dropped {
+		t.Errorf("%d frames were dropped, and %d when it was closed", dropped, last)
+	}
+}

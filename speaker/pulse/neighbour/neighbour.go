@@ -68,15 +68,22 @@ const (
 
 // Wire is an open interface.
 type Wire interface {
-	// ReadFrom receives the next frame.
-	ReadFrom(buffer []byte) (n int, from net.Addr, err error)
-	// WriteTo sends a whole frame to a packet.Addr.
-	WriteTo(frame []byte, to net.Addr) (int, error)
+	Traffic
 	// Hear lets questions about exactly these addresses reach the interface.
 	// Afresh says that the interface may have forgotten what it was told before.
 	Hear(addresses []netip.Addr, afresh bool) error
 	// Close ends it, and ReadFrom with it.
 	Close() error
+}
+
+// Traffic is what comes and goes on an open interface.
+type Traffic interface {
+	// ReadFrom receives the next frame.
+	ReadFrom(buffer []byte) (n int, from net.Addr, err error)
+	// WriteTo sends a whole frame to a packet.Addr.
+	WriteTo(frame []byte, to net.Addr) (int, error)
+	// Dropped counts the frames that came and were not read, for there were too many at once.
+	Dropped() uint64
 }
 
 // Frame is a whole Ethernet frame and the station or group that it is for.

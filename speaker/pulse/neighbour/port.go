@@ -87,6 +87,7 @@ func newPort(protocol Protocol, i Interface, w Wire, count *counters, claims *cl
 func (p *port) close() {
 	p.answers.Store(NewAnswers(MAC{}))
 	close(p.done)
+	p.count.dropped.Add(p.wire.Dropped())
 	_ = p.wire.Close() // the reader ends by it; there is nothing to do about an error
 }
 

@@ -56,7 +56,8 @@ type recorder struct {
 	macs   []MAC
 	heard  []netip.Addr
 	afresh int
-	deaf   error // what Hear returns
+	deaf   error  // what Hear returns
+	missed uint64 // what Dropped returns
 	closed chan struct{}
 }
 
@@ -90,6 +91,8 @@ func (r *recorder) Hear(addresses []netip.Addr, afresh bool) error {
 	}
 	return nil
 }
+
+func (r *recorder) Dropped() uint64 { return r.missed }
 
 func (r *recorder) Close() error {
 	close(r.closed)
@@ -289,4 +292,21 @@ func TestClaimsAreToldOnce(t *testing.T) {
 	if all := p.claims.take(); len(all) != 0 {
 		t.Errorf("%d claims were taken twice", len(all))
 	}
+}
+
+// What an interface missed stays counted when it is closed, and is counted once.
+func TestWhatWasMissedStaysCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder()
+		responder := New(plain{r}, testlog.New(t))
+		if failed := responder.Open([]Interface{{Index: 2, Name: "eth0", MAC: ourMAC}}); len(failed) > 0 {
+			t.Fatal(failed)
+		}
+		r.missed = 3
+		open := responder.Stats().Dropped
+		responder.Close()
+		if closed := responder.Stats().Dropped; open != 3 || closed != 3 {
+			t.Errorf("counted %d, and %d after it was closed, want 3", open, closed)
+		}
+	})
 }

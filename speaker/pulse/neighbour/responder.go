@@ -19,10 +19,13 @@ type Stats struct {
 	ParseErrors   uint64 // frames that were not well-formed
 	Conflicts     uint64 // frames in which another station claimed an address of ours
 	SendErrors    uint64 // frames that the kernel did not take
+	Dropped       uint64 // frames that came and were not read, for there were too many at once
 }
 
 type counters struct {
 	answers, announcements, probes, parseErrors, conflicts, sendErrors atomic.Uint64
+	// dropped are those of interfaces that were closed.
+	dropped atomic.Uint64
 }
 
 // Responder answers on a set of interfaces by one protocol. Its methods may be
@@ -166,5 +169,17 @@ func (r *Responder) Stats() Stats {
 		ParseErrors:   r.count.parseErrors.Load(),
 		Conflicts:     r.count.conflicts.Load(),
 		SendErrors:    r.count.sendErrors.Load(),
+		Dropped:       r.dropped(),
 	}
+}
+
+// dropped counts the frames that were not read on any interface.
+func (r *Responder) dropped() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	total := r.count.dropped.Load()
+	for _, open := range r.ports {
+		total += open.wire.Dropped()
+	}
+	return total
 }
