@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -78,7 +77,7 @@ func speak(ctx context.Context, c config) error {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
 	reporter := told.reporter(c, broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), backend, registry)
 
-	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	metrics := serve.Metrics(registry)
 	asked := newHealth(c, reporter, registry, metrics)
 	cluster := watch.New(watch.Config{REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, Log: c.log, Noted: func(kind string) {
 		reporter.Changed(kind)

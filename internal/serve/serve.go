@@ -10,14 +10,29 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 const (
 	// retryAfter is the pause before an address that cannot be bound is tried
 	// again.
 	retryAfter = time.Second
-	// headersWithin bounds how long a client may take to ask.
+	// headersWithin and requestWithin bound how long a client may take to ask, answerWithin how long
+	// until it has taken the answer.
 	headersWithin = 5 * time.Second
+	requestWithin = 10 * time.Second
+	answerWithin  = 30 * time.Second
+	// idleWithin is how long a connection stays open between two requests, which is longer than
+	// observers usually wait.
+	idleWithin = 2 * time.Minute
+	// connections is how many clients are served at a time; others wait. Anybody who reaches the node
+	// may connect, and what a client costs is lacking elsewhere.
+	connections = 256
+	// scrapes is how many clients may have metrics gathered at a time.
+	scrapes = 4
 )
 
 // HTTP serves on address, of both families, until ctx ends. An address that cannot
@@ -31,6 +46,12 @@ func HTTP(ctx context.Context, address string, handler http.Handler, log *slog.L
 		log.Error("metrics and health cannot be served; trying again: free the port, or choose another",
 			"address", address, "error", err)
 	}}.Run(ctx)
+}
+
+// Metrics serves what is gathered, to a few at a time: anybody may ask, and gathering takes the time of
+// what is observed.
+func Metrics(from prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
 }
 
 // Server serves HTTP on one address.
@@ -76,12 +97,18 @@ func (s Server) serve(ctx context.Context, listening func()) error {
 		return err
 	}
 	listening()
+	return s.on(ctx, listener)
+}
+
+// on serves those who connect to the listener, which it closes in the end.
+func (s Server) on(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: s.Handler, ReadHeaderTimeout: headersWithin,
+		Handler: s.Handler, ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin,
+		WriteTimeout: answerWithin, IdleTimeout: idleWithin,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	err = server.Serve(listener) // never nil
+	err := server.Serve(netutil.LimitListener(listener, connections)) // never nil
 	stop()
 	_ = server.Close() // what was accepted while the first Close was at work
 	return err
