@@ -403,13 +403,28 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		}
 	}
 	if len(taken)+len(lost) > 0 {
-		s.cfg.Log.Info("answering for other addresses than before", "taken", taken, "lost", lost, "owned", len(mine))
+		s.cfg.Log.Info("answering for other addresses than before", "taken", some(taken), "lost", some(lost), "owned", len(mine))
 	}
 	s.contests.keep(time.Now(), mine, taken)
 	next.Contested, next.Doubted = s.contested(), s.patrol.doubts()
 	s.warn(last.Contested, next.Contested)
 	s.tellKernels()
 	s.state.Store(&next)
+}
+
+// some are the first of the addresses for a line of the log, and how many there are beside them: tens
+// of thousands may move at once.
+func some(all []netip.Addr) []string {
+	const most = 20
+	slices.SortFunc(all, netip.Addr.Compare)
+	var told []string
+	for _, a := range all[:min(len(all), most)] {
+		told = append(told, a.String())
+	}
+	if more := len(all) - most; more > 0 {
+		told = append(told, fmt.Sprintf("and %d more", more))
+	}
+	return told
 }
 
 // report tells the agent, unless it knows.

@@ -28,6 +28,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/spool"
 )
 
 // options are the flags.
@@ -68,6 +69,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
+const (
+	// logRoom is for a few thousand lines of the log that wait to be read, in bytes.
+	logRoom = 1 << 20
+	// logWithin is how long the end waits for them to be read.
+	logWithin = time.Second
+)
+
+// unread tells of lines of the log that were dropped.
+func unread(to io.Writer, lines uint64) {
+	slog.New(slog.NewJSONHandler(to, nil)).Warn("the log was not read in time, and lines of it were dropped; look at the disk of the node and at its container runtime", "lines", lines)
+}
+
 // Run is the whole program; it ends well when the context does. Logs go to
 // stderr. It fails on bad flags and if the socket cannot be opened.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
@@ -78,7 +91,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.level}))
+	lines := spool.New(stderr, logRoom, unread)
+	defer lines.Close(logWithin)
+	log := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: o.level}))
 	hurry := &haste{ways: ways(), log: log}
 	if o.realtime {
 		raise()
@@ -122,6 +137,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	tasks.Go(func() {
 		if err := guard(background, server.Healthy); err != nil {
+			lines.Close(logWithin)
 			debug.SetTraceback("all") // what waits for what is all that can be learned of it
 			panic(err)
 		}

@@ -1,0 +1,96 @@
+// Package spool lets a log be written while nobody waits for it. Who reads the log of pulse may stand
+// still, as a container runtime does whose disk hangs. With the log, all that logs would stop: hellos
+// first, and other nodes take the addresses of one that goes on to answer for them.
+package spool
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/internal/wake"
+)
+
+// Writer takes lines and writes them in their order. It never waits: lines for which there is no room
+// are dropped, and counted where they would be.
+type Writer struct {
+	to   io.Writer
+	room int
+	lost func(to io.Writer, lines uint64)
+
+	more    chan struct{} // one slot: there is something to write, or it is closed
+	written chan struct{} // closed once all is written after Close
+
+	mu      sync.Mutex // guards what follows
+	waiting [][]byte
+	size    int    // of the lines that wait, in bytes
+	dropped uint64 // since the last of them
+	closed  bool
+}
+
+// New makes a writer that writes on to another one, in a goroutine of its own until Close. Lines of so
+// many bytes may wait. Where some were dropped, lost writes how many.
+func New(to io.Writer, room int, lost func(to io.Writer, lines uint64)) *Writer {
+	w := &Writer{to: to, room: room, lost: lost, more: make(chan struct{}, 1), written: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+// Write takes one line, and never fails.
+func (w *Writer) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.size+len(line) > w.room {
+		w.dropped++
+		return len(line), nil
+	}
+	w.waiting = append(w.waiting, append([]byte(nil), line...))
+	w.size += len(line)
+	w.wake()
+	return len(line), nil
+}
+
+// Close takes no more lines and returns when those that wait are written, or that long afterwards at
+// most: who reads them may stand still for ever.
+func (w *Writer) Close(within time.Duration) {
+	w.mu.Lock()
+	w.closed = true
+	w.wake()
+	w.mu.Unlock()
+	select {
+	case <-w.written:
+	case <-time.After(within):
+	}
+}
+
+// wake needs mu.
+func (w *Writer) wake() {
+	wake.Fill(w.more)
+}
+
+// run writes until all is written after Close. What the other writer refuses is lost: there is nobody
+// to tell.
+func (w *Writer) run() {
+	defer close(w.written)
+	for range w.more {
+		lines, dropped, last := w.take()
+		for _, line := range lines {
+			_, _ = w.to.Write(line)
+		}
+		if dropped > 0 {
+			w.lost(w.to, dropped)
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// take empties what waits.
+func (w *Writer) take() (lines [][]byte, dropped uint64, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines, dropped = w.waiting, w.dropped
+	w.waiting, w.size, w.dropped = nil, 0, 0
+	return lines, dropped, w.closed
+}

@@ -1,0 +1,94 @@
+package spool_test
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/pulse/spool"
+)
+
+// reader is what a log is written to. It takes lines while nobody holds it up by taking its turn.
+type reader struct {
+	turn  chan struct{} // one slot, full
+	lines []string
+}
+
+func newReader() *reader {
+	r := &reader{turn: make(chan struct{}, 1)}
+	r.turn <- struct{}{}
+	return r
+}
+
+func (r *reader) Write(line []byte) (int, error) {
+	<-r.turn
+	defer func() { r.turn <- struct{}{} }()
+	r.lines = append(r.lines, string(line))
+	return len(line), nil
+}
+
+func lost(to io.Writer, lines uint64) { fmt.Fprintf(to, "%d lost", lines) }
+
+// log writes the lines with these numbers.
+func log(t *testing.T, w *spool.Writer, from, to int) {
+	t.Helper()
+	for i := from; i <= to; i++ {
+		if _, err := fmt.Fprintf(w, "line %d", i); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Who logs goes on while nobody reads; what there was room for is read afterwards, and how many lines
+// are missing where.
+func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader()
+		w := spool.New(r, len("line 0")*3, lost)
+		log(t, w, 0, 0)
+		synctest.Wait()
+		<-r.turn
+		log(t, w, 1, 1)
+		time.Sleep(time.Second) // line 1 is on its way
+		log(t, w, 2, 9)
+		r.turn <- struct{}{}
+		synctest.Wait()
+		log(t, w, 5, 5)
+		w.Close(time.Minute)
+		want := []string{"line 0", "line 1", "line 2", "line 3", "line 4", "5 lost", "line 5"}
+		if !slices.Equal(r.lines, want) {
+			t.Errorf("read %q, want %q", r.lines, want)
+		}
+	})
+}
+
+// What was logged is written when the program ends, and a reader that stands still does not keep it.
+func TestTheEndWaitsForWhatWasLoggedButNotForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, stuck := range []bool{false, true} {
+			r := newReader()
+			w := spool.New(r, 1000, lost)
+			if stuck {
+				<-r.turn
+			}
+			log(t, w, 0, 9)
+			begun := time.Now()
+			w.Close(time.Second)
+			took := time.Since(begun)
+			log(t, w, 0, 9) // after the end: nothing
+			if stuck {
+				r.turn <- struct{}{}
+			}
+			synctest.Wait()
+			if len(r.lines) != 10 {
+				t.Errorf("stuck: %v: read %q", stuck, r.lines)
+			}
+			if want := map[bool]time.Duration{true: time.Second}[stuck]; took != want {
+				t.Errorf("stuck: %v: it took %s, want %s", stuck, took, want)
+			}
+		}
+	})
+}
