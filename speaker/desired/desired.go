@@ -86,6 +86,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs 
 				Cluster:       sets.cluster,
 				Local:         sets.local,
 				Serving:       sets.serving,
+				Listed:        sets.listed,
 				Anywhere:      sets.anywhere,
 				InternalLocal: s.InternalLocal,
 				ExternalLocal: s.ExternalLocal,

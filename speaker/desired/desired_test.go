@@ -266,7 +266,7 @@ func TestForwardingOfEachFamily(t *testing.T) {
 	c := cluster(s, endpoint("10.0.0.1", "a"), endpoint("fd00::1", "b"))
 	want4 := desired.Port{
 		ClusterIP: ip("10.96.0.7"), ExternalIPs: ips("203.0.113.9"), VIPs: ips("192.0.2.10"), Port: 80, NodePort: 30080,
-		Cluster: targets("10.0.0.1:8080"), Local: targets("10.0.0.1:8080"), Serving: targets("10.0.0.1:8080"),
+		Cluster: targets("10.0.0.1:8080"), Local: targets("10.0.0.1:8080"), Serving: targets("10.0.0.1:8080"), Listed: targets("10.0.0.1:8080"),
 		Anywhere: true, ExternalLocal: true,
 		SourceRanges: s.SourceRanges, Restricted: true,
 	}
@@ -275,7 +275,7 @@ func TestForwardingOfEachFamily(t *testing.T) {
 	}
 	want6 := desired.Port{
 		ClusterIP: ip("fd00:96::7"), VIPs: ips("2001:db8::10"), Port: 80, NodePort: 30080,
-		Cluster: targets("[fd00::1]:8080"), Serving: targets("[fd00::1]:8080"), Anywhere: true, ExternalLocal: true,
+		Cluster: targets("[fd00::1]:8080"), Serving: targets("[fd00::1]:8080"), Listed: targets("[fd00::1]:8080"), Anywhere: true, ExternalLocal: true,
 		Restricted: true, // ranges of the other family alone admit nobody
 	}
 	if diff := cmp.Diff(want6, port(t, c, "a", addr.IPv6), compare); diff != "" {

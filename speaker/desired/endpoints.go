@@ -12,8 +12,8 @@ const zoneLabel = "topology.kubernetes.io/zone"
 
 // endpointSets are the endpoints of one Service port that one node may use.
 type endpointSets struct {
-	cluster, local, serving []netip.AddrPort // sorted
-	anywhere                bool
+	cluster, local, serving, listed []netip.AddrPort // sorted
+	anywhere                        bool
 }
 
 // standpoint is from where endpoints are chosen.
@@ -27,16 +27,24 @@ type standpoint struct {
 // The cluster set holds the ready endpoints that topology hints allow, and, when
 // there are none, those that are terminating but still serve (KEP-1669). The local
 // set is the same over this node's endpoints, without topology. The two fall back
-// apart from each other. The serving set holds whatever is ready or serves.
+// apart from each other. The serving set holds whatever is ready or serves, the listed
+// set whatever there is: connections outlive conditions.
 //
 // Endpoints on nodes that are believed to be dead are as good as gone, unless there are
-// no others: what hellos tell of a node is not worth a refusal.
+// no others: what hellos tell of a node is not worth a refusal. To the listed set they
+// belong, since such a node may live.
 func choose(endpoints []view.Endpoint, key PortKey, from standpoint) endpointSets {
 	all := view.OffersOf(endpoints, key.Family, key.Name, key.Protocol)
+	able := all
 	if standing := from.standing(all); slices.ContainsFunc(standing, view.Offer.Usable) {
-		return from.choose(standing)
+		able = standing
 	}
-	return from.choose(all)
+	sets := from.choose(able)
+	sets.listed = targets(all, nil)
+	if slices.Equal(sets.listed, sets.serving) {
+		sets.listed = sets.serving
+	}
+	return sets
 }
 
 // standing are the endpoints on nodes that are not believed to be dead.

@@ -262,7 +262,11 @@ type Port struct {
 	// Serving are the endpoints on any node that still serve, ready or terminating,
 	// whatever the policy and topology. It does not affect new flows; existing flows
 	// stay with these endpoints. Sorted, no duplicates.
-	Serving       []netip.AddrPort
+	Serving []netip.AddrPort
+	// Listed are all endpoints, also those that do not serve or are on nodes believed to be
+	// dead: their connections may be open still, and nothing but the end of those may end
+	// them. Sorted, no duplicates.
+	Listed        []netip.AddrPort
 	InternalLocal bool
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
@@ -286,6 +290,14 @@ func (p Port) Rank(a netip.Addr) int {
 	return 0
 }
 
+// Endpoints are all that may have connections, whether they get new ones or not. Sorted, no
+// duplicates.
+func (p Port) Endpoints() []netip.AddrPort {
+	all := slices.Concat(p.Cluster, p.Local, p.Serving, p.Listed)
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}
+
 // Equal compares two ports by value.
 func (p Port) Equal(o Port) bool {
 	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
@@ -293,7 +305,7 @@ func (p Port) Equal(o Port) bool {
 		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
 		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
-		slices.Equal(p.Serving, o.Serving) &&
+		slices.Equal(p.Serving, o.Serving) && slices.Equal(p.Listed, o.Listed) &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)
 }
 

@@ -1,6 +1,7 @@
 package desired_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,5 +34,38 @@ func TestServing(t *testing.T) {
 	other.Serving = targets("10.0.0.1:8080")
 	if got.Equal(other) {
 		t.Error("ports that differ in Serving are equal")
+	}
+}
+
+// TestListed holds that every endpoint is named to those who keep its connections, whatever
+// is said of it or of its node.
+func TestListed(t *testing.T) {
+	c := cluster(
+		service(),
+		endpoint("10.0.0.4", "b"), // on a node that has fallen
+		endpoint("10.0.0.3", "a", terminating),
+		endpoint("10.0.0.2", "a", dead),
+		endpoint("10.0.0.1", "a"),
+		endpoint("fd00::1", "a"),
+	)
+	c.Fallen = map[string]struct{}{"b": {}}
+	got := port(t, c, "a", addr.IPv4)
+	for _, set := range []struct {
+		name      string
+		got, want []netip.AddrPort
+	}{
+		{"Cluster", got.Cluster, targets("10.0.0.1:8080")},
+		{"Serving", got.Serving, targets("10.0.0.1:8080", "10.0.0.3:8080")},
+		{"Listed", got.Listed, targets("10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080", "10.0.0.4:8080")},
+		{"Endpoints", got.Endpoints(), got.Listed},
+	} {
+		if diff := cmp.Diff(set.want, set.got, compare); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", set.name, diff)
+		}
+	}
+	other := got
+	other.Listed = targets("10.0.0.1:8080")
+	if got.Equal(other) {
+		t.Error("ports that differ in Listed are equal")
 	}
 }

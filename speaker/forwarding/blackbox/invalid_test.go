@@ -70,7 +70,7 @@ func TestInvalidSegmentKillsNoFlow(t *testing.T) {
 			c.loose(how)
 			for _, test := range invalids {
 				for _, f := range addr.Families() {
-					if err := c.survives(f, test.from, test.to, test.n, test.server); err != nil {
+					if err := c.survives(f, test.from, test.to, test.n, test.server, func() {}); err != nil {
 						t.Errorf("%s, %s, nf_conntrack_tcp_loose=%s: %v", test.name, f, how, err)
 					}
 				}
@@ -111,9 +111,9 @@ func TestStrictConntrack(t *testing.T) {
 	})
 }
 
-// survives opens a flow and has its server, or else its client, send a segment out of
-// the window on it.
-func (c *cluster) survives(f addr.Family, from, kind string, n byte, server string) error {
+// survives opens a flow and, after something else, has its server, or else its client, send a
+// segment out of the window on it.
+func (c *cluster) survives(f addr.Family, from, kind string, n byte, server string, after func()) error {
 	a := blackbox.Plan(f)
 	hosts := map[string]*netlab.Host{"client": c.Client, "node": c.Node, "p1": c.P1, "p3": c.P3}
 	served := map[string]netip.AddrPort{
@@ -135,6 +135,10 @@ func (c *cluster) survives(f addr.Family, from, kind string, n byte, server stri
 		return err
 	}
 	defer flow.Close()
+	if _, err := flow.Ask(); err != nil {
+		return err
+	}
+	after()
 	if _, err := flow.Ask(); err != nil {
 		return err
 	}
@@ -271,6 +275,51 @@ func TestEndpointThatTerminatesIsCovered(t *testing.T) {
 			}
 			if _, err := receiver.Next(silenceAfter, func(s netlab.Segment) bool { return s.From.Addr() == a.P3 }); err == nil {
 				t.Errorf("%s: a segment of the endpoint passed with its own address", f)
+			}
+		}
+	})
+}
+
+// TestEndpointsThatServeNoMoreAreCovered holds that the connections of an endpoint live on
+// whatever becomes of it, as long as it is listed: from the objects of the cluster to packets.
+func TestEndpointsThatServeNoMoreAreCovered(t *testing.T) {
+	fates := map[string]func(*view.Cluster, *view.Endpoint){
+		"not ready":                   func(_ *view.Cluster, e *view.Endpoint) { e.Ready, e.Serving = false, false },
+		"terminating and not serving": func(_ *view.Cluster, e *view.Endpoint) { e.Ready, e.Serving, e.Terminating = false, false, true },
+		"on a node taken for dead":    func(c *view.Cluster, _ *view.Endpoint) { c.Fallen = map[string]struct{}{"other": {}} },
+	}
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		var pods []netip.Prefix
+		for _, f := range addr.Families() {
+			pods = append(pods, blackbox.Plan(f).Pods)
+		}
+		engine := desired.NewEngine(desired.Options{Node: "node", Pods: desired.PodDetection{ClusterCIDRs: pods}})
+		// become has p3 be the only endpoint that is ready, and then one of which this has become beside another.
+		become := func(fate func(*view.Cluster, *view.Endpoint)) {
+			objects, all := hinted("", hint{}, hint{}, hint{}), map[view.Ref][]view.Endpoint{}
+			for ref := range objects.Services {
+				for _, e := range slices.Concat(objects.Endpoints.Of(ref)) {
+					switch {
+					case e.Node == "other" && fate != nil:
+						fate(objects, &e)
+					case e.Node == "node" && fate == nil:
+						e.Ready, e.Serving = false, false
+					}
+					all[ref] = append(all[ref], e)
+				}
+			}
+			objects.Endpoints = new(view.Endpoints).With(all)
+			node, _ := engine.Decide(objects)
+			c.Apply(node.Forwarding)
+		}
+		for name, fate := range fates {
+			for _, f := range addr.Families() {
+				for from, to := range map[string]string{"client": "vip", "p1": "clusterIP"} {
+					become(nil)
+					if err := c.survives(f, from, to, 1, "p3", func() { become(fate) }); err != nil {
+						t.Errorf("%s, %s, from %s: %v", name, f, from, err)
+					}
+				}
 			}
 		}
 	})

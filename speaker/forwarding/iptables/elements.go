@@ -18,9 +18,7 @@ func elements(key desired.PortKey, p desired.Port) map[string][]ipset.Element {
 	if number == 0 {
 		return elements
 	}
-	endpoints := slices.Concat(p.Cluster, p.Local, p.Serving)
-	slices.SortFunc(endpoints, netip.AddrPort.Compare)
-	for _, e := range slices.Compact(endpoints) {
+	for _, e := range p.Endpoints() {
 		if addr.FamilyOf(e.Addr()) == key.Family && e.Port() != 0 {
 			elements[ofEndpoints] = append(elements[ofEndpoints], ipset.Element{
 				Prefix: addr.HostPrefix(e.Addr()), Second: e.Addr(), Protocol: number, Port: e.Port(),

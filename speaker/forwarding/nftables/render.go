@@ -67,7 +67,7 @@ type version struct {
 type rendering struct {
 	held    []holding // what it has if it holds the destinations
 	seats   []element
-	servers []server   // each as often as it is used
+	servers []server
 	address netip.Addr // the ClusterIP
 	chains  []chain    // without repetition
 }
@@ -109,7 +109,7 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 	if p.ClusterIP.IsValid() && !l.owns(p.ClusterIP) {
 		return fmt.Errorf("address %s is not %s", p.ClusterIP, l.family)
 	}
-	for _, e := range slices.Concat(p.Cluster, p.Local, p.Serving) {
+	for _, e := range p.Endpoints() {
 		if !l.owns(e.Addr()) || e.Port() == 0 {
 			return fmt.Errorf("endpoint %s is not an %s address with a port", e, l.family)
 		}
@@ -246,12 +246,10 @@ func (r *renderer) slots(key string, w way, g group) []element {
 
 // endpoints adds what is known of endpoints, whatever destinations they serve.
 func (r *renderer) endpoints() {
-	all := [][]netip.AddrPort{r.port.Cluster, r.port.Local, r.port.Serving}
-	r.out.servers = make([]server, 0, len(all[0])+len(all[1])+len(all[2]))
-	for _, some := range all {
-		for _, e := range some {
-			r.out.servers = append(r.out.servers, server{e, r.protocol})
-		}
+	all := r.port.Endpoints()
+	r.out.servers = make([]server, 0, len(all))
+	for _, e := range all {
+		r.out.servers = append(r.out.servers, server{e, r.protocol})
 	}
 	if r.seating == nil {
 		return
