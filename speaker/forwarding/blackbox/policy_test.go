@@ -1,12 +1,14 @@
 package blackbox_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
@@ -37,6 +39,49 @@ func TestForwardPolicyDrop(t *testing.T) {
 		}
 		all.report(t)
 	})
+}
+
+// TestForwardPolicyDropInOneDirection has a host that forwards nothing but what pods send, as
+// many do beside kube-proxy, which admits RELATED and ESTABLISHED of all flows: what comes back
+// to a pod, answers and ICMP errors, passes, and a stranger's first packet does not.
+func TestForwardPolicyDropInOneDirection(t *testing.T) {
+	eachInFirewall(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.Apply(want)
+		for _, f := range addr.Families() {
+			c.Run(c.firewall[f], "-P", "FORWARD", "DROP")
+			c.Run(c.firewall[f], "-A", "FORWARD", "-s", blackbox.Plan(f).Pods.String(), "-j", "ACCEPT")
+			a := blackbox.Plan(f)
+			client, p1 := c.senders(f)[0], c.senders(f)[4]
+			for _, protocol := range []view.Protocol{view.TCP, view.UDP} {
+				if got, err := ask(p1, protocol, netip.AddrPortFrom(a.Client, blackbox.HostPort), answerIn); err != nil || got.Server != "client" {
+					t.Errorf("%s: a pod asks the world by %s: %s, want an answer of client", f, protocol, said(got, err))
+				}
+				// The error is about the flow, and no answer of it.
+				if _, err := ask(p1, protocol, netip.AddrPortFrom(a.Client, blackbox.HostPort+1), answerIn); !errors.Is(err, netlab.ErrRefused) {
+					t.Errorf("%s: a pod asks the world by %s where nobody listens: %v, want a refusal", f, protocol, err)
+				}
+				if _, err := ask(client, protocol, netip.AddrPortFrom(a.P1, blackbox.ServePort), silenceAfter); err == nil {
+					t.Errorf("%s: the world's question to a pod by %s is forwarded", f, protocol)
+				}
+			}
+			// Another node masquerades: to this one its question is the node's, and for no Service.
+			if err := c.admits(f, c.senders(f)[3], netip.AddrPortFrom(a.P1, blackbox.ServePort)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// admits has the host admit what one sender begins, whose answers come from a pod that the
+// host's rules admit nothing of.
+func (c *cluster) admits(f addr.Family, s sender, to netip.AddrPort) error {
+	c.Run(c.firewall[f], "-D", "FORWARD", "-s", blackbox.Plan(f).Pods.String(), "-j", "ACCEPT")
+	c.Run(c.firewall[f], "-A", "FORWARD", "-s", addr.HostPrefix(s.from).String(), "-j", "ACCEPT")
+	if got, err := ask(s, view.TCP, to, answerIn); err != nil || got.Server != "p1" {
+		return fmt.Errorf("%s: the answer of a pod to a node: %s, want one of p1", f, said(got, err))
+	}
+	return nil
 }
 
 // TestForwardPolicyDropAndNoAnswer holds it for flows that nobody answers, such as of logs: each of

@@ -56,7 +56,7 @@ func (s style) natBase(around surroundings) map[string][]string {
 
 // filterBase renders the chains of the filter table that are always there. They are done
 // first with packets of known flows, which are nearly all: every match costs each of them.
-// What is forwarded for a Service meets one match, which asks two things of its connection:
+// What is forwarded for a Service, also before anybody has answered, meets one match, which asks two things of its connection:
 // it is confirmed once its first packet has passed, and the mark is on none but that one, since
 // it alone goes through nat. Only the guard comes before, since a
 // forged packet may seem to belong to such a flow.
@@ -72,8 +72,8 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
-		"-m conntrack --ctstate ESTABLISHED -j RETURN",
-		"-m conntrack --ctstate RELATED -g " + chainKnown,
+		// Also of flows that are for no Service: hosts that admit one direction rely on it.
+		known + "-j ACCEPT",
 		invalid,
 		refuse,
 		stray,
@@ -106,7 +106,6 @@ func (s style) filterBase(around surroundings) map[string][]string {
 			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + " -m addrtype ! --dst-type LOCAL -g " + chainReject,
 			s.in(ofRanges, "dst") + " -m addrtype ! --dst-type LOCAL -j DROP",
 		},
-		chainKnown:  {"-m conntrack --ctstate DNAT -j ACCEPT"},
 		chainReject: {"-j REJECT --reject-with " + reject},
 		chainDrop:   {"-j DROP"},
 	}

@@ -26,7 +26,6 @@ const (
 	chainInput       = ours + "INPUT"       // filter
 	chainForward     = ours + "FORWARD"     // filter
 	chainOutput      = ours + "OUTPUT"      // filter
-	chainKnown       = ours + "KNOWN"       // filter: forwarded packets that are about a known flow
 	chainInvalid     = ours + "INVALID"     // filter: packets that conntrack makes no sense of
 	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
 	chainStray       = ours + "STRAY"       // filter: past all Services, but to addresses of theirs
