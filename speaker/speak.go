@@ -79,10 +79,13 @@ func speak(ctx context.Context, c config) error {
 
 	metrics := serve.Metrics(registry)
 	asked := newHealth(c, reporter, registry, metrics)
-	cluster := watch.New(watch.Config{REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, Log: c.log, Noted: func(kind string) {
-		reporter.Changed(kind)
-		asked.Changed()
-	}})
+	cluster := watch.New(watch.Config{
+		REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, OwnPods: c.pods.OwnNode, Log: c.log,
+		Noted: func(kind string) {
+			reporter.Changed(kind)
+			asked.Changed()
+		},
+	})
 	pulses := pulse.NewClient(c.pulseSocket, c.log)
 	answers := &layer2{node: c.node, client: pulses}
 	sessions := bgp.New(c.log)

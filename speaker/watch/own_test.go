@@ -102,16 +102,74 @@ func (l lines) logs(t *testing.T, text string) {
 	}
 }
 
+// A Node that is there may say nothing of itself yet.
+func TestTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T) {
+	for name, test := range map[string]struct {
+		ownPods bool
+		node    func(*corev1.Node)
+		says    string
+		finish  func(*testing.T, client.Client, *corev1.Node)
+	}{
+		"addresses": {
+			says: "our own Node has no addresses",
+			finish: func(t *testing.T, api client.Client, node *corev1.Node) {
+				t.Helper()
+				locate(t, api, node, "198.51.100.1")
+			},
+		},
+		"podCIDRs": {
+			ownPods: true, says: "our own Node has no podCIDRs",
+			node: func(n *corev1.Node) {
+				n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.1"}}
+			},
+			finish: func(t *testing.T, api client.Client, node *corev1.Node) {
+				t.Helper()
+				node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24"}
+				if err := api.Update(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, node := make(lines, 1000), &corev1.Node{ObjectMeta: meta("", "own", nil)}
+			config := watch.Config{Node: "own", OwnIn: time.Hour, OwnPods: test.ownPods, Log: slog.New(slog.NewTextHandler(log, nil))}
+			o := observeAs(t, apiserver.Start(t), config, func(t *testing.T, api client.Client) {
+				t.Helper()
+				if err := api.Create(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+				if test.node == nil {
+					return
+				}
+				test.node(node)
+				if err := api.Status().Update(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			})
+			log.logs(t, test.says)
+			if o.Snapshot() != nil {
+				t.Error("there is a snapshot without what the own Node is to say")
+			}
+			test.finish(t, o, node)
+			c := o.sees("a snapshot", func(*view.Cluster) bool { return true })
+			if own := c.Nodes["own"]; own == nil || len(own.Addresses) == 0 || test.ownPods && len(own.PodCIDRs) == 0 {
+				t.Errorf("the first snapshot has the Node %+v", own)
+			}
+		})
+	}
+}
+
 // Who does not know where it is does not know at which addresses NodePorts answer, which an
 // earlier speaker may have left in the kernel: there is no snapshot before that is known.
 func TestTheFirstSnapshotHasTheOwnNode(t *testing.T) {
 	log := make(lines, 1000)
 	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", OwnIn: time.Hour, Log: slog.New(slog.NewTextHandler(log, nil))})
-	log.logs(t, "The cluster has no Node of our name")
+	log.logs(t, "the cluster has no Node of our name")
 	if c := o.Snapshot(); c != nil {
 		t.Errorf("there is a snapshot without the own Node, of %d", len(c.Nodes))
 	}
-	register(t, o)
+	locate(t, o, register(t, o), "198.51.100.1")
 	if c := o.sees("a snapshot", func(*view.Cluster) bool { return true }); c.Nodes["own"] == nil {
 		t.Errorf("the first snapshot has the nodes %v", c.Nodes)
 	}

@@ -39,9 +39,11 @@ import (
 type Config struct {
 	REST *rest.Config
 	Node string // our own, of which is remembered what was known last; "": none
-	// OwnIn is how long the first snapshot waits for the own Node once all else is read;
-	// 0: 30 s.
-	OwnIn     time.Duration
+	// OwnIn is how long the first snapshot waits for the own Node, and what it is to say, once
+	// all else is read; 0: 30 s.
+	OwnIn time.Duration
+	// OwnPods: the own Node is to say where its pods send from, too.
+	OwnPods   bool
 	Namespace string            // our own: Secrets and speaker pods are read only there
 	Speakers  map[string]string // labels of the speaker's pods
 	Nodes     fromkube.Nodes
@@ -373,9 +375,36 @@ func (w *Watch) read(k *kind) bool {
 	return true
 }
 
-// located tells whether our own node is known, or has been waited for.
+// located tells whether what our own node says of itself is known, or has been waited for. A
+// Node is there before the kubelet or a cloud's controller has written all of it.
 func (w *Watch) located() bool {
-	return w.config.Node == "" || w.objects.lastOwn != nil || w.without
+	_, lacks := w.unknown()
+	return w.config.Node == "" || w.without || !lacks
+}
+
+// lack is what is not known of our own node, and what that means and asks for.
+type lack struct{ what, without, hint string }
+
+// unknown is the first thing that is not known of our own node; false if all is.
+func (w *Watch) unknown() (lack, bool) {
+	switch own := w.objects.lastOwn; {
+	case own == nil:
+		return lack{
+			"the cluster has no Node of our name", "going on without our own Node: NodePorts answer nowhere on this node",
+			"the kubelet registers it; it has the name that kubectl get nodes shows",
+		}, true
+	case len(own.Addresses) == 0:
+		return lack{
+			"our own Node has no addresses", "going on without addresses of our own Node: NodePorts answer nowhere on this node",
+			"the kubelet or the cloud's controller writes status.addresses",
+		}, true
+	case w.config.OwnPods && len(own.PodCIDRs) == 0:
+		return lack{
+			"our own Node has no podCIDRs", "going on without podCIDRs of our own Node: nothing for ClusterIPs is masqueraded",
+			"the controller manager writes spec.podCIDRs; if none does, choose another forwarding.detectLocalMode",
+		}, true
+	}
+	return lack{}, false
 }
 
 // awaitOwn begins to wait for our own node, unless it is known.
@@ -383,14 +412,16 @@ func (w *Watch) awaitOwn() {
 	if w.located() {
 		return
 	}
-	w.config.Log.Warn("The cluster has no Node of our name: what the kernel has stays as it is meanwhile",
-		"node", w.config.Node, "waiting", w.config.OwnIn.String(), "hint", "the kubelet registers it; it has the name that kubectl get nodes shows")
+	lacks, _ := w.unknown()
+	w.config.Log.Warn("our own Node is waited for: what the kernel has stays as it is meanwhile",
+		"node", w.config.Node, "lacking", lacks.what, "waiting", w.config.OwnIn.String(), "hint", lacks.hint)
 	w.waiting = time.AfterFunc(w.config.OwnIn, func() {
 		w.update(func() bool {
 			if w.located() {
 				return false
 			}
-			w.config.Log.Error("going on without our own Node: NodePorts answer nowhere on this node", "node", w.config.Node)
+			lacks, _ := w.unknown()
+			w.config.Log.Error("our own Node was waited for in vain", "node", w.config.Node, "now", lacks.without, "hint", lacks.hint)
 			w.without = true
 			return true
 		})
