@@ -22,8 +22,8 @@ import (
 // cannot answer for the address now.
 func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []netip.Addr) []Link {
 	var byName, bySubnet, byNode []Link
-	for _, l := range s.links {
-		if !s.answers(l) || address.Is6() && !l.speaks6() {
+	for _, l := range s.asked {
+		if address.Is6() && !l.speaks6() {
 			continue
 		}
 		if slices.Contains(named, l.Name) {
@@ -51,7 +51,5 @@ func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []net
 	default:
 		chosen = byNode
 	}
-	chosen = slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
-	slices.SortFunc(chosen, func(a, b Link) int { return a.Index - b.Index })
-	return chosen
+	return slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
 }

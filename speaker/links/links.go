@@ -63,15 +63,44 @@ func (l Link) speaks6() bool {
 // Snapshot is all links at one moment. It never changes.
 type Snapshot struct {
 	links map[int]Link
+	asked []Link // those that answer, sorted by index
 }
 
 // NewSnapshot makes a snapshot of the links given.
 func NewSnapshot(all ...Link) *Snapshot {
-	s := &Snapshot{links: make(map[int]Link, len(all))}
+	byIndex := make(map[int]Link, len(all))
 	for _, l := range all {
-		s.links[l.Index] = l
+		byIndex[l.Index] = l
 	}
+	return snapshotOf(byIndex)
+}
+
+// snapshotOf finds those that answer once for all addresses: there may be thousands of these.
+func snapshotOf(all map[int]Link) *Snapshot {
+	s := &Snapshot{links: all}
+	for _, l := range all {
+		if s.answers(l) {
+			s.asked = append(s.asked, l)
+		}
+	}
+	slices.SortFunc(s.asked, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
 	return s
+}
+
+// Only has of the links those that keep wants. Whether one of them answers still goes by all.
+func (s *Snapshot) Only(keep func(Link) bool) *Snapshot {
+	some := &Snapshot{links: map[int]Link{}}
+	for index, l := range s.links {
+		if keep(l) {
+			some.links[index] = l
+		}
+	}
+	for _, l := range s.asked {
+		if _, kept := some.links[l.Index]; kept {
+			some.asked = append(some.asked, l)
+		}
+	}
+	return some
 }
 
 // Link returns the link with the index.
@@ -87,7 +116,7 @@ func (s *Snapshot) All() []Link {
 
 // Equal compares two snapshots by value.
 func (s *Snapshot) Equal(o *Snapshot) bool {
-	return maps.EqualFunc(s.links, o.links, Link.Equal)
+	return maps.EqualFunc(s.links, o.links, Link.Equal) && slices.EqualFunc(s.asked, o.asked, Link.Equal)
 }
 
 // answers tells whether the link is of a kind on which neighbours ask for

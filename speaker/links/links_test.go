@@ -157,3 +157,24 @@ func TestAnsweringProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestOnlySomeLinksAnswerAsAmongAll: a member of a VRF answers also where the VRF itself is left out.
+func TestOnlySomeLinksAnswerAsAmongAll(t *testing.T) {
+	vrf := link(2, "blue")
+	vrf.Kind = "vrf"
+	bridge := link(3, "br0")
+	bridge.Kind = "bridge"
+	member := with(link(4, "eth0", "192.0.2.1/24"), func(l *links.Link) { l.Master = 2 })
+	slave := with(link(5, "eth1", "192.0.2.2/24"), func(l *links.Link) { l.Master = 3 })
+	some := links.NewSnapshot(vrf, bridge, member, slave).Only(func(l links.Link) bool { return len(l.Prefixes) > 0 })
+	if all := some.All(); len(all) != 2 {
+		t.Errorf("kept %+v", all)
+	}
+	if got := some.Answering(vip, nil, nil); len(got) != 1 || got[0].Name != "eth0" {
+		t.Errorf("answering on %+v, want eth0", got)
+	}
+	bridge.Kind = "vrf"
+	if other := links.NewSnapshot(vrf, bridge, member, slave).Only(func(l links.Link) bool { return len(l.Prefixes) > 0 }); other.Equal(some) {
+		t.Error("the same as where another one answers")
+	}
+}

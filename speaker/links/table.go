@@ -178,10 +178,10 @@ func (t *table) address(index int, address net.IPNet, added bool) {
 }
 
 func (t *table) snapshot() *Snapshot {
-	s := &Snapshot{links: make(map[int]Link, len(t.links))}
+	all := make(map[int]Link, len(t.links))
 	for index, l := range t.links {
 		l.Prefixes = slices.SortedFunc(maps.Keys(t.prefixes[index]), netip.Prefix.Compare)
-		s.links[index] = l
+		all[index] = l
 	}
-	return s
+	return snapshotOf(all)
 }

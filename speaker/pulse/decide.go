@@ -44,10 +44,16 @@ type place struct {
 	link   int // its index
 }
 
-// without takes the places that failed out of the reach.
+// without takes the places that failed out of the reach. The lists that it had may be those of another reach.
 func (r reach) without(failed map[place]error) {
+	if len(failed) == 0 {
+		return
+	}
 	for a, on := range r {
-		r[a] = slices.DeleteFunc(on, func(l links.Link) bool { return failed[place{addr.FamilyOf(a), l.Index}] != nil })
+		isOut := func(l links.Link) bool { return failed[place{addr.FamilyOf(a), l.Index}] != nil }
+		if slices.ContainsFunc(on, isOut) {
+			r[a] = slices.DeleteFunc(slices.Clone(on), isOut)
+		}
 	}
 }
 

@@ -137,6 +137,7 @@ type Server struct {
 	isolation isolation
 	former    predecessors
 	kernels   kernels
+	concern   concern
 	handed    map[netip.Addr]string // of former, those that go on
 	answering []string              // of kernels, when it was logged last
 	absences  absences
@@ -219,6 +220,7 @@ func (s *Server) loop(ctx context.Context) {
 			continue
 		case <-s.cfg.Mesh.Changed():
 		case <-s.cfg.Links.Changed():
+			news = s.rewired()
 		case <-s.cfg.ARP.Broken():
 		case <-s.cfg.NDP.Broken():
 		case <-s.cfg.BFD.Changed():
@@ -308,9 +310,11 @@ func (s *Server) settle() {
 		s.assess(nil)
 		return
 	}
+	s.concern.look(s.table, s.yielding.names, snapshot)
+	snapshot = s.concern.links
 	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
 	now := time.Now()
-	r := reachOf(*s.table, snapshot)
+	r := s.concern.reachable()
 	s.yielding.part(now, s.State().Owned, s.before, s.table, s.cfg.Mesh.View(), s.disputes.has)
 	s.yielding.reach(r, s.table, snapshot)
 	failed := s.open(r)

@@ -2,6 +2,7 @@ package pulse
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -61,6 +62,16 @@ func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self s
 		}
 		y[a] = h
 	}
+}
+
+// names tells of the interfaces on which those are answered for meanwhile that advertisements name.
+func (y yielding) names(name string) bool {
+	for _, h := range y {
+		if slices.Contains(h.on, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // reach adds the links on which addresses without a claim are answered for meanwhile.

@@ -1,0 +1,74 @@
+package pulse
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/speaker/links"
+)
+
+// concern is what of the links anything follows from, by the table. A node has hundreds of links
+// that come and go with pods; to look through all addresses each time would take the time that a
+// takeover waits for.
+type concern struct {
+	of    *Table // whose concern it is; nil: none yet
+	names map[string]bool
+	// addresses are those of the node and those that are answered for, here or elsewhere.
+	addresses map[netip.Addr]bool
+	linkLocal bool            // there are such addresses of IPv6 among them
+	links     *links.Snapshot // those that matter, when they were looked at last
+	reach     reach           // by these links; nil: not known yet
+}
+
+// look takes in the links and tells whether anything is new about those that matter. named
+// tells of more names that do.
+func (c *concern) look(t *Table, named func(string) bool, s *links.Snapshot) (news bool) {
+	if c.of != t {
+		*c = concern{of: t, names: map[string]bool{}, addresses: t.addresses()}
+		for _, a := range t.NodeAddrs {
+			c.addresses[a] = true
+		}
+		for a := range c.addresses {
+			c.linkLocal = c.linkLocal || a.Is6() && a.IsLinkLocalUnicast()
+		}
+		for _, name := range t.Unnumbered {
+			c.names[name] = true
+		}
+		for _, claim := range t.Claims {
+			for _, name := range claim.Interfaces {
+				c.names[name] = true
+			}
+		}
+	}
+	now := s.Only(func(l links.Link) bool { return c.matters(l) || named(l.Name) })
+	if c.links != nil && c.links.Equal(now) {
+		return false
+	}
+	c.links, c.reach = now, nil
+	return true
+}
+
+// matters tells whether a link can have to do with an address: one that is named, that has an
+// address of ours, or that is in a network. The one at which a pod's cable ends is in none: it
+// has no address, or a link-local one, or that of the pods' gateway without any subnet.
+func (c *concern) matters(l links.Link) bool {
+	return c.names[l.Name] || slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
+		isNetwork := !p.IsSingleIP() && (c.linkLocal || p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast())
+		return isNetwork || c.addresses[p.Addr()]
+	})
+}
+
+// reachable is the reach by the table and the links, for the caller to change.
+func (c *concern) reachable() reach {
+	if c.reach == nil {
+		c.reach = reachOf(*c.of, c.links)
+	}
+	return maps.Clone(c.reach)
+}
+
+// rewired takes in that links changed, and tells whether there is anything to settle.
+func (s *Server) rewired() bool {
+	snapshot := s.cfg.Links.Snapshot()
+	return s.table != nil && snapshot != nil && s.concern.look(s.table, s.yielding.names, snapshot)
+}

@@ -1,0 +1,174 @@
+package pulse
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+// podEnd is the host's end of a pod's cable, as some network plugins set it up: it has the
+// address of the pods' gateway.
+func podEnd(index int) links.Link {
+	return links.Link{
+		Index: index, Name: fmt.Sprintf("veth%d", index), MAC: net.HardwareAddr{2, 1, 0, 0, byte(index >> 8), byte(index)}, Kind: "veth",
+		Up: true, Running: true, Broadcast: true,
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.244.0.1/32"), netip.MustParsePrefix("fe80::1/64")},
+	}
+}
+
+// rewiring is around a server whose links change. It counts how often something was settled.
+type rewiring struct {
+	over
+
+	changed chan struct{}
+	settled *int
+}
+
+func (r rewiring) Changed() <-chan struct{} { return r.changed }
+
+func (r rewiring) Open([]neighbour.Interface) map[int]error {
+	*r.settled++
+	return nil
+}
+
+// TestPodsComeAndGoUnnoticed: what happens to links that no address has to do with costs nothing, and
+// what happens to others is seen.
+func TestPodsComeAndGoUnnoticed(t *testing.T) {
+	out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+	settled := 0
+	r := rewiring{over{out, "ARP"}, make(chan struct{}), &settled}
+	s := NewServer(Config{Node: "a", Mesh: out, Links: r, ARP: r, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+	named := claim(vip4, "a", "b")
+	named[on4(9)] = desired.Claim{Candidates: []string{"a"}, Interfaces: []string{"veth7"}}
+	s.take(delivery{table: Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, number: 1})
+	s.settle()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.loop(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	bare, nodes := podEnd(10), podEnd(11)
+	bare.Prefixes, nodes.Prefixes = nil, []netip.Prefix{netip.PrefixFrom(on4(1), 32)}
+	for _, c := range []struct {
+		what string
+		have []links.Link
+		want int
+	}{
+		{"a pod", []links.Link{ethernet(2, true), podEnd(9)}, 0},
+		{"another one", []links.Link{ethernet(2, true), podEnd(9), bare}, 0},
+		{"both go", []links.Link{ethernet(2, true)}, 0},
+		{"a cable is pulled", []links.Link{ethernet(2, false)}, 1},
+		{"a network comes", []links.Link{ethernet(2, false), port(3, "eth3", "203.0.113.1/24", true)}, 1},
+		{"a named one comes", []links.Link{ethernet(2, false), podEnd(7)}, 1},
+		{"one for a router", []links.Link{ethernet(2, false), podEnd(7), podEnd(8)}, 1},
+		{"one with the node's address", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes}, 1},
+		{"nothing", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes}, 0},
+	} {
+		if err := s.Healthy(t.Context()); err != nil { // or it is not done with the last
+			t.Fatal(err)
+		}
+		before := settled
+		out.links = links.NewSnapshot(c.have...)
+		r.changed <- struct{}{}
+		if err := s.Healthy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := settled - before; got != c.want {
+			t.Errorf("%s: settled %d times, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// TestTheReachByTheLinksThatMatterIsThatByAll also where these links change, and where the reach is asked for again.
+func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
+	some := []netip.Addr{vip4, vip6, on4(1), on4(9), netip.MustParseAddr("10.244.0.1"), netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::9")}
+	prefixes := []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.1/24"), netip.PrefixFrom(vip4, 32), netip.PrefixFrom(on4(1), 32), netip.PrefixFrom(on4(1), 24),
+		netip.MustParsePrefix("2001:db8::1/64"), netip.MustParsePrefix("fe80::1/64"), netip.MustParsePrefix("10.244.0.1/32"),
+	}
+	drawLink := rapid.Custom(func(r *rapid.T) links.Link {
+		l := podEnd(rapid.IntRange(1, 6).Draw(r, "index"))
+		l.Prefixes = rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, 3, rapid.ID).Draw(r, "prefixes")
+		l.Running, l.Loopback = rapid.Bool().Draw(r, "running"), rapid.IntRange(0, 5).Draw(r, "loopback") == 0
+		l.Master, l.Kind = rapid.SampledFrom([]int{0, 0, 1, 7}).Draw(r, "master"), rapid.SampledFrom([]string{"veth", "vrf"}).Draw(r, "kind")
+		return l
+	})
+	nobody := func(string) bool { return false }
+	rapid.Check(t, func(r *rapid.T) {
+		table := Table{Node: "a", NodeAddrs: rapid.SliceOfN(rapid.SampledFrom(some), 0, 2).Draw(r, "node"), Claims: map[netip.Addr]desired.Claim{}}
+		for _, a := range rapid.SliceOfDistinct(rapid.SampledFrom(some), func(a netip.Addr) netip.Addr { return a }).Draw(r, "claimed") {
+			table.Claims[a] = desired.Claim{Interfaces: rapid.SliceOfN(rapid.SampledFrom([]string{"veth1", "veth2", "veth9"}), 0, 2).Draw(r, "named")}
+		}
+		var c concern
+		for range 3 {
+			all := links.NewSnapshot(rapid.SliceOfN(drawLink, 0, 6).Draw(r, "links")...)
+			c.look(&table, nobody, all)
+			want := reachOf(table, all)
+			for range 2 {
+				got := c.reachable()
+				if diff := cmp.Diff(want, got, compareAddrs, cmp.Comparer(links.Link.Equal)); diff != "" {
+					r.Fatalf("reach (-by all +by those that matter):\n%s", diff)
+				}
+				got.without(map[place]error{{0, 1}: net.ErrClosed, {1, 1}: net.ErrClosed})
+				clear(got)
+			}
+		}
+	})
+}
+
+// BenchmarkReach is what one settle spends on the reach, with ten thousand addresses on a node with 250 pods.
+func BenchmarkReach(b *testing.B) {
+	table := Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Claims: map[netip.Addr]desired.Claim{}}
+	for i := range 10_000 {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 0xC6120000+uint32(i))
+		table.Claims[netip.AddrFrom4(a)] = desired.Claim{}
+	}
+	all := []links.Link{ethernet(2, true), port(3, "eth3", on4(1).String()+"/24", true)}
+	for i := range 250 {
+		all = append(all, podEnd(i+4))
+	}
+	nobody := func(string) bool { return false }
+	snapshots := []*links.Snapshot{links.NewSnapshot(all...), links.NewSnapshot(all[:len(all)-1]...)}
+	b.Run("by all links", func(b *testing.B) {
+		for b.Loop() {
+			reachOf(table, snapshots[0])
+		}
+	})
+	b.Run("the mesh changes", func(b *testing.B) {
+		var c concern
+		for b.Loop() {
+			c.look(&table, nobody, snapshots[0])
+			c.reachable()
+		}
+	})
+	b.Run("a pod comes or goes", func(b *testing.B) {
+		var c concern
+		for i := 0; b.Loop(); i++ {
+			c.look(&table, nobody, snapshots[i%2])
+		}
+	})
+	b.Run("the table changes", func(b *testing.B) {
+		for b.Loop() {
+			var c concern
+			c.look(&table, nobody, snapshots[0])
+			c.reachable()
+		}
+	})
+}
