@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/election"
 )
 
 // All nodes must agree on the candidates, whatever is in the cluster, and nobody
@@ -66,6 +67,9 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			}
 			if !ok {
 				continue
+			}
+			if follow := claim.Tiers.Order(election.Rank(address, claim.Tiers.Among()), claim.First); !slices.Equal(follow, claim.Candidates) {
+				t.Fatalf("on %s %v follow from the tiers %v, want %v", node, follow, claim.Tiers.Groups(), claim.Candidates)
 			}
 			if agreed == nil {
 				agreed = claim.Candidates

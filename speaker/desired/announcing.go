@@ -200,9 +200,14 @@ func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, o
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
 		return Claim{Candidates: candidates}, false
 	}
+	tiers := a.tiersOf(candidates, in)
+	first, _ := a.placed.Node(address)
+	if _, able := slices.BinarySearch(candidates, first); !able {
+		first = ""
+	}
 	return Claim{
-		Candidates: a.rank(address, candidates, in), Interfaces: in.interfaces, Named: named(in.named, candidates),
-		AnnounceInterval: in.interval,
+		Candidates: tiers.Order(a.orders.Rank(address, candidates), first), Tiers: tiers, First: first,
+		Interfaces: in.interfaces, Named: named(in.named, candidates), AnnounceInterval: in.interval,
 	}, true
 }
 
@@ -215,40 +220,43 @@ func named(nodes, candidates []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return !isCandidate(node) })
 }
 
-// rank orders the candidates: those that are ready, then those that the advertisements
-// prefer most, then the one that has the address so that no node has many more than others,
-// then by their weights for the address.
-func (a *announcing) rank(address netip.Addr, candidates []string, in *scope) []string {
-	ranked := a.orders.Rank(address, candidates)
-	if first, placed := a.placed.Node(address); placed {
-		if i := slices.Index(ranked, first); i > 0 {
-			ranked = slices.Concat([]string{first}, ranked[:i], ranked[i+1:])
+// tiersOf orders the candidates: those that are ready, then those that the advertisements
+// prefer most. Within a tier, the one comes first that has the address so that no node has many
+// more than others, then they go by their weights for the address.
+func (a *announcing) tiersOf(candidates []string, in *scope) *election.Tiers {
+	isAll := len(candidates) == len(in.nodes)
+	if isAll && in.tiers != nil {
+		return in.tiers
+	}
+	type tier struct {
+		unready   bool
+		preferred int
+	}
+	of := map[tier][]string{}
+	for _, node := range candidates {
+		t := tier{a.unready[node], in.preferred[node]}
+		of[t] = append(of[t], node)
+	}
+	groups := [][]string{candidates} // itself, for the orders to be compared quickly
+	if len(of) > 1 {
+		groups = nil
+		for _, t := range slices.SortedFunc(maps.Keys(of), func(one, other tier) int {
+			if one.unready != other.unready {
+				if other.unready {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(other.preferred, one.preferred)
+		}) {
+			groups = append(groups, of[t])
 		}
 	}
-	if len(in.preferred) > 0 {
-		ranked = slices.SortedStableFunc(slices.Values(ranked), func(one, other string) int {
-			return cmp.Compare(in.preferred[other], in.preferred[one])
-		})
+	tiers := election.NewTiers(groups...)
+	if isAll {
+		in.tiers = tiers
 	}
-	return a.readyFirst(ranked)
-}
-
-// readyFirst puts those that are not ready last.
-func (a *announcing) readyFirst(ranked []string) []string {
-	isUnready := func(node string) bool { return a.unready[node] }
-	if len(a.unready) == 0 || !slices.ContainsFunc(ranked, isUnready) {
-		return ranked
-	}
-	ordered := make([]string, 0, len(ranked))
-	var last []string
-	for _, node := range ranked {
-		if isUnready(node) {
-			last = append(last, node)
-		} else {
-			ordered = append(ordered, node)
-		}
-	}
-	return append(ordered, last...)
+	return tiers
 }
 
 // interfaces is the union of the interfaces of several advertisements; one that

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/election"
 )
 
 // Node is the whole wanted state of one node.
@@ -313,6 +314,11 @@ func (p Port) Equal(o Port) bool {
 // the first candidate that is alive and able.
 type Claim struct {
 	Candidates []string // node names, best first; the same list on every node
+	// Tiers are the same candidates, and First the one of them that comes before its tier: what Candidates
+	// follow from by election.Rank for the address. Most addresses share their Tiers. nil: the order is not
+	// known to follow from anything.
+	Tiers *election.Tiers
+	First string
 	// Interfaces on which this node may answer; empty: those that suit the address.
 	Interfaces []string
 	// Named are the candidates of which the advertisements name the interfaces, sorted; the same list on every

@@ -22,6 +22,7 @@ type scope struct {
 	interval   time.Duration  // between announcements of this node; 0: it repeats none
 	// first are the nodes that are preferred most; among them load is bounded.
 	first []string
+	tiers *election.Tiers // of all nodes; nil: not known yet
 }
 
 // scopeOf is the scope of an address.

@@ -17,7 +17,8 @@ const writeWithin = 5 * time.Second
 
 // agent is a connection that an agent opened.
 type agent struct {
-	conn net.Conn
+	conn   net.Conn
+	tables *reader
 	// outbox has the newest message that is not yet on its way.
 	outbox chan []byte
 	// The last thing told, used by the server's goroutine only.
@@ -87,7 +88,7 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, tasks *sync.
 			}
 			continue
 		}
-		a := &agent{conn: conn, outbox: make(chan []byte, 1)}
+		a := &agent{conn: conn, tables: &s.tables, outbox: make(chan []byte, 1)}
 		select {
 		case s.arrived <- a:
 			tasks.Go(func() { s.converse(ctx, a) })
@@ -131,7 +132,7 @@ func (a *agent) read(hand func(delivery)) error {
 		if err != nil {
 			return err
 		}
-		table, number, err := decodeTableMessage(body)
+		table, number, err := a.tables.table(body)
 		hand(delivery{a, table, number, err})
 	}
 }

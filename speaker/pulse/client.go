@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // ErrAway says that pulse cannot be reached now. The table is not lost: it is
@@ -24,6 +27,8 @@ const (
 	reconnectAfter = 100 * time.Millisecond
 	// applyWithin bounds how long an Apply waits for pulse.
 	applyWithin = 2 * time.Second
+	// greetWithin is how long it is waited for what pulse says first, which is what it can read.
+	greetWithin = time.Second
 )
 
 // Client is the agent's side: it hands tables to pulse and learns what is true.
@@ -34,11 +39,15 @@ type Client struct {
 	changed chan struct{}
 	wake    chan struct{} // a new table is to be sent
 	within  time.Duration // bounds each Apply
+	former  reader        // for a pulse that reads no tiers
 
 	mu        sync.Mutex
-	table     []byte // encoded; nil: none yet
-	number    uint64 // of the table
-	connected bool   // pulse has told its state
+	table     []byte                       // encoded, with tiers; nil: none yet
+	number    uint64                       // of the table
+	claims    map[netip.Addr]desired.Claim // of the table
+	tiers     bool                         // pulse reads these
+	refused   refusal
+	connected bool // pulse has told its state
 	state     State
 	applied   uint64        // number of the table that the state follows from
 	news      chan struct{} // closed and replaced when one of the last three changes
@@ -56,31 +65,66 @@ func NewClient(socket string, log *slog.Logger) *Client {
 // the state that it returns follows from this table or a newer one. If pulse is
 // away it returns ErrAway at once, and it waits for two seconds at most. In any
 // case the table is kept and handed over again whenever pulse comes back, so
-// that there is no need to call Apply again with the same one.
+// that there is no need to call Apply again with the same one. One that is too large goes
+// without what is new of its claims, so that nodes, the key and what is withdrawn get to pulse
+// nevertheless; the error is a *desired.OversizeError.
 func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
-	encoded, err := encodeTable(t)
+	encoded, err := encode(t, true)
 	if err != nil {
 		return State{}, fmt.Errorf("encode the table for pulse: %w", err)
-	}
-	if len(encoded) > maxTable {
-		return State{}, fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
-			"%d addresses are claimed on this node; claim fewer", len(encoded), maxTable, len(t.Claims))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.within, fmt.Errorf("pulse did not answer within %v", c.within))
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var left error
+	if len(encoded) > maxTable {
+		left = tooLarge(len(encoded), len(t.Claims))
+		t.Claims = c.known(t.Claims)
+		if encoded, err = encode(t, true); c.table == nil || err != nil || len(encoded) > maxTable {
+			return State{}, errors.Join(left, err) // pulse goes on with what it was told last, be it by an agent before
+		}
+	}
 	if !bytes.Equal(encoded, c.table) {
-		c.table = encoded
+		c.table, c.claims = encoded, maps.Clone(t.Claims)
 		c.number++
 		wake.Fill(c.wake)
 	}
+	state, err := c.await(ctx)
+	if left != nil { // which is worse than a pulse that is away
+		err = left
+	}
+	return state, err
+}
+
+// known are of the claims those that the last table had, as it had them.
+func (c *Client) known(claims map[netip.Addr]desired.Claim) map[netip.Addr]desired.Claim {
+	known := maps.Clone(c.claims)
+	maps.DeleteFunc(known, func(a netip.Addr, _ desired.Claim) bool { _, still := claims[a]; return !still })
+	return known
+}
+
+func tooLarge(size, claims int) error {
+	return &desired.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
+		"%d addresses are claimed on this node, and those that are new or have other candidates are left out; claim fewer", size, maxTable, claims)}
+}
+
+// refusal is a table that could not be sent.
+type refusal struct {
+	number uint64 // of the table; 0: none
+	err    error
+}
+
+// await waits until pulse has put the newest table into effect.
+func (c *Client) await(ctx context.Context) (State, error) {
 	for number := c.number; ; {
 		switch {
 		case !c.connected:
 			return State{}, ErrAway
 		case c.applied >= number:
 			return c.state, nil
+		case c.refused.number >= number:
+			return c.state, c.refused.err
 		}
 		news, state := c.news, c.state
 		c.mu.Unlock()
@@ -140,9 +184,9 @@ func (c *Client) connect(ctx context.Context, greeted func()) error {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	wake.Fill(c.wake) // pulse has to hear the table, whether it is new or not
+	greeting := make(chan struct{})
 	var writer sync.WaitGroup
-	writer.Go(func() { end(c.write(ctx, conn)) })
+	writer.Go(func() { end(c.write(ctx, conn, greeting)) })
 	defer func() {
 		end(nil)
 		stop()
@@ -160,14 +204,33 @@ func (c *Client) connect(ctx context.Context, greeted func()) error {
 			return err
 		}
 		if first {
+			c.greet(readsTiers(body))
+			close(greeting)
 			greeted()
 		}
 		c.learn(state, number, true)
 	}
 }
 
-// write sends the newest table whenever there is one.
-func (c *Client) write(ctx context.Context, conn net.Conn) error {
+// greet takes in what pulse reads.
+func (c *Client) greet(tiers bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tiers, c.refused = tiers, refusal{}
+}
+
+// write sends the newest table whenever there is one, first when it is known what pulse can read. One
+// that says nothing of that gets what all can.
+func (c *Client) write(ctx context.Context, conn net.Conn, greeting <-chan struct{}) error {
+	silence := time.NewTimer(greetWithin)
+	defer silence.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-greeting:
+	case <-silence.C:
+	}
+	wake.Fill(c.wake) // pulse has to hear the table, whether it is new or not
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,10 +238,20 @@ func (c *Client) write(ctx context.Context, conn net.Conn) error {
 		case <-c.wake:
 		}
 		c.mu.Lock()
-		table, number := c.table, c.number
+		table, number, tiers := c.table, c.number, c.tiers
 		c.mu.Unlock()
 		if table == nil {
 			continue
+		}
+		if !tiers {
+			var err error
+			if table, err = c.former.writtenOut(table); err != nil {
+				return err
+			}
+			if len(table) > maxTable {
+				c.refuse(number, len(table))
+				continue
+			}
 		}
 		body, err := encodeTableMessage(number, table)
 		if err != nil {
@@ -190,12 +263,23 @@ func (c *Client) write(ctx context.Context, conn net.Conn) error {
 	}
 }
 
+// refuse notes that a table does not get to a pulse of an older release.
+func (c *Client) refuse(number uint64, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = refusal{number, &desired.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
+		"the container pulse is of an older release, which needs more of them; run the same image in the containers speaker and pulse", size, maxTable)}}
+	close(c.news)
+	c.news = make(chan struct{})
+}
+
 // learn takes over what pulse told.
 func (c *Client) learn(s State, number uint64, connected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	same := c.connected == connected && c.state.Equal(s)
 	c.state, c.applied, c.connected = s, number, connected
+	c.tiers = c.tiers && connected
 	close(c.news)
 	c.news = make(chan struct{})
 	if !same {

@@ -115,6 +115,7 @@ type Server struct {
 	parted   chan parting
 	probes   chan chan struct{}
 	state    atomic.Pointer[State]
+	tables   reader // of all connections: a new agent mostly has the table of the last one
 
 	// What follows belongs to the goroutine of Run.
 	agent     *agent // the newest connection; nil: none

@@ -28,8 +28,8 @@ import (
 const (
 	wireVersion = 1
 	headerSize  = 8
-	// maxMessage bounds a message, in bytes. Ten thousand addresses with thirty
-	// candidates each make about 2 MB.
+	// maxMessage bounds a message, in bytes. Ten thousand addresses with a thousand candidates
+	// each make about 1 MB, or 40 MB for a pulse that has the lists of these written out.
 	maxMessage = 32 << 20
 	// maxTable bounds an encoded table, which needs an envelope.
 	maxTable = maxMessage - 64
@@ -99,7 +99,10 @@ type wireTable struct {
 	Unable    []netip.Addr        `json:"unable,omitempty"`
 	Leaving   bool                `json:"leaving,omitempty"`
 	// Names are the nodes that candidates are given by index of.
-	Names  []string    `json:"names,omitempty"`
+	Names []string `json:"names,omitempty"`
+	// Sets are of such nodes, sorted, and Tiers of such sets: the order of candidates that claims share.
+	Sets   [][]int     `json:"sets,omitempty"`
+	Tiers  [][]int     `json:"tiers,omitempty"`
 	Claims []wireClaim `json:"claims,omitempty"`
 	// Elsewhere have no claim, since this node is no candidate for them.
 	Elsewhere []netip.Addr `json:"elsewhere,omitempty"`
@@ -144,6 +147,11 @@ type wireClaim struct {
 	// Named are candidates, too. AllNamed is in their place if they are all of them.
 	Named    []int `json:"named,omitempty"`
 	AllNamed bool  `json:"allNamed,omitempty"`
+	// Tiers are in the place of Candidates, and NamedSet in that of Named. All three are counted from 1; 0: none.
+	// First is the node that comes before its tier.
+	Tiers    int `json:"tiers,omitempty"`
+	First    int `json:"first,omitempty"`
+	NamedSet int `json:"namedSet,omitempty"`
 	// AnnounceInterval, in ns, is absent from an agent that is older than it: such an agent's pulse
 	// repeated no announcement either.
 	AnnounceInterval time.Duration `json:"announceInterval,omitempty"`
@@ -177,8 +185,11 @@ func (c wireClaim) read(names []string) (desired.Claim, error) {
 	return claim, nil
 }
 
-// encodeTable renders a table; equal tables give equal bytes.
-func encodeTable(t Table) ([]byte, error) {
+// encodeTable renders a table for any pulse; equal tables give equal bytes.
+func encodeTable(t Table) ([]byte, error) { return encode(t, false) }
+
+// encode renders a table with tiers, or for those who cannot read these.
+func encode(t Table, tiers bool) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
 		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving,
@@ -194,34 +205,7 @@ func encodeTable(t Table) ([]byte, error) {
 	for name, b := range t.BFD {
 		w.BFD[name] = wireBFD(b)
 	}
-	index := map[string]int{}
-	for _, claim := range t.Claims {
-		for _, node := range claim.Candidates {
-			if _, ok := index[node]; !ok {
-				index[node] = 0
-				w.Names = append(w.Names, node)
-			}
-		}
-	}
-	slices.Sort(w.Names)
-	for i, node := range w.Names {
-		index[node] = i
-	}
-	for a, claim := range t.Claims {
-		c := wireClaim{
-			Address: a, Interfaces: claim.Interfaces, Candidates: make([]int, len(claim.Candidates)), AnnounceInterval: claim.AnnounceInterval,
-		}
-		for i, node := range claim.Candidates {
-			c.Candidates[i] = index[node]
-		}
-		if c.AllNamed = len(claim.Named) > 0 && len(claim.Named) == len(claim.Candidates); !c.AllNamed {
-			for _, node := range claim.Named {
-				c.Named = append(c.Named, index[node])
-			}
-		}
-		w.Claims = append(w.Claims, c)
-	}
-	slices.SortFunc(w.Claims, func(a, b wireClaim) int { return a.Address.Compare(b.Address) })
+	w.encodeClaims(t.Claims, tiers)
 	return json.Marshal(w)
 }
 
@@ -234,7 +218,9 @@ func encodeTableMessage(number uint64, table json.RawMessage) ([]byte, error) {
 }
 
 // decodeTableMessage reads a table and its number.
-func decodeTableMessage(body []byte) (Table, uint64, error) {
+func decodeTableMessage(body []byte) (Table, uint64, error) { return new(reader).table(body) }
+
+func (r *reader) table(body []byte) (Table, uint64, error) {
 	var m tableMessage
 	if err := json.Unmarshal(body, &m); err != nil {
 		return Table{}, 0, fmt.Errorf("table message: %w", err)
@@ -247,9 +233,8 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
 		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving,
 		Elsewhere: w.Elsewhere, Unnumbered: w.Unnumbered,
-		Peers:  make(map[string]hello.Peer, len(w.Peers)),
-		Claims: make(map[netip.Addr]desired.Claim, len(w.Claims)),
-		BFD:    make(map[string]desired.BFD, len(w.BFD)),
+		Peers: make(map[string]hello.Peer, len(w.Peers)),
+		BFD:   make(map[string]desired.BFD, len(w.BFD)),
 	}
 	for name, b := range w.BFD {
 		if err := b.check(); err != nil {
@@ -260,12 +245,9 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 	for node, p := range w.Peers {
 		t.Peers[node] = hello.Peer(p)
 	}
-	for _, c := range w.Claims {
-		claim, err := c.read(w.Names)
-		if err != nil {
-			return Table{}, 0, fmt.Errorf("table message: %w", err)
-		}
-		t.Claims[c.Address] = claim
+	var err error
+	if t.Claims, err = r.claims(w); err != nil {
+		return Table{}, 0, fmt.Errorf("table message: %w", err)
 	}
 	return t, m.Number, nil
 }
@@ -275,6 +257,8 @@ func decodeTableMessage(body []byte) (Table, uint64, error) {
 type stateMessage struct {
 	Number uint64    `json:"number"`
 	State  wireState `json:"state"`
+	// Tiers: the sender reads tables with tiers.
+	Tiers bool `json:"tiers,omitempty"`
 }
 
 type wireState struct {
@@ -367,7 +351,7 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 		w.Doubted = append(w.Doubted, wireDoubt{a, d.Owner, d.Node, d.Station, d.Alone, d.Interface, d.Since})
 	}
 	slices.SortFunc(w.Doubted, func(a, b wireDoubt) int { return a.Address.Compare(b.Address) })
-	return json.Marshal(stateMessage{Number: number, State: w})
+	return json.Marshal(stateMessage{Number: number, State: w, Tiers: true})
 }
 
 // byNode turns a map round; its lists are sorted. nil if there is nothing in it.

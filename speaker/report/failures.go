@@ -8,14 +8,14 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// failure is what went wrong of the forwarding, whatever the words for it.
+// failure is what went wrong of a pass, whatever the words for it.
 type failure struct {
 	object problem.Object
 	reason string
 	of     string // which of several
 }
 
-// failures are the problems that an error of a pass tells of the forwarding. The words are
+// failures are the problems that an error of a pass tells of the forwarding and of layer 2. The words are
 // those in which one began: they name times and lines, which differ at each attempt.
 func (r *Reporter) failures(err error) []problem.Problem {
 	node := problem.Object{Kind: "Node", Name: r.node}
@@ -41,6 +41,9 @@ func (r *Reporter) failures(err error) []problem.Problem {
 	}
 	for _, unset := range desired.AllOf[*desired.SettingError](err) {
 		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
+	}
+	for _, oversize := range desired.AllOf[*desired.OversizeError](err) {
+		note(failure{node, ReasonTooManyAddresses, ""}, "not all addresses can be answered for on layer 2: %v", oversize)
 	}
 	r.failing = now
 	problems := make([]problem.Problem, 0, len(now))

@@ -72,6 +72,12 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	metric()
 	failing(unset(), &desired.SettingError{Of: "nf_conntrack_max", Err: errors.New("nf_conntrack_max is 65536")})
 	got.want(t, "node1 Warning SettingFailed: nf_conntrack_max is 65536; it is tried again", all[1])
+	failing()
+	got.want(t)
+	for bytes := range 2 { // another one with each Service
+		failing(&desired.OversizeError{Err: fmt.Errorf("the table has %d bytes", bytes)})
+	}
+	got.want(t, "node1 Warning TooManyAddresses: not all addresses can be answered for on layer 2: the table has 0 bytes")
 }
 
 // TestOneNodeTellsWhatAllSee has two nodes read the same nonsense: one Event says so, of the

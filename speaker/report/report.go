@@ -43,6 +43,8 @@ const (
 	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
 	// as the connection table is to have it.
 	ReasonSettingFailed = "SettingFailed"
+	// ReasonTooManyAddresses is on a Node: what it is to answer for on layer 2 is more than its pulse takes.
+	ReasonTooManyAddresses = "TooManyAddresses"
 	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
 	// served, in kube-proxy's words.
 	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"

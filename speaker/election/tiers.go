@@ -1,0 +1,65 @@
+package election
+
+import "slices"
+
+// Tiers are candidates in groups: all of one come before all of the next, and within each the
+// weights for an address decide. Thousands of addresses may share them, and an order is made of
+// them wherever it is wanted. They never change.
+type Tiers struct {
+	groups [][]string
+	among  []string
+	of     map[string]int // by node; nil if there is one group
+}
+
+// NewTiers makes tiers of groups of nodes, each sorted, and no node in two of them.
+func NewTiers(groups ...[]string) *Tiers {
+	if len(groups) == 1 {
+		return &Tiers{groups: groups, among: groups[0]}
+	}
+	t := &Tiers{groups: groups, among: slices.Concat(groups...), of: map[string]int{}}
+	slices.Sort(t.among)
+	for i, group := range groups {
+		for _, node := range group {
+			t.of[node] = i
+		}
+	}
+	return t
+}
+
+// Groups are the groups, of which nothing may be changed.
+func (t *Tiers) Groups() [][]string { return t.groups }
+
+// Among are all the nodes, sorted. Nobody may change them.
+func (t *Tiers) Among() []string { return t.among }
+
+// Order is what Rank says of all the nodes, but group by group, and with first in front of its
+// own group; "": no node is. ranked is returned if that is how it is, and not changed.
+func (t *Tiers) Order(ranked []string, first string) []string {
+	if first != "" {
+		if i := slices.Index(ranked, first); i > 0 {
+			ranked = slices.Concat([]string{first}, ranked[:i], ranked[i+1:])
+		}
+	}
+	if t.of == nil {
+		return ranked
+	}
+	next := make([]int, len(t.groups))
+	for i := 1; i < len(next); i++ {
+		next[i] = next[i-1] + len(t.groups[i-1])
+	}
+	ordered := make([]string, len(ranked))
+	for _, node := range ranked {
+		i := t.of[node]
+		ordered[next[i]] = node
+		next[i]++
+	}
+	return ordered
+}
+
+// Equal tells whether both order any candidates the same; either may be nil.
+func (t *Tiers) Equal(o *Tiers) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return slices.EqualFunc(t.groups, o.groups, slices.Equal)
+}
