@@ -77,8 +77,8 @@ type BFDProfileSpec struct {
 
 	// minimumTtl is for routers more than one hop away: the lowest TTL or hop
 	// limit with which their packets are accepted, 1 to 254. Routers commonly
-	// send 255, BIRD sends 64. With an iBGP router, setting it makes the session
-	// multihop (RFC 5883). Default: 254 with ebgpMultiHop.
+	// send 255, BIRD sends 64. It has no effect where BFD is over one hop, as with
+	// an iBGP router on a network of the node. Default: 254.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254

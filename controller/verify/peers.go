@@ -68,8 +68,8 @@ func profile(c *view.Cluster, p *view.BGPPeer, nodes []*view.Node) []problem.Pro
 		return []problem.Problem{problem.Advice(p.Object(), ReasonFieldUnused,
 			"spec.bfdProfile: %v is the node itself, so the session is held without BFD, which is between two machines: leave it out", p.PeerAddress)}
 	}
-	if profile.MinTTL == 0 || p.ManyHops(profile) {
-		return nil
+	if profile.MinTTL == 0 || p.EBGPMultiHop || p.HopsByNetwork() {
+		return nil // it counts, or only a node could tell
 	}
 	said := "this one is not said to be: its BFD packets must come with 255; set ebgpMultiHop if it is"
 	if p.TTLSecurity {

@@ -42,11 +42,11 @@ func (p *BGPPeer) Object() problem.Object {
 	return problem.Object{Kind: "BGPPeer", Name: p.Name}
 }
 
-// ManyHops tells whether BFD with the router is over several hops (RFC 5883). A router of iBGP is
-// taken for a neighbour, as FRR takes one that is on a network of its own, unless the profile
-// speaks of hops and the peer does not exclude them.
-func (p *BGPPeer) ManyHops(profile *BFDProfile) bool {
-	return p.EBGPMultiHop || profile.MinTTL != 0 && p.MyASN == p.PeerASN && p.Interface == "" && !p.TTLSecurity
+// HopsByNetwork tells whether it follows from the networks of a node over how many hops BFD with
+// the router is, as iBGP may be over any number: over several (RFC 5883) if the router is on none of
+// them, which is the rule of FRR. With all others it is over one, or over several with EBGPMultiHop.
+func (p *BGPPeer) HopsByNetwork() bool {
+	return p.MyASN == p.PeerASN && p.Interface == "" && !p.TTLSecurity && !p.EBGPMultiHop
 }
 
 // IsOn tells whether what is at the peer's address is the node itself, as another BGP daemon of it. There

@@ -44,14 +44,21 @@ func (s *scene) follow() {
 	want := map[string]desired.BFD{}
 	if id := s.nodes[0].who(); s.paths.wanted && id.PeerAddress.IsValid() {
 		path := bfdTo(id, s.cell.hops == "multihop")
+		if s.cell.as == "ibgp" && id.Interface == "" { // pulse finds out, by the rule of FRR
+			path.MultiHop, path.HopsByNetwork, path.MinTTL = false, true, 254
+		}
 		path.Passive = s.paths.passive
 		path.Transmit, path.Receive, path.Multiplier = s.paths.timers.every, s.paths.timers.every, s.paths.timers.multiplier
-		if path.MultiHop && s.birdd != nil {
+		if path.MinTTL != 0 && s.birdd != nil {
 			path.MinTTL = 63 // BIRD sends multihop packets with 64
 		}
 		want[theRouter] = path
 	}
-	s.paths.sessions.Set(want)
+	have, err := links.Read()
+	if err != nil {
+		s.t.Errorf("the links of the nodes cannot be read: %v", err)
+	}
+	s.paths.sessions.Set(want, have)
 }
 
 // status is what pulse says of the BFD session.

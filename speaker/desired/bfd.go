@@ -39,7 +39,8 @@ func beside(id Identity, peer *view.BGPPeer, profile *view.BFDProfile) BFD {
 		Peer: id.PeerAddress, Local: id.SourceAddress,
 		Transmit: profile.Transmit, Receive: profile.Receive, Multiplier: profile.Multiplier, Passive: profile.Passive,
 	}
-	if b.MultiHop = peer.ManyHops(profile); b.MultiHop {
+	b.MultiHop, b.HopsByNetwork = peer.EBGPMultiHop, peer.HopsByNetwork()
+	if b.MultiHop || b.HopsByNetwork {
 		b.MinTTL = cmp.Or(profile.MinTTL, defaultMinTTL)
 	}
 	return b

@@ -12,7 +12,8 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// TestBFD: a peer that names a profile gets a session, over one hop or several.
+// TestBFD: a peer that names a profile gets a session, over one hop or several, or with iBGP over as
+// many as the networks of the node say.
 func TestBFD(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddr
@@ -36,6 +37,10 @@ func TestBFD(t *testing.T) {
 			"far":       peer("far", "192.0.2.3", "far", func(p *view.BGPPeer) { p.EBGPMultiHop = true }),
 			"inside":    peer("inside", "2001:db8::4", "fast", ibgp),
 			"farInside": peer("farInside", "2001:db8::5", "far", ibgp),
+			"secured": peer("secured", "2001:db8::6", "far", func(p *view.BGPPeer) {
+				ibgp(p)
+				p.TTLSecurity = true
+			}),
 			"nearFar":   peer("nearFar", "192.0.2.6", "far", nil),
 			"without":   peer("without", "192.0.2.7", "", nil),
 			"missing":   peer("missing", "192.0.2.8", "gone", nil),
@@ -48,17 +53,22 @@ func TestBFD(t *testing.T) {
 		b.Peer, b.MultiHop, b.MinTTL = at(peer), multiHop, ttl
 		return b
 	}
+	byNetwork := func(b desired.BFD) desired.BFD {
+		b.HopsByNetwork = true
+		return b
+	}
 	near := to(fast, "192.0.2.1", false, 0)
 	near.Local = at("192.0.2.11")
 	want := map[string]desired.BFD{
 		"near": near, "multihop": to(fast, "192.0.2.2", true, 254), "far": to(far, "192.0.2.3", true, 60),
-		"inside": to(fast, "2001:db8::4", false, 0), "farInside": to(far, "2001:db8::5", true, 60), "nearFar": to(far, "192.0.2.6", false, 0),
+		"inside": byNetwork(to(fast, "2001:db8::4", false, 254)), "farInside": byNetwork(to(far, "2001:db8::5", false, 60)),
+		"secured": to(far, "2001:db8::6", false, 0), "nearFar": to(far, "192.0.2.6", false, 0),
 	}
 	got, _ := desired.For(c, desired.Options{Node: "a"})
 	if d := cmp.Diff(want, got.BFD, cmpopts.EquateComparable(netip.Addr{})); d != "" {
 		t.Errorf("BFD sessions (-want +got):\n%s", d)
 	}
-	if len(got.BGP) != 8 {
+	if len(got.BGP) != 9 {
 		t.Errorf("%d BGP sessions: a profile that is missing keeps none from being held", len(got.BGP))
 	}
 }

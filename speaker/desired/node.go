@@ -411,9 +411,11 @@ func (id Identity) Neighbour() peering.Neighbour {
 type BFD struct {
 	Peer  netip.Addr
 	Local netip.Addr // invalid: the kernel chooses
-	// MultiHop is RFC 5883 in place of RFC 5881. MinTTL is the least TTL or hop
-	// limit that its packets may come with; 0 over one hop, where it is always 255.
+	// MultiHop is RFC 5883 in place of RFC 5881. HopsByNetwork leaves that to pulse, which knows
+	// whether the router is on a network of the node. MinTTL is the least TTL or hop limit that
+	// packets may come with over several hops; over one it is always 255.
 	MultiHop          bool
+	HopsByNetwork     bool
 	MinTTL            uint8
 	Transmit, Receive time.Duration // as the session is Up, of whole microseconds
 	Multiplier        uint8         // so many packets in a row may be lost

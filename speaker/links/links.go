@@ -119,6 +119,17 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 	return maps.EqualFunc(s.links, o.links, Link.Equal) && slices.EqualFunc(s.asked, o.asked, Link.Equal)
 }
 
+// Connects tells whether the address is in a subnet of an interface of the node. The interface may be
+// down; one in a VRF does not count, as what the node sends goes by routes of another table.
+func (s *Snapshot) Connects(a netip.Addr) bool {
+	for _, l := range s.links {
+		if s.links[l.Master].Kind != "vrf" && l.holds(a) {
+			return true
+		}
+	}
+	return false
+}
+
 // answers tells whether the link is of a kind on which neighbours ask for
 // addresses: Ethernet with ARP that belongs to the node itself. The ports of a
 // bridge, bond or switch are left out, since their master gets the frames; a

@@ -69,6 +69,22 @@ func TestAnswering(t *testing.T) {
 	}
 }
 
+// TestConnects: subnets count whether or not anything comes through, as a cable that is out changes
+// nothing about where a router is.
+func TestConnects(t *testing.T) {
+	s := links.NewSnapshot(link(2, "eth0", "192.0.2.1/24", "2001:db8::1/64"),
+		with(link(3, "eth1", "198.51.100.1/24"), func(l *links.Link) { l.Up, l.Running = false, false }),
+		with(link(4, "eth2", "203.0.113.1/24"), func(l *links.Link) { l.Master = vrf.Index }), vrf, link(7, "own", "192.0.3.1/32"))
+	for address, want := range map[string]bool{
+		"192.0.2.254": true, "2001:db8::ffff": true, "198.51.100.7": true, "203.0.113.7": false,
+		"192.0.3.1": true, "192.0.3.2": false, "2001:db8:1::1": false,
+	} {
+		if got := s.Connects(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+}
+
 func TestAnsweringIPv6(t *testing.T) {
 	vip6 := netip.MustParseAddr("2001:db8::10")
 	for name, c := range map[string]struct {

@@ -70,7 +70,7 @@ type Sentry interface {
 
 // BFD holds BFD sessions; bfd.Sessions does. It runs longer than the server.
 type BFD interface {
-	Set(want map[string]desired.BFD)
+	Set(want map[string]desired.BFD, have *links.Snapshot)
 	Status() map[string]bfd.Status
 	Changed() <-chan struct{}
 	Goodbye(ctx context.Context, hold time.Duration) error
@@ -303,10 +303,10 @@ func (s *Server) complain(err error) {
 // reports it. Doing it again changes nothing.
 func (s *Server) settle() {
 	defer s.report()
-	if s.table != nil {
-		s.cfg.BFD.Set(s.table.BFD)
-	}
 	snapshot := s.cfg.Links.Snapshot()
+	if s.table != nil {
+		s.cfg.BFD.Set(s.table.BFD, snapshot)
+	}
 	if s.table == nil || snapshot == nil {
 		s.assess(nil)
 		return

@@ -112,14 +112,17 @@ type wireTable struct {
 }
 
 type wireBFD struct {
-	Peer       netip.Addr    `json:"peer"`
-	Local      netip.Addr    `json:"local,omitzero"`
-	MultiHop   bool          `json:"multiHop,omitempty"`
-	MinTTL     uint8         `json:"minTTL,omitempty"`
-	Transmit   time.Duration `json:"transmit"` // ns, as Receive
-	Receive    time.Duration `json:"receive"`
-	Multiplier uint8         `json:"multiplier"`
-	Passive    bool          `json:"passive,omitempty"`
+	Peer     netip.Addr `json:"peer"`
+	Local    netip.Addr `json:"local,omitzero"`
+	MultiHop bool       `json:"multiHop,omitempty"`
+	// HopsByNetwork is unknown to a pulse that is older than it, which then has BFD over one hop, as
+	// it had with such a router before.
+	HopsByNetwork bool          `json:"hopsByNetwork,omitempty"`
+	MinTTL        uint8         `json:"minTTL,omitempty"`
+	Transmit      time.Duration `json:"transmit"` // ns, as Receive
+	Receive       time.Duration `json:"receive"`
+	Multiplier    uint8         `json:"multiplier"`
+	Passive       bool          `json:"passive,omitempty"`
 }
 
 // check refuses what no session can be made of.

@@ -137,6 +137,7 @@ func drawBFD(t *rapid.T) desired.BFD {
 		Peer: drawAddr(t), Transmit: interval.Draw(t, "transmit"), Receive: interval.Draw(t, "receive"),
 		Multiplier: rapid.Uint8Range(1, 255).Draw(t, "multiplier"), MinTTL: rapid.Uint8().Draw(t, "ttl"),
 		MultiHop: rapid.Bool().Draw(t, "multihop"), Passive: rapid.Bool().Draw(t, "passive"),
+		HopsByNetwork: rapid.Bool().Draw(t, "hops by network"),
 	}
 }
 

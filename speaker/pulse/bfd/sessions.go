@@ -30,6 +30,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links"
 )
 
 const (
@@ -79,6 +80,7 @@ type Sessions struct {
 	mu        sync.Mutex
 	all       map[key]*session
 	names     map[string]key
+	distances map[ends]distance // of peers that are far or near by the network
 	listeners map[kind]listener
 	deaf      map[kind]string // why one could not be opened
 	rejected  map[Reason]uint64
@@ -102,14 +104,19 @@ func (s *Sessions) Changed() <-chan struct{} { return s.changed }
 
 // Set makes the sessions those wanted, by any name. Those of one peer and one
 // local address are one session, which goes by the first name. One that is not
-// wanted any more tells the peer AdminDown until the peer must have heard.
-func (s *Sessions) Set(want map[string]desired.BFD) {
+// wanted any more tells the peer AdminDown until the peer must have heard. The links are
+// nil while they are not known; a session that goes by them waits until then.
+func (s *Sessions) Set(want map[string]desired.BFD, have *links.Snapshot) {
 	s.mu.Lock()
 	now := time.Now()
 	wanted := map[key]desired.BFD{}
 	s.names = make(map[string]key, len(want))
+	s.measure(now, want, have)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		w := want[name]
+		w, known := s.placed(want[name])
+		if !known {
+			continue
+		}
 		s.names[name] = keyOf(w)
 		if _, had := wanted[keyOf(w)]; !had {
 			wanted[keyOf(w)] = w
@@ -124,6 +131,7 @@ func (s *Sessions) Set(want map[string]desired.BFD) {
 		}
 	}
 	surplus := s.open(now)
+	s.measureAgain()
 	s.mu.Unlock()
 	for _, l := range surplus {
 		_ = l.close() // it is read no more, whatever that says
@@ -137,6 +145,9 @@ func (s *Sessions) want(now time.Time, k key, w desired.BFD) {
 	have := s.all[k]
 	if have == nil {
 		s.all[k] = &session{machine: newMachine(t, s.discriminator(), now, listenFirst, rand.Int64N), want: w, since: now}
+		if before := s.all[k.otherwise()]; before != nil && w.HopsByNetwork {
+			s.all[k].machine.failures = before.machine.failures // or one that was not told yet would be lost
+		}
 		return
 	}
 	if have.want == w && have.parting.IsZero() {

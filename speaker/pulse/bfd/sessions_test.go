@@ -39,8 +39,7 @@ type end struct {
 	waiting []datagram
 
 	lock sync.Locker
-	hear func(datagram)
-	kind kind
+	hear map[kind]func(datagram)
 }
 
 func newCable() *cable { return &cable{ends: map[netip.Addr]*end{}, hops: maxHops} }
@@ -48,7 +47,7 @@ func newCable() *cable { return &cable{ends: map[netip.Addr]*end{}, hops: maxHop
 func (c *cable) end(a netip.Addr) *end {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := &end{cable: c, addr: a}
+	e := &end{cable: c, addr: a, hear: map[kind]func(datagram){}}
 	c.ends[a] = e
 	return e
 }
@@ -65,38 +64,42 @@ func (e *end) listen(k kind, lock sync.Locker, hear func(datagram)) (listener, e
 	if e.fail != nil {
 		return nil, e.fail
 	}
-	e.lock, e.hear, e.kind = lock, hear, k
-	return inlet1{e}, nil
+	e.lock, e.hear[k] = lock, hear
+	return inlet1{e, k}, nil
 }
 
 func (e *end) dial(k key) (sender, error) {
 	e.cable.mu.Lock()
 	defer e.cable.mu.Unlock()
-	return outlet1{e, k.peer}, e.fail
+	return outlet1{e, k.peer, kindOf(k)}, e.fail
 }
 
-type inlet1 struct{ *end }
+type inlet1 struct {
+	*end
+	kind kind
+}
 
 func (i inlet1) drain() {
 	i.cable.mu.Lock()
-	waiting := i.waiting
+	waiting, hear := i.waiting, i.hear[i.kind]
 	i.waiting = nil
 	i.cable.mu.Unlock()
 	for _, d := range waiting {
-		i.hear(d)
+		hear(d)
 	}
 }
 
 func (i inlet1) close() error {
 	i.cable.mu.Lock()
 	defer i.cable.mu.Unlock()
-	i.hear = nil
+	delete(i.hear, i.kind)
 	return nil
 }
 
 type outlet1 struct {
 	from *end
 	to   netip.Addr
+	kind kind
 }
 
 func (outlet1) over() int { return 0 }
@@ -112,7 +115,7 @@ func (o outlet1) send(b []byte) error {
 	time.AfterFunc(time.Millisecond, func() {
 		c.mu.Lock()
 		to := c.ends[o.to]
-		hear, lock, k := to.hear, to.lock, to.kind
+		hear, lock, k := to.hear[o.kind], to.lock, o.kind
 		if to.starved {
 			to.waiting, hear = append(to.waiting, datagram{kind: k, from: o.from.addr, to: o.to, hops: hops, body: b}), nil
 		}
@@ -153,8 +156,8 @@ func TestSessionsComeUpAndNoticeACut(t *testing.T) {
 		b, stopB := runOn(t, c.end(addrB))
 		defer stopA()
 		defer stopB()
-		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
-		b.Set(map[string]desired.BFD{"p": wantedTo(addrA), "same": wantedTo(addrA)})
+		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+		b.Set(map[string]desired.BFD{"p": wantedTo(addrA), "same": wantedTo(addrA)}, nil)
 		time.Sleep(5 * time.Second)
 		if state(a) != Up || state(b) != Up || b.Status()["same"] != b.Status()["p"] {
 			t.Fatalf("%+v and %+v", a.Status(), b.Status())
@@ -192,7 +195,7 @@ func TestSessionsWithOneRouter(t *testing.T) {
 	own, far := wantedTo(addrB), wantedTo(addrB)
 	own.Local = addrA
 	far.MultiHop, far.MinTTL = true, 250
-	s.Set(map[string]desired.BFD{"any": wantedTo(addrB), "own": own, "far": far})
+	s.Set(map[string]desired.BFD{"any": wantedTo(addrB), "own": own, "far": far}, nil)
 	another := addrA.Next().Next().Next()
 	named := func(name string) *session { return s.all[s.names[name]] }
 	for _, c := range []struct {
@@ -230,8 +233,8 @@ func facing(t *testing.T, c *cable) (a *Sessions, stopA func(), b *Sessions, sto
 	t.Helper()
 	a, stopA = runOn(t, c.end(addrA))
 	b, stopB = runOn(t, c.end(addrB))
-	a.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
-	b.Set(map[string]desired.BFD{"p": wantedTo(addrA)})
+	a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+	b.Set(map[string]desired.BFD{"p": wantedTo(addrA)}, nil)
 	time.Sleep(5 * time.Second)
 	return a, stopA, b, stopB
 }
@@ -244,26 +247,26 @@ func TestPartedSessions(t *testing.T) {
 		a, stopA, b, stopB := facing(t, c)
 		defer stopA()
 		defer stopB()
-		a.Set(nil)
+		a.Set(nil, nil)
 		time.Sleep(20 * time.Millisecond)
 		if got := b.Status()["p"]; got.State != Down || got.Diag != NeighborDown || got.Failures != 0 || len(a.Status()) != 0 {
 			t.Errorf("the peer says %+v", got)
 		}
-		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
+		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 		time.Sleep(5 * time.Second)
 		if state(a) != Up || state(b) != Up {
 			t.Errorf("wanted again: %v and %v", state(a), state(b))
 		}
-		a.Set(nil)
+		a.Set(nil, nil)
 		time.Sleep(time.Minute)
 		a.mu.Lock()
 		if len(a.all) != 0 {
 			t.Errorf("left behind: %+v", a.all)
 		}
 		a.mu.Unlock()
-		a.Set(nil) // as its owner does after Changed
+		a.Set(nil, nil) // as its owner does after Changed
 		c.mu.Lock()
-		if c.ends[addrA].hear != nil {
+		if len(c.ends[addrA].hear) != 0 {
 			t.Error("it listens for nobody")
 		}
 		c.mu.Unlock()
@@ -292,7 +295,7 @@ func TestRestart(t *testing.T) {
 				time.Sleep(away)
 				a, stopA = runOn(t, c.end(addrA))
 				defer stopA()
-				a.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
+				a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 				time.Sleep(2 * time.Second)
 				if got := b.Status()["p"]; state(a) != Up || got.State != Up || got.Failures != 0 || got.Detection != 150*time.Millisecond {
 					t.Errorf("new %+v, peer %+v", a.Status()["p"], got)
@@ -317,7 +320,7 @@ func TestRestartOfABusyProcess(t *testing.T) {
 		busy.starved = true
 		again, stop := runOn(t, busy)
 		defer stop()
-		again.Set(map[string]desired.BFD{"p": wantedTo(addrB)})
+		again.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 		time.Sleep(listenFirst + 10*time.Millisecond)
 		c.mu.Lock()
 		busy.starved = false
@@ -353,7 +356,7 @@ func TestTrouble(t *testing.T) {
 		a, stop := runOn(t, e)
 		defer stop()
 		want := map[string]desired.BFD{"p": wantedTo(addrB)}
-		a.Set(want)
+		a.Set(want, nil)
 		if got := a.Status()["p"].Trouble; got != "no sockets left" {
 			t.Errorf("trouble is told as %q", got)
 		}
@@ -361,7 +364,7 @@ func TestTrouble(t *testing.T) {
 		e.fail = nil
 		c.mu.Unlock()
 		<-a.Changed()
-		a.Set(want)
+		a.Set(want, nil)
 		if got := a.Status()["p"].Trouble; got != "" {
 			t.Errorf("still %q", got)
 		}
