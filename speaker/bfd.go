@@ -35,7 +35,7 @@ func (p paths) failed(states map[string]bfd.Status) map[string]string {
 func bfdOf(states map[string]bfd.Status) map[string]report.Path {
 	paths := make(map[string]report.Path, len(states))
 	for peer, s := range states {
-		paths[peer] = report.Path{Up: s.State == bfd.Up, State: s.State.String(), Reason: s.Reason(), Detection: s.Detection}
+		paths[peer] = report.Path{Up: s.State == bfd.Up, State: s.State.String(), Since: s.Since, Reason: s.Reason(), Detection: s.Detection}
 	}
 	return paths
 }
