@@ -13,6 +13,9 @@ const (
 	ReasonTablesLocked = "TablesLocked"
 	// ReasonFeatureMissing: the kernel has not all that the rules need.
 	ReasonFeatureMissing = "FeatureMissing"
+	// ReasonFamilyAbsent: the host has not the address family at all, so that there is nothing
+	// of it that could be forwarded. Nothing mends that but another host.
+	ReasonFamilyAbsent = "FamilyAbsent"
 	// ReasonSetFull: an ipset takes no more, or the kernel no more ipsets.
 	ReasonSetFull = "SetFull"
 )

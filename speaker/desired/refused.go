@@ -78,7 +78,8 @@ func Settled(err error, family addr.Family) bool {
 
 // Behind are the families in which the kernel is not as wanted, be it that a port has not
 // come, changed or gone, or something that is no port's. A port that it refuses by itself
-// does not count: nothing that is done again would help.
+// does not count: nothing that is done again would help. Neither does a family that the host
+// has not at all.
 func Behind(missing Missing, err error) map[addr.Family]bool {
 	behind := Unsettled(err)
 	refused := Refused(err)
@@ -87,7 +88,21 @@ func Behind(missing Missing, err error) map[addr.Family]bool {
 			behind[key.Family] = true
 		}
 	}
+	for family := range Absent(err) {
+		delete(behind, family)
+	}
 	return behind
+}
+
+// Absent are the families of which the error of a backend says that the host has none.
+func Absent(err error) map[addr.Family]bool {
+	absent := map[addr.Family]bool{}
+	for _, failed := range AllOf[*FamilyError](err) {
+		if ReasonOf(failed.Err) == ReasonFamilyAbsent {
+			absent[failed.Family] = true
+		}
+	}
+	return absent
 }
 
 // Unsettled are the families of which the error of a backend says that something is not in

@@ -43,7 +43,7 @@ func TestBehind(t *testing.T) {
 	in := func(f addr.Family, settled bool, err error) error {
 		return &desired.FamilyError{Family: f, Settled: settled, Err: err}
 	}
-	failed := errors.New("the lock")
+	failed, none := errors.New("the lock"), desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))
 	for name, test := range map[string]struct {
 		missing desired.Missing
 		err     error
@@ -57,6 +57,14 @@ func TestBehind(t *testing.T) {
 		"no port":                         {nil, in(addr.IPv6, false, failed), []addr.Family{addr.IPv6}},
 		"a refused one, and no port":      {desired.Missing{four: {}}, in(addr.IPv4, false, errors.Join(refusal, failed)), []addr.Family{addr.IPv4}},
 		"something that concerns neither": {nil, errors.Join(in(addr.IPv4, true, failed), &desired.SettingError{Err: failed}), nil},
+		"one that the host has not": {
+			desired.Missing{four: {}, six: {}},
+			fmt.Errorf("apply: %w", errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, errors.Join(none, failed)))),
+			[]addr.Family{addr.IPv4},
+		},
+		"one of which the kernel lacks something": {
+			desired.Missing{six: {}}, in(addr.IPv6, false, desired.Caused(desired.ReasonFeatureMissing, failed)), []addr.Family{addr.IPv6},
+		},
 		"both": {
 			desired.Missing{four: {}}, errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, failed)), addr.Families(),
 		},

@@ -101,7 +101,7 @@ func New(c Config) (Forwarder, error) {
 		return nil, fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
 	}
 	m := newMeasures(c.Metrics)
-	cleaner := newCleaner(backend, m.timed(conntrack.Delete), inherited)
+	cleaner := newCleaner(hosted{backend, thisHost()}, m.timed(conntrack.Delete), inherited)
 	cleaner.leaving = newLeaving()
 	forwards := newHanding(&localhost{setting: setting, Forwarder: &successor{
 		Forwarder: newMeasured(cleaner, m),

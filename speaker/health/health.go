@@ -77,9 +77,12 @@ func (n *Node) Begin(c *view.Cluster) {
 
 // Apply takes in to what the kernel has been brought, what it lacks of that, and why.
 func (n *Node) Apply(want desired.Node, missing desired.Missing, err error) {
-	behind := desired.Behind(missing, err)
+	behind, absent := desired.Behind(missing, err), desired.Absent(err)
 	for _, family := range addr.Families() {
-		if !behind[family] {
+		switch {
+		case absent[family]:
+			n.proxy.absent(family)
+		case !behind[family]:
 			n.proxy.applied(family)
 		}
 	}

@@ -108,6 +108,15 @@ func (p *proxy) applied(family addr.Family) {
 	p.synced.WithLabelValues(family.String()).SetToCurrentTime()
 }
 
+// absent notes that this host has not a family at all: nothing of it waits, and nothing is said of
+// it. kube-proxy works with the other one alone.
+func (p *proxy) absent(family addr.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.taken, family)
+	delete(p.updated, family)
+}
+
 // age is how long the oldest change has been waiting for a family.
 func (p *proxy) age(family addr.Family, now time.Time) time.Duration {
 	oldest, waits := p.taken[family]

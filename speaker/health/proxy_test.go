@@ -132,6 +132,37 @@ func TestOneFamilyFails(t *testing.T) {
 	})
 }
 
+// TestAFamilyThatTheHostHasNot leaves the node as well as it is with the other family alone, until
+// the host has it and it fails.
+func TestAFamilyThatTheHostHasNot(t *testing.T) {
+	inBubble(t, func(a *asked) {
+		missing := desired.Missing{{Service: web, Family: addr.IPv6}: {}}
+		pass := func(why error) time.Time {
+			a.Changed()
+			a.Begin(withNode(&view.Node{}))
+			a.Apply(desired.Node{}, missing, &desired.FamilyError{Family: addr.IPv6, Err: why})
+			return time.Now()
+		}
+		none := errors.Join(desired.Caused(desired.ReasonFamilyAbsent, errors.New("none")), errors.New("exit status 3"))
+		for range 6 {
+			updated := pass(none)
+			time.Sleep(30 * time.Second)
+			a.expect(200, 200, time.Time{}, true, true, family(addr.IPv4, updated, true))
+		}
+		if got := testutil.ToFloat64(a.proxy.oldest()); got != 0 {
+			t.Errorf("the oldest change is said to be %v s old", got)
+		}
+		updated := pass(errors.New("the lock"))
+		time.Sleep(patience)
+		a.expect(503, 503, updated, true, false, family(addr.IPv4, updated, true)+","+family(addr.IPv6, time.Time{}, false))
+		updated = pass(none)
+		a.expect(200, 200, time.Time{}, true, true, family(addr.IPv4, updated, true))
+		a.Begin(withNode(&view.Node{}))
+		a.Apply(desired.Node{}, nil, nil)
+		a.expect(200, 200, time.Time{}, true, true, both(time.Now(), true))
+	})
+}
+
 // TestWhatIsNoWantedPortIsNotForgotten has the kernel keep what is to go, or not take what no
 // port is about: the node is as unwell as with a port that is missing.
 func TestWhatIsNoWantedPortIsNotForgotten(t *testing.T) {

@@ -459,6 +459,7 @@ func TestHostWithoutIPv6(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "IPv6: ") || missingOf(missing, addr.IPv6) == 0 || missingOf(missing, addr.IPv4) != 0 {
 			t.Errorf("%d ports of IPv4 and %d of IPv6 are missing, error %v", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6), err)
 		}
+		blames(t, err, desired.ReasonFeatureMissing)
 		c.off()
 		c.Apply(both)
 		if !c.serves(addr.IPv6) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -281,7 +282,19 @@ func failed(command string, err error, said string) error {
 	if strings.Contains(said, "xtables lock") || strings.Contains(said, "Resource temporarily unavailable") {
 		return fmt.Errorf("%s: %w", command, errLocked)
 	}
-	return fmt.Errorf("%s: %w: %s", command, err, said)
+	err = fmt.Errorf("%s: %w: %s", command, err, said)
+	if lacksTables(said) {
+		return desired.Caused(desired.ReasonFeatureMissing, err)
+	}
+	return err
+}
+
+// lacksTables finds the words in which programs tell that the kernel has not the tables of a
+// family, or not the family.
+func lacksTables(said string) bool {
+	return slices.ContainsFunc([]string{
+		"Table does not exist", "Protocol not available", "Address family not supported by protocol",
+	}, func(words string) bool { return strings.Contains(said, words) })
 }
 
 // errLocked says that somebody else keeps legacy iptables to himself.
