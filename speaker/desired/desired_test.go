@@ -316,6 +316,9 @@ func TestServicesOfAnotherProxyAreAnnouncedAndNotForwarded(t *testing.T) {
 	if len(got.Forwarding.Ports) != 0 || len(ours.Forwarding.Ports) == 0 {
 		t.Errorf("forwarded all the same: %+v", got.Forwarding.Ports)
 	}
+	if len(got.Forwarding.Foreign) != 1 || len(ours.Forwarding.Foreign) != 0 {
+		t.Errorf("of another proxy are %v, want the Service; our own %v, want none", got.Forwarding.Foreign, ours.Forwarding.Foreign)
+	}
 	if diff := cmp.Diff(ours.Layer2, got.Layer2, compare); diff != "" || len(got.Layer2) == 0 {
 		t.Errorf("layer 2 (-our own Service +that of another proxy):\n%s", diff)
 	}

@@ -24,7 +24,6 @@ type Engine struct {
 	zone     string
 	node     Node
 	keys     map[view.Ref][]PortKey
-	foreign  map[view.Ref][]netip.Addr // ClusterIPs of Services that another proxy forwards
 	internal clusterIPs
 	exposed  map[addr.Family]int // ports that have a NodePort
 	holders  holders
@@ -44,10 +43,10 @@ func NewEngine(o Options) *Engine {
 	return &Engine{
 		options: o,
 		node: Node{
-			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}},
+			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}, Foreign: map[view.Ref][]netip.Addr{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, foreign: map[view.Ref][]netip.Addr{}, internal: newClusterIPs(), exposed: map[addr.Family]int{},
+		keys: map[view.Ref][]PortKey{}, internal: newClusterIPs(), exposed: map[addr.Family]int{},
 		holders: holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }

@@ -105,6 +105,9 @@ type Forwarding struct {
 	// them in.
 	HealthPorts []uint16
 
+	// Foreign are the Services that another proxy forwards on this node, with their ClusterIPs.
+	Foreign map[view.Ref][]netip.Addr
+
 	// Former has, for each VIP that this node may have to answer for on its networks, the
 	// address of the node that had it before. If another node answers for the VIP now, it is
 	// that node, so that the kernel has it before the VIP moves here. Packets of TCP connections

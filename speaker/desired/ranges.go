@@ -71,17 +71,17 @@ func foreignIPs(s *view.Service) []netip.Addr {
 
 // vacate takes in the ranges of ClusterIPs.
 func (e *Engine) vacate(c *view.Cluster) {
-	e.node.Forwarding.ServiceRanges, e.shared = vacancies(c, e.options, e.foreign)
+	e.node.Forwarding.ServiceRanges, e.shared = vacancies(c, e.options, e.node.Forwarding.Foreign)
 }
 
 // estrange takes in whether another proxy forwards a Service, and tells if that is new.
 func (e *Engine) estrange(ref view.Ref, s *view.Service) bool {
 	now := foreignIPs(s)
-	if slices.Equal(e.foreign[ref], now) {
+	if slices.Equal(e.node.Forwarding.Foreign[ref], now) {
 		return false
 	}
-	if e.foreign[ref] = now; len(now) == 0 {
-		delete(e.foreign, ref)
+	if e.node.Forwarding.Foreign[ref] = now; len(now) == 0 {
+		delete(e.node.Forwarding.Foreign, ref)
 	}
 	return true
 }

@@ -142,6 +142,9 @@ func (c *cleaner) note(want desired.Forwarding, missing desired.Missing, unsettl
 		}
 		if change.To == nil {
 			delete(c.placed, change.Key)
+			if _, foreign := want.Foreign[change.Key.Service]; foreign {
+				c.lookOnce(change.Key, *change.From)
+			}
 			continue
 		}
 		c.look(change.Key, *change.To)
@@ -153,6 +156,15 @@ func (c *cleaner) look(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
 		c.pending[at] = struct{}{}
 		delete(c.last, at)
+	}
+}
+
+// lookOnce has the flows that another proxy has from now on looked at this one time: what it makes
+// in the meantime looks like what entered the table late, which goes where it would send it, too.
+func (c *cleaner) lookOnce(key desired.PortKey, p desired.Port) {
+	for at := range destinations(key, p) {
+		c.pending[at], c.last[at] = struct{}{}, true
+		delete(c.looked, at)
 	}
 }
 

@@ -293,3 +293,54 @@ func TestFlowsThatEnterTheTableLateAreFound(t *testing.T) {
 		}
 	})
 }
+
+// TestFlowsOfAServiceThatAnotherProxyHasNow are deleted when the Service leaves, and not those that
+// the other proxy makes after that, to the same endpoints. Of a Service that is gone they are.
+func TestFlowsOfAServiceThatAnotherProxyHasNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := families()[0]
+		with := f.want(f.vip, 30053, "e1")
+		for name, test := range map[string]struct {
+			foreign bool
+			before  time.Duration // it was changed
+			deleted int
+		}{
+			"foreign": {true, time.Hour, 1}, "foreign soon after a change": {true, afterwards / 2, 1}, "gone": {false, time.Hour, 2},
+		} {
+			without := desired.Forwarding{NodePorts: with.NodePorts, Foreign: map[view.Ref][]netip.Addr{}}
+			if test.foreign {
+				for key := range with.Ports {
+					without.Foreign[key.Service] = nil
+				}
+			}
+			deleted := 0
+			flow := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
+			c := newCleaner(&scripted{}, deletions(flow, &deleted), nil)
+			pass := func(want desired.Forwarding) {
+				t.Helper()
+				if _, err := clean(t, c, want); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(f.want(f.vip, 0, "e1"))
+			time.Sleep(time.Hour)
+			pass(f.want(f.vip, 0, "e1"))
+			pass(with)
+			time.Sleep(test.before)
+			pass(with)
+			for range 4 {
+				pass(without)
+				time.Sleep(afterwards)
+			}
+			if deleted != test.deleted {
+				t.Errorf("%s: its flow was deleted %d times, want %d", name, deleted, test.deleted)
+			}
+			pass(with)
+			time.Sleep(afterwards)
+			pass(with)
+			if len(c.pending)+len(c.looked)+len(c.last) > 0 {
+				t.Errorf("%s: %d destinations are to be looked at, %d again, %d for the last time", name, len(c.pending), len(c.looked), len(c.last))
+			}
+		}
+	})
+}
