@@ -1,12 +1,15 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
@@ -59,6 +62,32 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 			t.Error("sets are told of that are gone")
 		}
 	})
+}
+
+// TestListsOfClientsComeInTheOrderOfTheirServices makes the lists that are missing in one order, the
+// same each time: the kernel may have no room for all.
+func TestListsOfClientsComeInTheOrderOfTheirServices(t *testing.T) {
+	f := newFamily(style{addr.IPv4, 1, false}, commands{NFT, addr.IPv4}, nil, blackbox.Quiet())
+	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+	for i := range 30 {
+		key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: fmt.Sprintf("s%02d", i)}, Protocol: view.TCP, Family: addr.IPv4}
+		endpoint := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
+		want.Ports[key] = desired.Port{
+			ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}), Port: 80, Affinity: time.Hour, Anywhere: true,
+			Cluster: []netip.AddrPort{endpoint, netip.AddrPortFrom(endpoint.Addr(), 81)},
+		}
+	}
+	changes := want.Changes(nil, 0)
+	var inOrder []string
+	for _, c := range changes {
+		inOrder = append(inOrder, f.render(c.Key, *c.To).clients...)
+	}
+	f.stage(changes)
+	f.sets.kernel = map[string]struct{}{inOrder[7]: {}, inOrder[50]: {}} // they have theirs
+	lacking := slices.DeleteFunc(slices.Clone(inOrder), func(name string) bool { _, has := f.sets.kernel[name]; return has })
+	if got := f.sets.lacking(); len(lacking) != 58 || !slices.Equal(got, lacking) {
+		t.Errorf("lists come in the order\n%v, want\n%v", got, lacking)
+	}
 }
 
 // full counts the sets of clients of a family that have so many.

@@ -1,9 +1,11 @@
 package iptables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +27,9 @@ type sets struct {
 	full    int    // of those, when they were last counted
 	counted time.Time
 	looked  time.Time // when somebody last asked whether others changed them
-	dirty   map[string]struct{}
+	// dirty are the names that need a look, by whose turn it is.
+	dirty map[string]int
+	turns int
 	// kernel are all other sets of ours that the kernel has: the lists of clients,
 	// and what an earlier version left. nil: unknown.
 	kernel map[string]struct{}
@@ -43,7 +47,7 @@ type held struct {
 func newSets(s style, log *slog.Logger) *sets {
 	return &sets{
 		family: s.family, log: log, fixed: s.fixedSets(),
-		clients: map[string]int{}, room: maxElements, dirty: map[string]struct{}{}, held: map[string]held{},
+		clients: map[string]int{}, room: maxElements, dirty: map[string]int{}, held: map[string]held{},
 	}
 }
 
@@ -59,7 +63,15 @@ func (s *sets) use(elements map[string][]ipset.Element, clients []string, by int
 		if s.clients[name] == 0 {
 			delete(s.clients, name)
 		}
-		s.dirty[name] = struct{}{}
+		s.mark(name)
+	}
+}
+
+// mark has a list looked at, after those that have been marked before.
+func (s *sets) mark(name string) {
+	if _, marked := s.dirty[name]; !marked {
+		s.turns++
+		s.dirty[name] = s.turns
 	}
 }
 
@@ -75,11 +87,11 @@ func (s *sets) load() error {
 	for _, head := range all {
 		if s.owns(head) {
 			s.kernel[head.Name] = struct{}{}
-			s.dirty[head.Name] = struct{}{}
+			s.mark(head.Name)
 		}
 	}
-	for name := range s.clients {
-		s.dirty[name] = struct{}{}
+	for _, name := range slices.Sorted(maps.Keys(s.clients)) {
+		s.mark(name)
 	}
 	return nil
 }
@@ -145,10 +157,7 @@ func (s *sets) tryFill() error {
 			return errors.Join(append(errs, err)...)
 		}
 	}
-	for name := range s.dirty {
-		if _, has := s.kernel[name]; has || s.clients[name] == 0 {
-			continue
-		}
+	for _, name := range s.lacking() {
 		// Rules say how long a client is remembered, so that a change of that keeps
 		// the list. Without a timeout of its own the set could not have any.
 		err := ipset.Create(ipset.Spec{
@@ -161,6 +170,20 @@ func (s *sets) tryFill() error {
 		s.kernel[name] = struct{}{}
 	}
 	return errors.Join(errs...)
+}
+
+// lacking are the lists that are wanted and not in the kernel, in the order in which they came to
+// be wanted, which is that of the names of their Services. The kernel may have no room for all: then
+// it is not up to chance who gets one, and who has one keeps it.
+func (s *sets) lacking() []string {
+	var names []string
+	for name := range s.dirty {
+		if _, has := s.kernel[name]; !has && s.clients[name] > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(s.dirty[a], s.dirty[b]) })
+	return names
 }
 
 // trim removes what is not wanted any more. A set that rules of others use is
