@@ -190,6 +190,7 @@ var permissions = map[string][]string{
 		"coordination.k8s.io leases: create",
 		"core configmaps: create,delete,list,patch",
 		"core events: create,patch",
+		"core secrets [fairlead-hello]: patch",
 		"core secrets: create,list,watch",
 	},
 	"ClusterRole fairlead-speaker": {

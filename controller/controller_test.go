@@ -57,6 +57,8 @@ func TestController(t *testing.T) {
 		{"says what is wrong with advertisements and peers", testReferences},
 		{"counts the sessions of peers", testSessions},
 		{"keeps the key of the hellos", testHelloKey},
+		{"makes a key where the Secret has none", testHelloKeyLost},
+		{"says that it cannot make a key where the Secret is immutable", testHelloKeyImmutable},
 		{"is ready while it stands by, and hands over when it stops", testHandover},
 		{"serves a burst", testBurst},
 		{"takes over when the leader is killed", testFailover},

@@ -136,6 +136,7 @@ func (c *cluster) grant(t *testing.T) {
 	}})
 	c.create(t, &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
 		rule("", []string{"list", "watch", "create"}, "secrets"),
+		{APIGroups: []string{""}, Verbs: patch, Resources: []string{"secrets"}, ResourceNames: []string{"fairlead-hello"}},
 		rule("", []string{"list", "create", "patch", "delete"}, "configmaps"),
 		rule("coordination.k8s.io", []string{"get", "create", "update"}, "leases"),
 		rule("", tell, "events"),

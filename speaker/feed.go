@@ -41,6 +41,8 @@ func (f *feed) run(ctx context.Context) error {
 		case <-f.sessions.Changed():
 			f.reporter.Sessions(sessionsOf(f.sessions))
 		case <-ticker.C:
+			state, there := f.answers.client.State()
+			f.reporter.Owns(ownerships(state, there, f.answers.keyless())) // pulse has no news of a key that it did not get
 			f.reporter.Sessions(sessionsOf(f.sessions))
 			f.reporter.Refresh()
 		}
@@ -54,7 +56,7 @@ func (f *feed) pulse(state pulse.State, there bool) {
 	if f.alone = unheard(state, there); before && !f.alone {
 		f.told.doubt()
 	}
-	f.reporter.Owns(ownerships(state, there))
+	f.reporter.Owns(ownerships(state, there, f.answers.keyless()))
 	if there { // one that is away has not heard that a contest is over
 		f.cluster.SetAdjacencies(state.Adjacent)
 		f.cluster.SetFormerOwners(state.Former)

@@ -98,10 +98,17 @@ func (r routes) Apply(ctx context.Context, want map[string]desired.Session) erro
 // Drain is bounded by the time for the farewell, of which the CEASE needs the rest.
 func (r routes) Drain(ctx context.Context) error { return r.speaker.Drain(ctx, drainFor) }
 
+// keyless tells whether there was no key of the hellos to hand over.
+func (l *layer2) keyless() bool {
+	last := l.last.Load()
+	return last != nil && last.Mesh.Key == ""
+}
+
 // ownerships is what pulse answers for, as the reporter takes it; nil while that is not
-// known: a pulse that is away or has just begun says nothing.
-func ownerships(s pulse.State, there bool) map[netip.Addr]report.Ownership {
-	if !there || !s.Settled {
+// known: a pulse that is away or has just begun says nothing. One that got no key answers for
+// nothing until there is one, which may take long.
+func ownerships(s pulse.State, there, keyless bool) map[netip.Addr]report.Ownership {
+	if !there || !s.Settled && !keyless {
 		return nil
 	}
 	owned := make(map[netip.Addr]report.Ownership, len(s.Owned))

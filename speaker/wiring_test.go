@@ -1,10 +1,33 @@
 package main
 
 import (
+	"net/netip"
 	"testing"
 
 	"fairlead.dev/fairlead/speaker/pulse"
 )
+
+func TestWhatIsAnsweredForIsKnown(t *testing.T) {
+	t.Parallel()
+	a := netip.MustParseAddr("192.0.2.1")
+	owned := map[netip.Addr]pulse.Ownership{a: {}}
+	for name, c := range map[string]struct {
+		state          pulse.State
+		there, keyless bool
+		known          bool
+		want           int
+	}{
+		"pulse is away":                         {pulse.State{}, false, true, false, 0},
+		"pulse has just begun":                  {pulse.State{}, true, false, false, 0},
+		"pulse has no key":                      {pulse.State{}, true, true, true, 0},
+		"pulse answers":                         {pulse.State{Settled: true, Owned: owned}, true, false, true, 1},
+		"pulse has a key that the Secret hides": {pulse.State{Settled: true, Owned: owned}, true, true, true, 1},
+	} {
+		if got := ownerships(c.state, c.there, c.keyless); (got != nil) != c.known || len(got) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
 
 func TestWhoMayNotBeHeard(t *testing.T) {
 	t.Parallel()

@@ -107,3 +107,11 @@ const (
 	// HelloSecretKey is the key of its data.
 	HelloSecretKey = "key"
 )
+
+// Reasons of Events on that Secret, and on the Nodes that have not read a key.
+const (
+	// ReasonHelloKeyMissing: the Secret exists, and there is no key in it.
+	ReasonHelloKeyMissing = "HelloKeyMissing"
+	// ReasonHelloKeyMade: the controller has put a key into it.
+	ReasonHelloKeyMade = "HelloKeyMade"
+)

@@ -1,6 +1,7 @@
 // Package hellokey keeps the Secret with the key that authenticates the nodes'
 // hellos to each other (HMAC-SHA256, 32 random bytes). It creates the Secret when
-// it is missing and never changes it: users replace the key by deleting the Secret.
+// it is missing, and fills one that has no key, as a restored or templated one may. It never
+// changes a key: users replace it by deleting the Secret.
 package hellokey
 
 import (
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -35,7 +37,7 @@ const size = 32
 
 // Add has the manager keep the Secret in the given namespace while it leads.
 func Add(m manager.Manager, namespace string, log *slog.Logger) error {
-	k := &keeper{client: m.GetClient(), log: log}
+	k := &keeper{client: m.GetClient(), events: m.GetEventRecorder("fairlead.dev/controller"), log: log}
 	wanted := client.ObjectKey{Namespace: namespace, Name: Name}
 	unique := true
 	c, err := controller.New("hellokey", m, controller.Options{
@@ -62,22 +64,40 @@ func Add(m manager.Manager, namespace string, log *slog.Logger) error {
 // keeper is the reconciler.
 type keeper struct {
 	client client.Client
+	events recorder
 	log    *slog.Logger
 }
 
-// Reconcile creates the Secret if there is none.
+// recorder takes Events (the API events.k8s.io/v1).
+type recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// action is what is done to the Secret, for Events.
+const action = "MakeKey"
+
+// Reconcile creates the Secret if there is none, and fills it if there is no key in it.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	err := k.client.Get(ctx, r.NamespacedName, &corev1.Secret{})
-	if !apierrors.IsNotFound(err) {
-		return reconcile.Result{}, err
+	found := &corev1.Secret{}
+	switch err := k.client.Get(ctx, r.NamespacedName, found); {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, k.create(ctx, r.NamespacedName)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("read Secret %s: %w", r.NamespacedName, err)
+	case len(found.Data[Key]) > 0:
+		return reconcile.Result{}, nil
 	}
-	key := make([]byte, size)
-	if _, err := rand.Read(key); err != nil {
-		return reconcile.Result{}, fmt.Errorf("make a key: %w", err)
+	return reconcile.Result{}, k.fill(ctx, found)
+}
+
+func (k *keeper) create(ctx context.Context, name client.ObjectKey) error {
+	key, err := newKey()
+	if err != nil {
+		return err
 	}
 	err = k.client.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: r.Name,
+			Namespace: name.Namespace, Name: name.Name,
 			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/managed-by": "fairlead-controller"},
 		},
 		Type: corev1.SecretTypeOpaque,
@@ -85,10 +105,50 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return reconcile.Result{}, nil // the informer had not seen it yet
+		return nil // the informer had not seen it yet
 	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("create Secret %s: %w", r.NamespacedName, err)
+		return fmt.Errorf("create Secret %s: %w", name, err)
 	}
-	k.log.Info("created the key of the hellos", "secret", r.String())
-	return reconcile.Result{}, nil
+	k.log.Info("created the key of the hellos", "secret", name.String())
+	return nil
+}
+
+// fill puts a key into a Secret that has none, as long as it is as the informer knows it:
+// whoever puts one there meanwhile has the last word. The informer does not know the values,
+// so that nothing but the one key may be written.
+func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
+	name := client.ObjectKeyFromObject(found)
+	if found.Immutable != nil && *found.Immutable {
+		k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMissing, action,
+			"it has no value of the key %q, and is immutable: delete it, and the controller creates another one", Key)
+		k.log.Error("the Secret for the key of the hellos has none, and is immutable; delete it", "secret", name.String())
+		return nil // there is news once it is deleted
+	}
+	key, err := newKey()
+	if err != nil {
+		return err
+	}
+	filled := found.DeepCopy()
+	if filled.Data == nil {
+		filled.Data = map[string][]byte{}
+	}
+	filled.Data[Key] = key
+	switch err := k.client.Patch(ctx, filled, client.MergeFromWithOptions(found, client.MergeFromWithOptimisticLock{})); {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return nil // the informer is about to say what is there now
+	case err != nil:
+		return fmt.Errorf("put a key into Secret %s, which has none: %w; or delete it, and another one is created", name, err)
+	}
+	k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMade, action,
+		"it had no value of the key %q: the controller made one; see that nothing else that writes this Secret leaves it empty", Key)
+	k.log.Warn("the Secret for the key of the hellos had none; one was made", "secret", name.String(), "key", Key)
+	return nil
+}
+
+func newKey() ([]byte, error) {
+	key := make([]byte, size)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return key, nil
 }

@@ -66,7 +66,7 @@ type Table struct {
 	Node      string       // this node
 	NodeAddrs []netip.Addr // its addresses in the cluster, both families
 	Peers     map[string]hello.Peer
-	Key       view.Secret  // of the hello mesh; while it is empty nothing is answered
+	Key       view.Secret  // of the hello mesh; until there is one nothing is answered, and an empty one replaces none
 	Serving   bool         // this node can serve addresses at all
 	Unable    []netip.Addr // claimed addresses that this node cannot serve
 	Leaving   bool         // the node goes for good; the others take over

@@ -233,7 +233,7 @@ func (o *objects) readOthers(c *view.Cluster) {
 		c.Speakers[s.Node] = s
 	}
 	if s := o.secrets[v1beta1.HelloSecret]; s != nil {
-		c.HelloKey = view.Secret(s.Data[v1beta1.HelloSecretKey])
+		c.Problems = append(c.Problems, o.takeHelloKey(c, s)...)
 	}
 	take(c, c.Pools, o.pools)
 	take(c, c.L2Advertisements, o.l2Advertisements)
@@ -252,6 +252,21 @@ func (o *objects) readOthers(c *view.Cluster) {
 		c.Problems = append(c.Problems, unread...)
 	}
 	problem.Sort(c.Problems)
+}
+
+// takeHelloKey moves the key of the hellos into the snapshot, and tells if there is none. What is
+// empty replaces no key: nodes without one answer for nothing on layer 2.
+func (o *objects) takeHelloKey(c *view.Cluster, s *corev1.Secret) []problem.Problem {
+	if key := s.Data[v1beta1.HelloSecretKey]; len(key) > 0 {
+		c.HelloKey = view.Secret(key)
+		return nil
+	}
+	of, then := problem.Object{Kind: "Secret", Namespace: s.Namespace, Name: s.Name}, "the key that it had stays in use"
+	if len(c.HelloKey) == 0 {
+		of, then = problem.Object{Kind: "Node", Name: o.own}, "a node whose pulse has not had one since it began answers for no address on layer 2"
+	}
+	return []problem.Problem{problem.New(of, v1beta1.ReasonHelloKeyMissing, "Secret %s/%s has no value of the key %q: %s; "+
+		"the controller makes one, or if the Secret is deleted", s.Namespace, s.Name, v1beta1.HelloSecretKey, then)}
 }
 
 // take moves what was read of one kind into the snapshot.

@@ -15,9 +15,6 @@ func (m *machine) check(now time.Time) {
 	m.overlook(now)
 
 	m.keys.expire(now)
-	if len(m.keys) == 0 && !m.settlesAt.IsZero() {
-		m.mute(now)
-	}
 	m.settle(now)
 	var unheard []string
 	for _, p := range m.attended {
@@ -109,20 +106,4 @@ func (m *machine) excuse(now time.Time, pause time.Duration) {
 	}
 	m.log.Log(context.Background(), level, "this process stood still; the silence of other nodes meanwhile does not count",
 		"pause", pause.Round(time.Millisecond).String())
-}
-
-// mute: without a key nothing is heard any more, which says nothing about the
-// others.
-func (m *machine) mute(now time.Time) {
-	m.settled, m.settlesAt = false, time.Time{}
-	for _, p := range m.peers {
-		m.record(p, nil)
-		p.forget(now)
-		m.attend(p)
-	}
-	m.touch()
-	m.mesh.waited = 0
-	clear(m.mesh.news)
-	clear(m.mesh.owing)
-	m.log.Warn("there is no key for hellos any more; nodes are alive as Kubernetes says")
 }

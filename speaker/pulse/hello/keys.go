@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	keyGrace = time.Minute // how long a key is still used after it was replaced or taken away
+	keyGrace = time.Minute // how long a key is still used after it was replaced
 	maxKeys  = 3
 )
 
@@ -24,22 +24,19 @@ type key struct {
 	retires time.Time // zero: the current one
 }
 
-// set makes secret the current key, or none if it is empty, and tells whether
-// that changed anything.
+// set makes secret the current key, and tells whether that changed anything. An empty one
+// replaces none: a Secret that has lost its value would silence all nodes at once, while the
+// key that they have is as good as before. Where there is none yet there is none.
 func (r *keyring) set(now time.Time, secret []byte) bool {
-	if len(*r) > 0 && (*r)[0].retires.IsZero() {
-		if bytes.Equal((*r)[0].secret.key, secret) {
-			return false
-		}
-		(*r)[0].retires = now.Add(keyGrace)
-	} else if len(secret) == 0 {
+	if len(secret) == 0 || len(*r) > 0 && bytes.Equal((*r)[0].secret.key, secret) {
 		return false
 	}
-	if len(secret) > 0 {
-		*r = slices.DeleteFunc(*r, func(k key) bool { return bytes.Equal(k.secret.key, secret) })
-		*r = slices.Insert(*r, 0, key{secret: newSecret(secret)})
-		*r = (*r)[:min(len(*r), maxKeys)]
+	if len(*r) > 0 {
+		(*r)[0].retires = now.Add(keyGrace)
 	}
+	*r = slices.DeleteFunc(*r, func(k key) bool { return bytes.Equal(k.secret.key, secret) })
+	*r = slices.Insert(*r, 0, key{secret: newSecret(secret)})
+	*r = (*r)[:min(len(*r), maxKeys)]
 	return true
 }
 

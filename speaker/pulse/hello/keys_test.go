@@ -2,6 +2,7 @@ package hello
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -60,34 +61,53 @@ func TestKeyRotation(t *testing.T) {
 	w.expect(t, "forged", 1, 2)
 }
 
-// TestKeyTakenAway: nobody is heard any more, and that is nobody's death.
-func TestKeyTakenAway(t *testing.T) {
+// TestAnEmptyKeyReplacesNone: a Secret that has lost its value, which all nodes learn, takes
+// the key away from nobody, however long that lasts; and the next key replaces it as any other.
+func TestAnEmptyKeyReplacesNone(t *testing.T) {
 	w := started(t, 2, 1)
-	for i, h := range w.hosts {
-		for name, p := range h.want.Peers {
-			h.want.Peers[name] = Peer{Addrs: p.Addrs, Ready: true}
+	heard := func(when string) {
+		t.Helper()
+		for i := range w.hosts {
+			v := w.hosts[i].state.view(w.now)
+			if other := fmt.Sprintf("node-%d", 1-i); !v.Settled || !v.Alive[other].Heard {
+				t.Errorf("%s the view of %s is %+v", when, w.hosts[i].name, v)
+			}
+			if n := w.hosts[i].state.figures().Deaths; n != 0 {
+				t.Errorf("%s %s saw %d deaths", when, w.hosts[i].name, n)
+			}
 		}
+	}
+	for i := range w.hosts {
 		w.set(i, func(want *Wanted) { want.Key = nil })
 	}
-	w.run(keyGrace + testDetect)
-	w.expect(t, "without a key", 0, 1)
-	v := w.hosts[0].state.view(w.now)
-	if v.Settled || v.Alive["node-1"].Heard {
-		t.Errorf("without a key the view is %+v", v)
-	}
-	if out := w.hosts[0].state.hellos(w.now); len(out.datagrams) > 0 {
-		t.Error("hellos are sent without a key")
-	}
+	w.run(2*keyGrace + testDetect)
+	heard("with an empty key")
 	for i := range w.hosts {
 		w.set(i, func(want *Wanted) { want.Key = otherKey })
 	}
 	w.run(testDetect + testInterval)
-	v = w.hosts[0].state.view(w.now)
-	if !v.Settled || !v.Alive["node-1"].Heard {
-		t.Errorf("with a new key the view is %+v", v)
+	heard("with a new key")
+	w.run(keyGrace)
+	for _, h := range w.hosts {
+		if got := len(h.state.keys); got != 1 || !bytes.Equal(h.state.keys[0].secret.key, otherKey) {
+			t.Errorf("%s has %d keys, want the new one alone", h.name, got)
+		}
 	}
-	if n := w.hosts[0].state.figures().Deaths; n != 0 {
-		t.Errorf("%d deaths", n)
+}
+
+// TestNoKeyNoHello: who never had a key says nothing that nobody could verify, and believes nothing.
+func TestNoKeyNoHello(t *testing.T) {
+	w := newWorld(2, 1)
+	for i := range w.hosts {
+		w.hosts[i].want.Key = nil
+		w.start(i)
+	}
+	w.run(keyGrace)
+	if out := w.hosts[0].state.hellos(w.now); len(out.datagrams) > 0 {
+		t.Error("hellos are sent without a key")
+	}
+	if v := w.hosts[0].state.view(w.now); v.Settled || v.Alive["node-1"].Heard {
+		t.Errorf("without a key the view is %+v", v)
 	}
 }
 

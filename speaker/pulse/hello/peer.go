@@ -196,8 +196,3 @@ func (p *peer) echo(now time.Time, nonce uint64, pause time.Duration) uint64 {
 	p.echoed, p.echoedAt = nonce, now
 	return nonce
 }
-
-// forget drops all that was heard: the peer is known by Kubernetes' word again.
-func (p *peer) forget(now time.Time) {
-	*p = peer{node: p.node, id: p.id, long: p.long, addrs: p.addrs, ready: p.ready, since: now, alive: p.ready, detect: p.detect, attended: p.attended}
-}
