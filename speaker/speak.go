@@ -85,6 +85,7 @@ func speak(ctx context.Context, c config) error {
 			reporter.Changed(kind)
 			asked.Changed()
 		},
+		Unread: reporter.Unread,
 	})
 	pulses := pulse.NewClient(c.pulseSocket, c.log)
 	answers := &layer2{node: c.node, client: pulses}
@@ -120,7 +121,7 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
 		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
-			answer(ctx, c, metrics, reporter.Ready)
+			answer(ctx, c, metrics, reporter.Awaited)
 			return nil
 		}},
 		run.Task{Name: "answering for health", Run: asked.Run},
@@ -210,13 +211,13 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 }
 
 // answer serves /metrics, /healthz and /readyz until ctx ends.
-func answer(ctx context.Context, c config, metrics http.Handler, ready func() bool) {
+func answer(ctx context.Context, c config, metrics http.Handler, awaited func() string) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !ready() {
-			http.Error(w, "the kernel has not been brought to the cluster's state yet", http.StatusServiceUnavailable)
+		if what := awaited(); what != "" {
+			http.Error(w, what, http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))

@@ -83,6 +83,9 @@ type Outcome struct {
 	Problems []problem.Problem
 	Err      error // of any applier
 	Duration time.Duration
+	// Announced: this process has told the networks and routers of what is wanted, in this
+	// pass or an earlier one.
+	Announced bool
 }
 
 // Config is what an Agent works with; all of it is needed.
@@ -182,6 +185,7 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	err = errors.Join(append(errs, a.clean())...)
 	a.Reporter.Report(Outcome{
 		Cluster: cluster, Want: want, Missing: missing, Problems: problems, Err: err, Duration: time.Since(began),
+		Announced: a.told,
 	})
 	return err
 }

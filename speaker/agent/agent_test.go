@@ -287,6 +287,19 @@ func TestForwardingDoesNotWaitForOurOwnKinds(t *testing.T) {
 		if w.sessions != nil || w.answers.Claims != nil {
 			t.Errorf("told of layer 2 %v and BGP %v before the advertisements were read", w.answers, w.sessions)
 		}
+		if w.outcome.Announced {
+			t.Error("said to be announced before the advertisements were read")
+		}
+		wake(cluster(vip(1)))
+		if !w.outcome.Announced {
+			t.Error("not said to be announced after the advertisements were read")
+		}
+		lost := cluster(vip(1))
+		lost.Configured = false
+		wake(lost)
+		if !w.outcome.Announced {
+			t.Error("no longer said to be announced")
+		}
 	})
 }
 

@@ -126,6 +126,7 @@ type Reporter struct {
 	cluster   *view.Cluster
 	passed    []problem.Problem // of the last pass
 	rivals    []problem.Problem
+	unread    []problem.Problem           // kinds that cannot be read
 	failing   map[failure]problem.Problem // of the last pass
 	failed    []problem.Problem           // these, sorted
 	contested map[netip.Addr]Contest
@@ -139,7 +140,8 @@ type Reporter struct {
 	sessions  map[string]Session
 	paths     map[string]Path
 	fallen    map[string]time.Time // nodes that are believed to be dead, and since when
-	ready     bool
+	placed    bool                 // the kernel has once been as the cluster wanted it
+	announced bool                 // the networks and routers have once been told
 
 	forwarding forwarding
 }
@@ -168,11 +170,30 @@ func New(c Config) *Reporter {
 	return r
 }
 
-// Ready tells whether the kernel has once been brought to the cluster's state.
-func (r *Reporter) Ready() bool {
+// Awaited is for what the node waits until it does its part, "" for nothing. The kernel must have been
+// brought to the cluster's state once, and the networks and routers told: an update that went on before
+// would take all addresses from one node after another, where the configuration cannot be read. Once it waits
+// for nothing it stays so: an API server that goes away later takes neither rules nor announcements from the node.
+func (r *Reporter) Awaited() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready
+	switch {
+	case r.placed && r.announced:
+		return ""
+	case len(r.unread) > 0:
+		return r.unread[0].Message
+	case !r.placed:
+		return "the kernel has not been brought to the cluster's state yet"
+	}
+	return "the configuration has not been read yet, and nothing is announced"
+}
+
+// Unread takes in which kinds cannot be read.
+func (r *Reporter) Unread(problems []problem.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unread = problems
+	r.tellProblems()
 }
 
 // Report takes in what a pass of the agent found and did.
@@ -181,7 +202,8 @@ func (r *Reporter) Report(o agent.Outcome) {
 	defer r.mu.Unlock()
 	r.cluster = o.Cluster
 	lacking := o.Want.Forwarding.Lacking(o.Missing)
-	r.ready = r.ready || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || o.Err == nil
+	r.announced = r.announced || o.Announced
+	r.placed = r.placed || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || o.Err == nil
 	r.metrics.apply.Observe(o.Duration.Seconds())
 	if o.Err != nil {
 		r.metrics.failures.Inc()
@@ -217,7 +239,7 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 // tellProblems logs the problems that have come and gone since it was called last. Those
 // that no condition tells of are Events as well.
 func (r *Reporter) tellProblems() {
-	problems := slices.Concat(r.passed, r.rivals, r.contests(), r.isolation(), r.obstructions())
+	problems := slices.Concat(r.passed, r.rivals, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	come, gone := without(problems, r.problems), without(r.problems, problems)

@@ -187,13 +187,51 @@ func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 	got.want(t, text, text)
 }
 
+// TestANodeIsReadyOnceItHasAnnounced: an update must not go on to the next node while the ones before
+// cannot read what they are to announce. An API server that goes away later changes nothing.
+func TestANodeIsReadyOnceItHasAnnounced(t *testing.T) {
+	var got events
+	registry := prometheus.NewRegistry()
+	c := toldTo(&got)
+	c.Metrics = registry
+	r := report.New(c)
+	awaits := func(text string) {
+		t.Helper()
+		if what := r.Awaited(); what == "" || !strings.Contains(what, text) {
+			t.Errorf("awaits %q; want %q", what, text)
+		}
+	}
+	awaits("the kernel")
+	r.Report(outcome())
+	awaits("the configuration has not been read")
+	missing := []problem.Problem{problem.New(problem.Object{Kind: "Node", Name: "node1"}, "KindMissing", "no Community")}
+	for range 2 {
+		r.Unread(missing)
+		r.Report(outcome())
+	}
+	awaits("no Community")
+	got.want(t, "node1 Warning KindMissing: no Community")
+	r.Unread(nil)
+	awaits("the configuration has not been read")
+	o := outcome()
+	o.Announced = true
+	r.Report(o)
+	if r.Awaited() != "" {
+		t.Errorf("awaits %q though all is read and announced", r.Awaited())
+	}
+	r.Unread(missing)
+	if r.Report(outcome()); r.Awaited() != "" {
+		t.Errorf("awaits %q after it was ready", r.Awaited())
+	}
+}
+
 func TestMetricsAndReadiness(t *testing.T) {
 	var got events
 	registry := prometheus.NewRegistry()
 	c := toldTo(&got)
 	c.Metrics = registry
 	r := report.New(c)
-	if r.Ready() {
+	if r.Awaited() == "" {
 		t.Error("ready before anything was applied")
 	}
 	o := outcome()
@@ -202,15 +240,16 @@ func TestMetricsAndReadiness(t *testing.T) {
 		o.Missing[key] = desired.Port{}
 	}
 	r.Report(o)
-	if r.Ready() {
+	if r.Awaited() == "" {
 		t.Error("ready though nothing could be applied")
 	}
 	o = outcome()
 	o.Problems = []problem.Problem{problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "x")}
+	o.Announced = true
 	r.Report(o)
 	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3, Pending: 2}})
 	r.Changed("Service")
-	if !r.Ready() {
+	if r.Awaited() != "" {
 		t.Error("not ready though everything is applied")
 	}
 	err := testutil.GatherAndCompare(registry, strings.NewReader(`

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/internal/wake"
@@ -51,6 +52,9 @@ type Config struct {
 	// Noted is told of every change that a decision reads, by the kind of its object.
 	// It must be quick, and not ask for a snapshot.
 	Noted func(kind string)
+	// Unread is told which kinds cannot be read, and why, whenever that changes before they
+	// have been read once. It must be as quick; nil: nobody wants to know.
+	Unread func([]problem.Problem)
 }
 
 // Watch holds the newest state of the cluster.
@@ -81,6 +85,7 @@ type kind struct {
 	// ones for neither: an API server may be too old to have them.
 	core, optional bool
 	synced         bool
+	unread         unread
 }
 
 // option says more of a kind; its fields say what.
@@ -303,8 +308,9 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 	}
 	own := map[string]cache.Config{w.config.Namespace: {}}
 	informers, err := cache.New(w.config.REST, cache.Options{
-		Scheme:           scheme,
-		DefaultTransform: w.know,
+		Scheme:                   scheme,
+		DefaultTransform:         w.know,
+		DefaultWatchErrorHandler: w.failed,
 		ByObject: map[client.Object]cache.ByObject{
 			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*notHeadless)},
 			&corev1.Secret{}:             {Namespaces: own},
@@ -339,7 +345,7 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 			pause = retryOptionalKind
 		}
 		if !told {
-			w.tellMissing(k, err)
+			w.miss(k, err)
 			told = true
 		}
 		select {
@@ -350,22 +356,13 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 	}
 }
 
-// tellMissing tells that a kind cannot be watched now.
-func (w *Watch) tellMissing(k *kind, err error) {
-	kind, absent := fmt.Sprintf("%T", k.example), meta.IsNoMatchError(err)
-	switch {
-	case absent && k.optional:
-		w.config.Log.Info("This API server does not have a kind; all goes on without what it tells", "kind", kind)
-	case absent:
-		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", kind, "hint", "install the CRDs", "error", err)
-	default:
-		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", kind, "hint", "the API server may be starting", "error", err)
-	}
-}
-
 // read notes that the first list of a kind is in.
 func (w *Watch) read(k *kind) bool {
 	k.synced, w.objects.others = true, true
+	if k.unread.reason != "" {
+		k.unread = unread{}
+		w.tellUnread()
+	}
 	waiting := func(other *kind) bool { return other.core && !other.synced }
 	if k.core && !slices.ContainsFunc(w.kinds, waiting) {
 		w.config.Log.Info("Services, EndpointSlices and Nodes are read",
@@ -467,7 +464,7 @@ func (w *Watch) apply(k *kind, key client.ObjectKey, value any) {
 		changed := k.apply(key, value)
 		w.objects.others = w.objects.others || changed && !k.touches
 		if changed {
-			w.config.Noted(reflect.TypeOf(k.example).Elem().Name())
+			w.config.Noted(k.name())
 		}
 		return changed
 	})

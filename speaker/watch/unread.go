@@ -1,0 +1,98 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+// Reasons why a kind cannot be read, which a Node tells of.
+const (
+	ReasonKindMissing   = "KindMissing"   // the cluster does not have it
+	ReasonKindForbidden = "KindForbidden" // the speaker may not read it
+)
+
+// unread is why a kind has not been read, as long as it has not.
+type unread struct {
+	reason string
+	err    error // in the words in which it began
+}
+
+func (k *kind) name() string { return reflect.TypeOf(k.example).Elem().Name() }
+
+// miss tells that a kind cannot be watched now, since the informer cannot be made.
+func (w *Watch) miss(k *kind, err error) {
+	switch absent := meta.IsNoMatchError(err); {
+	case absent && k.optional:
+		w.config.Log.Info("this API server does not have a kind; all goes on without what it tells", "kind", fmt.Sprintf("%T", k.example))
+	case absent:
+		w.lack(k, ReasonKindMissing, err)
+		fallthrough
+	default:
+		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", fmt.Sprintf("%T", k.example), "hint", hint(absent), "error", err)
+	}
+}
+
+func hint(absent bool) string {
+	if absent {
+		return "install the CRDs"
+	}
+	return "the API server may be starting"
+}
+
+// failed takes in why a list or a watch failed. An informer tries again and says nothing by
+// itself of one that will not be allowed however often it asks.
+func (w *Watch) failed(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	i := slices.IndexFunc(w.kinds, func(k *kind) bool { return fmt.Sprintf("%T", k.example) == r.TypeDescription() })
+	switch {
+	case i < 0:
+	case apierrors.IsForbidden(err):
+		w.lack(w.kinds[i], ReasonKindForbidden, err)
+	case apierrors.IsNotFound(err):
+		w.lack(w.kinds[i], ReasonKindMissing, err)
+	}
+}
+
+// lack notes why a kind has not been read. What becomes of one that has been does not matter
+// here: what is known of it stays.
+func (w *Watch) lack(k *kind, reason string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k.synced || k.optional || k.unread.reason == reason {
+		return
+	}
+	k.unread = unread{reason, err}
+	w.tellUnread()
+}
+
+// tellUnread hands on which kinds cannot be read, and why. The lock is held.
+func (w *Watch) tellUnread() {
+	if w.config.Unread == nil {
+		return
+	}
+	var problems []problem.Problem
+	for _, k := range w.kinds {
+		if k.unread.reason == "" {
+			continue
+		}
+		without, fix := "announces no address", "install the CRDs of this release: by helm upgrade with crds.install true, or, "+
+			"where something else installs them, by what helm template --show-only templates/crds.yaml writes"
+		if k.core {
+			without = "neither programs nor announces anything"
+		}
+		if k.unread.reason == ReasonKindForbidden {
+			fix = "give it the roles fairlead-speaker of this release, as helm upgrade does"
+		}
+		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: w.config.Node}, k.unread.reason,
+			"the speaker cannot read the kind %s: %v; until it has, it %s anew and is not ready: %s", k.name(), k.unread.err, without, fix))
+	}
+	w.config.Unread(problems)
+}
