@@ -148,9 +148,15 @@ func (p *planner) settle(cl *claim) {
 		return
 	}
 	wanted := families(s)
-	p.refuseStrangers(s, wanted)
+	strange := p.refuseStrangers(cl, wanted)
 	for _, conflict := range s.Request.Conflicts {
 		p.advise(s, ReasonRequestConflict, "%s", conflict)
+	}
+	if strange {
+		// Whoever pins a Service to an address does not want it at one that we choose.
+		p.result.Services[s.Ref] = Assignment{Addresses: cl.kept}
+		p.report(cl, cl.kept, nil)
+		return
 	}
 
 	chosen := make([]netip.Addr, 0, len(wanted))

@@ -235,7 +235,7 @@ func TestRequests(t *testing.T) {
 				service("nowhere", 7, asks("192.0.2.12"), asksPool("missing")),
 			},
 			want: map[string]string{
-				"outside": "192.0.2.10", "taken": "", "buggy": "", "family": "198.51.100.1",
+				"outside": "192.0.2.10", "taken": "", "buggy": "", "family": "",
 				"elsewhere": "", "nowhere": "",
 			},
 			problems: []string{
@@ -247,6 +247,40 @@ func TestRequests(t *testing.T) {
 			pools:    []*view.Pool{small, six},
 			services: []*view.Service{service("a", 1, both, asks("192.0.2.12"))},
 			want:     map[string]string{"a": "2001:db8:: 192.0.2.12"},
+		},
+		"addresses of another family alone: nothing new, nothing lost": {
+			pools: []*view.Pool{small, with(pool("edited", 3, "198.51.100.0/25"), func(p *view.Pool) {
+				p.Former, p.Renumber = pool("", 0, "198.51.100.0/24").Ranges, true
+			})},
+			services: []*view.Service{
+				service("has", 1, asks("2001:db8::1"), holds("192.0.2.11")),
+				service("has of another pool", 2, asks("2001:db8::1"), asksPool("edited"), holds("192.0.2.12")),
+				service("has what is renumbered", 3, asks("2001:db8::1"), holds("198.51.100.200")),
+				service("has two", 4, asks("2001:db8::1", "2001:db8::2"), holds("198.51.100.8", "198.51.100.7")),
+				service("has the other family", 5, asks("2001:db8::1"), holds("2001:db8::1")),
+				service("asks for a pool", 6, asks("2001:db8::1"), asksPool("small")),
+				service("would take what there is", 7, families(view.PreferDualStack, addr.IPv4), asks("2001:db8::1")),
+			},
+			want: map[string]string{
+				"has": "192.0.2.11", "has of another pool": "192.0.2.12", "has what is renumbered": "198.51.100.200", "has two": "198.51.100.8",
+				"has the other family": "", "asks for a pool": "", "would take what there is": "",
+			},
+			problems: []string{
+				"asks for a pool RequestFamily", "has RequestFamily", "has of another pool RequestFamily", "has the other family RequestFamily",
+				"has two RequestFamily", "has two RequestFamily", "has what is renumbered RequestFamily", "has what is renumbered AddressDropped",
+				"would take what there is RequestFamily",
+			},
+		},
+		"addresses of one family and of another that the Service does not have: what it can have": {
+			pools:    []*view.Pool{small},
+			services: []*view.Service{service("a", 1, asks("2001:db8::1", "192.0.2.12"))},
+			want:     map[string]string{"a": "192.0.2.12"},
+			problems: []string{"a RequestFamily"},
+		},
+		"PreferDualStack asks for an address of one family: the other is chosen": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, dual, asks("2001:db8::7"))},
+			want:     map[string]string{"a": "192.0.2.10 2001:db8::7"},
 		},
 		"several addresses of one family": {
 			pools:    []*view.Pool{small, six},

@@ -356,7 +356,13 @@ func TestGivenFromPools(t *testing.T) {
 		assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		for ref, a := range assigned.Services {
 			s := c.Services[ref]
+			astray := len(s.Request.Addresses) > 0 && !slices.ContainsFunc(s.Request.Addresses, func(x netip.Addr) bool {
+				return slices.Contains(s.Families, addr.FamilyOf(x))
+			})
 			for i, x := range a.Addresses {
+				if astray && !slices.Contains(s.Ingress, x) {
+					t.Fatalf("%s asks for %v, wants %v and got %s", ref, s.Request.Addresses, s.Families, x)
+				}
 				if !slices.Contains(s.Families, addr.FamilyOf(x)) {
 					t.Fatalf("%s got %s, but wants %v", ref, x, s.Families)
 				}

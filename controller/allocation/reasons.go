@@ -41,7 +41,7 @@ const (
 	// ReasonAddressCooling: another Service left the requested address a short time ago.
 	ReasonAddressCooling = "AddressCooling"
 	// ReasonRequestFamily: an address of a family that the Service does not
-	// want is requested.
+	// want is requested. Where there is no other request, the Service gets nothing new.
 	ReasonRequestFamily = "RequestFamily"
 	// ReasonRequestConflict: annotations of one meaning, or an annotation and
 	// spec.loadBalancerIP, say different things. One of them is followed.
@@ -79,13 +79,27 @@ const ReasonUsedAddressesDropped = "UsedAddressesDropped"
 // gives none until that is resolved.
 const ReasonPoolOverlap = "PoolOverlap"
 
-// refuseStrangers reports the requested addresses that can never be given.
-func (p *planner) refuseStrangers(s *view.Service, wanted []addr.Family) {
-	for _, a := range s.Request.Addresses {
+// refuseStrangers reports the requested addresses that can never be given, and tells whether
+// these are all that are requested.
+func (p *planner) refuseStrangers(cl *claim, wanted []addr.Family) (all bool) {
+	asked := cl.service.Request.Addresses
+	if len(asked) == 0 {
+		return false
+	}
+	all = !slices.ContainsFunc(wanted, func(f addr.Family) bool { return asksFor(cl.service, f) })
+	meanwhile := ""
+	switch {
+	case all && len(cl.kept) > 0:
+		meanwhile = "; the Service keeps " + join(cl.kept) + " meanwhile"
+	case all:
+		meanwhile = "; the Service gets no other address in its place"
+	}
+	for _, a := range asked {
 		if f := addr.FamilyOf(a); !slices.Contains(wanted, f) {
-			p.add(s, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request", a, f)
+			p.add(cl, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request%s", a, f, meanwhile)
 		}
 	}
+	return all
 }
 
 // refusal says why the asker cannot have the address that it asks for; an
