@@ -81,7 +81,7 @@ type claim struct {
 	shown   []netip.Addr // in its status
 	held    []netip.Addr // the same, or what is assumed
 	assumed bool         // no status shows held yet
-	kept    []netip.Addr // those of held that it may keep, in the order of its families
+	kept    []netip.Addr // those of held that it may keep, as asHeld orders them
 	lost    []lost
 }
 
@@ -168,7 +168,20 @@ func (p *planner) keep(cl *claim) {
 		for _, f := range families(cl.service) {
 			p.keepOf(cl, f)
 		}
+		cl.kept = cl.asHeld(cl.kept)
 	}
+}
+
+// asHeld is the addresses of a Service, which come in the order of its families, in the order
+// in which it holds them if that is all that it holds. MetalLB writes IPv4 first, and goes by
+// the first one of a status in its choice of nodes. Of one family, the order is as given.
+func (cl *claim) asHeld(addrs []netip.Addr) []netip.Addr {
+	for _, f := range addr.Families() {
+		if !slices.Equal(allOf(addrs, f), allOf(cl.held, f)) {
+			return addrs
+		}
+	}
+	return cl.held
 }
 
 // keepOf settles what a Service keeps of one family.

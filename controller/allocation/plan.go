@@ -19,8 +19,9 @@ import (
 
 // Assignment is what one Service or reservation holds.
 type Assignment struct {
-	// Addresses of a Service are in the order of its families: one of each, or as
-	// many as are asked for; those of a reservation are sorted. Empty: it holds nothing.
+	// Addresses of a Service are one of each of its families, or as many as are asked for: in
+	// the order of the families, unless its status has the same ones in another.
+	// Those of a reservation are sorted. Empty: it holds nothing.
 	Addresses []netip.Addr
 }
 
@@ -178,7 +179,7 @@ func (p *planner) settle(cl *claim) {
 	for _, a := range chosen {
 		p.settleOn(a, cl.asker)
 	}
-	p.result.Services[s.Ref] = Assignment{Addresses: chosen}
+	p.result.Services[s.Ref] = Assignment{Addresses: cl.asHeld(chosen)}
 	p.report(cl, chosen, missing)
 }
 

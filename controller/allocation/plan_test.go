@@ -115,6 +115,20 @@ func TestFamilies(t *testing.T) {
 			services: []*view.Service{service("a", 1, holds("192.0.2.10", "2001:db8::"))},
 			want:     map[string]string{"a": "192.0.2.10"},
 		},
+		"both families in the order of the status, whoever wrote it": {
+			pools: []*view.Pool{small, six},
+			services: []*view.Service{
+				service("plain", 1, both, holds("192.0.2.10", "2001:db8::7")),
+				service("asks", 2, both, holds("192.0.2.11", "2001:db8::8"), asks("2001:db8::8", "192.0.2.11")),
+				service("asks for another", 3, both, holds("192.0.2.12", "2001:db8::9"), asks("2001:db8::a")),
+			},
+			want: map[string]string{"plain": "192.0.2.10 2001:db8::7", "asks": "192.0.2.11 2001:db8::8", "asks for another": "2001:db8::a 192.0.2.12"},
+		},
+		"of one family, the order of the request": {
+			pools:    []*view.Pool{small, six},
+			services: []*view.Service{service("a", 1, both, holds("192.0.2.10", "2001:db8::7", "192.0.2.11"), asks("192.0.2.11", "2001:db8::7", "192.0.2.10"))},
+			want:     map[string]string{"a": "2001:db8::7 192.0.2.11 192.0.2.10"},
+		},
 		"both families, from two pools, primary first": {
 			pools:    []*view.Pool{small, six},
 			services: []*view.Service{service("a", 1, both)},

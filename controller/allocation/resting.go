@@ -87,7 +87,7 @@ func (st *stock) restful(s *view.Service, ours bool) bool {
 }
 
 // content tells whether the addresses that the status of a Service shows are what it asks
-// for, in the order in which Plan has them.
+// for. Those of two families may be in any order, which Plan keeps.
 func (st *stock) content(s *view.Service) bool {
 	r := &s.Request
 	if r.Invalid != nil || len(r.Conflicts) > 0 || len(r.Reservations) > 0 {
@@ -97,17 +97,17 @@ func (st *stock) content(s *view.Service) bool {
 	if slices.ContainsFunc(r.Addresses, func(a netip.Addr) bool { return !slices.Contains(wanted, addr.FamilyOf(a)) }) {
 		return false
 	}
-	shown := s.Ingress
+	rest := len(s.Ingress)
 	for _, f := range wanted {
-		n := 1
+		shown := allOf(s.Ingress, f)
 		if asked := allOf(r.Addresses, f); len(asked) > 0 {
-			if n = len(asked); len(shown) < n || !slices.Equal(shown[:n], asked) {
+			if !slices.Equal(shown, asked) {
 				return false
 			}
-		} else if len(shown) == 0 || addr.FamilyOf(shown[0]) != f || len(r.Pools) > 0 && !st.inAny(r.Pools, shown[0]) {
+		} else if len(shown) != 1 || len(r.Pools) > 0 && !st.inAny(r.Pools, shown[0]) {
 			return false
 		}
-		shown = shown[n:]
+		rest -= len(shown)
 	}
-	return len(shown) == 0
+	return rest == 0
 }
