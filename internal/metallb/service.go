@@ -37,6 +37,7 @@ func (t *translator) service(s *subject, u unstructured.Unstructured) {
 	} else {
 		use.unclassed++
 	}
+	t.secondFamily(s, u)
 	annotations := u.GetAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		for _, prefix := range v1beta1.MetalLBPrefixes() {
