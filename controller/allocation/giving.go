@@ -166,7 +166,7 @@ func (p *planner) offers(q asker, a netip.Addr) bool {
 	}
 	open := func(sh *shelf) bool {
 		reason, _ := p.closedFor(sh, q, a)
-		return reason == "" && (!sh.pool.AvoidBuggyIPs || !buggy(a))
+		return reason == "" && !sh.pool.Avoids(a)
 	}
 	if len(q.pools()) == 0 {
 		pool := p.stock.poolOf(a)

@@ -91,6 +91,15 @@ func TestHeld(t *testing.T) {
 			services: []*view.Service{service("a", 1, holds("192.0.2.1"))},
 			want:     map[string]string{"a": "192.0.2.1"},
 		},
+		"held stays when its pool avoids it by now": {
+			pools: []*view.Pool{avoiding(pool("edited", 1, "198.51.100.0/24", "2001:db8::/64")), pool("other", 2, "203.0.113.0/24")},
+			services: []*view.Service{
+				service("a", 1, holds("198.51.100.0")), service("b", 2, dual, holds("198.51.100.255", "2001:db8::")),
+				service("c", 3, holds("198.51.100.1")), service("d", 4, holds("203.0.113.0")),
+			},
+			want:     map[string]string{"a": "198.51.100.0", "b": "198.51.100.255 2001:db8::", "c": "198.51.100.1", "d": "203.0.113.0"},
+			problems: []string{"a AddressAvoided", "b AddressAvoided"},
+		},
 		"held twice: the younger moves": {
 			pools:    []*view.Pool{small},
 			services: []*view.Service{service("young", 2, holds("192.0.2.10")), service("old", 1, holds("192.0.2.10"))},

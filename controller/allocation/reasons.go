@@ -58,6 +58,9 @@ const (
 	// ReasonAddressDropped: an edit has taken the Service's address out of its pool.
 	// The Service keeps it, with onPoolChange Renumber until there is another.
 	ReasonAddressDropped = "AddressDropped"
+	// ReasonAddressAvoided: the pool avoids the Service's address by now (avoidBuggyIPs).
+	// The Service keeps it.
+	ReasonAddressAvoided = "AddressAvoided"
 	// ReasonReservationNotFound: the IPReservation that the Service asks for does not
 	// exist in its namespace.
 	ReasonReservationNotFound = "ReservationNotFound"
@@ -139,7 +142,7 @@ func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
 	if reason, message := p.closedFor(p.stock.shelf(pool.Name), q, a); reason != "" {
 		return reason, fmt.Sprintf("the requested address %s cannot be given: %s", a, message)
 	}
-	if pool.AvoidBuggyIPs && buggy(a) {
+	if pool.Avoids(a) {
 		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is one that IPAddressPool %q avoids (avoidBuggyIPs: true)", a, pool.Name)
 	}
 	return "", ""
@@ -202,7 +205,8 @@ func (p *planner) tellLost(cl *claim, chosen []netip.Addr) {
 	}
 }
 
-// tellOutside has a problem for each address that is held and that no pool has any more.
+// tellOutside has a problem for each address that is held and that no pool has any more, or
+// would give any more to anybody.
 func (p *planner) tellOutside(q asker, chosen []netip.Addr) {
 	for _, a := range chosen {
 		if former := p.stock.formerPool(a); former != nil {
@@ -212,7 +216,11 @@ func (p *planner) tellOutside(q asker, chosen []netip.Addr) {
 			p.advise(q, ReasonAddressDropped, "IPAddressPool %q has %s no more; the %s keeps it, and it stays announced: add it back, or ask for another", former.Name, a, q.Object().Kind)
 			continue
 		}
-		if p.stock.poolOf(a) == nil {
+		pool := p.stock.poolOf(a)
+		if pool != nil && pool.Avoids(a) {
+			p.advise(q, ReasonAddressAvoided, "IPAddressPool %q avoids %s by now (avoidBuggyIPs: true); the %s keeps it: have it ask for another, if clients cannot reach it", pool.Name, a, q.Object().Kind)
+		}
+		if pool == nil {
 			p.advise(q, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or have the %s ask for another", a, q.Object().Kind)
 		}
 	}

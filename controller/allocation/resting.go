@@ -79,7 +79,8 @@ func (st *stock) restful(s *view.Service, ours bool) bool {
 	}
 	for _, a := range s.Ingress {
 		// One that an edit has taken out of a pool is told of, and belongs to its Extent.
-		if (ours || st.edited) && st.poolOf(a) == nil || ours && !addr.Reachable(a) {
+		pool := st.poolOf(a)
+		if (ours || st.edited) && pool == nil || ours && (!addr.Reachable(a) || pool.Avoids(a)) {
 			return false
 		}
 	}

@@ -102,7 +102,7 @@ func without(ranges []netipx.IPRange, prefixes []netip.Prefix) []netipx.IPRange 
 
 // gives tells whether the pool would give the address to somebody.
 func (sh *shelf) gives(a netip.Addr) bool {
-	return (!sh.pool.AvoidBuggyIPs || !buggy(a)) && slices.ContainsFunc(sh.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
+	return !sh.pool.Avoids(a) && slices.ContainsFunc(sh.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
 // inOrder is the order in which pools give addresses: by priority, those for certain
@@ -205,7 +205,7 @@ func (sh *shelf) lowestFree(f addr.Family, taken func(netip.Addr) bool) netip.Ad
 // avoid, the zero Addr for none.
 func (sh *shelf) stepOver(from, last netip.Addr, taken func(netip.Addr) bool) netip.Addr {
 	for a := from; a.IsValid(); a = a.Next() {
-		if !taken(a) && (!sh.pool.AvoidBuggyIPs || !buggy(a)) {
+		if !taken(a) && !sh.pool.Avoids(a) {
 			return a
 		}
 		if a == last {
@@ -242,16 +242,6 @@ func (st *stock) inAny(names []string, a netip.Addr) bool {
 		sh := st.shelf(name)
 		return sh != nil && sh.pool.Contains(a)
 	})
-}
-
-// buggy tells whether old equipment takes the address for that of a network or
-// a broadcast: IPv4 ending in .0 or .255.
-func buggy(a netip.Addr) bool {
-	if !a.Is4() {
-		return false
-	}
-	last := a.As4()[3]
-	return last == 0 || last == 255
 }
 
 func minAddr(a, b netip.Addr) netip.Addr {
