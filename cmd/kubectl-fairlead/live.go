@@ -70,12 +70,14 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 	if !known {
 		return nil, errors.New("the cluster knows no kind of " + metallb.Group + ": MetalLB is not installed, or it is older than v0.13")
 	}
-	extras, err := api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace).Get(ctx, "bgpextras", metav1.GetOptions{})
-	switch {
-	case err == nil:
-		all = append(all, *extras)
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("get the ConfigMap bgpextras in the namespace %s: %w", namespace, err)
+	for _, name := range metallb.ConfigMaps() {
+		found, err := api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			all = append(all, *found)
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("get the ConfigMap %s in the namespace %s: %w", name, namespace, err)
+		}
 	}
 	services, err := list(ctx, api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}))
 	if err != nil {

@@ -172,6 +172,9 @@ func (s *subject) times(in peerSpec, out *v1beta1.BGPPeerSpec) {
 		hold = &metav1.Duration{Duration: limit}
 		s.find(Differs, "spec.holdTime", nil, "written as %s, three times keepaliveTime, which is what MetalLB takes", limit)
 	}
+	if in.HoldTime == nil && hold == nil {
+		s.find(Differs, "spec.holdTime", nil, "left out, it means %.0fs, while it means 180s where MetalLB speaks BGP by FRR: routers notice a dead node sooner", defaultHold.Seconds())
+	}
 	if keepalive != nil && keepalive.Duration >= limit {
 		s.lose("spec.keepaliveTime", keepalive, "not less than the hold time of %s: left out, so that it is a third of that", limit)
 		keepalive = nil

@@ -153,8 +153,8 @@ func (t *translator) object(u unstructured.Unstructured) {
 		s.name = u.GetNamespace() + "/" + u.GetName()
 		t.service(s, u)
 		return
-	case u.GetKind() == "ConfigMap" && u.GetAPIVersion() == "v1" && u.GetName() == "bgpextras":
-		s.lose("data", nil, "the text that MetalLB adds to FRR's configuration has no counterpart: see whether a field of BGPPeer or BGPAdvertisement says the same, or let the routers do it")
+	case u.GetKind() == "ConfigMap" && u.GetAPIVersion() == "v1" && slices.Contains(ConfigMaps(), s.name):
+		s.configMap(u)
 		return
 	case group != Group:
 		s.find(Differs, "apiVersion", u.GetAPIVersion(), "not one of MetalLB's kinds: passed over")

@@ -132,6 +132,7 @@ func TestWhatIsLost(t *testing.T) {
 		{"Community", "{communities: [{name: '7up', value: '1:1'}]}", `DIFFERS Community/x spec.communities="7up": not a name`, "7up"},
 		{"Community", "{communities: [{name: a, value: '1:1'}, {name: a, value: '1:2'}]}", `LOST    Community/x spec.communities="a": another Community has this name`, "1:2"},
 		{"BGPAdvertisement", "{communities: ['65536:1']}", `LOST    BGPAdvertisement/x spec.communities="65536:1"`, "communities"},
+		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1}", "DIFFERS BGPPeer/x spec.holdTime: left out, it means 90s, while it means 180s", "holdTime"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, holdTime: 1s}", `LOST    BGPPeer/x spec.holdTime="1s": must be 3s to`, "holdTime"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, connectTime: 100h}", `LOST    BGPPeer/x spec.connectTime="100h0m0s"`, "connectTime"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordNew: hunter2}", "LOST    BGPPeer/x spec.passwordNew: a field that is not known", "hunter2"},
@@ -144,6 +145,25 @@ func TestWhatIsLost(t *testing.T) {
 		}
 		if got := told(translation); !strings.Contains(got, c.want) || strings.Contains(got, "hunter2") {
 			t.Errorf("%s %s: told\n%swant %s", c.kind, c.spec, got, c.want)
+		}
+	}
+}
+
+// TestExcludedInterfaces loses patterns that a user has written, and names them. Those that
+// MetalLB comes with change nothing.
+func TestExcludedInterfaces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		patterns, want string
+		lost           int
+	}{
+		{`["^docker.*", "^lo$"]`, "DIFFERS ConfigMap/metallb-excludel2 data[excludel2.yaml]: not needed", 0},
+		{`["^docker.*", "^eth1$", "bond.*"]`, `LOST    ConfigMap/metallb-excludel2 data[excludel2.yaml]=["^eth1$","bond.*"]: there are no patterns`, 1},
+		{"7", "LOST    ConfigMap/metallb-excludel2 data[excludel2.yaml]: cannot be read", 1},
+	} {
+		translation := translate(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: metallb-excludel2}, data: {excludel2.yaml: 'announcedInterfacesToExclude: "+c.patterns+"'}}")
+		if got := told(translation); !strings.Contains(got, c.want) || translation.Lost() != c.lost {
+			t.Errorf("%s: %d are lost, told\n%swant %s", c.patterns, translation.Lost(), got, c.want)
 		}
 	}
 }
