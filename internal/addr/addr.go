@@ -71,6 +71,14 @@ func Unreachable() []netip.Prefix {
 	return prefixes
 }
 
+// Everything is all addresses of the family.
+func (f Family) Everything() netip.Prefix {
+	if f == IPv6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
 // Loopback is where the hosts of IPv4 talk to themselves (RFC 1122, section 3.2.1.3).
 func Loopback() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8) }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,6 +61,8 @@ type Server struct {
 	Address string
 	Handler http.Handler
 	Log     *slog.Logger
+	// Control prepares the socket before it is bound, as in net.ListenConfig; nil: not at all.
+	Control func(network, address string, socket syscall.RawConn) error
 	// Told is told nil when the address is served, or else why it cannot be, at first
 	// and whenever that changes.
 	Told func(error)
@@ -91,7 +94,7 @@ func (s Server) Run(ctx context.Context) {
 
 // serve serves until ctx ends or the address can no longer be served.
 func (s Server) serve(ctx context.Context, listening func()) error {
-	var config net.ListenConfig
+	config := net.ListenConfig{Control: s.Control}
 	listener, err := config.Listen(ctx, s.Network, s.Address)
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ func (e *Engine) place(c *view.Cluster) bool {
 	f := &e.node.Forwarding
 	f.Pods = e.options.podPrefixes(c)
 	f.NodePorts, f.Loopback = nodePorts(own, e.options)
-	f.Guard = len(f.Loopback) > 0
+	f.Guard, f.HealthNarrow = len(f.Loopback) > 0, narrowed(e.options)
 	return moved
 }
 

@@ -26,6 +26,50 @@ func healthCheck(s *view.Service, endpoints []view.Endpoint, node string) Health
 	return check
 }
 
+// narrowed tells whether somebody has said where NodePorts answer. Nobody who has not expects that load
+// balancers, or Kubernetes' own tests, get no answer on some address of the node.
+func narrowed(o Options) bool { return o.NodePortPrimary || len(o.NodePortCIDRs) > 0 }
+
+// HealthPrefixes are the prefixes on whose addresses HealthPorts answer, as far as this node has them.
+// One of all addresses of a family has its loopback addresses, too.
+func (f Forwarding) HealthPrefixes() []netip.Prefix {
+	if !f.HealthNarrow {
+		return []netip.Prefix{addr.IPv4.Everything(), addr.IPv6.Everything()}
+	}
+	var whole, parts []netip.Prefix
+	for _, p := range f.NodePorts {
+		if p.Bits() == 0 {
+			whole = append(whole, p)
+		} else {
+			parts = append(parts, p)
+		}
+	}
+	parts = slices.Concat(addr.WithoutLoopback(parts), f.Loopback)
+	for _, w := range whole {
+		parts = slices.DeleteFunc(parts, func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == addr.FamilyOf(w.Addr()) })
+	}
+	return append(whole, parts...)
+}
+
+// HealthAddrs are the addresses to listen on for those prefixes, sorted, on a node that has its own. The
+// unspecified one is for all of a family. Of loopback addresses a node has more than any interface lists.
+func HealthAddrs(prefixes []netip.Prefix, own []netip.Addr) []netip.Addr {
+	var addrs []netip.Addr
+	for _, p := range prefixes {
+		if p.Bits() == 0 || p.IsSingleIP() && p.Addr().IsLoopback() {
+			addrs = append(addrs, p.Addr())
+			continue
+		}
+		for _, a := range own {
+			if p.Contains(a.WithZone("")) {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
 func healthPorts(checks map[view.Ref]HealthCheck) []uint16 {
 	var ports []uint16
 	for _, check := range checks {

@@ -2,7 +2,11 @@ package desired_test
 
 import (
 	"maps"
+	"net/netip"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -66,6 +70,42 @@ func TestHealthChecksThatNobodyAsksFor(t *testing.T) {
 		if got, _ := desired.For(c, desired.Options{Node: "a"}); len(got.Health)+len(got.Forwarding.HealthPorts) != 0 {
 			t.Errorf("%s: %v", name, got.Health)
 		}
+	}
+}
+
+// TestWhereHealthChecksAnswer holds that they do where NodePorts do once somebody has said where that is,
+// and else everywhere.
+func TestWhereHealthChecksAnswer(t *testing.T) {
+	wide := prefixes("0.0.0.0/0", "::/0")
+	c := checked(endpoint("10.1.0.1", "a"))
+	c.Nodes["a"].Addresses = ips("192.0.2.1", "2001:db8::1")
+	own := ips("127.0.0.1", "192.0.2.1", "192.0.2.9", "198.51.100.7", "::1", "2001:db8::1", "fe80::1%3")
+	for name, tt := range map[string]struct {
+		primary       bool
+		cidrs, within []netip.Prefix
+		addrs         []netip.Addr
+	}{
+		"nothing said":      {false, nil, wide, ips("0.0.0.0", "::")},
+		"everywhere":        {false, wide, wide, ips("0.0.0.0", "::")},
+		"in halves":         {false, prefixes("0.0.0.0/1", "128.0.0.0/1"), prefixes("0.0.0.0/0"), ips("0.0.0.0")},
+		"with localhost":    {false, prefixes("0.0.0.0/0", "127.0.0.0/8"), prefixes("0.0.0.0/0"), ips("0.0.0.0")},
+		"primary":           {true, nil, prefixes("192.0.2.1/32", "2001:db8::1/128"), ips("192.0.2.1", "2001:db8::1")},
+		"prefixes":          {false, prefixes("192.0.2.0/24", "fe80::/10"), prefixes("192.0.2.0/24", "fe80::/10"), ips("192.0.2.1", "192.0.2.9", "fe80::1%3")},
+		"localhost":         {false, prefixes("127.0.0.0/8"), prefixes("127.0.0.0/8"), ips("127.0.0.1")},
+		"one that lo lacks": {false, prefixes("127.0.0.5/32"), prefixes("127.0.0.5/32"), ips("127.0.0.5")},
+		"more than it":      {false, prefixes("126.0.0.0/7"), prefixes("126.0.0.0/8"), nil},
+		"of another node":   {false, prefixes("203.0.113.0/24"), prefixes("203.0.113.0/24"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := desired.For(c, desired.Options{Node: "a", NodePortPrimary: tt.primary, NodePortCIDRs: tt.cidrs})
+			within := got.Forwarding.HealthPrefixes()
+			if diff := cmp.Diff(tt.within, within, compare); diff != "" {
+				t.Errorf("prefixes (-want +got):\n%s", diff)
+			}
+			if addrs := desired.HealthAddrs(within, own); !slices.Equal(addrs, tt.addrs) {
+				t.Errorf("addresses %v, want %v", addrs, tt.addrs)
+			}
+		})
 	}
 }
 

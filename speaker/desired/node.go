@@ -104,6 +104,9 @@ type Forwarding struct {
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
+	// HealthNarrow: HealthPorts answer only where NodePorts do, since somebody has said where that
+	// is. Else they answer on every address of the node. See HealthPrefixes.
+	HealthNarrow bool
 
 	// Foreign are the Services that another proxy forwards on this node, with their ClusterIPs.
 	Foreign map[view.Ref][]netip.Addr

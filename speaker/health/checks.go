@@ -1,11 +1,12 @@
 package health
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
+	"maps"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,14 +14,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // answer is what is said on one healthCheckNodePort in one family.
 type answer struct {
-	port  uint16
+	port uint16
+	// alone: the Service has no other family, and the node's addresses of both answer.
+	// Who asks goes by the node, and may take any of its addresses.
 	alone bool
 	ready int // local ready endpoints
 }
@@ -49,33 +51,33 @@ type checks struct {
 	healthy func() bool // the proxy is
 	failed  func(view.Ref, uint16, error)
 	log     *slog.Logger
+	own     func() ([]netip.Addr, error) // the addresses of this node
 
 	mu       sync.Mutex
 	closed   bool
 	servers  map[view.EndpointsOf]*check
 	unserved map[view.EndpointsOf]bool // as of the last pass
+	prefixes []netip.Prefix            // within which it answers, as of the last pass
+	addrs    []netip.Addr              // on which it does; see desired.HealthAddrs
+	unread   string                    // why the addresses of this node are not known, as told
 }
 
-// check is one server.
+// check is what answers for one Service in one family.
 type check struct {
-	of   view.EndpointsOf
-	port uint16
-	// alone: the Service has no other family, and the node's addresses of both answer.
-	// Who asks goes by the node, and may take any of its addresses.
-	alone   bool
-	ready   atomic.Int64
-	failing atomic.Bool
-	stop    func() // and waits until nothing listens
+	of        view.EndpointsOf
+	port      uint16
+	alone     bool
+	ready     atomic.Int64
+	listening map[binding]*listening
 }
 
 func newChecks(c Config, healthy func() bool) *checks {
-	return &checks{healthy: healthy, failed: c.Failed, log: c.Log, servers: map[view.EndpointsOf]*check{}}
+	return &checks{healthy: healthy, failed: c.Failed, log: c.Log, own: ownAddresses, servers: map[view.EndpointsOf]*check{}}
 }
 
 // apply makes the servers as wanted, of the Services that there is news of and of those
-// that the kernel sends nobody to, or sent. Servers that go are gone before those that come are
-// begun, since ports move from Service to Service.
-func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, unserved map[view.EndpointsOf]bool) {
+// that the kernel sends nobody to, or sent. They answer on this node's addresses within the prefixes.
+func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.Prefix, news news, unserved map[view.EndpointsOf]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -83,35 +85,49 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, news news, unser
 	}
 	before := c.unserved
 	c.unserved = unserved
-	say := map[view.EndpointsOf]answer{}
+	moved := false
+	if !slices.Equal(within, c.prefixes) || !news.all && len(news.services) == 0 { // a notice may have been lost
+		c.prefixes = within
+		moved = c.locate()
+	}
+	touched := map[view.EndpointsOf]*check{}
 	for ref := range c.concerned(wanted, news, before) {
 		check := wanted[ref]
 		for _, family := range addr.Families() {
 			of := view.EndpointsOf{Service: ref, Family: family}
 			ready, has := check.Ready[family]
-			alone := len(check.Ready) == 1
-			if server := c.servers[of]; server != nil && (!has || server.port != check.Port || server.alone != alone) {
-				server.stop()
-				delete(c.servers, of)
-			}
 			if c.unserved[of] {
 				ready = 0
 			}
-			if has {
-				say[of] = answer{check.Port, alone, ready}
+			if server := c.said(of, answer{check.Port, len(check.Ready) == 1, ready}, has); server != nil {
+				touched[of] = server
 			}
 		}
 	}
-	for of, a := range say {
-		server := c.servers[of]
-		if server == nil {
-			server = &check{of: of, port: a.port, alone: a.alone}
-			c.servers[of] = server
-			server.ready.Store(int64(a.ready))
-			c.start(server)
-		}
-		server.ready.Store(int64(a.ready))
+	if moved {
+		maps.Copy(touched, c.servers)
 	}
+	c.listen(touched)
+}
+
+// said notes what is to be said for a Service in a family, if anything. The check is nil if there
+// neither is nor was one.
+func (c *checks) said(of view.EndpointsOf, a answer, has bool) *check {
+	server := c.servers[of]
+	switch {
+	case !has && server == nil:
+		return nil
+	case !has:
+		delete(c.servers, of)
+		server.port = 0
+		return server
+	case server == nil:
+		server = &check{of: of, listening: map[binding]*listening{}}
+		c.servers[of] = server
+	}
+	server.port, server.alone = a.port, a.alone
+	server.ready.Store(int64(a.ready))
+	return server
 }
 
 // concerned are the Services whose answers may be others than before.
@@ -139,56 +155,10 @@ func (c *checks) concerned(wanted map[view.Ref]desired.HealthCheck, news news, b
 
 // close ends all servers for ever.
 func (c *checks) close() {
-	c.apply(nil, news{all: true}, nil)
+	c.apply(nil, nil, news{all: true}, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-}
-
-// start serves a port. When it returns the port is served, or has been told of.
-func (c *checks) start(s *check) {
-	network, host := "tcp4", "0.0.0.0"
-	switch {
-	case s.alone:
-		network, host = "tcp", "" // both families, or the one that the kernel has
-	case s.of.Family == addr.IPv6:
-		network, host = "tcp6", "::"
-	}
-	begun := make(chan struct{})
-	begin := sync.OnceFunc(func() { close(begun) })
-	server := serve.Server{
-		Network: network, Address: net.JoinHostPort(host, strconv.Itoa(int(s.port))), Log: c.log,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w, s) }),
-		Told: func(err error) {
-			c.tell(s, err)
-			begin()
-		},
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	s.stop = func() {
-		cancel()
-		<-done
-	}
-	go func() {
-		defer close(done)
-		server.Run(ctx)
-	}()
-	<-begun
-}
-
-// tell tells whether a port is served, or why not.
-func (c *checks) tell(s *check, err error) {
-	failed := s.failing.Swap(err != nil)
-	if err == nil {
-		if failed {
-			c.log.Info("a healthCheckNodePort is served after all", "service", s.of.Service.String(), "family", s.of.Family.String(), "port", s.port)
-		}
-		return
-	}
-	c.log.Error("a healthCheckNodePort cannot be served; trying again: free the port on this node, or choose another in spec.healthCheckNodePort",
-		"service", s.of.Service.String(), "family", s.of.Family.String(), "port", s.port, "error", err)
-	c.failed(s.of.Service, s.port, err)
 }
 
 // answer says whether to send clients of a Service here, in the very bytes of kube-proxy.
@@ -216,13 +186,13 @@ const answerFormat = `{
 func (c *checks) failing() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fairlead_health_check_ports_failing",
-		Help: "healthCheckNodePorts that cannot be served on this node, by family counted apart.",
+		Help: "healthCheckNodePorts that cannot be served on this node, or not on all of its addresses that answer, by family counted apart.",
 	}, func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		failing := 0
 		for _, server := range c.servers {
-			if server.failing.Load() {
+			if server.failing() {
 				failing++
 			}
 		}

@@ -59,6 +59,7 @@ func (n *Node) Run(ctx context.Context) error {
 			servers.Go(func() { serve.HTTP(ctx, address, handler, n.config.Log) })
 		}
 	}
+	servers.Go(func() { follow(ctx, n.checks.relocate, n.config.Log) })
 	<-ctx.Done()
 	n.checks.close()
 	servers.Wait()
@@ -87,7 +88,7 @@ func (n *Node) Apply(want desired.Node, missing desired.Missing, err error) {
 		}
 	}
 	n.latency.applied(missing)
-	n.checks.apply(want.Health, n.news, unserved(want.Forwarding, missing))
+	n.checks.apply(want.Health, want.Forwarding.HealthPrefixes(), n.news, unserved(want.Forwarding, missing))
 }
 
 // news are the Services that the last snapshot says something new about.

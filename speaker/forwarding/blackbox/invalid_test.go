@@ -370,3 +370,44 @@ func TestHealthPortsPassTheFirewall(t *testing.T) {
 		}
 	})
 }
+
+// TestHealthPortsPassTheFirewallWhereTheyAnswer holds that the other addresses of the node stay as the
+// firewall has them, when somebody has said where NodePorts answer.
+func TestHealthPortsPassTheFirewallWhereTheyAnswer(t *testing.T) {
+	const health = 32100
+	eachInFirewall(t, func(t *testing.T, c *cluster) {
+		c.Node.Serve(health)
+		want := blackbox.Forwarding()
+		want.HealthPorts = []uint16{health}
+		c.Apply(want)
+		for _, f := range addr.Families() {
+			c.Run(c.firewall[f], "-P", "INPUT", "DROP")
+			if f == addr.IPv6 { // who has which address must be learned still
+				c.Run(c.firewall[f], "-A", "INPUT", "-p", "icmpv6", "-j", "ACCEPT")
+			}
+		}
+		ask := func(a netip.Addr, timeout time.Duration) error {
+			_, err := c.Client.Ask("tcp", netip.AddrPortFrom(a, health), timeout)
+			return err
+		}
+		for _, narrow := range []bool{false, true, false} {
+			want.HealthNarrow = narrow
+			c.Apply(want)
+			for _, f := range addr.Families() {
+				plan := blackbox.Plan(f)
+				if err := ask(plan.Node, answerIn); err != nil {
+					t.Errorf("%s, narrow %t: where NodePorts answer: %v", f, narrow, err)
+				}
+				for _, a := range []netip.Addr{plan.Aside, plan.Bound[0]} {
+					timeout := answerIn
+					if narrow {
+						timeout = silenceAfter
+					}
+					if err := ask(a, timeout); (err == nil) == narrow {
+						t.Errorf("%s, narrow %t: %s, where they do not: %v", f, narrow, a, err)
+					}
+				}
+			}
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 // surroundings are what the chains that are always there depend on, of one family.
 type surroundings struct {
 	nodePorts, loopback []netip.Prefix // where NodePorts answer
+	health              []netip.Prefix // where healthCheckNodePorts do
 	guard               bool           // of loopback addresses
 }
 
@@ -21,11 +22,15 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 		slices.SortFunc(own, netip.Prefix.Compare)
 		return slices.Compact(own)
 	}
-	return surroundings{mine(want.NodePorts), mine(want.Loopback), want.Guard && family == addr.IPv4}
+	return surroundings{
+		nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
+		guard: want.Guard && family == addr.IPv4,
+	}
 }
 
 func (s surroundings) equal(o surroundings) bool {
-	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && s.guard == o.guard
+	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
+		s.guard == o.guard
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -69,7 +74,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
 	stray := "-m conntrack --ctstate NEW -j " + chainStray
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
-	input := []string{"-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT", known + "-j RETURN", invalid, refuse}
+	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 		// Also of flows that are for no Service: hosts that admit one direction rely on it.
@@ -109,6 +114,19 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		chainReject: {"-j REJECT --reject-with " + reject},
 		chainDrop:   {"-j DROP"},
 	}
+}
+
+// admitHealth lets in those who ask for the health of a Service, where they get an answer.
+func (s style) admitHealth(around surroundings) []string {
+	admit := "-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT"
+	var rules []string
+	for _, p := range around.health {
+		if p.Bits() == 0 { // of the whole family
+			return []string{admit}
+		}
+		rules = append(rules, fmt.Sprintf("-d %s %s", p, admit))
+	}
+	return rules
 }
 
 // dispatchRules does one thing to packets that may be for a Service's own addresses,
