@@ -179,8 +179,16 @@ func TestProxyPortsFollowTheMode(t *testing.T) {
 			values{"speaker": values{"proxyHealth": values{"port": 20256}, "proxyStatus": values{"address": "[::1]:20249"}}},
 			[]string{"--proxy-health-address=:20256", "--proxy-status-address=[::1]:20249"},
 		},
+		"an address": {
+			values{"speaker": values{"proxyHealth": values{"address": "[::1]"}}},
+			[]string{"--proxy-health-address=[::1]:10256", "--proxy-status-address=127.0.0.1:10249"},
+		},
+		"values of before": { // as with --reuse-values
+			values{"speaker": values{"proxyHealth": values{"address": nil}}},
+			[]string{"--proxy-health-address=:10256", "--proxy-status-address=127.0.0.1:10249"},
+		},
 		"off": {
-			values{"speaker": values{"proxyHealth": values{"port": 0}, "proxyStatus": values{"address": ""}}},
+			values{"speaker": values{"proxyHealth": values{"address": "127.0.0.1", "port": 0}, "proxyStatus": values{"address": ""}}},
 			[]string{"--proxy-health-address=", "--proxy-status-address="},
 		},
 	} {

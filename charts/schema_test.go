@@ -157,6 +157,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"status without a port": {values{"speaker": values{"proxyStatus": values{"address": "127.0.0.1"}}}, []string{"/speaker/proxyStatus/address"}},
 		"status by name":        {values{"speaker": values{"proxyStatus": values{"address": "localhost:10249"}}}, []string{"/speaker/proxyStatus/address"}},
 		"negative port":         {values{"speaker": values{"proxyHealth": values{"port": -1}}}, []string{"/speaker/proxyHealth/port"}},
+		"name to listen":        {values{"speaker": values{"proxyHealth": values{"address": "localhost"}}}, []string{"/speaker/proxyHealth/address"}},
 		"interval without unit": {values{"speaker": values{"hello": values{"interval": "100"}}}, []string{"/speaker/hello/interval"}},
 		"zero interval":         {values{"speaker": values{"hello": values{"interval": "0s"}}}, []string{"/speaker/hello/interval"}},
 		"multiplier of one":     {values{"speaker": values{"hello": values{"multiplier": 1}}}, []string{"/speaker/hello/multiplier"}},
