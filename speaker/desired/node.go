@@ -81,7 +81,7 @@ type Forwarding struct {
 	Count map[addr.Family]int // of Ports; nil: not counted
 	// Pods are the prefixes from which pods send, summarized, both families. They tell
 	// pods from strangers (kube-proxy's local detector) for ports without PodLinks. If a
-	// family has none, nobody is taken for a pod. A sender with a loopback address is never
+	// family has none, see PodsKnown. A sender with a loopback address is never
 	// one, since no pod could answer it.
 	Pods []netip.Prefix
 	// NodePorts are the prefixes on whose addresses NodePorts answer, as far as this node
@@ -140,6 +140,15 @@ func (f Forwarding) Has(family addr.Family) bool {
 		}
 	}
 	return false
+}
+
+// PodsKnown tells whether addresses tell who is a pod in the family. While none does, ports
+// without PodLinks have nobody take the short circuit of policy Local, since anybody may be a
+// stranger; and what goes to their ClusterIPs keeps its source, since anybody may be a pod, for
+// which NetworkPolicies and applications take it by its address. So does kube-proxy without
+// a local detector.
+func (f Forwarding) PodsKnown(family addr.Family) bool {
+	return slices.ContainsFunc(f.Pods, func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == family })
 }
 
 // Missing are the ports that are not in the kernel as wanted, each with what the kernel has
@@ -245,11 +254,13 @@ func (k PortKey) Compare(o PortKey) int {
 //	  from pods                      Cluster, not masqueraded (short circuit)
 //	  from this node                 Cluster, masqueraded (short circuit)
 //	  from anyone else               Local, not masqueraded: the pod sees the client
-//	internal, not from a pod         masqueraded; with MasqueradeAll from a pod, too
+//	internal, not from a pod         masqueraded; with MasqueradeAll from a pod, too.
+//	                                 While no pods are known: nobody but loopback addresses
+//	                                 without MasqueradeAll
 //	an endpoint to itself (hairpin)  masqueraded
 //
 // A sender is a pod if its address is in Forwarding.Pods or, if the port has PodLinks, if it
-// sends by one of these.
+// sends by one of these. Pods are not known while neither tells, see PodsKnown.
 //
 // If the set is empty, connections are refused (ICMP port unreachable). They are dropped
 // instead if the set is Local and Anywhere says that other nodes have endpoints.

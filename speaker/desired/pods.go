@@ -49,7 +49,8 @@ func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
 }
 
 // strangePods is the problem of a node that cannot tell pods from strangers in a family
-// whose Services it forwards: it masquerades pods, and refuses them the short circuit.
+// whose Services it forwards: it masquerades no stranger's packets for ClusterIPs, and refuses
+// pods the short circuit.
 func strangePods(f Forwarding, o Options) []problem.Problem {
 	if o.Pods.Links != (Links{}) {
 		return nil
@@ -58,15 +59,11 @@ func strangePods(f Forwarding, o Options) []problem.Problem {
 	if o.Pods.OwnNode {
 		who, remedy = "this node does not say", "give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode"
 	}
-	known := map[addr.Family]bool{}
-	for _, p := range f.Pods {
-		known[addr.FamilyOf(p.Addr())] = true
-	}
 	var problems []problem.Problem
 	for _, family := range addr.Families() {
-		if f.Count[family] > 0 && !known[family] {
+		if f.Count[family] > 0 && !f.PodsKnown(family) {
 			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: o.Node}, ReasonPodsUnknown,
-				"%s in spec.podCIDRs where its %s pods send from, so that pods are taken for strangers: %s", who, family, remedy))
+				"%s in spec.podCIDRs where its %s pods send from, so that nothing for ClusterIPs is masqueraded, and pods are taken for strangers under externalTrafficPolicy Local: %s", who, family, remedy))
 		}
 	}
 	return problems

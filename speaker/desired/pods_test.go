@@ -33,7 +33,8 @@ func TestPodsOfThisNodeAlone(t *testing.T) {
 	}
 	check(own)
 	c.Nodes["a"].PodCIDRs = own[1:]
-	check(own[1:], "this node does not say in spec.podCIDRs where its IPv4 pods send from, so that pods are taken for strangers: "+
+	check(own[1:], "this node does not say in spec.podCIDRs where its IPv4 pods send from, so that nothing for ClusterIPs is masqueraded, "+
+		"and pods are taken for strangers under externalTrafficPolicy Local: "+
 		"give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode")
 }
 

@@ -137,7 +137,7 @@ func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked b
 	local := false
 	switch {
 	case s.kind == "clusterIP":
-		local, masked = s.InternalLocal, !pod || s.MasqueradeAll
+		local, masked = s.InternalLocal, !pod && o.podsKnown(s.Port) || s.MasqueradeAll
 	case s.kind == "vip" && s.Restricted && !within(s.SourceRanges, q.from):
 		return nil, false, outcome{err: netlab.ErrSilence, why: fmt.Sprintf("the VIP of %s does not admit the sender", s.key.Service.Name)}
 	case !s.ExternalLocal:
@@ -170,6 +170,12 @@ func (o oracle) pod(p desired.Port, from netip.Addr) bool {
 	}
 	by := o.arrivesBy(from)
 	return by == p.PodLinks.Name || p.PodLinks.Prefix && strings.HasPrefix(by, p.PodLinks.Name)
+}
+
+// podsKnown tells whether a port can take anybody for a pod.
+func (o oracle) podsKnown(p desired.Port) bool {
+	return p.PodLinks != (desired.Links{}) ||
+		slices.ContainsFunc(o.want.Pods, func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == o.Family })
 }
 
 // arrivesBy is the interface of the node by which packets from an address come.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -23,7 +25,24 @@ type podDetection struct {
 // by interfaces of these names, and p3 by "peer".
 func podDetections() []podDetection {
 	nobody := func(blackbox.Addresses) []netip.Prefix { return nil }
+	// Anybody may be a pod, and nobody is known to be one.
+	unknown := []expectation{
+		{"p1", "clusterIP", 1, "p1 p2 p3", itself, nil},
+		{"p2", "clusterIP", 8, "p1", itself, nil},
+		{"p1", "clusterIP", 8, "p1", masked, nil}, // a hairpin
+		{"p3", "clusterIP", 8, "p1", itself, nil},
+		{"node", "clusterIP", 1, "p1 p2 p3", itself, nil},
+		{"client", "clusterIP", 1, "p1 p2 p3", itself, nil},
+		{"p2", "vip", 2, "p1", itself, nil},
+		{"p2", "nodePort", 2, "p1", itself, nil},
+		{"node", "vip", 2, "p1 p3", masked, nil},
+		{"client", "vip", 2, "p1", itself, nil},
+		{"client", "vip", 1, "p1 p2 p3", masked, nil},
+		{"client", "nodePort", 1, "p1 p2 p3", masked, nil},
+		{"p1", "nodePort", 1, "p1 p2 p3", masked, nil},
+	}
 	return []podDetection{
+		{name: "not known", pods: nobody, table: unknown},
 		{name: "addresses of this node's pods", pods: func(a blackbox.Addresses) []netip.Prefix {
 			bits := 24
 			if a.Family == addr.IPv6 {
@@ -35,6 +54,27 @@ func podDetections() []podDetection {
 			{"p3", "clusterIP", 1, "p1 p2 p3", masked, nil},
 			{"p2", "vip", 2, "p1 p3", itself, nil},
 			{"p3", "vip", 2, "p1", itself, nil},
+		}},
+		{name: "not known any more", pods: nobody, table: unknown},
+		{name: "known again in both families", table: []expectation{
+			{"p1", "clusterIP", 1, "p1 p2 p3", itself, nil},
+			{"client", "clusterIP", 1, "p1 p2 p3", masked, nil},
+			{"node", "clusterIP", 1, "p1 p2 p3", masked, nil},
+			{"p2", "vip", 2, "p1 p3", itself, nil},
+		}},
+		{name: "not known in IPv4", pods: func(a blackbox.Addresses) []netip.Prefix {
+			if a.Family == addr.IPv4 {
+				return nil
+			}
+			return []netip.Prefix{a.Pods}
+		}, table: []expectation{
+			{"p2", "clusterIP", 8, "p1", itself, nil},
+			{"client", "nodePort", 1, "p1 p2 p3", masked, nil},
+		}},
+		{name: "not known, masquerade all", pods: nobody, all: true, table: []expectation{
+			{"p1", "clusterIP", 1, "p1 p2 p3", masked, nil},
+			{"client", "clusterIP", 1, "p1 p2 p3", masked, nil},
+			{"p2", "vip", 2, "p1", itself, nil},
 		}},
 		{name: "one interface", pods: nobody, links: desired.Links{Name: "p1"}, table: []expectation{
 			{"p1", "clusterIP", 1, "p1 p2 p3", itself, nil},
@@ -130,4 +170,39 @@ func TestOracleOnPods(t *testing.T) {
 	for _, d := range podDetections() {
 		t.Run(d.name, func(t *testing.T) { believe(t, d.of(blackbox.Forwarding(blackbox.Services()...)), d.table) })
 	}
+}
+
+// TestPodsKeepTheirAddressWhileOthersAreTold has it known and forgotten again who is a pod, while
+// a pod asks without a pause: to its ClusterIP it is one all the time.
+func TestPodsKeepTheirAddressWhileOthersAreTold(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		known, unknown := everyKind(), everyKind()
+		unknown.Pods = nil
+		c.Apply(known)
+		over := make(chan struct{})
+		var all errgroup.Group
+		for _, f := range addr.Families() {
+			to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).ClusterIPs, 1), 80)
+			all.Go(func() error {
+				for {
+					if err := c.expect(c.senders(f)[4], view.UDP, to, known); err != nil {
+						return err
+					}
+					select {
+					case <-over:
+						return nil
+					default:
+					}
+				}
+			})
+		}
+		for range 10 {
+			c.Apply(unknown)
+			c.Apply(known)
+		}
+		close(over)
+		if err := all.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -14,6 +14,7 @@ type surroundings struct {
 	nodePorts, loopback []netip.Prefix // where NodePorts answer
 	health              []netip.Prefix // where healthCheckNodePorts do
 	guard               bool           // of loopback addresses
+	pods                bool           // it is known where they send from
 }
 
 func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
@@ -24,13 +25,13 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 	}
 	return surroundings{
 		nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
-		guard: want.Guard && family == addr.IPv4,
+		guard: want.Guard && family == addr.IPv4, pods: want.PodsKnown(family),
 	}
 }
 
 func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
-		s.guard == o.guard
+		s.guard == o.guard && s.pods == o.pods
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -53,10 +54,19 @@ func (s style) natBase(around surroundings) map[string][]string {
 			"-j MASQUERADE --random-fully",
 		},
 		// What pods send to a ClusterIP keeps its source.
-		chainHide:     {s.in(ofClusterIPs, "dst") + " " + s.in(ofPods, "src") + " -j RETURN", s.markRule()},
+		chainHide:     {s.perhapsPods(around) + " -j RETURN", s.markRule()},
 		chainShow:     {unmark},
 		chainUnserved: {unmark, "-j ACCEPT"},
 	}
+}
+
+// perhapsPods matches what pods send to a ClusterIP; while it is not known who they are, what all
+// do whom a pod could answer.
+func (s style) perhapsPods(around surroundings) string {
+	if around.pods {
+		return s.in(ofClusterIPs, "dst") + " " + s.in(ofPods, "src")
+	}
+	return fmt.Sprintf("! -s %s %s", s.loopback(), s.in(ofClusterIPs, "dst"))
 }
 
 // filterBase renders the chains of the filter table that are always there. They are done
@@ -134,17 +144,13 @@ func (s style) admitHealth(around surroundings) []string {
 // loopback address the kernel knows in OUTPUT alone where it goes out: what arrives is
 // never taken for a NodePort's.
 func (s style) dispatchRules(around surroundings, services, nodes string) []string {
-	loopback := addr.Loopback()
-	if s.family == addr.IPv6 {
-		loopback = addr.HostPrefix(netip.IPv6Loopback())
-	}
 	rules := []string{services}
 	for _, p := range around.loopback {
 		rules = append(rules, fmt.Sprintf("-d %s -o lo -m addrtype --dst-type LOCAL %s", p, nodes))
 	}
 	for _, p := range around.nodePorts {
 		if !p.IsSingleIP() {
-			rules = append(rules, fmt.Sprintf("-d %s -j RETURN", loopback))
+			rules = append(rules, fmt.Sprintf("-d %s -j RETURN", s.loopback()))
 			break
 		}
 	}
@@ -152,4 +158,12 @@ func (s style) dispatchRules(around surroundings, services, nodes string) []stri
 		rules = append(rules, fmt.Sprintf("-d %s -m addrtype --dst-type LOCAL %s", p, nodes))
 	}
 	return rules
+}
+
+// loopback is where a host talks to itself.
+func (s style) loopback() netip.Prefix {
+	if s.family == addr.IPv6 {
+		return addr.HostPrefix(netip.IPv6Loopback())
+	}
+	return addr.Loopback()
 }

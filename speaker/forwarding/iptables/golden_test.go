@@ -37,6 +37,9 @@ func TestGolden(t *testing.T) {
 			}}).Ports)
 		}
 		golden(t, strings.ToLower(f.String())+"-many", f, many)
+		unknown := blackbox.Forwarding(blackbox.Services()[0])
+		unknown.Pods = nil
+		golden(t, strings.ToLower(f.String())+"-pods-unknown", f, unknown)
 		localhost := blackbox.Forwarding()
 		localhost.NodePorts = append(localhost.NodePorts, netip.MustParsePrefix("198.51.100.0/24"))
 		localhost.Loopback, localhost.Guard = []netip.Prefix{addr.Loopback()}, true

@@ -159,7 +159,7 @@ func ifLocal(of *expr.Fib) []expr.Any {
 	return []expr.Any{of, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(unix.RTN_LOCAL)}}
 }
 
-// ifPod ends the rule unless a pod sends, ifNoPod if one does.
+// ifPod ends the rule unless a pod sends, ifNoPod if one does, or may as far as is known.
 func (l *layout) ifPod(links desired.Links) []expr.Any {
 	if links == (desired.Links{}) {
 		return flat(l.source(0), l.find(pods, false))
@@ -169,7 +169,7 @@ func (l *layout) ifPod(links desired.Links) []expr.Any {
 
 func (l *layout) ifNoPod(links desired.Links) []expr.Any {
 	if links == (desired.Links{}) {
-		return flat(l.source(0), l.find(pods, true))
+		return flat(l.source(0), l.find(pods, true), l.find(perhapsPods, true))
 	}
 	return ifArrivedBy(links, expr.CmpOpNeq)
 }

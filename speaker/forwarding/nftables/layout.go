@@ -49,6 +49,7 @@ const (
 	servers                    // an endpoint's address, twice, protocol and port: also of those that serve old flows alone
 	ranges                     // destination, source: who may use a VIP
 	pods                       // where pods send from
+	perhapsPods                // where they may, while that is not known
 	nodes                      // where NodePorts answer
 	clusterIPs                 // addresses
 	serviceRanges              // where nothing but ClusterIPs can be
@@ -88,6 +89,7 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		servers:       {Name: "servers", KeyType: row(ip, ip, proto, port)},
 		ranges:        {Name: "ranges", KeyType: row(ip, proto, port, ip), Interval: true},
 		pods:          {Name: "pods", KeyType: ip, Interval: true},
+		perhapsPods:   {Name: "perhaps-pods", KeyType: ip, Interval: true},
 		nodes:         {Name: "nodes", KeyType: ip, Interval: true},
 		clusterIPs:    {Name: "cluster-ips", KeyType: ip},
 		serviceRanges: {Name: "service-ranges", KeyType: ip, Interval: true},

@@ -184,13 +184,13 @@ func (l *ledger) holding(key desired.PortKey, at destination) []element {
 	return nil
 }
 
-// surroundings are where pods send from, where NodePorts answer and where ClusterIPs are from,
-// and the guard of loopback addresses if there is to be one.
-type surroundings struct{ pods, nodes, ranges, guard []element }
+// surroundings are where pods send from, or may while that is not known, where NodePorts answer
+// and where ClusterIPs are from, and the guard of loopback addresses if there is to be one.
+type surroundings struct{ pods, perhapsPods, nodes, ranges, guard []element }
 
 func (s surroundings) equal(o surroundings) bool {
-	return slices.Equal(s.pods, o.pods) && slices.Equal(s.nodes, o.nodes) && slices.Equal(s.ranges, o.ranges) &&
-		slices.Equal(s.guard, o.guard)
+	return slices.Equal(s.pods, o.pods) && slices.Equal(s.perhapsPods, o.perhapsPods) && slices.Equal(s.nodes, o.nodes) &&
+		slices.Equal(s.ranges, o.ranges) && slices.Equal(s.guard, o.guard)
 }
 
 func (l *ledger) surroundings(want desired.Forwarding) surroundings {
@@ -198,6 +198,9 @@ func (l *ledger) surroundings(want desired.Forwarding) surroundings {
 		pods:   intervals(pods, "", l.mine(want.Pods)),
 		nodes:  intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
 		ranges: intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
+	}
+	if !want.PodsKnown(l.family) {
+		s.perhapsPods = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.family.Everything()}))
 	}
 	if want.Guard && l.family == addr.IPv4 {
 		s.guard = []element{l.element(l.guard())}
@@ -209,6 +212,7 @@ func (l *ledger) surroundings(want desired.Forwarding) surroundings {
 func (l *ledger) move(to surroundings, d delta) (from surroundings) {
 	from = l.around
 	d.exchange(from.pods, to.pods)
+	d.exchange(from.perhapsPods, to.perhapsPods)
 	d.exchange(from.nodes, to.nodes)
 	d.exchange(from.ranges, to.ranges)
 	d.exchange(from.guard, to.guard)
@@ -231,6 +235,7 @@ func (l *ledger) fill(d delta) {
 		d.add(desired.PortKey{}, u.chain)
 	}
 	d.add(desired.PortKey{}, l.around.pods...)
+	d.add(desired.PortKey{}, l.around.perhapsPods...)
 	d.add(desired.PortKey{}, l.around.nodes...)
 	d.add(desired.PortKey{}, l.around.ranges...)
 	d.add(desired.PortKey{}, l.around.guard...)
