@@ -40,7 +40,10 @@ func New(to io.Writer, room int, lost func(to io.Writer, lines uint64)) *Writer 
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.size+len(line) > w.room {
+	switch {
+	case w.closed:
+		return len(line), nil
+	case w.size+len(line) > w.room:
 		w.dropped++
 		return len(line), nil
 	}
@@ -50,8 +53,8 @@ func (w *Writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Close takes no more lines and returns when those that wait are written, or that long afterwards at
-// most: who reads them may stand still for ever.
+// Close takes no more lines, which count as nothing: who closes has said the last. It returns when those
+// that wait are written, or that long afterwards at most: who reads them may stand still for ever.
 func (w *Writer) Close(within time.Duration) {
 	w.mu.Lock()
 	w.closed = true

@@ -65,30 +65,42 @@ func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// What was logged is written when the program ends, and a reader that stands still does not keep it.
+// What was logged is written when the program ends, and a reader that stands still does not keep it,
+// whether it has been given a line by then or not. What is logged afterwards is no loss to tell of.
 func TestTheEndWaitsForWhatWasLoggedButNotForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, stuck := range []bool{false, true} {
-			r := newReader()
-			w := spool.New(r, 1000, lost)
-			if stuck {
-				<-r.turn
-			}
-			log(t, w, 0, 9)
-			begun := time.Now()
-			w.Close(time.Second)
-			took := time.Since(begun)
-			log(t, w, 0, 9) // after the end: nothing
-			if stuck {
-				r.turn <- struct{}{}
-			}
-			synctest.Wait()
-			if len(r.lines) != 10 {
-				t.Errorf("stuck: %v: read %q", stuck, r.lines)
-			}
-			if want := map[bool]time.Duration{true: time.Second}[stuck]; took != want {
-				t.Errorf("stuck: %v: it took %s, want %s", stuck, took, want)
-			}
-		}
-	})
+	for name, test := range map[string]struct{ stuck, begun bool }{
+		"reads":                    {},
+		"has read":                 {begun: true},
+		"stands still":             {stuck: true},
+		"stands still over a line": {stuck: true, begun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReader()
+				w := spool.New(r, 1000, lost)
+				if test.stuck {
+					<-r.turn
+				}
+				log(t, w, 0, 0)
+				if test.begun {
+					synctest.Wait()
+				}
+				log(t, w, 1, 9)
+				begun := time.Now()
+				w.Close(time.Second)
+				took := time.Since(begun)
+				log(t, w, 0, 9) // after the end: nothing
+				if test.stuck {
+					r.turn <- struct{}{}
+				}
+				synctest.Wait()
+				if len(r.lines) != 10 {
+					t.Errorf("read %q", r.lines)
+				}
+				if want := map[bool]time.Duration{true: time.Second}[test.stuck]; took != want {
+					t.Errorf("it took %s, want %s", took, want)
+				}
+			})
+		})
+	}
 }
