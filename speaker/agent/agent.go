@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -116,7 +118,8 @@ type Agent struct {
 	// announcing is the state of the decision that was announced without anything
 	// missing, 0 if something was or not everybody has been told.
 	announcing uint64
-	mesh       desired.Mesh // as last told
+	absent     map[addr.Family]bool // the families that this host had not then
+	mesh       desired.Mesh         // as last told
 	bfd        map[string]desired.BFD
 	unnumbered []string
 	leaving    []leaving     // what routers are asked to leave
@@ -175,10 +178,13 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 		return errors.Join(errs...) // cut short: what was told stays, the kernel has it
 	}
 	a.Health.Apply(want, missing, err)
-	if announce = cluster.Configured && (announce || len(missing) > 0); announce && !a.patient(want, missing, err) {
+	// What a host lacks of a family that it has not at all is told once: it does not come.
+	absent := desired.Absent(err)
+	lacking := missing.Besides(absent)
+	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.patient(want, lacking, err) {
 		told := a.announce(ctx, want, missing)
 		errs = append(errs, told)
-		if a.announcing = 0; told == nil && len(missing) == 0 {
+		if a.announcing, a.absent = 0, absent; told == nil && len(lacking) == 0 {
 			a.announcing = want.Announcing
 		}
 	}
@@ -216,7 +222,7 @@ const patience = 2 * time.Second
 // process finds the rules, answers and routes of the one before it; to withdraw all of
 // them because one write failed would be worse than to wait for the next.
 func (a *Agent) patient(want desired.Node, missing desired.Missing, err error) bool {
-	return err != nil && !a.told && a.retry < patience && lacksFamily(want.Forwarding, missing)
+	return desired.Failing(err) != nil && !a.told && a.retry < patience && lacksFamily(want.Forwarding, missing)
 }
 
 // withdraw stops announcing what is no longer wanted, while its forwarding is still
@@ -269,7 +275,7 @@ func (a *Agent) tell(ctx context.Context, want desired.Node, unable []netip.Addr
 // after is when to try again: soon and then ever later after failures, else at the
 // next resync. It logs when the failure changes, not each time that it is met.
 func (a *Agent) after(err error) time.Duration {
-	if err == nil {
+	if err = desired.Failing(err); err == nil {
 		if a.failing != "" {
 			a.Log.Info("everything is applied again")
 		}

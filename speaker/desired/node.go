@@ -156,6 +156,16 @@ func (f Forwarding) PodsKnown(family addr.Family) bool {
 // been removed, and have not been.
 type Missing map[PortKey]Port
 
+// Besides are the missing ports of all but some families.
+func (m Missing) Besides(families map[addr.Family]bool) Missing {
+	if len(families) == 0 {
+		return m
+	}
+	others := maps.Clone(m)
+	maps.DeleteFunc(others, func(key PortKey, _ Port) bool { return families[key.Family] })
+	return others
+}
+
 // Lacking counts, by family, the wanted ports that are missing.
 func (f Forwarding) Lacking(missing Missing) map[addr.Family]int {
 	lacking := map[addr.Family]int{}

@@ -105,6 +105,23 @@ func Absent(err error) map[addr.Family]bool {
 	return absent
 }
 
+// Failing is what is left of an error without what families did that the host has not at all: they are
+// told of, and there is nothing to be tried again for them. nil: nothing else failed.
+func Failing(err error) error {
+	if failed, is := any(err).(*FamilyError); is && len(Absent(failed)) > 0 {
+		return nil
+	}
+	joined, is := any(err).(several)
+	if !is {
+		return err
+	}
+	var others []error
+	for _, each := range joined.Unwrap() {
+		others = append(others, Failing(each))
+	}
+	return errors.Join(others...)
+}
+
 // Unsettled are the families of which the error of a backend says that something is not in
 // place that is no port's.
 func Unsettled(err error) map[addr.Family]bool {

@@ -88,3 +88,33 @@ func TestLackingCountsWhatIsWanted(t *testing.T) {
 		t.Errorf("%v are lacking, want %v", got, want)
 	}
 }
+
+// TestFailing leaves out what a host has not got, and nothing else.
+func TestFailing(t *testing.T) {
+	failed := errors.New("the lock")
+	absent := &desired.FamilyError{Family: addr.IPv6, Err: errors.Join(desired.Caused(desired.ReasonFamilyAbsent, errors.New("none")), failed)}
+	four := &desired.FamilyError{Family: addr.IPv4, Err: failed}
+	setting := &desired.SettingError{Of: "room", Err: errors.New("read-only")}
+	for name, test := range map[string]struct {
+		err  error
+		want []error
+	}{
+		"nothing":                 {nil, nil},
+		"a family":                {four, []error{four}},
+		"one that the host lacks": {absent, nil},
+		"both":                    {errors.Join(four, absent), []error{four}},
+		"joined twice":            {errors.Join(errors.Join(absent, nil), setting), []error{setting}},
+		"nothing else":            {errors.Join(errors.Join(absent), nil), nil},
+		"of layer 2":              {errors.Join(failed, absent), []error{failed}},
+	} {
+		got := desired.Failing(test.err)
+		if (got == nil) != (len(test.want) == 0) || errors.Is(got, absent) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		for _, want := range test.want {
+			if !errors.Is(got, want) {
+				t.Errorf("%s: %v, want %v in it", name, got, want)
+			}
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.
 	began := time.Now()
 	missing, err := b.Forwarder.Apply(ctx, want)
 	b.measures.syncs.WithLabelValues(kind).Observe(time.Since(began).Seconds())
-	if b.revision = want.Revision; err != nil {
+	if b.revision = want.Revision; desired.Failing(err) != nil {
 		b.revision = 0
 	}
 	b.count(want, missing, err)
@@ -109,6 +109,9 @@ func (b *measured) count(want desired.Forwarding, missing desired.Missing, err e
 	}
 	for _, of := range desired.AllOf[*desired.FamilyError](err) {
 		failed[of.Family] = true
+	}
+	for family := range desired.Absent(err) {
+		delete(failed, family)
 	}
 	b.unserved.update(want)
 	for _, family := range addr.Families() {

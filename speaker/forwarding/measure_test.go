@@ -90,6 +90,15 @@ func TestSyncsAreCountedByKind(t *testing.T) {
 	expect("a failure and another attempt", map[string]uint64{"full": 3, "partial": 2, "check": 1})
 	backend.err, backend.missing = &desired.FamilyError{Family: addr.IPv6, Err: errors.New("where pods send from")}, nil
 	apply(5, 4)
+	expect("in one family", map[string]uint64{"full": 4, "partial": 2, "check": 1})
+	// A family that the host has not at all fails nothing.
+	backend.err = &desired.FamilyError{Family: addr.IPv6, Err: desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))}
+	six := portKey("web")
+	six.Family = addr.IPv6
+	backend.missing = desired.Missing{six: {}}
+	apply(6, 5)
+	apply(7, 6)
+	expect("without one", map[string]uint64{"full": 5, "partial": 3, "check": 1})
 	for family, want := range map[string]float64{"IPv4": 2, "IPv6": 1} {
 		if got := testutil.ToFloat64(m.failures.WithLabelValues(family)); got != want {
 			t.Errorf("%s: %v failures, want %v", family, got, want)

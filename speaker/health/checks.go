@@ -57,6 +57,7 @@ type checks struct {
 	closed   bool
 	servers  map[view.EndpointsOf]*check
 	unserved map[view.EndpointsOf]bool // as of the last pass
+	absent   map[addr.Family]bool      // families that this host has not, as of the last pass
 	prefixes []netip.Prefix            // within which it answers, as of the last pass
 	addrs    []netip.Addr              // on which it does; see desired.HealthAddrs
 	unread   string                    // why the addresses of this node are not known, as told
@@ -76,8 +77,9 @@ func newChecks(c Config, healthy func() bool) *checks {
 }
 
 // apply makes the servers as wanted, of the Services that there is news of and of those
-// that the kernel sends nobody to, or sent. They answer on this node's addresses within the prefixes.
-func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.Prefix, news news, unserved map[view.EndpointsOf]bool) {
+// that the kernel sends nobody to, or sent. They answer on this node's addresses within the prefixes. In
+// a family that the host has not nobody asks, and nothing can listen.
+func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.Prefix, news news, unserved map[view.EndpointsOf]bool, absent map[addr.Family]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -90,6 +92,9 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.P
 		c.prefixes = within
 		moved = c.locate()
 	}
+	if !maps.Equal(absent, c.absent) {
+		c.absent, news.all = absent, true
+	}
 	touched := map[view.EndpointsOf]*check{}
 	for ref := range c.concerned(wanted, news, before) {
 		check := wanted[ref]
@@ -99,7 +104,8 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.P
 			if c.unserved[of] {
 				ready = 0
 			}
-			if server := c.said(of, answer{check.Port, len(check.Ready) == 1, ready}, has); server != nil {
+			alone := len(check.Ready) == 1
+			if server := c.said(of, answer{check.Port, alone, ready}, has && (alone || !absent[family])); server != nil {
 				touched[of] = server
 			}
 		}
@@ -155,7 +161,7 @@ func (c *checks) concerned(wanted map[view.Ref]desired.HealthCheck, news news, b
 
 // close ends all servers for ever.
 func (c *checks) close() {
-	c.apply(nil, nil, news{all: true}, nil)
+	c.apply(nil, nil, news{all: true}, nil, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

@@ -226,6 +226,30 @@ func TestAServiceThatIsNotServedHereGetsNoClients(t *testing.T) {
 	}
 }
 
+// A host that has not a family can listen in the other one alone, and nobody is told of what cannot be.
+func TestNothingListensInAFamilyThatTheHostHasNot(t *testing.T) {
+	n, other := newNode(t), view.Ref{Namespace: "shop", Name: "other"}
+	wanted := map[view.Ref]desired.HealthCheck{
+		web:   having(webPort, map[addr.Family]int{addr.IPv4: 2, addr.IPv6: 1}),
+		other: having(webPort+1, map[addr.Family]int{addr.IPv4: 1}),
+	}
+	absent := &desired.FamilyError{Family: addr.IPv6, Err: desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))}
+	cluster := &view.Cluster{Nodes: map[string]*view.Node{"a": {}}, Changes: view.Changes{Revision: 1}}
+	for _, step := range []struct {
+		err error
+		six string
+	}{{nil, upstream(1, true)}, {absent, "refused"}, {nil, upstream(1, true)}} {
+		n.Begin(cluster) // of which only the first time is news
+		n.Apply(desired.Node{Health: wanted}, nil, step.err)
+		expect(t, addr.IPv4, webPort, upstream(2, true))
+		expect(t, addr.IPv6, webPort, step.six)
+		expect(t, addr.IPv4, webPort+1, upstreamOf("other", 1, true))
+	}
+	if len(n.failures) > 0 {
+		t.Errorf("failures %q", n.failures)
+	}
+}
+
 func TestOnlyWhatIsNewIsLookedAt(t *testing.T) {
 	n, other := newNode(t), view.Ref{Namespace: "shop", Name: "other"}
 	pass := func(revision, since uint64, webReady int, touched ...view.Ref) {

@@ -87,8 +87,8 @@ func (n *Node) Apply(want desired.Node, missing desired.Missing, err error) {
 			n.proxy.applied(family)
 		}
 	}
-	n.latency.applied(missing)
-	n.checks.apply(want.Health, want.Forwarding.HealthPrefixes(), n.news, unserved(want.Forwarding, missing))
+	n.latency.applied(missing, absent)
+	n.checks.apply(want.Health, want.Forwarding.HealthPrefixes(), n.news, unserved(want.Forwarding, missing), absent)
 }
 
 // news are the Services that the last snapshot says something new about.

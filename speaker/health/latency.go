@@ -61,8 +61,9 @@ func (l *latency) begin(triggers map[view.EndpointsOf]time.Time, news news) {
 // forgetAfter keeps measured from being tidied up all the time.
 const forgetAfter = 1000
 
-// applied measures what the kernel has got.
-func (l *latency) applied(missing desired.Missing) {
+// applied measures what the kernel has got. What it never gets, of families that the host has not, is
+// no change that takes its time.
+func (l *latency) applied(missing desired.Missing, absent map[addr.Family]bool) {
 	if len(l.underway) == 0 {
 		return
 	}
@@ -72,6 +73,10 @@ func (l *latency) applied(missing desired.Missing) {
 	}
 	now := time.Now()
 	for of, at := range l.underway {
+		if absent[of.Family] {
+			delete(l.underway, of)
+			continue
+		}
 		if lacking[of] {
 			continue
 		}

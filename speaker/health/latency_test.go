@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -48,29 +49,44 @@ func TestAChangeIsMeasuredOnceWhenTheKernelHasIt(t *testing.T) {
 		first := map[view.EndpointsOf]time.Time{of(web): time.Now(), of(other): time.Now()}
 		time.Sleep(time.Second)
 		begin(snapshot(1, 0, first))
-		l.applied(lacks)
+		l.applied(lacks, nil)
 		l.expect(t, 1, time.Second) // other
 		time.Sleep(time.Second)
 		begin(snapshot(1, 0, first))
-		l.applied(nil)
+		l.applied(nil, nil)
 		l.expect(t, 2, 3*time.Second)
 		begin(snapshot(1, 0, first))
-		l.applied(nil)
+		l.applied(nil, nil)
 		l.expect(t, 2, 3*time.Second)
 
 		second := map[view.EndpointsOf]time.Time{of(web): time.Now(), of(other): first[of(other)]}
 		time.Sleep(2 * time.Second)
 		begin(snapshot(2, 1, second, web, other))
-		l.applied(nil)
+		l.applied(nil, nil)
 		l.expect(t, 3, 5*time.Second)
 		// Snapshots 3 and 4 are never seen; the clock of whoever set the trigger is ahead.
 		third := map[view.EndpointsOf]time.Time{of(web): second[of(web)], of(other): time.Now().Add(time.Hour)}
 		begin(snapshot(5, 4, third))
-		l.applied(nil)
+		l.applied(nil, nil)
 		l.expect(t, 4, 5*time.Second)
 		begin(snapshot(6, 5, third, web)) // touched by something else
-		l.applied(nil)
+		l.applied(nil, nil)
 		l.expect(t, 4, 5*time.Second)
+	})
+}
+
+// What a host never gets, since it has not the family, took no time when it is gone or comes after all.
+func TestAFamilyThatTheHostHasNotIsNotMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLatency()
+		of := view.EndpointsOf{Service: web, Family: addr.IPv6}
+		l.begin(map[view.EndpointsOf]time.Time{of: time.Now()}, news{all: true})
+		l.applied(desired.Missing{{Service: web, Name: "http", Family: addr.IPv6}: {}}, map[addr.Family]bool{addr.IPv6: true})
+		time.Sleep(24 * time.Hour)
+		l.applied(nil, nil)
+		if n := testutil.CollectAndCount(l.histogram); n != 0 {
+			t.Errorf("%d families are measured", n)
+		}
 	})
 }
 
@@ -83,7 +99,7 @@ func TestWhatWasMeasuredIsForgotten(t *testing.T) {
 			triggers[view.EndpointsOf{Service: view.Ref{Name: string(rune('a' + revision)), Namespace: string(rune(i))}}] = began
 		}
 		l.begin(triggers, news{all: true})
-		l.applied(nil)
+		l.applied(nil, nil)
 	}
 	if len(l.underway) > 0 || len(l.measured) > 2*500+forgetAfter+500 {
 		t.Errorf("%d triggers are kept", len(l.measured))

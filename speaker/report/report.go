@@ -203,9 +203,10 @@ func (r *Reporter) Report(o agent.Outcome) {
 	r.cluster = o.Cluster
 	lacking := o.Want.Forwarding.Lacking(o.Missing)
 	r.announced = r.announced || o.Announced
-	r.placed = r.placed || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || o.Err == nil
+	failing := desired.Failing(o.Err) != nil
+	r.placed = r.placed || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || !failing
 	r.metrics.apply.Observe(o.Duration.Seconds())
-	if o.Err != nil {
+	if failing {
 		r.metrics.failures.Inc()
 	}
 	ports := map[addr.Family]int{}
