@@ -108,8 +108,8 @@ func TestAClientThatIsSilentIsLeft(t *testing.T) {
 	}
 }
 
-// Clients that keep their connections cost what so many of them cost, and no more; the next one waits
-// for one of them to leave.
+// Clients that keep their connections cost what so many of them cost, and no more, and keep nobody out:
+// who has been silent for longest makes room.
 func TestOnlySoManyAreServedAtATime(t *testing.T) {
 	served(t, func(t *testing.T, p *pipes) {
 		var all []net.Conn
@@ -117,20 +117,23 @@ func TestOnlySoManyAreServedAtATime(t *testing.T) {
 			c := p.dial()
 			defer c.Close()
 			asks(t, c)
+			synctest.Wait() // the answer is out, and the connection idle
 			all = append(all, c)
 		}
-		accepted := make(chan net.Conn, 1)
-		go func() { accepted <- p.dial() }()
-		synctest.Wait()
-		select {
-		case <-accepted:
-			t.Fatal("one more is served")
-		default:
+		asks(t, all[0])
+		for _, out := range []int{1, 2, 3} {
+			c := p.dial()
+			defer c.Close()
+			asks(t, c)
+			asks(t, all[0])
+			synctest.Wait()
+			if _, err := all[out].Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("number %d, silent for longest, has %v", out, err)
+			}
 		}
-		_ = all[0].Close()
-		c := <-accepted
-		defer c.Close()
-		asks(t, c)
+		for _, c := range all[4:] {
+			asks(t, c)
+		}
 	})
 }
 

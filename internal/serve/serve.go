@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 )
 
 const (
@@ -29,8 +28,8 @@ const (
 	// idleWithin is how long a connection stays open between two requests, which is longer than
 	// observers usually wait.
 	idleWithin = 2 * time.Minute
-	// connections is how many clients are served at a time; others wait. Anybody who reaches the node
-	// may connect, and what a client costs is lacking elsewhere.
+	// connections is how many clients may be connected at a time. Anybody who reaches the node may
+	// connect, and what a client costs is lacking elsewhere.
 	connections = 256
 	// scrapes is how many clients may have metrics gathered at a time.
 	scrapes = 4
@@ -108,10 +107,11 @@ func (s Server) on(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler, ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin,
 		WriteTimeout: answerWithin, IdleTimeout: idleWithin,
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		ErrorLog:  slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		ConnState: newGuests(connections).changed,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	err := server.Serve(netutil.LimitListener(listener, connections)) // never nil
+	err := server.Serve(listener) // never nil
 	stop()
 	_ = server.Close() // what was accepted while the first Close was at work
 	return err
