@@ -27,14 +27,18 @@ type unread struct {
 
 func (k *kind) name() string { return reflect.TypeOf(k.example).Elem().Name() }
 
-// miss tells that a kind cannot be watched now, since the informer cannot be made.
-func (w *Watch) miss(k *kind, err error) {
-	switch absent := meta.IsNoMatchError(err); {
+// miss tells that a kind cannot be watched now, since the informer cannot be made. What was logged
+// before is not logged again; the API server may have been away at first, and have told since that it has no
+// such kind.
+func (w *Watch) miss(k *kind, err error, logged bool) {
+	absent := meta.IsNoMatchError(err)
+	if absent {
+		w.lack(k, ReasonKindMissing, err)
+	}
+	switch {
+	case logged:
 	case absent && k.optional:
 		w.config.Log.Info("this API server does not have a kind; all goes on without what it tells", "kind", fmt.Sprintf("%T", k.example))
-	case absent:
-		w.lack(k, ReasonKindMissing, err)
-		fallthrough
 	default:
 		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", fmt.Sprintf("%T", k.example), "hint", hint(absent), "error", err)
 	}

@@ -344,10 +344,8 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 		if k.optional && meta.IsNoMatchError(err) {
 			pause = retryOptionalKind
 		}
-		if !told {
-			w.miss(k, err)
-			told = true
-		}
+		w.miss(k, err, told)
+		told = true
 		select {
 		case <-ctx.Done():
 			return
