@@ -254,6 +254,17 @@ func (o *objects) readOthers(c *view.Cluster) {
 	problem.Sort(c.Problems)
 }
 
+// podCIDRsWritten tells whether the cluster is one whose Nodes get podCIDRs, or may be: of several, some
+// Node has some.
+func (o *objects) podCIDRsWritten() bool {
+	for _, n := range o.nodes {
+		if len(n.PodCIDRs) > 0 {
+			return true
+		}
+	}
+	return len(o.nodes) < 2
+}
+
 // takeHelloKey moves the key of the hellos into the snapshot, and tells if there is none. What is
 // empty replaces no key: nodes without one answer for nothing on layer 2.
 func (o *objects) takeHelloKey(c *view.Cluster, s *corev1.Secret) []problem.Problem {

@@ -160,6 +160,22 @@ func TestTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T) {
 	}
 }
 
+// Where no Node has podCIDRs, none comes to this one.
+func TestPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T) {
+	config := watch.Config{Node: "own", OwnIn: time.Hour, OwnPods: true, Log: slog.New(slog.DiscardHandler)}
+	o := observeAs(t, apiserver.Start(t), config, func(t *testing.T, api client.Client) {
+		t.Helper()
+		for _, name := range []string{"own", "other"} {
+			node := &corev1.Node{ObjectMeta: meta("", name, nil)}
+			if err := api.Create(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			locate(t, api, node, "198.51.100.1")
+		}
+	})
+	o.sees("a snapshot", func(c *view.Cluster) bool { return len(c.Nodes) == 2 })
+}
+
 // Who does not know where it is does not know at which addresses NodePorts answer, which an
 // earlier speaker may have left in the kernel: there is no snapshot before that is known.
 func TestTheFirstSnapshotHasTheOwnNode(t *testing.T) {

@@ -393,7 +393,7 @@ func (w *Watch) unknown() (lack, bool) {
 			"our own Node has no addresses", "going on without addresses of our own Node: NodePorts answer nowhere on this node",
 			"the kubelet or the cloud's controller writes status.addresses",
 		}, true
-	case w.config.OwnPods && len(own.PodCIDRs) == 0:
+	case w.config.OwnPods && len(own.PodCIDRs) == 0 && w.objects.podCIDRsWritten():
 		return lack{
 			"our own Node has no podCIDRs", "going on without podCIDRs of our own Node: nothing for ClusterIPs is masqueraded",
 			"the controller manager writes spec.podCIDRs; if none does, choose another forwarding.detectLocalMode",
