@@ -2,6 +2,7 @@ package metallb
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -26,12 +27,13 @@ func (s *subject) configMap(u unstructured.Unstructured) {
 	}
 }
 
-// usuallyExcluded are the patterns that MetalLB's manifests and chart come with.
-func usuallyExcluded() []string {
-	return []string{
-		"^docker.*", "^cbr.*", "^dummy.*", "^virbr.*", "^lxcbr.*", "^veth.*", "^lo$", "^cali.*",
-		"^tunl.*", "^flannel.*", "^kube-ipvs.*", "^cni.*", "^nodelocaldns.*", "^lxc.*",
-	}
+// usuallyExcluded tells whether MetalLB's manifests and chart come with a pattern. Its older releases
+// wrote some without the sign for the beginning of a name, or for its end.
+func usuallyExcluded(pattern string) bool {
+	return slices.Contains([]string{
+		"docker.*", "cbr.*", "dummy.*", "virbr.*", "lxcbr.*", "veth.*", "lo", "cali.*",
+		"tunl.*", "flannel.*", "kube-ipvs.*", "cni.*", "nodelocaldns.*", "lxc.*",
+	}, strings.TrimSuffix(strings.TrimPrefix(pattern, "^"), "$"))
 }
 
 // excluded tells of the interfaces on which MetalLB does not announce.
@@ -45,7 +47,7 @@ func (s *subject) excluded(u unstructured.Unstructured) {
 		s.lose("data["+key+"]", nil, "cannot be read (%v), and there are no patterns of interfaces here: name those that are to answer in interfaces of the L2Advertisements", err)
 		return
 	}
-	own := slices.DeleteFunc(list.Patterns, func(pattern string) bool { return slices.Contains(usuallyExcluded(), pattern) })
+	own := slices.DeleteFunc(list.Patterns, usuallyExcluded)
 	if len(own) > 0 {
 		s.lose("data["+key+"]", own, "there are no patterns of interfaces here: if an interface that one of these means is on the network of an address, name those that are to answer in interfaces of the L2Advertisements")
 		return
