@@ -29,6 +29,8 @@ func (t *translator) secondFamily(s *subject, u unstructured.Unstructured) {
 	var theirs, others []string
 	for _, p := range t.Pools {
 		switch has, hasOther := holds(p, held); {
+		case has && hasOther:
+			return // it gives both, to us as to MetalLB
 		case has:
 			theirs = append(theirs, p.Name)
 		case hasOther && givesUnasked(p, u):

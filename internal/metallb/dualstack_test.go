@@ -36,8 +36,12 @@ func TestSecondFamilyFromAnotherPool(t *testing.T) {
 		"it asks for its pool":      {meta: ", annotations: {metallb.io/address-pool: four}", spec: prefers, ingress: holds, lacks: "withdrawn"},
 		"a pool that must be asked": {pool: six + ", autoAssign: false", spec: prefers, ingress: holds, lacks: "withdrawn"},
 		"a pool of both families":   {pool: "addresses: [192.0.2.0/24, '2001:db8::/64']", spec: prefers, ingress: holds, lacks: "withdrawn"},
-		"for other namespaces":      {pool: six + ", serviceAllocation: {namespaces: [office]}", spec: prefers, ingress: holds, lacks: "withdrawn"},
-		"for this namespace":        {pool: six + ", serviceAllocation: {namespaces: [shop]}", spec: prefers, ingress: holds, want: step},
+		"its own pool has both": {
+			pool: six + "}}\n---\n{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: more}, spec: {addresses: [198.51.100.0/24, '2001:db8:1::/64']",
+			spec: prefers, ingress: "{ip: 198.51.100.1}", lacks: "withdrawn",
+		},
+		"for other namespaces": {pool: six + ", serviceAllocation: {namespaces: [office]}", spec: prefers, ingress: holds, lacks: "withdrawn"},
+		"for this namespace":   {pool: six + ", serviceAllocation: {namespaces: [shop]}", spec: prefers, ingress: holds, want: step},
 		"perhaps for this one": {
 			pool: six + ", serviceAllocation: {namespaces: [office], namespaceSelectors: [{matchLabels: {a: b}}]}", spec: prefers, ingress: holds, want: step,
 		},
