@@ -29,20 +29,21 @@ func testHelloKeyLost(t *testing.T, c *cluster) {
 	}
 	c.leave(t, secret)
 	c.start(t)
-	last := ""
-	filled := func(s *corev1.Secret) bool {
-		return len(s.Data[hellokey.Key]) == 32 && string(s.Data[hellokey.Key]) != last
-	}
+	key := ""
+	filled := func(s *corev1.Secret) bool { return len(s.Data[hellokey.Key]) == 32 }
 	for _, lost := range []func(*corev1.Secret){
 		nil,
 		func(s *corev1.Secret) { s.Data[hellokey.Key] = []byte{} },
 		func(s *corev1.Secret) { delete(s.Data, hellokey.Key) },
 	} {
 		if lost != nil {
-			last = string(secret.Data[hellokey.Key])
 			update(t, c, secret, lost)
 		}
 		until(t, c, secret, "filled", filled)
+		if got := string(secret.Data[hellokey.Key]); key != "" && got != key {
+			t.Error("another key is put back than the one that was lost")
+		}
+		key = string(secret.Data[hellokey.Key])
 		if string(secret.Data["note"]) != "not for the eyes of the controller" || secret.Annotations["of"] != "another" {
 			t.Fatalf("the Secret is %v, %v", secret.Annotations, secret.Data)
 		}

@@ -1,7 +1,7 @@
 // Package hellokey keeps the Secret with the key that authenticates the nodes'
 // hellos to each other (HMAC-SHA256, 32 random bytes). It creates the Secret when
 // it is missing, and fills one that has no key, as a restored or templated one may. It never
-// changes a key: users replace it by deleting the Secret.
+// changes a key: users replace it by deleting the Secret. One that was taken out is put back.
 package hellokey
 
 import (
@@ -66,6 +66,15 @@ type keeper struct {
 	client client.Client
 	events recorder
 	log    *slog.Logger
+	made   made
+}
+
+// made is the key that this process made last, and the Secret that has it. Who empties the Secret again
+// and again, as a template does that is applied every few seconds, would else have each node know another
+// few of many keys, and nodes that hear of them late would share none with the others.
+type made struct {
+	key     []byte
+	version string // resourceVersion
 }
 
 // recorder takes Events (the API events.k8s.io/v1).
@@ -85,6 +94,9 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read Secret %s: %w", r.NamespacedName, err)
 	case len(found.Data[Key]) > 0:
+		if found.ResourceVersion != k.made.version {
+			k.made = made{} // it may be another key by now, which replaced ours on purpose
+		}
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, k.fill(ctx, found)
@@ -95,25 +107,26 @@ func (k *keeper) create(ctx context.Context, name client.ObjectKey) error {
 	if err != nil {
 		return err
 	}
-	err = k.client.Create(ctx, &corev1.Secret{
+	created := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: name.Namespace, Name: name.Name,
 			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/managed-by": "fairlead-controller"},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{Key: key},
-	})
-	switch {
+	}
+	switch err := k.client.Create(ctx, created); {
 	case apierrors.IsAlreadyExists(err):
 		return nil // the informer had not seen it yet
 	case err != nil:
 		return fmt.Errorf("create Secret %s: %w", name, err)
 	}
+	k.made = made{key, created.ResourceVersion}
 	k.log.Info("created the key of the hellos", "secret", name.String())
 	return nil
 }
 
-// fill puts a key into a Secret that has none, as long as it is as the informer knows it:
+// fill puts a key into a Secret that has none, the last one if nobody has put another one there since, as long as it is as the informer knows it:
 // whoever puts one there meanwhile has the last word. The informer does not know the values,
 // so that nothing but the one key may be written.
 func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
@@ -124,9 +137,12 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 		k.log.Error("the Secret for the key of the hellos has none, and is immutable; delete it", "secret", name.String())
 		return nil // there is news once it is deleted
 	}
-	key, err := newKey()
-	if err != nil {
-		return err
+	key := k.made.key
+	if key == nil {
+		var err error
+		if key, err = newKey(); err != nil {
+			return err
+		}
 	}
 	filled := found.DeepCopy()
 	if filled.Data == nil {
@@ -139,6 +155,7 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	case err != nil:
 		return fmt.Errorf("put a key into Secret %s, which has none: %w; or delete it, and another one is created", name, err)
 	}
+	k.made = made{key, filled.ResourceVersion}
 	k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMade, action,
 		"it had no value of the key %q: the controller made one; see that nothing else that writes this Secret leaves it empty", Key)
 	k.log.Warn("the Secret for the key of the hellos had none; one was made", "secret", name.String(), "key", Key)
