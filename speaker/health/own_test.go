@@ -16,13 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
+// apart skips a test that would change the network of the machine itself.
+func apart(t *testing.T) {
+	t.Helper()
+	if !netlab.IsIsolated() {
+		t.Skip("not in a network namespace of its own")
+	}
+}
+
 // own gives this host an address on lo, and returns how to take it away.
 func own(t *testing.T, address string) (lose func()) {
 	t.Helper()
+	apart(t)
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +56,7 @@ func own(t *testing.T, address string) (lose func()) {
 // refusing has this host refuse what is sent to addresses of a prefix that it has not, and not send it away.
 func refusing(t *testing.T, prefix string) {
 	t.Helper()
+	apart(t)
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +250,7 @@ func TestATakenAddressLeavesTheOthers(t *testing.T) {
 // TestAnAddressThatIsBeingProbedIsNoFailure has the kernel still look whether another host has it, when
 // nobody else can listen on it.
 func TestAnAddressThatIsBeingProbedIsNoFailure(t *testing.T) {
+	apart(t)
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "probed"}, PeerName: "probing"}
 	if err := netlink.LinkAdd(link); err != nil {
 		t.Fatal(err)
