@@ -73,6 +73,7 @@ func (s standings) doubt() {
 	s.sessions.Doubt()
 	s.addresses.Doubt()
 	s.doubts.Doubt()
+	s.forwarding.Doubt()
 }
 
 // leave removes them, as the node goes for good.

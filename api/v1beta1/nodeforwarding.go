@@ -46,9 +46,9 @@ type NodeForwardingSpec struct {
 	Node string `json:"node"`
 }
 
-// Condition types of NodeForwardings. Each is True while all is well. In
-// mode none, where another proxy forwards, only ConditionReadable is
-// present.
+// Condition types of NodeForwardings. Each is True while all is well, and
+// Unknown with ReasonNodeSilent once the node is not heard any more. In mode
+// none, where another proxy forwards, only ConditionReadable is present.
 const (
 	// ConditionProgrammed is True while the kernel of the node is as the
 	// Services require. If it is False, the message says what is not, the cause

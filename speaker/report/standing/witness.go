@@ -29,7 +29,7 @@ type WitnessAPI interface {
 	Status() client.SubResourceWriter
 }
 
-// Witness marks the BGPSessions and L2Addresses of nodes that are not heard any more, of which
+// Witness marks the BGPSessions, L2Addresses and NodeForwardings of nodes that are not heard any more, of which
 // nobody knows whether they are true still, and takes back what they doubted of others. A node
 // that is back writes its own again.
 type Witness struct {
@@ -100,7 +100,10 @@ func (w *Witness) markAll(ctx context.Context, marked map[string]time.Time) (tim
 		}
 		words := fmt.Sprintf("node %s has not been heard since %s, says node %s: nobody knows whether it is true still",
 			node, since.UTC().Format(time.RFC3339), w.node)
-		if err := errors.Join(w.markSessions(ctx, node, since, words), w.markAddresses(ctx, node, since, words), w.dropDoubts(ctx, node)); err != nil {
+		if err := errors.Join(
+			w.markSessions(ctx, node, since, words), w.markAddresses(ctx, node, since, words), w.markForwarding(ctx, node, since, words),
+			w.dropDoubts(ctx, node),
+		); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -143,10 +146,7 @@ func (w *Witness) markAddresses(ctx context.Context, node string, since time.Tim
 			continue
 		}
 		next := have.DeepCopy()
-		if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-			Type: v1beta1.ConditionAnswering, Status: metav1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since),
-			Reason: v1beta1.ReasonNodeSilent, Message: words,
-		}) {
+		if !meta.SetStatusCondition(&next.Status.Conditions, unknown(v1beta1.ConditionAnswering, since, words)) {
 			continue
 		}
 		if err := w.write(ctx, have, next); err != nil {
@@ -154,6 +154,37 @@ func (w *Witness) markAddresses(ctx context.Context, node string, since time.Tim
 		}
 	}
 	return nil
+}
+
+// markForwarding has a node that is not heard say of nothing that it is well: its kernel may forward
+// still, or not.
+func (w *Witness) markForwarding(ctx context.Context, node string, since time.Time, words string) error {
+	var list v1beta1.NodeForwardingList
+	if err := w.api.List(ctx, &list, ofNode(node)); err != nil {
+		return fmt.Errorf("list the NodeForwarding of node %s: %w", node, err)
+	}
+	for i := range list.Items {
+		have := &list.Items[i]
+		next, changed := have.DeepCopy(), false
+		for _, said := range have.Status.Conditions {
+			changed = meta.SetStatusCondition(&next.Status.Conditions, unknown(said.Type, since, words)) || changed
+		}
+		if !changed || have.Spec.Node != node {
+			continue
+		}
+		if err := w.write(ctx, have, next); err != nil {
+			return fmt.Errorf("mark NodeForwarding %s: %w", have.Name, err)
+		}
+	}
+	return nil
+}
+
+// unknown is a condition of a node that is not heard.
+func unknown(condition string, since time.Time, words string) metav1.Condition {
+	return metav1.Condition{
+		Type: condition, Status: metav1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since),
+		Reason: v1beta1.ReasonNodeSilent, Message: words,
+	}
 }
 
 // dropDoubts takes back what a node doubted: another one asks now.

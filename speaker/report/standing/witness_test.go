@@ -3,11 +3,13 @@ package standing_test
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/speaker/report"
@@ -33,6 +35,22 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	a1.Tell(one, addresses)
 	s2, _ := c.keep(t, "node2")
 	s2.Tell(two, sessions, nil)
+	f1, _ := c.keepForwarding(t, "node1")
+	well := report.Forwarding{Mode: "iptables", Services: 3}
+	for _, condition := range []string{v1beta1.ConditionProgrammed, v1beta1.ConditionReadable} {
+		well.Conditions = append(well.Conditions, metav1.Condition{
+			Type: condition, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, LastTransitionTime: metav1.NewTime(since),
+		})
+	}
+	f1.Tell(one, well)
+	forwarding := func(want string) func(*v1beta1.NodeForwarding) bool {
+		return func(o *v1beta1.NodeForwarding) bool {
+			return o != nil && len(o.Status.Conditions) == 2 && !slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool {
+				return string(c.Status)+" "+c.Reason != want
+			})
+		}
+	}
+	c.forwards(t, "node1", "all being well", forwarding("True AsExpected"))
 	state := func(all map[string]v1beta1.BGPSession, name string) v1beta1.BGPSessionState {
 		return all[name].Status.State
 	}
@@ -75,10 +93,17 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 		t.Errorf("the one that was taken over is %q", got)
 	}
 
+	unknown := c.forwards(t, "node1", "nobody knowing how it does", forwarding("Unknown NodeSilent"))
+	if s := unknown.Status; s.Services != 3 || !strings.HasPrefix(s.Conditions[0].Message, words) {
+		t.Errorf("status %+v", s)
+	}
+
 	// The node was cut off, and is heard again.
 	w.Silent(nil)
 	s1.Doubt()
 	a1.Doubt()
+	f1.Doubt()
+	c.forwards(t, "node1", "its own words again", forwarding("True AsExpected"))
 	c.sees(t, "its own words again", func(all map[string]v1beta1.BGPSession) bool {
 		s := all["tor.node1"].Status
 		return s.State == "Established" && s.AdvertisedPrefixes == 3 && s.Negotiated != nil
