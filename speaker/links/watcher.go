@@ -24,6 +24,11 @@ const noticeBuffer = 1 << 20
 
 // Watcher keeps a Snapshot of the network namespace that Run is called in.
 type Watcher struct {
+	// Greets: it also has the kernel forget whom it asked for in vain on a link that comes up. For
+	// one process on a host, since another one would end what the first has begun to ask for by then.
+	// To be set before Run.
+	Greets bool
+
 	log     *slog.Logger
 	buffer  int // of each subscription, in bytes
 	current atomic.Pointer[Snapshot]
@@ -122,7 +127,7 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 
 // greet prepares a link that came up again for what is sent to its neighbours.
 func (w *Watcher) greet(before, l Link) {
-	if before.Ups == 0 || l.Ups <= before.Ups {
+	if !w.Greets || before.Ups == 0 || l.Ups <= before.Ups {
 		return
 	}
 	if err := forgetUnanswered(l.Index); err != nil {

@@ -20,6 +20,7 @@ import (
 func watch(t *testing.T, h *linkstest.Host) *links.Watcher {
 	t.Helper()
 	w := links.NewWatcher(testlog.New(t))
+	w.Greets = true
 	ctx, cancel := context.WithCancel(t.Context())
 	var err error
 	done := h.Go(func() { err = w.Run(ctx) })

@@ -107,6 +107,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	separate := onlink.New(onlink.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: mesh, Log: log})
 	watcher, sessions, routers := links.NewWatcher(log), bfd.New(log), adjacency.New(log)
+	watcher.Greets = true
 	defer routers.Close()
 	overARP, overNDP := arp.New(log), ndp.New(log)
 	server := pulse.NewServer(pulse.Config{
