@@ -54,8 +54,10 @@ func (l Link) Own(neighbour netip.Addr) netip.Addr {
 }
 
 // holds tells whether an address is in a subnet of the link.
-func (l Link) holds(a netip.Addr) bool {
-	for _, p := range l.Prefixes {
+func (l Link) holds(a netip.Addr) bool { return contain(l.Prefixes, a) }
+
+func contain(subnets []netip.Prefix, a netip.Addr) bool {
+	for _, p := range subnets {
 		if p.Contains(a) {
 			return true
 		}

@@ -34,6 +34,9 @@ type Link struct {
 	// Prefixes are the addresses of the link with the lengths of their
 	// subnets, both families, sorted.
 	Prefixes []netip.Prefix
+	// Peered are the IPv6 addresses that have a peer, with the length of its subnet, sorted. Connects
+	// goes by them; they have all bits in Prefixes, as the link answers for no network of theirs.
+	Peered []netip.Prefix
 	// Ups counts how often the link came up since it was first seen. Whoever
 	// was told of the link before must be told again when it changes.
 	Ups uint64
@@ -47,7 +50,7 @@ func (l Link) Equal(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Below == o.Below && l.Active == o.Active &&
 		l.Up == o.Up && l.Running == o.Running && l.Broadcast == o.Broadcast &&
 		l.NoARP == o.NoARP && l.Loopback == o.Loopback && l.Ups == o.Ups && l.Failovers == o.Failovers &&
-		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes)
+		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered)
 }
 
 // carries tells whether frames can pass.
@@ -120,10 +123,12 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 }
 
 // Connects tells whether the address is in a subnet of an interface of the node. The interface may be
-// down; one in a VRF does not count, as what the node sends goes by routes of another table.
+// down; one in a VRF does not count, as what the node sends goes by routes of another table. As in FRR, an
+// IPv4 address with a peer has no subnet, an IPv6 one has that of its own by the length of the peer's, and
+// routes do not count: by another rule than the router's, the two ends of a BFD session would differ.
 func (s *Snapshot) Connects(a netip.Addr) bool {
 	for _, l := range s.links {
-		if s.links[l.Master].Kind != "vrf" && l.holds(a) {
+		if s.links[l.Master].Kind != "vrf" && (l.holds(a) || contain(l.Peered, a)) {
 			return true
 		}
 	}

@@ -74,14 +74,23 @@ func TestAnswering(t *testing.T) {
 func TestConnects(t *testing.T) {
 	s := links.NewSnapshot(link(2, "eth0", "192.0.2.1/24", "2001:db8::1/64"),
 		with(link(3, "eth1", "198.51.100.1/24"), func(l *links.Link) { l.Up, l.Running = false, false }),
-		with(link(4, "eth2", "203.0.113.1/24"), func(l *links.Link) { l.Master = vrf.Index }), vrf, link(7, "own", "192.0.3.1/32"))
+		with(link(4, "eth2", "203.0.113.1/24"), func(l *links.Link) { l.Master = vrf.Index }), vrf, link(7, "own", "192.0.3.1/32"),
+		with(link(8, "tunnel", "2001:db8:2::1/128"), func(l *links.Link) { l.Peered = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::1/64")} }))
 	for address, want := range map[string]bool{
 		"192.0.2.254": true, "2001:db8::ffff": true, "198.51.100.7": true, "203.0.113.7": false,
-		"192.0.3.1": true, "192.0.3.2": false, "2001:db8:1::1": false,
+		"192.0.3.1": true, "192.0.3.2": false, "2001:db8:1::1": false, "2001:db8:2::2": true,
 	} {
 		if got := s.Connects(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: %t", address, got)
 		}
+	}
+}
+
+// TestNobodyAnswersForAPeersNetwork: behind the other end of a tunnel nobody asks.
+func TestNobodyAnswersForAPeersNetwork(t *testing.T) {
+	s := links.NewSnapshot(with(link(2, "tunnel", "2001:db8::1/128"), func(l *links.Link) { l.Peered = []netip.Prefix{netip.MustParsePrefix("2001:db8::1/64")} }))
+	if got := s.Answering(netip.MustParseAddr("2001:db8::10"), nil, nil); len(got) != 0 {
+		t.Errorf("answering on %v", names(got))
 	}
 }
 

@@ -42,17 +42,23 @@ func read(header syscall.NlMsghdr, message []byte) (notice, error) {
 	return n, nil
 }
 
-// ask lists all links.
-func ask() ([]notice, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
-	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+// askLinks lists all links.
+func askLinks() ([]notice, error) {
+	return ask(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), unix.RTM_NEWLINK, read)
+}
+
+// ask lists what the kernel has of a kind: it is asked with a message of one type and tells of each in
+// one of another.
+func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read func(syscall.NlMsghdr, []byte) (N, error)) ([]N, error) {
+	request := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
+	request.AddData(about)
+	messages, err := request.Execute(unix.NETLINK_ROUTE, answer)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]notice, 0, len(messages))
+	all := make([]N, 0, len(messages))
 	for _, m := range messages {
-		n, err := read(syscall.NlMsghdr{Type: unix.RTM_NEWLINK}, m)
+		n, err := read(syscall.NlMsghdr{Type: answer}, m)
 		if err != nil {
 			return nil, err
 		}
@@ -61,10 +67,26 @@ func ask() ([]notice, error) {
 	return all, nil
 }
 
-// subscribe has notices about links sent to the channel, until done is closed or the kernel has sent
+// news is one kind of notices.
+type news[N any] struct {
+	what           string // they are about
+	groups         []uint // of the kernel, which sends them
+	added, deleted uint16 // their types
+	read           func(syscall.NlMsghdr, []byte) (N, error)
+}
+
+// subscribeLinks is subscribe, for notices about links.
+func subscribeLinks(notices chan<- notice, done <-chan struct{}, buffer int, failed func(error)) error {
+	return subscribe(notices, done, buffer, failed, news[notice]{
+		what: "links", groups: []uint{unix.RTNLGRP_LINK},
+		added: unix.RTM_NEWLINK, deleted: unix.RTM_DELLINK, read: read,
+	})
+}
+
+// subscribe has notices of a kind sent to the channel, until done is closed or the kernel has sent
 // more than there was room for. The channel is closed then, and failed was told why.
-func subscribe(notices chan<- notice, done <-chan struct{}, buffer int, failed func(error)) error {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+func subscribe[N any](notices chan<- N, done <-chan struct{}, buffer int, failed func(error), of news[N]) error {
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, of.groups...)
 	if err != nil {
 		return err
 	}
@@ -82,19 +104,19 @@ func subscribe(notices chan<- notice, done <-chan struct{}, buffer int, failed f
 		for {
 			messages, from, err := socket.Receive()
 			if err != nil {
-				failed(fmt.Errorf("receive notices about links: %w", err))
+				failed(fmt.Errorf("receive notices about %s: %w", of.what, err))
 				return
 			}
 			if from.Pid != nl.PidKernel {
 				continue // another process of this node may send to our socket
 			}
 			for _, m := range messages {
-				if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK {
+				if m.Header.Type != of.added && m.Header.Type != of.deleted {
 					continue
 				}
-				n, err := read(m.Header, m.Data)
+				n, err := of.read(m.Header, m.Data)
 				if err != nil {
-					failed(fmt.Errorf("read a notice about a link: %w", err))
+					failed(fmt.Errorf("read a notice about %s: %w", of.what, err))
 					return
 				}
 				notices <- n

@@ -2,9 +2,6 @@ package links
 
 import (
 	"fmt"
-	"maps"
-	"net"
-	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -14,22 +11,22 @@ import (
 // table is the state behind the snapshots: the kernel's lists with every
 // notice since applied.
 type table struct {
-	links    map[int]Link                      // without Prefixes
-	prefixes map[int]map[netip.Prefix]struct{} // by link index
-	carriers map[int]uint32                    // how often each link had got its carrier, by its last notice
+	links     map[int]Link                // without Prefixes and Peered
+	addresses map[int]map[address]address // by link index and key
+	carriers  map[int]uint32              // how often each link had got its carrier, by its last notice
 }
 
 func newTable() *table {
-	return &table{links: map[int]Link{}, prefixes: map[int]map[netip.Prefix]struct{}{}, carriers: map[int]uint32{}}
+	return &table{links: map[int]Link{}, addresses: map[int]map[address]address{}, carriers: map[int]uint32{}}
 }
 
 // list reads all links and addresses from the kernel.
 func (t *table) list() error {
-	all, err := ask()
+	all, err := askLinks()
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := askAddresses()
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
@@ -40,7 +37,7 @@ func (t *table) list() error {
 // replace takes over what was listed. The counts of ups go on, and a link whose carrier went and came
 // back while nobody listened has come up: the kernel counts that. All others stay as they were; for
 // them to come up would move the addresses of all interfaces whenever notices were lost.
-func (t *table) replace(all []notice, addrs []netlink.Addr) {
+func (t *table) replace(all []notice, addrs []addressNotice) {
 	there := make(map[int]bool, len(all))
 	for _, n := range all {
 		there[n.link.Attrs().Index] = true
@@ -59,15 +56,15 @@ func (t *table) replace(all []notice, addrs []netlink.Addr) {
 			t.links[index] = now
 		}
 	}
-	clear(t.prefixes)
+	clear(t.addresses)
 	for _, a := range addrs {
-		t.address(a.LinkIndex, *a.IPNet, true)
+		t.address(a)
 	}
 }
 
 func (t *table) remove(index int) {
 	delete(t.links, index)
-	delete(t.prefixes, index)
+	delete(t.addresses, index)
 	delete(t.carriers, index)
 }
 
@@ -160,27 +157,21 @@ func (t *table) failOver(index int) {
 }
 
 // address applies one notice about an address.
-func (t *table) address(index int, address net.IPNet, added bool) {
-	a, ok := netip.AddrFromSlice(address.IP)
-	if !ok {
+func (t *table) address(n addressNotice) {
+	if n.deleted || !n.own.IsValid() {
+		delete(t.addresses[n.link], n.key())
 		return
 	}
-	ones, _ := address.Mask.Size()
-	p := netip.PrefixFrom(a.Unmap(), ones)
-	if !added {
-		delete(t.prefixes[index], p)
-		return
+	if t.addresses[n.link] == nil {
+		t.addresses[n.link] = map[address]address{}
 	}
-	if t.prefixes[index] == nil {
-		t.prefixes[index] = map[netip.Prefix]struct{}{}
-	}
-	t.prefixes[index][p] = struct{}{}
+	t.addresses[n.link][n.key()] = n.address
 }
 
 func (t *table) snapshot() *Snapshot {
 	all := make(map[int]Link, len(t.links))
 	for index, l := range t.links {
-		l.Prefixes = slices.SortedFunc(maps.Keys(t.prefixes[index]), netip.Prefix.Compare)
+		l.Prefixes, l.Peered = prefixes(t.addresses[index])
 		all[index] = l
 	}
 	return snapshotOf(all)

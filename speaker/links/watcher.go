@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"fairlead.dev/fairlead/internal/wake"
 )
 
@@ -78,16 +76,12 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	failed := func(err error) { broken.CompareAndSwap(nil, &err) }
 
 	linkNotices := make(chan notice, 64)
-	if err := subscribe(linkNotices, done, w.buffer, failed); err != nil {
+	if err := subscribeLinks(linkNotices, done, w.buffer, failed); err != nil {
 		return fmt.Errorf("subscribe to link notices: %w", err)
 	}
 	defer drain(linkNotices)
-	addrNotices := make(chan netlink.AddrUpdate, 64)
-	if err := forced(func(force bool) error {
-		return netlink.AddrSubscribeWithOptions(addrNotices, done, netlink.AddrSubscribeOptions{
-			ErrorCallback: failed, ReceiveBufferSize: w.buffer, ReceiveBufferForceSize: force,
-		})
-	}); err != nil {
+	addrNotices := make(chan addressNotice, 64)
+	if err := subscribeAddresses(addrNotices, done, w.buffer, failed); err != nil {
 		return fmt.Errorf("subscribe to address notices: %w", err)
 	}
 	defer drain(addrNotices)
@@ -117,7 +111,7 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 			if !open {
 				return reason(broken.Load())
 			}
-			t.address(notice.LinkIndex, notice.LinkAddress, notice.NewAddr)
+			t.address(notice)
 		}
 		if len(linkNotices) == 0 && len(addrNotices) == 0 {
 			w.publish(t)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
@@ -207,4 +208,97 @@ func TestWatcherSurvivesAStorm(t *testing.T) {
 	until(t, w, "100 addresses and the last one", having("d0", func(l links.Link) bool {
 		return len(l.Prefixes) == 101 && slices.Contains(l.Prefixes, netip.MustParsePrefix("192.0.2.1/32"))
 	}))
+}
+
+// pointToPoint is an address with a peer, as tunnels have them.
+func pointToPoint(own, peer string) *netlink.Addr {
+	ip := net.ParseIP(own)
+	if four := ip.To4(); four != nil {
+		ip = four
+	}
+	other, network, _ := net.ParseCIDR(peer)
+	all := 8 * len(ip)
+	return &netlink.Addr{
+		IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(all, all)},
+		Peer:  &net.IPNet{IP: other, Mask: network.Mask}, Flags: unix.IFA_F_NODAD,
+	}
+}
+
+// TestAddressesWithAPeer: what an address with a peer connects the node to is known of one that was there
+// before the watcher and of one that came later, and goes with it, be its peer another one by then.
+func TestAddressesWithAPeer(t *testing.T) {
+	h := linkstest.NewHost(t)
+	h.Add(pair("d0"))
+	h.SetUp("d0")
+	six, later, four := pointToPoint("2001:db8::1", "2001:db8::2/64"), pointToPoint("2001:db8:1::1", "2001:db8:1::2/64"), pointToPoint("192.0.2.1", "192.0.2.2/24")
+	add := func(a *netlink.Addr) {
+		t.Helper()
+		if err := h.Netlink.AddrAdd(h.Link("d0"), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connects := func(a string) func(*links.Snapshot) bool {
+		return func(s *links.Snapshot) bool { return s.Connects(netip.MustParseAddr(a)) }
+	}
+	add(six)
+	w := watch(t, h)
+	until(t, w, "the peer of an address that was there", connects("2001:db8::2"))
+	add(later)
+	add(four)
+	until(t, w, "the peer of one that came", connects("2001:db8:1::2"))
+	s := until(t, w, "the IPv4 address", connects("192.0.2.1"))
+	if connects("192.0.2.2")(s) {
+		t.Error("the node is connected to the peer of an IPv4 address, as for no FRR")
+	}
+	other := pointToPoint("2001:db8::1", "2001:db8::3/64")
+	if err := h.Netlink.AddrReplace(h.Link("d0"), other); err != nil {
+		t.Fatal(err)
+	}
+	d0, _ := named(s, "d0")
+	for _, want := range []string{"192.0.2.1/32", "2001:db8::1/128", "2001:db8:1::1/128"} {
+		if !slices.Contains(d0.Prefixes, netip.MustParsePrefix(want)) {
+			t.Errorf("d0 has %v, want %s among them", d0.Prefixes, want)
+		}
+	}
+	for _, gone := range []struct {
+		address *netlink.Addr
+		peer    string
+	}{{other, "2001:db8::2"}, {later, "2001:db8:1::2"}} {
+		if err := h.Netlink.AddrDel(h.Link("d0"), gone.address); err != nil {
+			t.Fatal(err)
+		}
+		until(t, w, "no "+gone.peer, func(s *links.Snapshot) bool { return !connects(gone.peer)(s) })
+	}
+}
+
+// TestAnAddressWithTwoPeers: one that a link has towards two others stays while one of them is left.
+func TestAnAddressWithTwoPeers(t *testing.T) {
+	h := linkstest.NewHost(t)
+	h.Add(pair("d0"))
+	w := watch(t, h)
+	towards := []*netlink.Addr{pointToPoint("192.0.2.1", "192.0.2.2/32"), pointToPoint("192.0.2.1", "192.0.2.3/32")}
+	own := func(l links.Link) bool {
+		return slices.Equal(l.Prefixes, []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")})
+	}
+	for _, a := range towards {
+		if err := h.Netlink.AddrAdd(h.Link("d0"), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, w, "the address", having("d0", own))
+	if err := h.Netlink.AddrDel(h.Link("d0"), towards[0]); err != nil {
+		t.Fatal(err)
+	}
+	h.AddAddress("lo", "192.0.2.9/32") // by which it is known that the notice has come
+	s := until(t, w, "the notice behind", having("lo", func(l links.Link) bool {
+		return slices.Contains(l.Prefixes, netip.MustParsePrefix("192.0.2.9/32"))
+	}))
+	if !having("d0", own)(s) {
+		d0, _ := named(s, "d0")
+		t.Errorf("d0 has %v, and the kernel still has 192.0.2.1 towards 192.0.2.3", d0.Prefixes)
+	}
+	if err := h.Netlink.AddrDel(h.Link("d0"), towards[1]); err != nil {
+		t.Fatal(err)
+	}
+	until(t, w, "no address", having("d0", func(l links.Link) bool { return len(l.Prefixes) == 0 }))
 }

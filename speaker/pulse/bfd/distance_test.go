@@ -80,6 +80,27 @@ func TestHopsByNetwork(t *testing.T) {
 	}
 }
 
+// TestHopsToThePeerOfAnAddress: the router at the other end of a tunnel is one hop away where FRR, which
+// it may run, takes this node to be so.
+func TestHopsToThePeerOfAnAddress(t *testing.T) {
+	router := netip.MustParseAddr("2001:db8::2")
+	for name, c := range map[string]struct {
+		peered   string
+		multiHop bool
+	}{
+		"its subnet":       {"2001:db8::1/64", false},
+		"its address only": {"2001:db8::1/128", true},
+	} {
+		tunnel := links.Link{Index: 2, Name: "gre1", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")}}
+		tunnel.Peered = []netip.Prefix{netip.MustParsePrefix(c.peered)}
+		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA))
+		s.Set(byNetwork(router), links.NewSnapshot(tunnel))
+		if len(s.all) != 1 || s.all[key{peer: router, multiHop: c.multiHop}] == nil {
+			t.Errorf("%s: %+v", name, s.all)
+		}
+	}
+}
+
 // TestDistanceOutlivesACable: an interface that loses its address for a moment changes nothing, and one
 // that never gets it back has the session be over several hops, which counts failures as before.
 func TestDistanceOutlivesACable(t *testing.T) {
