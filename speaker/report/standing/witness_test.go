@@ -16,6 +16,26 @@ import (
 	"fairlead.dev/fairlead/speaker/report/standing"
 )
 
+// forwardsWell is what a node says whose forwarding is as it should be.
+func forwardsWell(since time.Time) report.Forwarding {
+	well := report.Forwarding{Mode: "iptables", Services: 3}
+	for _, condition := range []string{v1beta1.ConditionProgrammed, v1beta1.ConditionReadable} {
+		well.Conditions = append(well.Conditions, metav1.Condition{
+			Type: condition, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, LastTransitionTime: metav1.NewTime(since),
+		})
+	}
+	return well
+}
+
+// allAre tells whether both conditions have this status and reason.
+func allAre(want string) func(*v1beta1.NodeForwarding) bool {
+	return func(o *v1beta1.NodeForwarding) bool {
+		return o != nil && len(o.Status.Conditions) == 2 && !slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool {
+			return string(c.Status)+" "+c.Reason != want
+		})
+	}
+}
+
 // TestWhatADeadNodeSaidIsMarked: what nobody knows any more is marked by a node that lives, on
 // a real API server; what another node has taken over is not, and the node writes its own
 // again when it is back, whether its process has ended or not.
@@ -36,21 +56,8 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	s2, _ := c.keep(t, "node2")
 	s2.Tell(two, sessions, nil)
 	f1, _ := c.keepForwarding(t, "node1")
-	well := report.Forwarding{Mode: "iptables", Services: 3}
-	for _, condition := range []string{v1beta1.ConditionProgrammed, v1beta1.ConditionReadable} {
-		well.Conditions = append(well.Conditions, metav1.Condition{
-			Type: condition, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, LastTransitionTime: metav1.NewTime(since),
-		})
-	}
-	f1.Tell(one, well)
-	forwarding := func(want string) func(*v1beta1.NodeForwarding) bool {
-		return func(o *v1beta1.NodeForwarding) bool {
-			return o != nil && len(o.Status.Conditions) == 2 && !slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool {
-				return string(c.Status)+" "+c.Reason != want
-			})
-		}
-	}
-	c.forwards(t, "node1", "all being well", forwarding("True AsExpected"))
+	f1.Tell(one, forwardsWell(since))
+	c.forwards(t, "node1", "all being well", allAre("True AsExpected"))
 	state := func(all map[string]v1beta1.BGPSession, name string) v1beta1.BGPSessionState {
 		return all[name].Status.State
 	}
@@ -93,7 +100,7 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 		t.Errorf("the one that was taken over is %q", got)
 	}
 
-	unknown := c.forwards(t, "node1", "nobody knowing how it does", forwarding("Unknown NodeSilent"))
+	unknown := c.forwards(t, "node1", "nobody knowing how it does", allAre("Unknown NodeSilent"))
 	if s := unknown.Status; s.Services != 3 || !strings.HasPrefix(s.Conditions[0].Message, words) {
 		t.Errorf("status %+v", s)
 	}
@@ -103,7 +110,7 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	s1.Doubt()
 	a1.Doubt()
 	f1.Doubt()
-	c.forwards(t, "node1", "its own words again", forwarding("True AsExpected"))
+	c.forwards(t, "node1", "its own words again", allAre("True AsExpected"))
 	c.sees(t, "its own words again", func(all map[string]v1beta1.BGPSession) bool {
 		s := all["tor.node1"].Status
 		return s.State == "Established" && s.AdvertisedPrefixes == 3 && s.Negotiated != nil
