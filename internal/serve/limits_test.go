@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -127,7 +128,7 @@ func TestOnlySoManyAreServedAtATime(t *testing.T) {
 			asks(t, c)
 			asks(t, all[0])
 			synctest.Wait()
-			if _, err := all[out].Read(make([]byte, 1)); err != io.EOF {
+			if _, err := all[out].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("number %d, silent for longest, has %v", out, err)
 			}
 		}
