@@ -22,8 +22,8 @@ type concern struct {
 }
 
 // look takes in the links and tells whether anything is new about those that matter. named
-// tells of more names that do.
-func (c *concern) look(t *Table, named func(string) bool, s *links.Snapshot) (news bool) {
+// are more names that do.
+func (c *concern) look(t *Table, named map[string]bool, s *links.Snapshot) (news bool) {
 	if c.of != t {
 		*c = concern{of: t, names: map[string]bool{}, addresses: t.addresses()}
 		for _, a := range t.NodeAddrs {
@@ -41,7 +41,7 @@ func (c *concern) look(t *Table, named func(string) bool, s *links.Snapshot) (ne
 			}
 		}
 	}
-	now := s.Only(func(l links.Link) bool { return c.matters(l) || named(l.Name) })
+	now := s.Only(func(l links.Link) bool { return c.matters(l) || named[l.Name] })
 	if c.links != nil && c.links.Equal(now) {
 		return false
 	}
@@ -70,5 +70,5 @@ func (c *concern) reachable() reach {
 // rewired takes in that links changed, and tells whether there is anything to settle.
 func (s *Server) rewired() bool {
 	snapshot := s.cfg.Links.Snapshot()
-	return s.table != nil && snapshot != nil && s.concern.look(s.table, s.yielding.names, snapshot)
+	return s.table != nil && snapshot != nil && s.concern.look(s.table, s.yielding.names(), snapshot)
 }

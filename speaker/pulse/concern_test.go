@@ -109,7 +109,6 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 		l.Master, l.Kind = rapid.SampledFrom([]int{0, 0, 1, 7}).Draw(r, "master"), rapid.SampledFrom([]string{"veth", "vrf"}).Draw(r, "kind")
 		return l
 	})
-	nobody := func(string) bool { return false }
 	rapid.Check(t, func(r *rapid.T) {
 		table := Table{Node: "a", NodeAddrs: rapid.SliceOfN(rapid.SampledFrom(some), 0, 2).Draw(r, "node"), Claims: map[netip.Addr]desired.Claim{}}
 		for _, a := range rapid.SliceOfDistinct(rapid.SampledFrom(some), func(a netip.Addr) netip.Addr { return a }).Draw(r, "claimed") {
@@ -118,7 +117,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 		var c concern
 		for range 3 {
 			all := links.NewSnapshot(rapid.SliceOfN(drawLink, 0, 6).Draw(r, "links")...)
-			c.look(&table, nobody, all)
+			c.look(&table, nil, all)
 			want := reachOf(table, all)
 			for range 2 {
 				got := c.reachable()
@@ -144,7 +143,6 @@ func BenchmarkReach(b *testing.B) {
 	for i := range 250 {
 		all = append(all, podEnd(i+4))
 	}
-	nobody := func(string) bool { return false }
 	snapshots := []*links.Snapshot{links.NewSnapshot(all...), links.NewSnapshot(all[:len(all)-1]...)}
 	b.Run("by all links", func(b *testing.B) {
 		for b.Loop() {
@@ -154,20 +152,30 @@ func BenchmarkReach(b *testing.B) {
 	b.Run("the mesh changes", func(b *testing.B) {
 		var c concern
 		for b.Loop() {
-			c.look(&table, nobody, snapshots[0])
+			c.look(&table, nil, snapshots[0])
 			c.reachable()
 		}
 	})
 	b.Run("a pod comes or goes", func(b *testing.B) {
 		var c concern
 		for i := 0; b.Loop(); i++ {
-			c.look(&table, nobody, snapshots[i%2])
+			c.look(&table, nil, snapshots[i%2])
+		}
+	})
+	b.Run("a pod comes or goes, and all was handed over", func(b *testing.B) {
+		var c concern
+		y := yielding{}
+		for a := range table.Claims {
+			y[a] = handover{}
+		}
+		for i := 0; b.Loop(); i++ {
+			c.look(&table, y.names(), snapshots[i%2])
 		}
 	})
 	b.Run("the table changes", func(b *testing.B) {
 		for b.Loop() {
 			var c concern
-			c.look(&table, nobody, snapshots[0])
+			c.look(&table, nil, snapshots[0])
 			c.reachable()
 		}
 	})

@@ -311,7 +311,7 @@ func (s *Server) settle() {
 		s.assess(nil)
 		return
 	}
-	s.concern.look(s.table, s.yielding.names, snapshot)
+	s.concern.look(s.table, s.yielding.names(), snapshot)
 	snapshot = s.concern.links
 	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
 	now := time.Now()

@@ -2,7 +2,6 @@ package pulse
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -64,14 +63,16 @@ func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self s
 	}
 }
 
-// names tells of the interfaces on which those are answered for meanwhile that advertisements name.
-func (y yielding) names(name string) bool {
+// names are the interfaces that advertisements named on which addresses are answered for meanwhile.
+// Those that were handed over have none, and may be thousands for as long as they are elsewhere.
+func (y yielding) names() map[string]bool {
+	names := map[string]bool{}
 	for _, h := range y {
-		if slices.Contains(h.on, name) {
-			return true
+		for _, name := range h.on {
+			names[name] = true
 		}
 	}
-	return false
+	return names
 }
 
 // reach adds the links on which addresses without a claim are answered for meanwhile.
