@@ -311,12 +311,13 @@ func (s *Server) settle() {
 		s.assess(nil)
 		return
 	}
+	now := time.Now()
+	// Before the links are looked at: those on which something is handed over matter, named by the table or not.
+	s.yielding.part(now, s.State().Owned, s.before, s.table, s.cfg.Mesh.View(), s.disputes.has)
 	s.concern.look(s.table, s.yielding.names(), snapshot)
 	snapshot = s.concern.links
 	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
-	now := time.Now()
 	r := s.concern.reachable()
-	s.yielding.part(now, s.State().Owned, s.before, s.table, s.cfg.Mesh.View(), s.disputes.has)
 	s.yielding.reach(r, s.table, snapshot)
 	failed := s.open(r)
 	s.tell(failed)

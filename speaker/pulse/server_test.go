@@ -333,6 +333,20 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			s.attend()
 			is(t, out, s, "after an hour", answers)
 		},
+		"it is no candidate, and the interface that was named is in no network": func(t *testing.T, out *around, s *Server) {
+			bare, named := ethernet(2, true), claim(vip4, "a", "b")
+			bare.Prefixes = []netip.Prefix{netip.MustParsePrefix("fe80::1/64")}
+			named[vip4] = desired.Claim{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
+			out.links = links.NewSnapshot(bare)
+			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: named}, number: 2})
+			is(t, out, s, "named", answers)
+			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 3})
+			is(t, out, s, "drained", answers)
+			is(t, out, s, "for long", answers)
+			out.claims = []neighbour.Claim{says(vip4, colleague)}
+			s.hear(over{out, "ARP"})
+			is(t, out, s, "the other is heard", silent)
+		},
 		"it is no candidate, and the Service goes": func(t *testing.T, out *around, s *Server) {
 			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
 			is(t, out, s, "drained", answers)
