@@ -197,9 +197,14 @@ func (r *reader) shared(w wireTable) (shared, error) {
 	for i, sets := range w.Tiers {
 		var groups [][]string
 		var content strings.Builder
+		size := 0
 		for _, at := range sets {
 			if at < 0 || at >= len(s.sets) {
 				return s, fmt.Errorf("tiers %d: set %d of %d", i, at, len(s.sets))
+			}
+			// Refused before memory is taken for them: one large set may come a million times.
+			if size += len(s.sets[at]); size > len(w.Names) {
+				return s, fmt.Errorf("tiers %d have %d nodes of %d, so some twice", i, size, len(w.Names))
 			}
 			groups = append(groups, s.sets[at])
 			content.WriteString(strings.Join(s.sets[at], "\n") + "\n\n")

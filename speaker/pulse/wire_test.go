@@ -269,6 +269,7 @@ func FuzzDecodeTable(f *testing.F) {
 	f.Add(encodedTable(f, 1, sample()))
 	f.Add(encodedTable(f, 0, Table{Node: "a"}))
 	f.Add(encodedTiers(f, large(3, 2)))
+	f.Add([]byte(`{"table":{"node":"a","names":["a","b"],"sets":[[0,1]],"tiers":[[0,0,0,0,0,0,0,0]]}}`))
 	f.Add([]byte(`{"table":{"node":"a","names":["a"],"claims":[{"address":"::ffff:192.0.2.1","candidates":[0,0]}]}}`))
 	f.Add([]byte(`{"table":{"node":"a","peers":{"":{}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
