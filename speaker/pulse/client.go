@@ -39,6 +39,7 @@ type Client struct {
 	changed chan struct{}
 	wake    chan struct{} // a new table is to be sent
 	within  time.Duration // bounds each Apply
+	toGreet time.Duration // how long it is waited for what pulse says first
 	former  reader        // for a pulse that reads no tiers
 
 	mu        sync.Mutex
@@ -57,7 +58,7 @@ type Client struct {
 func NewClient(socket string, log *slog.Logger) *Client {
 	return &Client{
 		socket: socket, log: log,
-		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), news: make(chan struct{}), within: applyWithin,
+		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), news: make(chan struct{}), within: applyWithin, toGreet: greetWithin,
 	}
 }
 
@@ -217,12 +218,15 @@ func (c *Client) greet(tiers bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tiers, c.refused = tiers, refusal{}
+	if tiers {
+		wake.Fill(c.wake) // it may come late, and the table was refused until then
+	}
 }
 
 // write sends the newest table whenever there is one, first when it is known what pulse can read. One
-// that says nothing of that gets what all can.
+// that says nothing of that gets what all can, until it does.
 func (c *Client) write(ctx context.Context, conn net.Conn, greeting <-chan struct{}) error {
-	silence := time.NewTimer(greetWithin)
+	silence := time.NewTimer(c.toGreet)
 	defer silence.Stop()
 	select {
 	case <-ctx.Done():
@@ -267,6 +271,9 @@ func (c *Client) write(ctx context.Context, conn net.Conn, greeting <-chan struc
 func (c *Client) refuse(number uint64, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.tiers { // it greeted while the table was written out, and gets it next
+		return
+	}
 	c.refused = refusal{number, &desired.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
 		"the container pulse is of an older release, which needs more of them; run the same image in the containers speaker and pulse", size, maxTable)}}
 	close(c.news)

@@ -4,10 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -120,6 +124,7 @@ func TestTiersThatAreRefused(t *testing.T) {
 		"not sorted":            `"sets":[[1,0]]`,
 		"a node twice":          `"sets":[[0,0]]`,
 		"a node in two tiers":   `"sets":[[0],[0,1]],"tiers":[[0,1]]`,
+		"a set twice":           `"sets":[[0]],"tiers":[[0,0]]`,
 		"no such set":           `"sets":[[0]],"tiers":[[1]]`,
 		"a set below zero":      `"sets":[[0]],"tiers":[[-1]]`,
 		"no such tiers":         `"claims":[{"address":"192.0.2.1","tiers":1}]`,
@@ -132,6 +137,24 @@ func TestTiersThatAreRefused(t *testing.T) {
 		if got, _, err := decodeTableMessage([]byte(`{"table":{"node":"a","names":["a","b"],` + rest + `}}`)); err == nil {
 			t.Errorf("%s: read as %+v", name, got)
 		}
+	}
+}
+
+// TestTiersCostNoMoreThanTheirNodes: a message in which one set comes again and again takes no memory for each.
+func TestTiersCostNoMoreThanTheirNodes(t *testing.T) {
+	const nodes, times = 100, 10_000
+	w := wireTable{Node: "a", Sets: [][]int{nil}, Tiers: [][]int{make([]int, times)}}
+	for i := range nodes {
+		w.Names, w.Sets[0] = append(w.Names, fmt.Sprintf("%03d", i)), append(w.Sets[0], i)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := new(reader).claims(w); err == nil {
+		t.Error("tiers that have each node again and again are read")
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		t.Errorf("it took %d bytes for %d nodes", took, nodes)
 	}
 }
 
@@ -187,21 +210,10 @@ func TestClaimsShareTheirCandidates(t *testing.T) {
 	}
 }
 
-// TestAPulseIsToldInAWayThatItReads, be it of this release or of an older one, or one that says nothing.
+// TestAPulseIsToldInAWayThatItReads, be it of this release or of an older one, or one that says nothing,
+// whatever the one before it could read.
 func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
-	path := socketPath(t)
-	l, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c := NewClient(path, testlog.New(t))
-	c.within = patience
 	table := large(3, 2)
-	if _, err := c.Apply(t.Context(), table); !errors.Is(err, ErrAway) {
-		t.Fatalf("error %v, want ErrAway", err)
-	}
-	runClient(t, c)
 	said, err := encodeStateMessage(0, State{})
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +223,15 @@ func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
 		t.Fatalf("%s does not say that it reads tiers", said)
 	}
 	for name, c := range map[string]struct {
-		says  string
-		tiers bool
-	}{"this release": {string(said), true}, "an older one": {older, false}, "silent": {"", false}} {
+		says    string
+		toGreet time.Duration
+		tiers   bool
+	}{"this release": {string(said), patience, true}, "an older one": {older, patience, false}, "silent": {"", time.Millisecond, false}} {
+		l, client := told(t, table, c.toGreet)
+		former := accepted(t, l)
+		tell(t, former, 0, State{})
+		connected(t, client, true)
+		_ = former.Close()
 		conn := accepted(t, l)
 		if c.says != "" {
 			if err := writeMessage(conn, []byte(c.says)); err != nil {
@@ -236,7 +254,94 @@ func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
 				t.Errorf("%s: candidates %v for %s, want %v", name, claim.Candidates, a, want)
 			}
 		}
-		_ = conn.Close()
+	}
+}
+
+// told runs a client that has a table and waits so long for a greeting, and listens for it.
+func told(t *testing.T, table Table, toGreet time.Duration) (net.Listener, *Client) {
+	t.Helper()
+	path := socketPath(t)
+	l, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	c := NewClient(path, testlog.New(t))
+	c.within, c.toGreet = patience, toGreet
+	if _, err := c.Apply(t.Context(), table); !errors.Is(err, ErrAway) {
+		t.Fatalf("error %v, want ErrAway", err)
+	}
+	runClient(t, c)
+	return l, c
+}
+
+// wide is a table that is small in tiers, and too large for a pulse that reads none.
+func wide(t *testing.T) Table {
+	t.Helper()
+	const addresses = 1500
+	table, one := large(5000, addresses), election.NewTiers([]string{large(1, 0).Node})
+	named := slices.Collect(maps.Values(table.Claims))[0].Candidates
+	for i, a := range slices.SortedFunc(maps.Keys(table.Claims), netip.Addr.Compare) {
+		claim := table.Claims[a]
+		if claim.Named = named; i > 0 { // else their order is reckoned
+			claim.Tiers, claim.First, claim.Candidates = one, "", one.Among()
+		}
+		table.Claims[a] = claim
+	}
+	if out, err := encodeTable(table); err != nil || len(out) <= maxTable {
+		t.Fatalf("written out it has %d bytes, error %v", len(out), err)
+	}
+	return table
+}
+
+// TestALateGreetingIsHeard: a pulse that says what it reads after it was given up on gets a table that was
+// too large to be written out, however long that table stays the same.
+func TestALateGreetingIsHeard(t *testing.T) {
+	table := wide(t)
+	l, c := told(t, table, time.Millisecond)
+	conn := accepted(t, l)
+	for refused := false; !refused; {
+		c.mu.Lock()
+		news := c.news
+		refused = c.refused.number > 0
+		c.mu.Unlock()
+		if !refused {
+			select {
+			case <-news:
+			case <-time.After(patience):
+				t.Fatal("written out it is not too large")
+			}
+		}
+	}
+	tell(t, conn, 0, State{})
+	got, number := received(t, conn)
+	if len(got.Claims) != len(table.Claims) {
+		t.Fatalf("%d claims, want %d", len(got.Claims), len(table.Claims))
+	}
+	tell(t, conn, number, State{Settled: true})
+	if s, err := c.Apply(t.Context(), table); err != nil || !s.Settled {
+		t.Errorf("settled=%t, error %v", s.Settled, err)
+	}
+}
+
+// TestAGreetingWhileATableIsWrittenOut: that it turns out to be too large then is of no account.
+func TestAGreetingWhileATableIsWrittenOut(t *testing.T) {
+	c := NewClient(socketPath(t), testlog.New(t))
+	c.within = 10 * time.Millisecond
+	if _, err := c.Apply(t.Context(), sample()); !errors.Is(err, ErrAway) {
+		t.Fatalf("error %v, want ErrAway", err)
+	}
+	<-c.wake // the table is written out
+	c.greet(true)
+	c.learn(State{}, 0, true)
+	c.refuse(c.number, maxTable+1)
+	select {
+	case <-c.wake:
+	default:
+		t.Error("the table is not sent again")
+	}
+	if _, err := c.Apply(t.Context(), sample()); err == nil || !strings.Contains(err.Error(), "did not answer") {
+		t.Errorf("error %v, want one of a pulse that has not answered yet", err)
 	}
 }
 
