@@ -40,19 +40,14 @@ func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Claim, inTiers bo
 	listed := map[*election.Tiers]bool{}
 	for a, claim := range claims {
 		addresses = append(addresses, a)
-		nodes := claim.Candidates
-		if inTiers && claim.Tiers != nil {
-			if listed[claim.Tiers] {
-				continue
-			}
-			listed[claim.Tiers], nodes = true, claim.Tiers.Among()
+		switch {
+		case !inTiers || claim.Tiers == nil:
+			e.list(claim.Candidates)
+		case !listed[claim.Tiers]:
+			listed[claim.Tiers] = true
+			e.list(claim.Tiers.Among())
 		}
-		for _, node := range nodes {
-			if _, known := e.names[node]; !known {
-				e.names[node] = 0
-				w.Names = append(w.Names, node)
-			}
-		}
+		e.list(claim.Named) // who is named need be no candidate
 	}
 	slices.Sort(w.Names)
 	for i, node := range w.Names {
@@ -61,6 +56,16 @@ func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Claim, inTiers bo
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	for _, a := range addresses {
 		w.Claims = append(w.Claims, e.claim(a, claims[a], inTiers))
+	}
+}
+
+// list has the nodes be among the names, in whatever order.
+func (e *encoder) list(nodes []string) {
+	for _, node := range nodes {
+		if _, known := e.names[node]; !known {
+			e.names[node] = 0
+			e.into.Names = append(e.into.Names, node)
+		}
 	}
 }
 
