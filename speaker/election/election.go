@@ -6,7 +6,9 @@ package election
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 )
@@ -14,21 +16,31 @@ import (
 // Rank orders the nodes by their weight for the address, the least first. The result
 // does not depend on the order of nodes, which is left as it was.
 func Rank(address netip.Addr, nodes []string) []string {
-	type weighed struct {
-		node   string
-		weight weight
-	}
+	// There may be thousands of nodes for each of thousands of addresses: what is sorted is small.
 	all := make([]weighed, len(nodes))
 	of := newWeigher(address)
 	for i, node := range nodes {
-		all[i] = weighed{node, of.weigh(node)}
+		w := of.weigh(node)
+		all[i] = weighed{binary.BigEndian.Uint64(w[:]), i}
 	}
-	slices.SortFunc(all, func(a, b weighed) int { return a.weight.compare(&b.weight) })
+	slices.SortFunc(all, func(a, b weighed) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		w, other := of.weigh(nodes[a.at]), of.weigh(nodes[b.at])
+		return w.compare(&other)
+	})
 	ranked := make([]string, len(all))
 	for i, w := range all {
-		ranked[i] = w.node
+		ranked[i] = nodes[w.at]
 	}
 	return ranked
+}
+
+// weighed is a node with the first bytes of its weight, which decide but for one pair in 2^64.
+type weighed struct {
+	head uint64
+	at   int // among the nodes
 }
 
 // Owner is the first candidate that is able; false when none is.

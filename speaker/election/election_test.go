@@ -1,9 +1,12 @@
 package election_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -34,6 +37,36 @@ func TestRankDoesNotDependOnTheOrderOfNodes(t *testing.T) {
 			t.Fatalf("Rank wrote to its argument")
 		}
 	})
+}
+
+// TestRankGoesByTheWholeHash of node and address.
+func TestRankGoesByTheWholeHash(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes, address := drawNodes(t), drawAddress(t)
+		want := slices.SortedFunc(slices.Values(nodes), func(a, b string) int {
+			w, other := sha256.Sum256([]byte(a+"#"+address.String())), sha256.Sum256([]byte(b+"#"+address.String()))
+			return bytes.Compare(w[:], other[:])
+		})
+		if got := election.Rank(address, nodes); !slices.Equal(got, want) {
+			t.Fatalf("Rank(%s, %v) = %v, want %v", address, nodes, got, want)
+		}
+	})
+}
+
+// BenchmarkRank is what one address costs with so many nodes.
+func BenchmarkRank(b *testing.B) {
+	for _, n := range []int{1000, 5000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			address, all := netip.MustParseAddr("198.18.0.0"), make([]string, n)
+			for i := range all {
+				all[i] = fmt.Sprintf("worker-%04d.example.net", i)
+			}
+			for b.Loop() {
+				address = address.Next()
+				election.Rank(address, all)
+			}
+		})
+	}
 }
 
 func TestOnlyTheAddressesOfADeadNodeMove(t *testing.T) {
