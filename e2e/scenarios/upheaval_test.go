@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 )
 
 // A node that loses its power is replaced by another within seconds over layer 2, and
-// its routes leave the router by the hold time; back again, it takes part again.
+// its routes leave the router by the hold time; back again, it takes part again. Nobody
+// reads meanwhile that all is well on it.
 func TestANodeDies(t *testing.T) {
 	c := cluster(t)
 	l2 := expose(t, c, product.WebService(webs, "dies-l2", "layer2", local, corev1.IPv4Protocol, corev1.IPv6Protocol))
@@ -52,6 +54,19 @@ func TestANodeDies(t *testing.T) {
 	eventually(t, soon, func(context.Context) error { return nextHops(c, bgp, 2) })
 	t.Logf("its route left the router after %v (hold time 9 s)", time.Since(began).Round(time.Millisecond))
 	reply(t, c.Client, bgp)
+	for _, what := range []string{
+		`nodeforwarding/` + owner.Name + ` jsonpath={.status.conditions[?(@.type=="Programmed")].status}`,
+		`bgpsession/router.` + owner.Name + ` jsonpath={.status.state}`,
+	} {
+		object, said, _ := strings.Cut(what, " ")
+		eventually(t, soon, func(ctx context.Context) error {
+			got, err := c.Kubectl(ctx, "get", object, "-o", said)
+			if err == nil && got != "Unknown" {
+				err = fmt.Errorf("%s of the dead node is %q", object, got)
+			}
+			return err
+		})
+	}
 }
 
 // An uninstall is no restart: routes are withdrawn and answers end at once, instead of
