@@ -277,7 +277,8 @@ func (k PortKey) Compare(o PortKey) int {
 //
 // If several ports claim one destination, one of them gets it for all senders, whatever it
 // does with their packets: an address of a Service comes before a NodePort, what is its
-// ClusterIP or a VIP before an ExternalIP (see Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes before
+// ClusterIP or a VIP before an ExternalIP, then who has endpoints for strangers before who has none (see
+// Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes before
 // ExternalIP. A ClusterIP is nobody's VIP or ExternalIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
@@ -310,12 +311,21 @@ type Port struct {
 }
 
 // Rank orders the claims of ports to an address, the lowest first: what an allocator gave comes
-// before what whoever may create Services wrote into spec.externalIPs.
+// before what whoever may create Services wrote into spec.externalIPs. Of the same kind, who can serve
+// strangers comes before who would refuse or drop them, as with kube-proxy, which translates for
+// whoever has endpoints before it refuses for who has none.
 func (p Port) Rank(a netip.Addr) int {
+	rank, serving := 0, p.Cluster
 	if slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a) {
-		return 1
+		rank = 2
 	}
-	return 0
+	if p.ExternalLocal {
+		serving = p.Local
+	}
+	if len(serving) == 0 {
+		rank++
+	}
+	return rank
 }
 
 // Endpoints are all that may have connections, whether they get new ones or not. Sorted, no

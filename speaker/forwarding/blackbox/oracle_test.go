@@ -1,6 +1,7 @@
 package blackbox_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -93,7 +94,8 @@ type service struct {
 }
 
 // service finds who has the destination: addresses of Services come before
-// NodePorts, ClusterIPs and VIPs before ExternalIPs, and the lowest key before others.
+// NodePorts, ClusterIPs and VIPs before ExternalIPs, who serves strangers before who does not, and the
+// lowest key before others.
 func (o oracle) service(q question) (service, bool) {
 	var keys []desired.PortKey
 	for key := range maps.Keys(o.want.Ports) {
@@ -101,7 +103,13 @@ func (o oracle) service(q question) (service, bool) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, desired.PortKey.Compare)
+	serves := func(key desired.PortKey) int {
+		if p := o.want.Ports[key]; p.ExternalLocal && len(p.Local) > 0 || !p.ExternalLocal && len(p.Cluster) > 0 {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(keys, func(a, b desired.PortKey) int { return cmp.Or(cmp.Compare(serves(a), serves(b)), a.Compare(b)) })
 	for _, kind := range []string{"given", "externalIP"} {
 		for _, key := range keys {
 			p := o.want.Ports[key]
