@@ -174,6 +174,11 @@ func TestPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T) {
 		}
 	})
 	o.sees("a snapshot", func(c *view.Cluster) bool { return len(c.Nodes) == 2 })
+	// Nor does one that has begun stop, when it can no longer be known that none come.
+	if err := o.Delete(o.Context(), &corev1.Node{ObjectMeta: meta("", "other", nil)}); err != nil {
+		t.Fatal(err)
+	}
+	o.sees("the own Node alone", func(c *view.Cluster) bool { return len(c.Nodes) == 1 })
 }
 
 // Who does not know where it is does not know at which addresses NodePorts answer, which an

@@ -210,8 +210,8 @@ func (w *Watch) Snapshot() *view.Cluster {
 		}
 		configured = configured && (k.synced || k.optional)
 	}
-	if !w.located() {
-		return nil
+	if w.newest == nil && !w.located() {
+		return nil // who has begun goes on, whatever becomes of the Nodes
 	}
 	if w.objects.dirty() {
 		w.newest = w.objects.snapshot(w.newest)
@@ -412,7 +412,7 @@ func (w *Watch) awaitOwn() {
 		"node", w.config.Node, "lacking", lacks.what, "waiting", w.config.OwnIn.String(), "hint", lacks.hint)
 	w.waiting = time.AfterFunc(w.config.OwnIn, func() {
 		w.update(func() bool {
-			if w.located() {
+			if w.newest != nil || w.located() {
 				return false
 			}
 			lacks, _ := w.unknown()
