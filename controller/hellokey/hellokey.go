@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -71,9 +72,11 @@ type keeper struct {
 
 // made is the key that this process made last, and the Secret that has it. Who empties the Secret again
 // and again, as a template does that is applied every few seconds, would else have each node know another
-// few of many keys, and nodes that hear of them late would share none with the others.
+// few of many keys, and nodes that hear of them late would share none with the others. Who deletes the
+// Secret wants another key, also if a template makes it anew and empty.
 type made struct {
 	key     []byte
+	uid     types.UID
 	version string // resourceVersion
 }
 
@@ -121,14 +124,15 @@ func (k *keeper) create(ctx context.Context, name client.ObjectKey) error {
 	case err != nil:
 		return fmt.Errorf("create Secret %s: %w", name, err)
 	}
-	k.made = made{key, created.ResourceVersion}
+	k.made = made{key, created.UID, created.ResourceVersion}
 	k.log.Info("created the key of the hellos", "secret", name.String())
 	return nil
 }
 
-// fill puts a key into a Secret that has none, the last one if nobody has put another one there since, as long as it is as the informer knows it:
-// whoever puts one there meanwhile has the last word. The informer does not know the values,
-// so that nothing but the one key may be written.
+// fill puts a key into a Secret that has none: the last one, if it was in this Secret and nobody has put
+// another one there since. It does so as long as the Secret is as the informer knows it: whoever puts a key
+// there meanwhile has the last word. The informer does not know the values, so that nothing but the one key
+// may be written.
 func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	name := client.ObjectKeyFromObject(found)
 	if found.Immutable != nil && *found.Immutable {
@@ -137,12 +141,13 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 		k.log.Error("the Secret for the key of the hellos has none, and is immutable; delete it", "secret", name.String())
 		return nil // there is news once it is deleted
 	}
-	key := k.made.key
-	if key == nil {
+	key, done := k.made.key, "put the one back that it had made"
+	if key == nil || k.made.uid != found.UID {
 		var err error
 		if key, err = newKey(); err != nil {
 			return err
 		}
+		done = "made one"
 	}
 	filled := found.DeepCopy()
 	if filled.Data == nil {
@@ -155,10 +160,10 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	case err != nil:
 		return fmt.Errorf("put a key into Secret %s, which has none: %w; or delete it, and another one is created", name, err)
 	}
-	k.made = made{key, filled.ResourceVersion}
+	k.made = made{key, filled.UID, filled.ResourceVersion}
 	k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMade, action,
-		"it had no value of the key %q: the controller made one; see that nothing else that writes this Secret leaves it empty", Key)
-	k.log.Warn("the Secret for the key of the hellos had none; one was made", "secret", name.String(), "key", Key)
+		"it had no value of the key %q: the controller %s; see that nothing else that writes this Secret leaves it empty", Key, done)
+	k.log.Warn("the Secret for the key of the hellos had none", "secret", name.String(), "key", Key, "done", done)
 	return nil
 }
 

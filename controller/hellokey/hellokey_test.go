@@ -65,7 +65,18 @@ func TestWhichKeyIsPutBack(t *testing.T) {
 	if err := api.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if third := reconciled(); third == second || len(third) != size {
+	third := reconciled()
+	if third == second || len(third) != size {
 		t.Errorf("in a new Secret are %d bytes, the same as before: %t", len(third), third == second)
+	}
+	// A template makes it anew, and empty, before anybody looks.
+	if err := api.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: Name}}); err != nil {
+		t.Fatal(err)
+	}
+	if fourth := reconciled(); fourth == third || len(fourth) != size {
+		t.Errorf("in a Secret that is made anew are %d bytes, the same as before: %t", len(fourth), fourth == third)
 	}
 }
