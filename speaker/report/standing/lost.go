@@ -2,9 +2,12 @@ package standing
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,12 +26,12 @@ func (a *Addresses) Follow(ctx context.Context, api Watcher) error {
 	return a.follow(ctx, api, &v1beta1.L2AddressList{}, ofNode(a.node))
 }
 
-// Follow has the BGPSessions be written again, until ctx ends, that others delete.
+// Follow has the BGPSessions be written again, until ctx ends, that others delete or mark.
 func (s *Sessions) Follow(ctx context.Context, api Watcher) error {
 	return s.follow(ctx, api, &v1beta1.BGPSessionList{}, ofNode(s.node))
 }
 
-// Follow has the NodeForwarding be written again, until ctx ends, when somebody deletes it.
+// Follow has the NodeForwarding be written again, until ctx ends, when somebody deletes or marks it.
 func (f *Forwardings) Follow(ctx context.Context, api Watcher) error {
 	return f.follow(ctx, api, &v1beta1.NodeForwardingList{}, ofNode(f.node))
 }
@@ -70,10 +73,23 @@ func (k *Keeper[T]) watch(ctx context.Context, api Watcher, list client.ObjectLi
 			return
 		}
 		object, err := meta.Accessor(change.Object)
-		if err == nil && change.Type == watch.Deleted && k.wants(object.GetName()) {
+		if err == nil && (change.Type == watch.Deleted || marked(change.Object)) && k.wants(object.GetName()) {
 			k.Doubt()
 		}
 	}
+}
+
+// marked tells whether a witness has written to an object of this node that it does not hear it. Its
+// pulse may be away, or be heard by nobody, while this process knows well how sessions and forwarding do.
+// Who answers for addresses it knows by pulse alone.
+func marked(object runtime.Object) bool {
+	switch o := object.(type) {
+	case *v1beta1.BGPSession:
+		return o.Status.State == v1beta1.SessionUnknown
+	case *v1beta1.NodeForwarding:
+		return slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool { return c.Reason == v1beta1.ReasonNodeSilent })
+	}
+	return false
 }
 
 // wants tells whether there should be an object of that name. The label of one that another node

@@ -12,7 +12,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// OwnAPI is what is asked of the API server about objects that no other node writes.
+// OwnAPI is what is asked of the API server about objects that no other node writes, but to mark them (see Witness).
 type OwnAPI interface {
 	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
@@ -20,7 +20,7 @@ type OwnAPI interface {
 	Status() client.SubResourceWriter
 }
 
-// own writes and removes objects of a kind that no other node writes.
+// own writes and removes such objects of a kind.
 type own[T client.Object] struct {
 	api  OwnAPI
 	name string // of the kind

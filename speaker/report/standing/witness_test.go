@@ -134,3 +134,31 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	again.Tell(one, sessions, nil)
 	c.sees(t, "its own words after a restart", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Established" })
 }
+
+// TestAMarkOfASpeakerThatLivesIsTakenBack: its pulse is away, or heard by nobody, and it knows all the same
+// how its sessions and its forwarding do.
+func TestAMarkOfASpeakerThatLivesIsTakenBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	one := c.node(t, "node1")
+	since := time.Now().Add(-time.Hour)
+	s, _ := c.keep(t, "node1")
+	c.follow(t, s)
+	s.Tell(one, map[string]report.Session{"tor": established(since)}, nil)
+	f, _ := c.keepForwarding(t, "node1")
+	c.follow(t, f)
+	f.Tell(one, forwardsWell(since))
+	holds := func(all map[string]v1beta1.BGPSession) bool { return all["tor.node1"].Status.State == "Established" }
+	session := c.sees(t, "a session", holds)["tor.node1"].ResourceVersion
+	forwarding := c.forwards(t, "node1", "all being well", allAre("True AsExpected")).ResourceVersion
+
+	w := standing.NewWitness("node2", c.speaker, slog.New(slog.DiscardHandler))
+	going(t, w.Run)
+	w.Silent(map[string]time.Time{"node1": time.Now().Add(-time.Minute)})
+	c.sees(t, "the session, marked and written again", func(all map[string]v1beta1.BGPSession) bool {
+		return holds(all) && all["tor.node1"].ResourceVersion != session
+	})
+	c.forwards(t, "node1", "all being well, marked and written again", func(o *v1beta1.NodeForwarding) bool {
+		return allAre("True AsExpected")(o) && o.ResourceVersion != forwarding
+	})
+}
