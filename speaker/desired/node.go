@@ -310,6 +310,9 @@ type Port struct {
 	Restricted   bool
 }
 
+// RankExternalIP is the first Rank of an address that only spec.externalIPs lists.
+const RankExternalIP = 2
+
 // Rank orders the claims of ports to an address, the lowest first: what an allocator gave comes
 // before what whoever may create Services wrote into spec.externalIPs. Of the same kind, who can serve
 // strangers comes before who would refuse or drop them, as with kube-proxy, which translates for
@@ -317,7 +320,7 @@ type Port struct {
 func (p Port) Rank(a netip.Addr) int {
 	rank, serving := 0, p.Cluster
 	if slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a) {
-		rank = 2
+		rank = RankExternalIP
 	}
 	if p.ExternalLocal {
 		serving = p.Local

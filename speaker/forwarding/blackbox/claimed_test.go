@@ -3,10 +3,13 @@ package blackbox_test
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
@@ -55,5 +58,36 @@ func TestWhoServesHasAnAddressThatSeveralClaim(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestClientsAreRememberedWhereAnotherServiceClaimsTheAddress has a Service without endpoints, whose name
+// comes first, list the external address of one that remembers its clients: a speaker that begins anew takes
+// them for clients of the latter.
+func TestClientsAreRememberedWhereAnotherServiceClaimsTheAddress(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		mint := sticky("mint", 2, time.Hour, false, onP1, onP2)
+		blue := blackbox.Service{Name: "blue", N: 1, Fill: func(a blackbox.Addresses, p *desired.Port) {
+			p.ExternalIPs, p.Affinity = []netip.Addr{blackbox.Nth(a.ExternalIPs, 2)}, time.Hour
+		}}
+		want := blackbox.Forwarding(blue, mint)
+		c.Apply(want)
+		asked := map[addr.Family][]string{}
+		each := func() {
+			for _, f := range addr.Families() {
+				to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).ExternalIPs, 2), 80)
+				got := c.servers(c.crowd(f, 40), view.TCP, to)
+				if asked[f] == nil {
+					asked[f] = got
+				}
+				if !slices.Equal(got, asked[f]) {
+					t.Errorf("%s: clients came to %v, and after a restart to %v", f, asked[f], got)
+				}
+			}
+		}
+		each()
+		c.Restart()
+		c.Apply(want)
+		each()
 	})
 }

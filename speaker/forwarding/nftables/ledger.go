@@ -74,11 +74,14 @@ func (l *ledger) step(c desired.Change) (step, error) {
 	return s, nil
 }
 
-// leading are the elements that tell the id of a port.
+// leading are the elements that tell the id of a port. An address that is an ExternalIP alone may
+// have been another port's, as that served, whose clients this one would take over.
 func (l *ledger) leading(key desired.PortKey, p desired.Port) []item {
 	var all []item
 	for _, h := range l.render(key, version{port: p}).held {
-		all = append(all, item{h.at.way().of(seatings), h.at.key()})
+		if h.rank < desired.RankExternalIP {
+			all = append(all, item{h.at.way().of(seatings), h.at.key()})
+		}
 	}
 	return all
 }
