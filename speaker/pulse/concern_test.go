@@ -65,6 +65,8 @@ func TestPodsComeAndGoUnnoticed(t *testing.T) {
 	}()
 	bare, nodes := podEnd(10), podEnd(11)
 	bare.Prefixes, nodes.Prefixes = nil, []netip.Prefix{netip.PrefixFrom(on4(1), 32)}
+	tunnel := podEnd(12)
+	tunnel.Prefixes, tunnel.Peered = []netip.Prefix{netip.MustParsePrefix("2001:db8:7::1/128")}, []netip.Prefix{netip.MustParsePrefix("2001:db8:7::1/64")}
 	for _, c := range []struct {
 		what string
 		have []links.Link
@@ -78,6 +80,8 @@ func TestPodsComeAndGoUnnoticed(t *testing.T) {
 		{"a named one comes", []links.Link{ethernet(2, false), podEnd(7)}, 1},
 		{"one for a router", []links.Link{ethernet(2, false), podEnd(7), podEnd(8)}, 1},
 		{"one with the node's address", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes}, 1},
+		{"a tunnel to a peer", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes, tunnel}, 1},
+		{"it goes", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes}, 1},
 		{"nothing", []links.Link{ethernet(2, false), podEnd(7), podEnd(8), nodes}, 0},
 	} {
 		if err := s.Healthy(t.Context()); err != nil { // or it is not done with the last
