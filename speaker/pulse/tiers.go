@@ -23,6 +23,7 @@ type encoder struct {
 	names map[string]int // index of each
 	sets  map[string]int // index by content, and by what is one and no copy
 	known map[listing]int
+	named map[listing]bool        // whose nodes are among the names
 	tiers map[*election.Tiers]int // counted from 1
 	equal map[string]int          // the same by content
 }
@@ -33,9 +34,16 @@ type listing struct {
 	size  int
 }
 
+func listingOf(nodes []string) listing {
+	if len(nodes) == 0 {
+		return listing{}
+	}
+	return listing{&nodes[0], len(nodes)}
+}
+
 // encodeClaims writes claims, in tiers where they have some, or all lists out; equal claims give equal bytes.
 func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Claim, inTiers bool) {
-	e := encoder{into: w, names: map[string]int{}, sets: map[string]int{}, known: map[listing]int{}, tiers: map[*election.Tiers]int{}, equal: map[string]int{}}
+	e := encoder{into: w, names: map[string]int{}, sets: map[string]int{}, known: map[listing]int{}, named: map[listing]bool{}, tiers: map[*election.Tiers]int{}, equal: map[string]int{}}
 	addresses := make([]netip.Addr, 0, len(claims))
 	listed := map[*election.Tiers]bool{}
 	for a, claim := range claims {
@@ -59,8 +67,13 @@ func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Claim, inTiers bo
 	}
 }
 
-// list has the nodes be among the names, in whatever order.
+// list has the nodes be among the names, in whatever order. Most claims share their lists.
 func (e *encoder) list(nodes []string) {
+	same := listingOf(nodes)
+	if e.named[same] {
+		return
+	}
+	e.named[same] = true
 	for _, node := range nodes {
 		if _, known := e.names[node]; !known {
 			e.names[node] = 0
@@ -100,10 +113,7 @@ func (e *encoder) indices(nodes []string) []int {
 
 // set is the index of a set, which is sorted.
 func (e *encoder) set(nodes []string) int {
-	same := listing{size: len(nodes)}
-	if len(nodes) > 0 {
-		same.first = &nodes[0]
-	}
+	same := listingOf(nodes)
 	i, known := e.known[same]
 	if known {
 		return i
