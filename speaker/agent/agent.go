@@ -178,7 +178,7 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 		return errors.Join(errs...) // cut short: what was told stays, the kernel has it
 	}
 	a.Health.Apply(want, missing, err)
-	// What a host lacks of a family that it has not at all is told once: it does not come.
+	// What is missing of a family that the host has not at all is told once: nothing is tried for it.
 	absent := desired.Absent(err)
 	lacking := missing.Besides(absent)
 	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.patient(want, lacking, err) {

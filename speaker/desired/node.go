@@ -278,8 +278,8 @@ func (k PortKey) Compare(o PortKey) int {
 // If several ports claim one destination, one of them gets it for all senders, whatever it
 // does with their packets: an address of a Service comes before a NodePort, what is its
 // ClusterIP or a VIP before an ExternalIP, then who has endpoints for strangers before who has none (see
-// Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes before
-// ExternalIP. A ClusterIP is nobody's VIP or ExternalIP.
+// Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes
+// before ExternalIP. A ClusterIP is nobody's VIP or ExternalIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
 	ExternalIPs []netip.Addr

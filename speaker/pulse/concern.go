@@ -50,8 +50,9 @@ func (c *concern) look(t *Table, named map[string]bool, s *links.Snapshot) (news
 }
 
 // matters tells whether a link can have to do with an address: one that is named, that has an
-// address of ours, or that is in a network, be it one that a peer's is in. The one at which a pod's cable ends is in none: it
-// has no address, or a link-local one, or that of the pods' gateway without any subnet.
+// address of ours, or that is in a network, be it one that a peer's address is in. The one at which
+// a pod's cable ends is in none: it has no address, or a link-local one, or that of the pods' gateway
+// without any subnet.
 func (c *concern) matters(l links.Link) bool {
 	return c.names[l.Name] || len(l.Peered) > 0 || slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
 		isNetwork := !p.IsSingleIP() && (c.linkLocal || p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast())
