@@ -74,7 +74,8 @@ func (s style) perhapsPods(around surroundings) string {
 // What is forwarded for a Service, also before anybody has answered, meets one match, which asks two things of its connection:
 // it is confirmed once its first packet has passed, and the mark is on none but that one, since
 // it alone goes through nat. Only the guard comes before, since a
-// forged packet may seem to belong to such a flow.
+// forged packet may seem to belong to such a flow. Then comes what is left of the translated ones, the
+// first packets: whoever has translated it knows where it goes, and neither refuses it.
 func (s style) filterBase(around surroundings) map[string][]string {
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	reject := "icmp-port-unreachable"
@@ -84,15 +85,17 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
 	stray := "-m conntrack --ctstate NEW -j " + chainStray
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
+	const translated = "-m conntrack --ctstate DNAT -j RETURN"
 	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 		// Also of flows that are for no Service: hosts that admit one direction rely on it.
 		known + "-j ACCEPT",
+		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
+		translated,
 		invalid,
 		refuse,
 		stray,
-		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
 	}
 	if around.guard {
 		from := fmt.Sprintf("-s %s ! -i lo -j DROP", addr.Loopback())
@@ -111,11 +114,9 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		},
 			s.dispatchRules(around, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
 		chainInput:   input,
-		chainOutput:  {known + "-j RETURN", invalid, refuse, stray},
+		chainOutput:  {known + "-j RETURN", translated, invalid, refuse, stray},
 		chainForward: forward,
 		chainStray: {
-			// Whoever has translated it knows where it goes.
-			"-m conntrack --ctstate DNAT -j RETURN",
 			// To a port that the ClusterIP has goes what began before the Service was there: it
 			// is not translated until its flow is forgotten, and must not end.
 			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + " -m addrtype ! --dst-type LOCAL -g " + chainReject,
