@@ -112,6 +112,28 @@ func TestEveryoneToEverything(t *testing.T) {
 	})
 }
 
+// TestClusterIPsAlone asks for Services that nothing but a ClusterIP leads to, as most are: backends
+// need not keep apart what is reached in one way only.
+func TestClusterIPsAlone(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		want := everyKind()
+		for key, p := range want.Ports {
+			p.VIPs, p.ExternalIPs, p.NodePort = nil, nil, 0
+			want.Ports[key] = p
+		}
+		c.Apply(want)
+		var all asking
+		for key, p := range want.Ports {
+			for _, s := range c.senders(key.Family) {
+				for _, port := range []uint16{p.Port, p.Port + 1} {
+					all.add(func() error { return c.expect(s, key.Protocol, netip.AddrPortFrom(p.ClusterIP, port), want) })
+				}
+			}
+		}
+		all.report(t)
+	})
+}
+
 // TestOthersTrafficIsUntouched sends to what is of no Service: other ports of
 // Services' addresses, NodePorts on addresses where they do not answer, pods and
 // hosts.

@@ -49,8 +49,8 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 	log = log.With("family", s.family.String())
 	f := &family{
 		style: s, commands: c, watch: w, log: log,
-		nat:     newRuleset(s.family, "nat", natJumps()),
-		filter:  newRuleset(s.family, "filter", filterJumps()),
+		nat:     newRuleset(s, "nat", natJumps()),
+		filter:  newRuleset(s, "filter", filterJumps()),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
 		reading: newReading(), many: c.part(), bulk: bulkSize,

@@ -44,12 +44,29 @@ func TestGolden(t *testing.T) {
 		localhost.NodePorts = append(localhost.NodePorts, netip.MustParsePrefix("198.51.100.0/24"))
 		localhost.Loopback, localhost.Guard = []netip.Prefix{addr.Loopback()}, true
 		golden(t, strings.ToLower(f.String())+"-localhost", f, localhost)
+		// Of legacy iptables: endpoints in the tree, where nothing but a ClusterIP leads to them.
+		brief := blackbox.Forwarding()
+		for n := range byte(2) {
+			maps.Copy(brief.Ports, blackbox.Forwarding(blackbox.Service{Name: fmt.Sprintf("s%02d", n), N: n, Fill: func(a blackbox.Addresses, p *desired.Port) {
+				p.Cluster = blackbox.At(blackbox.ServePort, a.P1, a.P3)
+				if n == 0 {
+					p.VIPs, p.ExternalIPs, p.NodePort = nil, nil, 0
+				}
+			}}).Ports)
+		}
+		goldenOf(t, strings.ToLower(f.String())+"-brief", style{family: f, mark: desired.MasqueradeMark, brief: true}, brief)
 	}
 }
 
 func golden(t *testing.T, name string, f addr.Family, want desired.Forwarding) {
 	t.Helper()
-	fam := newFamily(style{family: f, mark: desired.MasqueradeMark}, commands{NFT, f}, nil, blackbox.Quiet())
+	goldenOf(t, name, style{family: f, mark: desired.MasqueradeMark}, want)
+}
+
+func goldenOf(t *testing.T, name string, s style, want desired.Forwarding) {
+	t.Helper()
+	f := s.family
+	fam := newFamily(s, commands{NFT, f}, nil, blackbox.Quiet())
 	fam.base(want)
 	fam.stage(slices.DeleteFunc(want.Changes(nil, 0), func(c desired.Change) bool { return c.Key.Family != f }))
 	var b strings.Builder

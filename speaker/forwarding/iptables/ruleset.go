@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/claims"
 )
@@ -13,11 +12,11 @@ type ruleset struct {
 	nodePorts *dispatcher
 }
 
-func newRuleset(family addr.Family, name string, jumps []jump) ruleset {
+func newRuleset(s style, name string, jumps []jump) ruleset {
 	return ruleset{
-		table:     newTable(family, name, jumps),
-		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: family.Bits()}),
-		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-"}),
+		table:     newTable(s.family, name, jumps),
+		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: s.family.Bits(), leaf: s.leaf()}),
+		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-", leaf: s.leaf()}),
 	}
 }
 

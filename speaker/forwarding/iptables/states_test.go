@@ -123,7 +123,7 @@ func TestWhatIsLeftOfAFlushIsFilled(t *testing.T) {
 	eachVariant(t, func(t *testing.T, c *cluster) {
 		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
 		var some string
-		for i := range byte(150) {
+		for i := range byte(200) {
 			key := blackbox.Key(fmt.Sprint("s", i), view.TCP, addr.IPv4)
 			a := blackbox.Plan(addr.IPv4)
 			want.Ports[key] = desired.Port{

@@ -28,6 +28,7 @@ type shape struct {
 	root   string // name of the root's chain
 	prefix string // begins the names of the others
 	bits   int    // of an address; 0 when destinations are ports alone
+	leaf   int    // rules that a chain may list before it is split; a destination has no more
 }
 
 // destination is what a packet is addressed to. addr is invalid in a tree of ports alone.
@@ -40,26 +41,25 @@ type destination struct {
 // target is where packets for a destination go, and for whom.
 type target struct {
 	chain, comment string
-	rank           int // of whose they are, see desired.Port
+	verdicts       string // what happens to them in place of a chain, a rule each line
+	rank           int    // of whose they are, see desired.Port
 }
+
+// rules is how many a destination takes in the chain that lists it.
+func (t target) rules() int { return strings.Count(t.verdicts, "\n") + 1 }
 
 type entry struct {
 	destination
 	target
 }
 
-const (
-	stride = 3 // bits that one level splits by
-	// leafSize is how many destinations one chain may list. Each costs a packet some ten
-	// nanoseconds, each chain a transaction of nf_tables as many, whatever it is about.
-	leafSize = 16
-)
+const stride = 3 // bits that one level splits by
 
 // node holds the destinations that share their first level digits. It lists
 // them if they are few, else it splits them by their next digit.
 type node struct {
 	level   int
-	count   int
+	rules   int         // that the destinations below take
 	sample  destination // one that is or was below: its first level digits are those of all
 	entries []entry     // of a leaf, sorted
 	kids    *[1 << stride]*node
@@ -74,70 +74,82 @@ func (t *tree) set(d destination, to target) {
 	t.insert(t.root, entry{d, to})
 }
 
-// insert tells whether the destination is new below n.
-func (t *tree) insert(n *node, e entry) bool {
+// insert tells how many more rules there are below n.
+func (t *tree) insert(n *node, e entry) (more int) {
 	n.dirty = true
 	if n.kids != nil {
-		kid := &n.kids[t.shape.digit(e.destination, n.level)]
-		if *kid == nil {
-			*kid = &node{level: n.level + 1, sample: e.destination}
+		more = t.insert(t.kid(n, e.destination), e)
+		n.rules += more
+		if n.rules <= t.shape.leaf {
+			t.collapse(n)
 		}
-		added := t.insert(*kid, e)
-		if added {
-			n.count++
-		}
-		return added
+		return more
 	}
+	more = e.target.rules()
 	i, found := slices.BinarySearchFunc(n.entries, e.destination, compareEntry)
 	if found {
+		more -= n.entries[i].target.rules()
 		n.entries[i] = e
-		return false
+	} else {
+		n.entries = slices.Insert(n.entries, i, e)
 	}
-	n.entries = slices.Insert(n.entries, i, e)
-	n.count++
-	if n.count > leafSize && n.level < t.shape.depth() {
+	n.rules += more
+	if n.rules > t.shape.leaf && n.level < t.shape.depth() {
 		t.split(n)
 	}
-	return true
+	return more
+}
+
+// kid is the node below n for a destination.
+func (t *tree) kid(n *node, d destination) *node {
+	kid := &n.kids[t.shape.digit(d, n.level)]
+	if *kid == nil {
+		*kid = &node{level: n.level + 1, sample: d}
+	}
+	return *kid
 }
 
 func (t *tree) split(n *node) {
 	entries := n.entries
-	n.entries, n.count, n.kids = nil, 0, new([1 << stride]*node)
+	n.entries, n.kids = nil, new([1 << stride]*node)
 	for _, e := range entries {
-		t.insert(n, e)
+		t.insert(t.kid(n, e.destination), e)
 	}
 }
 
 // unset forgets d.
 func (t *tree) unset(d destination) { t.remove(t.root, d) }
 
-func (t *tree) remove(n *node, d destination) bool {
+// remove tells how many rules fewer there are below n.
+func (t *tree) remove(n *node, d destination) (fewer int) {
 	if n.kids == nil {
 		i, found := slices.BinarySearchFunc(n.entries, d, compareEntry)
 		if !found {
-			return false
+			return 0
 		}
+		fewer = n.entries[i].target.rules()
 		n.entries = slices.Delete(n.entries, i, i+1)
-		n.count--
+		n.rules -= fewer
 		n.dirty = true
-		return true
+		return fewer
 	}
 	kid := &n.kids[t.shape.digit(d, n.level)]
-	if *kid == nil || !t.remove(*kid, d) {
-		return false
+	if *kid == nil {
+		return 0
 	}
-	n.count--
+	if fewer = t.remove(*kid, d); fewer == 0 {
+		return 0
+	}
+	n.rules -= fewer
 	n.dirty = true
-	if (*kid).count == 0 {
+	if (*kid).rules == 0 {
 		t.retire(*kid)
 		*kid = nil
 	}
-	if n.count <= leafSize {
+	if n.rules <= t.shape.leaf {
 		t.collapse(n)
-		return true
 	}
-	return true
+	return fewer
 }
 
 // collapse makes a leaf of n.
@@ -248,8 +260,10 @@ func (t *tree) rules(n *node) []string {
 			if e.comment != "" {
 				comment = fmt.Sprintf(" -m comment --comment %q", e.comment)
 			}
-			rules = append(rules, fmt.Sprintf("%s%s -g %s",
-				t.shape.match(e.destination, n.level, t.shape.depth()), comment, e.chain))
+			match := t.shape.match(e.destination, n.level, t.shape.depth())
+			for verdict := range strings.SplitSeq(cmp.Or(e.verdicts, "-g "+e.chain), "\n") {
+				rules = append(rules, match+comment+" "+verdict)
+			}
 		}
 		return rules
 	}

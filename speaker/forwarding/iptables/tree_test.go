@@ -21,7 +21,7 @@ func (c chains) publish(t *tree) {
 	t.publish(func(name string, rules []string) { c[name] = rules }, func(name string) { delete(c, name) })
 }
 
-var rulePattern = regexp.MustCompile(`^(?:-d (\S+) ?)?(?:-p (\S+) ?)?(?:-m \S+ --dport (\S+) ?)?(?:-m comment --comment \S+ )?-g (\S+)$`)
+var rulePattern = regexp.MustCompile(`^(?:-d (\S+) ?)?(?:-p (\S+) ?)?(?:-m \S+ --dport (\S+) ?)?(?:-m comment --comment \S+ )?(-g|-j|-m maybe -j) (\S+)$`)
 
 // find walks the chains as the kernel would. It returns the target and how many
 // rules were looked at.
@@ -52,8 +52,13 @@ walk:
 					continue
 				}
 			}
-			chain = m[4]
-			continue walk
+			switch m[4] {
+			case "-j":
+				return m[5], looked
+			case "-g":
+				chain = m[5]
+				continue walk
+			}
 		}
 		return "", looked
 	}
@@ -77,6 +82,15 @@ func drawDestination(bits int) *rapid.Generator[destination] {
 	})
 }
 
+// drawTarget is a chain, or rules the last of which has the name that a chain would have.
+func drawTarget(t *rapid.T, step, leaf int) target {
+	to := target{chain: fmt.Sprint("target", step)}
+	if n := rapid.IntRange(0, leaf).Draw(t, "verdicts"); n > 0 {
+		to.verdicts = strings.Repeat("-m maybe -j another\n", n-1) + "-j " + to.chain
+	}
+	return to
+}
+
 // TestTree holds, over any history of changes, that a tree leads to each
 // destination and to no other, looks at few rules on the way, renders the same
 // as one made at once, and keeps names that the kernel takes.
@@ -84,12 +98,12 @@ func TestTree(t *testing.T) {
 	for _, bits := range []int{0, 32, 128} {
 		t.Run(fmt.Sprint(bits), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				s := shape{root: "ROOT", prefix: ours + "S-", bits: bits}
-				grown, published, want := newTree(s), chains{}, map[destination]string{}
+				s := shape{root: "ROOT", prefix: ours + "S-", bits: bits, leaf: rapid.SampledFrom([]int{16, 64}).Draw(t, "leaf")}
+				grown, published, want := newTree(s), chains{}, map[destination]target{}
 				for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
 					for _, d := range rapid.SliceOfN(drawDestination(bits), 0, 60).Draw(t, "set") {
-						want[d] = fmt.Sprint("target", step)
-						grown.set(d, target{chain: want[d]})
+						want[d] = drawTarget(t, step, s.leaf)
+						grown.set(d, want[d])
 					}
 					for _, d := range slices.SortedFunc(maps.Keys(want), byText) {
 						if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
@@ -101,7 +115,7 @@ func TestTree(t *testing.T) {
 				}
 				made, fresh := newTree(s), chains{}
 				for d, to := range want {
-					made.set(d, target{chain: to})
+					made.set(d, to)
 				}
 				fresh.publish(made)
 				if !maps.EqualFunc(published, fresh, slices.Equal) {
@@ -114,16 +128,16 @@ func TestTree(t *testing.T) {
 				}
 				for d, to := range want {
 					got, looked := fresh.find(t, s.root, d)
-					if got != to {
-						t.Fatalf("%v leads to %q, want %q", d, got, to)
+					if got != to.chain {
+						t.Fatalf("%v leads to %q, want %q", d, got, to.chain)
 					}
-					if most := leafSize * (s.depth() + 1); looked > most {
+					if most := max(s.leaf, 1<<stride) * (s.depth() + 1); looked > most {
 						t.Fatalf("%v took %d rules, want at most %d", d, looked, most)
 					}
 				}
 				for _, d := range rapid.SliceOfN(drawDestination(bits), 0, 20).Draw(t, "others") {
-					if got, _ := fresh.find(t, s.root, d); got != want[d] {
-						t.Fatalf("%v leads to %q, want %q", d, got, want[d])
+					if got, _ := fresh.find(t, s.root, d); got != want[d].chain {
+						t.Fatalf("%v leads to %q, want %q", d, got, want[d].chain)
 					}
 				}
 			})
@@ -138,7 +152,7 @@ func byText(a, b destination) int { return strings.Compare(fmt.Sprint(a), fmt.Sp
 func TestTreeChangeIsLocal(t *testing.T) {
 	for _, prefix := range []string{"10.96.0.0", "fd00:96::"} {
 		base := netip.MustParseAddr(prefix)
-		tr := newTree(shape{root: "ROOT", prefix: ours + "S-", bits: base.BitLen()})
+		tr := newTree(shape{root: "ROOT", prefix: ours + "S-", bits: base.BitLen(), leaf: 16})
 		at := func(n int) destination {
 			b := base.AsSlice()
 			b[len(b)-2], b[len(b)-1] = byte(n>>8), byte(n)
