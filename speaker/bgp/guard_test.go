@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
@@ -257,6 +258,30 @@ func TestARouterThatAlwaysWantsAllAgain(t *testing.T) {
 			t.Errorf("%d messages for 1000 that came in a moment", sent)
 		}
 	})
+}
+
+// TestARouterThatWantsAllAgainIsHeard asks for all routes many times, and goes on saying that it is there: that is
+// not overlooked meanwhile.
+func TestARouterThatWantsAllAgainIsHeard(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
+	id := p.identity()
+	id.HoldTime, id.KeepaliveTime = 3*time.Second, time.Second
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	p.waitFor(t, vip)
+	before := s.States()["tor"].Messages
+	if _, err := p.conn().Write(bytes.Repeat(message(5, 0, 1, 0, 1), 10)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it is answered", func() bool { return s.States()["tor"].Messages.Sent.Update > before.Sent.Update })
+	waitFor(t, "it has said for two hold times that it is there", func() bool {
+		return s.States()["tor"].Messages.Received.Keepalive >= before.Received.Keepalive+6
+	})
+	if established, up := p.sessions(); established != 1 || !up {
+		t.Errorf("the session came up %d times, up %v: %v", established, up, s.States()["tor"].Overcome)
+	}
 }
 
 // TestARouterWithoutAHoldTimeIsToldSo: it is refused in words, and its session does not come up and end for ever.

@@ -181,7 +181,7 @@ func (p *peer) serve(conn net.Conn) {
 func (p *peer) open() *packet.BGPMessage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var capabilities []packet.ParameterCapabilityInterface
+	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh()}
 	if !p.old {
 		capabilities = append(capabilities, packet.NewCapFourOctetASNumber(p.asn))
 	}

@@ -47,8 +47,8 @@ type relay struct {
 const (
 	// flush is how long what one side said last may take to reach the other.
 	flush = time.Second
-	// refreshPause is between two requests of a router for all routes of a family. A router
-	// that asks again before is not read from meanwhile.
+	// refreshPause is between two requests of a router for all routes of a family. What it asks
+	// again before is one request, which is answered then.
 	refreshPause = time.Second
 )
 
@@ -189,7 +189,7 @@ func (r *relay) isOverdue() bool {
 func (r *relay) inward(server *net.TCPConn) {
 	defer func() { _ = server.CloseWrite() }()
 	var g guard
-	refreshed := map[uint16]time.Time{} // by AFI
+	asked := refreshes{}
 	from, buffer := bufio.NewReaderSize(r.router, longest), make([]byte, longest)
 	for {
 		whole, err := readMessage(from, buffer)
@@ -214,14 +214,33 @@ func (r *relay) inward(server *net.TCPConn) {
 			return
 		}
 		if seen != nil && seen[typeAt] == packet.BGP_MSG_ROUTE_REFRESH {
-			family := binary.BigEndian.Uint16(seen[headerLength:])
-			_ = r.wait(time.Until(refreshed[family].Add(refreshPause))) // what follows sees the end itself
-			refreshed[family] = time.Now()
+			asked.pass(seen, server)
+			continue
 		}
 		if _, err := server.Write(seen); err != nil {
 			return
 		}
 	}
+}
+
+// refreshes are when a router's last request for all routes of a family was, or will be, passed on, by AFI.
+type refreshes map[uint16]time.Time
+
+// pass passes a request on, or has one be passed on later for all that come until then. What else
+// the router says never waits for it: that it is there, above all, and why it leaves.
+func (f refreshes) pass(request []byte, server io.Writer) {
+	family, now := binary.BigEndian.Uint16(request[headerLength:]), time.Now()
+	last := f[family]
+	if last.After(now) {
+		return
+	}
+	if wait := last.Add(refreshPause).Sub(now); wait > 0 {
+		f[family] = now.Add(wait)
+		time.AfterFunc(wait, func() { _, _ = server.Write(request) })
+		return
+	}
+	f[family] = now
+	_, _ = server.Write(request) // who reads sees the end itself
 }
 
 // wait returns false, and early, when the session gives the relay up.
