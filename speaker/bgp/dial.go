@@ -13,12 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 const (
-	// redialTime is between an attempt and the next, and up to as much again, so that the nodes
-	// do not all dial at once.
+	// redialTime is between the end of a session and the next attempt, and up to as much again, so
+	// that the nodes do not all dial at once.
 	redialTime = time.Second
 	// eagerAttempts is how often in a row a session that fails before Established is
 	// tried again so soon; after that idleTime is added, so that a misconfigured
@@ -30,28 +31,33 @@ const (
 // call dials the router, again and again, until the session ends.
 func (s *session) call(ctx context.Context) {
 	for {
-		pause := redialTime
-		conn, err := connect(ctx, s.identity)
-		switch {
-		case ctx.Err() != nil:
+		began := time.Now()
+		conn, err := connect(ctx, s.identity, s.connectTime())
+		if ctx.Err() != nil {
 			if err == nil {
 				_ = conn.Close()
 			}
 			return
-		case err != nil:
+		}
+		var pause time.Duration
+		var retimed <-chan struct{}
+		if err != nil {
 			s.explain(connectWords(s.identity, err))
-			pause = max(s.identity.ConnectTime, redialTime)
-		default:
+			pause, retimed = s.connectTime()-time.Since(began)+rand.N(redialTime), s.retimed
+		} else {
 			if over := s.take(conn); over != nil {
 				<-over
 			}
-			if s.failing() {
+			if pause = redialTime; s.failing() {
 				pause += idleTime
 			}
+			pause += rand.N(pause)
 		}
-		timer := time.NewTimer(pause + rand.N(pause))
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case <-retimed:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -59,10 +65,29 @@ func (s *session) call(ctx context.Context) {
 	}
 }
 
-// connect opens a connection to the router.
-func connect(ctx context.Context, id desired.Identity) (*net.TCPConn, error) {
+// connectTime is from one attempt to reach the router to the next.
+func (s *session) connectTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.retimed: // this is the new one
+	default:
+	}
+	return max(s.interval, redialTime)
+}
+
+// retime has the session try to reach the router at another interval, from now on. The caller holds s.mu.
+func (s *session) retime(interval time.Duration) {
+	if s.interval != interval {
+		s.interval = interval
+		wake.Fill(s.retimed)
+	}
+}
+
+// connect opens a connection to the router. A router that does not answer is given up before the next attempt is due.
+func connect(ctx context.Context, id desired.Identity, interval time.Duration) (*net.TCPConn, error) {
 	dialer := net.Dialer{
-		Timeout: max(id.ConnectTime-time.Second, time.Second),
+		Timeout: max(interval-time.Second, time.Second),
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			var err error
 			return errors.Join(raw.Control(func(fd uintptr) { err = prepareToDial(int(fd), id) }), err)

@@ -24,9 +24,10 @@ const (
 )
 
 // sessionIdentity is what a session must be restarted for: next hops are
-// attributes of routes, which can change on a running session.
+// attributes of routes, which can change on a running session, and connectTime is for
+// when there is none.
 func sessionIdentity(id desired.Identity) desired.Identity {
-	id.NextHop4, id.NextHop6 = netip.Addr{}, netip.Addr{}
+	id.NextHop4, id.NextHop6, id.ConnectTime = netip.Addr{}, netip.Addr{}, 0
 	return id
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // TestConnectTimeIsBetweenAttempts counts the connections that are tried to a port where nobody
-// listens: after the first, none sooner than connectTime says.
+// listens: after the first, none sooner than connectTime says, nor much later.
 func TestConnectTimeIsBetweenAttempts(t *testing.T) {
 	if netlab.Apart(t) {
 		return
@@ -35,10 +35,38 @@ func TestConnectTimeIsBetweenAttempts(t *testing.T) {
 	// What is seen late makes the next interval shorter.
 	const late = time.Second
 	for n, at := range attempts[1:] {
-		if pause := at.Sub(attempts[n]); pause < id.ConnectTime-late {
-			t.Errorf("attempt %d came %v after the one before, want %v or more", n+2, pause, id.ConnectTime)
+		if pause := at.Sub(attempts[n]); pause < id.ConnectTime-late || pause > id.ConnectTime+redialTime+late {
+			t.Errorf("attempt %d came %v after the one before, want %v to %v", n+2, pause, id.ConnectTime, id.ConnectTime+redialTime)
 		}
 	}
+}
+
+// TestConnectTimeIsOfNoSession: a change of it leaves a session as it is, and one that waits does so no longer.
+func TestConnectTimeIsOfNoSession(t *testing.T) {
+	if netlab.Apart(t) {
+		return
+	}
+	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
+	id := p.identity()
+	id.ConnectTime = 4 * time.Second
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	p.waitFor(t, vip)
+	id.ConnectTime = 18 * time.Hour
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip, vip2)}})
+	p.waitFor(t, vip, vip2)
+	if established, up := p.sessions(); established != 1 || !up {
+		t.Errorf("the session came up %d times, up %v", established, up)
+	}
+
+	gone := startPeer(t, "127.0.0.12:0", nil)
+	_ = gone.listener.Close()
+	id.PeerAddress, id.PeerPort = gone.addr().Addr(), gone.addr().Port()
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	waitFor(t, "nobody is there", func() bool { return strings.Contains(s.States()["tor"].LastError, "connection refused") })
+	back := startPeer(t, gone.addr().String(), nil)
+	id.ConnectTime = 5 * time.Second
+	mustApply(t, s, map[string]desired.Session{"tor": {Identity: id, Routes: prefixes(vip)}})
+	back.waitFor(t, vip)
 }
 
 // activeOpens is how many TCP connections were tried from this network.

@@ -22,6 +22,7 @@ const defaultBurst = 500
 func (s *session) apply(want desired.Session) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.retime(want.Identity.ConnectTime)
 	hops := nextHopsOf(want.Identity)
 	some, known := s.changed(want, hops)
 	s.revision = 0 // until all of it is done

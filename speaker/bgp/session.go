@@ -44,7 +44,7 @@ type limits struct {
 // connection with the router.
 type session struct {
 	name     string
-	identity desired.Identity // without next hops
+	identity desired.Identity // as far as it takes another session to change it
 	log      *slog.Logger
 	notify   func()
 	limits
@@ -55,6 +55,7 @@ type session struct {
 	ctx     context.Context // ends with the session
 	cancel  context.CancelFunc
 	calls   sync.WaitGroup // the goroutine that dials, if there is one
+	retimed chan struct{}  // receives when interval is another
 	stop    chan struct{}  // closed to end run
 	stopped chan struct{}  // closed when run has ended
 	down    chan struct{}  // closed when the session has left Established after ended
@@ -62,6 +63,7 @@ type session struct {
 
 	mu        sync.Mutex
 	ended     bool
+	interval  time.Duration // from one attempt to reach the router to the next
 	routes    map[netip.Prefix]route
 	revision  uint64 // of the wanted routes that routes and backlog are, by hops; 0: unknown
 	hops      nextHops
@@ -86,6 +88,7 @@ func newSession(name string, id desired.Identity, l limits, log *slog.Logger, no
 		name: name, identity: id, log: log, notify: notify, limits: l,
 		tap:     newTap(log, id),
 		events:  make(chan *api.Peer),
+		retimed: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
 		down:    make(chan struct{}),
