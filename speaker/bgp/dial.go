@@ -167,16 +167,47 @@ func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
 	}
 	s.relay, s.status.Phase = r, Idle
 	time.AfterFunc(s.patience, func() { s.giveUpOpening(r) })
-	if err := s.daemon.addPeer(s.identity, r); err != nil {
+	err := s.hear()
+	if err == nil {
+		err = s.daemon.addPeer(s.identity, r)
+	}
+	if err != nil {
 		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
 		s.giveUp()
 	}
 	return r.over
 }
 
+// hear gives the session another server, with the same routes, in place of one that takes no connections any
+// more. The caller holds s.mu.
+func (s *session) hear() error {
+	if !s.tap.isDeaf() {
+		return nil
+	}
+	heard := newTap(s.log, s.identity)
+	next, err := startDaemon(s.identity, heard, s.events)
+	if err != nil {
+		return err
+	}
+	before := s.daemon
+	for prefix, r := range s.routes {
+		if err = next.addRoute(prefix, r, s.identity); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		s.tap, s.daemon = heard, next
+	} else {
+		before = next
+	}
+	before.stop()
+	before.free()
+	return err
+}
+
 // link has the server talk to the router, as it is ready to.
-func (s *session) link(r *relay) {
-	err := r.link(s.daemon.at)
+func (s *session) link(r *relay, server netip.AddrPort) {
+	err := r.link(server)
 	if err == nil {
 		return
 	}

@@ -138,8 +138,8 @@ func (s *session) follow(peer *api.Peer) {
 		s.fail(s.reason())
 		s.giveUp()
 	case is == Active:
-		relay := s.relay
-		s.calls.Go(func() { s.link(relay) })
+		relay, server := s.relay, s.daemon.at
+		s.calls.Go(func() { s.link(relay, server) })
 	}
 }
 
@@ -250,7 +250,10 @@ func (s *session) giveUpOpening(r *relay) {
 		return
 	}
 	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience)
-	if s.identity.TTLSecurity {
+	switch {
+	case s.tap.isDeaf():
+		reason = fmt.Sprintf("the connection with %v cannot be used: the speaker could open no more files for it; it is tried again", s.identity.PeerAddress)
+	case s.identity.TTLSecurity:
 		reason += "; it may lack the TTL of 255 that ttlSecurity asks for"
 	}
 	s.fail(reason)

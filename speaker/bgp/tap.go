@@ -26,6 +26,7 @@ type tap struct {
 	mu     sync.Mutex
 	detail string // what was said since the last change of state
 	last   string // why the session is down
+	deaf   bool   // the server takes no connections any more
 }
 
 func newTap(log *slog.Logger, id desired.Identity) *tap {
@@ -57,6 +58,8 @@ func (t *tap) Warn(msg string, fields gobgplog.Fields) {
 		t.note(t.sentWords(fields))
 	case "received notification":
 		t.note(fmt.Sprintf("%v ended the session: %s", t.id.PeerAddress, notificationWords(fields)))
+	case "Failed to AcceptTCP":
+		t.lostHearing()
 	}
 	t.pass(slog.LevelDebug, msg, fields)
 }
@@ -87,6 +90,20 @@ func (t *tap) pass(level slog.Level, msg string, fields gobgplog.Fields) {
 		attrs = append(attrs, slog.String(key, fmt.Sprint(value)))
 	}
 	t.log.LogAttrs(context.Background(), level, "GoBGP says", append(attrs, slog.String("message", msg))...)
+}
+
+// lostHearing notes that the server's listener has ended, as it does, for good, at the first connection that it cannot
+// take, such as while the process has all the files that it may have.
+func (t *tap) lostHearing() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deaf = true
+}
+
+func (t *tap) isDeaf() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.deaf
 }
 
 func (t *tap) note(detail string) {
