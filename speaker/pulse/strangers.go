@@ -68,15 +68,20 @@ func (s *Server) hear(from Responder) (news bool) {
 	return news
 }
 
-// taken takes in that another node claims an address, and tells whether anything follows.
+// taken takes in that a node claims an address, and tells whether anything follows. Of two interfaces of this
+// one on a network each hears the other.
 func (s *Server) taken(now time.Time, claim neighbour.Claim) (news bool) {
+	node := s.nodes.of(claim.Station)
+	if node == s.cfg.Node {
+		return false
+	}
 	if _, yields := s.yielding[claim.Address]; yields {
 		return s.yielding.claimed(claim)
 	}
 	if s.table == nil || !s.answers(claim.Address) && s.disputes.of[claim.Address] == nil {
 		return false
 	}
-	news, defend := s.disputes.claimed(now, claim, s.nodes.of(claim.Station), s.table, s.cfg.Mesh.View())
+	news, defend := s.disputes.claimed(now, claim, node, s.table, s.cfg.Mesh.View())
 	if defend {
 		s.responder(addr.FamilyOf(claim.Address)).Say(neighbour.Announcement, claim.Index, claim.Address)
 	}
