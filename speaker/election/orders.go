@@ -9,7 +9,8 @@ import (
 // the nodes that came and went since it was asked for an address last. The zero Orders is ready;
 // one goroutine at a time may use it.
 type Orders struct {
-	of map[netip.Addr]order
+	of     map[netip.Addr]order
+	ranker ranker
 	// Thousands of addresses may go to the same thousand nodes, so the last comparison is kept.
 	before, now []string
 	gone        map[string]bool
@@ -29,7 +30,7 @@ func (o *Orders) Rank(address netip.Addr, nodes []string) []string {
 	var ranked []string
 	switch {
 	case !known || len(o.gone)+len(o.come) > len(nodes)/2:
-		ranked = Rank(address, nodes)
+		ranked = o.ranker.rank(address, nodes)
 	case len(o.gone)+len(o.come) == 0:
 		ranked = last.ranked
 	default:

@@ -1,6 +1,9 @@
 package election_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -48,4 +51,24 @@ func TestOrdersAfterAnyHistory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However many nodes there are, and were before.
+func TestManyNodesAreRanked(t *testing.T) {
+	var orders election.Orders
+	all := make([]string, 5000)
+	for i := range all {
+		all[i] = fmt.Sprintf("worker-%04d", i)
+	}
+	address := netip.MustParseAddr("2001:db8::1")
+	for _, n := range []int{0, 1, 2, 1024, 5000, 1023, 1025, 3, 0} {
+		address = address.Next()
+		want := slices.SortedFunc(slices.Values(all[:n]), func(a, b string) int {
+			w, other := sha256.Sum256([]byte(a+"#"+address.String())), sha256.Sum256([]byte(b+"#"+address.String()))
+			return bytes.Compare(w[:], other[:])
+		})
+		if got := orders.Rank(address, all[:n]); !slices.Equal(got, want) {
+			t.Errorf("of %d nodes: %d, and not in the order of their hashes", n, len(got))
+		}
+	}
 }
