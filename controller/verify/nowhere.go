@@ -55,6 +55,7 @@ func nowhere(r *reach) []problem.Problem {
 			}
 		}
 	}
+	sharers := sharers(r.cluster)
 	var problems []problem.Problem
 	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) *problem.Problem) {
 		for _, vip := range s.VIPs {
@@ -67,23 +68,47 @@ func nowhere(r *reach) []problem.Problem {
 	if choosy {
 		for _, s := range r.cluster.Services {
 			if s.Type == view.LoadBalancer {
-				look(s, func(vip netip.Addr, covering []way) *problem.Problem { return unchosen(s, vip, covering) })
+				look(s, func(vip netip.Addr, covering []way) *problem.Problem {
+					if p := unchosen(s, vip, covering); p != nil {
+						return p
+					}
+					return unchosenTogether(s, sharers[vip], vip, covering)
+				})
 			}
 		}
 	}
 	for s, endpoints := range served(r.cluster) {
 		if s.ExternalLocal {
 			look(s, func(vip netip.Addr, covering []way) *problem.Problem {
-				return unserved(r.cluster, s, vip, endpoints, choosing(covering, s))
+				if p := unserved(r.cluster, s, vip, endpoints, choosing(covering, s)); p != nil {
+					return p
+				}
+				return unservedTogether(r.cluster, s, sharers[vip], vip, covering)
 			})
 		}
 	}
 	return problems
 }
 
-// choosing are those of the ways that a Service may go.
-func choosing(ways []way, s *view.Service) []way {
-	return slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return !view.MatchesAny(w.services, s.Labels) })
+// sharers are the Services on each address, of those that share theirs if they may.
+func sharers(c *view.Cluster) map[netip.Addr][]*view.Service {
+	sharing := map[netip.Addr][]*view.Service{}
+	for _, s := range c.Services {
+		if s.Type != view.LoadBalancer || s.Request.ShareKey == "" || len(s.Ports) == 0 {
+			continue
+		}
+		for _, vip := range s.VIPs {
+			sharing[vip] = append(sharing[vip], s)
+		}
+	}
+	return sharing
+}
+
+// choosing are those of the ways that all of the Services may go.
+func choosing(ways []way, services ...*view.Service) []way {
+	return slices.DeleteFunc(slices.Clone(ways), func(w way) bool {
+		return slices.ContainsFunc(services, func(s *view.Service) bool { return !view.MatchesAny(w.services, s.Labels) })
+	})
 }
 
 // unchosen is the problem of an address, if of the advertisements of its pool none chooses the Service.
@@ -98,6 +123,24 @@ func unchosen(s *view.Service, vip netip.Addr, covering []way) *problem.Problem 
 	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
 		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
 			"label the Service, or correct the selectors", vip, problem.List(names, ", "))
+	return &p
+}
+
+// unchosenTogether is the problem of an address that several Services share, each of which some
+// advertisement chooses, and none all of them.
+func unchosenTogether(s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
+	if len(covering) == 0 || len(choosing(covering, sharers...)) > 0 {
+		return nil
+	}
+	var names []string
+	for _, w := range covering {
+		if slices.ContainsFunc(sharers, func(s *view.Service) bool { return view.MatchesAny(w.services, s.Labels) }) {
+			names = append(names, w.object.Kind+" "+w.object.Name)
+		}
+	}
+	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
+		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses all the Services that share it by spec.serviceSelectors: "+
+			"some are chosen by %s; label the Services, or correct the selectors", vip, problem.List(names, ", "))
 	return &p
 }
 
@@ -132,4 +175,37 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
 			"run its pods on nodes that announce, or set the policy Cluster", vip, where)
 	return &p
+}
+
+// unservedTogether is the problem of an address that several Services share, if nodes have
+// endpoints of all that are of policy Local, and no advertisement chooses one of these. If there
+// is no such node at all, that is another problem.
+func unservedTogether(c *view.Cluster, s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
+	ways := choosing(covering, sharers...)
+	if len(sharers) < 2 || len(ways) == 0 {
+		return nil
+	}
+	common := announcing(c, s, vip)
+	for _, other := range sharers {
+		if nodes := announcing(c, other, vip); other.ExternalLocal && len(nodes) > 0 {
+			common = slices.DeleteFunc(common, func(node string) bool { return !slices.Contains(nodes, node) })
+		}
+	}
+	if len(common) == 0 || slices.ContainsFunc(ways, func(w way) bool {
+		return slices.ContainsFunc(common, func(node string) bool { return slices.Contains(w.nodes, node) })
+	}) {
+		return nil
+	}
+	p := problem.Advice(s.Object(), ReasonNoServingNode,
+		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints of all Services that share it announce it, and these are on %s, "+
+			"which no advertisement of the address chooses; run the pods on nodes that announce, or set the policy Cluster", vip, problem.List(common, " "))
+	return &p
+}
+
+// announcing are the nodes with usable endpoints of a Service that may announce at all.
+func announcing(c *view.Cluster, s *view.Service, vip netip.Addr) []string {
+	return slices.DeleteFunc(view.UsableOf(s, c.Endpoints.Of(s.Ref), addr.FamilyOf(vip)).Nodes(), func(name string) bool {
+		n := c.Nodes[name]
+		return n == nil || !n.MayAnnounce()
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -28,16 +27,12 @@ type local struct {
 // serves.
 func apart(c *view.Cluster) []problem.Problem {
 	sharing := map[netip.Addr][]local{}
-	for s, endpoints := range served(c) {
+	for s := range served(c) {
 		if !s.ExternalLocal {
 			continue
 		}
 		for _, vip := range s.VIPs {
-			nodes := slices.DeleteFunc(view.UsableOf(s, endpoints, addr.FamilyOf(vip)).Nodes(), func(name string) bool {
-				n := c.Nodes[name]
-				return n == nil || !n.MayAnnounce()
-			})
-			if len(nodes) > 0 {
+			if nodes := announcing(c, s, vip); len(nodes) > 0 {
 				sharing[vip] = append(sharing[vip], local{s, nodes})
 			}
 		}
