@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -41,6 +42,7 @@ type relay struct {
 	ending  bool     // what is still said has a deadline for all of it
 	silent  bool     // nothing more is said to the router
 	refused *refusal // why the guard ended it
+	turned  []byte   // the body of the NOTIFICATION by which the router refused a session that was not up; nil for none
 	overdue bool     // the router did not take what was said
 }
 
@@ -213,6 +215,9 @@ func (r *relay) inward(server *net.TCPConn) {
 		if err != nil || malformed {
 			return
 		}
+		if whole[typeAt] == packet.BGP_MSG_NOTIFICATION && !g.up {
+			r.turnAway(whole[headerLength:])
+		}
 		if seen != nil && seen[typeAt] == packet.BGP_MSG_ROUTE_REFRESH {
 			asked.pass(seen, server)
 			continue
@@ -278,6 +283,19 @@ func (r *relay) why() error {
 		return nil
 	}
 	return r.refused
+}
+
+// turnAway notes by which NOTIFICATION the router refused the session. GoBGP says no more than that it did.
+func (r *relay) turnAway(body []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turned = bytes.Clone(body)
+}
+
+func (r *relay) turnedAway() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turned
 }
 
 // hangUp closes the connection with the router as the kernel does when the process dies.

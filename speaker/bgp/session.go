@@ -152,6 +152,9 @@ func (s *session) reason() string {
 		return fmt.Sprintf("%v has not taken what it was sent for %v, though it may send itself: its BGP daemon hangs, or something between drops what is larger (send hold timer, RFC 9687)",
 			s.identity.PeerAddress, sendHold(s.identity, s.sendHold))
 	}
+	if body := s.relay.turnedAway(); body != nil {
+		return s.tap.refusedWords(body)
+	}
 	return s.tap.reason()
 }
 

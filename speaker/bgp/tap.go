@@ -133,11 +133,39 @@ func (t *tap) reasonWords(reason string) string {
 	case "write-failed":
 		return fmt.Sprintf("sending to %v failed", t.id.PeerAddress)
 	case "invalid-msg":
-		return fmt.Sprintf("%v refused to open the session: compare the AS numbers (ours %d, theirs %s), the router ID (%v) and the neighbor's configuration there",
-			t.id.PeerAddress, t.id.MyASN, theirs(t.id), t.id.RouterID)
+		return fmt.Sprintf("%v refused to open the session: %s", t.id.PeerAddress, t.hint())
 	default:
 		return reason
 	}
+}
+
+// hint is what to look at where a router refuses the session.
+func (t *tap) hint() string {
+	return fmt.Sprintf("compare the AS numbers (ours %d, theirs %s), the router ID (%v) and the neighbor's configuration there",
+		t.id.MyASN, theirs(t.id), t.id.RouterID)
+}
+
+// refusedWords tell why a router refused the session, by the body of its NOTIFICATION. One that ceases finds no fault
+// with what we say.
+func (t *tap) refusedWords(body []byte) string {
+	code, subcode, data := body[0], body[1], body[2:]
+	words := fmt.Sprintf("%v refused to open the session: %s", t.id.PeerAddress, errorWords(code, subcode))
+	if code != packet.BGP_ERROR_CEASE {
+		return words + ": " + t.hint()
+	}
+	if said := communicated(subcode, data); said != "" {
+		words += fmt.Sprintf(" (%q)", said)
+	}
+	return words
+}
+
+// communicated is what the router's administrator says (RFC 9003), if anything.
+func communicated(subcode uint8, data []byte) string {
+	if subcode != packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN && subcode != packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET {
+		return ""
+	}
+	said, _, _ := cut(data, 1)
+	return string(said)
 }
 
 // theirs is the router's AS number as configured.

@@ -48,3 +48,24 @@ func TestASilentRouterIsToldAsSuch(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyARouterRefusesIsTold: what its NOTIFICATION says, and what to look at where it finds fault with what we say.
+func TestWhyARouterRefusesIsTold(t *testing.T) {
+	t.Parallel()
+	id := desired.Identity{PeerAddress: netip.MustParseAddr("192.0.2.1"), MyASN: 64512, PeerASN: 64999, RouterID: netip.MustParseAddr("192.0.2.2")}
+	const hint = ": compare the AS numbers (ours 64512, theirs 64999), the router ID (192.0.2.2) and the neighbor's configuration there"
+	refused := newTap(slog.New(slog.DiscardHandler), id)
+	for body, want := range map[string]string{
+		"\x02\x02\xfd\xe9":        "open (bad peer as)" + hint,
+		"\x02\x03":                "open (bad bgp identifier)" + hint,
+		"\x06\x05":                "cease (connection rejected)",
+		"\x06\x02\x05rack7":       `cease (administrative shutdown) ("rack7")`,
+		"\x06\x04\x09too short":   `cease (administrative reset) ("too short")`,
+		"\x06\x02\x80half of it?": "cease (administrative shutdown)",
+		"\x06\x02":                "cease (administrative shutdown)",
+	} {
+		if got := refused.refusedWords([]byte(body)); got != "192.0.2.1 refused to open the session: "+want {
+			t.Errorf("%q: %q, want %q", body, got, want)
+		}
+	}
+}
