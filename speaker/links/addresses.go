@@ -64,14 +64,6 @@ func askAddresses() ([]addressNotice, error) {
 	return ask(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC), unix.RTM_NEWADDR, readAddress)
 }
 
-// subscribeAddresses is subscribe, for notices about addresses.
-func subscribeAddresses(notices chan<- addressNotice, done <-chan struct{}, buffer int, failed func(error)) error {
-	return subscribe(notices, done, buffer, failed, news[addressNotice]{
-		what: "addresses", groups: []uint{unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
-		added: unix.RTM_NEWADDR, deleted: unix.RTM_DELADDR, read: readAddress,
-	})
-}
-
 // prefixes are the Prefixes and the Peered of a link with the addresses.
 func prefixes(all map[address]address) (own, peered []netip.Prefix) {
 	for _, a := range all {

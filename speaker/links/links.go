@@ -15,9 +15,12 @@ import (
 // Link is one network interface. Treat it as immutable.
 type Link struct {
 	Index int
-	Name  string
-	MAC   net.HardwareAddr // empty where the link has none
-	Kind  string           // as the kernel names it: "veth", "bridge", "vrf"; "device" for hardware
+	// Nth tells a link from a former one that had its index, as where an interface is moved to another
+	// network namespace and back: sockets that were opened on the former hear nothing on this one.
+	Nth  uint64
+	Name string
+	MAC  net.HardwareAddr // empty where the link has none
+	Kind string           // as the kernel names it: "veth", "bridge", "vrf"; "device" for hardware
 	// Master is the index of the link that this one is enslaved to; 0: none.
 	Master int
 	// Below is the index of the link that this one is on top of, as a VLAN is; 0: none.
@@ -47,7 +50,7 @@ type Link struct {
 
 // Equal compares two links by value.
 func (l Link) Equal(o Link) bool {
-	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Below == o.Below && l.Active == o.Active &&
+	return l.Index == o.Index && l.Nth == o.Nth && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Below == o.Below && l.Active == o.Active &&
 		l.Up == o.Up && l.Running == o.Running && l.Broadcast == o.Broadcast &&
 		l.NoARP == o.NoARP && l.Loopback == o.Loopback && l.Ups == o.Ups && l.Failovers == o.Failovers &&
 		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered)

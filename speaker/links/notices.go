@@ -67,26 +67,30 @@ func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read f
 	return all, nil
 }
 
-// news is one kind of notices.
-type news[N any] struct {
-	what           string // they are about
-	groups         []uint // of the kernel, which sends them
-	added, deleted uint16 // their types
-	read           func(syscall.NlMsghdr, []byte) (N, error)
+// change is a notice about a link, or about an address of one. Both come by one socket, or nobody would know which
+// came first: the index of a link that is gone may be that of another one with addresses of its own.
+type change struct {
+	link    *notice
+	address *addressNotice
 }
 
-// subscribeLinks is subscribe, for notices about links.
-func subscribeLinks(notices chan<- notice, done <-chan struct{}, buffer int, failed func(error)) error {
-	return subscribe(notices, done, buffer, failed, news[notice]{
-		what: "links", groups: []uint{unix.RTNLGRP_LINK},
-		added: unix.RTM_NEWLINK, deleted: unix.RTM_DELLINK, read: read,
-	})
+// readChange decodes what the kernel tells because something changed; about other things it is empty.
+func readChange(header syscall.NlMsghdr, message []byte) (change, error) {
+	switch header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		n, err := read(header, message)
+		return change{link: &n}, err
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		n, err := readAddress(header, message)
+		return change{address: &n}, err
+	}
+	return change{}, nil
 }
 
-// subscribe has notices of a kind sent to the channel, until done is closed or the kernel has sent
+// subscribe has all changes sent to the channel, until done is closed or the kernel has told
 // more than there was room for. The channel is closed then, and failed was told why.
-func subscribe[N any](notices chan<- N, done <-chan struct{}, buffer int, failed func(error), of news[N]) error {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, of.groups...)
+func subscribe(changes chan<- change, done <-chan struct{}, buffer int, failed func(error)) error {
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return err
 	}
@@ -100,26 +104,23 @@ func subscribe[N any](notices chan<- N, done <-chan struct{}, buffer int, failed
 		socket.Close()
 	}()
 	go func() {
-		defer close(notices)
+		defer close(changes)
 		for {
 			messages, from, err := socket.Receive()
 			if err != nil {
-				failed(fmt.Errorf("receive notices about %s: %w", of.what, err))
+				failed(fmt.Errorf("receive notices: %w", err))
 				return
 			}
 			if from.Pid != nl.PidKernel {
 				continue // another process of this node may send to our socket
 			}
 			for _, m := range messages {
-				if m.Header.Type != of.added && m.Header.Type != of.deleted {
-					continue
-				}
-				n, err := of.read(m.Header, m.Data)
+				c, err := readChange(m.Header, m.Data)
 				if err != nil {
-					failed(fmt.Errorf("read a notice about %s: %w", of.what, err))
+					failed(fmt.Errorf("read a notice: %w", err))
 					return
 				}
-				notices <- n
+				changes <- c
 			}
 		}
 	}()

@@ -14,6 +14,7 @@ type table struct {
 	links     map[int]Link                // without Prefixes and Peered
 	addresses map[int]map[address]address // by link index and key
 	carriers  map[int]uint32              // how often each link had got its carrier, by its last notice
+	seen      uint64                      // links, those that are gone included
 }
 
 func newTable() *table {
@@ -92,9 +93,14 @@ func (t *table) link(n notice) {
 	if attrs.Name == "" {
 		return // an event of a wireless driver, which describes nothing
 	}
-	before := t.links[attrs.Index]
+	before, known := t.links[attrs.Index]
+	if !known {
+		t.seen++
+		before.Nth = t.seen
+	}
 	now := Link{
 		Index:     attrs.Index,
+		Nth:       before.Nth,
 		Name:      attrs.Name,
 		MAC:       slices.Clone(attrs.HardwareAddr),
 		Kind:      l.Type(),

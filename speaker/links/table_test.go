@@ -114,3 +114,33 @@ func TestAListSaysWhatHappenedToEachLink(t *testing.T) {
 		t.Errorf("links came up %v times, want %v", got, want)
 	}
 }
+
+// A link may get the index of one that is gone, and its MAC: who did not see that there was none between
+// the two has to know that it is another one.
+func TestALinkWithTheIndexOfAFormerOneIsAnother(t *testing.T) {
+	all := newTable()
+	up := func(index int) notice {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Index, attrs.Name, attrs.RawFlags = index, "eth0", unix.IFF_UP|unix.IFF_RUNNING
+		return notice{link: &netlink.Device{LinkAttrs: attrs}}
+	}
+	gone := up(7)
+	gone.deleted = true
+	all.link(up(7))
+	first := all.snapshot()
+	all.link(up(7))
+	if again := all.snapshot(); !again.Equal(first) {
+		t.Errorf("nothing has happened, and %+v became %+v", first.links[7], again.links[7])
+	}
+	all.link(gone)
+	all.link(up(7))
+	second := all.snapshot()
+	if second.Equal(first) {
+		t.Errorf("another link is as the former one: %+v", second.links[7])
+	}
+	all.replace([]notice{up(8)}, nil)
+	all.replace([]notice{up(7)}, nil)
+	if third := all.snapshot(); third.Equal(first) || third.Equal(second) {
+		t.Errorf("listed anew, another link is as a former one: %+v", third.links[7])
+	}
+}

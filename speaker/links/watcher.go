@@ -18,7 +18,7 @@ const retryAfter = time.Second
 // noticeBuffer is the receive buffer asked of the kernel, in bytes: enough for
 // the notices of a few hundred links that change at once. When it overflows
 // all the same, the subscription is renewed and everything is listed again.
-const noticeBuffer = 1 << 20
+const noticeBuffer = 2 << 20
 
 // Watcher keeps a Snapshot of the network namespace that Run is called in.
 type Watcher struct {
@@ -28,7 +28,7 @@ type Watcher struct {
 	Greets bool
 
 	log     *slog.Logger
-	buffer  int // of each subscription, in bytes
+	buffer  int // of the subscription, in bytes
 	current atomic.Pointer[Snapshot]
 	changed chan struct{}
 }
@@ -75,16 +75,11 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	var broken atomic.Pointer[error]
 	failed := func(err error) { broken.CompareAndSwap(nil, &err) }
 
-	linkNotices := make(chan notice, 64)
-	if err := subscribeLinks(linkNotices, done, w.buffer, failed); err != nil {
-		return fmt.Errorf("subscribe to link notices: %w", err)
+	changes := make(chan change, 64)
+	if err := subscribe(changes, done, w.buffer, failed); err != nil {
+		return fmt.Errorf("subscribe to notices: %w", err)
 	}
-	defer drain(linkNotices)
-	addrNotices := make(chan addressNotice, 64)
-	if err := subscribeAddresses(addrNotices, done, w.buffer, failed); err != nil {
-		return fmt.Errorf("subscribe to address notices: %w", err)
-	}
-	defer drain(addrNotices)
+	defer drain(changes)
 
 	before := maps.Clone(t.links)
 	if err := t.list(); err != nil {
@@ -99,23 +94,28 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case notice, open := <-linkNotices:
+		case c, open := <-changes:
 			if !open {
 				return reason(broken.Load())
 			}
-			index := notice.link.Attrs().Index
-			before := t.links[index]
-			t.link(notice)
-			w.greet(before, t.links[index])
-		case notice, open := <-addrNotices:
-			if !open {
-				return reason(broken.Load())
-			}
-			t.address(notice)
+			w.follow(t, c)
 		}
-		if len(linkNotices) == 0 && len(addrNotices) == 0 {
+		if len(changes) == 0 {
 			w.publish(t)
 		}
+	}
+}
+
+// follow applies a change to the table.
+func (w *Watcher) follow(t *table, c change) {
+	switch {
+	case c.link != nil:
+		index := c.link.link.Attrs().Index
+		before := t.links[index]
+		t.link(*c.link)
+		w.greet(before, t.links[index])
+	case c.address != nil:
+		t.address(*c.address)
 	}
 }
 
@@ -130,9 +130,9 @@ func (w *Watcher) greet(before, l Link) {
 }
 
 // drain lets the sender behind a subscription that was given up come to its end.
-func drain[T any](notices <-chan T) {
+func drain(changes <-chan change) {
 	go func() {
-		for range notices {
+		for range changes {
 		}
 	}()
 }

@@ -57,7 +57,7 @@ func monitored(t *Table, on []links.Link) onlink.Wanted {
 		w.Nodes[node] = true
 	}
 	for _, l := range on {
-		w.On[l.Index] = onlink.Interface{Name: l.Name, MAC: l.MAC, Ups: l.Ups}
+		w.On[l.Index] = onlink.Interface{Nth: l.Nth, Name: l.Name, MAC: l.MAC, Ups: l.Ups}
 	}
 	return w
 }

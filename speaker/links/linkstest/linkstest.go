@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -281,6 +282,13 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 	s.ports++
 	plug = fmt.Sprintf("port%d", s.ports)
 	s.host.Add(&netlink.Veth{LinkAttrs: attrs(plug), PeerName: name, PeerNamespace: netlink.NsFd(int(h.ns))})
+	s.join(h, plug, name, prefixes...)
+	return plug
+}
+
+// join has a cable be one of the segment, and the host's side of it have addresses.
+func (s *Segment) join(h *Host, plug, name string, prefixes ...string) {
+	h.t.Helper()
 	h.must(func() error {
 		return s.host.Netlink.LinkSetMaster(s.host.Link(plug), s.host.Link("segment"))
 	})
@@ -291,6 +299,24 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 	}
 	s.host.waitUp(plug)
 	h.waitUp(name)
+}
+
+// Replace takes an interface of the host away, as when it is moved to another network namespace, and gives
+// it one with the same name, index and MAC on the segment. It returns the name of the segment's side.
+func (s *Segment) Replace(h *Host, name string, prefixes ...string) (plug string) {
+	h.t.Helper()
+	old := h.Link(name).Attrs()
+	h.must(func() error { return h.Netlink.LinkDel(h.Link(name)) })
+	s.ports++
+	plug = fmt.Sprintf("port%d", s.ports)
+	h.must(func() error {
+		return h.Do(func() error {
+			return exec.CommandContext(h.t.Context(), "ip", "link", "add", name, "address", old.HardwareAddr.String(), "index",
+				strconv.Itoa(old.Index), "type", "veth", "peer", "name", plug).Run()
+		})
+	})
+	h.must(func() error { return h.Netlink.LinkSetNsFd(h.Link(plug), int(s.host.ns)) })
+	s.join(h, plug, name, prefixes...)
 	return plug
 }
 

@@ -57,6 +57,7 @@ type Finder struct {
 // before counts no more: the link was down, or the node has another address.
 type seat struct {
 	link  int // index of the interface
+	nth   uint64
 	mac   string
 	local netip.Addr // without a zone
 	ups   uint64
@@ -153,7 +154,7 @@ func seatOn(name string, have *links.Snapshot) (seat, string) {
 	if local < 0 {
 		return seat{}, fmt.Sprintf("interface %s has no IPv6 link-local address: enable IPv6 on it (net.ipv6.conf.%s.disable_ipv6=0)", name, strings.ReplaceAll(name, ".", "/"))
 	}
-	return seat{link: l.Index, mac: string(l.MAC), local: l.Prefixes[local].Addr().WithZone(""), ups: l.Ups}, ""
+	return seat{link: l.Index, nth: l.Nth, mac: string(l.MAC), local: l.Prefixes[local].Addr().WithZone(""), ups: l.Ups}, ""
 }
 
 // Status tells of the interfaces of the last Set.

@@ -248,6 +248,14 @@ func (n *node) kill() {
 	<-n.exited
 }
 
+// signal sends pulse a signal.
+func (n *node) signal(s syscall.Signal) {
+	n.t.Helper()
+	if err := n.process.Process.Signal(s); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // terminate asks pulse to end, and tells how long it took.
 func (n *node) terminate() time.Duration {
 	n.t.Helper()

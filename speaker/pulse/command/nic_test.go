@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,6 +85,24 @@ func newCard(t *testing.T, p plan) {
 	second.until("without the address", ownsNot)
 	l.neighbour(t, first)
 	t.Logf("a new card: the client knew it after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// An interface that was moved to another network namespace and back, or made anew with its index, while pulse stood
+// still: all that it knows is that a link with this index and MAC was there before, and is there now.
+func TestALinkWithTheIndexOfAFormerOneIsAnsweredOn(t *testing.T) { inBoth(t, sameIndex) }
+
+func sameIndex(t *testing.T, p plan) {
+	l := newLabOf(t, p, 1)
+	l.start(t)
+	n := l.nodes[0]
+	l.resolves(t, n)
+	for range 5 {
+		n.signal(syscall.SIGSTOP)
+		n.plug = l.segment.Replace(n.Host, "eth0", netip.PrefixFrom(p.host(1), p.lan.Bits()).String())
+		n.signal(syscall.SIGCONT)
+		n.until("owner", owns)
+		l.resolves(t, n)
+	}
 }
 
 // The first candidate is in no subnet of the address, and would answer on the interface with its

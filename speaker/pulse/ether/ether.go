@@ -84,6 +84,18 @@ func (s *Socket) Dropped() uint64 {
 	return s.dropped
 }
 
+// Gone tells whether the interface that the socket was opened on is gone. One that has its index now has
+// nothing to do with it: the socket hears nothing any more, and is not told.
+func (s *Socket) Gone() bool {
+	gone := false
+	_ = s.raw.Control(func(fd uintptr) { // it is closed, which whoever closed it knows
+		at, err := unix.Getsockname(int(fd))
+		link, is := at.(*unix.SockaddrLinklayer)
+		gone = err == nil && is && link.Ifindex != s.index
+	})
+	return gone
+}
+
 // WriteTo sends a whole frame to a packet.Addr. It replaces that of the connection, which waits for
 // room without end.
 func (s *Socket) WriteTo(frame []byte, to net.Addr) (int, error) {

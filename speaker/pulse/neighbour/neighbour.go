@@ -72,6 +72,8 @@ type Wire interface {
 	// Hear lets questions about exactly these addresses reach the interface.
 	// Afresh says that the interface may have forgotten what it was told before.
 	Hear(addresses []netip.Addr, afresh bool) error
+	// Gone tells whether the interface is gone, be there another one with its index.
+	Gone() bool
 	// Close ends it, and ReadFrom with it.
 	Close() error
 }

@@ -93,6 +93,7 @@ func (r *recorder) Hear(addresses []netip.Addr, afresh bool) error {
 }
 
 func (r *recorder) Dropped() uint64 { return r.missed }
+func (r *recorder) Gone() bool      { return false }
 
 func (r *recorder) Close() error {
 	close(r.closed)

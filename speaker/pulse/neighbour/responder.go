@@ -66,7 +66,7 @@ func (r *Responder) Open(want []Interface) map[int]error {
 		wanted[i.Index] = true
 	}
 	for index, open := range r.ports {
-		if !wanted[index] || open.dead.Load() {
+		if !wanted[index] || open.dead.Load() || open.wire.Gone() {
 			open.close()
 			delete(r.ports, index)
 		}

@@ -284,6 +284,29 @@ func TestAnInterfaceThatWentDownAnswersWhenItIsBack(t *testing.T) {
 	})
 }
 
+// An interface that is made anew with the index and the MAC of the former one is another one.
+func TestAnInterfaceWithTheIndexOfAFormerOneAnswers(t *testing.T) {
+	overBoth(t, func(t *testing.T, p protocol) {
+		segment := linkstest.NewSegment(t)
+		st, client := p.station(t, segment, p.first), p.asker(t, segment)
+		must(t, st.open(1, "eth0"))
+		st.answer("eth0", p.vip)
+		resolves(t, client, p.vip, st, "at first")
+		st.plug = segment.Replace(st.Host, "eth0", p.first.String())
+		must(t, st.open(2, "eth0"))
+		st.answer("eth0", p.vip)
+		before, asked := st.responder.Stats().Answers, time.Time{} // announcements are no answers
+		until(t, "what is asked after the interface was made anew is answered", func() bool {
+			if time.Since(asked) > time.Second {
+				client.Forget("eth0", p.vip)
+				client.Ask(p.vip)
+				asked = time.Now()
+			}
+			return st.responder.Stats().Answers > before
+		})
+	})
+}
+
 // A station on two segments answers on each for what is asked there.
 func TestTwoInterfacesAnswerForTheirOwn(t *testing.T) {
 	overBoth(t, func(t *testing.T, p protocol) {

@@ -95,7 +95,7 @@ func (m *Monitor) Set(w Wanted) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for index, a := range m.on {
-		if is, wanted := w.On[index]; !wanted || is.Name != a.is.Name {
+		if is, wanted := w.On[index]; !wanted || is.Name != a.is.Name || is.Nth != a.is.Nth {
 			a.close()
 			delete(m.on, index)
 			delete(m.status, index)

@@ -47,9 +47,10 @@ type Wanted struct {
 
 // Interface is where frames are exchanged.
 type Interface struct {
+	Nth  uint64 // tells it from a former one with its index, as Ups how often it came up; see links.Link
 	Name string
 	MAC  net.HardwareAddr
-	Ups  uint64 // how often it came up; see links.Link
+	Ups  uint64
 }
 
 // Status is what is known of an interface.
