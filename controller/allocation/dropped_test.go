@@ -106,3 +106,22 @@ func TestExtent(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestCountOfDropped: what Services hold counts as assigned in the pool that it is announced as, also after
+// an edit that has taken it out: nothing is less available for it. What went to another pool counts there.
+func TestCountOfDropped(t *testing.T) {
+	t.Parallel()
+	c := cluster([]*view.Pool{
+		had(pool("p", 1, "192.0.2.0/30"), "192.0.2.0/24", "2001:db8::/64"), pool("q", 2, "192.0.2.128/30"),
+	}, service("a", 1, holds("192.0.2.99", "2001:db8::1")), service("b", 2, holds("192.0.2.98")), service("c", 3, holds("192.0.2.2")), service("d", 4, holds("192.0.2.129")),
+		service("e", 5, holds("10.0.0.1")))
+	assigned := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{{Namespace: "default", Name: "b"}: {Addresses: parse("192.0.2.3")}}}
+	got := allocation.Count(c, assigned)
+	want := map[string]allocation.Usage{
+		"p": {AssignedIPv4: 3, AvailableIPv4: 2, TotalIPv4: 4, AssignedIPv6: 1},
+		"q": {AssignedIPv4: 1, AvailableIPv4: 3, TotalIPv4: 4},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -50,7 +50,8 @@ func (u *Usage) lacks(p *view.Pool, reason, format string, args ...any) {
 
 // Count tells how the pools are used, by name, when the given assignments are
 // in place; those that have none hold what is in their status. An address that several
-// hold counts once, one in two pools for the older one, and a pool that gives nothing
+// hold counts once, one in two pools for the older one, one that an edit has taken out as assigned
+// for as long as somebody holds it, and a pool that gives nothing
 // because it overlaps an older one or is disabled has nothing available. What is cooling
 // down, or used by the cluster itself, is not available either.
 func Count(c *view.Cluster, assigned Assignments) map[string]Usage {
@@ -115,7 +116,7 @@ type counting struct {
 
 // of is the usage that the address counts for, and its shelf; nil for one of no pool.
 func (n *counting) of(a netip.Addr) (*Usage, *shelf) {
-	pool := n.stock.poolOf(a)
+	pool := n.stock.countsFor(a)
 	if pool == nil {
 		return nil, nil
 	}
