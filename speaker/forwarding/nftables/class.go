@@ -125,13 +125,22 @@ type reached struct {
 	way
 }
 
+// mostMade is how many classes the chains are remembered of, some KiB for each. A cluster uses a few
+// hundred at a time, but a Service that grows and shrinks comes by any number of them.
+const mostMade = 1 << 10
+
 // chains are those that a class needs, the first of them first.
 func (l *layout) chains(c class, w way) []chain {
 	key := reached{c, w}
-	if _, made := l.made[key]; !made {
-		l.made[key] = l.makeChains(c, w)
+	all, made := l.made[key]
+	if !made {
+		if len(l.made) >= mostMade {
+			clear(l.made) // those that are in use are soon made again
+		}
+		all = l.makeChains(c, w)
+		l.made[key] = all
 	}
-	return l.made[key]
+	return all
 }
 
 func (l *layout) makeChains(c class, w way) []chain {

@@ -24,7 +24,7 @@ type layout struct {
 	table  *nft.Table
 	sets   [setCount]*nft.Set
 	salt   []byte              // stands for the sets in the stamps of the rules
-	made   map[reached][]chain // by chains
+	made   map[reached][]chain // by chains, of up to mostMade classes
 }
 
 // setID names one of our sets and maps.
