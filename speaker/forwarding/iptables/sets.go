@@ -78,6 +78,14 @@ func (s *sets) mark(name string) {
 // forget has the lists looked for again: somebody may have taken them away.
 func (s *sets) forget() { s.kernel = nil }
 
+// doubt has all sets read anew: another speaker may have changed them, and left as many elements in them.
+func (s *sets) doubt() {
+	s.forget()
+	for _, each := range s.fixed {
+		each.known = false
+	}
+}
+
 func (s *sets) load() error {
 	all, err := ipset.All()
 	if err != nil {

@@ -324,6 +324,7 @@ func (t *table) compare(s saved) (damaged []string) {
 		t.kernel = maps.Clone(t.want)
 		t.kernel[chainStamp] = t.stamp()
 	}
+	another := t.anotherWrote(s)
 	expected := t.expected(s.uses)
 	clear(t.empty)
 	for name, n := range s.chains {
@@ -362,8 +363,22 @@ func (t *table) compare(s saved) (damaged []string) {
 	if fresh {
 		return nil
 	}
+	if another {
+		for name := range t.kernel {
+			t.kernel[name] = foreign
+			t.mark(name)
+		}
+		damaged = append(damaged, chainStamp)
+	}
 	slices.Sort(damaged)
-	return damaged
+	return slices.Compact(damaged)
+}
+
+// anotherWrote tells whether there is a stamp that is not the one that we left: another speaker has
+// written. Its chains have our names, and the numbers of their rules may be ours, too.
+func (t *table) anotherWrote(s saved) bool {
+	left, there := t.kernel[chainStamp]
+	return s.stamp != 0 && there && left != foreign && left != newChain(stampRule(t.family, s.stamp))
 }
 
 // mark has the next script look at a chain. The stamp is in every script.

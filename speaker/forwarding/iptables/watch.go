@@ -173,6 +173,10 @@ func (f *family) compare(ctx context.Context) (damage []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if t.anotherWrote(s) {
+			f.log.Warn("Another speaker on this node wrote to our chains, or a program of ours that seemed to have failed; writing all of them again", "table", t.name)
+			f.sets.doubt()
+		}
 		damage = append(damage, t.compare(s)...)
 	}
 	f.reading.epoch, f.reading.thorough, f.reading.deep = epoch, thorough, false
