@@ -8,22 +8,37 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
+// healthCheck counts addresses as flows find them: where two endpoints claim one address and port,
+// the one that gets the flows counts.
 func healthCheck(s *view.Service, endpoints []view.Endpoint, node string) HealthCheck {
 	check := HealthCheck{Port: s.HealthCheckPort, Ready: map[addr.Family]int{}}
 	for _, a := range s.ClusterIPs {
 		check.Ready[addr.FamilyOf(a)] = 0
 	}
-	seen := map[netip.Addr]bool{}
-	for i := range endpoints {
-		e := &endpoints[i]
-		if e.Ready && e.Node == node && node != "" && len(e.Ports) > 0 && !seen[e.Addr] {
-			seen[e.Addr] = true
-			if _, has := check.Ready[addr.FamilyOf(e.Addr)]; has {
-				check.Ready[addr.FamilyOf(e.Addr)]++
+	for family := range check.Ready {
+		ready := map[netip.Addr]struct{}{}
+		for port := range portsListed(endpoints) {
+			for _, offer := range view.OffersOf(endpoints, family, port.Name, port.Protocol) {
+				if offer.Ready && offer.Node == node && node != "" {
+					ready[offer.To.Addr()] = struct{}{}
+				}
 			}
 		}
+		check.Ready[family] = len(ready)
 	}
 	return check
+}
+
+// portsListed are the names and protocols of all ports that endpoints have, whether the Service
+// has them or not, without their numbers.
+func portsListed(endpoints []view.Endpoint) map[view.EndpointPort]struct{} {
+	ports := map[view.EndpointPort]struct{}{}
+	for i := range endpoints {
+		for _, p := range endpoints[i].Ports {
+			ports[view.EndpointPort{Name: p.Name, Protocol: p.Protocol}] = struct{}{}
+		}
+	}
+	return ports
 }
 
 // narrowed tells whether somebody has said where NodePorts answer. Nobody who has not expects that load

@@ -18,6 +18,7 @@ import (
 func TestWhatHealthChecksCount(t *testing.T) {
 	noPorts := func(e *view.Endpoint) { e.Ports = nil }
 	otherPort := func(e *view.Endpoint) { e.Ports = []view.EndpointPort{{Name: "https", Protocol: view.TCP, Port: 8443}} }
+	lastPublished := func(e *view.Endpoint) { e.Terminating = true } // and ready, since somebody publishes what is not
 	for name, test := range map[string]struct {
 		endpoints []view.Endpoint
 		ready     int // of IPv4, which alone the Service has
@@ -31,6 +32,8 @@ func TestWhatHealthChecksCount(t *testing.T) {
 		"nobody's":                     {[]view.Endpoint{endpoint("10.1.0.1", "")}, 0},
 		"one here, another elsewhere":  {[]view.Endpoint{endpoint("10.1.0.1", "a"), endpoint("10.1.0.2", "b")}, 1},
 		"terminating, still served":    {[]view.Endpoint{endpoint("10.1.0.1", "a", terminating)}, 0},
+		"of its former pod":            {[]view.Endpoint{endpoint("10.1.0.1", "a", lastPublished), endpoint("10.1.0.1", "a", dead)}, 0},
+		"of its former pod, on b now":  {[]view.Endpoint{endpoint("10.1.0.1", "a", lastPublished), endpoint("10.1.0.1", "b")}, 0},
 		"one ready, one terminating":   {[]view.Endpoint{endpoint("10.1.0.1", "a"), endpoint("10.1.0.2", "a", terminating)}, 1},
 		"not ready":                    {[]view.Endpoint{endpoint("10.1.0.1", "a", dead)}, 0},
 		"of a family it has not":       {[]view.Endpoint{endpoint("fd00:1::1", "a")}, 0},
