@@ -28,6 +28,7 @@ func report(o options, facts []string, results *figures.Results, picture string)
 		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.protocol.memory})
 		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced.\n"+
 			"  While they are created who announces and forwards rests; the API server hands out ClusterIPs as that of 1.33 can", o.many))
+		results.Note("until they are withdrawn, Fairlead announces them for two seconds as routes that are about to go (RFC 8326), since the nodes still serve them")
 	}
 	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)
 	if o.protocol.close != nil {
