@@ -153,8 +153,11 @@ func TestPodsSurviveWhatTheyCauseOrCure(t *testing.T) {
 			t.Errorf("nobody sees that container %s is not well", container.Name)
 		}
 	}
-	if got := daemonset.Template.Spec.DNSPolicy; got != corev1.DNSDefault {
-		t.Errorf("DNS policy %q would need a Service to reach the API server by name", got)
+	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec
+	for program, got := range map[string]corev1.DNSPolicy{"speaker": daemonset.Template.Spec.DNSPolicy, "controller": controller.Template.Spec.DNSPolicy} {
+		if got != corev1.DNSDefault {
+			t.Errorf("the %s would need a Service to reach the API server by name: DNS policy %q", program, got)
+		}
 	}
 	budget := one[*policyv1.PodDisruptionBudget](t, all, "fairlead-controller").Spec
 	if got := budget.MaxUnavailable.IntValue(); got != 1 {
