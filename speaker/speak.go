@@ -85,7 +85,7 @@ func speak(ctx context.Context, c config) error {
 			reporter.Changed(kind)
 			asked.Changed()
 		},
-		Unread: reporter.Unread,
+		Unread: reporter.Unread, Unreached: reporter.Unreached,
 	})
 	pulses := pulse.NewClient(c.pulseSocket, c.log)
 	answers := &layer2{node: c.node, client: pulses}

@@ -127,6 +127,7 @@ type Reporter struct {
 	passed    []problem.Problem // of the last pass
 	rivals    []problem.Problem
 	unread    []problem.Problem           // kinds that cannot be read
+	unreached string                      // why the API server has not answered yet, "" if it has
 	failing   map[failure]problem.Problem // of the last pass
 	failed    []problem.Problem           // these, sorted
 	contested map[netip.Addr]Contest
@@ -180,6 +181,8 @@ func (r *Reporter) Awaited() string {
 	switch {
 	case r.placed && r.announced:
 		return ""
+	case r.unreached != "":
+		return r.unreached
 	case len(r.unread) > 0:
 		return r.unread[0].Message
 	case !r.placed:
@@ -194,6 +197,14 @@ func (r *Reporter) Unread(problems []problem.Problem) {
 	defer r.mu.Unlock()
 	r.unread = problems
 	r.tellProblems()
+}
+
+// Unreached takes in why the API server has not answered yet, "" once it has. That is no Event: there
+// is nobody to write it to.
+func (r *Reporter) Unreached(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unreached = why
 }
 
 // Report takes in what a pass of the agent found and did.

@@ -202,6 +202,10 @@ func TestANodeIsReadyOnceItHasAnnounced(t *testing.T) {
 		}
 	}
 	awaits("the kernel")
+	r.Unreached("no answer from 10.96.0.1")
+	awaits("10.96.0.1")
+	r.Unreached("")
+	awaits("the kernel")
 	r.Report(outcome())
 	awaits("the configuration has not been read")
 	missing := []problem.Problem{problem.New(problem.Object{Kind: "Node", Name: "node1"}, "KindMissing", "no Community")}

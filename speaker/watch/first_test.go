@@ -3,8 +3,11 @@ package watch_test
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/watch"
 )
 
 // held are the requests of a client, of which those that read one resource wait.
@@ -32,6 +36,52 @@ func (h held) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return h.RoundTripper.RoundTrip(r)
+}
+
+// unanswered are the first requests of a client, which nobody answers.
+type unanswered struct {
+	http.RoundTripper
+	left *atomic.Int32
+}
+
+func (u unanswered) RoundTrip(r *http.Request) (*http.Response, error) {
+	if u.left.Add(-1) < 0 {
+		return u.RoundTripper.RoundTrip(r)
+	}
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}
+}
+
+// Who installs the chart without kube-proxy and without saying where the API server is reads what
+// to do about it, in the log and in why the speaker is not ready; and reads it once.
+func TestAnAPIServerThatDoesNotAnswerIsTold(t *testing.T) {
+	server := *apiserver.Start(t)
+	var left atomic.Int32
+	left.Store(12)
+	server.Config = rest.CopyConfig(server.Config)
+	server.Config.Wrap(func(to http.RoundTripper) http.RoundTripper { return unanswered{to, &left} })
+	told, log := make(chan string, 100), make(lines, 100)
+	o := observeAs(t, &server, watch.Config{
+		Log: slog.New(slog.NewTextHandler(log, nil)), Unreached: func(why string) { told <- why },
+	})
+	o.first()
+	if len(told) != 2 {
+		t.Fatalf("of an API server that does not answer, and then does, is told %d times, want twice", len(told))
+	}
+	why, line := <-told, <-log
+	for _, text := range []string{server.Config.Host, syscall.EHOSTUNREACH.Error(), "apiServer.host", "ClusterIP"} {
+		if !strings.Contains(why, text) {
+			t.Errorf("%q is not in %q", text, why)
+		}
+		if !strings.Contains(line, text) {
+			t.Errorf("%q is not in the line of the log %q", text, line)
+		}
+	}
+	if why := <-told; why != "" {
+		t.Errorf("of an API server that answers is told %q", why)
+	}
+	if line := <-log; strings.Contains(line, "cannot be asked") {
+		t.Errorf("what was logged is logged again: %q", line)
+	}
 }
 
 // The first snapshot is whole, whichever kind is read last: who forwards by less would take

@@ -55,6 +55,9 @@ type Config struct {
 	// Unread is told which kinds cannot be read, and why, whenever that changes before they
 	// have been read once. It must be as quick; nil: nobody wants to know.
 	Unread func([]problem.Problem)
+	// Unreached is told why the API server has never answered yet, whenever that changes, and ""
+	// once it has. It must be as quick; nil: nobody wants to know.
+	Unreached func(why string)
 }
 
 // Watch holds the newest state of the cluster.
@@ -287,11 +290,13 @@ func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.
 	for {
 		informers, err := w.newCache(scheme)
 		if err == nil {
+			w.reach("")
 			return informers
 		}
-		if text := err.Error(); text != told {
-			w.config.Log.Error("the API server cannot be asked; it is tried again", "error", err)
-			told = text
+		if why, hint := met(err); why != told {
+			w.config.Log.Error("the API server cannot be asked; it is tried again", "server", w.config.REST.Host, "error", why, "hint", hint)
+			w.reach(fmt.Sprintf("the API server at %s cannot be asked yet: %s; %s", w.config.REST.Host, why, hint))
+			told = why
 		}
 		select {
 		case <-ctx.Done():
