@@ -85,10 +85,10 @@ func (t *tree) insert(n *node, e entry) (more int) {
 		}
 		return more
 	}
-	more = e.target.rules()
+	more = e.rules()
 	i, found := slices.BinarySearchFunc(n.entries, e.destination, compareEntry)
 	if found {
-		more -= n.entries[i].target.rules()
+		more -= n.entries[i].rules()
 		n.entries[i] = e
 	} else {
 		n.entries = slices.Insert(n.entries, i, e)
@@ -127,7 +127,7 @@ func (t *tree) remove(n *node, d destination) (fewer int) {
 		if !found {
 			return 0
 		}
-		fewer = n.entries[i].target.rules()
+		fewer = n.entries[i].rules()
 		n.entries = slices.Delete(n.entries, i, i+1)
 		n.rules -= fewer
 		n.dirty = true
