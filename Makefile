@@ -53,7 +53,7 @@ test: packages check-generated lint lab-down test-build image ## Run all tests, 
 		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$' -e '/speaker/pulse/hello$$') \
 		-- -count=1 -timeout=15m ./speaker/pulse/hello \
 		-- -count=1 -timeout=40m ./speaker/bgp \
-		-- -count=1 -p=1 -timeout=40m ./e2e/...
+		-- -count=1 -p=1 -timeout=40m -skip='^TestAnotherCluster$$' ./e2e/...
 
 .PHONY: test-unit
 test-unit: ## Run what needs no lab; without root, privileged tests are skipped
