@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,31 +12,13 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// heard is what was logged.
-type heard struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (h *heard) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(b)
-}
-
-func (h *heard) says(words string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return strings.Contains(h.text.String(), words)
-}
-
 // TestASessionOutlivesAWantOfFiles has a process open all the files that it may have, just as a connection comes to
 // GoBGP: it takes no more of them for good, and the next session comes up nevertheless.
 func TestASessionOutlivesAWantOfFiles(t *testing.T) {
 	if netlab.Apart(t) {
 		return
 	}
-	var log heard
+	var log buffer
 	s := newSpeaker(t, slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p := startPeer(t, "127.0.0.11:0", nil)
 	mustApply(t, s, map[string]desired.Session{"tor": {Identity: p.identity(), Routes: prefixes(vip)}})
@@ -53,7 +34,7 @@ func TestASessionOutlivesAWantOfFiles(t *testing.T) {
 	if err := unix.Connect(stranger, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "GoBGP says that it takes no more connections", func() bool { return log.says("Failed to AcceptTCP") })
+	waitFor(t, "GoBGP says that it takes no more connections", func() bool { return strings.Contains(log.text(), "Failed to AcceptTCP") })
 	release()
 
 	p.drop()
