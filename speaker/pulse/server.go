@@ -180,6 +180,20 @@ func (s *Server) Healthy(ctx context.Context) error {
 	}
 }
 
+// Ready is Healthy once the node has listened to the others: until then it answers for nothing. Who
+// never heard this node believes Kubernetes (ADR 9), and leaves addresses to it as soon as its pod is ready.
+// Once ready, only what Healthy tells makes it fail again.
+func (s *Server) Ready(ctx context.Context) error {
+	if err := s.Healthy(ctx); err != nil {
+		return err
+	}
+	if !s.cfg.Mesh.View().Settled {
+		return errors.New("hellos of other nodes are not listened to, and so this node answers for no address: " +
+			"either pulse has no key from the speaker yet, or it cannot open its UDP port; the log of pulse tells of the latter")
+	}
+	return nil
+}
+
 // Run serves until the context ends; see the package comment for how it ends.
 // It fails only if it cannot listen on the socket. The packet sockets belong to
 // the network namespace that it is called in.

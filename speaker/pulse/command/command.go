@@ -151,21 +151,25 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return err
 }
 
-// handler serves /metrics and /healthz.
+// handler serves /metrics, /healthz and /readyz.
 func handler(server *pulse.Server, metrics prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", serve.Metrics(registry))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if err := server.Healthy(ctx); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, "ok\n")
-	})
+	answer := func(path string, check func(context.Context) error) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			defer cancel()
+			if err := check(ctx); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, "ok\n")
+		})
+	}
+	answer("/healthz", server.Healthy)
+	answer("/readyz", server.Ready)
 	return mux
 }

@@ -426,8 +426,10 @@ func metricsAndHealth(t *testing.T, p plan) {
 			t.Fatal("no answer was counted")
 		}
 	}
-	if got := get(t, n, "/healthz"); got != "ok\n" {
-		t.Errorf("/healthz said %q", got)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if got := get(t, n, path); got != "ok\n" {
+			t.Errorf("%s said %q", path, got)
+		}
 	}
 	metrics := get(t, n, "/metrics")
 	for _, want := range []string{
@@ -454,6 +456,33 @@ func metricsAndHealth(t *testing.T, p plan) {
 		n.until("owner", owns)
 		return fmt.Errorf("pulse has an RSS of %d KiB, at most %d are allowed", rss, maxRSS)
 	})
+}
+
+// TestANodeThatCannotListenIsNotReady: nodes that never heard it would believe Kubernetes that it
+// answers, while it does not.
+func TestANodeThatCannotListenIsNotReady(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.nodes[0]
+	taken, err := n.ListenPacket("udp", ":7475")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.startPulse()
+	n.startAgent()
+	n.say(l.table(n))
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "UDP port"} {
+		if got := get(t, n, path); !strings.Contains(got, want) {
+			t.Errorf("%s said %q; want %q in it", path, got, want)
+		}
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.until("owner", owns)
+	if got := get(t, n, "/readyz"); got != "ok\n" {
+		t.Errorf("/readyz said %q once the port was free", got)
+	}
 }
 
 // resident is the RSS of pulse in KiB.
