@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/hellokey"
 	"fairlead.dev/fairlead/controller/reconcile"
+	"fairlead.dev/fairlead/internal/unanswered"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -69,7 +70,7 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		WriteTimeout: o.lease.writeTimeout(),
 	})
 	if err != nil {
-		return fmt.Errorf("%w (are the CRDs of %s installed?)", err, v1beta1.GroupVersion)
+		return unready(cluster, err, "are the CRDs of "+v1beta1.GroupVersion.String()+" installed?")
 	}
 	if err := errors.Join(
 		m.Add(loop),
@@ -81,6 +82,15 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		return err
 	}
 	return m.Start(ctx)
+}
+
+// unready is why the controller cannot begin, with what to do about it; doubt is what may be wrong
+// if the API server has answered.
+func unready(cluster *rest.Config, err error, doubt string) error {
+	if unanswered.IsUnreached(err) {
+		_, doubt = unanswered.Why(err)
+	}
+	return fmt.Errorf("ask the API server at %s: %w; %s", cluster.Host, err, doubt)
 }
 
 func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.Manager, error) {
@@ -103,7 +113,7 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 		RetryPeriod:                   &o.lease.retry,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", cluster.Host, err)
+		return nil, unready(cluster, err, "see what the API server says in its log")
 	}
 	return m, nil
 }

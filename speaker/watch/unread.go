@@ -2,9 +2,7 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 
@@ -51,19 +49,6 @@ func hint(absent bool) string {
 		return "install the CRDs"
 	}
 	return "the API server may be starting"
-}
-
-// met is what a first question to the API server met, and what to do about it. What was asked is not
-// said: of several kinds another one is asked for each time, and the same would be told again.
-func met(err error) (why, hint string) {
-	if refused, is := errors.AsType[*apierrors.StatusError](err); is {
-		return refused.Error(), "see what the API server says in its log"
-	}
-	if asked, is := errors.AsType[*url.Error](err); is {
-		return asked.Err.Error(), "the Helm values apiServer.host and apiServer.port must name an address of it that this node " +
-			"reaches without Service forwarding; without them it is asked at its ClusterIP, which leads nowhere where no other proxy forwards"
-	}
-	return err.Error(), "the API server may be starting"
 }
 
 // reach tells why the API server has not been reached, "" once it has.

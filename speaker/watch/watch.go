@@ -31,6 +31,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/unanswered"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/internal/wake"
@@ -293,7 +294,7 @@ func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.
 			w.reach("")
 			return informers
 		}
-		if why, hint := met(err); why != told {
+		if why, hint := unanswered.Why(err); why != told {
 			w.config.Log.Error("the API server cannot be asked; it is tried again", "server", w.config.REST.Host, "error", why, "hint", hint)
 			w.reach(fmt.Sprintf("the API server at %s cannot be asked yet: %s; %s", w.config.REST.Host, why, hint))
 			told = why
