@@ -291,7 +291,7 @@ func (f *family) check() error {
 	if !f.loaded {
 		err := f.load()
 		if err == nil && len(f.ports) == 0 {
-			f.ids.recall = f.found.recall()
+			f.ids.remember(f.found.recall())
 		}
 		return err
 	}

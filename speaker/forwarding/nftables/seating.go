@@ -14,6 +14,7 @@ import (
 const (
 	chairMask = 1<<14 - 1
 	idStep    = chairMask + 1
+	idCount   = 1<<32/idStep - 1 // 0 is none
 )
 
 // seating gives the endpoints of one port their seats. It is never changed.
@@ -50,7 +51,7 @@ func (s *seating) next(endpoints []netip.AddrPort) *seating {
 type ids struct {
 	of     map[desired.PortKey]uint32
 	taken  map[uint32]bool
-	lowest uint32 // that may be free
+	last   uint32 // that was given: one that comes free is given again last, when its clients have timed out
 	recall recall
 }
 
@@ -62,7 +63,15 @@ type recall struct {
 }
 
 func newIDs() *ids {
-	return &ids{of: map[desired.PortKey]uint32{}, taken: map[uint32]bool{}, lowest: idStep}
+	return &ids{of: map[desired.PortKey]uint32{}, taken: map[uint32]bool{}}
+}
+
+// remember takes in what the kernel had. None of its ids is given to a port that had another, as long as there are more.
+func (i *ids) remember(r recall) {
+	i.recall = r
+	for _, id := range r.ids {
+		i.last = max(i.last, id)
+	}
 }
 
 var errNoID = errors.New("too many ports have session affinity")
@@ -79,13 +88,14 @@ func (i *ids) begin(key desired.PortKey, destinations []item) (*seating, error) 
 			return i.recalled(id), nil
 		}
 	}
-	for ; i.taken[i.lowest]; i.lowest += idStep {
-	}
-	if i.lowest == 0 { // behind the highest
+	if len(i.taken) == idCount {
 		return nil, errNoID
 	}
-	i.take(key, i.lowest)
-	return &seating{id: i.lowest}, nil
+	for i.last += idStep; i.last == 0 || i.taken[i.last]; { // 0 is behind the highest
+		i.last += idStep
+	}
+	i.take(key, i.last)
+	return &seating{id: i.last}, nil
 }
 
 func (i *ids) take(key desired.PortKey, id uint32) { i.of[key], i.taken[id] = id, true }
@@ -95,10 +105,6 @@ func (i *ids) release(key desired.PortKey) {
 	if id, has := i.of[key]; has {
 		delete(i.taken, id)
 		delete(i.of, key)
-		i.lowest = min(i.lowest, id)
-		if i.lowest == 0 {
-			i.lowest = id
-		}
 	}
 }
 

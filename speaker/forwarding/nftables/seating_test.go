@@ -93,8 +93,8 @@ func TestMoreEndpointsThanChairs(t *testing.T) {
 	}
 }
 
-// TestIDs holds that no two ports have one id, that an id that was given back is given
-// again, that an id of an earlier process is found again, and that ids can run out.
+// TestIDs holds that no two ports have one id, that an id that was given back is given again last, since
+// the kernel knows clients of it, that an id of an earlier process is found again, and that ids can run out.
 func TestIDs(t *testing.T) {
 	key := func(n int) desired.PortKey { return desired.PortKey{Service: view.Ref{Name: fmt.Sprint(n)}} }
 	is := func(i *ids, n int, from []item, want uint32) {
@@ -106,21 +106,25 @@ func TestIDs(t *testing.T) {
 	i := newIDs()
 	at := func(n int) []item { return []item{{seatings, fmt.Sprint(n)}} }
 	a := netip.MustParseAddrPort("10.0.0.1:80")
-	i.recall = recall{ids: map[item]uint32{at(9)[0]: 5 * idStep}, chairs: map[uint32]map[netip.AddrPort]uint32{5 * idStep: {a: 3}}}
-	is(i, 1, nil, 1)
-	is(i, 2, nil, 2)
-	is(i, 1, nil, 1)
+	i.remember(recall{ids: map[item]uint32{at(9)[0]: 5 * idStep}, chairs: map[uint32]map[netip.AddrPort]uint32{5 * idStep: {a: 3}}})
+	is(i, 1, nil, 6)
+	is(i, 2, nil, 7)
+	is(i, 1, nil, 6)
 	i.release(key(1))
-	is(i, 3, nil, 1)
+	is(i, 3, nil, 8)
 	is(i, 9, at(9), 5)
 	if s, _ := i.begin(key(9), at(9)); s.chairs[a] != 3 || s.last != 3 {
 		t.Errorf("the seats of an earlier process are %v", s)
 	}
-	is(i, 10, at(9), 3) // it is another's by now
+	is(i, 10, at(9), 9) // it is another's by now
+	i.last = idCount * idStep
+	is(i, 11, nil, 1)
+	i.last = 4 * idStep
+	is(i, 12, nil, 6) // 5 is taken, and 6 was given back
 	for n := uint32(idStep); n != 0; n += idStep {
 		i.taken[n] = true
 	}
-	if s, err := i.begin(key(11), nil); err == nil {
+	if s, err := i.begin(key(13), nil); err == nil {
 		t.Errorf("id %d was given twice", s.id/idStep)
 	}
 }
