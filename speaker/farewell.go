@@ -40,6 +40,8 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the DaemonSet is gone", true
+	case apierrors.IsUnauthorized(err) && c.isDeletedByForce(cluster):
+		return "", false
 	case forbids(err):
 		return "the permissions are gone, as in an uninstall", true
 	case err == nil && set.DeletionTimestamp != nil:
@@ -48,6 +50,12 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 		return "the DaemonSet's nodeSelector no longer matches this node", true
 	}
 	return "", false
+}
+
+// isDeletedByForce tells whether the pod of this speaker is gone though it runs: with the pod goes its
+// account's token, which tells nothing of the account then. Another pod takes its place.
+func (c config) isDeletedByForce(cluster *view.Cluster) bool {
+	return c.pod != "" && cluster != nil && !cluster.SpeakerPods[c.pod]
 }
 
 // askAgain is how often an API server is asked that refuses to answer.

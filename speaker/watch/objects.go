@@ -217,7 +217,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 func (o *objects) readOthers(c *view.Cluster) {
 	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn
 	c.Adjacent = o.adjacent
-	c.Speakers = map[string]view.Speaker{}
+	c.Speakers, c.SpeakerPods = map[string]view.Speaker{}, map[string]bool{}
 	c.Pools = map[string]*view.Pool{}
 	c.L2Advertisements = map[string]*view.L2Advertisement{}
 	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{}
@@ -226,7 +226,8 @@ func (o *objects) readOthers(c *view.Cluster) {
 	c.Communities = map[string]*view.Community{}
 	c.ServiceRanges = view.JoinRanges(o.serviceCIDRs)
 	c.Problems = nil
-	for _, s := range o.speakers {
+	for pod, s := range o.speakers {
+		c.SpeakerPods[pod] = true
 		if other, two := c.Speakers[s.Node]; two {
 			s.Ready, s.BoundsLoad = s.Ready || other.Ready, s.BoundsLoad && other.BoundsLoad
 		}
