@@ -24,6 +24,7 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/forwarding/capacity"
 	"fairlead.dev/fairlead/speaker/forwarding/rivals"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
@@ -119,7 +120,7 @@ func speak(ctx context.Context, c config) error {
 		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
 		run.Task{Name: "reporting", Run: (&feed{answers: answers, sessions: sessions, cluster: cluster, reporter: reporter, told: told}).run},
 		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
-		run.Task{Name: "looking for other service proxies", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
+		run.Task{Name: "looking at what else is in the kernel", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
 		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
 			answer(ctx, c, metrics, reporter.Awaited)
 			return nil
@@ -183,7 +184,8 @@ func part(kube kubernetes.Interface, c config, cluster *view.Cluster, loop *agen
 	return err
 }
 
-// lookout looks now and then whether another service proxy is at work where we are.
+// lookout looks now and then whether another service proxy is at work where we are, and whether the
+// kernel has room for more connections.
 func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 	if c.mode == forwarding.None {
 		<-ctx.Done()
@@ -202,6 +204,9 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 			c.log.Warn("cannot look everywhere for rules of other service proxies", "error", err)
 		}
 		reporter.Rivals(found, err)
+		if flows, room, err := capacity.Fill(capacity.Dir); err == nil { // there may be no such table yet
+			reporter.Connections(flows, room)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -122,27 +122,29 @@ type Reporter struct {
 	log      *slog.Logger
 	metrics  metrics
 
-	mu        sync.Mutex
-	cluster   *view.Cluster
-	passed    []problem.Problem // of the last pass
-	rivals    []problem.Problem
-	unread    []problem.Problem           // kinds that cannot be read
-	unreached string                      // why the API server has not answered yet, "" if it has
-	failing   map[failure]problem.Problem // of the last pass
-	failed    []problem.Problem           // these, sorted
-	contested map[netip.Addr]Contest
-	doubted   map[netip.Addr]Doubt
-	obstacles map[obstacles.Obstacle][]netip.Addr
-	inTheWay  map[netip.Addr]Obstruction // of addresses that this node answers for
-	network   Network
-	problems  []problem.Problem // all that are told
-	owned     map[netip.Addr]Ownership
-	untold    map[netip.Addr]bool // owned, and its Services have had no Event of it yet
-	sessions  map[string]Session
-	paths     map[string]Path
-	fallen    map[string]time.Time // nodes that are believed to be dead, and since when
-	placed    bool                 // the kernel has once been as the cluster wanted it
-	announced bool                 // the networks and routers have once been told
+	mu      sync.Mutex
+	cluster *view.Cluster
+	passed  []problem.Problem // of the last pass
+	rivals  []problem.Problem
+	// connections: there is hardly room for more.
+	connections []problem.Problem
+	unread      []problem.Problem           // kinds that cannot be read
+	unreached   string                      // why the API server has not answered yet, "" if it has
+	failing     map[failure]problem.Problem // of the last pass
+	failed      []problem.Problem           // these, sorted
+	contested   map[netip.Addr]Contest
+	doubted     map[netip.Addr]Doubt
+	obstacles   map[obstacles.Obstacle][]netip.Addr
+	inTheWay    map[netip.Addr]Obstruction // of addresses that this node answers for
+	network     Network
+	problems    []problem.Problem // all that are told
+	owned       map[netip.Addr]Ownership
+	untold      map[netip.Addr]bool // owned, and its Services have had no Event of it yet
+	sessions    map[string]Session
+	paths       map[string]Path
+	fallen      map[string]time.Time // nodes that are believed to be dead, and since when
+	placed      bool                 // the kernel has once been as the cluster wanted it
+	announced   bool                 // the networks and routers have once been told
 
 	forwarding forwarding
 }
@@ -251,7 +253,7 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 // tellProblems logs the problems that have come and gone since it was called last. Those
 // that no condition tells of are Events as well.
 func (r *Reporter) tellProblems() {
-	problems := slices.Concat(r.passed, r.rivals, r.unread, r.contests(), r.isolation(), r.obstructions())
+	problems := slices.Concat(r.passed, r.rivals, r.connections, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	come, gone := without(problems, r.problems), without(r.problems, problems)

@@ -118,6 +118,25 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	}
 }
 
+func TestAConnectionTableThatIsFullIsToldUntilItHasRoom(t *testing.T) {
+	var got events
+	r := report.New(toldTo(&got))
+	for _, flows := range []int{0, 89, 90, 100, 81} {
+		r.Connections(flows, 100)
+	}
+	got.want(t, "node1 Warning ConnectionTableFull: the kernel's connection table, which has room for 100 flows, is full or nearly so; "+
+		"once it is, the first packets of new connections are dropped, those to Services among them: find out who has so many (conntrack -L), "+
+		"set a larger Helm value forwarding.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max on the node")
+	r.Connections(79, 100)
+	r.Connections(89, 100)
+	r.Connections(0, 0)
+	got.want(t)
+	r.Connections(95, 100)
+	if len(got) != 1 {
+		t.Errorf("%d Events after it was full again, want one more", len(got))
+	}
+}
+
 func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))

@@ -93,6 +93,24 @@ func (t *Table) Apply() error {
 	return errors.Join(errs...)
 }
 
+// Fill tells how many flows the connection table of this machine has, and how many it has room
+// for. The kernel's figures are below dir, see Dir. It fails while the kernel tracks no connections at all.
+func Fill(dir string) (flows, room int, err error) {
+	if flows, err = number(filepath.Join(dir, "nf_conntrack_count")); err != nil {
+		return 0, 0, err
+	}
+	room, err = number(filepath.Join(dir, "nf_conntrack_max"))
+	return flows, room, err
+}
+
+func number(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
 // size makes room, with a hash that is wide enough for it: four flows to a bucket.
 func (t *Table) size() error {
 	const value = "maxPerCore"
@@ -113,13 +131,9 @@ func (t *Table) size() error {
 // set writes a setting unless it is well. The value is the one that asks for it.
 func (t *Table) set(name, value string, wanted int, well func(have int) bool) error {
 	file := filepath.Join(t.dir, name)
-	text, err := os.ReadFile(file)
+	have, err := number(file)
 	if err != nil {
 		return unset(name, value, fmt.Sprintf("cannot be read and should be %d", wanted), err)
-	}
-	have, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return unset(name, value, fmt.Sprintf("is no number and should be %d", wanted), err)
 	}
 	if well(have) {
 		return nil

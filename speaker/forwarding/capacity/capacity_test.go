@@ -231,3 +231,26 @@ func TestAKernelWithoutConnectionTracking(t *testing.T) {
 		t.Errorf("%d settings are told of, want 3: %v", got, err)
 	}
 }
+
+// TestFill reads how full a real kernel's table is, and one that is as the files say.
+func TestFill(t *testing.T) {
+	k := kernel{netlab.NewHost(t, "node"), t}
+	k.Do(func() {
+		flows, room, err := Fill(Dir)
+		if err != nil || flows < 0 || room < 1 {
+			t.Errorf("%d flows, room for %d: %v", flows, room, err)
+		}
+	})
+	dir := t.TempDir()
+	if _, _, err := Fill(dir); err == nil {
+		t.Error("a kernel that tracks nothing has a fill")
+	}
+	for name, text := range map[string]string{"nf_conntrack_count": "119\n", "nf_conntrack_max": "131072\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if flows, room, err := Fill(dir); flows != 119 || room != 131072 || err != nil {
+		t.Errorf("%d flows, room for %d: %v", flows, room, err)
+	}
+}
