@@ -56,7 +56,8 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 func (s *Server) intervals(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[netip.Addr]time.Duration {
 	every := map[netip.Addr]time.Duration{}
 	for a := range mine {
-		_, leaves := s.yielding[a]
+		h, leaves := s.yielding[a]
+		leaves = leaves && !h.adopted
 		if interval := s.table.Claims[a].AnnounceInterval; interval > 0 && !wait[a] && !leaves {
 			every[a] = interval
 		}

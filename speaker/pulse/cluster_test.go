@@ -39,6 +39,7 @@ type cluster struct {
 	wires   sync.Mutex      // guards what follows
 	cut     map[[2]int]bool // ways that hellos do not take, by sender and receiver
 	dark    map[[2]int]bool // ways that frames do not take, hellos among them
+	muffled map[[2]int]bool // ways that hellos alone take
 	loss    float64
 	gateway bool // there is one
 
@@ -78,7 +79,7 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 // begin starts the nodes, and waits until they know each other.
 func (c *cluster) begin(t *testing.T, size int, random func() float64) {
 	*c = cluster{
-		t: t, vips: c.vips, second: c.second, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{},
+		t: t, vips: c.vips, second: c.second, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{}, muffled: map[[2]int]bool{},
 		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range size {
@@ -289,6 +290,7 @@ func (c *cluster) heal() {
 	defer c.wires.Unlock()
 	clear(c.cut)
 	clear(c.dark)
+	clear(c.muffled)
 }
 
 // part cuts both ways between two groups of nodes, or heals.

@@ -68,6 +68,8 @@ type patrol struct {
 	kernel func(addresses map[netip.Addr][]links.Link) map[netip.Addr]string
 
 	round []netip.Addr // what is asked for now
+	// found tells of the addresses of the last round whether nobody answered, for who takes it from here.
+	found map[netip.Addr]bool
 	asked int          // how often
 	at    time.Time    // when the round goes on, or the next one begins; zero: never
 }
@@ -187,10 +189,13 @@ func (b *beat) pending() bool {
 // conclude ends the round, and tells whether what is known has changed.
 func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
 	own := p.kernel(p.under())
+	p.found = make(map[netip.Addr]bool, len(p.round))
 	for _, a := range p.round {
 		b := p.beats[a]
 		found := b.verdict(v, p.strange)
+		p.found[a] = found != nil && found.Station == ""
 		if holder, is := own[a]; is {
+			p.found[a] = false
 			found = &Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
 		}
 		before := b.doubt

@@ -151,7 +151,7 @@ func (e *ears) shout(a netip.Addr) {
 func (c *cluster) lit(from, to int) bool {
 	c.wires.Lock()
 	defer c.wires.Unlock()
-	return !c.dark[[2]int{from, to}]
+	return !c.dark[[2]int{from, to}] && !c.muffled[[2]int{from, to}]
 }
 
 func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {

@@ -103,6 +103,7 @@ func (s *Server) attend() (news bool) {
 	if listen { // which changes nothing of who owns what
 		s.answer(s.mine, s.wait)
 	}
+	found = s.adopt(now) || found
 	inquiries, talk := s.disputes.due(now, s.cfg.Mesh.IsQuiet)
 	successors, waits := s.yielding.due(now)
 	s.inquire(asks)
@@ -120,6 +121,25 @@ func (s *Server) attend() (news bool) {
 		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
 	}
 	return waits || over || free || found || again || dead || missed || talk
+}
+
+// adopt has the addresses taken for which nobody answers, and tells whether anything follows.
+func (s *Server) adopt(now time.Time) (news bool) {
+	var taken []netip.Addr
+	for a, nobody := range s.patrol.found {
+		if s.yielding.adopt(now, a, nobody) {
+			news = true
+		}
+		if s.yielding.isAdopted(a) {
+			taken = append(taken, a)
+		}
+	}
+	s.patrol.found = nil
+	if len(taken) > 0 {
+		s.cfg.Log.Warn("nobody answers for addresses that are another node's by the table of this one; it answers until that node does: "+
+			"see whether all nodes reach the API server", "addresses", some(taken))
+	}
+	return news
 }
 
 // inquire asks for addresses as a client does that has an address of this node, so that the

@@ -3,6 +3,7 @@ package pulse
 import (
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,64 @@ func TestTablesChangeWhileANodeDies(t *testing.T) {
 		})
 		if t.Failed() {
 			r.FailNow()
+		}
+	})
+}
+
+// TestTablesDifferForGood: two of three nodes have different tables, as where one has lost the API server,
+// and the third one dies. Each of them may take the other for the owner. Who comes next finds that nobody answers, and does.
+func TestTablesDifferForGood(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		const size = 3
+		changes := rapid.SliceOfN(rapid.Custom(drawChange(size)), size, size).Draw(r, "changes")
+		dies, at := rapid.IntRange(0, size-1).Draw(r, "dies"), time.Duration(rapid.IntRange(0, 4000).Draw(r, "dies after"))*time.Millisecond
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, size, 6, seeded(1))
+			defer c.close()
+			c.run(5 * time.Second)
+			for i, ch := range changes {
+				ch.Without = -1 // else who has it goes on
+				c.nodes[i].says(c.version(i, ch))
+			}
+			c.run(at)
+			c.nodes[dies].stop()
+			c.run(2 * time.Minute)
+			c.expectOne("in the end")
+			if c.longestDouble > simDetection+slack || c.longestNobody > time.Minute {
+				t.Errorf("two answered for %v, nobody for %v; node %d dies after %v, %+v", c.longestDouble, c.longestNobody, dies, at, changes)
+			}
+			t.Logf("nobody answered for %v at most", c.longestNobody)
+		})
+		if t.Failed() {
+			r.FailNow()
+		}
+	})
+}
+
+// TestAnOwnerWhoseAnswersAreLostKeepsItsAddress: whoever comes next finds that nobody answers. He hears in
+// hellos that the owner does, and does not answer beside it: clients elsewhere may well hear it.
+func TestAnOwnerWhoseAnswersAreLostKeepsItsAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 6, seeded(1))
+		defer c.close()
+		c.run(5 * time.Second)
+		before := c.has()
+		c.wires.Lock()
+		for _, i := range c.all() {
+			for _, j := range c.all() {
+				c.muffled[[2]int{i, j}] = true
+			}
+		}
+		c.wires.Unlock()
+		for range 30 {
+			c.run(5 * time.Second)
+			c.expectOne("while no answer is heard")
+		}
+		if doubts := len(c.nodes[0].state().Doubted) + len(c.nodes[1].state().Doubted) + len(c.nodes[2].state().Doubted); doubts != len(c.vips) {
+			t.Errorf("%d addresses are told of, want %d", doubts, len(c.vips))
+		}
+		if has := c.has(); c.longestDouble > 0 || !reflect.DeepEqual(has, before) {
+			t.Errorf("two answered for %v; owners were %v, are %v", c.longestDouble, before, has)
 		}
 	})
 }

@@ -22,12 +22,19 @@ const yieldAsk = time.Second
 // answers until it has heard the other one say that the address is there, be that long: one that
 // has lost the API server has the old table, and nobody would answer. A node that takes
 // over because it came back is different: it says that it serves once it answers.
+//
+// Of what the patrol found nobody to answer for, this node asks the others first whether one does, in
+// its hellos: its own ears may be at fault. If nobody says so by the end of the next round, and nobody is
+// heard either, the nodes leave the address to each other, since their tables differ, and this one
+// answers until another one is heard.
 type yielding map[netip.Addr]handover
 
 // handover is one address.
 type handover struct {
 	ask   time.Time // when to ask for the other one next; zero: it was heard
 	asked bool
+	// adopted: nobody answered. It is asked whether that is so while silent, and answered for then.
+	adopted, silent bool
 	// on are the interfaces of the claim that the table had, for when it has none now.
 	on []string
 }
@@ -61,6 +68,33 @@ func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self s
 		}
 		y[a] = h
 	}
+}
+
+// adopt takes in whether nobody answers for an address that is another node's, as the patrol found, and
+// tells whether anything follows.
+func (y yielding) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
+	h, known := y[a]
+	switch {
+	case !nobody:
+		if h.silent {
+			delete(y, a)
+		}
+		return h.silent
+	case !known || h.ask.IsZero(): // whoever was heard before may not be there any more
+		y[a] = handover{ask: now.Add(yieldAsk), asked: true, adopted: true, silent: true}
+		return true
+	case h.silent:
+		h.ask, h.silent = now.Add(yieldAsk), false
+		y[a] = h
+		return true
+	}
+	return false
+}
+
+// isAdopted tells whether this node answers for an address since nobody did.
+func (y yielding) isAdopted(a netip.Addr) bool {
+	h := y[a]
+	return h.adopted && !h.silent
 }
 
 // names are the interfaces that advertisements named on which addresses are answered for meanwhile.
@@ -110,7 +144,7 @@ func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsew
 // still adds the addresses that are answered for until they are handed over.
 func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
 	for a, h := range y {
-		if !h.ask.IsZero() && len(r[a]) > 0 {
+		if !h.ask.IsZero() && !h.silent && len(r[a]) > 0 {
 			mine[a] = r[a]
 		}
 	}
