@@ -36,11 +36,12 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	if c.daemonSet == "" {
 		return "", false
 	}
-	set, err := daemonSet(ctx, client, c)
+	orphaned := c.isDeletedByForce(cluster)
+	set, err := daemonSet(ctx, client, c, orphaned)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the DaemonSet is gone", true
-	case apierrors.IsUnauthorized(err) && c.isDeletedByForce(cluster):
+	case apierrors.IsUnauthorized(err) && orphaned:
 		return "", false
 	case forbids(err):
 		return "the permissions are gone, as in an uninstall", true
@@ -63,15 +64,16 @@ const askAgain = 100 * time.Millisecond
 
 // daemonSet asks for the DaemonSet of this speaker, again and again until ctx ends while the API
 // server forbids it: one that has just started may not have read yet who may ask. A refusal stands
-// until the API server says something else; that a question found no time tells nothing.
-func daemonSet(ctx context.Context, client kubernetes.Interface, c config) (set *appsv1.DaemonSet, err error) {
+// until the API server says something else; that a question found no time tells nothing. One that is
+// orphaned, its pod being gone, is unknown for good.
+func daemonSet(ctx context.Context, client kubernetes.Interface, c config, orphaned bool) (set *appsv1.DaemonSet, err error) {
 	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
 		now, failed := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
 		if forbids(err) && !answers(failed) {
 			return false, nil
 		}
 		set, err = now, failed
-		return !forbids(err), nil
+		return !forbids(err) || orphaned && apierrors.IsUnauthorized(err), nil
 	})
 	return set, err
 }
