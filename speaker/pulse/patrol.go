@@ -70,8 +70,8 @@ type patrol struct {
 	round []netip.Addr // what is asked for now
 	// found tells of the addresses of the last round whether nobody answered, for who takes it from here.
 	found map[netip.Addr]bool
-	asked int          // how often
-	at    time.Time    // when the round goes on, or the next one begins; zero: never
+	asked int       // how often
+	at    time.Time // when the round goes on, or the next one begins; zero: never
 }
 
 // beat is one address.
