@@ -123,11 +123,20 @@ func (s *Server) attend() (news bool) {
 	return waits || over || free || found || again || dead || missed || talk
 }
 
-// adopt has the addresses taken for which nobody answers, and tells whether anything follows.
+// adopt has the addresses taken for which nobody answers, and tells whether anything follows. While a
+// living node does not hear this one, or is not heard, it may be the one that answers.
 func (s *Server) adopt(now time.Time) (news bool) {
+	if s.patrol.found == nil {
+		return false
+	}
+	v := s.cfg.Mesh.View()
+	hears := len(v.Apart) == 0
+	for _, m := range v.Alive {
+		hears = hears && !m.Deaf
+	}
 	var taken []netip.Addr
 	for a, nobody := range s.patrol.found {
-		if s.yielding.adopt(now, a, nobody) {
+		if s.yielding.adopt(now, a, nobody && hears) {
 			news = true
 		}
 		if s.yielding.isAdopted(a) {
