@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
@@ -138,18 +140,24 @@ func TestLocalhostIsTheNodesAlone(t *testing.T) {
 	})
 }
 
-// socket opens a UDP socket on a host; without a peer it hears everybody.
+// socket opens a UDP socket on a host; without a peer it hears everybody. A port that was closed is taken for a
+// moment longer if another test begins a process meanwhile, which has all files until it executes its program.
 func (c *cluster) socket(h *netlab.Host, at, peer netip.AddrPort) *net.UDPConn {
 	c.t.Helper()
 	var conn *net.UDPConn
 	var err error
-	h.Do(func() {
-		if peer.IsValid() {
-			conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(peer))
-		} else {
-			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	for deadline := time.Now().Add(answerIn); ; time.Sleep(time.Millisecond) {
+		h.Do(func() {
+			if peer.IsValid() {
+				conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(peer))
+			} else {
+				conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+			}
+		})
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+			break
 		}
-	})
+	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
