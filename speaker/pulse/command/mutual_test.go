@@ -1,0 +1,47 @@
+package command_test
+
+import (
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse"
+)
+
+// TestTwoThatLeaveAnAddressToEachOther: the owner dies while the others have different tables, as where one
+// has lost the API server. Each is the next candidate of the other's table, and takes the address when it has found
+// that nobody answers; the first that does has it, until the other one gets it by a new table.
+func TestTwoThatLeaveAnAddressToEachOther(t *testing.T) { inBoth(t, leaveToEachOther) }
+
+func leaveToEachOther(t *testing.T, p plan) {
+	l := newLabOf(t, p, 3, patient...)
+	l.start(t)
+	first, second, third := l.nodes[0], l.nodes[1], l.nodes[2]
+	candidates := func(n *node, names ...string) {
+		table := l.table(n)
+		table.Claims[l.vip] = desired.Claim{Candidates: names}
+		n.say(table)
+	}
+	candidates(second, first.name, third.name, second.name)
+	first.kill()
+	var owner *node
+	for deadline := time.Now().Add(soon); owner == nil; time.Sleep(10 * time.Millisecond) {
+		for _, n := range []*node{second, third} {
+			if s, _ := n.client.State(); owns(s) {
+				owner = n
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody answers")
+		}
+	}
+	l.resolves(t, owner)
+	other := map[*node]*node{second: third, third: second}[owner]
+	if s, _ := other.client.State(); owns(s) {
+		t.Errorf("%s and %s answer", owner.name, other.name)
+	}
+	candidates(other, first.name, other.name, owner.name)
+	other.until("owner", owns)
+	owner.until("rid of the address", func(s pulse.State) bool { return !owns(s) })
+	l.resolves(t, other)
+}
