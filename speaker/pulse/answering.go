@@ -52,13 +52,13 @@ func (s *Server) answer(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bo
 }
 
 // intervals are those at which addresses are announced again. One that is to be handed over is
-// not: the next announcement of it is the other node's.
+// not: the next announcement of it is the other node's. One that was adopted is, since that
+// may be long in coming.
 func (s *Server) intervals(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[netip.Addr]time.Duration {
 	every := map[netip.Addr]time.Duration{}
 	for a := range mine {
 		h, leaves := s.yielding[a]
-		leaves = leaves && !h.adopted
-		if interval := s.table.Claims[a].AnnounceInterval; interval > 0 && !wait[a] && !leaves {
+		if interval := s.table.Claims[a].AnnounceInterval; interval > 0 && !wait[a] && (!leaves || h.adopted) {
 			every[a] = interval
 		}
 	}
