@@ -286,7 +286,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			},
 			ports:     []int32{17472, 17473},
 			apiServer: "192.0.2.10 8443",
-			fields:    map[string]string{"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"},
+			fields:    map[string]string{"POD_NAMESPACE": "metadata.namespace"},
 		},
 		{
 			container: speaker.Spec.Containers[0],
@@ -297,7 +297,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			},
 			ports:     []int32{17474},
 			apiServer: "192.0.2.10 8443",
-			fields:    map[string]string{"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"},
+			fields:    map[string]string{"POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"},
 		},
 		{
 			container: speaker.Spec.Containers[1],

@@ -210,7 +210,7 @@ var permissions = map[string][]string{
 		"fairlead.dev nodeforwardings: create,delete,list,watch",
 	},
 	"Role fairlead-speaker": {
-		"apps daemonsets [fairlead-speaker]: get",
+		"apps daemonsets [fairlead-speaker]: get,list,watch",
 		"core pods: list,watch",
 		"core secrets: list,watch",
 	},

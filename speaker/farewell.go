@@ -36,13 +36,12 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	if c.daemonSet == "" {
 		return "", false
 	}
-	orphaned := c.isDeletedByForce(cluster)
-	set, err := daemonSet(ctx, client, c, orphaned)
+	set, err := daemonSet(ctx, client, c, isDeployed(cluster))
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the DaemonSet is gone", true
-	case apierrors.IsUnauthorized(err) && orphaned:
-		return "", false
+	case apierrors.IsUnauthorized(err) && isDeployed(cluster):
+		return "", false // the pod was deleted by force
 	case forbids(err):
 		return "the permissions are gone, as in an uninstall", true
 	case err == nil && set.DeletionTimestamp != nil:
@@ -53,27 +52,26 @@ func goesForGood(ctx context.Context, client kubernetes.Interface, c config, clu
 	return "", false
 }
 
-// isDeletedByForce tells whether the pod of this speaker is gone though it runs: with the pod goes its
-// account's token, which tells nothing of the account then. Another pod takes its place.
-func (c config) isDeletedByForce(cluster *view.Cluster) bool {
-	return c.pod != "" && cluster != nil && !cluster.SpeakerPods[c.pod]
-}
+// isDeployed tells whether more speakers are to come, for all that is known without a question. An uninstall
+// deletes the DaemonSet first, and its pods as a consequence: who is asked to stop has learned of it. A pod
+// that is deleted by force takes its account's token with it, which tells nothing of the account then.
+func isDeployed(cluster *view.Cluster) bool { return cluster != nil && cluster.Deployed }
 
 // askAgain is how often an API server is asked that refuses to answer.
 const askAgain = 100 * time.Millisecond
 
 // daemonSet asks for the DaemonSet of this speaker, again and again until ctx ends while the API
 // server forbids it: one that has just started may not have read yet who may ask. A refusal stands
-// until the API server says something else; that a question found no time tells nothing. One that is
-// orphaned, its pod being gone, is unknown for good.
-func daemonSet(ctx context.Context, client kubernetes.Interface, c config, orphaned bool) (set *appsv1.DaemonSet, err error) {
+// until the API server says something else; that a question found no time tells nothing. One whose
+// DaemonSet is deployed is unknown for good: its pod is gone.
+func daemonSet(ctx context.Context, client kubernetes.Interface, c config, deployed bool) (set *appsv1.DaemonSet, err error) {
 	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
 		now, failed := client.AppsV1().DaemonSets(c.namespace).Get(ctx, c.daemonSet, metav1.GetOptions{})
 		if forbids(err) && !answers(failed) {
 			return false, nil
 		}
 		set, err = now, failed
-		return !forbids(err) || orphaned && apierrors.IsUnauthorized(err), nil
+		return !forbids(err) || deployed && apierrors.IsUnauthorized(err), nil
 	})
 	return set, err
 }

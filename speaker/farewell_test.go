@@ -76,33 +76,32 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 	// The third question would come after the second that the speaker has: the client does not send it.
 	slow := rest.CopyConfig(nobody)
 	slow.QPS, slow.Burst = 1.5, 1
-	ends := theNode(asItWas)
-	ends.SpeakerPods = map[string]bool{"speaker-1": true}
+	deployed := theNode(asItWas)
+	deployed.Deployed = true
 	for name, test := range map[string]struct {
 		config  *rest.Config
 		set     string
-		pod     string
 		cluster *view.Cluster
 		want    string // "": it will be back
 	}{
-		"an upgrade":              {server.Config, "stays", "", theNode(asItWas), ""},
-		"before all is read":      {server.Config, "elsewhere", "", nil, ""},
-		"other nodes are chosen":  {server.Config, "elsewhere", "", theNode(asItWas), "nodeSelector"},
-		"this node is chosen":     {server.Config, "elsewhere", "", theNode(func(n *view.Node) { n.Labels["lb"] = "yes" }), ""},
-		"being removed":           {server.Config, "leaving", "", theNode(asItWas), "being removed"},
-		"removed":                 {server.Config, "gone", "", theNode(asItWas), "is gone"},
-		"no permission":           {nobody, "stays", "", theNode(asItWas), "permissions are gone"},
-		"no time to ask again":    {slow, "stays", "", theNode(asItWas), "permissions are gone"},
-		"no account":              {wrong, "stays", "", theNode(asItWas), "permissions are gone"},
-		"no account, as it ends":  {wrong, "stays", "speaker-1", ends, "permissions are gone"},
-		"deleted by force":        {wrong, "stays", "speaker-2", ends, ""},
-		"forced, no permission":   {nobody, "stays", "speaker-2", ends, "permissions are gone"},
-		"no API server":           {dead, "gone", "", theNode(asItWas), ""},
-		"no DaemonSet is asked":   {server.Config, "", "", theNode(asItWas), ""},
-		"no API server, cordoned": {dead, "stays", "", theNode(func(n *view.Node) { n.Cordoned = true }), "cordoned"},
+		"an upgrade":              {server.Config, "stays", theNode(asItWas), ""},
+		"before all is read":      {server.Config, "elsewhere", nil, ""},
+		"other nodes are chosen":  {server.Config, "elsewhere", theNode(asItWas), "nodeSelector"},
+		"this node is chosen":     {server.Config, "elsewhere", theNode(func(n *view.Node) { n.Labels["lb"] = "yes" }), ""},
+		"being removed":           {server.Config, "leaving", theNode(asItWas), "being removed"},
+		"removed":                 {server.Config, "gone", theNode(asItWas), "is gone"},
+		"no permission":           {nobody, "stays", theNode(asItWas), "permissions are gone"},
+		"no time to ask again":    {slow, "stays", theNode(asItWas), "permissions are gone"},
+		"no account":              {wrong, "stays", theNode(asItWas), "permissions are gone"},
+		"deleted by force":        {wrong, "stays", deployed, ""},
+		"no role":                 {nobody, "stays", deployed, "permissions are gone"},
+		"removed a moment ago":    {server.Config, "gone", deployed, "is gone"},
+		"no API server":           {dead, "gone", theNode(asItWas), ""},
+		"no DaemonSet is asked":   {server.Config, "", theNode(asItWas), ""},
+		"no API server, cordoned": {dead, "stays", theNode(func(n *view.Node) { n.Cordoned = true }), "cordoned"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := config{node: "node1", pod: test.pod, namespace: metav1.NamespaceDefault, daemonSet: test.set}
+			c := config{node: "node1", namespace: metav1.NamespaceDefault, daemonSet: test.set}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			reason, going := goesForGood(ctx, clientFor(t, test.config), c, test.cluster)

@@ -60,21 +60,21 @@ const routeLocalnetUsage = "where the kernel's setting net.ipv4.conf.all.route_l
 
 // config is what the flags and the environment say.
 type config struct {
-	node, pod, namespace, daemonSet string
-	mode                            forwarding.Mode
-	pods                            desired.PodDetection
-	masqueradeAll                   bool
-	nodePorts                       nodePortAddresses
-	routeLocalnet                   string // a file
-	conntrack                       capacity.Want
-	conntrackDir                    string
-	classes                         view.Classes
-	nodes                           fromkube.Nodes
-	bgpPort                         uint16
-	httpAddress                     string
-	proxyHealth, proxyStatus        string // addresses, "" for none
-	pulseSocket                     string
-	log                             *slog.Logger
+	node, namespace, daemonSet string
+	mode                       forwarding.Mode
+	pods                       desired.PodDetection
+	masqueradeAll              bool
+	nodePorts                  nodePortAddresses
+	routeLocalnet              string // a file
+	conntrack                  capacity.Want
+	conntrackDir               string
+	classes                    view.Classes
+	nodes                      fromkube.Nodes
+	bgpPort                    uint16
+	httpAddress                string
+	proxyHealth, proxyStatus   string // addresses, "" for none
+	pulseSocket                string
+	log                        *slog.Logger
 }
 
 // options are those of what this node is to do.
@@ -87,8 +87,7 @@ func (c config) options() desired.Options {
 
 func parse(args []string) (config, error) {
 	c := config{
-		node: os.Getenv("NODE_NAME"), pod: os.Getenv("POD_NAME"),
-		namespace: os.Getenv("POD_NAMESPACE"), daemonSet: os.Getenv("DAEMONSET_NAME"),
+		node: os.Getenv("NODE_NAME"), namespace: os.Getenv("POD_NAMESPACE"), daemonSet: os.Getenv("DAEMONSET_NAME"),
 	}
 	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")

@@ -81,7 +81,7 @@ func speak(ctx context.Context, c config) error {
 	metrics := serve.Metrics(registry)
 	asked := newHealth(c, reporter, registry, metrics)
 	cluster := watch.New(watch.Config{
-		REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), Nodes: c.nodes, OwnPods: c.pods.OwnNode && c.mode != forwarding.None, Log: c.log,
+		REST: config, Node: c.node, Namespace: c.namespace, Speakers: speakerLabels(), DaemonSet: c.daemonSet, Nodes: c.nodes, OwnPods: c.pods.OwnNode && c.mode != forwarding.None, Log: c.log,
 		Noted: func(kind string) {
 			reporter.Changed(kind)
 			asked.Changed()

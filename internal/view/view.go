@@ -41,8 +41,9 @@ type Cluster struct {
 	Endpoints Endpoints
 	Nodes     map[string]*Node
 	Speakers  map[string]Speaker // by node name
-	// SpeakerPods are the names of their pods, those that end included. The speaker's snapshot has them.
-	SpeakerPods map[string]bool
+	// Deployed tells that the DaemonSet of the speakers was there, and was to stay, when the API server last
+	// told of it. The speaker's snapshot has it.
+	Deployed bool
 	// LastOwn is what was last known of the node whose snapshot this is, see OwnNode. The
 	// speaker's snapshot has it; nil: nothing is.
 	LastOwn *Node

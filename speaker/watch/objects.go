@@ -28,10 +28,12 @@ type objects struct {
 	lastOwn   *view.Node              // what was last known of it
 	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
 	secrets   map[string]*corev1.Secret
-	roll      view.RollCall
-	adjacent  map[string]view.Adjacency // by interface
-	former    *view.Former
-	unread    map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
+	// daemonSets has the DaemonSet of the speakers, unless it is going.
+	daemonSets map[string]struct{}
+	roll       view.RollCall
+	adjacent   map[string]view.Adjacency // by interface
+	former     *view.Former
+	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
 	pools             map[string]read[*view.Pool]
 	l2Advertisements  map[string]read[*view.L2Advertisement]
@@ -59,7 +61,8 @@ func newObjects(own string) objects {
 		services: map[view.Ref]*view.Service{}, slices: map[client.ObjectKey]view.Ref{},
 		byService: map[view.Ref][]part{}, triggers: newTriggers(),
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
-		pools: map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
+		daemonSets: map[string]struct{}{},
+		pools:      map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
 		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
 		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
 		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
@@ -217,7 +220,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 func (o *objects) readOthers(c *view.Cluster) {
 	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn
 	c.Adjacent = o.adjacent
-	c.Speakers, c.SpeakerPods = map[string]view.Speaker{}, map[string]bool{}
+	c.Speakers, c.Deployed = map[string]view.Speaker{}, len(o.daemonSets) > 0
 	c.Pools = map[string]*view.Pool{}
 	c.L2Advertisements = map[string]*view.L2Advertisement{}
 	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{}
@@ -226,8 +229,7 @@ func (o *objects) readOthers(c *view.Cluster) {
 	c.Communities = map[string]*view.Community{}
 	c.ServiceRanges = view.JoinRanges(o.serviceCIDRs)
 	c.Problems = nil
-	for pod, s := range o.speakers {
-		c.SpeakerPods[pod] = true
+	for _, s := range o.speakers {
 		if other, two := c.Speakers[s.Node]; two {
 			s.Ready, s.BoundsLoad = s.Ready || other.Ready, s.BoundsLoad && other.BoundsLoad
 		}

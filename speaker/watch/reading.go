@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -85,4 +86,9 @@ func readBGPPeer(p *v1beta1.BGPPeer) (*v1beta1.BGPPeer, bool) {
 // has an address of them any more.
 func readServiceCIDR(s *networkingv1.ServiceCIDR) ([]netip.Prefix, bool) {
 	return fromkube.ServiceRanges(s), true
+}
+
+// readDaemonSet leaves out all of one but that it is there to stay.
+func readDaemonSet(d *appsv1.DaemonSet) (struct{}, bool) {
+	return struct{}{}, d.DeletionTimestamp.IsZero()
 }

@@ -15,11 +15,13 @@ import (
 	"time"
 	"unique"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -48,6 +50,7 @@ type Config struct {
 	OwnPods   bool
 	Namespace string            // our own: Secrets and speaker pods are read only there
 	Speakers  map[string]string // labels of the speaker's pods
+	DaemonSet string            // which these are of, in our own namespace; "": it is not watched
 	Nodes     fromkube.Nodes
 	Log       *slog.Logger
 	// Noted is told of every change that a decision reads, by the kind of its object.
@@ -86,7 +89,7 @@ type kind struct {
 	// touches: apply notes by itself which Service it touched.
 	touches bool
 	// core kinds are needed for forwarding; the others only for announcing, and optional
-	// ones for neither: an API server may be too old to have them.
+	// ones for neither: an API server may be too old to have them, or an older role not allow them.
 	core, optional bool
 	synced         bool
 	unread         unread
@@ -193,6 +196,9 @@ func New(config Config) *Watch {
 		watched(&v1beta1.Community{}, reading(fromkube.Community), putNamed(o.communities)),
 		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
 		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.serviceCIDRs), optional),
+	}
+	if config.DaemonSet != "" {
+		w.kinds = append(w.kinds, watched(&appsv1.DaemonSet{}, readDaemonSet, putNamed(o.daemonSets), optional))
 	}
 	return w
 }
@@ -313,15 +319,19 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 		return nil, fmt.Errorf("selecting EndpointSlices: %w", err)
 	}
 	own := map[string]cache.Config{w.config.Namespace: {}}
+	chosen := map[client.Object]cache.ByObject{
+		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*notHeadless)},
+		&corev1.Secret{}:             {Namespaces: own},
+		&corev1.Pod{}:                {Namespaces: own, Label: labels.SelectorFromSet(w.config.Speakers)},
+	}
+	if name := w.config.DaemonSet; name != "" {
+		chosen[&appsv1.DaemonSet{}] = cache.ByObject{Namespaces: own, Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+	}
 	informers, err := cache.New(w.config.REST, cache.Options{
 		Scheme:                   scheme,
 		DefaultTransform:         w.know,
 		DefaultWatchErrorHandler: w.failed,
-		ByObject: map[client.Object]cache.ByObject{
-			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*notHeadless)},
-			&corev1.Secret{}:             {Namespaces: own},
-			&corev1.Pod{}:                {Namespaces: own, Label: labels.SelectorFromSet(w.config.Speakers)},
-		},
+		ByObject:                 chosen,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare to watch %s: %w", w.config.REST.Host, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -264,6 +265,39 @@ func TestNodesFallSilent(t *testing.T) {
 			t.Errorf("with %v silent the Service is looked at again: %t, want %t", turn.silent, touched, turn.touches)
 		}
 	}
+}
+
+// Only the DaemonSet of the speakers, in their namespace, tells whether more are to come.
+func TestWhetherTheDaemonSetStays(t *testing.T) {
+	o := observeAs(t, apiserver.Start(t), watch.Config{Log: slog.New(slog.DiscardHandler), DaemonSet: "speaker"})
+	deployed := func(c *view.Cluster) bool { return c.Deployed }
+	set := func(namespace, name string) *appsv1.DaemonSet {
+		app := map[string]string{"app": name}
+		return &appsv1.DaemonSet{ObjectMeta: meta(namespace, name, nil), Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: app},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/c"}}},
+			},
+		}}
+	}
+	ours := set(namespace, "speaker")
+	o.create(&corev1.Namespace{ObjectMeta: meta("", namespace, nil)}, ours)
+	o.sees("the DaemonSet", deployed)
+
+	o.create(set("default", "speaker"), set(namespace, "other"))
+	if err := o.Delete(o.Context(), ours); err != nil {
+		t.Fatal(err)
+	}
+	o.sees("none of ours", func(c *view.Cluster) bool { return !c.Deployed })
+
+	slow := set(namespace, "speaker")
+	slow.Finalizers = []string{"example.com/slow"}
+	o.create(slow)
+	o.sees("the DaemonSet again", deployed)
+	if err := o.Delete(o.Context(), slow); err != nil {
+		t.Fatal(err)
+	}
+	o.sees("one that goes", func(c *view.Cluster) bool { return !c.Deployed })
 }
 
 // A change that names what triggered it is told of once, with that time.

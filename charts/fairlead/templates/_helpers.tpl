@@ -24,10 +24,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Who and where the program is, and where it reaches the API server. */}}
 {{- define "fairlead.env" -}}
-- name: POD_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.name
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:

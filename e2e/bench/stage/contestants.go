@@ -74,7 +74,7 @@ func (c Contestant) command(ctx context.Context, p Programs) *exec.Cmd {
 	var cmd *exec.Cmd
 	if c.Ours {
 		cmd = exec.CommandContext(ctx, p.Speaker, "--forwarding-mode="+c.Mode, "--pulse-socket="+filepath.Join(p.Dir, "pulse.sock"))
-		env = append(env, "NODE_NAME="+objects.NodeName, "POD_NAME=speaker", "POD_NAMESPACE=fairlead-system", "DAEMONSET_NAME=fairlead-speaker")
+		env = append(env, "NODE_NAME="+objects.NodeName, "POD_NAMESPACE=fairlead-system", "DAEMONSET_NAME=fairlead-speaker")
 	} else {
 		cmd = exec.CommandContext(ctx, p.KubeProxy, "--proxy-mode="+c.Mode, "--hostname-override="+objects.NodeName,
 			"--kubeconfig="+p.Kubeconfig, "--cluster-cidr="+objects.PodRange,
