@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -74,10 +75,10 @@ func (r reach) unable() []netip.Addr {
 // The view already holds what this node itself is unable to serve, but not yet
 // that it serves: it answers before it says so. One that does not serve answers for
 // nothing, whatever its table says. elsewhere are the addresses that another
-// node answers for; behind names that node for those which this one would take over from it,
-// and has no name for those that nobody can answer for while this is the first candidate alive.
-func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]string) {
-	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]string{}
+// node answers for, and behind those of them that this one is among the next to take over. There, too, are
+// those that nobody can answer for while this is the first candidate alive.
+func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
+	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]standby{}
 	if !v.Settled {
 		return mine, nil, behind
 	}
@@ -101,19 +102,49 @@ func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]l
 		switch {
 		case ok && owner != t.Node:
 			elsewhere = append(elsewhere, a)
-			next, ok := near(claim, a, v, func(node string) bool { return node != owner && able(node) })
-			if ok && next == t.Node {
-				behind[a] = owner
+			if after, is := placeAfter(owner, t.Node, claim, a, v, able); is {
+				behind[a] = standby{owner, after}
 			}
 		case ok && len(on) > 0:
 			mine[a] = on
 		case !ok:
 			if first, _ := election.Owner(claim.Candidates, v.IsAlive); first == t.Node {
-				behind[a] = ""
+				behind[a] = standby{}
 			}
 		}
 	}
 	return mine, elsewhere, behind
+}
+
+// standby is the place of this node among those that would take an address over.
+type standby struct {
+	owner string // who is to answer now; empty: nobody can
+	after int    // how many come before this node once the owner is gone; 0: it is the runner-up
+}
+
+// standbys is how many nodes stand by for an address.
+const standbys = 8
+
+// placeAfter is how many nodes come between the owner of an address and self, false if more than stand by, or
+// if self is unable. Which of two comes earlier after the runner-up does not depend on where the address is on-link.
+func placeAfter(owner, self string, claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (int, bool) {
+	next, ok := near(claim, a, v, func(node string) bool { return node != owner && able(node) })
+	if !ok || next == self {
+		return 0, ok
+	}
+	after := 1
+	for _, node := range claim.Candidates {
+		switch {
+		case node == self:
+			return after, able(self)
+		case node != owner && node != next && able(node):
+			after++
+		}
+		if after == standbys {
+			break
+		}
+	}
+	return 0, false
 }
 
 // placed is the ownership with who comes before this node among the candidates for the address, and why

@@ -114,8 +114,8 @@ func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
 			}
 			maps.Copy(v.Alive, c.others)
 			_, _, behind := owned(table, v, r, true)
-			if owner, is := behind[vip4]; is != c.want || owner != "" {
-				t.Errorf("behind %q: %t, want %t", owner, is, c.want)
+			if place, is := behind[vip4]; is != c.want || place.owner != "" {
+				t.Errorf("behind %+v: %t, want %t", place, is, c.want)
 			}
 		})
 	}

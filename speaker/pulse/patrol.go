@@ -40,6 +40,9 @@ const (
 	// each one is heard by every station of the segment. Where there are more addresses than that
 	// allows for, each is asked for less often.
 	patrolPace = 50
+	// patrolTurn is how much later at least each of these asks for the first time: the runner-up has answered by
+	// then if nobody did.
+	patrolTurn = 30 * time.Second
 	// An address is asked for so often, and so long is waited for answers.
 	patrolAsks = 3
 	patrolWait = time.Second
@@ -54,7 +57,9 @@ const (
 // that its answers reach nobody, since a switch or a hypervisor drops them; that another
 // node's kernel answers, too, as it does where kube-proxy in IPVS mode has the address on an
 // interface; and that a stranger does, who never says a word unless he is asked. Of each
-// address the runner-up asks, which is where clients would go next.
+// address the runner-up asks, which is where clients would go next. It alone tells what it finds. Those that
+// stand by after it ask, too, now and then: where tables differ, a node that is the runner-up for the others may not
+// know that it is, and nobody else would notice that nobody answers.
 //
 // It is driven by one caller at a time, who calls due when next says so.
 type patrol struct {
@@ -76,32 +81,35 @@ type patrol struct {
 
 // beat is one address.
 type beat struct {
-	owner string // empty: nobody can answer, so that there is nothing to ask
-	on    []links.Link
-	next  time.Time
-	heard map[neighbour.MAC]string // in this round: the interface on which the station was
+	standby // without an owner there is nothing to ask
+	on      []links.Link
+	next    time.Time
+	heard   map[neighbour.MAC]string // in this round: the interface on which the station was
 	// suspect: the last round found something, which the next has to confirm. Three frames
-	// may all get lost, and a round may fall into a change.
+	// may all get lost, and a round may fall into a change. Of those who only stand by, the next is the last for a while.
 	suspect bool
 	doubt   *Doubt
 }
 
-// keep sets the addresses of which this node is the runner-up, each with the node that is to
-// answer, if any can, and the links on which this one would. all is how many addresses are
-// answered for by any node.
-func (p *patrol) keep(now time.Time, behind map[netip.Addr]string, r reach, all int) {
-	p.every = max(patrolEvery, time.Duration(all)*time.Second/patrolPace)
+// keep sets the addresses for which this node stands by, and the links on which it would answer. all is how
+// many addresses are answered for by any node.
+func (p *patrol) keep(now time.Time, behind map[netip.Addr]standby, r reach, all int) {
+	p.every = max(patrolEvery, time.Duration(all)*3*time.Second/(2*patrolPace))
 	if p.beats == nil {
 		p.beats = map[netip.Addr]*beat{}
 	}
 	maps.DeleteFunc(p.beats, func(a netip.Addr, b *beat) bool {
-		owner, still := behind[a]
-		return !still || owner != b.owner
+		place, still := behind[a]
+		return !still || place != b.standby
 	})
 	p.round = slices.DeleteFunc(p.round, func(a netip.Addr) bool { return p.beats[a] == nil })
-	for a, owner := range behind {
+	for a, place := range behind {
 		if p.beats[a] == nil {
-			p.beats[a] = &beat{owner: owner, next: now.Add(patrolAfter + p.jitter(patrolAfter))}
+			wait, spread := patrolAfter+time.Duration(place.after)*patrolTurn, patrolAfter
+			if place.after > 0 {
+				spread = p.every // it is rarely of use, and all may begin at once
+			}
+			p.beats[a] = &beat{standby: place, next: now.Add(wait + p.jitter(spread))}
 		}
 		p.beats[a].on = r[a]
 	}
@@ -178,6 +186,12 @@ func (p *patrol) begin(now time.Time) bool {
 	return found
 }
 
+// every is how often the node asks in that place, if the runner-up does so every so often: so much more seldom that
+// all who stand by ask about half as often again as the runner-up alone, however many they are.
+func (s standby) every(runnerUp time.Duration) time.Duration {
+	return runnerUp * time.Duration((s.after+1)*(s.after+1))
+}
+
 // pending tells whether something is to be found out about the address, or to be told.
 func (b *beat) pending() bool {
 	if b.owner == "" {
@@ -198,26 +212,37 @@ func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
 			p.found[a] = false
 			found = &Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
 		}
-		before := b.doubt
-		switch {
-		case found == nil:
-			b.doubt = nil
-		case b.doubt != nil:
-			found.Since = b.doubt.Since
-			b.doubt = found
-		case b.suspect:
-			found.Since = now
-			b.doubt = found
+		if b.after == 0 {
+			news = b.tell(now, found) || news
+			b.suspect = found != nil
+		} else {
+			b.suspect = p.found[a] && !b.suspect
 		}
-		news = news || (before == nil) != (b.doubt == nil) || before != nil && *before != *b.doubt
-		b.heard, b.suspect = nil, found != nil
-		if b.next = now.Add(p.every - p.jitter(p.every/3)); b.suspect {
+		b.heard = nil
+		every := b.every(p.every)
+		if b.next = now.Add(every - p.jitter(every/3)); b.suspect {
 			b.next = now.Add(patrolAgain)
 		}
 	}
 	p.round = nil
 	p.rest()
 	return news
+}
+
+// tell takes in what is wrong, nil if nothing is, and tells whether that is news.
+func (b *beat) tell(now time.Time, found *Doubt) (news bool) {
+	before := b.doubt
+	switch {
+	case found == nil:
+		b.doubt = nil
+	case b.doubt != nil:
+		found.Since = b.doubt.Since
+		b.doubt = found
+	case b.suspect:
+		found.Since = now
+		b.doubt = found
+	}
+	return (before == nil) != (b.doubt == nil) || before != nil && *before != *b.doubt
 }
 
 // rest waits for what is due first.

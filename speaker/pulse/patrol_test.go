@@ -39,10 +39,10 @@ func newPatrol() *patrol {
 	}
 }
 
-func behindB(addresses ...netip.Addr) map[netip.Addr]string {
-	behind := map[netip.Addr]string{}
+func behindB(addresses ...netip.Addr) map[netip.Addr]standby {
+	behind := map[netip.Addr]standby{}
 	for _, a := range addresses {
-		behind[a] = "b"
+		behind[a] = standby{owner: "b"}
 	}
 	return behind
 }
@@ -86,7 +86,7 @@ func TestAPatrolAsksNowAndThen(t *testing.T) {
 func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
 	p := newPatrol()
 	v, r := serving("a"), reach{vip4: nil}
-	p.keep(noon, map[netip.Addr]string{vip4: ""}, r, 1)
+	p.keep(noon, map[netip.Addr]standby{vip4: {}}, r, 1)
 	told := p.next()
 	if want := noon.Add(patrolAfter); !told.Equal(want) {
 		t.Fatalf("it goes on at %v, want %v", told, want)
@@ -100,7 +100,7 @@ func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
 	if asked, _, news := p.due(told, v); len(asked) > 0 || news || !p.next().IsZero() {
 		t.Errorf("told again: %v, %t, next %v", asked, news, p.next())
 	}
-	p.keep(told, map[netip.Addr]string{vip4: ""}, r, 1)
+	p.keep(told, map[netip.Addr]standby{vip4: {}}, r, 1)
 	if len(p.doubts()) != 1 {
 		t.Error("forgotten though it goes on")
 	}
@@ -175,7 +175,7 @@ func TestAPatrolLeavesAChangeAlone(t *testing.T) {
 	if len(p.doubts()) != 1 {
 		t.Fatalf("doubts %+v", p.doubts())
 	}
-	p.keep(later, map[netip.Addr]string{vip4: "c"}, r, 1)
+	p.keep(later, map[netip.Addr]standby{vip4: {owner: "c"}}, r, 1)
 	if len(p.doubts()) > 0 || len(p.under()) > 0 {
 		t.Errorf("doubts %+v, listens for %v", p.doubts(), p.under())
 	}
@@ -227,10 +227,38 @@ func TestAPatrolIsSlowWhereThereIsMuch(t *testing.T) {
 	p, v, r := beaten(vip4)
 	const all = 10_000
 	p.keep(noon, behindB(vip4), r, all)
-	every := all * time.Second / patrolPace
+	every := 3 * all * time.Second / patrolPace / 2
 	asked := walk(p, v, noon, noon.Add(2*every), says(vip4, ownersMAC))
 	if want := []time.Duration{patrolAfter, patrolAfter + patrolWait + every}; !slices.Equal(asked, want) {
 		t.Errorf("asked after %v, want %v", asked, want)
+	}
+}
+
+// TestWhoStandsByAsksLessOften than the runner-up and after it, and tells nobody what it finds.
+func TestWhoStandsByAsksLessOften(t *testing.T) {
+	p, v, r := beaten(vip4)
+	p.keep(noon, map[netip.Addr]standby{vip4: {"b", 2}}, r, 1)
+	first := patrolAfter + 2*patrolTurn
+	second := first + patrolWait + 9*patrolEvery
+	asked := walk(p, v, noon, noon.Add(second), says(vip4, ownersMAC))
+	if want := []time.Duration{first}; !slices.Equal(asked, want) {
+		t.Errorf("while the owner answers it is asked after %v, want %v", asked, want)
+	}
+	nobody := func(at time.Duration) []time.Duration {
+		return []time.Duration{at, at + patrolWait, at + 2*patrolWait}
+	}
+	third := second + patrolAsks*patrolWait + patrolAgain
+	fourth := third + patrolAsks*patrolWait + 9*patrolEvery
+	asked = walk(p, v, noon.Add(second), noon.Add(fourth))
+	if want := slices.Concat(nobody(second), nobody(third)); !slices.Equal(asked, want) {
+		t.Errorf("while nobody answers it is asked after %v, want %v", asked, want)
+	}
+	if !p.found[vip4] || len(p.doubts()) > 0 {
+		t.Errorf("nobody answers: %t; it tells of %+v", p.found[vip4], p.doubts())
+	}
+	walk(p, v, noon.Add(fourth), noon.Add(fourth+time.Minute), says(vip4, thirdsMAC))
+	if p.found[vip4] || len(p.doubts()) > 0 {
+		t.Errorf("another node answers; nobody does: %t, it tells of %+v", p.found[vip4], p.doubts())
 	}
 }
 
@@ -261,19 +289,21 @@ func TestBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		candidates []string
 		alive      []string
-		want       string
+		want       standby
 	}{
-		"the next":                      {[]string{"b", "a", "c"}, []string{"a", "b", "c"}, "b"},
-		"the next of those alive":       {[]string{"b", "c", "a"}, []string{"a", "b"}, "b"},
-		"the owner itself":              {[]string{"a", "b"}, []string{"a", "b"}, ""},
-		"not the next":                  {[]string{"b", "c", "a"}, []string{"a", "b", "c"}, ""},
-		"not a candidate":               {[]string{"b", "c"}, []string{"a", "b", "c"}, ""},
-		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, "b"},
+		"the next":                      {[]string{"b", "a", "c"}, []string{"a", "b", "c"}, standby{"b", 0}},
+		"the next of those alive":       {[]string{"b", "c", "a"}, []string{"a", "b"}, standby{"b", 0}},
+		"the owner itself":              {[]string{"a", "b"}, []string{"a", "b"}, standby{}},
+		"the one after the next":        {[]string{"b", "c", "a"}, []string{"a", "b", "c"}, standby{"b", 1}},
+		"the last that stands by":       {[]string{"b", "c", "d", "e", "f", "g", "x", "h", "i", "a"}, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}, standby{"b", 7}},
+		"after those":                   {[]string{"b", "c", "d", "e", "f", "g", "h", "i", "j", "a"}, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, standby{}},
+		"not a candidate":               {[]string{"b", "c"}, []string{"a", "b", "c"}, standby{}},
+		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, standby{"b", 0}},
 	} {
 		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
 		_, _, behind := owned(table, serving(c.alive...), reachOf(table, links.NewSnapshot(ethernet(2, true))), true)
 		if behind[vip4] != c.want {
-			t.Errorf("%s: behind %q, want %q", name, behind[vip4], c.want)
+			t.Errorf("%s: behind %+v, want %+v", name, behind[vip4], c.want)
 		}
 	}
 }

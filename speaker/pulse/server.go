@@ -359,7 +359,7 @@ func (s *Server) settle() {
 	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs)))
 	s.before = nil
 	s.mine, s.wait = mine, wait
-	maps.DeleteFunc(behind, func(a netip.Addr, _ string) bool { return s.yielding.isAdopted(a) })
+	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return s.yielding.isAdopted(a) })
 	s.patrol.keep(now, behind, r, len(s.table.Claims)+len(s.table.Elsewhere))
 	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
