@@ -4,39 +4,94 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/e2e/product"
 )
 
-// A restart of the speakers, one after another as in an upgrade, loses no request over BGP,
-// and no route. For layer 2, see TestAnUpgradeUnderManyConnections.
+// A restart of the speakers, one after another as in an upgrade, loses no request over BGP, and moves
+// no route. Nor does it if all their pods are deleted by force, whose account is unknown from then on. For layer 2,
+// see TestAnUpgradeUnderManyConnections.
 func TestSpeakersRestartUnderLoad(t *testing.T) {
 	c := cluster(t)
 	vip := expose(t, c, product.WebService(webs, "restart-bgp", "bgp", local))[0]
 	reply(t, c.Client, vip)
-	eventually(t, soon, func(context.Context) error { return nextHops(c, vip, 3) })
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan product.Count)
-	go func() { done <- product.Load(ctx, c.Client, vip, 80) }()
-	_, err := c.Kubectl(within(t, 5*time.Minute), "-n", product.Namespace, "rollout", "restart", "daemonset/fairlead-speaker")
-	if err == nil {
-		err = c.WaitInstalled(within(t, 5*time.Minute))
+	for _, test := range []struct {
+		name    string
+		restart []string
+		times   int // of a deletion by force, many a one asks before the API server has noticed
+	}{
+		{"one after another", []string{"rollout", "restart", "daemonset/fairlead-speaker"}, 1},
+		{"all by force", []string{"delete", "pods", "-l", "app.kubernetes.io/component=speaker", "--force", "--grace-period=0"}, 4},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eventually(t, soon, func(context.Context) error { return nextHops(c, vip, 3) })
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done, changed := make(chan product.Count, 1), make(chan string, 1)
+			go func() { done <- product.Load(ctx, c.Client, vip, 80) }()
+			go func() {
+				changes, _ := c.Router.Exec(ctx, "ip", "-timestamp", "monitor", "route") // which stop ends
+				changed <- changes
+			}()
+			seen := expose(t, c, product.WebService(webs, "seen", "bgp", local))[0]
+			eventually(t, soon, func(context.Context) error { return nextHops(c, seen, 3) })
+			for range test.times {
+				replaceSpeakers(t, c, test.restart)
+			}
+			stop()
+			count, routes := <-done, <-changed
+			t.Logf("%d requests, %d failed, %d held up, longest wait %v", count.OK+count.Failed, count.Failed, count.Held, count.Longest)
+			if tooMany(count) {
+				t.Errorf("%d of %d requests failed while every speaker restarted; they met %v", count.Failed, count.OK+count.Failed, count.Errors)
+			}
+			if strings.Contains(routes, vip.String()+" ") || !strings.Contains(routes, seen.String()+" ") {
+				t.Errorf("the route to %s moved, or the new one to %s was not noticed:\n%s", vip, seen, routes)
+			}
+		})
 	}
-	stop()
-	count := <-done
+}
+
+// replaceSpeakers has kubectl replace all speakers, and waits until those that follow are ready.
+func replaceSpeakers(t *testing.T, c *product.Cluster, kubectl []string) {
+	t.Helper()
+	before := speakers(t, c)
+	if _, err := c.Kubectl(within(t, soon), append([]string{"-n", product.Namespace}, kubectl...)...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Minute, func(context.Context) error {
+		for uid, ready := range speakers(t, c) {
+			if _, old := before[uid]; old || !ready {
+				return fmt.Errorf("pod %s is one of before: %t, ready: %t", uid, old, ready)
+			}
+		}
+		return c.WaitInstalled(within(t, patience))
+	})
+}
+
+// speakers are the pods of the speakers, and whether they are ready, by UID.
+func speakers(t *testing.T, c *product.Cluster) map[types.UID]bool {
+	t.Helper()
+	var pods corev1.PodList
+	err := c.API.List(within(t, soon), &pods, client.InNamespace(product.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "speaker"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d requests, %d failed, %d held up, longest wait %v", count.OK+count.Failed, count.Failed, count.Held, count.Longest)
-	if tooMany(count) {
-		t.Errorf("%d of %d requests failed while every speaker restarted; they met %v", count.Failed, count.OK+count.Failed, count.Errors)
+	all := make(map[types.UID]bool, len(pods.Items))
+	for _, pod := range pods.Items {
+		all[pod.UID] = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
 	}
+	return all
 }
 
 // A container that is killed, as by the kernel for want of memory, comes back without
