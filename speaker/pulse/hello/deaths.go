@@ -70,7 +70,7 @@ func (m *machine) unheardAfter() time.Duration {
 }
 
 func (m *machine) bury(now time.Time, p *peer) {
-	silence := now.Sub(p.at).Round(time.Millisecond)
+	silence := now.Sub(p.at).Round(time.Millisecond).String()
 	if p.said.leaving {
 		m.log.Info("node has left", "node", p.node, "silence", silence)
 	} else {

@@ -309,7 +309,7 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 	switch {
 	case before && revived:
 		m.hurry = true
-		m.log.Info("node is heard again", "node", p.node, "silence", silent.Round(time.Millisecond))
+		m.log.Info("node is heard again", "node", p.node, "silence", silent.Round(time.Millisecond).String())
 	case p.warned:
 		m.log.Info("node is heard for the first time", "node", p.node)
 	case !before:

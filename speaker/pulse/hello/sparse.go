@@ -324,7 +324,7 @@ func (m *machine) listenTo(now time.Time, p *peer) {
 	}
 	if p.watched && p.link == linkHeard {
 		p.link, p.vouch, m.mesh.changed = linkSilent, nil, true
-		m.log.Debug("a watched node is not heard any more", "node", p.node, "silence", now.Sub(p.at).Round(time.Millisecond))
+		m.log.Debug("a watched node is not heard any more", "node", p.node, "silence", now.Sub(p.at).Round(time.Millisecond).String())
 	}
 }
 
