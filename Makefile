@@ -50,7 +50,7 @@ generate: ## Generate code, CRDs and the chart's copy of them
 .PHONY: test
 test: packages check-generated lint lab-down test-build image ## Run all tests, those of the lab included (root); ends a demo
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
-		-count=1 -race -timeout=15m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$' -e '/speaker/pulse/hello$$') \
+		-count=1 -race -timeout=20m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$' -e '/speaker/pulse/hello$$') \
 		-- -count=1 -timeout=15m ./speaker/pulse/hello \
 		-- -count=1 -timeout=40m ./speaker/bgp \
 		-- -count=1 -p=1 -timeout=40m -skip='^TestAnotherCluster$$' ./e2e/...

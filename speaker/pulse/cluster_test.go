@@ -24,6 +24,7 @@ const (
 	simDetection  = simInterval * simMultiplier
 	simDelay      = 200 * time.Microsecond
 	simStep       = 2 * time.Millisecond
+	idleStep      = 10 * simStep
 )
 
 // cluster is nodes with a real mesh and a real server each, in a bubble, and the addresses
@@ -169,6 +170,14 @@ func (c *cluster) close() {
 func (c *cluster) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(simStep)
+		c.look()
+	}
+}
+
+// idle lets time pass in which nothing is to happen, and looks a tenth as often: looking is most of the work.
+func (c *cluster) idle(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(idleStep)
 		c.look()
 	}
 }

@@ -284,7 +284,8 @@ func TestOwnersInRandomHistories(t *testing.T) {
 				}
 			}
 			c.agree()
-			c.run(12 * time.Second)
+			c.run(4 * time.Second)
+			c.idle(8 * time.Second)
 			c.expectOne("in the end")
 			if c.longestDouble > simBound {
 				t.Errorf("two of %d nodes answered for %v: %+v", size, c.longestDouble, events)

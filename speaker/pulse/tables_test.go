@@ -85,7 +85,8 @@ func TestTablesChangeWhileANodeDies(t *testing.T) {
 				now = max(now, s.at)
 				s.do()
 			}
-			c.run(20 * time.Second)
+			c.run(5 * time.Second)
+			c.idle(15 * time.Second)
 			c.expectOne("in the end")
 			differ := slices.Max(learned)
 			if c.longestDouble > simDetection+slack || c.longestNobody > simDetection+slack+differ {
@@ -102,7 +103,6 @@ func TestTablesChangeWhileANodeDies(t *testing.T) {
 // one dies. Each of them may take another one for the owner. Who comes next finds that nobody answers, and does.
 func TestTablesDifferForGood(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		const aside = 20 * time.Millisecond // how closely is looked meanwhile
 		size := rapid.IntRange(3, 6).Draw(r, "nodes")
 		changes := rapid.SliceOfN(rapid.Custom(drawChange(size)), size, size).Draw(r, "changes")
 		dies, at := rapid.IntRange(0, size-1).Draw(r, "dies"), time.Duration(rapid.IntRange(0, 4000).Draw(r, "dies after"))*time.Millisecond
@@ -119,10 +119,10 @@ func TestTablesDifferForGood(t *testing.T) {
 			c.run(5 * time.Second)
 			// They may both answer at one moment, and leave it to each other once more.
 			for end := time.Now().Add(6 * time.Minute); len(c.nobody) > 0 && time.Now().Before(end); c.look() {
-				time.Sleep(aside)
+				time.Sleep(idleStep)
 			}
 			c.expectOne("in the end")
-			if c.longestDouble > simDetection+2*aside || c.longestNobody > 5*time.Minute {
+			if c.longestDouble > simDetection+2*idleStep || c.longestNobody > 5*time.Minute {
 				t.Errorf("two answered for %v, nobody for %v; node %d dies after %v, %+v", c.longestDouble, c.longestNobody, dies, at, changes)
 			}
 		})
