@@ -34,7 +34,7 @@ func (c *cluster) stale(i, addresses int) Table {
 // the API server. Two nodes that hear each other do not both answer for longer than a detection
 // time, though hundreds of addresses be in dispute.
 func TestNodesWithDifferentTables(t *testing.T) {
-	for _, addresses := range []int{8, 24, 200} {
+	for _, addresses := range []int{8, 24, 400} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3, min(4*addresses, 3400), seeded(1))
 			defer c.close()
