@@ -411,7 +411,8 @@ func (m *machine) view(now time.Time) View {
 func (m *machine) figures() Stats {
 	s := m.stats
 	s.Rejected = maps.Clone(s.Rejected)
-	s.Late, s.Asked = m.own.worst(m.checkedAt), m.asked()
+	s.Asked = m.asked()
+	s.Late, _ = m.own.worst(m.checkedAt)
 	for _, p := range m.attended {
 		s.Waits = max(s.Waits, p.detect)
 	}

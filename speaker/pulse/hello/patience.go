@@ -8,8 +8,10 @@ import (
 const (
 	// mindFor is for how long it is remembered that hellos were late.
 	mindFor = 3 * time.Minute
-	// foresight is how much more is waited for than what was late: what comes next may be
-	// later still.
+	// stall is within what time hellos were late once: what keeps a process back comes in pieces.
+	stall = time.Second
+	// foresight is how much more is waited for than what was late more than once, or lost: what
+	// comes next may be later still.
 	foresight = 4
 	// most bounds how many intervals are waited for, where no more were configured. What
 	// was later than that teaches nothing: the process was stopped.
@@ -21,11 +23,13 @@ const (
 
 // lateness is how late the hellos of one node were in the last minutes.
 type lateness struct {
-	seen []late // each later than the next one, which is remembered longer
+	seen []late // one of each stall, in the order of time
 }
 
+// late is the worst of a stall.
 type late struct {
 	by    time.Duration
+	since time.Time // when the stall began
 	until time.Time // when it is forgotten
 }
 
@@ -34,26 +38,38 @@ func (l *lateness) note(now time.Time, by time.Duration) {
 	if by <= 0 {
 		return
 	}
-	l.seen = slices.DeleteFunc(l.seen, func(o late) bool { return o.by <= by || !now.Before(o.until) })
-	l.seen = append(l.seen, late{by, now.Add(mindFor)})
+	l.seen = slices.DeleteFunc(l.seen, func(o late) bool { return !now.Before(o.until) })
+	newest := late{by, now, now.Add(mindFor)}
+	if last := len(l.seen) - 1; last >= 0 && now.Before(l.seen[last].since.Add(stall)) {
+		if by < l.seen[last].by {
+			return
+		}
+		newest.since = l.seen[last].since
+		l.seen = l.seen[:last]
+	}
+	l.seen = append(l.seen, newest)
 }
 
-// worst is by how much the latest hello was late; 0: all were in time.
-func (l *lateness) worst(now time.Time) time.Duration {
+// worst is by how much the latest hello was late, and by how much one was late again, in another
+// stall; 0: all were in time.
+func (l *lateness) worst(now time.Time) (once, again time.Duration) {
 	for _, o := range l.seen {
-		if now.Before(o.until) {
-			return o.by
+		switch {
+		case !now.Before(o.until):
+		case o.by > once:
+			once, again = o.by, once
+		case o.by > again:
+			again = o.by
 		}
 	}
-	return 0
+	return once, again
 }
 
-// intervals says how many intervals of silence are a death of a node whose hellos were late.
-// What is tolerated makes it no more than the multiplier.
-func intervals(multiplier int, interval, late, tolerated time.Duration) int {
-	over := max(late-tolerated, 0)
-	more := int((foresight*over + interval - 1) / interval)
-	return min(multiplier+more, max(multiplier, most))
+// intervals says how many intervals of silence are a death, where so much more is waited for than
+// for the multiplier.
+func intervals(multiplier int, interval, more time.Duration) int {
+	n := int((max(more, 0) + interval - 1) / interval)
+	return min(multiplier+n, max(multiplier, most))
 }
 
 // punctuality is what a node knows of its own hellos.
@@ -74,10 +90,10 @@ func (p *punctuality) gauge(now time.Time) {
 
 // notice adjusts what the others are asked for to how late our own hellos leave.
 func (m *machine) notice(now time.Time) {
-	by := m.own.worst(now)
-	// The silence that is waited for anyway covers that much, with the same foresight.
-	covered := time.Duration(m.multiplier-1) * m.interval / foresight
-	asks := intervals(m.multiplier, m.interval, by, covered)
+	once, again := m.own.worst(now)
+	// The silence that is waited for anyway covers that much.
+	covered := time.Duration(m.multiplier-1) * m.interval
+	asks := intervals(m.multiplier, m.interval, max(once+m.interval/4, foresight*again)-covered)
 	if asks == m.own.asks {
 		return
 	}
@@ -87,9 +103,9 @@ func (m *machine) notice(now time.Time) {
 	case before == 0: // a start
 	case asks > before:
 		m.log.Info("hellos of this node leave late; other nodes are asked to wait longer before they take it for dead",
-			"late", by.String(), "detectionTime", m.asked().String())
+			"late", once.String(), "detectionTime", m.asked().String())
 	default:
-		m.log.Info("hellos of this node leave sooner again", "late", by.String(), "detectionTime", m.asked().String())
+		m.log.Info("hellos of this node leave sooner again", "late", once.String(), "detectionTime", m.asked().String())
 	}
 }
 
@@ -100,9 +116,13 @@ func (m *machine) asked() time.Duration { return time.Duration(m.own.asks) * m.i
 // if its hellos were missing, or if ours are late. The last may mean that this machine is
 // too busy to hear others in time.
 func (m *machine) wait(now time.Time, p *peer) {
-	// One lost hello is what the multiplier is for.
 	interval := m.between(now, p)
-	missing := intervals(m.multiplier, interval, p.late.worst(now), interval+interval/4)
+	once, again := p.late.worst(now)
+	lost, _ := p.lost.worst(now)
+	// One lost hello is what the multiplier is for.
+	tolerated := interval + interval/4
+	more := max(once+interval/4-time.Duration(m.multiplier-1)*interval, foresight*(max(again, lost)-tolerated))
+	missing := intervals(m.multiplier, interval, more)
 	p.detect = max(p.asked(interval), time.Duration(max(missing, m.own.asks))*interval)
 	patient := missing > m.multiplier
 	if patient == p.patient {
@@ -111,7 +131,7 @@ func (m *machine) wait(now time.Time, p *peer) {
 	p.patient = patient
 	if patient {
 		m.log.Info("hellos of a node are missing; it is waited longer before the node is taken for dead",
-			"node", p.node, "missing", p.late.worst(now).String(), "detectionTime", p.detect.String())
+			"node", p.node, "missing", max(once, lost).String(), "detectionTime", p.detect.String())
 		return
 	}
 	m.log.Info("hellos of the node come in time again", "node", p.node, "detectionTime", p.detect.String())
@@ -136,12 +156,16 @@ func (p *peer) asked(interval time.Duration) time.Duration {
 	return min(p.asks, MaxHold)
 }
 
-// missed notes how long nothing was heard of a node from which a hello comes now. A node that
-// was away for much longer than it was waited for was really away.
+// missed notes how long nothing was heard of a node from which a hello comes now, and whether others were
+// lost before it. A node that was away for much longer than it was waited for was really away.
 func (m *machine) missed(now time.Time, p *peer, h hello) {
 	silence := now.Sub(p.at)
 	if !p.heard || p.boot != h.boot || !p.held.IsZero() || silence >= 2*p.detect {
 		return
 	}
-	p.late.note(now, silence-m.between(now, p))
+	missing := &p.late
+	if h.seq > p.seq+1 {
+		missing = &p.lost
+	}
+	missing.note(now, silence-m.between(now, p))
 }

@@ -29,8 +29,9 @@ type peer struct {
 
 	detect  time.Duration // so much silence is a death
 	asks    time.Duration // what it wants detect to be; 0: it does not say
-	late    lateness
-	patient bool // detect is longer since hellos were missing, which was told
+	late    lateness      // where none was lost
+	lost    lateness      // where some were, or may have been
+	patient bool          // detect is longer since hellos were missing, which was told
 
 	deafSince time.Time // since when it calls us silent, as far as we hear it; zero: it does not
 	deaf      bool      // as in the view
