@@ -23,7 +23,7 @@ const (
 
 // lateness is how late the hellos of one node were in the last minutes.
 type lateness struct {
-	seen []late // one of each stall, in the order of time
+	seen []late // one of each stall, the newest first, without those that two later ones outdo
 }
 
 // late is the worst of a stall.
@@ -38,37 +38,47 @@ func (l *lateness) note(now time.Time, by time.Duration) {
 	if by <= 0 {
 		return
 	}
-	l.seen = slices.DeleteFunc(l.seen, func(o late) bool { return !now.Before(o.until) })
 	newest := late{by, now, now.Add(mindFor)}
-	if last := len(l.seen) - 1; last >= 0 && now.Before(l.seen[last].since.Add(stall)) {
-		if by < l.seen[last].by {
+	if len(l.seen) > 0 && now.Before(l.seen[0].since.Add(stall)) {
+		if by < l.seen[0].by {
 			return
 		}
-		newest.since = l.seen[last].since
-		l.seen = l.seen[:last]
+		newest.since = l.seen[0].since
+		l.seen = slices.Delete(l.seen, 0, 1)
 	}
-	l.seen = append(l.seen, newest)
+	once, again := by, time.Duration(0)
+	l.seen = slices.DeleteFunc(l.seen, func(o late) bool {
+		if o.by <= again || !now.Before(o.until) {
+			return true
+		}
+		once, again = worse(once, again, o.by)
+		return false
+	})
+	l.seen = slices.Insert(l.seen, 0, newest)
 }
 
 // worst is by how much the latest hello was late, and by how much one was late again, in another
 // stall; 0: all were in time.
 func (l *lateness) worst(now time.Time) (once, again time.Duration) {
 	for _, o := range l.seen {
-		switch {
-		case !now.Before(o.until):
-		case o.by > once:
-			once, again = o.by, once
-		case o.by > again:
-			again = o.by
+		if now.Before(o.until) {
+			once, again = worse(once, again, o.by)
 		}
 	}
 	return once, again
 }
 
-// intervals says how many intervals of silence are a death, where so much more is waited for than
-// for the multiplier.
-func intervals(multiplier int, interval, more time.Duration) int {
-	n := int((max(more, 0) + interval - 1) / interval)
+// worse takes one more in among the two worst.
+func worse(once, again, by time.Duration) (time.Duration, time.Duration) {
+	return max(once, by), max(again, min(once, by))
+}
+
+// intervals says how many intervals of silence are a death of a node whose hellos were that late once,
+// where so much more is waited for than for the multiplier anyway.
+func intervals(multiplier int, interval, once, more time.Duration) int {
+	// The silence that the multiplier is for covers one stall, if a little of it is left.
+	more = max(more, once+interval/4-time.Duration(multiplier-1)*interval, 0)
+	n := int((more + interval - 1) / interval)
 	return min(multiplier+n, max(multiplier, most))
 }
 
@@ -93,7 +103,7 @@ func (m *machine) notice(now time.Time) {
 	once, again := m.own.worst(now)
 	// The silence that is waited for anyway covers that much.
 	covered := time.Duration(m.multiplier-1) * m.interval
-	asks := intervals(m.multiplier, m.interval, max(once+m.interval/4, foresight*again)-covered)
+	asks := intervals(m.multiplier, m.interval, once, foresight*again-covered)
 	if asks == m.own.asks {
 		return
 	}
@@ -121,8 +131,7 @@ func (m *machine) wait(now time.Time, p *peer) {
 	lost, _ := p.lost.worst(now)
 	// One lost hello is what the multiplier is for.
 	tolerated := interval + interval/4
-	more := max(once+interval/4-time.Duration(m.multiplier-1)*interval, foresight*(max(again, lost)-tolerated))
-	missing := intervals(m.multiplier, interval, more)
+	missing := intervals(m.multiplier, interval, once, foresight*(max(again, lost)-tolerated))
 	p.detect = max(p.asked(interval), time.Duration(max(missing, m.own.asks))*interval)
 	patient := missing > m.multiplier
 	if patient == p.patient {
