@@ -8,17 +8,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"fairlead.dev/fairlead/controller/allocation"
+	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
 // Metrics are the numbers that the leader keeps; those of a stand-by stay empty.
 type Metrics struct {
-	pools    *prometheus.GaugeVec
-	reserved *prometheus.GaugeVec
+	pools    *gauge.Set
+	reserved *gauge.Set
 	services *prometheus.GaugeVec
 	bookings *prometheus.GaugeVec
-	problems *prometheus.GaugeVec
+	problems *gauge.Set
 	writes   *prometheus.CounterVec
 	ledger   *prometheus.CounterVec
 	passes   prometheus.Histogram
@@ -28,14 +29,10 @@ type Metrics struct {
 // registerer: a name is taken.
 func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		pools: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fairlead_pool_addresses",
-			Help: "Addresses of a pool by family and state: assigned to a Service or an IPReservation, or available.",
-		}, []string{"pool", "family", "state"}),
-		reserved: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fairlead_pool_reserved_addresses",
-			Help: "Addresses of a pool, by family, that IPReservations hold, with or without a Service on them.",
-		}, []string{"pool", "family"}),
+		pools: gauge.New("fairlead_pool_addresses",
+			"Addresses of a pool by family and state: assigned to a Service or an IPReservation, or available.", "pool", "family", "state"),
+		reserved: gauge.New("fairlead_pool_reserved_addresses",
+			"Addresses of a pool, by family, that IPReservations hold, with or without a Service on them.", "pool", "family"),
 		bookings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_reservations",
 			Help: "IPReservations by whether they hold addresses: allocated or waiting.",
@@ -44,10 +41,8 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			Name: "fairlead_services",
 			Help: "Services of type LoadBalancer by whether they have addresses: allocated or waiting.",
 		}, []string{"state"}),
-		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fairlead_problems",
-			Help: "Problems there are now, by the kind of the object and the reason.",
-		}, []string{"kind", "reason"}),
+		problems: gauge.New("fairlead_problems",
+			"Problems there are now, by the kind of the object and the reason.", "kind", "reason"),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_status_writes_total",
 			Help: "Statuses written, by the kind of the object and the result: ok, conflict or error.",
@@ -88,20 +83,21 @@ func result(err error) string {
 func (m *Metrics) passed(took time.Duration, d *decision) {
 	m.passes.Observe(took.Seconds())
 
-	m.pools.Reset()
-	m.reserved.Reset()
+	pools, reserved, problems := gauge.Series{}, gauge.Series{}, gauge.Series{}
 	for name, u := range d.outcome.Usage {
-		m.pools.WithLabelValues(name, "IPv4", "assigned").Set(float64(u.AssignedIPv4))
-		m.pools.WithLabelValues(name, "IPv6", "assigned").Set(float64(u.AssignedIPv6))
-		m.reserved.WithLabelValues(name, "IPv4").Set(float64(u.ReservedIPv4))
-		m.reserved.WithLabelValues(name, "IPv6").Set(float64(u.ReservedIPv6))
-		m.pools.WithLabelValues(name, "IPv4", "available").Set(float64(u.AvailableIPv4))
-		m.pools.WithLabelValues(name, "IPv6", "available").Set(float64(u.AvailableIPv6))
+		pools[gauge.Key(name, "IPv4", "assigned")] = float64(u.AssignedIPv4)
+		pools[gauge.Key(name, "IPv6", "assigned")] = float64(u.AssignedIPv6)
+		reserved[gauge.Key(name, "IPv4")] = float64(u.ReservedIPv4)
+		reserved[gauge.Key(name, "IPv6")] = float64(u.ReservedIPv6)
+		pools[gauge.Key(name, "IPv4", "available")] = float64(u.AvailableIPv4)
+		pools[gauge.Key(name, "IPv6", "available")] = float64(u.AvailableIPv6)
 	}
-	m.problems.Reset()
 	for _, p := range d.problems {
-		m.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
+		problems[gauge.Key(p.Object.Kind, p.Reason)]++
 	}
+	m.pools.Replace(pools)
+	m.reserved.Replace(reserved)
+	m.problems.Replace(problems)
 	tally(m.services, d.outcome.Assigned.Services)
 	tally(m.bookings, d.outcome.Assigned.Reservations)
 }

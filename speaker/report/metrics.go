@@ -1,6 +1,10 @@
 package report
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/fairlead/internal/gauge"
+)
 
 // metrics are the speaker's own; names are documented in docs/metrics.md.
 type metrics struct {
@@ -8,18 +12,15 @@ type metrics struct {
 	failures   prometheus.Counter
 	ports      *prometheus.GaugeVec
 	changes    *prometheus.CounterVec
-	problems   *prometheus.GaugeVec
+	problems   *gauge.Set
 	owned      prometheus.Gauge
-	obstructed *prometheus.GaugeVec
-	sessions   *prometheus.GaugeVec
-	advertised *prometheus.GaugeVec
-	pending    *prometheus.GaugeVec
+	obstructed *gauge.Set
+	sessions   *gauge.Set
+	advertised *gauge.Set
+	pending    *gauge.Set
 }
 
 func newMetrics() metrics {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	}
 	return metrics{
 		apply: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fairlead_speaker_apply_duration_seconds",
@@ -29,18 +30,20 @@ func newMetrics() metrics {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "fairlead_speaker_apply_failures_total", Help: "Passes in which not everything could be applied.",
 		}),
-		ports: gauge("fairlead_forwarding_ports", "Service ports whose forwarding is in the kernel.", "ip_family"),
+		ports: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_forwarding_ports", Help: "Service ports whose forwarding is in the kernel.",
+		}, []string{"ip_family"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_speaker_changes_total", Help: "Changes of objects in what decisions read.",
 		}, []string{"kind"}),
-		problems: gauge("fairlead_speaker_problems", "Objects that do not get what they ask for on this node.", "kind", "reason"),
+		problems: gauge.New("fairlead_speaker_problems", "Objects that do not get what they ask for on this node.", "kind", "reason"),
 		owned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fairlead_layer2_owned_addresses", Help: "Addresses that this node answers for on its networks.",
 		}),
-		obstructed: gauge("fairlead_layer2_obstructed_addresses", "Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.", "reason"),
-		sessions:   gauge("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
-		advertised: gauge("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
-		pending:    gauge("fairlead_bgp_pending_prefixes", "Prefixes that the peer is to be told of and has not been.", "peer"),
+		obstructed: gauge.New("fairlead_layer2_obstructed_addresses", "Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.", "reason"),
+		sessions:   gauge.New("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
+		advertised: gauge.New("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
+		pending:    gauge.New("fairlead_bgp_pending_prefixes", "Prefixes that the peer is to be told of and has not been.", "peer"),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/speaker/links/obstacles"
 )
@@ -45,10 +46,10 @@ func (r *Reporter) Obstacles(found map[obstacles.Obstacle][]netip.Addr) {
 	r.obstacles = found
 	before := r.inTheWay
 	r.inTheWay = map[netip.Addr]Obstruction{}
-	counts := map[string]int{}
+	counts := gauge.Series{}
 	for _, o := range sorted(found) {
 		reason, message := r.describe(o)
-		counts[reason] += len(found[o])
+		counts[reason] += float64(len(found[o]))
 		for _, a := range found[o] {
 			in := Obstruction{reason, message, time.Now()}
 			if last, known := before[a]; known {
@@ -60,10 +61,7 @@ func (r *Reporter) Obstacles(found map[obstacles.Obstacle][]netip.Addr) {
 			r.inTheWay[a] = in
 		}
 	}
-	r.metrics.obstructed.Reset()
-	for reason, n := range counts {
-		r.metrics.obstructed.WithLabelValues(reason).Set(float64(n))
-	}
+	r.metrics.obstructed.Replace(counts)
 	r.tellProblems()
 	r.tellAddresses()
 }

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
@@ -270,10 +271,11 @@ func (r *Reporter) tellProblems() {
 	if more := max(len(come), len(gone)) - maxTold; more > 0 {
 		r.log.Warn("more has come or gone than is told one by one", "come", len(come), "gone", len(gone), "problems", len(problems))
 	}
-	r.metrics.problems.Reset()
+	counts := gauge.Series{}
 	for _, p := range problems {
-		r.metrics.problems.WithLabelValues(p.Object.Kind, p.Reason).Inc()
+		counts[gauge.Key(p.Object.Kind, p.Reason)]++
 	}
+	r.metrics.problems.Replace(counts)
 	r.tellForwarding()
 }
 
@@ -366,9 +368,7 @@ func (r *Reporter) tellOwned() {
 func (r *Reporter) Sessions(states map[string]Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.metrics.sessions.Reset()
-	r.metrics.advertised.Reset()
-	r.metrics.pending.Reset()
+	up, advertised, pending := gauge.Series{}, gauge.Series{}, gauge.Series{}
 	for peer, state := range states {
 		before, known := r.sessions[peer]
 		switch {
@@ -383,14 +383,15 @@ func (r *Reporter) Sessions(states map[string]Session) {
 					"node %s: %s addresses are not announced: %s", r.node, family, why)
 			}
 		}
-		up := 0.0
+		up[peer] = 0
 		if state.Up {
-			up = 1
+			up[peer] = 1
 		}
-		r.metrics.sessions.WithLabelValues(peer).Set(up)
-		r.metrics.advertised.WithLabelValues(peer).Set(float64(state.Advertised))
-		r.metrics.pending.WithLabelValues(peer).Set(float64(state.Pending))
+		advertised[peer], pending[peer] = float64(state.Advertised), float64(state.Pending)
 	}
+	r.metrics.sessions.Replace(up)
+	r.metrics.advertised.Replace(advertised)
+	r.metrics.pending.Replace(pending)
 	r.sessions = states
 	r.tellStanding()
 }
