@@ -122,7 +122,7 @@ func (l localnet) removeAll(ctx context.Context) error {
 	if err := l.restore(); err != nil {
 		return err
 	}
-	return errors.Join(nftables.RemoveHandover(), removeAllBut(None)(ctx))
+	return errors.Join(nftables.RemoveHandover(), removeNotes(), removeAllBut(None)(ctx))
 }
 
 // removeAllBut removes what all modes but one put into the kernel.

@@ -16,10 +16,10 @@ import (
 )
 
 // leaving is a note in the kernel of UDP destinations that are about to go, and of their
-// endpoints, from before their rules go until their flows have. A process that ends in
-// between has nobody else tell the next one whose those flows were. The note is an ipset
-// for each family, which no rule uses; "speaker cleanup" removes it with the others. Where
-// there are no ipsets, as nftables needs none, there is no note. The zero value takes none.
+// endpoints, from before their rules go until their flows have: the next process reads it if this
+// one ends in between. The note is an ipset for each family, which no rule uses. Its name does not
+// begin with FAIRLEAD-, a prefix that the iptables backend owns: it destroys all sets of it that it does
+// not want. Where there are no ipsets, as nftables needs none, there is no note. The zero value takes none.
 type leaving struct {
 	noted map[addr.Family]bool // there may be a note
 }
@@ -31,7 +31,7 @@ func newLeaving() leaving {
 
 func leavingSet(family addr.Family) ipset.Spec {
 	return ipset.Spec{
-		Name: fmt.Sprintf("FAIRLEAD-LEAVING%d", family), Type: ipset.HashIPPort, Family: family, MaxElements: 1 << 20,
+		Name: fmt.Sprintf("fairlead-journal%d", family), Type: ipset.HashIPPort, Family: family, MaxElements: 1 << 20,
 	}
 }
 
@@ -93,6 +93,18 @@ func (l leaving) forget() {
 		_ = ipset.Destroy(leavingSet(family).Name) // what is left tells of flows that are gone
 	}
 	clear(l.noted)
+}
+
+// removeNotes removes the notes of whichever process. It returns the kernel's errors; no note and no
+// support for ipsets are none.
+func removeNotes() error {
+	var errs []error
+	for _, family := range addr.Families() {
+		if err := ipset.Destroy(leavingSet(family).Name); !errors.Is(err, ipset.ErrMissing) && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // left reads the note of an earlier process: destinations and endpoints are in one. Only

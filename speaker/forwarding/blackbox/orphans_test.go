@@ -51,15 +51,34 @@ func TestServicesDeletedWhileNobodyLooked(t *testing.T) {
 func TestServicesDeletedInTheInstantOfTheEnd(t *testing.T) {
 	t.Parallel()
 	each(t, successions(), func(t *testing.T, c *cluster) {
-		deletedUnseen(t, c, func(want desired.Forwarding) {
-			c.Node.Do(func() {
-				if missing, err := (*c.latest).(wholeBackend).Forwarder.Apply(t.Context(), want); err != nil || len(missing) > 0 {
-					t.Errorf("%d ports are missing: %v", len(missing), err)
-				}
-			})
-		})
-		if sets := c.Run("ipset", "list", "-n"); strings.Contains(sets, "LEAVING") {
+		deletedUnseen(t, c, c.applyAlone)
+		if sets := c.Run("ipset", "list", "-n"); strings.Contains(sets, "journal") {
 			t.Errorf("the note of it stays: %s", sets)
+		}
+	})
+}
+
+// TestServicesDeletedInTheInstantOfTwoEnds has the next process end in the same instant, too.
+func TestServicesDeletedInTheInstantOfTwoEnds(t *testing.T) {
+	t.Parallel()
+	each(t, successions(), func(t *testing.T, c *cluster) {
+		deletedUnseen(t, c, func(want desired.Forwarding) {
+			c.applyAlone(want)
+			c.Restart()
+			c.applyAlone(want)
+		})
+		if sets := c.Run("ipset", "list", "-n"); strings.Contains(sets, "journal") {
+			t.Errorf("the note of it stays: %s", sets)
+		}
+	})
+}
+
+// applyAlone applies what is wanted and does not clean up after it.
+func (c *cluster) applyAlone(want desired.Forwarding) {
+	c.t.Helper()
+	c.Node.Do(func() {
+		if missing, err := (*c.latest).(wholeBackend).Forwarder.Apply(c.t.Context(), want); err != nil || len(missing) > 0 {
+			c.t.Errorf("%d ports are missing: %v", len(missing), err)
 		}
 	})
 }
