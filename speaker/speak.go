@@ -19,8 +19,8 @@ import (
 
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/forwarding"
@@ -160,7 +160,7 @@ func connect() (*rest.Config, kubernetes.Interface, error) {
 // others changed the rules.
 func watchKernel(ctx context.Context, backend forwarding.Backend, disturbed chan<- struct{}) error {
 	backend.Watch(ctx, func() {
-		wake.Fill(disturbed)
+		signal.Send(disturbed)
 	})
 	return nil
 }

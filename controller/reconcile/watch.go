@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // CacheOptions says what the informers hold: Secrets of the given namespace
@@ -170,5 +170,5 @@ func watch[T any, O interface {
 
 // notify fills the one slot of wake; it is full when a pass is due already.
 func (o *objects) notify() {
-	wake.Fill(o.wake)
+	signal.Send(o.wake)
 }

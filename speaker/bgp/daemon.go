@@ -13,7 +13,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -132,7 +132,7 @@ func (d *daemon) Observe(op server.FSMOperation, _, _ time.Duration) {
 	if d.quit.Load() {
 		runtime.Goexit()
 	}
-	wake.Fill(d.managed)
+	signal.Send(d.managed)
 }
 
 // stop ends the session, with a CEASE if it is up.

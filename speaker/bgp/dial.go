@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -80,7 +80,7 @@ func (s *session) connectTime() time.Duration {
 func (s *session) retime(interval time.Duration) {
 	if s.interval != interval {
 		s.interval = interval
-		wake.Fill(s.retimed)
+		signal.Send(s.retimed)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -89,7 +89,7 @@ func (s *Speaker) ListenOn(port uint16) { s.port = port }
 func (s *Speaker) Changed() <-chan struct{} { return s.changed }
 
 func (s *Speaker) notify() {
-	wake.Fill(s.changed)
+	signal.Send(s.changed)
 }
 
 // Apply makes the sessions and their routes those wanted, by BGPPeer name. It

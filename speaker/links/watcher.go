@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // retryAfter is the pause before a broken subscription is renewed.
@@ -151,5 +151,5 @@ func (w *Watcher) publish(t *table) {
 		return
 	}
 	w.current.Store(next)
-	wake.Fill(w.changed)
+	signal.Send(w.changed)
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -89,7 +89,7 @@ func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 	if !bytes.Equal(encoded, c.table) {
 		c.table, c.claims = encoded, maps.Clone(t.Claims)
 		c.number++
-		wake.Fill(c.wake)
+		signal.Send(c.wake)
 	}
 	state, err := c.await(ctx)
 	if left != nil { // which is worse than a pulse that is away
@@ -219,7 +219,7 @@ func (c *Client) greet(tiers bool) {
 	defer c.mu.Unlock()
 	c.tiers, c.refused = tiers, refusal{}
 	if tiers {
-		wake.Fill(c.wake) // it may come late, and the table was refused until then
+		signal.Send(c.wake) // it may come late, and the table was refused until then
 	}
 }
 
@@ -234,7 +234,7 @@ func (c *Client) write(ctx context.Context, conn net.Conn, greeting <-chan struc
 	case <-greeting:
 	case <-silence.C:
 	}
-	wake.Fill(c.wake) // pulse has to hear the table, whether it is new or not
+	signal.Send(c.wake) // pulse has to hear the table, whether it is new or not
 	for {
 		select {
 		case <-ctx.Done():
@@ -290,6 +290,6 @@ func (c *Client) learn(s State, number uint64, connected bool) {
 	close(c.news)
 	c.news = make(chan struct{})
 	if !same {
-		wake.Fill(c.changed)
+		signal.Send(c.changed)
 	}
 }

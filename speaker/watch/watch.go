@@ -33,10 +33,10 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/unanswered"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
-	"fairlead.dev/fairlead/internal/wake"
 )
 
 // Config says what to watch.
@@ -491,5 +491,5 @@ func (w *Watch) update(change func() bool) {
 	if !change() {
 		return
 	}
-	wake.Fill(w.changed)
+	signal.Send(w.changed)
 }

@@ -21,8 +21,8 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/internal/wake"
 	"fairlead.dev/fairlead/speaker/links"
 )
 
@@ -76,7 +76,7 @@ func New(log *slog.Logger) *Finder {
 func (f *Finder) Changed() <-chan struct{} { return f.changed }
 
 func (f *Finder) notify() {
-	wake.Fill(f.changed)
+	signal.Send(f.changed)
 }
 
 // Set makes it look for routers at the other ends of exactly these interfaces. Doing so

@@ -12,7 +12,7 @@ import (
 	"github.com/mdlayher/ndp"
 	"golang.org/x/net/ipv6"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // room is that for a message, in bytes; a longer one is cut, and not understood then.
@@ -120,7 +120,7 @@ func (p *port) take(message ndp.Message, from netip.Addr) {
 	default:
 		return
 	}
-	wake.Fill(p.wake) // one that is new may know as little of us
+	signal.Send(p.wake) // one that is new may know as little of us
 }
 
 // speak advertises this node, and asks for a router while there is none.

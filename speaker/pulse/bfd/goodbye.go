@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // Goodbye tells all peers that this process ends, which is final: with 0 that the node
@@ -70,5 +70,5 @@ func (s *Sessions) each(do func(now time.Time, have *session)) {
 	for _, have := range s.all {
 		do(now, have)
 	}
-	wake.Fill(s.wake)
+	signal.Send(s.wake)
 }

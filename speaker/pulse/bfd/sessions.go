@@ -28,7 +28,7 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 )
@@ -136,7 +136,7 @@ func (s *Sessions) Set(want map[string]desired.BFD, have *links.Snapshot) {
 	for _, l := range surplus {
 		_ = l.close() // it is read no more, whatever that says
 	}
-	wake.Fill(s.wake)
+	signal.Send(s.wake)
 }
 
 // want begins a session or changes the one that is there.
@@ -279,14 +279,14 @@ func (s *Sessions) tick(now time.Time) {
 				_ = have.out.close() // nothing is lost with it
 			}
 			delete(s.all, k)
-			wake.Fill(s.changed) // a listener may be needed no more
+			signal.Send(s.changed) // a listener may be needed no more
 			continue
 		}
 		s.change(now, have, func(m *machine) []Packet { return m.tick(now) })
 	}
 	if !s.again.IsZero() && !now.Before(s.again) {
 		s.again = time.Time{}
-		wake.Fill(s.changed)
+		signal.Send(s.changed)
 	}
 }
 
@@ -324,7 +324,7 @@ func (s *Sessions) change(now time.Time, have *session, do func(*machine) []Pack
 			"state", m.state.String(), "before", state.String(), "why", m.diag.String(), "peerSays", m.peer.Diag.String())
 	}
 	if m.state != state || m.visible() != detection {
-		wake.Fill(s.changed)
+		signal.Send(s.changed)
 	}
 }
 
@@ -343,7 +343,7 @@ func (s *Sessions) send(have *session, p Packet) {
 	err := have.out.send(p.Append(nil))
 	before := have.trouble
 	if s.tell(&have.trouble, err, "peer", have.want.Peer); before != have.trouble {
-		wake.Fill(s.changed)
+		signal.Send(s.changed)
 	}
 	switch {
 	case err == nil:
@@ -365,7 +365,7 @@ func (s *Sessions) hear(d datagram) {
 	have.received++
 	now := time.Now()
 	s.change(now, have, func(m *machine) []Packet { return m.receive(now, p) })
-	wake.Fill(s.wake)
+	signal.Send(s.wake)
 }
 
 // find looks for the session of a datagram: by our discriminator if it has one,

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // A goodbye is sent so many times, so far apart, as nobody acknowledges it.
@@ -174,7 +174,7 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 			m.mu.Lock()
 			err = m.drain(transport)
 			if m.state.isPressing() {
-				wake.Fill(m.again)
+				signal.Send(m.again)
 			}
 			m.publish(time.Now())
 			m.mu.Unlock()
@@ -262,7 +262,7 @@ func (m *Mesh) publish(now time.Time) {
 	}
 	v := m.state.view(now)
 	m.view.Store(&v)
-	wake.Fill(m.changed)
+	signal.Send(m.changed)
 }
 
 // Set takes over the whole wanted state. The view follows at once; the others
@@ -272,9 +272,9 @@ func (m *Mesh) Set(w Wanted) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	if m.state.set(now, w) {
-		wake.Fill(m.urgent)
+		signal.Send(m.urgent)
 	} else if !m.state.claimsDue().IsZero() {
-		wake.Fill(m.again)
+		signal.Send(m.again)
 	}
 	for to := range m.failing {
 		if !m.state.sendsTo(to) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // maxClaims bounds the claims that wait to be taken, so that a station which sends them
@@ -30,7 +30,7 @@ func (c *claims) note(claim Claim) {
 		return
 	}
 	c.waiting[claim] = struct{}{}
-	wake.Fill(c.news)
+	signal.Send(c.news)
 }
 
 func (c *claims) take() []Claim {

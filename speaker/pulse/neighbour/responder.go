@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // Stats are the counts of a Responder since its start.
@@ -154,7 +154,7 @@ func (r *Responder) tell(name string, err error) {
 }
 
 func (r *Responder) notify() {
-	wake.Fill(r.broken)
+	signal.Send(r.broken)
 }
 
 // Close stops answering everywhere.

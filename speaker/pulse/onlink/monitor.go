@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -109,11 +109,11 @@ func (m *Monitor) Set(w Wanted) {
 			early := !known || before == is.Ups
 			a = &attached{state: newMachine(now, m.cfg.Node, is.Name, m.cfg.Interval, m.cfg.Multiplier, random, early)}
 			m.on[index] = a
-			wake.Fill(m.again)
+			signal.Send(m.again)
 		case a.is.Ups != is.Ups:
 			a.state.reset(now)
 			a.due = now
-			wake.Fill(m.again)
+			signal.Send(m.again)
 		}
 		if a.is.MAC.String() != is.MAC.String() { // it is the source of what the wire sends
 			a.close()
@@ -321,7 +321,7 @@ func (m *Monitor) publish() {
 	for index, a := range m.on {
 		if a.state.changed {
 			m.status[index] = a.state.status()
-			wake.Fill(m.changed)
+			signal.Send(m.changed)
 		}
 	}
 }

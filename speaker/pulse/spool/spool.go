@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // Writer takes lines and writes them in their order. It never waits: lines for which there is no room
@@ -68,7 +68,7 @@ func (w *Writer) Close(within time.Duration) {
 
 // wake needs mu.
 func (w *Writer) wake() {
-	wake.Fill(w.more)
+	signal.Send(w.more)
 }
 
 // run writes until all is written after Close. What the other writer refuses is lost: there is nobody

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 const (
@@ -118,7 +118,7 @@ func (k *Keeper[T]) want(objects []T) {
 	if !changed {
 		return
 	}
-	wake.Fill(k.news)
+	signal.Send(k.news)
 }
 
 // Doubt has the objects be read again: others may have marked them, as this node was not heard.
@@ -126,7 +126,7 @@ func (k *Keeper[T]) Doubt() {
 	k.mu.Lock()
 	k.doubted = true
 	k.mu.Unlock()
-	wake.Fill(k.news)
+	signal.Send(k.news)
 }
 
 // Run writes until ctx ends. The objects stay as they are then: the process may come back.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/internal/wake"
+	"fairlead.dev/fairlead/internal/signal"
 )
 
 // grace is how long a node is silent before what it said is marked: a restart of its pulse is
@@ -55,7 +55,7 @@ func (w *Witness) Silent(nodes map[string]time.Time) {
 		return
 	}
 	w.silent = nodes
-	wake.Fill(w.news)
+	signal.Send(w.news)
 }
 
 // Run marks until ctx ends. What one node said is marked once for each silence.
