@@ -180,7 +180,7 @@ func sessionsOf(s *bgp.Speaker) map[string]report.Session {
 			LeftOut:  map[addr.Family]string{}, Local: state.LocalAddress, PeerASN: state.PeerASN,
 			Negotiated: report.Negotiated{
 				GracefulRestart: state.GracefulRestart, FourOctetASN: state.FourOctetASN,
-				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime, TTLSecurity: state.TTLSecurity,
+				HoldTime: state.HoldTime, KeepaliveTime: state.KeepaliveTime,
 			},
 		}
 		for family, spoken := range map[addr.Family]bool{addr.IPv4: state.IPv4, addr.IPv6: state.IPv6} {

@@ -141,7 +141,7 @@ type FamilyLeftOut struct {
 }
 
 // Negotiated is what the two sides of a session agreed on in their OPEN
-// messages, and what was found out about the router since.
+// messages.
 type Negotiated struct {
 	// families are the address families that the session carries.
 	// +optional
@@ -156,12 +156,6 @@ type Negotiated struct {
 	HoldTime metav1.Duration `json:"holdTime"`
 	// keepaliveTime is the time between two keepalive messages of the node.
 	KeepaliveTime metav1.Duration `json:"keepaliveTime"`
-	// ttlSecurity says that packets of the session are dropped if their TTL or
-	// hop limit is not 255, which nobody farther away can send (GTSM, RFC 5082):
-	// because the BGPPeer asks for it, or because the router was found to send
-	// 255 some seconds after the session came up.
-	// +optional
-	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 }
 
 // BFDSessionStatus is the state of a BFD session.

@@ -113,7 +113,7 @@ func prepareToDial(fd int, id desired.Identity) error {
 	if err := sign(fd, id.PeerAddress, id.Password); err != nil {
 		return err
 	}
-	return setHops(fd, id.PeerAddress.Is6(), leastHops(id))
+	return setTTL(fd, id.PeerAddress.Is6(), id.TTLSecurity)
 }
 
 // connectWords leaves out the ever-changing local port, so that the same

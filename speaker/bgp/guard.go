@@ -14,7 +14,7 @@ import (
 // message is rendered anew: GoBGP sees no byte that was not looked at.
 //
 // It is for one connection. What is left out, and why nothing is lost by it, is in
-// docs/adr/0018-a-router-s-bytes-stop-at-a-guard.md.
+// docs/adr/0018-guard-in-front-of-gobgp.md.
 type guard struct {
 	opened bool // there was an OPEN
 	up     bool // and a KEEPALIVE after it

@@ -69,30 +69,6 @@ func validate(id desired.Identity) error {
 // internal tells whether the router is in our own AS.
 func internal(id desired.Identity) bool { return id.PeerASN == id.MyASN }
 
-// The least TTL or hop limit that is taken: that of packets from a network of the node, or
-// any.
-const (
-	firstHop = 255
-	anyHop   = 1
-)
-
-// leastHops is what of the router's packets is asked for from the first one on (GTSM, RFC
-// 5082). Ours always go with 255, which routers with GTSM ask for and others do not look at. To
-// ask all routers for the same would leave us without a session with most, which send 1 unless
-// told otherwise; see hopProbe for those that were.
-func leastHops(id desired.Identity) int {
-	if id.TTLSecurity {
-		return firstHop
-	}
-	return anyHop
-}
-
-// isNear tells whether the router must be on a network of the node, and may be found to send
-// a TTL of 255: with eBGP, unless the user says that it is farther away.
-func isNear(id desired.Identity, peerASN uint32) bool {
-	return !id.TTLSecurity && !id.EBGPMultiHop && peerASN != id.MyASN && !id.PeerAddress.IsLoopback()
-}
-
 // families are those that the session offers.
 func families(id desired.Identity) []*api.AfiSafi {
 	var offered []*api.AfiSafi

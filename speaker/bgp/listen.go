@@ -88,7 +88,7 @@ func prepare(fd int, keys map[netip.Addr]view.Secret) error {
 		}
 		six = router.Is6()
 	}
-	return errors.Join(setHops(fd, six, anyHop), keepSyn(fd))
+	return errors.Join(setTTL(fd, six, false), keepSyn(fd))
 }
 
 // sign sets the key of TCP MD5 (RFC 2385) of what is said to a router and by it; "" for none.
@@ -111,14 +111,21 @@ func sign(fd int, router netip.Addr, key view.Secret) error {
 	return nil
 }
 
-// setHops makes packets go with a TTL or hop limit of 255, and drops those that come with
-// less than the least.
-func setHops(fd int, six bool, least int) error {
-	level, hops, minimum := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
+// maxTTL is the TTL or hop limit that no router between has decreased (GTSM, RFC 5082).
+const maxTTL = 255
+
+// setTTL has the kernel send packets with a TTL or hop limit of 255: a router with GTSM drops
+// others, and the rest does not look. With secure it also drops what arrives with less. That is only
+// for routers that are set up for it: most send 1 to eBGP peers by default.
+func setTTL(fd int, six, secure bool) error {
+	level, ttl, minimum := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
 	if six {
-		level, hops, minimum = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
+		level, ttl, minimum = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
 	}
-	return errors.Join(unix.SetsockoptInt(fd, level, hops, firstHop), unix.SetsockoptInt(fd, level, minimum, least))
+	if err := unix.SetsockoptInt(fd, level, ttl, maxTTL); err != nil || !secure {
+		return err
+	}
+	return unix.SetsockoptInt(fd, level, minimum, maxTTL)
 }
 
 // close may be called for nil. Connections that were taken go on.
@@ -193,10 +200,7 @@ func (s *session) await(port uint16, trouble error) {
 
 // answer begins a session on a connection that the router opened.
 func (s *session) answer(conn *net.TCPConn) {
-	err := setHopsOf(conn, s.identity.PeerAddress.Is6(), leastHops(s.identity))
-	if err == nil {
-		err = s.isNearEnough(conn)
-	}
+	err := s.secure(conn)
 	if err != nil {
 		_ = conn.SetLinger(0) // a router that is not heard any more cannot end it in order
 		_ = conn.Close()
@@ -230,27 +234,24 @@ func (s *session) dismiss() {
 	}
 }
 
-// isNearEnough refuses a connection that was not opened with the TTL that the session asks for. The
-// listener, which is there for other routers, too, lets that pass, and what came with the
-// packets after it is there to be read already.
-func (s *session) isNearEnough(conn *net.TCPConn) error {
-	if !s.identity.TTLSecurity {
-		return nil
-	}
-	hops, err := openedFrom(conn)
-	if err == nil && hops < leastHops(s.identity) {
-		err = fmt.Errorf("it came with a TTL of %d, and lacks the TTL of 255 that ttlSecurity asks for", hops)
-	}
-	return err
-}
-
-func setHopsOf(conn *net.TCPConn, six bool, least int) error {
+// secure sets the TTL of a connection that the router opened. Where the session asks for a TTL of 255, it
+// refuses a connection that was not opened with that: the listener, which other routers use too, let it
+// pass, and what came with the next packets can be read already.
+func (s *session) secure(conn *net.TCPConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	return errors.Join(raw.Control(func(fd uintptr) { failed = setHops(int(fd), six, least) }), failed)
+	err = raw.Control(func(fd uintptr) { failed = setTTL(int(fd), s.identity.PeerAddress.Is6(), s.identity.TTLSecurity) })
+	if err = errors.Join(err, failed); err != nil || !s.identity.TTLSecurity {
+		return err
+	}
+	ttl, err := openedFrom(conn)
+	if err == nil && ttl < maxTTL {
+		err = fmt.Errorf("it came with a TTL of %d, and lacks the TTL of 255 that ttlSecurity asks for", ttl)
+	}
+	return err
 }
 
 func ends(conn net.Conn) (local, remote netip.AddrPort) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
@@ -41,12 +42,14 @@ type learned struct {
 type peer struct {
 	asn      uint32
 	families []packet.RouteFamily
-	silent   bool // takes connections and says nothing
-	deaf     bool // reads nothing any more once the session is up, and goes on saying that it is there
-	frozen   bool // neither reads nor says anything once the session is up
-	slow     bool // its KEEPALIVEs take for ever, so that the session is up for it alone
-	restart  bool // announces graceful restart for its own routes, and End-of-RIB never
-	old      bool // knows AS numbers of 16 bits only
+	silent   bool            // takes connections and says nothing
+	deaf     bool            // reads nothing any more once the session is up, and goes on saying that it is there
+	frozen   bool            // neither reads nor says anything once the session is up
+	slow     bool            // its KEEPALIVEs take for ever, so that the session is up for it alone
+	hops     int             // the TTL of what it sends; 0: that of the kernel
+	busy     <-chan struct{} // it reads nothing between the begin of the session and the close of this
+	restart  bool            // announces graceful restart for its own routes, and End-of-RIB never
+	old      bool            // knows AS numbers of 16 bits only
 	greeting []byte
 	password view.Secret // asked of 127.0.0.1 or ::1
 
@@ -82,7 +85,12 @@ func startPeer(t testing.TB, address string, change func(*peer)) *peer {
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = sign(int(fd), node, p.password) }), err)
+		return errors.Join(raw.Control(func(fd uintptr) {
+			err = sign(int(fd), node, p.password)
+			if p.hops != 0 {
+				err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, p.hops))
+			}
+		}), err)
 	}}
 	var err error
 	if p.listener, err = config.Listen(t.Context(), "tcp", address); err != nil {
@@ -166,6 +174,9 @@ func (p *peer) serve(conn net.Conn) {
 			if p.frozen {
 				<-p.ended
 				return
+			}
+			if p.busy != nil {
+				<-p.busy
 			}
 		case *packet.BGPUpdate:
 			p.update(conn, body)

@@ -248,18 +248,6 @@ func (f refreshes) pass(request []byte, server io.Writer) {
 	_, _ = server.Write(request) // who reads sees the end itself
 }
 
-// wait returns false, and early, when the session gives the relay up.
-func (r *relay) wait(pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.over:
-		return false
-	}
-}
-
 // refuse tells the router why its session ends, and the server that it has.
 func (r *relay) refuse(why *refusal, server *net.TCPConn) {
 	could := r.hush(why)

@@ -88,7 +88,6 @@ func inWords(s State) string {
 	line("keepaliveTime", s.KeepaliveTime)
 	line("gracefulRestart", s.GracefulRestart)
 	line("fourOctetASN", s.FourOctetASN)
-	line("ttlSecurity", s.TTLSecurity)
 	line("IPv4", s.IPv4)
 	line("IPv6", s.IPv6)
 	for _, left := range s.Unannounced {

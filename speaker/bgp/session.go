@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -37,7 +36,6 @@ type limits struct {
 	patience time.Duration // from the TCP connection to Established
 	sendHold time.Duration // the least for which something said may stay untaken
 	burst    int           // new routes that are handed to the server at once
-	hopProbe hopProbe      // of a router that is next to us
 }
 
 // session is one BGP session: a server and its routes, and a relay while there is a
@@ -172,38 +170,16 @@ func (s *session) up() {
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = time.Now()
 	s.status.negotiated(peer, s.identity, s.relay.local.Addr().WithZone(""))
-	s.status.TTLSecurity = s.identity.TTLSecurity
-	if isNear(s.identity, s.status.PeerASN) {
-		relay := s.relay
-		s.calls.Go(func() { s.askForHops(relay) })
-	}
 	s.accounted = false // the families may be others than before
 	s.account()
 	s.log.Info("BGP session is up", "address", s.relay.remote, "holdTime", s.status.HoldTime.String(), "gracefulRestart", s.status.GracefulRestart)
 	s.notify()
 }
 
-// askForHops has the session ask for a TTL of 255 while the router sends that.
-func (s *session) askForHops(r *relay) {
-	err := s.hopProbe.insist(r, func(asked bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.relay != r || s.status.Phase != Established {
-			return
-		}
-		s.status.TTLSecurity = asked
-		s.log.Info("TTL security (RFC 5082): a router that sends a TTL of 255 is asked for it", "address", r.remote, "asked", asked)
-		s.notify()
-	})
-	if err != nil && !errors.Is(err, net.ErrClosed) { // as when it has ended meanwhile
-		s.log.Warn("a session goes on without TTL security", "address", r.remote, "error", err)
-	}
-}
-
 func (s *session) lost(reason string) {
 	s.status.Since = time.Now()
 	s.status.LastError = reason
-	s.status.IPv4, s.status.IPv6, s.status.TTLSecurity = false, false, false
+	s.status.IPv4, s.status.IPv6 = false, false
 	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = 0, nil, nil
 	if s.ended {
 		close(s.down)

@@ -53,7 +53,6 @@ type Speaker struct {
 	openPatience time.Duration
 	sendHold     time.Duration
 	burst        int
-	hopProbe     hopProbe
 	port         uint16 // where routers dial that have passive sessions
 
 	mu       sync.Mutex
@@ -74,7 +73,6 @@ func New(log *slog.Logger) *Speaker {
 		openPatience: defaultOpenPatience,
 		sendHold:     leastSendHold,
 		burst:        defaultBurst,
-		hopProbe:     defaultHopProbe(),
 		port:         defaultPort,
 		sessions:     map[string]*session{},
 		ending:       map[*session]struct{}{},
@@ -162,7 +160,7 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), limits{s.openPatience, s.sendHold, s.burst, s.hopProbe}, s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), limits{s.openPatience, s.sendHold, s.burst}, s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}

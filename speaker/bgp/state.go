@@ -58,7 +58,6 @@ type State struct {
 	KeepaliveTime   time.Duration
 	GracefulRestart bool // the peer keeps our routes while the speaker restarts
 	FourOctetASN    bool // AS numbers have 32 bits (RFC 6793)
-	TTLSecurity     bool // what has not a TTL of 255 is dropped (RFC 5082); false while down
 	IPv4, IPv6      bool // families that both sides speak; false while down
 	unextended      bool // IPv4 is not among them for want of IPv6 next hops (RFC 8950)
 

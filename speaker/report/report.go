@@ -91,7 +91,6 @@ type Negotiated struct {
 	Families                      []addr.Family
 	GracefulRestart, FourOctetASN bool
 	HoldTime, KeepaliveTime       time.Duration
-	TTLSecurity                   bool // see v1beta1.Negotiated
 }
 
 // Standing keeps, where people can read it, what the BGP sessions are doing.

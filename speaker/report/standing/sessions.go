@@ -134,7 +134,6 @@ func negotiated(n report.Negotiated) *v1beta1.Negotiated {
 	into := &v1beta1.Negotiated{
 		GracefulRestart: n.GracefulRestart, FourOctetASN: n.FourOctetASN,
 		HoldTime: metav1.Duration{Duration: n.HoldTime}, KeepaliveTime: metav1.Duration{Duration: n.KeepaliveTime},
-		TTLSecurity: n.TTLSecurity,
 	}
 	for _, family := range n.Families {
 		into.Families = append(into.Families, family.String())

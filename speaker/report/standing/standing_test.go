@@ -131,7 +131,6 @@ func established(since time.Time) report.Session {
 		LeftOut:  map[addr.Family]string{addr.IPv6: "not negotiated"}, Local: netip.MustParseAddr("192.0.2.11"), PeerASN: 4200000000,
 		Negotiated: report.Negotiated{
 			Families: []addr.Family{addr.IPv4}, GracefulRestart: true, FourOctetASN: true, HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second,
-			TTLSecurity: true,
 		},
 	}
 }
@@ -228,7 +227,7 @@ func checkObject(t *testing.T, got v1beta1.BGPSession, uid types.UID, since time
 		t.Errorf("prefixes %v, want %v", s.Prefixes, want)
 	}
 	if n := s.Negotiated; n == nil || !slices.Equal(n.Families, []string{"IPv4"}) || !n.GracefulRestart || !n.FourOctetASN ||
-		n.HoldTime.Duration != 9*time.Second || n.KeepaliveTime.Duration != 3*time.Second || !n.TTLSecurity {
+		n.HoldTime.Duration != 9*time.Second || n.KeepaliveTime.Duration != 3*time.Second {
 		t.Errorf("negotiated %+v", n)
 	}
 	if s.BFD == nil || s.BFD.State != "Up" || s.BFD.DetectionTime == nil || s.BFD.DetectionTime.Duration != 900*time.Millisecond {
