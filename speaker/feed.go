@@ -27,8 +27,13 @@ type feed struct {
 	alone bool  // pulse heard no other node then
 }
 
-// run hands on until ctx ends.
-func (f *feed) run(ctx context.Context) error {
+func (*feed) String() string { return "reporting" }
+
+// Ready returns the error that the node does not do its part yet.
+func (f *feed) Ready() error { return f.reporter.Ready() }
+
+// Run hands on until ctx ends.
+func (f *feed) Run(ctx context.Context) error {
 	ticker := time.NewTicker(sessionsEvery)
 	defer ticker.Stop()
 	f.paths = paths{}

@@ -114,19 +114,19 @@ func speak(ctx context.Context, c config) error {
 	defer broadcaster.Shutdown()
 
 	hangUp := talk(ctx, pulses)
-	err = run.All(ctx, append(told.tasks(),
-		run.Task{Name: "watching the cluster", Run: cluster.Run},
-		run.Task{Name: "the agent", Run: loop.Run},
-		run.Task{Name: "watching the kernel", Run: func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }},
-		run.Task{Name: "reporting", Run: (&feed{answers: answers, sessions: sessions, cluster: cluster, reporter: reporter, told: told}).run},
-		run.Task{Name: "looking for what breaks layer 2", Run: func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }},
-		run.Task{Name: "looking at what else is in the kernel", Run: func(ctx context.Context) error { return lookout(ctx, c, reporter) }},
-		run.Task{Name: "serving metrics and health", Run: func(ctx context.Context) error {
-			answer(ctx, c, metrics, reporter.Awaited)
-			return nil
-		}},
-		run.Task{Name: "answering for health", Run: asked.Run},
-	)...)
+	tasks := append(told.tasks(),
+		run.Func("watching the cluster", cluster.Run),
+		run.Func("the agent", loop.Run),
+		run.Func("watching the kernel", func(ctx context.Context) error { return watchKernel(ctx, backend, disturbed) }),
+		&feed{answers: answers, sessions: sessions, cluster: cluster, reporter: reporter, told: told},
+		run.Func("looking for what breaks layer 2", func(ctx context.Context) error { return survey(ctx, answers, reporter, c.log) }),
+		run.Func("looking at what else is in the kernel", func(ctx context.Context) error { return lookout(ctx, c, reporter) }),
+		run.Func("answering for health", asked.Run),
+	)
+	err = run.All(ctx, append(tasks, run.Func("serving metrics and health", func(ctx context.Context) error {
+		answer(ctx, c, metrics, func() error { return run.Ready(tasks...) })
+		return nil
+	}))...)
 	err = errors.Join(err, part(kube, c, cluster.Snapshot(), loop, sessions, told))
 	return errors.Join(err, hangUp())
 }
@@ -216,13 +216,13 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 }
 
 // answer serves /metrics, /healthz and /readyz until ctx ends.
-func answer(ctx context.Context, c config, metrics http.Handler, awaited func() string) {
+func answer(ctx context.Context, c config, metrics http.Handler, ready func() error) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if what := awaited(); what != "" {
-			http.Error(w, what, http.StatusServiceUnavailable)
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))

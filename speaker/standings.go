@@ -56,11 +56,11 @@ func (s standings) reporter(c config, recorder events.EventRecorder, backend for
 // tasks keep them.
 func (s standings) tasks() []run.Task {
 	return []run.Task{
-		{Name: "keeping the BGPSessions", Run: s.sessions.Run},
-		{Name: "keeping the L2Addresses", Run: s.addresses.Run},
-		{Name: "noting doubts about L2Addresses", Run: s.doubts.Run},
-		{Name: "speaking for nodes that are not heard", Run: s.witness.Run},
-		{Name: "keeping the NodeForwarding", Run: s.forwarding.Run},
+		run.Func("keeping the BGPSessions", s.sessions.Run),
+		run.Func("keeping the L2Addresses", s.addresses.Run),
+		run.Func("noting doubts about L2Addresses", s.doubts.Run),
+		run.Func("speaking for nodes that are not heard", s.witness.Run),
+		run.Func("keeping the NodeForwarding", s.forwarding.Run),
 		following("the BGPSessions", s.sessions, s.api),
 		following("the L2Addresses", s.addresses, s.api),
 		following("the doubts about L2Addresses", s.doubts, s.api),
@@ -93,5 +93,5 @@ type follower interface {
 }
 
 func following(objects string, f follower, api standing.Watcher) run.Task {
-	return run.Task{Name: "watching " + objects, Run: func(ctx context.Context) error { return f.Follow(ctx, api) }}
+	return run.Func("watching "+objects, func(ctx context.Context) error { return f.Follow(ctx, api) })
 }

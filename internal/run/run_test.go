@@ -29,7 +29,7 @@ func TestAllStopTogether(t *testing.T) {
 				defer cancel()
 				stopped := false
 				first := func(ctx context.Context) error { defer func() { stopped = true }(); return untilDone(ctx) }
-				err := run.All(ctx, run.Task{Name: "first", Run: first}, run.Task{Name: "second", Run: test.second})
+				err := run.All(ctx, run.Func("first", first), run.Func("second", test.second))
 				got := ""
 				if err != nil {
 					got = err.Error()
@@ -42,5 +42,26 @@ func TestAllStopTogether(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// waiting is a task that is ready once it waits for nothing.
+type waiting struct {
+	run.Task
+	what error
+}
+
+func (w *waiting) Ready() error { return w.what }
+
+func TestReadyOnceAllTasksAre(t *testing.T) {
+	t.Parallel()
+	kernel := errors.New("waits for the kernel")
+	first, second := run.Func("first", untilDone), &waiting{run.Func("second", untilDone), kernel}
+	if err := run.Ready(first, second); !errors.Is(err, kernel) {
+		t.Errorf("Ready = %v, want %v", err, kernel)
+	}
+	second.what = nil
+	if err := run.Ready(first, second); err != nil {
+		t.Errorf("Ready = %v, want nil", err)
 	}
 }

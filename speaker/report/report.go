@@ -3,6 +3,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -173,24 +174,24 @@ func New(c Config) *Reporter {
 	return r
 }
 
-// Awaited is for what the node waits until it does its part, "" for nothing. The kernel must have been
-// brought to the cluster's state once, and the networks and routers told: an update that went on before
-// would take all addresses from one node after another, where the configuration cannot be read. Once it waits
-// for nothing it stays so: an API server that goes away later takes neither rules nor announcements from the node.
-func (r *Reporter) Awaited() string {
+// Ready returns nil once the node does its part, and before that an error that says what it waits for. The
+// kernel must have been brought to the cluster's state once, and the networks and routers told: an update that
+// went on before would take all addresses from one node after another, where the configuration cannot be read.
+// A node that was ready stays so: an API server that goes away later takes neither rules nor announcements from it.
+func (r *Reporter) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.placed && r.announced:
-		return ""
+		return nil
 	case r.unreached != "":
-		return r.unreached
+		return errors.New(r.unreached)
 	case len(r.unread) > 0:
-		return r.unread[0].Message
+		return errors.New(r.unread[0].Message)
 	case !r.placed:
-		return "the kernel has not been brought to the cluster's state yet"
+		return errors.New("the kernel has not been brought to the cluster's state yet")
 	}
-	return "the configuration has not been read yet, and nothing is announced"
+	return errors.New("the configuration has not been read yet, and nothing is announced")
 }
 
 // Unread takes in which kinds cannot be read.

@@ -216,8 +216,8 @@ func TestANodeIsReadyOnceItHasAnnounced(t *testing.T) {
 	r := report.New(c)
 	awaits := func(text string) {
 		t.Helper()
-		if what := r.Awaited(); what == "" || !strings.Contains(what, text) {
-			t.Errorf("awaits %q; want %q", what, text)
+		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("waits for %v; want %q", err, text)
 		}
 	}
 	awaits("the kernel")
@@ -239,12 +239,12 @@ func TestANodeIsReadyOnceItHasAnnounced(t *testing.T) {
 	o := outcome()
 	o.Announced = true
 	r.Report(o)
-	if r.Awaited() != "" {
-		t.Errorf("awaits %q though all is read and announced", r.Awaited())
+	if r.Ready() != nil {
+		t.Errorf("waits for %v though all is read and announced", r.Ready())
 	}
 	r.Unread(missing)
-	if r.Report(outcome()); r.Awaited() != "" {
-		t.Errorf("awaits %q after it was ready", r.Awaited())
+	if r.Report(outcome()); r.Ready() != nil {
+		t.Errorf("waits for %v after it was ready", r.Ready())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 	c := toldTo(&got)
 	c.Metrics = registry
 	r := report.New(c)
-	if r.Awaited() == "" {
+	if r.Ready() == nil {
 		t.Error("ready before anything was applied")
 	}
 	o := outcome()
@@ -263,7 +263,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 		o.Missing[key] = desired.Port{}
 	}
 	r.Report(o)
-	if r.Awaited() == "" {
+	if r.Ready() == nil {
 		t.Error("ready though nothing could be applied")
 	}
 	o = outcome()
@@ -272,7 +272,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 	r.Report(o)
 	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3, Pending: 2}})
 	r.Changed("Service")
-	if r.Awaited() != "" {
+	if r.Ready() != nil {
 		t.Error("not ready though everything is applied")
 	}
 	err := testutil.GatherAndCompare(registry, strings.NewReader(`
