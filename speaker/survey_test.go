@@ -36,7 +36,7 @@ func TestSurvey(t *testing.T) {
 	}
 	want := agent.Answers{
 		Addrs: []netip.Addr{address("192.0.2.1")},
-		Claims: map[netip.Addr]desired.Claim{
+		Claims: map[netip.Addr]desired.Candidacy{
 			mine: {}, theirs: {Interfaces: []string{"eth1"}}, // which is another network's
 		},
 		Elsewhere: []netip.Addr{elsewhere},

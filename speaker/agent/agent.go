@@ -1,6 +1,6 @@
 // Package agent is the loop of the speaker: wake, take the newest snapshot, decide,
 // apply in the right order, report. It knows nothing of the kernel, of BGP or of
-// Kubernetes; whoever starts it hands in the parts that do.
+// Kubernetes; package speaker hands in the parts that do.
 package agent
 
 import (
@@ -19,21 +19,22 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// Source gives the newest snapshot of the cluster, nil before the first complete one.
+// Source gives the newest snapshot of the cluster, nil before the first complete one. Changed
+// receives when there is a newer one.
 type Source interface {
 	Snapshot() *view.Cluster
 	Changed() <-chan struct{}
 }
 
-// Forwarder makes the kernel forward as wanted, and tells which ports are not in place
-// as wanted, also when it errs.
+// Forwarder makes the kernel forward as wanted. Apply returns the ports that are not in place
+// as wanted, also beside an error.
 type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
 	// Clean deletes the flows that what was applied has made stale. It may take long.
 	Clean() error
 }
 
-// Health answers those who ask whether this node serves.
+// Health answers health checks of this node.
 type Health interface {
 	// Begin is told that a pass begins, for this snapshot.
 	Begin(cluster *view.Cluster)
@@ -46,14 +47,14 @@ type Layer2 interface {
 	Apply(ctx context.Context, want Answers) error
 }
 
-// BGP makes the sessions and routes as wanted. The routes are to be looked at during the call alone.
+// BGP makes the sessions and routes as wanted. It reads the routes during the call alone.
 type BGP interface {
 	Apply(ctx context.Context, want map[string]desired.Session) error
-	// Drain has routers prefer other paths, and gives them time for that.
+	// Drain asks routers to prefer other paths, and gives them time for that.
 	Drain(ctx context.Context) error
 }
 
-// Reporter is told what became of every pass.
+// Reporter takes the outcome of every pass.
 type Reporter interface {
 	Report(Outcome)
 }
@@ -64,7 +65,7 @@ type Answers struct {
 	// Addrs are this node's own addresses; they name the interfaces that an
 	// address outside of every local subnet is answered on.
 	Addrs  []netip.Addr
-	Claims map[netip.Addr]desired.Claim // those whose forwarding is in the kernel
+	Claims map[netip.Addr]desired.Candidacy // those whose forwarding is in the kernel
 	// Elsewhere are the addresses that only other nodes may answer for.
 	Elsewhere []netip.Addr
 	// BFD are the sessions beside those of BGP, by BGPPeer name.
@@ -85,8 +86,7 @@ type Outcome struct {
 	Problems []problem.Problem
 	Err      error // of any applier
 	Duration time.Duration
-	// Announced: this process has told the networks and routers of what is wanted, in this
-	// pass or an earlier one.
+	// Announced: this process has published to pulse and routers, in this pass or an earlier one.
 	Announced bool
 }
 
@@ -95,15 +95,15 @@ type Config struct {
 	Options    desired.Options
 	Source     Source
 	Forwarding Forwarder
-	// Disturbed tells that Forwarding is to be applied although nothing changed.
+	// Disturbed receives when Forwarding is to be applied although nothing changed.
 	Disturbed <-chan struct{}
 	Health    Health
 	Layer2    Layer2
 	BGP       BGP
 	Reporter  Reporter
 	Log       *slog.Logger
-	// Resync is how often the whole state is applied although nothing changed and
-	// nobody told of a disturbance.
+	// Resync is how often the whole state is applied although nothing changed or was
+	// disturbed.
 	Resync time.Duration
 	// Grace is how long routers have to prefer other paths to one that would still work, before
 	// it is withdrawn; 0 for none.
@@ -113,20 +113,17 @@ type Config struct {
 // Agent runs the loop. One goroutine owns it.
 type Agent struct {
 	Config
-	engine    *desired.Engine
-	announced announced
-	// announcing is the state of the decision that was announced without anything
-	// missing, 0 if something was or not everybody has been told.
-	announcing uint64
-	absent     map[addr.Family]bool // the families that this host had not then
-	mesh       desired.Mesh         // as last told
-	bfd        map[string]desired.BFD
-	unnumbered []string
-	leaving    []leaving     // what routers are asked to leave
-	told       bool          // this process has told the world something
-	unclean    time.Time     // since when Clean is put off; zero if it is not
-	failing    string        // the text of the last error, to log a change only
-	retry      time.Duration // 0: the last pass went well
+	engine       *desired.Engine
+	published    published
+	hasPublished bool                 // this process, ever
+	absent       map[addr.Family]bool // the families that this host lacked when it published
+	mesh         desired.Mesh         // as published
+	bfd          map[string]desired.BFD
+	unnumbered   []string
+	leaving      []leaving     // routes that routers are asked to leave
+	cleanDue     time.Time     // since when Clean is put off; zero if it is not
+	failing      string        // the text of the last error, to log a change only
+	retry        time.Duration // 0: the last pass went well
 }
 
 // The time to the next attempt after a failure doubles between these.
@@ -135,11 +132,11 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// New makes an agent that has applied nothing yet.
+// New returns an agent that has applied nothing yet.
 func New(c Config) *Agent { return &Agent{Config: c, engine: desired.NewEngine(c.Options)} }
 
-// Run works until ctx ends. It leaves everything as it is then: the kernel goes on
-// forwarding and the process may come back.
+// Run works until ctx ends, and returns no error. It leaves everything as it is then: the kernel
+// goes on forwarding and the process may come back.
 func (a *Agent) Run(ctx context.Context) error {
 	timer := time.NewTimer(a.Resync)
 	defer timer.Stop()
@@ -150,7 +147,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.Source.Changed():
 		case <-a.Disturbed:
 		case <-timer.C:
-			a.announcing, a.announced.at = 0, 0 // tell all of it again
+			a.published.wanted = 0 // publish all of it again
 		}
 		cluster := a.Source.Snapshot()
 		if cluster == nil {
@@ -161,37 +158,37 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // pass brings the node to what the snapshot wants, in the order that never lets an
-// address point at a node that cannot serve it: withdraw, program, announce. What nobody
-// waits for comes after that.
+// address point at a node that cannot serve it: withdraw, program, announce. Cleaning up, for which
+// no client waits, comes after that.
 func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	began := time.Now()
 	a.Health.Begin(cluster)
 	want, problems := a.engine.Decide(cluster)
 	var errs []error
-	announce := cluster.Configured && want.Announcing != a.announcing
+	announce := cluster.Configured && want.Announced.Revision != a.published.wanted
 	if announce {
 		errs = append(errs, a.withdraw(ctx, want))
 	}
 	missing, err := a.Forwarding.Apply(ctx, want.Forwarding)
 	errs = append(errs, err)
 	if ctx.Err() != nil {
-		return errors.Join(errs...) // cut short: what was told stays, the kernel has it
+		return errors.Join(errs...) // cut short: what was published stays, the kernel has it
 	}
 	a.Health.Apply(want, missing, err)
-	// What is missing of a family that the host has not at all is told once: nothing is tried for it.
+	// What is missing of a family that the host lacks is published once: there is no point in trying again.
 	absent := desired.Absent(err)
 	lacking := missing.Besides(absent)
-	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.patient(want, lacking, err) {
-		told := a.announce(ctx, want, missing)
-		errs = append(errs, told)
-		if a.announcing, a.absent = 0, absent; told == nil && len(lacking) == 0 {
-			a.announcing = want.Announcing
+	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.deferFirstPublish(want, lacking, err) {
+		err := a.publish(ctx, want, a.published.announce(want, missing))
+		errs = append(errs, err)
+		if a.published.wanted, a.absent = 0, absent; err == nil && len(lacking) == 0 {
+			a.published.wanted = want.Announced.Revision
 		}
 	}
 	err = errors.Join(append(errs, a.clean())...)
 	a.Reporter.Report(Outcome{
 		Cluster: cluster, Want: want, Missing: missing, Problems: problems, Err: err, Duration: time.Since(began),
-		Announced: a.told,
+		Announced: a.hasPublished,
 	})
 	return err
 }
@@ -199,81 +196,76 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 // cleanWithin is for how long changes that come one after another put Clean off.
 const cleanWithin = time.Second
 
-// clean deletes stale flows, unless there is news of the cluster already: a Service gets
+// clean deletes stale flows, unless the cluster has changed again: a Service gets
 // its address milliseconds after it was created, and more clients wait for its route than
 // have flows to be deleted.
 func (a *Agent) clean() error {
 	news := len(a.Source.Changed()) > 0
-	if news && a.unclean.IsZero() {
-		a.unclean = time.Now()
+	if news && a.cleanDue.IsZero() {
+		a.cleanDue = time.Now()
 	}
-	if news && time.Since(a.unclean) < cleanWithin {
+	if news && time.Since(a.cleanDue) < cleanWithin {
 		return nil
 	}
-	a.unclean = time.Time{}
+	a.cleanDue = time.Time{}
 	return a.Forwarding.Clean()
 }
 
-// patience is how far the pause between attempts may grow while a process that has told
+// firstPublishIn bounds the pause between attempts while a process that has published
 // nothing yet waits for the kernel to take its first rules: some four attempts.
-const patience = 2 * time.Second
+const firstPublishIn = 2 * time.Second
 
-// patient tells whether to try the kernel again before the first announcement. A new
+// deferFirstPublish reports whether to try the kernel again before the first publication. A new
 // process finds the rules, answers and routes of the one before it; to withdraw all of
 // them because one write failed would be worse than to wait for the next.
-func (a *Agent) patient(want desired.Node, missing desired.Missing, err error) bool {
-	return desired.Failing(err) != nil && !a.told && a.retry < patience && lacksFamily(want.Forwarding, missing)
+func (a *Agent) deferFirstPublish(want desired.Node, missing desired.Missing, err error) bool {
+	return desired.Failing(err) != nil && !a.hasPublished && a.retry < firstPublishIn && lacksFamily(want.Forwarding, missing)
 }
 
 // withdraw stops announcing what is no longer wanted, while its forwarding is still
-// in place. What is wanted in another way stays as it was announced until announce.
+// in place. Routes whose attributes change keep the old ones until the last step of the pass.
 func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
 	now, before := time.Now(), len(a.leaving)
-	a.leaving = slices.DeleteFunc(a.leaving, func(l leaving) bool { return !l.goesOn(want, a.engine.Serves, now) })
-	gone, fewer := a.announced.withdraw(want)
-	if !fewer {
-		if len(a.leaving) < before {
-			return a.tell(ctx, want, nil)
-		}
+	goesOn := func(l leaving) bool { return l.goesOn(want, a.engine.Serves, now) }
+	a.leaving = slices.DeleteFunc(a.leaving, func(l leaving) bool { return !goesOn(l) })
+	gone, fewer := a.published.withdraw(want)
+	if !fewer && len(a.leaving) == before {
 		return nil
 	}
 	if a.Grace > 0 {
-		for _, l := range parting(gone, a.bfd, a.engine.Serves, now.Add(a.Grace)) {
-			if l.goesOn(want, a.engine.Serves, now) {
+		for _, l := range gone {
+			l.until = now.Add(a.Grace)
+			if bfd, ok := a.bfd[l.peer]; ok {
+				l.bfd = &bfd
+			}
+			if goesOn(l) {
 				a.leaving = append(a.leaving, l)
 			}
 		}
 	}
-	return a.tell(ctx, want, nil)
+	return a.publish(ctx, want, nil)
 }
 
-// announce tells of everything that is wanted and whose forwarding is in place.
-func (a *Agent) announce(ctx context.Context, want desired.Node, missing desired.Missing) error {
-	unable := a.announced.announce(want, missing)
-	return a.tell(ctx, want, unable)
-}
-
-// tell tells of what is announced.
-func (a *Agent) tell(ctx context.Context, want desired.Node, unable []netip.Addr) error {
-	say := a.announced
-	a.mesh, a.told = want.Mesh, true
+// publish hands what is published to pulse and to the routers.
+func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.Addr) error {
+	a.mesh, a.hasPublished = want.Mesh, true
 	var sessions map[string]desired.Session
-	sessions, a.bfd, a.unnumbered = withLeaving(say, want, a.leaving)
-	var networks, routers error
-	var telling sync.WaitGroup // neither waits for the other
-	telling.Go(func() {
-		networks = a.Layer2.Apply(ctx, Answers{
-			Mesh: want.Mesh, Addrs: want.Addrs, Claims: say.claims, Elsewhere: want.Elsewhere,
+	sessions, a.bfd, a.unnumbered = withLeaving(&a.published, want, a.leaving)
+	var layer2 error
+	var wait sync.WaitGroup // neither waits for the other
+	wait.Go(func() {
+		layer2 = a.Layer2.Apply(ctx, Answers{
+			Mesh: want.Mesh, Addrs: want.Addrs, Claims: a.published.claims, Elsewhere: want.Elsewhere,
 			BFD: a.bfd, Unnumbered: a.unnumbered, Unable: unable,
 		})
 	})
-	routers = a.BGP.Apply(ctx, sessions)
-	telling.Wait()
-	return errors.Join(networks, routers)
+	bgp := a.BGP.Apply(ctx, sessions)
+	wait.Wait()
+	return errors.Join(layer2, bgp)
 }
 
-// after is when to try again: soon and then ever later after failures, else at the
-// next resync. It logs when the failure changes, not each time that it is met.
+// after returns the time to the next pass: short and then ever longer after failures, else
+// until the next resync. It logs a failure when it changes, not each time.
 func (a *Agent) after(err error) time.Duration {
 	if err = desired.Failing(err); err == nil {
 		if a.failing != "" {
@@ -290,8 +282,8 @@ func (a *Agent) after(err error) time.Duration {
 	return min(a.retry, a.untilLeft())
 }
 
-// untilLeft is when the next route is to be withdrawn that routers were asked to leave, at the latest
-// the next resync.
+// untilLeft returns the time until the next route is withdrawn that routers were asked to leave, at
+// most until the next resync.
 func (a *Agent) untilLeft() time.Duration {
 	next := a.Resync
 	for _, l := range a.leaving {
@@ -300,12 +292,12 @@ func (a *Agent) untilLeft() time.Duration {
 	return next
 }
 
-// Leave hands over to the other nodes for good, as before an uninstall: it asks for
-// nothing to be answered or announced by this node any more. Run must have returned.
-// What still arrives is forwarded.
+// Leave hands over to the other nodes for good, as before an uninstall: this node answers for
+// and announces nothing any more, and forwards what still arrives. Run must have returned. The
+// error joins those of Layer2 and BGP.
 func (a *Agent) Leave(ctx context.Context) error {
 	return errors.Join(
-		// BFD stays until BGP has said its last word: routers that hear AdminDown before
+		// BFD stays until the BGP sessions have ended: routers that receive AdminDown before
 		// may take the node for dead.
 		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Unnumbered: a.unnumbered, Leaving: true}),
 		a.BGP.Drain(ctx),

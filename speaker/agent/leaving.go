@@ -9,9 +9,9 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// leaving is a route that is announced no more though this node still serves what it is for, as when its
+// leaving is a route that is withdrawn though this node still serves its addresses, as when its
 // BGPPeer is deleted or the node is excluded from load balancing. Routers are asked to prefer other paths
-// before it goes (RFC 8326), so that nothing is on its way by it then.
+// before it goes (RFC 8326), so that no packet is under way by it then.
 type leaving struct {
 	peer      string
 	identity  desired.Identity
@@ -22,25 +22,12 @@ type leaving struct {
 	until     time.Time
 }
 
-// parting are those of routes that are announced no more which still lead to what is served, with BFD beside
-// their sessions.
-func parting(gone []leaving, bfd map[string]desired.BFD, serves func(netip.Addr) bool, until time.Time) []leaving {
-	gone = slices.DeleteFunc(gone, func(l leaving) bool { return !l.works(serves) })
-	for i := range gone {
-		gone[i].until = until
-		if beside, ok := bfd[gone[i].peer]; ok {
-			gone[i].bfd = &beside
-		}
-	}
-	return gone
-}
-
 func (l leaving) works(serves func(netip.Addr) bool) bool {
 	return slices.ContainsFunc(l.addresses, serves)
 }
 
-// goesOn tells whether routers may still use the route while the node wants this. A session with the same router
-// that is wanted under another name, or is another, ends the one that it has.
+// goesOn reports whether routers may still use the route while the node wants this. A wanted session with the
+// same router, under another name or with another identity, ends the session that the route has.
 func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now time.Time) bool {
 	if !now.Before(l.until) || !l.works(serves) {
 		return false
@@ -57,19 +44,24 @@ func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now tim
 	return true
 }
 
-// withLeaving are the sessions that are told, and BFD and the interfaces with them: those that are announced and
-// those that go. BFD stays beside a session as long as that does, since routers may take its end for a failure.
-func withLeaving(say announced, want desired.Node, routes []leaving) (map[string]desired.Session, map[string]desired.BFD, []string) {
-	if len(routes) == 0 {
-		return say.sessions, want.BFD, want.Unnumbered
+// withLeaving returns the sessions to publish, with BFD and the unnumbered interfaces: those that are announced and
+// those that go. BFD stays as long as its session does, since routers may take its end for a failure.
+func withLeaving(p *published, want desired.Node, routes []leaving) (map[string]desired.Session, map[string]desired.BFD, []string) {
+	sessions := make(map[string]desired.Session, len(p.sessions))
+	for name, session := range p.sessions {
+		session.Delta = p.delta
+		sessions[name] = session
 	}
-	sessions, beside, unnumbered := maps.Clone(say.sessions), maps.Clone(want.BFD), slices.Clone(want.Unnumbered)
+	if len(routes) == 0 {
+		return sessions, want.BFD, want.Unnumbered
+	}
+	beside, unnumbered := maps.Clone(want.BFD), slices.Clone(want.Unnumbered)
 	if beside == nil {
 		beside = map[string]desired.BFD{}
 	}
 	for _, l := range routes {
-		session, told := sessions[l.peer]
-		if !told {
+		session, published := sessions[l.peer]
+		if !published {
 			session.Identity = l.identity
 			if l.bfd != nil {
 				beside[l.peer] = *l.bfd

@@ -32,7 +32,7 @@ func BenchmarkChange(b *testing.B) {
 	want := map[string]desired.Session{}
 	for name, address := range map[string]string{"a": "127.0.0.31:0", "b": "127.0.0.32:0"} {
 		p := startPeer(b, address, nil)
-		want[name] = desired.Session{Identity: p.identity(), Routes: manyRoutes(10_000), Revision: 1}
+		want[name] = desired.Session{Identity: p.identity(), Routes: manyRoutes(10_000), Delta: desired.Delta[netip.Prefix]{Revision: 1}}
 		defer waitFor(b, name+" has the routes", func() bool { return len(p.routes()) == 10_000 })
 	}
 	start := time.Now()
@@ -118,7 +118,7 @@ func BenchmarkRoute(b *testing.B) {
 // changeRoutes adds and removes routes beside others, and waits for each to be seen.
 func changeRoutes(b *testing.B, id desired.Identity, others int, seen func(prefix netip.Prefix, there bool)) {
 	s := newSpeaker(b)
-	want := map[string]desired.Session{"a": {Identity: id, Routes: manyRoutes(others), Revision: 1}}
+	want := map[string]desired.Session{"a": {Identity: id, Routes: manyRoutes(others), Delta: desired.Delta[netip.Prefix]{Revision: 1}}}
 	first := netip.MustParsePrefix("198.18.255.255/32")
 	want["a"].Routes[first] = desired.RouteAttrs{}
 	mustApply(b, s, want)

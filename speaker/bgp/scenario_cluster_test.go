@@ -89,7 +89,7 @@ func (s *scene) service(args []string) {
 	}
 	for i, n := range s.nodes {
 		name := "node" + strconv.Itoa(i+1)
-		node, problems := desired.For(c, desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}})
+		node, problems := desired.NewEngine(desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}}).Decide(c)
 		if len(problems) > 0 {
 			s.fail("%s: %v", name, problems)
 		}

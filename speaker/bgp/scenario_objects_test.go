@@ -44,7 +44,7 @@ func (s *scene) objects(args []string) {
 	}
 	for i, n := range s.nodes {
 		name := "node" + strconv.Itoa(i+1)
-		node, found := desired.For(c, desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}})
+		node, found := desired.NewEngine(desired.Options{Node: name, Pods: desired.PodDetection{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd10::/64")}}}).Decide(c)
 		problems = append(problems, found...)
 		sessions := map[string]desired.Session{}
 		for peer, session := range node.BGP {

@@ -54,7 +54,7 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 		for _, node := range []string{"a", "b", "c"} {
 			// Nodes may learn of the endpoints in another order each.
 			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{web: rapid.Permutation(endpoints).Draw(t, "order")})
-			got, _ := desired.For(c, onNode(node))
+			got, _ := fresh(c, onNode(node))
 			ports[node] = map[string]desired.Port{}
 			for key, port := range got.Forwarding.Ports {
 				if key.Family == addr.IPv4 {
@@ -88,7 +88,7 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 		}
 		checkWhole(t, agreed, ports)
 		for _, node := range agreed {
-			got, _ := desired.For(c, onNode(node))
+			got, _ := fresh(c, onNode(node))
 			if _, ok := got.Layer2[address]; !ok {
 				t.Fatalf("candidate %s has no claim", node)
 			}

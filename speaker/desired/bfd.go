@@ -15,7 +15,7 @@ const defaultMinTTL = 254
 // bfd are the BFD sessions beside the BGP sessions of this node. A profile that is
 // not there makes none: the controller tells of it, and BGP does without. Those of
 // one path are one session on the wire, so that the profile of the oldest peer counts.
-func (a *announcing) bfd(sessions map[string]Session) map[string]BFD {
+func (a *announcer) bfd(sessions map[string]Session) map[string]BFD {
 	wanted, shared := map[string]BFD{}, map[peering.Path]BFD{}
 	node := a.cluster.Nodes[a.options.Node]
 	for _, peer := range peering.ByAge(a.cluster) {

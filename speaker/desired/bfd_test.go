@@ -64,7 +64,7 @@ func TestBFD(t *testing.T) {
 		"inside": byNetwork(to(fast, "2001:db8::4", false, 254)), "farInside": byNetwork(to(far, "2001:db8::5", false, 60)),
 		"secured": to(far, "2001:db8::6", false, 0), "nearFar": to(far, "192.0.2.6", false, 0),
 	}
-	got, _ := desired.For(c, desired.Options{Node: "a"})
+	got, _ := fresh(c, desired.Options{Node: "a"})
 	if d := cmp.Diff(want, got.BFD, cmpopts.EquateComparable(netip.Addr{})); d != "" {
 		t.Errorf("BFD sessions (-want +got):\n%s", d)
 	}
@@ -94,7 +94,7 @@ func TestOneBFDSession(t *testing.T) {
 		},
 	}
 	c.BGPPeers["c"].SourceAddress = at("192.0.2.12")
-	got, problems := desired.For(c, desired.Options{Node: "a"})
+	got, problems := fresh(c, desired.Options{Node: "a"})
 	multipliers := map[string]uint8{}
 	for name, b := range got.BFD {
 		multipliers[name] = b.Multiplier

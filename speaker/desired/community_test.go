@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestCommunityNames: what a name stands for is announced, and nothing is while a name of
@@ -37,7 +36,7 @@ func TestCommunityNames(t *testing.T) {
 			for _, known := range test.known {
 				c.Communities[known.Name] = known
 			}
-			node, _ := desired.For(c, onNode("a"))
+			node, _ := fresh(c, onNode("a"))
 			for peer, session := range node.BGP {
 				if (len(session.Routes) == 0) != test.none {
 					t.Errorf("%d routes are announced to %s", len(session.Routes), peer)

@@ -12,8 +12,8 @@ import (
 // Reasons of the problems that are found here.
 const (
 	ReasonNoNode      = "NoNode"      // no node at all may announce an address
-	ReasonPodsUnknown = "PodsUnknown" // this node cannot tell who is a pod
-	ReasonNodeSilent  = "NodeSilent"  // a node that Kubernetes calls ready says hello no more
+	ReasonPodsUnknown = "PodsUnknown" // this node cannot tell pods from other senders
+	ReasonNodeSilent  = "NodeSilent"  // a node that Kubernetes calls ready sends no hellos any more
 )
 
 // excludeLabel and outOfServiceTaint keep a node from announcing anything, by their mere
@@ -28,7 +28,7 @@ type Options struct {
 	Node string // our own node's name
 	// Classes are those of the Services that are announced.
 	Classes view.Classes
-	// Pods tells who is a pod.
+	// Pods is how pods are told from other senders.
 	Pods PodDetection
 	// MasqueradeAll masquerades what pods send to ClusterIPs, as all else that goes there is.
 	MasqueradeAll bool
@@ -52,8 +52,7 @@ func mesh(c *view.Cluster, o Options) Mesh {
 	return m
 }
 
-// fallenNodes are the problems of nodes whose endpoints are avoided though Kubernetes
-// does not know of anything.
+// fallenNodes are the problems of nodes that are believed to be dead while Kubernetes calls them ready.
 func fallenNodes(c *view.Cluster) []problem.Problem {
 	var problems []problem.Problem
 	for name := range c.Fallen {
@@ -67,7 +66,7 @@ func fallenNodes(c *view.Cluster) []problem.Problem {
 }
 
 // portsOf decides what the kernel does for one Service. addrs are the node's own.
-func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs []netip.Addr, o Options) map[PortKey]Port {
+func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []netip.Addr, o Options) map[PortKey]Port {
 	ports := make(map[PortKey]Port, len(s.Ports))
 	for _, family := range addr.Families() {
 		clusterIP := firstOf(s.ClusterIPs, family)
@@ -104,7 +103,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from standpoint, addrs 
 
 // restriction picks the ranges of one family. A range that covers the whole
 // family lifts the restriction. A list that names only the other family admits
-// nobody of this one: kube-proxy lets everybody in there, which no reader of
+// no source of this one: kube-proxy admits all of them, which no reader of
 // "loadBalancerSourceRanges: [10.0.0.0/8]" expects.
 func restriction(ranges []netip.Prefix, family addr.Family) ([]netip.Prefix, bool) {
 	if ranges == nil {
@@ -143,10 +142,10 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 // nodePorts are the prefixes on whose addresses NodePorts answer; loopback those that
 // ask for it, and not those that merely have loopback addresses among others. On ::1 they
 // cannot: the kernel has nothing like route_localnet for IPv6.
-func nodePorts(node *view.Node, o Options) (everyone, loopback []netip.Prefix) {
+func nodePorts(node *view.Node, o Options) (answering, loopback []netip.Prefix) {
 	if o.NodePortPrimary || len(o.NodePortCIDRs) == 0 {
 		for _, a := range addresses(node) {
-			everyone = append(everyone, addr.HostPrefix(a))
+			answering = append(answering, addr.HostPrefix(a))
 		}
 	}
 	for _, p := range o.NodePortCIDRs {
@@ -155,10 +154,10 @@ func nodePorts(node *view.Node, o Options) (everyone, loopback []netip.Prefix) {
 			loopback = append(loopback, p)
 		case p.Addr().IsLoopback() && p.IsSingleIP():
 		default:
-			everyone = append(everyone, p)
+			answering = append(answering, p)
 		}
 	}
-	return addr.Summarize(everyone), addr.Summarize(loopback)
+	return addr.Summarize(answering), addr.Summarize(loopback)
 }
 
 func addresses(node *view.Node) []netip.Addr {

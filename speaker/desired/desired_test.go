@@ -119,7 +119,7 @@ func onNode(name string) desired.Options { return desired.Options{Node: name} }
 
 func port(t *testing.T, c *view.Cluster, node string, family addr.Family) desired.Port {
 	t.Helper()
-	got, _ := desired.For(c, onNode(node))
+	got, _ := fresh(c, onNode(node))
 	p, ok := got.Forwarding.Ports[desired.PortKey{Service: web, Name: "http", Protocol: view.TCP, Family: family}]
 	if !ok {
 		t.Fatalf("no forwarding for %s http %s on node %s", web, family, node)
@@ -242,8 +242,8 @@ func TestANodeWithoutAZoneFollowsNoZoneHints(t *testing.T) {
 
 // Whoever is asked for a family that nobody forwards asks at each pass.
 func TestTheFamiliesThatAreThereAreCounted(t *testing.T) {
-	both, _ := desired.For(cluster(service()), onNode("a"))
-	one, _ := desired.For(cluster(service(func(s *view.Service) { s.ClusterIPs = s.ClusterIPs[:1] })), onNode("a"))
+	both, _ := fresh(cluster(service()), onNode("a"))
+	one, _ := fresh(cluster(service(func(s *view.Service) { s.ClusterIPs = s.ClusterIPs[:1] })), onNode("a"))
 	for name, test := range map[string]struct {
 		forwarding desired.Forwarding
 		v4, v6     bool
@@ -311,8 +311,8 @@ func TestRangesWithTheNodeHaveItsVIPs(t *testing.T) {
 
 // The label takes the Service from us as its proxy, not as its load balancer.
 func TestServicesOfAnotherProxyAreAnnouncedAndNotForwarded(t *testing.T) {
-	ours, _ := desired.For(cluster(service(), endpoint("10.0.0.1", "a")), onNode("a"))
-	got, _ := desired.For(cluster(service(func(s *view.Service) { s.ProxiedElsewhere = true }), endpoint("10.0.0.1", "a")), onNode("a"))
+	ours, _ := fresh(cluster(service(), endpoint("10.0.0.1", "a")), onNode("a"))
+	got, _ := fresh(cluster(service(func(s *view.Service) { s.ProxiedElsewhere = true }), endpoint("10.0.0.1", "a")), onNode("a"))
 	if len(got.Forwarding.Ports) != 0 || len(ours.Forwarding.Ports) == 0 {
 		t.Errorf("forwarded all the same: %+v", got.Forwarding.Ports)
 	}
@@ -329,7 +329,7 @@ func TestServicesOfAnotherProxyAreAnnouncedAndNotForwarded(t *testing.T) {
 
 func TestPodsAreTheNodesPodCIDRsUnlessSaid(t *testing.T) {
 	c := cluster(service())
-	got, _ := desired.For(c, onNode("a"))
+	got, _ := fresh(c, onNode("a"))
 	want := []netip.Prefix{
 		netip.MustParsePrefix("10.244.0.0/23"), netip.MustParsePrefix("10.244.2.0/24"),
 		netip.MustParsePrefix("fd00:1::/47"), netip.MustParsePrefix("fd00:1:2::/48"),
@@ -338,7 +338,7 @@ func TestPodsAreTheNodesPodCIDRsUnlessSaid(t *testing.T) {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 	said := prefixes("10.0.0.0/8", "fd00::/32")
-	got, _ = desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: said}})
+	got, _ = fresh(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: said}})
 	if diff := cmp.Diff(said, got.Forwarding.Pods, compare); diff != "" {
 		t.Errorf("pods as said (-want +got):\n%s", diff)
 	}
@@ -435,7 +435,7 @@ func TestWhoAnnounces(t *testing.T) {
 			}
 			var layer2, bgp []string
 			for _, node := range []string{"a", "b", "c"} {
-				got, _ := desired.For(c, onNode(node))
+				got, _ := fresh(c, onNode(node))
 				if claim, ok := got.Layer2[ip("192.0.2.10")]; ok {
 					layer2 = append(layer2, node)
 					if !slices.Contains(claim.Candidates, node) {
@@ -463,7 +463,7 @@ func TestEachFamilyIsClaimedByWhoServesIt(t *testing.T) {
 	c := cluster(service(local), endpoint("10.0.0.1", "a"), endpoint("fd00::1", "b"))
 	claimed := map[string][]string{}
 	for _, node := range []string{"a", "b", "c"} {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		for address, claim := range got.Layer2 {
 			claimed[address.String()] = append(claimed[address.String()], node)
 			if !slices.Equal(claim.Candidates, []string{node}) {
@@ -479,11 +479,11 @@ func TestEachFamilyIsClaimedByWhoServesIt(t *testing.T) {
 
 func TestNodesThatAreNotReadyComeLast(t *testing.T) {
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
-	got, _ := desired.For(c, onNode("a"))
+	got, _ := fresh(c, onNode("a"))
 	first := got.Layer2[ip("192.0.2.10")].Candidates[0]
 	c.Nodes[first].Ready = false
 	for node := range c.Nodes {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		candidates := got.Layer2[ip("192.0.2.10")].Candidates
 		if len(candidates) != 3 || candidates[2] != first {
 			t.Errorf("on %s: candidates %v, want %s last", node, candidates, first)
@@ -502,7 +502,7 @@ func TestWhoseInterfacesAreNamed(t *testing.T) {
 		"d": {Name: "d", NodeSelectors: zone("z-c")}, // which allows all of them
 	}
 	for _, node := range []string{"a", "b", "c"} {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		if named := got.Layer2[ip("192.0.2.10")].Named; !slices.Equal(named, []string{"b"}) {
 			t.Errorf("on %s the interfaces of %v are said to be named", node, named)
 		}
@@ -517,7 +517,7 @@ func TestInterfacesAreTheUnionOfTheAdvertisementsForThisNode(t *testing.T) {
 		"other": {Name: "other", NodeSelectors: []view.Selector{has("topology.kubernetes.io/zone", "z-b")}},
 	}
 	for node, want := range map[string][]string{"a": {"eth0", "eth1"}, "b": nil} {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		if names := got.Layer2[ip("192.0.2.10")].Interfaces; !slices.Equal(names, want) {
 			t.Errorf("on %s: interfaces %v, want %v", node, names, want)
 		}
@@ -538,7 +538,7 @@ func TestTheShortestAnnounceIntervalOfTheAdvertisementsForThisNodeCounts(t *test
 		"others": {Name: "others", ServiceSelectors: []view.Selector{has("app", "other")}, AnnounceInterval: time.Second},
 	}
 	for node, want := range map[string]time.Duration{"a": time.Hour, "b": 5 * time.Second, "c": 0} {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		if claim, ok := got.Layer2[ip("192.0.2.10")]; !ok || claim.AnnounceInterval != want {
 			t.Errorf("on %s: announced again every %v, want %v", node, claim.AnnounceInterval, want)
 		}
@@ -555,7 +555,7 @@ func TestSessions(t *testing.T) {
 	broken := problem.New(problem.Object{Kind: "BGPPeer", Name: "no-secret"}, "SecretMissing", "…")
 	c.BGPPeers["no-secret"] = &view.BGPPeer{Name: "no-secret", Unusable: &broken}
 
-	got, problems := desired.For(c, onNode("a"))
+	got, problems := fresh(c, onNode("a"))
 	if names := slices.Sorted(maps.Keys(got.BGP)); !slices.Equal(names, []string{"tor"}) {
 		t.Fatalf("sessions %v, want that of tor alone", names)
 	}
@@ -573,7 +573,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
 	c.Nodes["a"].Addresses = ips("2001:db8:1::1")
-	got, _ = desired.For(c, onNode("a"))
+	got, _ = fresh(c, onNode("a"))
 	if id := got.BGP["tor"].Identity.RouterID; !id.Is4() {
 		t.Errorf("router ID %s of a node without IPv4 is no IPv4 number", id)
 	}
@@ -583,7 +583,7 @@ func TestTheMeshIsEveryOtherNode(t *testing.T) {
 	c := cluster(service())
 	c.HelloKey = "k"
 	c.Speakers = map[string]view.Speaker{"b": {Node: "b", Ready: true}}
-	got, _ := desired.For(c, onNode("a"))
+	got, _ := fresh(c, onNode("a"))
 	want := desired.Mesh{Key: "k", Peers: map[string]desired.Peer{
 		"b": {Addrs: ips("198.51.100.12", "2001:db8:ff00::c"), Ready: true}, "c": {Addrs: ips("198.51.100.13", "2001:db8:ff00::d")},
 	}}

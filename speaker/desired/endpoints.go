@@ -16,8 +16,8 @@ type endpointSets struct {
 	anywhere                        bool
 }
 
-// standpoint is from where endpoints are chosen.
-type standpoint struct {
+// vantage is the node for which endpoints are chosen.
+type vantage struct {
 	node, zone string
 	fallen     map[string]struct{} // nodes that are believed to be dead, see view.RollCall
 }
@@ -26,18 +26,18 @@ type standpoint struct {
 //
 // The cluster set holds the ready endpoints that topology hints allow, and, when
 // there are none, those that are terminating but still serve (KEP-1669). The local
-// set is the same over this node's endpoints, without topology. The two fall back
-// apart from each other. The serving set holds whatever is ready or serves, the listed
-// set whatever there is: connections outlive conditions.
+// set is the same over this node's endpoints, without topology. Each falls back
+// by itself. The serving set holds all that are ready or serve, the listed
+// set all there are: connections outlive conditions.
 //
-// Endpoints on nodes that are believed to be dead are as good as gone, unless there are
-// no others: what hellos tell of a node is not worth a refusal. To the listed set they
-// belong, since such a node may live.
-func choose(endpoints []view.Endpoint, key PortKey, from standpoint) endpointSets {
+// Endpoints on nodes that are believed to be dead are left out, unless there are
+// no others: missing hellos are no reason to refuse a client. The listed set has
+// them, since such a node may be alive.
+func choose(endpoints []view.Endpoint, key PortKey, from vantage) endpointSets {
 	all := view.OffersOf(endpoints, key.Family, key.Name, key.Protocol)
 	able := all
-	if standing := from.standing(all); slices.ContainsFunc(standing, view.Offer.Usable) {
-		able = standing
+	if alive := from.alive(all); slices.ContainsFunc(alive, view.Offer.Usable) {
+		able = alive
 	}
 	sets := from.choose(able)
 	sets.listed = targets(all, nil)
@@ -47,15 +47,15 @@ func choose(endpoints []view.Endpoint, key PortKey, from standpoint) endpointSet
 	return sets
 }
 
-// standing are the endpoints on nodes that are not believed to be dead.
-func (s standpoint) standing(all []view.Offer) []view.Offer {
+// alive are the endpoints on nodes that are not believed to be dead.
+func (s vantage) alive(all []view.Offer) []view.Offer {
 	if len(s.fallen) == 0 {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(o view.Offer) bool { _, fell := s.fallen[o.Node]; return fell })
 }
 
-func (s standpoint) choose(all []view.Offer) endpointSets {
+func (s vantage) choose(all []view.Offer) endpointSets {
 	var ready, terminating, readyHere, terminatingHere, serving []view.Offer
 	for _, c := range all {
 		if c.Ready || c.Serving {
@@ -79,7 +79,7 @@ func (s standpoint) choose(all []view.Offer) endpointSets {
 	sets.cluster = targets(near(ready, s.node, s.zone), terminating)
 	sets.local = targets(readyHere, terminatingHere)
 	sets.serving = targets(serving, nil)
-	// Most Services have the same endpoints for all; nobody writes to them.
+	// Most Services have the same endpoints in all sets, which are never written to.
 	if slices.Equal(sets.local, sets.cluster) {
 		sets.local = sets.cluster
 	}

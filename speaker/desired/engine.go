@@ -8,37 +8,29 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/election"
 )
 
-// For decides what the node must do. The problems are those that this node sees
-// and that no other part tells of, sorted.
-func For(c *view.Cluster, o Options) (Node, []problem.Problem) { return NewEngine(o).Decide(c) }
-
 // Engine decides for one node again and again, at the cost of what has changed between
-// two snapshots of one source. What it says depends on the last snapshot alone: it is
-// what For says, whatever came before. One goroutine at a time may use it.
+// two snapshots of one source. The result depends on the last snapshot alone: a new engine
+// decides the same. One goroutine at a time may use it.
 type Engine struct {
-	options  Options
-	seen     uint64 // revision of the last snapshot; 0: none, or one without a number
-	zone     string
-	node     Node
-	keys     map[view.Ref][]PortKey
-	internal clusterIPs
-	exposed  map[addr.Family]int // ports that have a NodePort
-	holders  holders
-	placed   election.Spread
-	orders   election.Orders
-	say      *announcing  // nil before the first decision
-	former   *view.Former // as of the last decision
-	fallen   map[string]struct{}
-	strange  []problem.Problem // of the BGPPeers
-	told     []problem.Problem // by the announcing
-	shared   []problem.Problem // of the ranges of ClusterIPs
-	problems []problem.Problem
+	options    Options
+	seen       uint64 // revision of the last snapshot; 0: none, or one without a number
+	zone       string
+	node       Node
+	keys       map[view.Ref][]PortKey
+	clusterIPs clusterIPs
+	nodePorts  map[addr.Family]int // ports that have a NodePort
+	holders    holders
+	announcer  announcer
+	former     *view.Former // as of the last decision
+	fallen     map[string]struct{}
+	peers      []problem.Problem // of the BGPPeers
+	shared     []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
+	problems   []problem.Problem
 }
 
-// NewEngine makes an engine that has decided nothing yet.
+// NewEngine returns an engine that has decided nothing yet.
 func NewEngine(o Options) *Engine {
 	return &Engine{
 		options: o,
@@ -46,13 +38,14 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}, Foreign: map[view.Ref][]netip.Addr{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, internal: newClusterIPs(), exposed: map[addr.Family]int{},
+		keys: map[view.Ref][]PortKey{}, clusterIPs: newClusterIPs(), nodePorts: map[addr.Family]int{},
 		holders: holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }
 
-// Decide decides for a snapshot. The maps of what it returns are the engine's: they hold
-// until the next call, and nobody else may write to them.
+// Decide returns what the node must do by a snapshot, and the problems, sorted, that this node
+// sees and no other part reports. Layer2 and Elsewhere stay valid; the other maps are the
+// engine's, which changes them in the next call. The caller changes none.
 func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	if c.Revision != 0 && c.Revision == e.seen {
 		return e.node, e.problems
@@ -61,13 +54,13 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	others := !known || c.Others
 	everything := !known
 	if others {
-		everything = e.place(c) || everything
+		everything = e.updateOwn(c) || everything
 	}
 	changed, moved := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}
-	vacant := others
+	foreign := others
 	touched, again := e.touched(c, everything), map[view.Ref]struct{}{}
 	for ref := range touched {
-		e.internal.take(ref, c.Services[ref], again)
+		e.clusterIPs.update(ref, c.Services[ref], again)
 	}
 	for ref := range again {
 		if _, touched := touched[ref]; !touched {
@@ -76,43 +69,47 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	}
 	for ref := range touched {
 		e.forward(c, ref, changed)
-		vacant = e.estrange(ref, c.Services[ref]) || vacant
-		e.holders.take(ref, abilityOf(c, ref, e.options), moved)
-	}
-	if vacant {
-		e.vacate(c)
+		foreign = e.updateForeign(ref, c.Services[ref]) || foreign
+		e.holders.update(ref, abilityOf(c, ref, e.options), moved)
 	}
 	f := &e.node.Forwarding
+	if foreign {
+		f.ServiceRanges, e.shared = serviceRanges(c, e.options, f.Foreign)
+	}
 	if len(changed) > 0 {
-		f.Since, f.Changed = f.Revision, changed
-		f.Revision++
+		f.Advance(changed)
 	}
 	f.HealthPorts = healthPorts(e.node.Health)
 	if others {
 		e.announce(c)
 	} else {
-		e.announceAgain(c, moved)
+		e.reannounce(c, moved)
 	}
 	if c.Configured && (others || c.Former != e.former || !maps.Equal(c.Fallen, e.fallen)) {
 		e.former, e.fallen = c.Former, c.Fallen
-		e.handAll()
+		e.updateFormers()
 	}
-	e.problems = slices.Concat(e.told, e.shared, slices.Collect(maps.Values(e.internal.lost)), strangePods(*f, e.options), ownNode(c, e.exposed, e.options), fallenNodes(c))
+	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Collect(maps.Values(e.clusterIPs.lost)),
+		podsUnknown(*f, e.options), ownNode(c, e.nodePorts, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
 }
 
-// Serves tells whether the node could serve an address as of the last decision, whether or not it is to
-// announce it. One that is without network serves nothing.
+// Serves reports whether the node could serve an address as of the last decision, whether or not it is to
+// announce it. A node without network serves nothing.
 func (e *Engine) Serves(address netip.Addr) bool {
-	entry, own := e.say.addresses[address], e.say.cluster.Nodes[e.options.Node]
-	return entry != nil && own != nil && !own.NetworkUnavailable && entry.serves(own.Name)
+	entry := e.announcer.addresses[address]
+	if entry == nil {
+		return false
+	}
+	own := e.announcer.cluster.Nodes[e.options.Node]
+	return own != nil && !own.NetworkUnavailable && entry.serves(own.Name)
 }
 
-// place takes in what the decision reads of nodes, and tells whether all Services must
-// be looked at again.
-func (e *Engine) place(c *view.Cluster) bool {
+// updateOwn takes over what forwarding depends on of nodes, and reports whether all Services must
+// be decided again.
+func (e *Engine) updateOwn(c *view.Cluster) bool {
 	own := c.OwnNode(e.options.Node)
 	zone := ""
 	if own != nil {
@@ -128,7 +125,7 @@ func (e *Engine) place(c *view.Cluster) bool {
 	return moved
 }
 
-// touched are the Services to look at.
+// touched are the Services to decide.
 func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{} {
 	if !everything {
 		return c.Touched
@@ -137,29 +134,29 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 	for ref := range c.Services {
 		all[ref] = struct{}{}
 	}
-	for ref := range e.internal.read { // those of the last decision
+	for ref := range e.clusterIPs.services { // those of the last decision
 		all[ref] = struct{}{}
 	}
 	return all
 }
 
-// forward decides for one Service and notes which ports changed.
+// forward decides the ports and the health check of one Service, and notes which ports changed.
 func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]struct{}) {
 	f := &e.node.Forwarding
 	var ports map[PortKey]Port
 	s := c.Services[ref]
 	delete(e.node.Health, ref)
-	delete(e.internal.lost, ref)
+	delete(e.clusterIPs.lost, ref)
 	if s != nil && !s.ProxiedElsewhere {
-		from := standpoint{e.options.Node, e.zone, c.Fallen}
-		ports = portsOf(e.internal.cleared(s), c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
+		from := vantage{e.options.Node, e.zone, c.Fallen}
+		ports = portsOf(e.clusterIPs.cleared(s), c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}
 	}
 	for _, key := range e.keys[ref] {
 		if _, stays := ports[key]; !stays {
-			e.expose(f.Ports[key], -1, key.Family)
+			e.countNodePort(f.Ports[key], -1, key.Family)
 			delete(f.Ports, key)
 			if f.Count[key.Family]--; f.Count[key.Family] == 0 {
 				delete(f.Count, key.Family)
@@ -175,8 +172,8 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 		if !had {
 			f.Count[key.Family]++
 		}
-		e.expose(before, -1, key.Family)
-		e.expose(port, +1, key.Family)
+		e.countNodePort(before, -1, key.Family)
+		e.countNodePort(port, +1, key.Family)
 		f.Ports[key] = port
 		changed[key] = struct{}{}
 	}
@@ -187,82 +184,77 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	e.keys[ref] = slices.Collect(maps.Keys(ports))
 }
 
-// expose counts a port that has a NodePort, by 1 or -1.
-func (e *Engine) expose(p Port, by int, family addr.Family) {
+func (e *Engine) countNodePort(p Port, by int, family addr.Family) {
 	if p.NodePort != 0 {
-		e.exposed[family] += by
+		e.nodePorts[family] += by
 	}
 }
 
-// announce decides what is announced.
+// announce decides all that is announced.
 func (e *Engine) announce(c *view.Cluster) {
-	e.say = newAnnouncing(c, e.options, &e.holders, &e.placed, &e.orders)
-	sessions, problems := e.say.sessions()
-	e.node.BFD, e.node.Unnumbered = e.say.bfd(sessions), unnumbered(sessions)
-	e.node.Layer2, e.node.Elsewhere = e.say.claims()
-	e.node.BGP, e.node.Mesh = sessions, mesh(c, e.options)
-	e.node.Announcing++
-	e.node.Since, e.node.Rerouted = 0, nil
-	e.strange = problems
-	e.told = slices.Concat(problems, e.say.unannounced())
+	a := &e.announcer
+	a.reset(c, e.options, &e.holders)
+	sessions, problems := a.sessions()
+	e.node.BFD, e.node.Unnumbered = a.bfd(sessions), unnumbered(sessions)
+	e.node.BGP, e.node.Mesh, e.peers = sessions, mesh(c, e.options), problems
+	e.node.Layer2, e.node.Elsewhere = map[netip.Addr]Candidacy{}, nil
+	for address, entry := range a.addresses {
+		if candidacy, ours := a.candidacy(address, entry); ours {
+			e.node.Layer2[address] = candidacy
+		} else if len(candidacy.Candidates) > 0 {
+			e.node.Elsewhere = append(e.node.Elsewhere, address)
+		}
+	}
+	slices.SortFunc(e.node.Elsewhere, netip.Addr.Compare)
+	e.node.Announced.Restart()
 }
 
-// announceAgain decides what is announced of the addresses whose Services changed, while
-// all other things are as they were.
-func (e *Engine) announceAgain(c *view.Cluster, moved map[netip.Addr]struct{}) {
-	a := e.say
+// reannounce decides what is announced of the addresses whose Services changed, and of those that
+// change their first candidate by that. Nothing else differs from the last decision.
+func (e *Engine) reannounce(c *view.Cluster, moved map[netip.Addr]struct{}) {
+	a := &e.announcer
 	a.cluster = c
 	if len(moved) == 0 {
 		return
 	}
-	e.node.Elsewhere = slices.Clone(e.node.Elsewhere)
+	e.node.Layer2, e.node.Elsewhere = maps.Clone(e.node.Layer2), slices.Clone(e.node.Elsewhere)
 	pools := make(map[netip.Addr]*view.Pool, len(moved))
 	for address := range moved {
-		if before := a.addresses[address]; before != nil {
-			pools[address] = before.pool
-		}
+		before := a.addresses[address]
 		a.look(address)
+		a.place(address)
 		if now := a.addresses[address]; now != nil {
 			pools[address] = now.pool
+		} else if before != nil {
+			pools[address] = before.pool
 		}
-		a.place(address)
 	}
-	for address := range a.placed.Settle() {
-		if _, known := moved[address]; !known {
-			e.claimAgain(address, a.addresses[address])
-		}
+	for address := range a.spread.Settle() {
+		e.updateCandidacy(address)
 	}
 	rerouted := map[netip.Prefix]struct{}{}
-	for address := range moved {
-		pool := pools[address]
-		if pool == nil {
-			continue // no pool has it
-		}
-		e.claimAgain(address, a.addresses[address])
+	for address, pool := range pools {
+		e.updateCandidacy(address)
 		for name, session := range e.node.BGP {
 			a.reroute(name, session, address, pool, rerouted)
 		}
 	}
-	e.node.Since, e.node.Rerouted = e.node.Announcing, rerouted
-	e.node.Announcing++
-	e.told = slices.Concat(e.strange, a.unannounced())
+	e.node.Announced.Advance(rerouted)
 }
 
-// claimAgain decides who answers for an address; nil if nobody holds it.
-func (e *Engine) claimAgain(address netip.Addr, entry *announced) {
+// updateCandidacy decides which nodes may answer for an address.
+func (e *Engine) updateCandidacy(address netip.Addr) {
 	delete(e.node.Layer2, address)
-	defer e.hand(address)
 	at, listed := slices.BinarySearchFunc(e.node.Elsewhere, address, netip.Addr.Compare)
 	if listed {
 		e.node.Elsewhere = slices.Delete(e.node.Elsewhere, at, at+1)
 	}
-	if entry == nil {
-		e.orders.Forget(address)
-		return
-	}
-	if claim, ours := e.say.claim(address, entry); ours {
-		e.node.Layer2[address] = claim
-	} else if len(claim.Candidates) > 0 {
+	if entry := e.announcer.addresses[address]; entry == nil {
+		e.announcer.orders.Forget(address)
+	} else if candidacy, ours := e.announcer.candidacy(address, entry); ours {
+		e.node.Layer2[address] = candidacy
+	} else if len(candidacy.Candidates) > 0 {
 		e.node.Elsewhere = slices.Insert(e.node.Elsewhere, at, address)
 	}
+	e.updateFormer(address)
 }

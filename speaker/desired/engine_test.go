@@ -129,7 +129,7 @@ func (h *history) change(c *view.Cluster) {
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	numbers := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".Revision", ".Since", ".Changed", ".Announcing", ".Handing", ".Rerouted":
+		case ".Revision", ".Since", ".Changed", ".Announced", ".Handing":
 			return true
 		}
 		return false
@@ -154,7 +154,7 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 				continue
 			}
 			got, problems := engine.Decide(c)
-			want, wantProblems := desired.For(c, onNode("a"))
+			want, wantProblems := fresh(c, onNode("a"))
 			if d := cmp.Diff(want, got, compare, cmpopts.EquateComparable(view.Ref{}), numbers); d != "" {
 				t.Fatalf("(-fresh +engine):\n%s", d)
 			}
@@ -187,13 +187,13 @@ type routing struct {
 }
 
 func (r *routing) follow(t *rapid.T, node desired.Node) {
-	if r.at == 0 || r.at != node.Since && r.at != node.Announcing {
+	if r.at == 0 || r.at != node.Announced.Since && r.at != node.Announced.Revision {
 		r.routes = map[string]map[netip.Prefix]desired.RouteAttrs{}
 		for name, session := range node.BGP {
 			r.routes[name] = maps.Clone(session.Routes)
 		}
 	}
-	for prefix := range node.Rerouted {
+	for prefix := range node.Announced.Changed {
 		for name, routes := range r.routes {
 			if attrs, ok := node.BGP[name].Routes[prefix]; ok {
 				routes[prefix] = attrs
@@ -202,7 +202,7 @@ func (r *routing) follow(t *rapid.T, node desired.Node) {
 			}
 		}
 	}
-	r.at = node.Announcing
+	r.at = node.Announced.Revision
 	if len(r.routes) != len(node.BGP) {
 		t.Fatalf("following the routes gives %d sessions, want %d", len(r.routes), len(node.BGP))
 	}
@@ -251,7 +251,7 @@ func TestAPodThatMovesMattersUnderLocalOnly(t *testing.T) {
 		moved.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{s.Ref: {endpoint("10.0.0.2", "b")}})
 		moved.Changes = view.Changes{Revision: 2, Since: 1, Touched: map[view.Ref]struct{}{s.Ref: {}}}
 		after, _ := engine.Decide(&moved)
-		if again := before.Announcing != after.Announcing; again != isLocal {
+		if again := before.Announced.Revision != after.Announced.Revision; again != isLocal {
 			t.Errorf("policy Local %t: decided anew: %t", isLocal, again)
 		}
 	}

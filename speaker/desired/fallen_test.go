@@ -62,7 +62,7 @@ func TestEndpointsOnFallenNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(service(), test.endpoints...)
 			c.Fall(view.RollCall{Alive: []string{"a", "b", "c"}, Silent: test.fallen})
-			_, problems := desired.For(c, onNode("a"))
+			_, problems := fresh(c, onNode("a"))
 			var told []string
 			for _, p := range problems {
 				if p.Reason == desired.ReasonNodeSilent {
@@ -99,7 +99,7 @@ func TestNobodyFallsForNothing(t *testing.T) {
 		}
 		key := desired.PortKey{Service: web, Name: "http", Protocol: view.TCP, Family: addr.IPv4}
 		of := func(c *view.Cluster) desired.Port {
-			node, _ := desired.For(c, onNode("a"))
+			node, _ := fresh(c, onNode("a"))
 			return node.Forwarding.Ports[key]
 		}
 		before, after := of(standing), of(&fell)

@@ -4,7 +4,9 @@ import (
 	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // label is a selector of one label.
@@ -24,4 +26,9 @@ func ranges(texts ...string) []netipx.IPRange {
 		list = append(list, r)
 	}
 	return list
+}
+
+// fresh decides from scratch.
+func fresh(c *view.Cluster, o desired.Options) (desired.Node, []problem.Problem) {
+	return desired.NewEngine(o).Decide(c)
 }

@@ -41,8 +41,8 @@ func portsListed(endpoints []view.Endpoint) map[view.EndpointPort]struct{} {
 	return ports
 }
 
-// narrowed tells whether somebody has said where NodePorts answer. Nobody who has not expects that load
-// balancers, or Kubernetes' own tests, get no answer on some address of the node.
+// narrowed reports whether the options say where NodePorts answer. Without that, load balancers and
+// Kubernetes' own tests expect an answer on every address of the node.
 func narrowed(o Options) bool { return o.NodePortPrimary || len(o.NodePortCIDRs) > 0 }
 
 // HealthPrefixes are the prefixes on whose addresses HealthPorts answer, as far as this node has them.

@@ -40,7 +40,7 @@ func TestWhatHealthChecksCount(t *testing.T) {
 		"of both families":             {[]view.Endpoint{endpoint("fd00:1::1", "a"), endpoint("10.1.0.1", "a")}, 1},
 		"without a port, as by itself": {[]view.Endpoint{endpoint("10.1.0.1", "a", noPorts)}, 0},
 	} {
-		got, _ := desired.For(checked(test.endpoints...), desired.Options{Node: "a"})
+		got, _ := fresh(checked(test.endpoints...), desired.Options{Node: "a"})
 		check, has := got.Health[web]
 		if want := map[addr.Family]int{addr.IPv4: test.ready}; !has || check.Port != 30100 || !maps.Equal(check.Ready, want) {
 			t.Errorf("%s: %+v, want %v on port 30100", name, check, want)
@@ -52,7 +52,7 @@ func TestWhatHealthChecksCount(t *testing.T) {
 func TestHealthChecksCountByFamily(t *testing.T) {
 	c := checked(endpoint("10.1.0.1", "a"), endpoint("10.1.0.2", "a"), endpoint("fd00:1::1", "a"), endpoint("fd00:1::2", "b"))
 	c.Services[web].ClusterIPs = ips("10.96.0.1", "fd00:96::1")
-	got, _ := desired.For(c, desired.Options{Node: "a"})
+	got, _ := fresh(c, desired.Options{Node: "a"})
 	if want := map[addr.Family]int{addr.IPv4: 2, addr.IPv6: 1}; !maps.Equal(got.Health[web].Ready, want) {
 		t.Errorf("%v, want %v", got.Health[web].Ready, want)
 	}
@@ -70,7 +70,7 @@ func TestHealthChecksThatNobodyAsksFor(t *testing.T) {
 	} {
 		c := checked(endpoint("10.1.0.1", "a"))
 		change(c.Services[web])
-		if got, _ := desired.For(c, desired.Options{Node: "a"}); len(got.Health)+len(got.Forwarding.HealthPorts) != 0 {
+		if got, _ := fresh(c, desired.Options{Node: "a"}); len(got.Health)+len(got.Forwarding.HealthPorts) != 0 {
 			t.Errorf("%s: %v", name, got.Health)
 		}
 	}
@@ -100,7 +100,7 @@ func TestWhereHealthChecksAnswer(t *testing.T) {
 		"of another node":   {false, prefixes("203.0.113.0/24"), prefixes("203.0.113.0/24"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _ := desired.For(c, desired.Options{Node: "a", NodePortPrimary: tt.primary, NodePortCIDRs: tt.cidrs})
+			got, _ := fresh(c, desired.Options{Node: "a", NodePortPrimary: tt.primary, NodePortCIDRs: tt.cidrs})
 			within := got.Forwarding.HealthPrefixes()
 			if diff := cmp.Diff(tt.within, within, compare); diff != "" {
 				t.Errorf("prefixes (-want +got):\n%s", diff)

@@ -9,11 +9,11 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// ability is all that announcing an address reads of a Service and its endpoints; of a
-// Service that is not announced it has none.
+// ability is all that announcing an address reads of a Service and its endpoints; the zero
+// ability is that of a Service that is not announced.
 type ability struct {
 	service *view.Service
-	usable  map[addr.Family][]string // from where it is served, see usable
+	usable  map[addr.Family][]string // the nodes that serve it, see usable
 	here    map[addr.Family]int      // usable endpoints on this node, under policy Local
 }
 
@@ -34,8 +34,8 @@ func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 	return able
 }
 
-// equal tells whether nothing is to be announced in another way. Most changes of endpoints
-// are none.
+// equal reports whether the Service is announced in the same way. Most changes of endpoints
+// do not change that.
 func (a ability) equal(o ability) bool {
 	return a.service == o.service && maps.Equal(a.here, o.here) && maps.EqualFunc(a.usable, o.usable, slices.Equal[[]string])
 }
@@ -54,8 +54,8 @@ type holders struct {
 	of   view.Index
 }
 
-// take takes in what a Service is now, and notes the addresses that this is about.
-func (h *holders) take(ref view.Ref, now ability, moved map[netip.Addr]struct{}) {
+// update takes over the ability of a Service, and notes the addresses that this is about.
+func (h *holders) update(ref view.Ref, now ability, moved map[netip.Addr]struct{}) {
 	before := h.able[ref]
 	if before.equal(now) {
 		return

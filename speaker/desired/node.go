@@ -23,8 +23,8 @@ import (
 type Node struct {
 	Forwarding Forwarding
 	Addrs      []netip.Addr // view.Node.Addresses
-	// Layer2 has a claim for each address that this node may have to answer for.
-	Layer2 map[netip.Addr]Claim
+	// Layer2 has the addresses that this node may have to answer for.
+	Layer2 map[netip.Addr]Candidacy
 	// Elsewhere are the addresses that other nodes may have to answer for and this one
 	// may not, sorted.
 	Elsewhere []netip.Addr
@@ -34,17 +34,43 @@ type Node struct {
 	BFD map[string]BFD
 	// Unnumbered are the interfaces at whose other ends routers are to be found, sorted.
 	Unnumbered []string
-	// Announcing numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh: while it stays, they do.
-	Announcing uint64
-	// Rerouted are the prefixes whose routes may differ from those that were wanted when Announcing
-	// was Since. Nothing else of the sessions differs. Since is 0 where that is not known.
-	Rerouted map[netip.Prefix]struct{}
-	Since    uint64
+	// Announced numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh. Of the sessions, only
+	// the routes to its changed prefixes differ.
+	Announced Delta[netip.Prefix]
 	// Mesh is the other nodes, to which this one says hello and which it hears.
 	Mesh Mesh
 	// Health are the Services whose healthCheckNodePort this node answers.
 	Health map[view.Ref]HealthCheck
 }
+
+// Delta numbers the states of some keyed values, and says which keys may differ from an earlier
+// state. The zero Delta numbers none.
+type Delta[K comparable] struct {
+	Revision uint64 // of this state, 0: not numbered
+	Since    uint64 // the revision that Changed is relative to, 0: any key may differ
+	Changed  map[K]struct{}
+}
+
+// ChangedSince returns the keys whose values may differ from those at a revision, and whether they are
+// known; otherwise, any may differ.
+func (d Delta[K]) ChangedSince(revision uint64) (keys map[K]struct{}, known bool) {
+	switch revision {
+	case 0:
+		return nil, false
+	case d.Revision:
+		return nil, true
+	}
+	return d.Changed, revision == d.Since
+}
+
+// Advance begins the next state, in which these keys may differ.
+func (d *Delta[K]) Advance(changed map[K]struct{}) {
+	d.Since, d.Changed = d.Revision, changed
+	d.Revision++
+}
+
+// Restart begins the next state, in which any key may differ.
+func (d *Delta[K]) Restart() { *d = Delta[K]{Revision: d.Revision + 1} }
 
 // HealthCheck is what a load balancer outside of the cluster learns when it asks a node
 // whether it has endpoints of a Service (spec.healthCheckNodePort, policy Local).
@@ -56,7 +82,7 @@ type HealthCheck struct {
 	Ready map[addr.Family]int
 }
 
-// Mesh is every other node, and the key that proves that a hello is one of ours.
+// Mesh is every other node, and the key that authenticates hellos.
 type Mesh struct {
 	Key   view.Secret // "": no hello is sent or believed
 	Peers map[string]Peer
@@ -70,8 +96,8 @@ type Peer struct {
 	Ready bool
 }
 
-// MasqueradeMark is the bit of the packet mark by which the rules of a backend ask for masquerade. It must
-// be nobody else's; kube-proxy uses the same by default.
+// MasqueradeMark is the bit of the packet mark by which the rules of a backend ask for masquerade. No other
+// program may use it; kube-proxy uses the same by default.
 const MasqueradeMark = 1 << 14
 
 // Forwarding is what the kernel of one node must do for Services. A backend
@@ -80,7 +106,7 @@ type Forwarding struct {
 	Ports map[PortKey]Port
 	Count map[addr.Family]int // of Ports; nil: not counted
 	// Pods are the prefixes from which pods send, summarized, both families. They tell
-	// pods from strangers (kube-proxy's local detector) for ports without PodLinks. If a
+	// pods from other senders (kube-proxy's local detector) for ports without PodLinks. If a
 	// family has none, see PodsKnown. A sender with a loopback address is never
 	// one, since no pod could answer it.
 	Pods []netip.Prefix
@@ -96,7 +122,7 @@ type Forwarding struct {
 	// (CVE-2020-8558). Always true if Loopback has something.
 	Guard bool
 	// ServiceRanges are prefixes with no addresses but ClusterIPs. A packet to a port that a
-	// ClusterIP does not have is refused, as by a host on which nobody listens. A packet to an
+	// ClusterIP does not have is refused, as by a host without a listener. A packet to an
 	// address in these ranges that no Service has is dropped, since its Service may be about to
 	// come. Neither applies to this node's own addresses or to packets that have been
 	// translated. Summarized, both families; nil if the ranges are not known.
@@ -104,8 +130,8 @@ type Forwarding struct {
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
-	// HealthNarrow: HealthPorts answer only where NodePorts do, since somebody has said where that
-	// is. Else they answer on every address of the node. See HealthPrefixes.
+	// HealthNarrow: HealthPorts answer only where NodePorts do, since the options say where.
+	// Else they answer on every address of the node. See HealthPrefixes.
 	HealthNarrow bool
 
 	// Foreign are the Services that another proxy forwards on this node, with their ClusterIPs.
@@ -120,13 +146,10 @@ type Forwarding struct {
 	// Handing is the revision of Former, 0: not counted.
 	Handing uint64
 
-	// Revision is the revision of Ports, 0: not counted. Changed has each key whose port
-	// has been added, changed or removed since revision Since. See Changes.
-	Revision, Since uint64
-	Changed         map[PortKey]struct{}
+	Delta[PortKey] // of Ports, see Changes
 }
 
-// Has tells whether there is anything to forward, or to guard, in the family.
+// Has reports whether there is anything to forward, or to guard, in the family.
 func (f Forwarding) Has(family addr.Family) bool {
 	if f.Guard && family == addr.IPv4 {
 		return true
@@ -142,10 +165,10 @@ func (f Forwarding) Has(family addr.Family) bool {
 	return false
 }
 
-// PodsKnown tells whether addresses tell who is a pod in the family. While none does, ports
-// without PodLinks have nobody take the short circuit of policy Local, since anybody may be a
-// stranger; and what goes to their ClusterIPs keeps its source, since anybody may be a pod, for
-// which NetworkPolicies and applications take it by its address. So does kube-proxy without
+// PodsKnown reports whether addresses tell pods from other senders in the family. While they do not, no
+// sender takes the short circuit of policy Local on ports without PodLinks, since any may be outside
+// of the cluster; and packets to their ClusterIPs keep their source, since any sender may be a pod,
+// which NetworkPolicies and applications know by its address. kube-proxy does the same without
 // a local detector.
 func (f Forwarding) PodsKnown(family addr.Family) bool {
 	return slices.ContainsFunc(f.Pods, func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == family })
@@ -156,7 +179,7 @@ func (f Forwarding) PodsKnown(family addr.Family) bool {
 // been removed, and have not been.
 type Missing map[PortKey]Port
 
-// Besides are the missing ports of all but some families.
+// Besides returns the missing ports of all but some families.
 func (m Missing) Besides(families map[addr.Family]bool) Missing {
 	if len(families) == 0 {
 		return m
@@ -166,7 +189,7 @@ func (m Missing) Besides(families map[addr.Family]bool) Missing {
 	return others
 }
 
-// Lacking counts, by family, the wanted ports that are missing.
+// Lacking returns how many wanted ports are missing, by family.
 func (f Forwarding) Lacking(missing Missing) map[addr.Family]int {
 	lacking := map[addr.Family]int{}
 	for key := range missing {
@@ -183,34 +206,31 @@ type Change struct {
 	From, To *Port
 }
 
-// Changes lists the differences between the ports that an applier holds and the wanted
+// Changes returns the differences between the ports that an applier holds and the wanted
 // ones, in the order of their keys. If held is at revision at, only what has changed since
 // then is compared; with 0, everything is.
 func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 	var changes []Change
-	compare := func(key PortKey) {
+	for key := range f.ChangedSince(at, maps.Keys(held)) {
 		from, had := held[key]
 		to, wanted := f.Ports[key]
 		if had == wanted && from.Equal(to) {
-			return
+			continue
 		}
 		change := Change{Key: key}
 		if had {
-			change.From = new(from)
+			change.From = &from
 		}
 		if wanted {
-			change.To = new(to)
+			change.To = &to
 		}
 		changes = append(changes, change)
-	}
-	for key := range f.ChangedSince(at, maps.Keys(held)) {
-		compare(key)
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return a.Key.Compare(b.Key) })
 	return changes
 }
 
-// ChangesOf are the changes of one family.
+// ChangesOf returns the changes of one family.
 func (f Forwarding) ChangesOf(family addr.Family, held map[PortKey]Port, at uint64) []Change {
 	return slices.DeleteFunc(f.Changes(held, at), func(c Change) bool { return c.Key.Family != family })
 }
@@ -218,11 +238,8 @@ func (f Forwarding) ChangesOf(family addr.Family, held map[PortKey]Port, at uint
 // ChangedSince yields the keys of all ports that may have changed since a revision; 0 stands
 // for an unknown one. It finds those that have been removed among held.
 func (f Forwarding) ChangedSince(revision uint64, held iter.Seq[PortKey]) iter.Seq[PortKey] {
-	switch {
-	case revision != 0 && revision == f.Revision:
-		return func(func(PortKey) bool) {}
-	case revision != 0 && revision == f.Since:
-		return maps.Keys(f.Changed)
+	if changed, known := f.Delta.ChangedSince(revision); known {
+		return maps.Keys(changed)
 	}
 	return func(yield func(PortKey) bool) {
 		for key := range f.Ports {
@@ -265,7 +282,7 @@ func (k PortKey) Compare(o PortKey) int {
 //	  from this node                 Cluster, masqueraded (short circuit)
 //	  from anyone else               Local, not masqueraded: the pod sees the client
 //	internal, not from a pod         masqueraded; with MasqueradeAll from a pod, too.
-//	                                 While no pods are known: nobody but loopback addresses
+//	                                 While no pods are known: only loopback addresses
 //	                                 without MasqueradeAll
 //	an endpoint to itself (hairpin)  masqueraded
 //
@@ -275,11 +292,11 @@ func (k PortKey) Compare(o PortKey) int {
 // If the set is empty, connections are refused (ICMP port unreachable). They are dropped
 // instead if the set is Local and Anywhere says that other nodes have endpoints.
 //
-// If several ports claim one destination, one of them gets it for all senders, whatever it
-// does with their packets: an address of a Service comes before a NodePort, what is its
-// ClusterIP or a VIP before an ExternalIP, then who has endpoints for strangers before who has none (see
-// Rank), then the lowest key comes first. If one port claims an address in several roles, VIP comes
-// before ExternalIP. A ClusterIP is nobody's VIP or ExternalIP.
+// If several ports have one destination, one of them gets it for all senders, whatever it
+// does with their packets: an address of a Service comes before a NodePort, a
+// ClusterIP or VIP before an ExternalIP, then a port with endpoints for external senders before one without
+// (see Rank), then the lowest key. If one port has an address in several roles, VIP comes
+// before ExternalIP. A ClusterIP is no port's VIP or ExternalIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
 	ExternalIPs []netip.Addr
@@ -303,8 +320,8 @@ type Port struct {
 	PodLinks      Links
 
 	Affinity time.Duration // 0: none
-	// SourceRanges limit who may use the VIPs (not the ExternalIPs, NodePort or
-	// ClusterIP), ranges of this family only. If Restricted and without ranges, nobody
+	// SourceRanges are the sources that may use the VIPs (not the ExternalIPs, NodePort or
+	// ClusterIP), ranges of this family only. If Restricted and without ranges, none
 	// may.
 	SourceRanges []netip.Prefix
 	Restricted   bool
@@ -313,10 +330,10 @@ type Port struct {
 // RankExternalIP is the first Rank of an address that only spec.externalIPs lists.
 const RankExternalIP = 2
 
-// Rank orders the claims of ports to an address, the lowest first: what an allocator gave comes
-// before what whoever may create Services wrote into spec.externalIPs. Of the same kind, who can serve
-// strangers comes before who would refuse or drop them, as with kube-proxy, which translates for
-// whoever has endpoints before it refuses for who has none.
+// Rank orders the ports that have an address, the lowest first: an address from an allocator comes
+// before one that the author of a Service wrote into spec.externalIPs. Of the same kind, a port that can
+// serve external senders comes before one that would refuse or drop them, as in kube-proxy, whose rules
+// that translate come before those that refuse.
 func (p Port) Rank(a netip.Addr) int {
 	rank, serving := 0, p.Cluster
 	if slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a) {
@@ -331,7 +348,7 @@ func (p Port) Rank(a netip.Addr) int {
 	return rank
 }
 
-// Endpoints are all that may have connections, whether they get new ones or not. Sorted, no
+// Endpoints returns all that may have connections, whether they get new ones or not. Sorted, no
 // duplicates.
 func (p Port) Endpoints() []netip.AddrPort {
 	all := slices.Concat(p.Cluster, p.Local, p.Serving, p.Listed)
@@ -350,27 +367,26 @@ func (p Port) Equal(o Port) bool {
 		slices.Equal(p.SourceRanges, o.SourceRanges)
 }
 
-// Claim says who may answer for an address on the local network. The owner is
+// Candidacy says which nodes may answer for an address on the local network. The owner is
 // the first candidate that is alive and able.
-type Claim struct {
+type Candidacy struct {
 	Candidates []string // node names, best first; the same list on every node
-	// Tiers are the same candidates, and First the one of them that comes before its tier: what Candidates
-	// follow from by election.Rank for the address. Most addresses share their Tiers. nil: the order is not
-	// known to follow from anything.
+	// Tiers are the same candidates, and First the one of them that comes before its tier: Candidates
+	// follow from both by election.Rank for the address. Most addresses share their Tiers. nil: the order
+	// is to be taken as it is.
 	Tiers *election.Tiers
 	First string
 	// Interfaces on which this node may answer; empty: those that suit the address.
 	Interfaces []string
-	// Named are the candidates of which the advertisements name the interfaces, sorted; the same list on every
-	// node.
+	// Named are the candidates for which advertisements name interfaces, sorted; the same list on every node.
 	Named []string
 	// AnnounceInterval is how often this node announces the address again while it answers;
 	// 0: never.
 	AnnounceInterval time.Duration
 }
 
-// IsNamed tells whether the advertisements name the interfaces of a candidate.
-func (c Claim) IsNamed(node string) bool {
+// IsNamed reports whether the advertisements name the interfaces of a candidate.
+func (c Candidacy) IsNamed(node string) bool {
 	_, named := slices.BinarySearch(c.Named, node)
 	return named
 }
@@ -384,26 +400,11 @@ type Session struct {
 	Aggregates map[netip.Prefix][]netip.Addr
 	// Leaving are routes that are about to go, none of Routes: routers that have them are asked to
 	// prefer others. The agent has it; what is decided here has none.
-	Leaving map[netip.Prefix]RouteAttrs
-	// Revision numbers this state of Routes, 0 if nobody counts. Since revision Since only the
-	// routes to Changed have changed. The agent numbers the sessions that it announces.
-	Revision, Since uint64
-	Changed         map[netip.Prefix]struct{}
+	Leaving             map[netip.Prefix]RouteAttrs
+	Delta[netip.Prefix] // of Routes, as the agent announces them; what is decided here has none
 }
 
-// ChangedSince gives the prefixes whose routes may have changed since a revision. If that is not
-// known, any may have.
-func (s Session) ChangedSince(revision uint64) (some map[netip.Prefix]struct{}, known bool) {
-	switch revision {
-	case 0:
-		return nil, false
-	case s.Revision:
-		return nil, true
-	}
-	return s.Changed, revision == s.Since
-}
-
-// Addresses are the addresses for which one of Routes is announced.
+// Addresses returns the addresses for which one of Routes is announced.
 func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 	if within, ok := s.Aggregates[route]; ok {
 		return within
@@ -416,7 +417,7 @@ func (s Session) Addresses(route netip.Prefix) []netip.Addr {
 type Identity struct {
 	MyASN   uint32
 	PeerASN uint32 // 0: any but MyASN
-	// DynamicASN: the user gave no number for the router, but said whether it is ours.
+	// DynamicASN: the BGPPeer gives no number for the router, but says whether it is ours.
 	DynamicASN bool
 	// PeerAddress is the router's. With Interface, it and SourceAddress are link-local with
 	// Interface as their zone, or invalid while NoRouter says why they are not known.

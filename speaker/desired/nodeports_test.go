@@ -23,7 +23,7 @@ func prefixes(texts ...string) []netip.Prefix {
 // wanted with it.
 func TestWhereNodePortsAnswer(t *testing.T) {
 	c := cluster(service())
-	own, _ := desired.For(c, onNode("a"))
+	own, _ := fresh(c, onNode("a"))
 	internal := own.Forwarding.NodePorts
 	if len(internal) == 0 || len(own.Forwarding.Loopback) > 0 || own.Forwarding.Guard {
 		t.Fatalf("nothing said: %v, loopback %v, guard %t", internal, own.Forwarding.Loopback, own.Forwarding.Guard)
@@ -45,7 +45,7 @@ func TestWhereNodePortsAnswer(t *testing.T) {
 		"primary and a prefix":     {true, prefixes("10.9.0.0/16"), addr.Summarize(append(prefixes("10.9.0.0/16"), internal...)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _ := desired.For(c, desired.Options{Node: "a", NodePortPrimary: tt.primary, NodePortCIDRs: tt.cidrs})
+			got, _ := fresh(c, desired.Options{Node: "a", NodePortPrimary: tt.primary, NodePortCIDRs: tt.cidrs})
 			f := got.Forwarding
 			if diff := cmp.Diff(tt.wanted, f.NodePorts, compare); diff != "" {
 				t.Errorf("NodePorts (-want +got):\n%s", diff)
@@ -62,7 +62,7 @@ func TestWhereNodePortsAnswer(t *testing.T) {
 
 // Who sends from a loopback address must be masqueraded, whatever prefixes pods have.
 func TestNobodyOnLoopbackIsAPod(t *testing.T) {
-	got, _ := desired.For(cluster(service()), desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes("0.0.0.0/0", "::/0")}})
+	got, _ := fresh(cluster(service()), desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes("0.0.0.0/0", "::/0")}})
 	for _, p := range got.Forwarding.Pods {
 		if p.Overlaps(addr.Loopback()) || p.Contains(netip.IPv6Loopback()) {
 			t.Errorf("%s holds pods", p)

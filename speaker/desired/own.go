@@ -8,15 +8,15 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Reasons of the problems of this node's own Node. What was last known of it counts for
-// forwarding for as long as the Node is away, or says less. Announcing is for the Nodes that
-// there are: all nodes must agree on them.
+// Reasons of the problems of this node's own Node. Forwarding goes on by what was last known of it
+// while the Node is absent or incomplete. Announcing goes by the Nodes that exist: all nodes must
+// agree on them.
 const (
 	ReasonNodeMissing    = "NodeMissing"    // the cluster has no such Node
 	ReasonAddressUnknown = "AddressUnknown" // the Node does not say at which addresses it is
 )
 
-// nodes are those of the cluster, this one as its forwarding goes by it.
+// nodes are those of the cluster, with this one as OwnNode has it.
 func nodes(c *view.Cluster, o Options) iter.Seq2[string, *view.Node] {
 	return func(yield func(string, *view.Node) bool) {
 		for name, node := range c.Nodes {
@@ -30,9 +30,9 @@ func nodes(c *view.Cluster, o Options) iter.Seq2[string, *view.Node] {
 	}
 }
 
-// ownNode is what is wrong with this node's own Node. exposed are the ports of each family
+// ownNode returns the problems of this node's own Node. ports counts those of each family
 // that have a NodePort.
-func ownNode(c *view.Cluster, exposed map[addr.Family]int, o Options) []problem.Problem {
+func ownNode(c *view.Cluster, ports map[addr.Family]int, o Options) []problem.Problem {
 	object := problem.Object{Kind: "Node", Name: o.Node}
 	node, own := c.Nodes[o.Node], c.OwnNode(o.Node)
 	const register = "it is registered when the kubelet starts"
@@ -61,7 +61,7 @@ func ownNode(c *view.Cluster, exposed map[addr.Family]int, o Options) []problem.
 		for _, p := range prefixes {
 			answers = answers || addr.FamilyOf(p.Addr()) == family
 		}
-		if exposed[family] > 0 && !answers {
+		if ports[family] > 0 && !answers {
 			problems = append(problems, problem.New(object, ReasonAddressUnknown,
 				"status.addresses has neither an InternalIP nor an ExternalIP of %s, so that NodePorts of that family answer nowhere on this node: "+
 					"%s, or set the Helm value forwarding.nodePortAddresses", family, remedy))

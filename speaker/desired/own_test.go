@@ -37,18 +37,18 @@ func TestForwardingOutlivesTheNode(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want, _ := desired.For(whole, tt.options)
+			want, _ := fresh(whole, tt.options)
 			lesser := *whole
 			lesser.Nodes = map[string]*view.Node{"b": whole.Nodes["b"], "c": whole.Nodes["c"]}
 			if tt.now != nil {
 				lesser.Nodes["a"] = tt.now
 			}
-			lost, _ := desired.For(&lesser, tt.options)
+			lost, _ := fresh(&lesser, tt.options)
 			if cmp.Equal(want.Forwarding, lost.Forwarding, compare) {
 				t.Fatal("without a memory all is the same, so that this test holds nothing")
 			}
 			lesser.LastOwn = whole.Nodes["a"]
-			got, problems := desired.For(&lesser, tt.options)
+			got, problems := fresh(&lesser, tt.options)
 			if d := cmp.Diff(want.Forwarding, got.Forwarding, compare); d != "" {
 				t.Errorf("forwarding (-with the Node +without):\n%s", d)
 			}
@@ -87,7 +87,7 @@ func TestANodeThatSaysNotWhereItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(tt.service, endpoint("10.0.0.1", "a"))
 			tt.change(c)
-			_, problems := desired.For(c, tt.options)
+			_, problems := fresh(c, tt.options)
 			var got []string
 			for _, p := range problems {
 				if p.Reason != desired.ReasonAddressUnknown || p.Object.Name != "a" || !strings.Contains(p.Message, "--node-ip") {
@@ -110,7 +110,7 @@ func TestANodeThatSaysNotWhereItIs(t *testing.T) {
 // A node that nobody has ever heard of serves ClusterIPs, and says what is wrong.
 func TestANodeThatIsUnknown(t *testing.T) {
 	c := cluster(service(exposed), endpoint("10.0.0.1", "z"))
-	got, problems := desired.For(c, onNode("z"))
+	got, problems := fresh(c, onNode("z"))
 	if len(got.Forwarding.Ports) == 0 || len(got.Forwarding.NodePorts) > 0 {
 		t.Errorf("ports %v, NodePorts on %v", got.Forwarding.Ports, got.Forwarding.NodePorts)
 	}

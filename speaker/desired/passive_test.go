@@ -10,7 +10,6 @@ import (
 	"fairlead.dev/fairlead/internal/peering"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestPassiveSessionsAreToldApart by their addresses, and have one password for each router: one
@@ -51,7 +50,7 @@ func TestPassiveSessionsAreToldApart(t *testing.T) {
 			c.first(&first)
 			c.second(&second)
 			cluster.BGPPeers = map[string]*view.BGPPeer{"first": &first, "second": &second}
-			node, problems := desired.For(cluster, onNode("a"))
+			node, problems := fresh(cluster, onNode("a"))
 			want := []string{"first", "second"}
 			if c.refused != "" {
 				want = want[:1]

@@ -9,14 +9,14 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// PodDetection is how a node tells pods from strangers: kube-proxy's detectLocalMode. The
-// zero value has the podCIDRs of all nodes.
+// PodDetection is how a node tells pods from other senders: kube-proxy's detectLocalMode. The
+// zero value goes by the podCIDRs of all nodes.
 type PodDetection struct {
-	// ClusterCIDRs are where pods send from, in place of the podCIDRs of a family of which there is one.
+	// ClusterCIDRs are the addresses of pods. They replace the podCIDRs of the families that they have.
 	ClusterCIDRs []netip.Prefix
 	// OwnNode: pods are those of this node alone, by its podCIDRs as they are at the time.
 	OwnNode bool
-	// Links are what pods send by, in place of all addresses.
+	// Links are the interfaces that pods send by, in place of all addresses.
 	Links Links
 }
 
@@ -26,7 +26,7 @@ type Links struct {
 	Prefix bool // Name is how the names of all of them begin
 }
 
-// podPrefixes are the prefixes that pods send from; none where interfaces tell.
+// podPrefixes are the prefixes that pods send from; none where interfaces tell pods.
 func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
 	if o.Pods.Links != (Links{}) {
 		return nil
@@ -48,22 +48,22 @@ func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
 	return addr.WithoutLoopback(all)
 }
 
-// strangePods is the problem of a node that cannot tell pods from strangers in a family
-// whose Services it forwards: it masquerades no stranger's packets for ClusterIPs, and refuses
-// pods the short circuit.
-func strangePods(f Forwarding, o Options) []problem.Problem {
+// podsUnknown is the problem of a node that cannot tell pods from other senders in a family
+// whose Services it forwards: it masquerades no packets to ClusterIPs, and refuses pods the short
+// circuit.
+func podsUnknown(f Forwarding, o Options) []problem.Problem {
 	if o.Pods.Links != (Links{}) {
 		return nil
 	}
-	who, remedy := "no node says", "set the Helm value forwarding.clusterCIDRs"
+	lacking, remedy := "no node says", "set the Helm value forwarding.clusterCIDRs"
 	if o.Pods.OwnNode {
-		who, remedy = "this node does not say", "give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode"
+		lacking, remedy = "this node does not say", "give it one of the family, or set the Helm value forwarding.detectLocalMode to another mode"
 	}
 	var problems []problem.Problem
 	for _, family := range addr.Families() {
 		if f.Count[family] > 0 && !f.PodsKnown(family) {
 			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: o.Node}, ReasonPodsUnknown,
-				"%s in spec.podCIDRs where its %s pods send from, so that nothing for ClusterIPs is masqueraded, and pods are taken for strangers under externalTrafficPolicy Local: %s", who, family, remedy))
+				"%s in spec.podCIDRs where its %s pods send from, so that nothing for ClusterIPs is masqueraded, and pods are taken for strangers under externalTrafficPolicy Local: %s", lacking, family, remedy))
 		}
 	}
 	return problems

@@ -19,7 +19,7 @@ func TestPodsOfThisNodeAlone(t *testing.T) {
 	o := desired.Options{Node: "a", Pods: desired.PodDetection{OwnNode: true}}
 	check := func(want []netip.Prefix, reasons ...string) {
 		t.Helper()
-		got, problems := desired.For(c, o)
+		got, problems := fresh(c, o)
 		if diff := cmp.Diff(want, got.Forwarding.Pods, compare); diff != "" {
 			t.Errorf("pods (-want +got):\n%s", diff)
 		}
@@ -52,7 +52,7 @@ func TestPodsByPrefixesOfOneFamily(t *testing.T) {
 				want = append(want, p)
 			}
 		}
-		got, problems := desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes(name)}})
+		got, problems := fresh(c, desired.Options{Node: "a", Pods: desired.PodDetection{ClusterCIDRs: prefixes(name)}})
 		if diff := cmp.Diff(addr.Summarize(want), got.Forwarding.Pods, compare); diff != "" || len(unknown(problems)) > 0 {
 			t.Errorf("with %s, told %v, pods (-want +got):\n%s", name, unknown(problems), diff)
 		}
@@ -66,7 +66,7 @@ func TestPodsByInterface(t *testing.T) {
 	for _, node := range c.Nodes {
 		node.PodCIDRs = nil
 	}
-	got, problems := desired.For(c, desired.Options{Node: "a", Pods: desired.PodDetection{Links: links}, MasqueradeAll: true})
+	got, problems := fresh(c, desired.Options{Node: "a", Pods: desired.PodDetection{Links: links}, MasqueradeAll: true})
 	if len(got.Forwarding.Pods) > 0 || len(unknown(problems)) > 0 {
 		t.Errorf("pods are %v, told %v; want neither", got.Forwarding.Pods, problems)
 	}
@@ -78,7 +78,7 @@ func TestPodsByInterface(t *testing.T) {
 			t.Errorf("%v: pods by %v, all masqueraded: %t", key, p.PodLinks, p.MasqueradeAll)
 		}
 	}
-	if _, problems := desired.For(c, desired.Options{Node: "a"}); len(unknown(problems)) == 0 {
+	if _, problems := fresh(c, desired.Options{Node: "a"}); len(unknown(problems)) == 0 {
 		t.Error("without interfaces and addresses nobody is told")
 	}
 }

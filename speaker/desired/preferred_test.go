@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 )
 
@@ -82,7 +81,7 @@ func TestPreferredNodesComeFirst(t *testing.T) {
 				c.Nodes[test.unready].Ready = false
 			}
 			for node := range c.Nodes {
-				got, _ := desired.For(c, onNode(node))
+				got, _ := fresh(c, onNode(node))
 				if candidates := got.Layer2[ip("192.0.2.10")].Candidates; !slices.Equal(candidates, test.want) {
 					t.Errorf("on %s: candidates %v, want %v", node, candidates, test.want)
 				}
@@ -95,7 +94,7 @@ func TestPreferredNodesComeFirst(t *testing.T) {
 func TestAPreferredNodeThatCannotServeIsNoCandidate(t *testing.T) {
 	c := cluster(service(local), endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))
 	c.L2Advertisements["l2"].PreferredNodes = []view.Preference{{Nodes: has("topology.kubernetes.io/zone", "z-c"), Weight: 100}}
-	got, _ := desired.For(c, onNode("a"))
+	got, _ := fresh(c, onNode("a"))
 	if candidates := got.Layer2[ip("192.0.2.10")].Candidates; slices.Contains(candidates, "c") || len(candidates) != 2 {
 		t.Errorf("candidates %v, want a and b", candidates)
 	}

@@ -8,12 +8,11 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 func reasons(t *testing.T, c *view.Cluster) []string {
 	t.Helper()
-	_, problems := desired.For(c, onNode("a"))
+	_, problems := fresh(c, onNode("a"))
 	var found []string
 	for _, p := range problems {
 		found = append(found, p.Reason+" "+p.Object.String())
@@ -71,7 +70,7 @@ func TestASecondPeerForOneRouterIsLeftOut(t *testing.T) {
 		tor := *c.BGPPeers["tor"]
 		tor.Created = created
 		c.BGPPeers["tor"] = &tor
-		got, _ := desired.For(c, onNode("a"))
+		got, _ := fresh(c, onNode("a"))
 		if _, both := got.BGP[want]; both || len(got.BGP) != 2 {
 			t.Errorf("tor of %v: sessions %v", created, slices.Sorted(maps.Keys(got.BGP)))
 		}
@@ -89,7 +88,7 @@ func TestAnAddressWithoutForwardingIsNotAnnounced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(service(change), endpoint("10.0.0.1", "a"))
-			got, _ := desired.For(c, onNode("a"))
+			got, _ := fresh(c, onNode("a"))
 			for address := range got.Layer2 {
 				if addr.FamilyOf(address) == addr.IPv4 {
 					t.Errorf("%s is claimed", address)

@@ -7,17 +7,11 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// routes are the prefixes that a node announces to a peer.
-type routes struct {
-	attrs      map[netip.Prefix]RouteAttrs
-	aggregates map[netip.Prefix][]netip.Addr
-}
-
-// routes decides what this node announces to the peer. A prefix for several addresses
-// is announced as long as this node is to serve one of them, or nobody can serve one that
+// routes returns a session with the routes that this node announces to the peer. A prefix for several
+// addresses is announced as long as this node is to serve one of them, or no node can serve one that
 // is to be announced all the same.
-func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) routes {
-	r := routes{attrs: map[netip.Prefix]RouteAttrs{}, aggregates: map[netip.Prefix][]netip.Addr{}}
+func (a *announcer) routes(peer *view.BGPPeer, node *view.Node) Session {
+	s := Session{Routes: map[netip.Prefix]RouteAttrs{}, Aggregates: map[netip.Prefix][]netip.Addr{}}
 	ads := a.toPeer(peer, node)
 	within := map[netip.Prefix][]netip.Addr{}
 	for address, entry := range a.addresses {
@@ -26,9 +20,9 @@ func (a *announcing) routes(peer *view.BGPPeer, node *view.Node) routes {
 		}
 	}
 	for prefix, some := range within {
-		a.route(r, prefix, some, ads)
+		a.route(s, prefix, some, ads)
 	}
-	return r
+	return s
 }
 
 // prefixesOf are those by which advertisements may announce an address of the pool.
@@ -40,52 +34,52 @@ func prefixesOf(address netip.Addr, pool *view.Pool, ads []*view.BGPAdvertisemen
 	return prefixes
 }
 
-// reroute decides anew about the routes of one session that an address has to do with, and notes them.
-func (a *announcing) reroute(name string, s Session, address netip.Addr, pool *view.Pool, rerouted map[netip.Prefix]struct{}) {
+// reroute decides the routes of one session that may be for an address, and notes them.
+func (a *announcer) reroute(name string, s Session, address netip.Addr, pool *view.Pool, rerouted map[netip.Prefix]struct{}) {
 	ads := a.toPeer(a.cluster.BGPPeers[name], a.cluster.Nodes[a.options.Node])
 	for prefix := range prefixesOf(address, pool, ads) {
 		within := slices.Clone(s.Aggregates[prefix])
 		if !slices.Contains(within, address) {
 			within = append(within, address)
 		}
-		a.route(routes{s.Routes, s.Aggregates}, prefix, within, ads)
+		a.route(s, prefix, within, ads)
 		rerouted[prefix] = struct{}{}
 	}
 }
 
-// route decides about one prefix, by which advertisements may announce these addresses.
-func (a *announcing) route(r routes, prefix netip.Prefix, within []netip.Addr, ads []*view.BGPAdvertisement) {
+// route decides the route to one prefix, by which advertisements may announce these addresses.
+func (a *announcer) route(s Session, prefix netip.Prefix, within []netip.Addr, ads []*view.BGPAdvertisement) {
 	var attrs RouteAttrs
 	within = slices.DeleteFunc(within, func(address netip.Addr) bool {
 		entry := a.addresses[address]
 		if entry == nil {
 			return true
 		}
-		covers, serves, nobody := false, entry.serves(a.options.Node), len(entry.can) == 0
+		covers, serves, unserved := false, entry.serves(a.options.Node), len(entry.can) == 0
 		for _, ad := range ads {
-			if (serves || nobody && ad.WithoutEndpoints) && ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
+			if (serves || unserved && ad.WithoutEndpoints) && ad.Aggregate(address, entry.pool) == prefix && ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
 				attrs, covers = attrs.with(ad, entry.endpoints()), true
 			}
 		}
 		return !covers
 	})
-	delete(r.attrs, prefix)
-	delete(r.aggregates, prefix)
+	delete(s.Routes, prefix)
+	delete(s.Aggregates, prefix)
 	if len(within) == 0 {
 		return
 	}
 	slices.Sort(attrs.Communities)
 	slices.SortFunc(attrs.LargeCommunities, view.LargeCommunity.Compare)
-	r.attrs[prefix] = attrs
+	s.Routes[prefix] = attrs
 	if !prefix.IsSingleIP() {
 		slices.SortFunc(within, netip.Addr.Compare)
-		r.aggregates[prefix] = within
+		s.Aggregates[prefix] = within
 	}
 }
 
-// toPeer are the advertisements by which the node announces to the peer: none if it is to
-// announce nothing.
-func (a *announcing) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdvertisement {
+// toPeer are the advertisements by which the node announces to the peer; none where the node may
+// not announce.
+func (a *announcer) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdvertisement {
 	var ads []*view.BGPAdvertisement
 	if !slices.Contains(a.nodes, node.Name) {
 		return nil
@@ -98,9 +92,9 @@ func (a *announcing) toPeer(peer *view.BGPPeer, node *view.Node) []*view.BGPAdve
 	return ads
 }
 
-// with adds what one more advertisement says of a route to so many endpoints. Of what several say, that holds
-// which routers like best, so that the order of advertisements does not matter; one that
-// leaves something out does not count for it. Communities add up.
+// with adds the attributes that one more advertisement gives a route to so many endpoints. Of several
+// values the one that routers prefer holds, so that the order of advertisements does not matter; a value
+// that is left out does not count. Communities add up.
 func (a RouteAttrs) with(ad *view.BGPAdvertisement, endpoints int) RouteAttrs {
 	a.LocalPref = max(a.LocalPref, ad.LocalPref)
 	if ad.MED != nil && (a.MED == nil || *ad.MED < *a.MED) {

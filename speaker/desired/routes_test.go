@@ -85,7 +85,7 @@ func TestAggregates(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			got, _ := desired.For(c, onNode("a"))
+			got, _ := fresh(c, onNode("a"))
 			session := got.BGP["tor"]
 			have := map[string][]netip.Addr{}
 			for prefix := range session.Routes {
@@ -114,7 +114,7 @@ func TestAdvertisementsOfOneRoute(t *testing.T) {
 		Communities: []uint32{7, 8, 9}, LargeCommunities: []view.LargeCommunity{large(1), large(2)},
 	}}
 	for range 10 { // maps come in any order
-		got, _ := desired.For(c, onNode("a"))
+		got, _ := fresh(c, onNode("a"))
 		if diff := cmp.Diff(want, got.BGP["tor"].Routes, compare); diff != "" {
 			t.Fatalf("routes (-want +got):\n%s", diff)
 		}
@@ -135,7 +135,7 @@ func TestAdvertisementsOfSomeNodes(t *testing.T) {
 		"b": {netip.MustParsePrefix("192.0.2.10/32"): {LocalPref: 100}},
 		"c": nil,
 	} {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		session, there := got.BGP["tor"]
 		if diff := cmp.Diff(want, session.Routes, compare); diff != "" || !there {
 			t.Errorf("routes of %s, which has a session: %t (-want +got):\n%s", node, there, diff)
@@ -163,7 +163,7 @@ func TestAggregatesLeadToWhatIsServedAndNowhereElse(t *testing.T) {
 		for _, name := range []string{"one", "two"}[:rapid.IntRange(1, 2).Draw(t, "advertisements")] {
 			c.BGPAdvertisements[name] = aggregated(name, rapid.IntRange(22, 32).Draw(t, name), 0)
 		}
-		got, _ := desired.For(c, onNode("a"))
+		got, _ := fresh(c, onNode("a"))
 		session := got.BGP["tor"]
 		for _, vip := range s.VIPs {
 			within := func(p netip.Prefix) bool { return slices.Contains(session.Addresses(p), vip) && p.Contains(vip) }
@@ -222,7 +222,7 @@ func TestBandwidthFollowsEndpoints(t *testing.T) {
 		c.BGPAdvertisements["bgp"].EndpointBandwidth = 1000
 		c.BGPAdvertisements["less"] = &view.BGPAdvertisement{Name: "less", EndpointBandwidth: 10}
 		c.BGPAdvertisements["none"] = &view.BGPAdvertisement{Name: "none"}
-		got, _ := desired.For(c, onNode(test.node))
+		got, _ := fresh(c, onNode(test.node))
 		if attrs, ok := got.BGP["tor"].Routes[netip.MustParsePrefix("192.0.2.10/32")]; !ok || attrs.Bandwidth != test.want {
 			t.Errorf("%s: %d Mbit/s (announced: %t), want %d", name, attrs.Bandwidth, ok, test.want)
 		}
@@ -251,7 +251,7 @@ func TestWithoutEndpoints(t *testing.T) {
 	} {
 		c := cluster(service(test.change), test.endpoints...)
 		c.BGPAdvertisements["bgp"].WithoutEndpoints = test.without
-		got, _ := desired.For(c, onNode(test.node))
+		got, _ := fresh(c, onNode(test.node))
 		if _, announced := got.BGP["tor"].Routes[netip.MustParsePrefix("192.0.2.10/32")]; announced != test.want {
 			t.Errorf("%s: announced by %s: %t, want %t", name, test.node, announced, test.want)
 		}

@@ -12,8 +12,8 @@ import (
 	"fairlead.dev/fairlead/speaker/election"
 )
 
-// scope is where the addresses may be answered for that some L2Advertisements cover: the
-// same for all of them, whoever can serve them now.
+// scope is where nodes may answer for the addresses that some L2Advertisements cover: the
+// same for all of these addresses, whether or not a node can serve them now.
 type scope struct {
 	nodes      []string       // sorted
 	preferred  map[string]int // sums of the weights; no entry: 0
@@ -26,7 +26,7 @@ type scope struct {
 }
 
 // scopeOf is the scope of an address.
-func (a *announcing) scopeOf(entry *announced) *scope {
+func (a *announcer) scopeOf(entry *announced) *scope {
 	var names []string
 	for name, ad := range a.cluster.L2Advertisements {
 		if ad.Pools.Matches(entry.pool) && matchesAll(ad.ServiceSelectors, entry.services) {
@@ -43,7 +43,7 @@ func (a *announcing) scopeOf(entry *announced) *scope {
 	return s
 }
 
-func (a *announcing) newScope(ads []string) *scope {
+func (a *announcer) newScope(ads []string) *scope {
 	s := &scope{preferred: map[string]int{}}
 	on := map[string]*interfaces{}
 	for _, name := range ads {
@@ -94,9 +94,9 @@ func shorter(one, other time.Duration) time.Duration {
 	return min(one, other)
 }
 
-// bounded tells whether load is bounded: when every speaker does it. Two that go by different
-// orders would both answer for an address, or neither, so the ones of an earlier release
-// count for as long as their pods are there. All nodes see the same pods.
+// bounded reports whether load is bounded: while the pods of all speakers say that they do it. Two that
+// go by different orders would both answer for an address, or neither, as while a change of the Helm value
+// is rolled out. All nodes see the same pods.
 func bounded(c *view.Cluster) bool {
 	for _, speaker := range c.Speakers {
 		if !speaker.BoundsLoad {
@@ -106,13 +106,13 @@ func bounded(c *view.Cluster) bool {
 	return len(c.Speakers) > 0
 }
 
-// place gives the address its place among those that may go to the same nodes, which is known
-// when all are placed. It has that whether or not it can be served now, and from where: a pod
-// that restarts, or a node that is not ready, moves no address but its own.
-func (a *announcing) place(address netip.Addr) {
+// place enters the address into the matching of those that may go to the same nodes. It stays there whether
+// or not it can be served now, and by which nodes: a pod that restarts, or a node that is not ready,
+// moves no address but its own.
+func (a *announcer) place(address netip.Addr) {
 	var among *election.Group
 	if entry := a.addresses[address]; entry != nil && a.bounded {
-		among = a.placed.Among(addr.FamilyOf(address), a.scopeOf(entry).first)
+		among = a.spread.Among(addr.FamilyOf(address), a.scopeOf(entry).first)
 	}
-	a.placed.Put(address, among)
+	a.spread.Put(address, among)
 }

@@ -42,7 +42,7 @@ func candidates(t *testing.T, c *view.Cluster) map[netip.Addr][]string {
 	t.Helper()
 	agreed := map[netip.Addr][]string{}
 	for node := range c.Nodes {
-		got, _ := desired.For(c, onNode(node))
+		got, _ := fresh(c, onNode(node))
 		for address, claim := range got.Layer2 {
 			if other, known := agreed[address]; known && !slices.Equal(other, claim.Candidates) {
 				t.Fatalf("%s: candidates %v on %s, elsewhere %v", address, claim.Candidates, node, other)
@@ -167,7 +167,7 @@ func BenchmarkAnnounce(b *testing.B) {
 			name := fmt.Sprintf("%dx%d/bounded=%t", size.addresses, size.nodes, bounded)
 			b.Run("all/"+name, func(b *testing.B) {
 				for b.Loop() {
-					desired.For(c, onNode("a"))
+					fresh(c, onNode("a"))
 				}
 			})
 			b.Run("node/"+name, func(b *testing.B) {

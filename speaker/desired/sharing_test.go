@@ -7,7 +7,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestASharedAddressIsAnnouncedByThoseThatServeAll: a node announces an address when it
@@ -50,7 +49,7 @@ func TestASharedAddressIsAnnouncedByThoseThatServeAll(t *testing.T) {
 			}
 			var layer2, bgp []string
 			for _, node := range []string{"a", "b", "c"} {
-				got, _ := desired.For(c, onNode(node))
+				got, _ := fresh(c, onNode(node))
 				if _, ok := got.Layer2[ip("192.0.2.10")]; ok {
 					layer2 = append(layer2, node)
 				}

@@ -31,7 +31,7 @@ func TestUnnumbered(t *testing.T) {
 			"eth9": {Local: netip.MustParseAddr("fe80::2%eth9"), Router: netip.MustParseAddr("fe80::1%eth9")},
 		},
 	}
-	node, problems := desired.For(c, desired.Options{Node: "a"})
+	node, problems := fresh(c, desired.Options{Node: "a"})
 	if id := node.BGP["tor"].Identity; id.PeerAddress != router || id.SourceAddress != local || id.Interface != "eth1" || id.NoRouter != "" {
 		t.Errorf("tor: %+v", id)
 	}

@@ -54,7 +54,7 @@ func TestSyncsAreCountedByKind(t *testing.T) {
 	m := newMeasures(registry)
 	b := newMeasured(backend, m)
 	apply := func(revision, since uint64) {
-		_, err := b.Apply(t.Context(), desired.Forwarding{Revision: revision, Since: since})
+		_, err := b.Apply(t.Context(), desired.Forwarding{Delta: desired.Delta[desired.PortKey]{Revision: revision, Since: since}})
 		if !errors.Is(err, backend.err) {
 			t.Errorf("error %v is swallowed, got %v", backend.err, err)
 		}

@@ -165,7 +165,7 @@ func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
 	with.Revision = 1
 	without := desired.Forwarding{
 		Ports: map[desired.PortKey]desired.Port{}, NodePorts: with.NodePorts,
-		Revision: 2, Since: 1, Changed: map[desired.PortKey]struct{}{},
+		Delta: desired.Delta[desired.PortKey]{Revision: 2, Since: 1, Changed: map[desired.PortKey]struct{}{}},
 	}
 	stays := desired.Missing{}
 	for key, port := range with.Ports {

@@ -148,7 +148,7 @@ func (ap *apart) limit(r reach, t *Table, v hello.View, status map[int]onlink.St
 // one: clients are there. Of nodes that say neither, as those of older releases, it is not
 // known, and what they think of it is the same order without them; so nobody comes before them for it. Where the
 // advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
-func near(claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
+func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
 	first, ok := election.Owner(claim.Candidates, able)
 	if !ok || claim.IsNamed(first) || !v.Alive[first].Lacks(a) {
 		return first, ok

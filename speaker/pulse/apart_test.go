@@ -47,7 +47,7 @@ func TestNearNodesComeFirst(t *testing.T) {
 		"an old release among them":           {order: []hello.Member{far, mute, near4}, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, claim := hello.View{Settled: true, Alive: map[string]hello.Member{}}, desired.Claim{}
+			v, claim := hello.View{Settled: true, Alive: map[string]hello.Member{}}, desired.Candidacy{}
 			for i, m := range c.order {
 				v.Alive[fmt.Sprint(i)] = m
 				claim.Candidates = append(claim.Candidates, fmt.Sprint(i))
@@ -65,7 +65,7 @@ func TestNearNodesComeFirst(t *testing.T) {
 // alone: one answers if any is able, and not two.
 func TestNodesOfTwoReleasesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v, claim, old := hello.View{Settled: true, Alive: map[string]hello.Member{}}, desired.Claim{}, map[string]bool{}
+		v, claim, old := hello.View{Settled: true, Alive: map[string]hello.Member{}}, desired.Candidacy{}, map[string]bool{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			n := fmt.Sprint(i)
 			claim.Candidates = append(claim.Candidates, n)
@@ -183,7 +183,7 @@ func TestNeverNobodyForACutLink(t *testing.T) {
 			for _, n := range names {
 				r := reach{vip4: []links.Link{one(1, "192.0.2.1/24")}}
 				ap := apart{cut: map[int]bool{1: cut[n]}}
-				ap.limit(r, &Table{Node: n, Claims: map[netip.Addr]desired.Claim{vip4: {Candidates: candidates}}}, v, nil)
+				ap.limit(r, &Table{Node: n, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: candidates}}}, v, nil)
 				m, unable := v.Alive[n], len(r[vip4]) == 0
 				changed = changed || unable != m.Unable[vip4]
 				m.Unable = map[netip.Addr]bool{vip4: unable}

@@ -43,10 +43,10 @@ type Client struct {
 	former  reader        // for a pulse that reads no tiers
 
 	mu        sync.Mutex
-	table     []byte                       // encoded, with tiers; nil: none yet
-	number    uint64                       // of the table
-	claims    map[netip.Addr]desired.Claim // of the table
-	tiers     bool                         // pulse reads these
+	table     []byte                           // encoded, with tiers; nil: none yet
+	number    uint64                           // of the table
+	claims    map[netip.Addr]desired.Candidacy // of the table
+	tiers     bool                             // pulse reads these
 	refused   refusal
 	connected bool // pulse has told its state
 	state     State
@@ -99,9 +99,9 @@ func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 }
 
 // known are of the claims those that the last table had, as it had them.
-func (c *Client) known(claims map[netip.Addr]desired.Claim) map[netip.Addr]desired.Claim {
+func (c *Client) known(claims map[netip.Addr]desired.Candidacy) map[netip.Addr]desired.Candidacy {
 	known := maps.Clone(c.claims)
-	maps.DeleteFunc(known, func(a netip.Addr, _ desired.Claim) bool { _, still := claims[a]; return !still })
+	maps.DeleteFunc(known, func(a netip.Addr, _ desired.Candidacy) bool { _, still := claims[a]; return !still })
 	return known
 }
 

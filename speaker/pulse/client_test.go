@@ -194,7 +194,7 @@ func TestApplyGivesUpOnAHangingPulse(t *testing.T) {
 func TestATableThatIsTooLargeIsRefused(t *testing.T) {
 	c := NewClient(socketPath(t), testlog.New(t))
 	large := sample()
-	large.Claims = map[netip.Addr]desired.Claim{vip4: {Interfaces: []string{strings.Repeat("x", maxMessage)}}}
+	large.Claims = map[netip.Addr]desired.Candidacy{vip4: {Interfaces: []string{strings.Repeat("x", maxMessage)}}}
 	if _, err := c.Apply(t.Context(), large); err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxTable)) {
 		t.Errorf("error %v", err)
 	}

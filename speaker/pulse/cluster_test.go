@@ -141,7 +141,7 @@ func (c *cluster) kill(i int) {
 func (c *cluster) table(i int) Table {
 	t := Table{
 		Node: c.nodes[i].name, NodeAddrs: []netip.Addr{c.nodes[i].addr}, Key: "the key of the simulation, 32 byte",
-		Serving: true, Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Claim{},
+		Serving: true, Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Candidacy{},
 	}
 	var names []string
 	for j, n := range c.nodes {
@@ -151,7 +151,7 @@ func (c *cluster) table(i int) Table {
 		}
 	}
 	for _, a := range c.vips {
-		t.Claims[a] = desired.Claim{Candidates: election.Rank(a, names)}
+		t.Claims[a] = desired.Candidacy{Candidates: election.Rank(a, names)}
 	}
 	return t
 }

@@ -127,7 +127,7 @@ const standbys = 8
 
 // placeAfter is how many nodes come between the owner of an address and self, false if more than stand by, or
 // if self is unable. Which of two comes earlier after the runner-up does not depend on where the address is on-link.
-func placeAfter(owner, self string, claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (int, bool) {
+func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (int, bool) {
 	next, ok := near(claim, a, v, func(node string) bool { return node != owner && able(node) })
 	if !ok || next == self {
 		return 0, ok

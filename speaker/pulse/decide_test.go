@@ -39,8 +39,8 @@ func serving(nodes ...string) hello.View {
 	return v
 }
 
-func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Claim {
-	return map[netip.Addr]desired.Claim{a: {Candidates: candidates}}
+func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Candidacy {
+	return map[netip.Addr]desired.Candidacy{a: {Candidates: candidates}}
 }
 
 // owns is what the node answers for.
@@ -55,7 +55,7 @@ func TestOwned(t *testing.T) {
 	unsettled := serving("a", "b")
 	unsettled.Settled = false
 	for name, c := range map[string]struct {
-		claims map[netip.Addr]desired.Claim
+		claims map[netip.Addr]desired.Candidacy
 		view   hello.View
 		down   bool
 		want   bool
@@ -68,12 +68,12 @@ func TestOwned(t *testing.T) {
 		"nobody listened long enough":        {claim(vip4, "a"), unsettled, false, false},
 		"its interface is down":              {claim(vip4, "a", "b"), serving("a", "b"), true, false},
 		"no claims at all":                   {nil, serving("a"), false, false},
-		"named interface that is not there":  {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth9"}}}, serving("a"), false, false},
-		"named interface that is there":      {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}}}, serving("a"), false, true},
+		"named interface that is not there":  {map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth9"}}}, serving("a"), false, false},
+		"named interface that is there":      {map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}}}, serving("a"), false, true},
 		"a candidate that nobody has met":    {claim(vip4, "z", "a"), serving("a", "b"), false, true},
 		"a claim with an empty candidate":    {claim(vip4, "", "a"), serving("a"), false, true},
 		"a claim without any candidate":      {claim(vip4), serving("a"), false, false},
-		"an address of the other family too": {map[netip.Addr]desired.Claim{vip4: {Candidates: []string{"a"}}, vip6: {Candidates: []string{"a"}}}, serving("a"), false, true},
+		"an address of the other family too": {map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"a"}}, vip6: {Candidates: []string{"a"}}}, serving("a"), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := Table{Node: "a", Serving: true, Claims: c.claims}
@@ -147,7 +147,7 @@ func TestOwnedByTheTablesWord(t *testing.T) {
 // A link that cannot be opened counts as no link: what only it serves is unable.
 func TestReachWithoutFailedLinks(t *testing.T) {
 	only2 := netip.MustParseAddr("192.0.2.11")
-	table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Claim{
+	table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{
 		vip4:  {Candidates: []string{"a"}},
 		only2: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}},
 		vip6:  {Candidates: []string{"a"}},
@@ -190,13 +190,13 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			nodes = append(nodes, fmt.Sprintf("node-%d", i))
 		}
-		claims := map[netip.Addr]desired.Claim{}
+		claims := map[netip.Addr]desired.Candidacy{}
 		for i := range rapid.IntRange(1, 20).Draw(t, "addresses") {
 			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
 			if rapid.Bool().Draw(t, "IPv6") {
 				a = netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 15: byte(100 + i)})
 			}
-			c := desired.Claim{Candidates: election.Rank(a, nodes)}
+			c := desired.Candidacy{Candidates: election.Rank(a, nodes)}
 			if rapid.Bool().Draw(t, "named") {
 				c.Interfaces = []string{"eth2"}
 			}

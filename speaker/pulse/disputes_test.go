@@ -20,7 +20,7 @@ func (c *cluster) stale(i, addresses int) Table {
 	for _, a := range c.vips {
 		candidates := slices.Clone(t.Claims[a].Candidates)
 		if slices.Reverse(candidates); candidates[0] == t.Node && addresses > 0 {
-			t.Claims[a] = desired.Claim{Candidates: candidates}
+			t.Claims[a] = desired.Candidacy{Candidates: candidates}
 			addresses--
 		}
 	}
@@ -159,9 +159,9 @@ func TestWhatDisputesHoldIsBounded(t *testing.T) {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
 	}
 	mine, now := on(addresses[:100]...), noon
-	table := &Table{Node: "a", Claims: map[netip.Addr]desired.Claim{}}
+	table := &Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 	for i, a := range addresses[:100] {
-		table.Claims[a] = desired.Claim{Candidates: [][]string{{"a", "b", "c"}, {"c", "b", "a"}}[i%2]}
+		table.Claims[a] = desired.Candidacy{Candidates: [][]string{{"a", "b", "c"}, {"c", "b", "a"}}[i%2]}
 	}
 	var ds disputes
 	var epoch uint64

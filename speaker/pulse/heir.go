@@ -27,7 +27,7 @@ func heirsOf(self string, v hello.View) heirs {
 
 // of is the heir that answers for an address in its own eyes. A node that this one does not hear it
 // may hear, and leave the address to.
-func (h heirs) of(claim desired.Claim, a netip.Addr, v hello.View, able func(node string) bool) (heir string, is bool) {
+func (h heirs) of(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (heir string, is bool) {
 	for _, heir := range h {
 		owner, ok := near(claim, a, v, func(node string) bool {
 			return !v.Alive[heir].Silent[node] && (able(node) || slices.Contains(v.Silent, node))

@@ -26,7 +26,7 @@ type predecessors map[netip.Addr]string
 // before. For a moment both may answer, until the one hears the other: a client that turns back
 // brings connections that the other one has.
 func (p predecessors) follow(before, t *Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
-	note := func(a netip.Addr, claim desired.Claim) {
+	note := func(a netip.Addr, claim desired.Candidacy) {
 		owner, ok := near(claim, a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 		if ok {
 			p[a] = owner

@@ -39,7 +39,7 @@ func TestPredecessors(t *testing.T) {
 		{"and heard again", nil, []string{"a", "b", "c"}, true, nil, false, map[netip.Addr]string{vip4: "c"}},
 		{"it is back", []string{"a", "c", "b"}, []string{"a", "b", "c"}, true, here, false, map[netip.Addr]string{vip4: "c"}},
 	} {
-		table := Table{Node: "a", Claims: map[netip.Addr]desired.Claim{}}
+		table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 		if step.candidates == nil {
 			table.Elsewhere = []netip.Addr{vip4}
 		} else {

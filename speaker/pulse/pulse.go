@@ -72,7 +72,7 @@ type Table struct {
 	Leaving   bool         // the node goes for good; the others take over
 	// Claims has the addresses that this node may answer for. Their forwarding
 	// is in the kernel already.
-	Claims map[netip.Addr]desired.Claim
+	Claims map[netip.Addr]desired.Candidacy
 	// Elsewhere are the addresses that only other nodes may answer for. One that comes
 	// from there is not new to the network. Sorted.
 	Elsewhere []netip.Addr

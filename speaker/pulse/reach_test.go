@@ -25,9 +25,9 @@ func TestReachComesBeforeTheChoice(t *testing.T) {
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			nodes = append(nodes, fmt.Sprintf("node-%d", i))
 		}
-		claims := map[netip.Addr]desired.Claim{lan: {Candidates: election.Rank(lan, nodes)}, dmz: {Candidates: election.Rank(dmz, nodes)}}
+		claims := map[netip.Addr]desired.Candidacy{lan: {Candidates: election.Rank(lan, nodes)}, dmz: {Candidates: election.Rank(dmz, nodes)}}
 		if rapid.Bool().Draw(t, "named") {
-			claims[dmz] = desired.Claim{Candidates: claims[dmz].Candidates, Interfaces: []string{"dmz0"}}
+			claims[dmz] = desired.Candidacy{Candidates: claims[dmz].Candidates, Interfaces: []string{"dmz0"}}
 		}
 		tables, reaches := map[string]Table{}, map[string]reach{}
 		for _, n := range nodes {

@@ -211,7 +211,7 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 		fresh := netip.MustParseAddr("192.0.2.20")
 		mine, theirs := []string{"a", "b"}, []string{"b", "a"}
 		var number uint64
-		is := func(when string, claims map[netip.Addr]desired.Claim, elsewhere []netip.Addr, want map[netip.Addr]time.Duration) {
+		is := func(when string, claims map[netip.Addr]desired.Candidacy, elsewhere []netip.Addr, want map[netip.Addr]time.Duration) {
 			t.Helper()
 			number++
 			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
@@ -221,22 +221,22 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 			}
 		}
 		both := map[netip.Addr]time.Duration{vip4: time.Minute, vip6: time.Hour}
-		is("at first", map[netip.Addr]desired.Claim{
+		is("at first", map[netip.Addr]desired.Candidacy{
 			vip4: {Candidates: mine, AnnounceInterval: time.Minute}, vip6: {Candidates: mine, AnnounceInterval: time.Hour},
 		}, nil, both)
-		is("of the other node, new, and without an interval", map[netip.Addr]desired.Claim{
+		is("of the other node, new, and without an interval", map[netip.Addr]desired.Candidacy{
 			vip4:                              {Candidates: mine},
 			vip6:                              {Candidates: mine, AnnounceInterval: time.Hour},
 			fresh:                             {Candidates: mine, AnnounceInterval: time.Second},
 			netip.MustParseAddr("192.0.2.21"): {Candidates: theirs, AnnounceInterval: time.Second},
 		}, nil, map[netip.Addr]time.Duration{vip6: time.Hour})
-		is("the order moves one, and the other has no claim any more", map[netip.Addr]desired.Claim{
+		is("the order moves one, and the other has no claim any more", map[netip.Addr]desired.Candidacy{
 			vip4: {Candidates: theirs, AnnounceInterval: time.Minute},
 		}, []netip.Addr{vip6}, nil)
 		if owned := s.State().Owned; len(owned) != 2 {
 			t.Errorf("answers for %v, want those that are to be handed over", owned)
 		}
-		is("both are back", map[netip.Addr]desired.Claim{
+		is("both are back", map[netip.Addr]desired.Candidacy{
 			vip4: {Candidates: mine, AnnounceInterval: time.Minute}, vip6: {Candidates: mine, AnnounceInterval: time.Hour},
 		}, nil, both)
 	})
@@ -336,7 +336,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		"it is no candidate, and the interface that was named is in no network": func(t *testing.T, out *around, s *Server) {
 			bare, named := ethernet(2, true), claim(vip4, "a", "b")
 			bare.Prefixes = []netip.Prefix{netip.MustParsePrefix("fe80::1/64")}
-			named[vip4] = desired.Claim{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
+			named[vip4] = desired.Candidacy{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
 			out.links = links.NewSnapshot(bare)
 			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: named}, number: 2})
 			is(t, out, s, "named", answers)

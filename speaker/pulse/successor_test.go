@@ -22,7 +22,7 @@ func (c *cluster) turned(i int, drained bool) Table {
 		}
 		candidates := slices.Clone(claim.Candidates)
 		if slices.Reverse(candidates); !drained {
-			t.Claims[a] = desired.Claim{Candidates: candidates}
+			t.Claims[a] = desired.Candidacy{Candidates: candidates}
 		}
 	}
 	slices.SortFunc(t.Elsewhere, netip.Addr.Compare)

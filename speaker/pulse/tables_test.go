@@ -31,7 +31,7 @@ func (c *cluster) version(i int, ch change) Table {
 				candidates = append(candidates, c.nodes[j].name)
 			}
 		}
-		if t.Claims[a] = (desired.Claim{Candidates: candidates}); i == ch.Without {
+		if t.Claims[a] = (desired.Candidacy{Candidates: candidates}); i == ch.Without {
 			delete(t.Claims, a)
 			t.Elsewhere = append(t.Elsewhere, a)
 		}

@@ -42,7 +42,7 @@ func listingOf(nodes []string) listing {
 }
 
 // encodeClaims writes claims, in tiers where they have some, or all lists out; equal claims give equal bytes.
-func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Claim, inTiers bool) {
+func (w *wireTable) encodeClaims(claims map[netip.Addr]desired.Candidacy, inTiers bool) {
 	e := encoder{into: w, names: map[string]int{}, sets: map[string]int{}, known: map[listing]int{}, named: map[listing]bool{}, tiers: map[*election.Tiers]int{}, equal: map[string]int{}}
 	addresses := make([]netip.Addr, 0, len(claims))
 	listed := map[*election.Tiers]bool{}
@@ -82,7 +82,7 @@ func (e *encoder) list(nodes []string) {
 	}
 }
 
-func (e *encoder) claim(a netip.Addr, claim desired.Claim, inTiers bool) wireClaim {
+func (e *encoder) claim(a netip.Addr, claim desired.Candidacy, inTiers bool) wireClaim {
 	c := wireClaim{Address: a, Interfaces: claim.Interfaces, AnnounceInterval: claim.AnnounceInterval}
 	inTiers = inTiers && claim.Tiers != nil
 	if inTiers {
@@ -168,14 +168,14 @@ type shared struct {
 }
 
 // claims reads those of a table.
-func (r *reader) claims(w wireTable) (map[netip.Addr]desired.Claim, error) {
+func (r *reader) claims(w wireTable) (map[netip.Addr]desired.Candidacy, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	common, err := r.shared(w)
 	if err != nil {
 		return nil, err
 	}
-	claims, last := make(map[netip.Addr]desired.Claim, len(w.Claims)), make(map[netip.Addr]ordered, len(w.Claims))
+	claims, last := make(map[netip.Addr]desired.Candidacy, len(w.Claims)), make(map[netip.Addr]ordered, len(w.Claims))
 	for _, c := range w.Claims {
 		claim, err := c.read(w.Names)
 		if err == nil && c.Tiers != 0 {

@@ -22,13 +22,13 @@ import (
 )
 
 // tiered is a claim whose candidates follow from tiers.
-func tiered(a netip.Addr, tiers *election.Tiers, first string) desired.Claim {
-	return desired.Claim{Candidates: tiers.Order(election.Rank(a, tiers.Among()), first), Tiers: tiers, First: first}
+func tiered(a netip.Addr, tiers *election.Tiers, first string) desired.Candidacy {
+	return desired.Candidacy{Candidates: tiers.Order(election.Rank(a, tiers.Among()), first), Tiers: tiers, First: first}
 }
 
 // plain is the table as pulse has it, which need not know what an order follows from.
 func plain(t Table) Table {
-	claims := map[netip.Addr]desired.Claim{}
+	claims := map[netip.Addr]desired.Candidacy{}
 	for a, c := range t.Claims {
 		c.Tiers, c.First = nil, ""
 		claims[a] = c
@@ -67,7 +67,7 @@ func TestTiersSurviveTheWire(t *testing.T) {
 		var pulses, former reader
 		for range 3 {
 			shared := rapid.SliceOfN(drawTiers, 1, 3).Draw(r, "tiers")
-			table := Table{Node: "a", Claims: map[netip.Addr]desired.Claim{}}
+			table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 			for i := range rapid.IntRange(0, 8).Draw(r, "addresses") {
 				tiers := rapid.SampledFrom(shared).Draw(r, "of")
 				claim := tiered(on4(i), tiers, rapid.SampledFrom(append([]string{""}, tiers.Among()...)).Draw(r, "first"))
@@ -109,7 +109,7 @@ func TestTiersText(t *testing.T) {
 	tiers := election.NewTiers([]string{"b", "c"}, []string{"a"})
 	claim := tiered(vip4, tiers, "c")
 	claim.Interfaces, claim.Named = []string{"eth0"}, []string{"b"}
-	table := Table{Node: "a", Claims: map[netip.Addr]desired.Claim{vip4: claim, vip6: tiered(vip6, tiers, "")}}
+	table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{vip4: claim, vip6: tiered(vip6, tiers, "")}}
 	const want = `{"number":1,"table":{"node":"a","serving":false,"names":["a","b","c"],"sets":[[1,2],[0],[1]],"tiers":[[0,1]],"claims":[` +
 		`{"address":"192.0.2.10","interfaces":["eth0"],"tiers":1,"first":3,"namedSet":3},{"address":"2001:db8::10","tiers":1}]}}`
 	if got := string(encodedTiers(t, table)); got != want {
@@ -164,12 +164,12 @@ func large(nodes, addresses int) Table {
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%04d.example.net", i)
 	}
-	table, tiers := Table{Node: names[0], Claims: map[netip.Addr]desired.Claim{}}, election.NewTiers(names)
+	table, tiers := Table{Node: names[0], Claims: map[netip.Addr]desired.Candidacy{}}, election.NewTiers(names)
 	for i := range addresses {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], 0xC6120000+uint32(i))
 		at := netip.AddrFrom4(a)
-		table.Claims[at] = desired.Claim{Candidates: names, Tiers: tiers, First: names[i%nodes], AnnounceInterval: 60e9}
+		table.Claims[at] = desired.Candidacy{Candidates: names, Tiers: tiers, First: names[i%nodes], AnnounceInterval: 60e9}
 	}
 	return table
 }
@@ -354,7 +354,7 @@ func TestWhatIsTooLargeHoldsUpNothingElse(t *testing.T) {
 	}
 	table := sample()
 	table.Key = "another"
-	table.Claims = map[netip.Addr]desired.Claim{vip4: sample().Claims[vip4], on4(7): {Interfaces: []string{strings.Repeat("x", maxMessage)}}}
+	table.Claims = map[netip.Addr]desired.Candidacy{vip4: sample().Claims[vip4], on4(7): {Interfaces: []string{strings.Repeat("x", maxMessage)}}}
 	_, err := c.Apply(t.Context(), table)
 	if told := desired.AllOf[*desired.OversizeError](err); len(told) != 1 {
 		t.Errorf("error %v", err)

@@ -12,14 +12,14 @@ import (
 )
 
 // lost are addresses of a network that no node has, as where an L2Advertisement misspells its interfaces.
-func lost(four, six int, nodes ...string) map[netip.Addr]desired.Claim {
-	claims := map[netip.Addr]desired.Claim{}
+func lost(four, six int, nodes ...string) map[netip.Addr]desired.Candidacy {
+	claims := map[netip.Addr]desired.Candidacy{}
 	for i := range max(four, six) {
 		a, b := netip.AddrFrom4([4]byte{203, 0, byte(113 + i>>8), byte(i)}), netip.MustParseAddr("2001:db8:9::").As16()
 		b[14], b[15] = byte(i>>8), byte(i)
 		for a, is := range map[netip.Addr]bool{a: i < four, netip.AddrFrom16(b): i < six} {
 			if is {
-				claims[a] = desired.Claim{Candidates: election.Rank(a, nodes), Interfaces: []string{"misspelt0"}}
+				claims[a] = desired.Candidacy{Candidates: election.Rank(a, nodes), Interfaces: []string{"misspelt0"}}
 			}
 		}
 	}

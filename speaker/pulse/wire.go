@@ -161,8 +161,8 @@ type wireClaim struct {
 }
 
 // read gives the claim. It refuses what would have announcements without a pause.
-func (c wireClaim) read(names []string) (desired.Claim, error) {
-	claim := desired.Claim{Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval}
+func (c wireClaim) read(names []string) (desired.Candidacy, error) {
+	claim := desired.Candidacy{Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval}
 	switch {
 	case !c.Address.IsValid():
 		return claim, errors.New("a claim without an address")

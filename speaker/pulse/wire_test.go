@@ -32,7 +32,7 @@ func sample() Table {
 		Serving:   true,
 		Unable:    []netip.Addr{vip6},
 		Leaving:   true,
-		Claims: map[netip.Addr]desired.Claim{
+		Claims: map[netip.Addr]desired.Candidacy{
 			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}, AnnounceInterval: time.Minute},
 			vip6: {Candidates: []string{"a", "c"}},
 		},
@@ -151,8 +151,8 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 			Peers: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(func(t *rapid.T) hello.Peer {
 				return hello.Peer{Addrs: addrs.Draw(t, "peer"), Ready: rapid.Bool().Draw(t, "ready")}
 			}), 0, 3).Draw(t, "peers"),
-			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Claim {
-				c := desired.Claim{
+			Claims: rapid.MapOfN(rapid.Custom(drawAddr), rapid.Custom(func(t *rapid.T) desired.Candidacy {
+				c := desired.Candidacy{
 					Candidates: rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4, rapid.ID).Draw(t, "candidates"),
 					Interfaces: names.Draw(t, "interfaces"),
 

@@ -56,7 +56,7 @@ func (y yielding) part(now time.Time, answered map[netip.Addr]Ownership, before,
 // begin notes an address of which that claim made this node the owner. If another node was heard
 // to answer for it, by the table that this one has only now, that one is asked at once: it may
 // not say so again for long.
-func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Claim, self string, v hello.View, heard bool) {
+func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Candidacy, self string, v hello.View, heard bool) {
 	if _, known := y[a]; known {
 		return
 	}

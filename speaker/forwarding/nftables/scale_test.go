@@ -59,7 +59,7 @@ func program(b *testing.B, n int) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	backend := New(Config{Log: blackbox.Quiet()})
-	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}, Revision: 1}
+	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}, Delta: desired.Delta[desired.PortKey]{Revision: 1}}
 	for i := range n {
 		want.Ports[bulkKey(i)] = bulkPort(i, 5)
 	}

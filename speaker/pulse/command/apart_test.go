@@ -180,11 +180,11 @@ func onlyCandidate(t *testing.T, p plan) {
 	l.meet(t)
 	for _, n := range l.nodes {
 		table := l.table(n)
-		table.Claims[l.vip] = desired.Claim{Candidates: []string{first.name}}
+		table.Claims[l.vip] = desired.Candidacy{Candidates: []string{first.name}}
 		if n != first { // it has another address on the link
 			delete(table.Claims, l.vip)
 			table.Elsewhere = []netip.Addr{l.vip}
-			table.Claims[l.host(201)] = desired.Claim{Candidates: []string{l.nodes[1].name, l.nodes[2].name}}
+			table.Claims[l.host(201)] = desired.Candidacy{Candidates: []string{l.nodes[1].name, l.nodes[2].name}}
 		}
 		n.say(table)
 	}

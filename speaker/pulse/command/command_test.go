@@ -327,7 +327,7 @@ func TestALiveNodeHandsOverWhatItCannotAnswer(t *testing.T) {
 	}
 	claimed := func(n *node) pulse.Table {
 		table := l.table(n)
-		table.Claims[vip] = desired.Claim{Candidates: table.Claims[vip].Candidates, Interfaces: []string{"eth1"}}
+		table.Claims[vip] = desired.Candidacy{Candidates: table.Claims[vip].Candidates, Interfaces: []string{"eth1"}}
 		return table
 	}
 	for _, n := range l.nodes {

@@ -238,7 +238,7 @@ func differentTables(t *testing.T, p plan) {
 	l.start(t)
 	first, last := l.nodes[0], l.nodes[2]
 	turned := l.table(last)
-	turned.Claims[l.vip] = desired.Claim{Candidates: []string{last.name, first.name, l.nodes[1].name}}
+	turned.Claims[l.vip] = desired.Candidacy{Candidates: []string{last.name, first.name, l.nodes[1].name}}
 	l.counted(t, func() {
 		last.say(turned)
 		first.until("left to the last", func(s pulse.State) bool { return s.Left[l.vip] == last.name })

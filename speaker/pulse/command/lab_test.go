@@ -143,7 +143,7 @@ func newLabOf(t *testing.T, p plan, nodes int, flags ...string) *lab {
 func (l *lab) table(n *node) pulse.Table {
 	t := pulse.Table{
 		Node: n.name, Key: view.Secret("the key of the lab, 32 bytes long"), Serving: true,
-		Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Claim{},
+		Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Candidacy{},
 	}
 	var names []string
 	for i, peer := range l.nodes {
@@ -155,7 +155,7 @@ func (l *lab) table(n *node) pulse.Table {
 		}
 		t.Peers[peer.name] = hello.Peer{Addrs: []netip.Addr{a}, Ready: true}
 	}
-	t.Claims[l.vip] = desired.Claim{Candidates: names}
+	t.Claims[l.vip] = desired.Candidacy{Candidates: names}
 	return t
 }
 

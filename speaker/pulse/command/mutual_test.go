@@ -19,7 +19,7 @@ func leaveToEachOther(t *testing.T, p plan) {
 	first, second, third := l.nodes[0], l.nodes[1], l.nodes[2]
 	candidates := func(n *node, names ...string) {
 		table := l.table(n)
-		table.Claims[l.vip] = desired.Claim{Candidates: names}
+		table.Claims[l.vip] = desired.Candidacy{Candidates: names}
 		n.say(table)
 	}
 	candidates(second, first.name, third.name, second.name)

@@ -16,7 +16,7 @@ func (l *lab) prefers(n *node, first ...*node) pulse.Table {
 	for _, f := range first {
 		names = append(names, f.name)
 	}
-	t.Claims[l.vip] = desired.Claim{Candidates: names}
+	t.Claims[l.vip] = desired.Candidacy{Candidates: names}
 	return t
 }
 

@@ -19,7 +19,7 @@ func twice(t *testing.T, p plan) {
 	l.segment.Attach(first.Host, "eth1", netip.PrefixFrom(p.host(11), p.lan.Bits()).String())
 	l.start(t)
 	moved := l.table(first)
-	moved.Claims[l.vip] = desired.Claim{Candidates: []string{second.name, first.name}}
+	moved.Claims[l.vip] = desired.Candidacy{Candidates: []string{second.name, first.name}}
 	first.say(moved)
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if s, _ := first.client.State(); !owns(s) {
@@ -27,7 +27,7 @@ func twice(t *testing.T, p plan) {
 		}
 	}
 	moved = l.table(second)
-	moved.Claims[l.vip] = desired.Claim{Candidates: []string{second.name, first.name}}
+	moved.Claims[l.vip] = desired.Candidacy{Candidates: []string{second.name, first.name}}
 	second.say(moved)
 	second.until("owner", owns)
 	first.until("without the address", func(s pulse.State) bool { return !owns(s) })

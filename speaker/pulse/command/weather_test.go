@@ -101,9 +101,9 @@ func (s *storm) expectAllHeard(t *testing.T) {
 // spread is the table of a node with the addresses of the storm.
 func (s *storm) spread(n *node) pulse.Table {
 	t := s.table(n)
-	t.Claims = map[netip.Addr]desired.Claim{}
+	t.Claims = map[netip.Addr]desired.Candidacy{}
 	for _, a := range s.addresses {
-		t.Claims[a] = desired.Claim{Candidates: s.ranked(a)}
+		t.Claims[a] = desired.Candidacy{Candidates: s.ranked(a)}
 	}
 	return t
 }

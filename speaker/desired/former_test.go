@@ -18,14 +18,14 @@ func TestWhoHadAnAddressBefore(t *testing.T) {
 		c := cluster(service(), endpoint("10.0.0.1", "a"))
 		c.Configured = true
 		change(c)
-		got, _ := desired.For(c, onNode("a"))
+		got, _ := fresh(c, onNode("a"))
 		return got.Forwarding.Former
 	}
 	told := func(node string) func(c *view.Cluster) {
 		return func(c *view.Cluster) { c.Former = &view.Former{Of: map[netip.Addr]string{vip: node}} }
 	}
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
-	got, _ := desired.For(c, onNode("a"))
+	got, _ := fresh(c, onNode("a"))
 	var others []string
 	for _, node := range got.Layer2[vip].Candidates {
 		if node != "a" {

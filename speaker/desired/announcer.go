@@ -14,9 +14,9 @@ import (
 	"fairlead.dev/fairlead/speaker/election"
 )
 
-// announcing decides what is announced, for one snapshot and those after it in which
-// nothing but Services and endpoints is another.
-type announcing struct {
+// announcer decides what is announced. It stays valid from one snapshot to the next until something
+// other than Services and endpoints changes; then it is reset.
+type announcer struct {
 	cluster *view.Cluster
 	options Options
 	holders *holders
@@ -29,23 +29,24 @@ type announcing struct {
 	unready map[string]bool
 	scopes  map[string]*scope // by the names of the L2Advertisements
 	bounded bool              // load is
-	placed  *election.Spread  // of all addresses
-	orders  *election.Orders  // of the candidates for each
+	// spread and orders outlive a reset: they cost what changes.
+	spread election.Spread
+	orders election.Orders // of the candidates for each address
 }
 
-// announced is one address that Services hold, and who can serve it.
+// announced is one address that Services hold, and the nodes that can serve it.
 type announced struct {
 	pool     *view.Pool
 	services []*view.Service
-	// can tells whether a node can serve, one for each Service that any node can.
+	// can reports whether a node can serve, one for each Service that any node can serve.
 	can []func(node string) bool
 	// here counts the endpoints on this node of each of these Services whose policy is Local.
 	here []int
 }
 
-// endpoints are how many new flows to the address may go to by way of this node, as compared
-// with others. Under policy Cluster all nodes reach the same ones. Of several Services the one
-// with the fewest counts.
+// endpoints counts those that new flows to the address reach by way of this node, for a comparison of
+// nodes: under policy Cluster all nodes reach the same ones. Of several Services the one with the fewest
+// endpoints counts.
 func (e *announced) endpoints() int {
 	if len(e.here) == 0 {
 		return 1
@@ -53,8 +54,8 @@ func (e *announced) endpoints() int {
 	return slices.Min(e.here)
 }
 
-// serves tells whether the node can serve every one of the Services on the address
-// that any node can. One that has no endpoints at all takes nothing from the others.
+// serves reports whether the node can serve every one of the Services on the address
+// that any node can serve. A Service without any endpoints does not count.
 func (e *announced) serves(node string) bool {
 	if len(e.can) == 0 {
 		return false
@@ -67,11 +68,12 @@ func (e *announced) serves(node string) bool {
 	return true
 }
 
-func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spread, orders *election.Orders) *announcing {
-	a := &announcing{
+// reset takes over a snapshot in which anything may have changed.
+func (a *announcer) reset(c *view.Cluster, o Options, h *holders) {
+	*a = announcer{
 		cluster: c, options: o, holders: h, pools: c.PoolsByAge(),
 		addresses: make(map[netip.Addr]*announced, len(h.of)), unready: map[string]bool{},
-		scopes: map[string]*scope{}, bounded: bounded(c), placed: placed, orders: orders,
+		scopes: map[string]*scope{}, bounded: bounded(c), spread: a.spread, orders: a.orders,
 	}
 	for name, node := range c.Nodes {
 		if !node.MayAnnounce() {
@@ -84,7 +86,7 @@ func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spre
 	}
 	slices.Sort(a.nodes)
 	for _, ad := range c.BGPAdvertisements {
-		// What a name stands for that nothing has may be what keeps a route from others.
+		// A community that is not known may be the one that keeps a route from other networks.
 		if resolved, unknown := c.Resolved(ad); len(unknown) == 0 {
 			a.routing = append(a.routing, resolved)
 		}
@@ -93,17 +95,16 @@ func newAnnouncing(c *view.Cluster, o Options, h *holders, placed *election.Spre
 		a.look(address)
 	}
 	isHeld := func(address netip.Addr) bool { return a.addresses[address] != nil }
-	placed.Keep(isHeld)
-	orders.Keep(isHeld)
+	a.spread.Keep(isHeld)
+	a.orders.Keep(isHeld)
 	for address := range a.addresses {
 		a.place(address)
 	}
-	placed.Settle()
-	return a
+	a.spread.Settle()
 }
 
-// look looks at who holds an address.
-func (a *announcing) look(address netip.Addr) {
+// look takes over the Services that hold an address.
+func (a *announcer) look(address netip.Addr) {
 	delete(a.addresses, address)
 	family := addr.FamilyOf(address)
 	for _, ref := range a.holders.of[address] {
@@ -113,22 +114,22 @@ func (a *announcing) look(address netip.Addr) {
 	}
 }
 
-// announceable tells whether the addresses of a Service are ours to announce: all that are ours
-// to allocate, also where another proxy forwards them, by the Service's label or by our mode.
-// Nobody else would announce what we gave.
+// announceable reports whether Fairlead announces the addresses of a Service: all that it
+// allocates, also where another proxy forwards them, by the Service's label or by the mode of
+// forwarding. No other program would announce them.
 func announceable(s *view.Service, o Options) bool {
 	return s.Type == view.LoadBalancer && o.Classes.Serves(s.Class) && len(s.VIPs) > 0
 }
 
-// forwarded tells whether a Service has any forwarding in the family. Its status may
-// hold an address longer than its spec has the family.
+// forwarded reports whether a Service has any forwarding in the family. Its status may
+// list an address longer than its spec has the family.
 func forwarded(s *view.Service, family addr.Family) bool {
 	return len(s.Ports) > 0 && firstOf(s.ClusterIPs, family).IsValid()
 }
 
 // add notes that a Service holds the address. An address that no pool holds is
-// announced by nobody, since advertisements select by pool.
-func (a *announcing) add(address netip.Addr, able ability, family addr.Family) {
+// not announced, since advertisements select by pool.
+func (a *announcer) add(address netip.Addr, able ability, family addr.Family) {
 	entry := a.addresses[address]
 	if entry == nil {
 		pool := view.PoolOf(a.pools, address)
@@ -147,7 +148,7 @@ func (a *announcing) add(address netip.Addr, able ability, family addr.Family) {
 	}
 }
 
-// serving tells which nodes can serve a Service with usable endpoints on some nodes.
+// serving reports which nodes can serve a Service with usable endpoints on some nodes.
 // Under policy Cluster every node can as soon as there is one; under Local a node needs
 // one of its own.
 func serving(s *view.Service, usable []string) func(node string) bool {
@@ -157,9 +158,8 @@ func serving(s *view.Service, usable []string) func(node string) bool {
 	return func(string) bool { return len(usable) > 0 }
 }
 
-// usable are the nodes with usable endpoints, as far as it matters which they are: under
-// policy Cluster one that has no name stands for them, and nothing is announced anew
-// when a pod moves.
+// usable are the nodes with usable endpoints. Under policy Cluster it does not matter which they are:
+// one without a name stands for them, and nothing is announced anew when a pod moves.
 func usable(s *view.Service, endpoints view.Usable) []string {
 	nodes := endpoints.Nodes()
 	if len(nodes) > 0 && !s.ExternalLocal {
@@ -168,25 +168,10 @@ func usable(s *view.Service, endpoints view.Usable) []string {
 	return nodes
 }
 
-// claims are the layer 2 claims of the addresses that this node is a candidate for, and
-// the addresses, sorted, for which only others are.
-func (a *announcing) claims() (claims map[netip.Addr]Claim, elsewhere []netip.Addr) {
-	claims = map[netip.Addr]Claim{}
-	for address, entry := range a.addresses {
-		if claim, ours := a.claim(address, entry); ours {
-			claims[address] = claim
-		} else if len(claim.Candidates) > 0 {
-			elsewhere = append(elsewhere, address)
-		}
-	}
-	slices.SortFunc(elsewhere, netip.Addr.Compare)
-	return claims, elsewhere
-}
-
-// claim tells who may answer for an address, and whether this node is among them; if it is
-// not, the order means nothing. Nodes that Kubernetes calls not ready come last: they answer
-// only where nobody else could.
-func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, ours bool) {
+// candidacy returns which nodes may answer for an address, and whether this node is among them; if it is
+// not, their order means nothing. Nodes that Kubernetes calls not ready come last: they answer
+// only where no other node could.
+func (a *announcer) candidacy(address netip.Addr, entry *announced) (candidacy Candidacy, ours bool) {
 	in := a.scopeOf(entry)
 	candidates := in.nodes
 	if slices.ContainsFunc(candidates, func(node string) bool { return !entry.serves(node) }) {
@@ -198,20 +183,20 @@ func (a *announcing) claim(address netip.Addr, entry *announced) (claim Claim, o
 		}
 	}
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
-		return Claim{Candidates: candidates}, false
+		return Candidacy{Candidates: candidates}, false
 	}
 	tiers := a.tiersOf(candidates, in)
-	first, _ := a.placed.Node(address)
+	first, _ := a.spread.Node(address)
 	if _, able := slices.BinarySearch(candidates, first); !able {
 		first = ""
 	}
-	return Claim{
+	return Candidacy{
 		Candidates: tiers.Order(a.orders.Rank(address, candidates), first), Tiers: tiers, First: first,
 		Interfaces: in.interfaces, Named: named(in.named, candidates), AnnounceInterval: in.interval,
 	}, true
 }
 
-// named are the candidates of which interfaces are named. Mostly these are all, or none.
+// named are those of the nodes that are candidates: mostly all, or none.
 func named(nodes, candidates []string) []string {
 	isCandidate := func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }
 	if !slices.ContainsFunc(nodes, func(node string) bool { return !isCandidate(node) }) {
@@ -221,9 +206,9 @@ func named(nodes, candidates []string) []string {
 }
 
 // tiersOf orders the candidates: those that are ready, then those that the advertisements
-// prefer most. Within a tier, the one comes first that has the address so that no node has many
-// more than others, then they go by their weights for the address.
-func (a *announcing) tiersOf(candidates []string, in *scope) *election.Tiers {
+// prefer most. Within a tier, the node that the matching gives the address comes first, then the weights
+// for the address decide.
+func (a *announcer) tiersOf(candidates []string, in *scope) *election.Tiers {
 	isAll := len(candidates) == len(in.nodes)
 	if isAll && in.tiers != nil {
 		return in.tiers
@@ -285,7 +270,7 @@ func (i *interfaces) names() []string {
 	return slices.Sorted(maps.Keys(i.some))
 }
 
-// matchesAll tells whether the selectors match every one of the Services that
+// matchesAll reports whether the selectors match every one of the Services that
 // share an address.
 func matchesAll(selectors []view.Selector, services []*view.Service) bool {
 	for _, s := range services {
@@ -296,9 +281,9 @@ func matchesAll(selectors []view.Selector, services []*view.Service) bool {
 	return true
 }
 
-// sessions are this node's BGP sessions and what each announces. A peer that cannot be used, or
-// is an older one's router, is a problem and gets no session.
-func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
+// sessions returns this node's BGP sessions with their routes. A peer that cannot be used, or
+// that is the router of an older peer, is a problem and gets no session.
+func (a *announcer) sessions() (map[string]Session, []problem.Problem) {
 	node := a.cluster.Nodes[a.options.Node]
 	if node == nil {
 		return nil, nil
@@ -312,16 +297,16 @@ func (a *announcing) sessions() (map[string]Session, []problem.Problem) {
 	}
 	sessions := map[string]Session{}
 	for _, peer := range held {
-		routes := a.routes(peer, node)
-		id := identity(peer, node, a.cluster.Adjacent[peer.Interface])
-		sessions[peer.Name] = Session{Identity: id, Routes: routes.attrs, Aggregates: routes.aggregates}
+		session := a.routes(peer, node)
+		session.Identity = identity(peer, node, a.cluster.Adjacent[peer.Interface])
+		sessions[peer.Name] = session
 	}
 	return sessions, problems
 }
 
 // identity makes a session's identity. A node without an IPv4 address of its own
-// gets a router ID from its name, which is as unique as the hash (RFC 6286 wants
-// it unique within the AS, and nothing else of it).
+// gets a router ID from its name, which is as unique as the hash (RFC 6286 asks
+// only that it is unique within the AS).
 func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Identity {
 	id := Identity{
 		MyASN: peer.MyASN, PeerASN: peer.PeerASN, DynamicASN: peer.DynamicASN,
@@ -362,9 +347,8 @@ func routerIDFromName(name string) netip.Addr {
 	return netip.AddrFrom4([4]byte(h.Sum(nil)))
 }
 
-// unannounced are the Services with addresses while no node may announce any, which
-// would otherwise be silence.
-func (a *announcing) unannounced() []problem.Problem {
+// unannounced returns a problem of each address while no node may announce any.
+func (a *announcer) unannounced() []problem.Problem {
 	if len(a.nodes) > 0 {
 		return nil
 	}

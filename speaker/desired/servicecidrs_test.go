@@ -48,7 +48,7 @@ func TestRangesOfClusterIPs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, o := cluster(service(), endpoint("10.0.0.1", "a"), endpoint("fd00::1", "b")), onNode("a")
 			test.change(c, &o)
-			node, problems := desired.For(c, o)
+			node, problems := fresh(c, o)
 			if got := node.Forwarding.ServiceRanges; !slices.Equal(got, test.want) {
 				t.Errorf("the ranges are %v, want %v", got, test.want)
 			}
