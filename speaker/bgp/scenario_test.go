@@ -2,6 +2,8 @@ package bgp
 
 import (
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -70,8 +72,50 @@ func matrix(script string) ([]cell, error) {
 	return cells, nil
 }
 
-// TestScenarios runs each script of testdata/scenarios in each cell of its matrix, against a real
-// router. The README there says how to read them.
+// pairwise chooses few of a script's cells, in which any two values meet that do in one of all.
+// The script's name decides which, so that the scripts together meet all cells.
+func pairwise(script string, cells []cell) (fewest []cell) {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(script)) // it never fails
+	random := rand.New(rand.NewPCG(hash.Sum64(), 0))
+	for range 20 {
+		cells = slices.Clone(cells)
+		random.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+		if chosen := covering(cells); fewest == nil || len(chosen) < len(fewest) {
+			fewest = chosen
+		}
+	}
+	return fewest
+}
+
+// covering takes the cell in which most values meet for the first time, until all have met.
+func covering(cells []cell) (chosen []cell) {
+	met := map[[2]string]bool{}
+	unmet := func(c cell) (pairs [][2]string) {
+		for i, one := range c.values() {
+			for _, two := range c.values()[i+1:] {
+				if !met[[2]string{one, two}] {
+					pairs = append(pairs, [2]string{one, two})
+				}
+			}
+		}
+		return pairs
+	}
+	for {
+		most := slices.MaxFunc(cells, func(a, b cell) int { return len(unmet(a)) - len(unmet(b)) })
+		pairs := unmet(most)
+		if len(pairs) == 0 {
+			return chosen
+		}
+		chosen = append(chosen, most)
+		for _, pair := range pairs {
+			met[pair] = true
+		}
+	}
+}
+
+// TestScenarios runs each script of testdata/scenarios in each cell of its matrix, or with -short
+// in a pairwise choice of them, against a real router. The README there says how to read them.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("testdata/scenarios/*.txt")
@@ -87,7 +131,11 @@ func TestScenarios(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", script, err)
 		}
-		t.Run(strings.TrimSuffix(filepath.Base(script), ".txt"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(script), ".txt")
+		if testing.Short() {
+			cells = pairwise(name, cells)
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range cells {
 				t.Run(c.String(), func(t *testing.T) {
@@ -264,5 +312,41 @@ func TestMatrix(t *testing.T) {
 		if got, err := matrix(wrong); err == nil {
 			t.Errorf("%q: %v", wrong, got)
 		}
+	}
+}
+
+// TestPairwise: any two values meet in few of the cells, and all cells are met by scripts that
+// have different names.
+func TestPairwise(t *testing.T) {
+	t.Parallel()
+	met := map[cell]bool{}
+	for line, most := range map[string]int{"all": 7, "single ipv4 ipv6": 5, "frr ibgp multihop both": 1} {
+		all, err := matrix("\n# matrix: " + line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for script := range 40 {
+			cells := pairwise(fmt.Sprint("script ", script), all)
+			if len(cells) > most {
+				t.Errorf("%s: %d cells: %v", line, len(cells), cells)
+			}
+			for _, c := range cells {
+				met[c] = true
+			}
+			for _, c := range all {
+				for i, one := range c.values() {
+					for _, two := range c.values()[i+1:] {
+						if !slices.ContainsFunc(cells, func(c cell) bool {
+							return slices.Contains(c.values(), one) && slices.Contains(c.values(), two)
+						}) {
+							t.Errorf("%s: %s and %s do not meet in %v", line, one, two, cells)
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(met) != 24 {
+		t.Errorf("only %d cells are met", len(met))
 	}
 }
