@@ -23,13 +23,16 @@ const scope = "FAIRLEAD_CONFORMANCE"
 func all() bool { return os.Getenv(scope) == "whole" }
 
 // TestKubernetesServices has one subtest for each of Kubernetes' tests, run once with each
-// backend of the forwarding.
+// backend of the forwarding, or with -short only with that which scenarios have seldom.
 func TestKubernetesServices(t *testing.T) {
-	focus := conforming
+	focus, modes := conforming, []string{"iptables", "nftables"}
 	if all() {
 		focus = whole
 	}
-	run(t, lab.Options{}, focus, required, "iptables", "nftables")
+	if testing.Short() {
+		modes = modes[1:]
+	}
+	run(t, lab.Options{}, focus, required, modes...)
 }
 
 // TestAnotherCluster runs them where IPv6 is the first family and the nodes use legacy iptables, or a
