@@ -43,21 +43,32 @@ generate: ## Generate code, CRDs and the chart's copy of them
 
 ##@ Check
 
-# Not -race for speaker/bgp: GoBGP's servers write variables of their package when they
-# start, always with the same values, and its tests run several of them. Nor for
-# speaker/pulse/hello, whose simulated histories take nine minutes with it on two cores: the
-# tests of speaker/pulse and its command run the same code with it, over real sockets.
+# Which tests internal/testrun is to run: what these words mean, and what each share has, is in
+# its plan.go.
+SHARE ?= $(shell git rev-parse HEAD)
+test:       TESTS = gate
+test-share: TESTS = $(SHARE)
+test-ci:    TESTS = gate $(SHARE)
+test-all:   TESTS = all
+
 .PHONY: test
-test: packages check-generated lint lab-down test-build image ## Run all tests, those of the lab included (root); ends a demo
-	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun \
-		-count=1 -race -timeout=20m $$($(GO) list ./... | grep -v -e '^fairlead.dev/fairlead/e2e/' -e '/speaker/bgp$$' -e '/speaker/pulse/hello$$') \
-		-- -count=1 -timeout=15m ./speaker/pulse/hello \
-		-- -count=1 -timeout=40m ./speaker/bgp \
-		-- -count=1 -p=1 -timeout=40m -skip='^TestAnotherCluster$$' ./e2e/...
+test: check-generated lint ## Prove what a merge must: a quarter of an hour (root); ends a demo
+
+.PHONY: test-all
+test-all: check-generated lint ## Run all tests in all their cases, with the race detector: two hours (root); ends a demo
+
+.PHONY: test-share
+test-share: ## Run one share of test-all, SHARE=3, or that of the commit: a quarter of an hour (root); ends a demo
+
+.PHONY: test-ci
+test-ci: check-generated lint
+
+test test-all test-share test-ci: packages lab-down test-build image
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun $(TESTS)
 
 .PHONY: test-unit
-test-unit: ## Run what needs no lab; without root, privileged tests are skipped
-	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) test $$($(GO) list ./... | grep -v '^fairlead.dev/fairlead/e2e/')
+test-unit: ## Run in short what needs no lab; without root, privileged tests are skipped
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) test -short $$($(GO) list ./... | grep -v '^fairlead.dev/fairlead/e2e/')
 
 .PHONY: conformance
 conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo

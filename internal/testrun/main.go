@@ -1,12 +1,14 @@
-// Testrun runs `go test` and closes with a plain count: "N passed, N failed",
-// alone on the last line. It is stricter than go test in one thing: a skipped
-// test is a failed one, so that a machine that lacks what a test needs cannot
-// pass for one that has run it.
+// Testrun runs the tests of the project and closes with a plain count: "N passed, N failed",
+// alone on its line. It is stricter than go test in one thing: a skipped test is a failed one,
+// so that a machine that lacks what a test needs cannot pass for one that has run it.
 //
-//	testrun [go test arguments] [-- go test arguments]...
+//	testrun gate     what a merge must pass
+//	testrun 3        the third share of all tests
+//	testrun b2ec46…  the share that falls to this commit
+//	testrun all      every share
 //
-// Each group of arguments is one run of go test, one after the other, whatever
-// the result of the one before.
+// Several words are several runs, one after the other, with one count. What a failed test said,
+// and the files that it kept (testing's ArtifactDir), are then in the folder build/test-failures.
 package main
 
 import (
@@ -19,8 +21,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -28,45 +31,63 @@ import (
 // stopDelay is how long tests have to clean up after an interrupt.
 const stopDelay = time.Minute
 
+// failuresFolder is emptied by each run.
+const failuresFolder = "build/test-failures"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if !run(ctx, os.Args[1:], os.Stdout, os.Stderr) {
+	phases, err := plan(os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if !run(ctx, phases, failuresFolder, os.Stdout, os.Stderr) {
 		os.Exit(1)
 	}
 }
 
-// run runs every group of args and reports whether all is well.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) bool {
-	r := newReport(stdout)
-	for _, group := range groups(args) {
-		if ctx.Err() != nil {
-			r.fail("go test "+strings.Join(group, " "), "not run: interrupted", "")
-			continue
+// run runs all groups, those of a phase beside one another, whatever the result of the phase
+// before, and reports whether all is well.
+func run(ctx context.Context, phases []phase, folder string, stdout, stderr io.Writer) bool {
+	r := &report{kept: folder, out: stdout}
+	kept, err := emptied(folder)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return false
+	}
+	for _, p := range phases {
+		var beside sync.WaitGroup
+		for _, g := range p {
+			beside.Go(func() {
+				one := r.begin(g.String())
+				began := time.Now()
+				one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
+			})
 		}
-		r.startRun()
-		err := goTest(ctx, group, r, stderr)
-		r.endRun("go test "+strings.Join(group, " "), err)
+		beside.Wait()
 	}
 	return r.close()
 }
 
-// groups splits args at each "--".
-func groups(args []string) [][]string {
-	var split [][]string
-	for {
-		i := slices.Index(args, "--")
-		if i < 0 {
-			return append(split, args)
-		}
-		split, args = append(split, args[:i]), args[i+1:]
-	}
+// emptied makes the folder anew, and is its absolute path.
+func emptied(folder string) (string, error) {
+	path, err := filepath.Abs(folder)
+	return path, errors.Join(err, os.RemoveAll(path), os.MkdirAll(path, 0o755))
 }
 
 // goTest runs go test once, feeding what happens to r. Its error is that of
 // the process, which r may know the reason for already.
-func goTest(ctx context.Context, args []string, r *report, stderr io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+func goTest(ctx context.Context, g group, kept string, r *goRun, stderr io.Writer) error {
+	if ctx.Err() != nil {
+		return errors.New("not run: interrupted")
+	}
+	packages, err := g.listed(ctx)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"test", "-json", "-count=1", "-artifacts", "-outputdir=" + kept}, strings.Fields(g.flags)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopDelay
@@ -81,7 +102,7 @@ func goTest(ctx context.Context, args []string, r *report, stderr io.Writer) err
 }
 
 // feed reads one event from each line. What is no event is shown as it is.
-func feed(lines io.Reader, r *report) error {
+func feed(lines io.Reader, r *goRun) error {
 	reader := bufio.NewReader(lines)
 	for {
 		line, err := reader.ReadString('\n')
@@ -89,7 +110,7 @@ func feed(lines io.Reader, r *report) error {
 		switch {
 		case line == "":
 		case json.Unmarshal([]byte(line), &e) != nil:
-			fmt.Fprint(r.out, line)
+			r.print(line)
 		default:
 			r.add(e)
 		}

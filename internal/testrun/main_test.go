@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 )
 
@@ -71,11 +71,54 @@ func TestMain(m *testing.M) { m.Run(); os.Exit(1) }
 package broken
 import "testing"
 func TestBroken(t *testing.T) { undefined() }
+-- waits/left/left_test.go --
+package left
+import (
+	"testing"
+	"ends/waits"
+)
+func TestWaits(t *testing.T) { waits.ForTheOther(t, "left", "right") }
+-- waits/right/right_test.go --
+package right
+import (
+	"testing"
+	"ends/waits"
+)
+func TestWaits(t *testing.T) { waits.ForTheOther(t, "right", "left") }
+-- waits/waits.go --
+package waits
+import (
+	"os"
+	"testing"
+	"time"
+)
+func ForTheOther(t *testing.T, one, other string) {
+	os.WriteFile("../"+one+".runs", nil, 0o600)
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat("../"+other+".runs"); err == nil {
+			return
+		}
+	}
+	t.Error("the other never ran")
+}
+-- keeps/keeps_test.go --
+package keeps
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+func TestKeeps(t *testing.T) {
+	t.Error("what it says")
+	os.WriteFile(filepath.Join(t.ArtifactDir(), "rules"), []byte("what it keeps"), 0o600)
+}
 -- none/none.go --
 package none
 `
 
-func TestRunCountsEveryEnd(t *testing.T) {
+// inModule has the test run in the module.
+func inModule(t *testing.T) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, f := range txtar.Parse([]byte(module)).Files {
 		path := filepath.Join(dir, f.Name)
@@ -87,71 +130,79 @@ func TestRunCountsEveryEnd(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
+}
 
+func TestRunCountsEveryEnd(t *testing.T) {
+	inModule(t)
 	tests := map[string]struct {
-		args []string
+		run  []phase
 		ok   bool
 		last string
 		says []string
 	}{
 		"all pass": {
-			args: []string{"./good", "./none"},
+			run:  one("./good", "./none"),
 			ok:   true,
 			last: "3 passed, 0 failed",
 			says: []string{"ok   ends/good: 3 passed"},
 		},
 		"a failed subtest counts once": {
-			args: []string{"./bad"},
+			run:  one("./bad"),
 			last: "2 passed, 2 failed",
 			says: []string{"FAIL ends/bad.TestBad:", "one is not two", "FAIL ends/bad.TestBadSubtest/bad:", "left is not right"},
 		},
 		"what a test said is said again at the end": {
-			args: []string{"./talks"},
+			run:  one("./talks"),
 			last: "0 passed, 1 failed",
 			says: []string{"Not passed:\n  ends/talks.TestTalks: failed after", "s\n    talks_test.go:4: the first words\n", "\n    (14 more)\n", "\n    talks_test.go:8: the last words\n\n0 passed"},
 		},
 		"a skip is a failure": {
-			args: []string{"./skips"},
+			run:  one("./skips"),
 			last: "1 passed, 1 failed",
 			says: []string{"FAIL ends/skips.TestSkipped: skipped: skips_test.go:4: needs a moon"},
 		},
 		"a panic": {
-			args: []string{"./panics"},
+			run:  one("./panics"),
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL ends/panics.TestPanics:", "panic: lost"},
 		},
 		"an exit inside a test": {
-			args: []string{"./exits"},
+			run:  one("./exits"),
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL ends/exits.TestExits:"},
 		},
 		"a package that fails with good tests": {
-			args: []string{"./main"},
+			run:  one("./main"),
 			last: "1 passed, 1 failed",
 			says: []string{"FAIL ends/main: failed outside its tests"},
 		},
 		"a package that does not build": {
-			args: []string{"./broken"},
+			run:  one("./broken"),
 			last: "0 passed, 1 failed",
 			says: []string{"undefined: undefined", "FAIL ends/broken: does not build"},
 		},
 		"a package that does not exist": {
-			args: []string{"./nowhere"},
+			run:  one("./nowhere"),
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL ./nowhere: does not build"},
 		},
 		"no test at all": {
-			args: []string{"./none"},
+			run:  one("./none"),
 			last: "0 passed, 1 failed",
-			says: []string{"FAIL go test ./none: no test was run"},
+			says: []string{"FAIL go test  ./none: no test was run"},
 		},
 		"bad arguments": {
-			args: []string{"-timeout=never", "./good"},
+			run:  []phase{{{flags: "-timeout=never", packages: []string{"./good"}}}},
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL go test -timeout=never ./good: exit status"},
 		},
-		"groups run in turn, the failed ones too": {
-			args: []string{"./skips", "--", "-p=1", "./good"},
+		"groups of a phase run beside one another": {
+			run:  []phase{{{packages: []string{"./waits/left"}}, {packages: []string{"./waits/right"}}, {packages: []string{"./bad"}}}},
+			last: "4 passed, 2 failed",
+			says: []string{"ok   ends/waits/left: 1 passed", "ok   ends/waits/right: 1 passed", "go test  ./bad: ended after"},
+		},
+		"phases run in turn, the failed ones too": {
+			run:  []phase{{{packages: []string{"./skips"}}}, {{flags: "-p=1", packages: []string{"./good"}}}},
 			last: "4 passed, 1 failed",
 			says: []string{"ok   ends/good: 3 passed"},
 		},
@@ -159,14 +210,17 @@ func TestRunCountsEveryEnd(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out, stderr strings.Builder
-			ok := run(t.Context(), tt.args, &out, &stderr)
+			ok := run(t.Context(), tt.run, "failures", &out, &stderr)
 			t.Logf("%s%s", out.String(), stderr.String())
 			if ok != tt.ok {
 				t.Errorf("run reported %v, want %v", ok, tt.ok)
 			}
-			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-			if diff := cmp.Diff(tt.last, lines[len(lines)-1]); diff != "" {
-				t.Errorf("last line (-want +got):\n%s", diff)
+			last := "\n" + tt.last + "\n"
+			if !tt.ok {
+				last += "outputs, logs and rules of what failed are in failures\n"
+			}
+			if !strings.HasSuffix(out.String(), last) {
+				t.Errorf("it does not end with %q", last)
 			}
 			for _, want := range tt.says {
 				if !strings.Contains(out.String(), want) {
@@ -177,14 +231,35 @@ func TestRunCountsEveryEnd(t *testing.T) {
 	}
 }
 
+// one is a run of go test with nothing beside it.
+func one(packages ...string) []phase { return []phase{{{packages: packages}}} }
+
+func TestWhatFailedTestsLeaveIsInOneFolder(t *testing.T) {
+	inModule(t)
+	for range 2 { // the second empties what the first left
+		if run(t.Context(), one("./keeps"), "failures", io.Discard, t.Output()) {
+			t.Fatal("a failed test passed")
+		}
+	}
+	said, err := os.ReadFile("failures/ends_keeps.TestKeeps.log")
+	if err != nil || !strings.Contains(string(said), "what it says") {
+		t.Errorf("%q, %v", said, err)
+	}
+	_, dir, _ := strings.Cut(string(said), "=== ARTIFACTS TestKeeps ")
+	kept, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "rules"))
+	if err != nil || string(kept) != "what it keeps" || !strings.Contains(dir, "/failures/") {
+		t.Errorf("%q is in %q, %v", kept, dir, err)
+	}
+}
+
 func TestRunStopsWhenInterrupted(t *testing.T) {
 	var out strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if run(ctx, []string{"."}, &out, &out) {
+	if run(ctx, one("."), t.TempDir(), &out, &out) {
 		t.Error("an interrupted run reported success")
 	}
-	if want := "\n0 passed, 1 failed\n"; !strings.HasSuffix(out.String(), want) {
-		t.Errorf("output %q does not end with %q", out.String(), want)
+	if want := "\n0 passed, 1 failed\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("output %q does not say %q", out.String(), want)
 	}
 }

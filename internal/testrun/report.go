@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,21 +27,29 @@ type event struct {
 	FailedBuild string  // of a package's fail: the ImportPath that did not build
 }
 
-// report counts tests and tells about them as they end. A test with subtests
-// counts only through them, unless it fails by itself.
+// report counts the tests of all runs of go test, and tells about them as they end. A test
+// with subtests counts only through them, unless it fails by itself.
 type report struct {
+	kept string // the folder for what failed tests said
+
+	mu       sync.Mutex // guards what follows, and the packages of each run
 	out      io.Writer
-	packages map[string]*packageRun
-	builds   map[string]string // compiler output not told yet, by ImportPath
 	passed   int
 	failures []failure
-	atStart  int // counted when the current run began
-	toldAt   int // failures when the current run began
 }
 
 type failure struct {
 	name, reason string
 	said         []string // by the test itself; see said
+}
+
+// goRun is one run of go test. Several may be going on.
+type goRun struct {
+	*report
+	name           string
+	packages       map[string]*packageRun
+	builds         map[string]string // compiler output not told yet, by ImportPath
+	passed, failed int
 }
 
 type packageRun struct {
@@ -53,31 +64,37 @@ type testRun struct {
 	failedSub  bool
 }
 
-func newReport(out io.Writer) *report {
-	return &report{out: out, packages: map[string]*packageRun{}, builds: map[string]string{}}
+// begin begins one run of go test.
+func (r *report) begin(name string) *goRun {
+	return &goRun{report: r, name: name, packages: map[string]*packageRun{}, builds: map[string]string{}}
 }
 
-// startRun begins one run of go test.
-func (r *report) startRun() {
-	r.atStart, r.toldAt = r.passed+len(r.failures), len(r.failures)
-}
-
-// endRun ends it. A run that went wrong without a failed test, or that ran no
-// test at all, is a failure too.
-func (r *report) endRun(name string, err error) {
+// end ends it. A run that went wrong without a failed test, or that ran no test at all, is a
+// failure too.
+func (r *goRun) end(err error, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, pkg := range slices.Sorted(maps.Keys(r.packages)) {
 		r.endPackage(event{Package: pkg, Action: "fail"})
 	}
 	switch {
-	case err != nil && len(r.failures) == r.toldAt:
-		r.fail(name, err.Error(), "")
-	case r.passed+len(r.failures) == r.atStart:
-		r.fail(name, "no test was run", "")
+	case err != nil && r.failed == 0:
+		r.fail(r.name, err.Error(), "")
+	case r.passed+r.failed == 0:
+		r.fail(r.name, "no test was run", "")
 	}
+	fmt.Fprintf(r.out, "     %s: ended after %s\n", r.name, took.Round(time.Second))
 }
 
-// close tells the failures again, with what the tests said, then the counts, and reports
-// success: whoever has only the end of a long output knows what went wrong.
+// print shows a line that is no event.
+func (r *report) print(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprint(r.out, line)
+}
+
+// close tells the failures again, with what the tests said, then the counts and where all of
+// it is kept, and reports success: the end of a long output tells what went wrong.
 func (r *report) close() bool {
 	if len(r.failures) > 0 {
 		fmt.Fprintln(r.out, "\nNot passed:")
@@ -89,14 +106,32 @@ func (r *report) close() bool {
 		}
 	}
 	fmt.Fprintf(r.out, "\n%d passed, %d failed\n", r.passed, len(r.failures))
+	if len(r.failures) > 0 {
+		fmt.Fprintf(r.out, "outputs, logs and rules of what failed are in %s\n", r.kept)
+	}
 	return len(r.failures) == 0
 }
 
-// fail counts one failure, and shows the output that came with it.
-func (r *report) fail(name, reason, output string) {
+// fail counts one failure, and shows and keeps the output that came with it.
+func (r *goRun) fail(name, reason, output string) {
+	r.failed++
 	r.failures = append(r.failures, failure{name: name, reason: reason, said: said(output)})
 	fmt.Fprintf(r.out, "FAIL %s: %s\n", name, reason)
+	r.tell(name, output)
+}
+
+// tell shows output, and keeps it in a file that bears the name of the test or package.
+func (r *report) tell(name, output string) {
 	r.show(output)
+	if output == "" {
+		return
+	}
+	const longest = 200 // of the name of a file, with room for what is added
+	file := strings.ReplaceAll(name, "/", "_")
+	file = filepath.Join(r.kept, file[max(0, len(file)-longest):]+".log")
+	if err := os.WriteFile(file, []byte(output), 0o644); err != nil {
+		fmt.Fprintln(r.out, err)
+	}
 }
 
 // Of what a test said, how much is told again: lines from its beginning and its end, and
@@ -125,7 +160,9 @@ func said(output string) []string {
 }
 
 // add takes one event.
-func (r *report) add(e event) {
+func (r *goRun) add(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch e.Action {
 	case "build-output":
 		r.builds[e.ImportPath] += e.Output
@@ -178,10 +215,10 @@ func (p *packageRun) parent(name string) *testRun {
 }
 
 // isFrame reports whether the line is one that package testing puts around
-// the output of a test.
+// the output of a test and that says no more than the report does.
 func isFrame(line string) bool {
 	line = strings.TrimLeft(line, " ")
-	for _, prefix := range []string{"=== ", "--- PASS", "--- FAIL", "--- SKIP"} {
+	for _, prefix := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- PASS", "--- FAIL", "--- SKIP"} {
 		if strings.HasPrefix(line, prefix) {
 			return true
 		}
@@ -190,7 +227,7 @@ func isFrame(line string) bool {
 }
 
 // endTest counts one test or subtest.
-func (r *report) endTest(pkg *packageRun, e event) {
+func (r *goRun) endTest(pkg *packageRun, e event) {
 	pkg.note(e) // a test may end without having been heard of
 	test := pkg.running[e.Test]
 	delete(pkg.running, e.Test)
@@ -206,7 +243,7 @@ func (r *report) endTest(pkg *packageRun, e event) {
 			parent.failedSub = true
 		}
 		if test.failedSub {
-			r.show(test.output.String())
+			r.tell(name, test.output.String())
 			break
 		}
 		pkg.failed++
@@ -215,6 +252,7 @@ func (r *report) endTest(pkg *packageRun, e event) {
 		if !test.hasSubtest {
 			pkg.passed++
 			r.passed++
+			r.report.passed++
 		}
 		if took >= slow && !strings.Contains(e.Test, "/") {
 			fmt.Fprintf(r.out, "     %s: passed after %s\n", name, took)
@@ -225,7 +263,7 @@ func (r *report) endTest(pkg *packageRun, e event) {
 // endPackage tells how a package went. Tests still running then (a panic, a
 // timeout, os.Exit) have failed, and so has a package that failed with no test
 // to blame.
-func (r *report) endPackage(e event) {
+func (r *goRun) endPackage(e event) {
 	pkg := r.packages[e.Package]
 	delete(r.packages, e.Package)
 	for _, name := range slices.Sorted(maps.Keys(pkg.running)) {
@@ -234,9 +272,9 @@ func (r *report) endPackage(e event) {
 		r.fail(e.Package+"."+name, "did not end", test.output.String())
 	}
 	if e.Action == "fail" {
-		r.show(r.builds[e.FailedBuild])
+		output := r.builds[e.FailedBuild] + pkg.output.String()
 		delete(r.builds, e.FailedBuild)
-		r.show(pkg.output.String())
+		r.tell(e.Package, output)
 		if pkg.failed == 0 {
 			pkg.failed++
 			reason := "failed outside its tests"

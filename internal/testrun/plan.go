@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// group is one run of go test.
+type group struct {
+	flags    string   // of go test
+	packages []string // patterns of go list; none: all packages that no other group names
+}
+
+// phase is groups that run beside one another: what waits for timers takes no time from what
+// needs the processors.
+type phase []group
+
+// share is a part of all tests that takes a quarter of an hour at most.
+type share struct {
+	name string
+	phase
+}
+
+const (
+	// short has testing.Short choose: BGP scripts in a pairwise choice of neighbourhoods, a tenth
+	// of the simulated histories, a fifth of what properties are tried with, and Kubernetes' tests
+	// in one mode of forwarding.
+	short = "-short -timeout=20m "
+	whole = "-race -timeout=30m "
+	// Servers of GoBGP write variables of its packages when they start, always with the same
+	// values: it alone is built without the race detector.
+	bgpWhole = whole + "-gcflags=github.com/osrg/gobgp/v3/...=-race=false "
+
+	firstScripts = "^TestScenarios$/^[a-d]"
+	// replaced are the scenarios that take minutes each and are about what few changes touch.
+	replaced = "IsReplacedAndComesBack$"
+)
+
+// The packages that have groups of their own.
+var (
+	bgp       = []string{"./speaker/bgp"}
+	hellos    = []string{"./speaker/pulse/hello"}
+	pulse     = []string{"./speaker/pulse", "./speaker/pulse/command"}
+	lab       = []string{"./e2e/lab", "./e2e/conformance"}
+	scenarios = []string{"./e2e/scenarios"}
+	labs      = slices.Concat(lab, scenarios)
+)
+
+// gate is what a merge must pass.
+func gate() []phase {
+	return []phase{
+		{{flags: short + "-race"}, {flags: short + "-race", packages: pulse}, {flags: short, packages: bgp}, {flags: short, packages: hellos}},
+		{{flags: short + "-p=1 -skip=" + replaced, packages: labs}},
+	}
+}
+
+// shares are all tests there are, in whole and with the race detector.
+func shares() []share {
+	return []share{
+		{"all that is in no other share", phase{{flags: whole}}},
+		{"the first BGP scripts", phase{{flags: bgpWhole + "-run=" + firstScripts, packages: bgp}}},
+		{"BGP and its other scripts", phase{{flags: bgpWhole + "-skip=" + firstScripts, packages: bgp}}},
+		{"hellos and pulse", phase{{flags: whole, packages: hellos}, {flags: whole, packages: pulse}}},
+		{"scenarios that replace nothing", phase{{flags: whole + "-skip=" + replaced, packages: scenarios}}},
+		{"scenarios that replace MetalLB and kube-proxy", phase{{flags: whole + "-run=" + replaced, packages: scenarios}}},
+		{"the lab and Kubernetes' tests", phase{{flags: whole + "-p=1", packages: lab}}},
+	}
+}
+
+// plan is what the words ask for, one after the other. It tells out which shares these are.
+// An error names the word that asks for nothing.
+func plan(words []string, out io.Writer) ([]phase, error) {
+	all := shares()
+	var phases []phase
+	add := func(i int) {
+		fmt.Fprintf(out, "share %d of %d: %s\n", i+1, len(all), all[i].name)
+		phases = append(phases, all[i].phase)
+	}
+	for _, word := range words {
+		number, notNumber := strconv.Atoi(word)
+		hash, isHash := new(big.Int).SetString(word, 16)
+		switch {
+		case word == "gate":
+			phases = append(phases, gate()...)
+		case word == "all":
+			for i := range all {
+				add(i)
+			}
+		case notNumber == nil && 1 <= number && number <= len(all):
+			add(number - 1)
+		case isHash && len(word) == 40:
+			add(int(hash.Mod(hash, big.NewInt(int64(len(all)))).Int64()))
+		default:
+			return nil, fmt.Errorf("%q is not gate, all, a share from 1 to %d or the hash of a commit", word, len(all))
+		}
+	}
+	if phases == nil {
+		return nil, errors.New("say what to run: gate, all, the number of a share or the hash of a commit")
+	}
+	return phases, nil
+}
+
+// listed are the packages of the group, or an error of go list.
+func (g group) listed(ctx context.Context) ([]string, error) {
+	if g.packages != nil {
+		return g.packages, nil
+	}
+	all, err := goList(ctx, "./...")
+	if err != nil {
+		return nil, err
+	}
+	named, err := goList(ctx, slices.Concat(bgp, hellos, pulse, labs)...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(p string) bool { return slices.Contains(named, p) }), nil
+}
+
+func goList(ctx context.Context, patterns ...string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"list"}, patterns...)...).Output()
+	return strings.Fields(string(out)), err
+}
+
+// String is how the group is told of.
+func (g group) String() string {
+	packages := "the other packages"
+	if g.packages != nil {
+		packages = strings.Join(g.packages, " ")
+	}
+	return "go test " + strings.TrimSpace(g.flags) + " " + packages
+}
