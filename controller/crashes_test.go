@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/leasefence"
 )
 
 var (
@@ -38,7 +39,7 @@ var (
 const crashesNamespace = "crashes"
 
 // hasty is a lease for tests that end many leaders.
-var hasty = lease{duration: 4 * time.Second, renew: 2500 * time.Millisecond, retry: 400 * time.Millisecond}
+var hasty = leasefence.Lease{Duration: 4 * time.Second, Renew: 2500 * time.Millisecond, Retry: 400 * time.Millisecond}
 
 // TestCrashes runs two controllers as processes against a real API server, while users
 // change Services and pools and leaders end in every way: killed, stopped until another
@@ -130,8 +131,8 @@ func (c *cluster) replica(t *testing.T, name string, who *leaders) *replica {
 // once runs the controller until it ends, and tells whether it is to run again.
 func (r *replica) once(t *testing.T, kubeconfig string) bool {
 	command := exec.Command(os.Args[0], "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--leader-elect-lease-duration="+hasty.duration.String(), "--leader-elect-renew-deadline="+hasty.renew.String(),
-		"--leader-elect-retry-period="+hasty.retry.String())
+		"--leader-elect-lease-duration="+hasty.Duration.String(), "--leader-elect-renew-deadline="+hasty.Renew.String(),
+		"--leader-elect-retry-period="+hasty.Retry.String())
 	command.Env = append(os.Environ(), runMain+"=1", "KUBECONFIG="+kubeconfig)
 	command.Stderr = t.Output()
 	r.mu.Lock()
@@ -239,7 +240,7 @@ func (h *havoc) end(t *testing.T, leader *replica, who *leaders) {
 		}
 	}
 	// Another one leads after the lease has run out, unless the leader was too fast.
-	for gone := time.Now(); who.leader() == leader.relay && time.Since(gone) < 2*hasty.duration; {
+	for gone := time.Now(); who.leader() == leader.relay && time.Since(gone) < 2*hasty.Duration; {
 		h.act(t, 50*time.Millisecond)
 	}
 	h.act(t, 300*time.Millisecond)

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
@@ -150,14 +151,14 @@ func (c *cluster) grant(t *testing.T) {
 // start runs a controller in this process until stop or the end of the test.
 func (c *cluster) start(t *testing.T, change ...func(*options)) (stop func()) {
 	t.Helper()
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: standardLease(), requests: fromkube.Requests{MetalLB: true}}
+	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: leasefence.Standard(), requests: fromkube.Requests{MetalLB: true}}
 	for _, f := range change {
 		f(&o)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	logger := testlog.New(t)
-	go func() { done <- run(ctx, c.controller, o, prometheus.NewRegistry(), logger) }()
+	go func() { done <- control(ctx, c.controller, o, prometheus.NewRegistry(), logger) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/go-logr/logr"
+
+	"fairlead.dev/fairlead/controller/leasefence"
 )
 
 const defaultNamespace = "fairlead-system"
@@ -45,7 +47,7 @@ func main() {
 
 // command reads the flags and runs the controller until the context ends.
 func command(ctx context.Context, args []string) error {
-	o := options{namespace: os.Getenv("POD_NAMESPACE"), lease: standardLease()}
+	o := options{namespace: os.Getenv("POD_NAMESPACE"), lease: leasefence.Standard()}
 	if o.namespace == "" {
 		o.namespace = defaultNamespace
 	}
@@ -56,9 +58,9 @@ func command(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.requests.MetalLB, "metallb-annotations", true, "follow MetalLB's annotations on Services where ours are missing")
 	flags.BoolVar(&o.nodes.IgnoreExclude, "ignore-exclude-lb", false, "take it that speakers announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
-	flags.DurationVar(&o.lease.duration, "leader-elect-lease-duration", o.lease.duration, "how long after the leader was last heard of another replica takes over")
-	flags.DurationVar(&o.lease.renew, "leader-elect-renew-deadline", o.lease.renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")
-	flags.DurationVar(&o.lease.retry, "leader-elect-retry-period", o.lease.retry, "how long to wait between two tries to get or renew the lease")
+	flags.DurationVar(&o.lease.Duration, "leader-elect-lease-duration", o.lease.Duration, "how long after the leader was last heard of another replica takes over")
+	flags.DurationVar(&o.lease.Renew, "leader-elect-renew-deadline", o.lease.Renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")
+	flags.DurationVar(&o.lease.Retry, "leader-elect-retry-period", o.lease.Retry, "how long to wait between two tries to get or renew the lease")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":7473", "where to serve /healthz and /readyz; 0: nowhere")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -80,5 +82,5 @@ func command(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	logger.Info("controller begins", "version", version)
-	return run(ctx, cluster, o, metrics.Registry, logger)
+	return control(ctx, cluster, o, metrics.Registry, logger)
 }

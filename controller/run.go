@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,8 +18,10 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/hellokey"
+	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/controller/reconcile"
-	"fairlead.dev/fairlead/internal/unanswered"
+	"fairlead.dev/fairlead/internal/apihint"
+	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -34,18 +37,18 @@ type options struct {
 	nodes          fromkube.Nodes
 	namespace      string // where the lease and the Secrets are
 	leaderElect    bool
-	lease          lease
+	lease          leasefence.Lease
 	metricsAddress string
 	probeAddress   string
 }
 
-// run is the controller. It returns when the context ends, or with the error
+// control is the controller. It returns when the context ends, or with the error
 // that it cannot go on with: the API server does not know our kinds, or the
 // lease was lost.
-func run(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
-	held := newTenure(o.lease)
+func control(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
+	fence := leasefence.New(o.lease)
 	if o.leaderElect {
-		cluster = held.guard(cluster)
+		cluster = fence.Guard(cluster)
 	}
 	m, err := newManager(cluster, o, logger)
 	if err != nil {
@@ -67,17 +70,17 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 		Logger:    logger,
 		Metrics:   numbers,
 
-		WriteTimeout: o.lease.writeTimeout(),
+		WriteTimeout: o.lease.WriteTimeout(),
 	})
 	if err != nil {
 		return unready(cluster, err, "are the CRDs of "+v1beta1.GroupVersion.String()+" installed?")
 	}
+	tasks := []run.Task{loop, fence}
 	if err := errors.Join(
-		m.Add(loop),
-		m.Add(held),
+		m.Add(manager.RunnableFunc(func(ctx context.Context) error { return run.All(ctx, tasks...) })), // on the leader only
 		hellokey.Add(m, o.namespace, logger),
 		m.AddHealthzCheck("ping", healthz.Ping),
-		m.AddReadyzCheck("synced", loop.Synced),
+		m.AddReadyzCheck("synced", func(*http.Request) error { return run.Ready(tasks...) }),
 	); err != nil {
 		return err
 	}
@@ -87,8 +90,8 @@ func run(ctx context.Context, cluster *rest.Config, o options, registry promethe
 // unready is why the controller cannot begin, with what to do about it; doubt is what may be wrong
 // if the API server has answered.
 func unready(cluster *rest.Config, err error, doubt string) error {
-	if unanswered.IsUnreached(err) {
-		_, doubt = unanswered.Why(err)
+	if apihint.IsUnreached(err) {
+		_, doubt = apihint.Why(err)
 	}
 	return fmt.Errorf("ask the API server at %s: %w; %s", cluster.Host, err, doubt)
 }
@@ -107,10 +110,10 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.namespace,
-		LeaderElectionReleaseOnCancel: true, // the process ends when run returns
-		LeaseDuration:                 &o.lease.duration,
-		RenewDeadline:                 &o.lease.renew,
-		RetryPeriod:                   &o.lease.retry,
+		LeaderElectionReleaseOnCancel: true, // the process ends when control returns
+		LeaseDuration:                 &o.lease.Duration,
+		RenewDeadline:                 &o.lease.Renew,
+		RetryPeriod:                   &o.lease.Retry,
 	})
 	if err != nil {
 		return nil, unready(cluster, err, "see what the API server says in its log")

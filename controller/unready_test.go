@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 )
 
@@ -14,8 +15,8 @@ import (
 // controller's log what to do about it, and nothing of CRDs, which are there.
 func TestAnAPIServerThatDoesNotAnswerIsTold(t *testing.T) {
 	nobody := &rest.Config{Host: "https://127.0.0.1:1"}
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: standardLease()}
-	err := run(t.Context(), nobody, o, prometheus.NewRegistry(), testlog.New(t))
+	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: leasefence.Standard()}
+	err := control(t.Context(), nobody, o, prometheus.NewRegistry(), testlog.New(t))
 	if err == nil {
 		t.Fatal("the controller ran without an API server")
 	}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -56,8 +55,7 @@ type Options struct {
 	WriteTimeout time.Duration
 }
 
-// Loop decides and publishes. It implements manager.Runnable and
-// manager.LeaderElectionRunnable.
+// Loop decides and publishes. It is a run.Task.
 type Loop struct {
 	Options
 	objects *objects
@@ -78,12 +76,11 @@ func New(ctx context.Context, o Options) (*Loop, error) {
 	return l, err
 }
 
-// NeedLeaderElection tells the manager to start the Loop on the leader only.
-func (*Loop) NeedLeaderElection() bool { return true }
+func (*Loop) String() string { return "keeping statuses" }
 
-// Synced is a readiness check: it fails until the mirror knows the whole
-// cluster, on the leader and the stand-by alike.
-func (l *Loop) Synced(*http.Request) error {
+// Ready returns an error until the mirror knows the whole cluster, on the leader and the stand-by
+// alike.
+func (l *Loop) Ready() error {
 	for _, s := range l.synced {
 		select {
 		case <-s.Done():
@@ -94,8 +91,8 @@ func (l *Loop) Synced(*http.Request) error {
 	return nil
 }
 
-// Start leads until the context ends. It returns when no write is under way.
-func (l *Loop) Start(ctx context.Context) error {
+// Run leads until the context ends, which is no error. It returns when no write is under way.
+func (l *Loop) Run(ctx context.Context) error {
 	for _, s := range l.synced {
 		select {
 		case <-ctx.Done():

@@ -32,9 +32,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/apihint"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/signal"
-	"fairlead.dev/fairlead/internal/unanswered"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -300,7 +300,7 @@ func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.
 			w.reach("")
 			return informers
 		}
-		if why, hint := unanswered.Why(err); why != told {
+		if why, hint := apihint.Why(err); why != told {
 			w.config.Log.Error("the API server cannot be asked; it is tried again", "server", w.config.REST.Host, "error", why, "hint", hint)
 			w.reach(fmt.Sprintf("the API server at %s cannot be asked yet: %s; %s", w.config.REST.Host, why, hint))
 			told = why

@@ -1,4 +1,4 @@
-package main
+package leasefence
 
 import (
 	"errors"
@@ -22,14 +22,14 @@ func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.code, Body: http.NoBody}, nil
 }
 
-// TestTenure: a process writes while its lease is fresh, counted from when the request
+// TestFence: a process writes while its lease is fresh, counted from when the request
 // began that renewed it, and never again once it was not.
-func TestTenure(t *testing.T) {
+func TestFence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &answering{code: http.StatusOK}
-		held := newTenure(standardLease())
-		client := guarded{held, server}
+		fence := New(Standard())
+		client := transport{fence, server}
 		send := func(method, path string) error {
 			r, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, http.NoBody)
 			if err != nil {
@@ -46,7 +46,7 @@ func TestTenure(t *testing.T) {
 			t.Helper()
 			before := server.seen
 			err := send(http.MethodPatch, status)
-			if wrote := server.seen > before; wrote != want || (err == nil) != want || err != nil && !errors.Is(err, errLapsed) {
+			if wrote := server.seen > before; wrote != want || (err == nil) != want || err != nil && !errors.Is(err, ErrLapsed) {
 				t.Errorf("%s: wrote %t (%v), want %t", when, wrote, err, want)
 			}
 		}
@@ -69,7 +69,7 @@ func TestTenure(t *testing.T) {
 		if err := send(http.MethodGet, status); err != nil {
 			t.Errorf("it may not even read: %v", err)
 		}
-		if err := held.Start(t.Context()); !errors.Is(err, errLapsed) {
+		if err := fence.Run(t.Context()); !errors.Is(err, ErrLapsed) {
 			t.Errorf("the process goes on with %v", err)
 		}
 		before := server.seen
@@ -94,41 +94,41 @@ func TestOnlyLeasesRenew(t *testing.T) {
 		"/api/v1/namespaces/shop/services/coordination.k8s.io/status":                                         false,
 	} {
 		server := &answering{code: http.StatusOK}
-		held := newTenure(standardLease())
+		fence := New(Standard())
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://server"+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := guarded{held, server}.RoundTrip(r)
+		response, err := transport{fence, server}.RoundTrip(r)
 		if (err == nil) != renews || server.seen > 0 != renews {
 			t.Errorf("%s: sent %d times (%v), want %t", path, server.seen, err, renews)
 		}
 		if err == nil {
 			err = response.Body.Close()
 		}
-		if leads, _ := held.state(time.Now()); leads != renews {
+		if leads, _ := fence.state(time.Now()); leads != renews {
 			t.Errorf("%s: leads %t (%v), want %t", path, leads, err, renews)
 		}
 	}
 }
 
-// TestNoTenureBeforeTheLease: a stand-by writes nothing, and does not end for trying.
-func TestNoTenureBeforeTheLease(t *testing.T) {
+// TestClosedBeforeTheLease: a stand-by writes nothing, and does not end for trying.
+func TestClosedBeforeTheLease(t *testing.T) {
 	t.Parallel()
-	held := newTenure(standardLease())
-	if leads, lost := held.state(time.Now()); leads || lost {
+	fence := New(Standard())
+	if leads, lost := fence.state(time.Now()); leads || lost {
 		t.Errorf("leads %t, has lost the lease %t, want neither", leads, lost)
 	}
 	select {
-	case <-held.lapsed:
+	case <-fence.lapsed:
 		t.Error("it lost what it never had")
 	default:
 	}
 }
 
-// TestNothingLeavesAfterTheTenure: what a process began while it led, and was held up in,
+// TestNothingIsSentOnceTheLeaseIsLost: what a process began while it led, and was held up in,
 // does not reach the wire once the lease is lost.
-func TestNothingLeavesAfterTheTenure(t *testing.T) {
+func TestNothingIsSentOnceTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ours, server := net.Pipe()
@@ -143,8 +143,8 @@ func TestNothingLeavesAfterTheTenure(t *testing.T) {
 				arrived <- string(b[:n])
 			}
 		}()
-		held := newTenure(standardLease())
-		wire := line{ours, held}
+		fence := New(Standard())
+		wire := conn{ours, fence}
 		send := func(text string) error {
 			_, err := wire.Write([]byte(text))
 			return err
@@ -153,17 +153,17 @@ func TestNothingLeavesAfterTheTenure(t *testing.T) {
 			if err := send(when); err != nil || <-arrived != when {
 				t.Errorf("%s: %v", when, err)
 			}
-			held.renewed(time.Now())
+			fence.renew(time.Now())
 		}
-		time.Sleep(standardLease().renew)
-		if err := send("late"); !errors.Is(err, errLapsed) {
-			t.Errorf("after the tenure: %v, want %v", err, errLapsed)
+		time.Sleep(Standard().Renew)
+		if err := send("late"); !errors.Is(err, ErrLapsed) {
+			t.Errorf("after the lease: %v, want %v", err, ErrLapsed)
 		}
 		if err := wire.Close(); err != nil {
 			t.Error(err)
 		}
 		if text, open := <-arrived; open {
-			t.Errorf("%q was sent after the tenure", text)
+			t.Errorf("%q was sent after the lease", text)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package unanswered says why a question to the API server had no answer, and what to do about it.
-package unanswered
+// Package apihint says why a request to the API server failed, and what to do about it.
+package apihint
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Why is the error in the words of who caused it, and what an operator can do. What was asked is
-// not said: of several questions another one fails each time, and the same would be told again.
+// Why returns the reason that an error gives, and a hint for the operator. The request is left
+// out of the reason: another one of several fails each time, and the log would repeat it.
 func Why(err error) (why, hint string) {
 	if refused, is := errors.AsType[*apierrors.StatusError](err); is {
 		return refused.Error(), "see what the API server says in its log"
@@ -21,7 +21,7 @@ func Why(err error) (why, hint string) {
 	return err.Error(), "the API server may be starting"
 }
 
-// IsUnreached tells whether the question did not get there, or its answer did not come back.
+// IsUnreached reports whether the request, or its answer, was lost on the way.
 func IsUnreached(err error) bool {
 	_, is := errors.AsType[*url.Error](err)
 	return is
