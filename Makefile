@@ -76,7 +76,7 @@ conformance: lab-down conformance-build image ## Run all of Kubernetes' own test
 
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
-	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench -out docs/benchmarks/forwarding.md
+	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md
 
 .PHONY: bench-layer2
 bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: three hours, on an idle machine (root)

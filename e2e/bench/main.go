@@ -103,6 +103,7 @@ type options struct {
 	out         string
 	bin         string
 	speaker     string
+	before      string
 	cpu         int
 }
 
@@ -110,7 +111,7 @@ func parse(args []string) (options, error) {
 	o := options{args: args, cpu: runtime.NumCPU() - 1}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	sizes := flags.String("sizes", "10,1000,10000,30000", "numbers of Services, rising")
-	modes := flags.String("modes", defaultModes(), "what takes part")
+	modes := flags.String("modes", "", "what takes part, with -before also before-iptables and the like; empty: all but legacy iptables")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flags.IntVar(&o.changes, "changes", 40, "changes of endpoints in a round")
 	flags.IntVar(&o.passes, "passes", 40, "passes of flows in a round; in each, every mode comes once")
@@ -120,8 +121,12 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	flags.StringVar(&o.bin, "bin", lab(), "where kube-apiserver, etcd and kube-proxy are")
 	flags.StringVar(&o.speaker, "speaker", "", "the speaker to measure; empty: that of this checkout")
+	flags.StringVar(&o.before, "before", "", "an earlier build of the speaker, which takes part beside this one in the same run")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
+	}
+	if *modes == "" {
+		*modes = defaultModes(o.before != "")
 	}
 	var err error
 	if o.sizes, err = integers(strings.Split(*sizes, ",")); err != nil {
@@ -135,16 +140,20 @@ func parse(args []string) (options, error) {
 		if err != nil {
 			return options{}, fmt.Errorf("-modes: %w", err)
 		}
+		if c.Before && o.before == "" {
+			return options{}, fmt.Errorf("-modes: %s needs -before", c.Name)
+		}
 		o.contestants = append(o.contestants, c)
 	}
 	return o, nil
 }
 
-// defaultModes leaves out legacy iptables, which hosts use less and less.
-func defaultModes() string {
+// defaultModes leaves out legacy iptables, which hosts use less and less, and earlier builds
+// unless there is one.
+func defaultModes(before bool) string {
 	var names []string
 	for _, c := range stage.Contestants() {
-		if c.Variant != "legacy" {
+		if c.Variant != "legacy" && (before || !c.Before) {
 			names = append(names, c.Name)
 		}
 	}

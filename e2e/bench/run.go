@@ -85,7 +85,7 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r.programs = stage.Programs{
-		Dir: dir, Speaker: filepath.Join(dir, "speaker"), KubeProxy: filepath.Join(r.bin, "kube-proxy"),
+		Dir: dir, Speaker: filepath.Join(dir, "speaker"), Before: r.before, KubeProxy: filepath.Join(r.bin, "kube-proxy"),
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 	}
 	if err := r.programs.Prepare(); err != nil {

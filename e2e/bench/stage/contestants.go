@@ -18,14 +18,15 @@ type Contestant struct {
 	Ours    bool
 	Mode    string // iptables or nftables; "": no NAT at all
 	Variant string // of iptables, nft or legacy; "" if not used
+	Before  bool   // an earlier build of ours, see Programs
 }
 
 // NoNAT only routes: flows go to an endpoint itself.
 const NoNAT = "no-nat"
 
-// Contestants are all that can be measured.
+// Contestants returns all that can be measured, earlier builds of ours last.
 func Contestants() []Contestant {
-	return []Contestant{
+	all := []Contestant{
 		{Name: NoNAT},
 		{Name: "fairlead-iptables", Ours: true, Mode: "iptables", Variant: "nft"},
 		{Name: "fairlead-nftables", Ours: true, Mode: "nftables"},
@@ -34,6 +35,13 @@ func Contestants() []Contestant {
 		{Name: "fairlead-iptables-legacy", Ours: true, Mode: "iptables", Variant: "legacy"},
 		{Name: "kube-proxy-iptables-legacy", Mode: "iptables", Variant: "legacy"},
 	}
+	for _, c := range all {
+		if c.Ours {
+			c.Name, c.Before = "before-"+strings.TrimPrefix(c.Name, "fairlead-"), true
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // Named finds a contestant.
@@ -63,6 +71,7 @@ func (c Contestant) Rival() string {
 // Programs are where the programs and what they need are.
 type Programs struct {
 	Speaker, KubeProxy string
+	Before             string // an earlier build of the speaker; "" for none
 	Kubeconfig         string
 	Dir                string // for their files
 }
@@ -73,7 +82,11 @@ func (c Contestant) command(ctx context.Context, p Programs) *exec.Cmd {
 	env := append(os.Environ(), "KUBECONFIG="+p.Kubeconfig)
 	var cmd *exec.Cmd
 	if c.Ours {
-		cmd = exec.CommandContext(ctx, p.Speaker, "--forwarding-mode="+c.Mode, "--pulse-socket="+filepath.Join(p.Dir, "pulse.sock"))
+		speaker := p.Speaker
+		if c.Before {
+			speaker = p.Before
+		}
+		cmd = exec.CommandContext(ctx, speaker, "--forwarding-mode="+c.Mode, "--pulse-socket="+filepath.Join(p.Dir, "pulse.sock"))
 		env = append(env, "NODE_NAME="+objects.NodeName, "POD_NAMESPACE=fairlead-system", "DAEMONSET_NAME=fairlead-speaker")
 	} else {
 		cmd = exec.CommandContext(ctx, p.KubeProxy, "--proxy-mode="+c.Mode, "--hostname-override="+objects.NodeName,
