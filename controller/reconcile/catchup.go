@@ -101,7 +101,7 @@ func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, r
 func (o *objects) behind(versions map[problem.Object]string) map[problem.Object]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	known := snapshot{services: o.services, reservations: o.reservations, pools: o.pools}
+	known := snapshot{services: o.services, reservations: o.reservations, pools: o.Pools.Objects}
 	rest := map[problem.Object]string{}
 	for object, version := range versions {
 		current := known.current(object)

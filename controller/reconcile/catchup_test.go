@@ -117,7 +117,7 @@ func TestCatchUp(t *testing.T) {
 		o.notify()
 		waiting("the pool was seen")
 		o.mu.Lock()
-		o.setPool(client.ObjectKeyFromObject(pool), pool)
+		named(o, &o.Pools)(client.ObjectKeyFromObject(pool), pool)
 		o.mu.Unlock()
 		o.notify()
 		synctest.Wait()

@@ -17,7 +17,7 @@ import (
 // restful knows one pool, of one address, that others get a minute after it is freed.
 func restful() *objects {
 	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
-	o.setPool(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
+	named(o, &o.Pools)(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec: v1beta1.IPAddressPoolSpec{
 			Addresses: []string{"192.0.2.1/32"}, CoolDown: &metav1.Duration{Duration: time.Minute},
@@ -64,7 +64,7 @@ func TestCoolDown(t *testing.T) {
 	pass(time.Second)
 	holds("second", false)
 	until := begin.Truncate(time.Second).Add(62 * time.Second)
-	if entries := o.pools["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Address != "192.0.2.1" ||
+	if entries := o.Pools.Objects["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Address != "192.0.2.1" ||
 		entries[0].Service != "default/first" || !entries[0].Until.Time.Equal(until) {
 		t.Fatalf("the status of the pool lists %+v, want 192.0.2.1 of default/first until %v", entries, until)
 	}
@@ -79,7 +79,7 @@ func TestCoolDown(t *testing.T) {
 	pass(40 * time.Second)
 	holds("first", true)
 	holds("second", false)
-	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 {
+	if entries := o.Pools.Objects["p"].Status.CoolingDown; len(entries) > 0 {
 		t.Errorf("it is in use and cools down: %+v", entries)
 	}
 	remove("first")
@@ -87,7 +87,7 @@ func TestCoolDown(t *testing.T) {
 	holds("second", false)
 	pass(112 * time.Second)
 	holds("second", true)
-	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 || !last.due().IsZero() {
+	if entries := o.Pools.Objects["p"].Status.CoolingDown; len(entries) > 0 || !last.due().IsZero() {
 		t.Errorf("still cooling down: %+v", entries)
 	}
 }
@@ -132,7 +132,7 @@ func TestReservationCoolsDown(t *testing.T) {
 	o.setService(client.ObjectKeyFromObject(s), nil)
 	pass(time.Second)
 	holds(1)
-	if entries := o.pools["p"].Status.CoolingDown; len(entries) > 0 {
+	if entries := o.Pools.Objects["p"].Status.CoolingDown; len(entries) > 0 {
 		t.Errorf("it is reserved and cools down: %+v", entries)
 	}
 	o.setReservation(key, nil)
@@ -143,7 +143,7 @@ func TestReservationCoolsDown(t *testing.T) {
 	if got := o.services[view.Ref{Namespace: "default", Name: "b"}].Status.LoadBalancer.Ingress; len(got) > 0 {
 		t.Errorf("a freed address was given at once: %v", got)
 	}
-	if entries := o.pools["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Service != "default/r" {
+	if entries := o.Pools.Objects["p"].Status.CoolingDown; len(entries) != 1 || entries[0].Service != "default/r" {
 		t.Errorf("cooling down: %+v, want what default/r had", entries)
 	}
 	reserve("4")

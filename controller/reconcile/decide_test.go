@@ -28,7 +28,7 @@ func filled(tb testing.TB, services int, coolDown *metav1.Duration) *objects {
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}, CoolDown: coolDown},
 	}
-	o.setPool(client.ObjectKeyFromObject(p), p)
+	named(o, &o.Pools)(client.ObjectKeyFromObject(p), p)
 	o.setServiceCIDR(client.ObjectKey{Name: "kubernetes"}, &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}})
 	for i := range services {
 		s := balanced(fmt.Sprintf("s%05d", i), "1")
@@ -54,7 +54,7 @@ func apply(tb testing.TB, o *objects, d *decision) {
 		case *corev1.Service:
 			o.see(next)
 		case *v1beta1.IPAddressPool:
-			o.setPool(client.ObjectKeyFromObject(next), next)
+			named(o, &o.Pools)(client.ObjectKeyFromObject(next), next)
 		case *v1beta1.IPReservation:
 			o.setReservation(client.ObjectKeyFromObject(next), next)
 		default:
@@ -94,7 +94,7 @@ func TestExternalIPsOfNodes(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"198.51.100.5-198.51.100.9"}},
 	}
-	o.setPool(client.ObjectKeyFromObject(p), p)
+	named(o, &o.Pools)(client.ObjectKeyFromObject(p), p)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: "10.0.0.5"}, {Type: corev1.NodeExternalIP, Address: "198.51.100.5"},
 	}}}

@@ -36,7 +36,7 @@ func (o *objects) seeSession(s *v1beta1.BGPSession) bool {
 func TestOrphansGo(t *testing.T) {
 	t.Parallel()
 	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
-	o.setBGPPeer(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
+	named(o, &o.BGPPeers)(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
 	o.setNode(client.ObjectKey{Name: "node1"}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}})
 	for _, s := range []*v1beta1.BGPSession{
 		session("node1", "tor", "Idle", 0), session("gone", "tor", "Established", 0), session("node1", "gone", "Established", 10),
@@ -69,7 +69,7 @@ func TestOrphansGo(t *testing.T) {
 func TestSessionsAreCounted(t *testing.T) {
 	t.Parallel()
 	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
-	o.setBGPPeer(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
+	named(o, &o.BGPPeers)(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
 	ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 	seen, err := whereabouts(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: ready})
 	if err != nil {

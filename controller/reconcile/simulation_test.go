@@ -236,7 +236,7 @@ func (s *simulation) deliver(events int) {
 	for _, next := range s.lag[:events] {
 		switch {
 		case next.pool != nil:
-			s.mirror.setPool(next.key, next.pool)
+			named(s.mirror, &s.mirror.Pools)(next.key, next.pool)
 		case next.booking:
 			s.mirror.setReservation(next.key, next.reservation)
 		default:

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,52 +13,26 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// part are the endpoints of a Service that one EndpointSlice lists.
-type part struct {
-	slice     string
-	endpoints []view.Endpoint
-}
-
-// setSlice takes in an EndpointSlice. It matters only to a Service whose endpoints are
+// setSlice takes over an EndpointSlice. It matters only to a Service whose endpoints are
 // looked at, and only if they are usable on other nodes than before.
-func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (changed bool) {
+func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (matters bool) {
 	var ref view.Ref
-	var now *part
+	var endpoints []view.Endpoint
 	if s != nil {
-		if of, endpoints, ours := fromkube.EndpointSlice(s); ours {
-			ref, now = of, &part{key.Name, endpoints}
+		ref, endpoints, _ = fromkube.EndpointSlice(s)
+	}
+	former := o.endpointSlices.Service(key)
+	before := map[view.Ref]string{former: o.usable(former), ref: o.usable(ref)}
+	for _, changed := range o.endpointSlices.Set(key, ref, endpoints) {
+		if before[changed] != o.usable(changed) {
+			o.touched[changed] = struct{}{}
+			matters = true
 		}
 	}
-	if before, had := o.slices[key]; had && (now == nil || before != ref) {
-		delete(o.slices, key)
-		changed = o.setPart(before, key.Name, nil)
-	}
-	if now != nil {
-		o.slices[key] = ref
-		changed = o.setPart(ref, key.Name, now) || changed
-	}
-	return changed
+	return matters
 }
 
-// setPart replaces what one EndpointSlice lists of a Service's endpoints, and tells whether
-// that matters; nil: it lists none of them any more.
-func (o *objects) setPart(ref view.Ref, slice string, now *part) (matters bool) {
-	before := o.usable(ref)
-	parts := slices.DeleteFunc(o.parts[ref], func(p part) bool { return p.slice == slice })
-	if now != nil {
-		parts = append(parts, *now)
-	}
-	if o.parts[ref] = parts; len(parts) == 0 {
-		delete(o.parts, ref)
-	}
-	if before == o.usable(ref) {
-		return false
-	}
-	o.touched[ref] = struct{}{}
-	return true
-}
-
-// usable tells on which nodes endpoints of a Service are usable, which is all that is read of them here.
+// usable lists the nodes on which endpoints of a Service are usable, which is all that is read of them here.
 func (o *objects) usable(ref view.Ref) string {
 	endpoints := o.endpoints(ref)
 	if len(endpoints) == 0 {
@@ -72,22 +45,19 @@ func (o *objects) usable(ref view.Ref) string {
 	return strings.Join(nodes, "/")
 }
 
-// looksAt tells whether the endpoints of a Service are looked at here: under policy Local they say
-// who can announce it, and where there are aggregates, routers may send the nodes of one Service
-// what is for another. What nodes serve the others is the speakers' business.
+// looksAt reports whether the endpoints of a Service are looked at here: under policy Local they decide
+// which nodes can announce it, and where there are aggregates, routers may send the nodes of one Service
+// packets for another. The endpoints of the others matter to speakers alone.
 func (o *objects) looksAt(s *view.Service) bool {
 	return s != nil && s.Type == view.LoadBalancer && (o.aggregates > 0 || s.ExternalLocal)
 }
 
 // endpoints are those of a Service, if they are looked at.
 func (o *objects) endpoints(ref view.Ref) []view.Endpoint {
-	var found []view.Endpoint
-	if o.looksAt(o.views[ref]) {
-		for _, p := range o.parts[ref] {
-			found = append(found, p.endpoints...)
-		}
+	if !o.looksAt(o.views[ref]) {
+		return nil
 	}
-	return found
+	return o.endpointSlices.Of(ref)
 }
 
 // aggregate counts the BGPAdvertisements with an aggregate, of which one is to be replaced.
@@ -103,7 +73,7 @@ func (o *objects) aggregate(before, now *v1beta1.BGPAdvertisement) {
 	if (counted > 0) == (o.aggregates > 0) {
 		return
 	}
-	for ref := range o.parts {
+	for ref := range o.endpointSlices.Services() {
 		if o.views[ref] != nil {
 			o.touched[ref] = struct{}{}
 		}

@@ -28,10 +28,10 @@ func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
 	for _, name := range []string{"node1", "node2"} {
 		o.setNode(client.ObjectKey{Name: name}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	o.setPool(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
+	named(o, &o.Pools)(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta1.IPAddressPoolSpec{Addresses: v1beta1.AddressRanges{"192.0.2.0/24"}},
 	})
-	o.setBGPPeer(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{
+	named(o, &o.BGPPeers)(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{
 		ObjectMeta: metav1.ObjectMeta{Name: "tor"}, Spec: v1beta1.BGPPeerSpec{MyASN: 64500, PeerASN: 64512, PeerAddress: "198.51.100.1"},
 	})
 	for name, policy := range map[string]corev1.ServiceExternalTrafficPolicy{"near": corev1.ServiceExternalTrafficPolicyLocal, "far": corev1.ServiceExternalTrafficPolicyCluster} {
@@ -119,8 +119,8 @@ func TestEndpointsThatChangeNothingHere(t *testing.T) {
 			t.Errorf("%s: matters %t, want %t", step.name, got, step.want)
 		}
 	}
-	if len(o.parts)+len(o.slices) > 0 {
-		t.Errorf("kept: %v %v", o.parts, o.slices)
+	if left := slices.Collect(o.endpointSlices.Services()); len(left)+o.endpointSlices.Len() > 0 {
+		t.Errorf("kept: %v of %d slices", left, o.endpointSlices.Len())
 	}
 }
 

@@ -70,46 +70,20 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	var synced []toolscache.DoneChecker
 	for _, w := range []func() (toolscache.DoneChecker, error){
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &corev1.Service{}, o.setService)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.IPReservation{}, o.setReservation)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.IPAddressPool{}, o.setPool)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.L2Advertisement{}, o.setL2Advertisement)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.BGPAdvertisement{}, o.setBGPAdvertisement)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.BGPPeer{}, o.setBGPPeer)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.BFDProfile{}, o.setBFDProfile)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.Community{}, o.setCommunity)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &v1beta1.BGPSession{}, o.setBGPSession)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &corev1.Secret{}, o.setSecret)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice)
-		},
-		func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, &corev1.Node{}, o.setNode) },
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, namespaces, o.setNamespace)
-		},
-		func() (toolscache.DoneChecker, error) {
-			return watch(ctx, informers, o, &networkingv1.ServiceCIDR{}, o.setServiceCIDR)
-		},
+		watched(ctx, informers, o, &corev1.Service{}, o.setService),
+		watched(ctx, informers, o, &v1beta1.IPReservation{}, o.setReservation),
+		watched(ctx, informers, o, &v1beta1.IPAddressPool{}, named(o, &o.Pools)),
+		watched(ctx, informers, o, &v1beta1.L2Advertisement{}, named(o, &o.L2Advertisements)),
+		watched(ctx, informers, o, &v1beta1.BGPAdvertisement{}, o.setBGPAdvertisement),
+		watched(ctx, informers, o, &v1beta1.BGPPeer{}, named(o, &o.BGPPeers)),
+		watched(ctx, informers, o, &v1beta1.BFDProfile{}, named(o, &o.BFDProfiles)),
+		watched(ctx, informers, o, &v1beta1.Community{}, named(o, &o.Communities)),
+		watched(ctx, informers, o, &v1beta1.BGPSession{}, o.setBGPSession),
+		watched(ctx, informers, o, &corev1.Secret{}, o.setSecret),
+		watched(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice),
+		watched(ctx, informers, o, &corev1.Node{}, o.setNode),
+		watched(ctx, informers, o, namespaces, o.setNamespace),
+		watched(ctx, informers, o, &networkingv1.ServiceCIDR{}, o.setServiceCIDR),
 	} {
 		s, err := w()
 		switch {
@@ -128,6 +102,14 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 func optional(err error) bool {
 	var missing *meta.NoKindMatchError
 	return errors.As(err, &missing) && missing.GroupKind.Group == networkingv1.GroupName
+}
+
+// watched prepares to watch one kind.
+func watched[T any, O interface {
+	*T
+	client.Object
+}](ctx context.Context, informers cache.Informers, o *objects, kind O, set func(client.ObjectKey, O) bool) func() (toolscache.DoneChecker, error) {
+	return func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, kind, set) }
 }
 
 func watch[T any, O interface {

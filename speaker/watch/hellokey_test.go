@@ -14,7 +14,7 @@ import (
 func TestANodeWithoutAKeySaysSo(t *testing.T) {
 	t.Parallel()
 	o := newObjects("node1")
-	o.secrets[v1beta1.HelloSecret] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead-system", Name: v1beta1.HelloSecret}}
+	o.Secrets[v1beta1.HelloSecret] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead-system", Name: v1beta1.HelloSecret}}
 	c := o.snapshot(nil)
 	if c.HelloKey != "" || len(c.Problems) != 1 {
 		t.Fatalf("the key is %q, the problems are %v", string(c.HelloKey), c.Problems)

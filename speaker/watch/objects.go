@@ -2,76 +2,53 @@ package watch
 
 import (
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/mirror"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // objects are the values that a snapshot is made of. Every value is replaced, never
 // written to, since snapshots share them.
 type objects struct {
-	services  map[view.Ref]*view.Service
-	slices    map[client.ObjectKey]view.Ref // which Service a slice is for; its label may change
-	byService map[view.Ref][]part           // sorted by slice
-	triggers  triggers
-	nodes     map[string]*view.Node
-	own       string                  // name of our node
-	lastOwn   *view.Node              // what was last known of it
-	speakers  map[string]view.Speaker // by pod, since two may be on a node during an update
-	secrets   map[string]*corev1.Secret
-	// daemonSets has the DaemonSet of the speakers, unless it is going.
+	mirror.Config
+	services map[view.Ref]*view.Service
+	slices   mirror.Slices
+	triggers triggers
+	nodes    map[string]*view.Node
+	own      string                  // name of our node
+	lastOwn  *view.Node              // what was last known of it
+	speakers map[string]view.Speaker // by pod, since two may be on a node during an update
+	// daemonSets has the DaemonSet of the speakers, unless it is being deleted.
 	daemonSets map[string]struct{}
 	roll       view.RollCall
 	adjacent   map[string]view.Adjacency // by interface
 	former     *view.Former
 	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
-	pools             map[string]read[*view.Pool]
-	l2Advertisements  map[string]read[*view.L2Advertisement]
-	bgpAdvertisements map[string]read[*view.BGPAdvertisement]
-	bfdProfiles       map[string]read[*view.BFDProfile]
-	communities       map[string]read[*view.Community]
-	bgpPeers          map[string]*v1beta1.BGPPeer // read at snapshot time: they need Secrets
-	serviceCIDRs      map[string][]netip.Prefix
-
 	// What has changed since the last snapshot: Services themselves or their endpoints,
-	// and whether anything else has.
+	// the roll call and the former owners, and anything else.
 	touchedServices, touchedEndpoints map[view.Ref]struct{}
-	others, rollCalled, preceded      bool
-}
-
-// part are the endpoints of a Service that one slice lists.
-type part struct {
-	slice     string
-	endpoints []view.Endpoint
+	others, hellos                    bool
 }
 
 func newObjects(own string) objects {
 	return objects{
-		own:      own,
-		services: map[view.Ref]*view.Service{}, slices: map[client.ObjectKey]view.Ref{},
-		byService: map[view.Ref][]part{}, triggers: newTriggers(),
-		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, secrets: map[string]*corev1.Secret{},
-		daemonSets: map[string]struct{}{},
-		pools:      map[string]read[*view.Pool]{}, l2Advertisements: map[string]read[*view.L2Advertisement]{},
-		bgpAdvertisements: map[string]read[*view.BGPAdvertisement]{}, bgpPeers: map[string]*v1beta1.BGPPeer{},
+		Config: mirror.NewConfig(), own: own,
+		services: map[view.Ref]*view.Service{}, slices: mirror.NewSlices(), triggers: newTriggers(),
+		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, daemonSets: map[string]struct{}{},
 		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
-		bfdProfiles: map[string]read[*view.BFDProfile]{}, communities: map[string]read[*view.Community]{},
-		serviceCIDRs:    map[string][]netip.Prefix{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
 	}
 }
 
-// put stores a value, or deletes it when there is none, and tells whether that
+// put stores a value, or deletes it when there is none, and reports whether that
 // changed anything.
 func put[K comparable, V any](into map[K]V, key K, value V, present bool) bool {
 	old, had := into[key]
@@ -100,23 +77,18 @@ func (o *objects) service(key client.ObjectKey, v *view.Service, present bool) b
 	if present {
 		unread = v.Unread
 	}
-	o.tell(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, unread)
+	o.setUnread(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, unread)
 	o.touchedServices[ref] = struct{}{}
 	return true
 }
 
-func (o *objects) slice(key client.ObjectKey, s slice, present bool) bool {
-	changed := o.tell(problem.Object{Kind: "EndpointSlice", Namespace: key.Namespace, Name: key.Name}, s.unread)
-	present = present && s.ours
-	if service, had := o.slices[key]; had && (!present || service != s.service) {
-		delete(o.slices, key)
-		changed = o.join(service, key.Name, nil)
+func (o *objects) slice(key client.ObjectKey, s slice, _ bool) bool {
+	changed := o.setUnread(problem.Object{Kind: "EndpointSlice", Namespace: key.Namespace, Name: key.Name}, s.unread)
+	for _, service := range o.slices.Set(key, s.service, s.endpoints) {
+		o.touchedEndpoints[service] = struct{}{}
+		changed = true
 	}
-	if present {
-		o.slices[key] = s.service
-		changed = o.join(s.service, key.Name, s.endpoints) || changed
-	}
-	if present && changed {
+	if s.endpoints != nil && changed {
 		o.triggers.note(s.of, s.trigger)
 	}
 	return changed
@@ -129,8 +101,8 @@ func (o *objects) node(key client.ObjectKey, n *view.Node, present bool) bool {
 	return put(o.nodes, key.Name, n, present)
 }
 
-// tell replaces what could not be read of an object, and tells whether that is news.
-func (o *objects) tell(of problem.Object, unread []problem.Problem) bool {
+// setUnread replaces the problems of reading an object, and reports whether they changed.
+func (o *objects) setUnread(of problem.Object, unread []problem.Problem) bool {
 	if slices.Equal(o.unread[of], unread) {
 		return false
 	}
@@ -141,49 +113,13 @@ func (o *objects) tell(of problem.Object, unread []problem.Problem) bool {
 	return true
 }
 
-// join replaces what one slice says about a Service, nil for nothing any more, in the
-// order of the slices' names.
-func (o *objects) join(service view.Ref, name string, endpoints []view.Endpoint) bool {
-	parts := o.byService[service]
-	i, had := slices.BinarySearchFunc(parts, name, func(p part, name string) int { return strings.Compare(p.slice, name) })
-	switch {
-	case endpoints == nil && !had, endpoints != nil && had && reflect.DeepEqual(parts[i].endpoints, endpoints):
-		return false
-	case endpoints == nil:
-		parts = slices.Delete(parts, i, i+1)
-	case had:
-		parts[i].endpoints = endpoints
-	default:
-		parts = slices.Insert(parts, i, part{name, endpoints})
-	}
-	o.touchedEndpoints[service] = struct{}{}
-	if len(parts) == 0 {
-		delete(o.byService, service)
-	} else {
-		o.byService[service] = parts
-	}
-	return true
-}
-
-// endpoints are those of a Service over all its slices.
-func (o *objects) endpoints(service view.Ref) []view.Endpoint {
-	parts := o.byService[service]
-	if len(parts) == 1 {
-		return parts[0].endpoints // shared: neither is ever written to
-	}
-	var joined []view.Endpoint
-	for _, p := range parts {
-		joined = append(joined, p.endpoints...)
-	}
-	return joined
-}
-
-// dirty tells whether anything has changed since the last snapshot.
+// dirty reports whether anything has changed since the last snapshot.
 func (o *objects) dirty() bool {
-	return o.others || o.rollCalled || o.preceded || len(o.touchedServices)+len(o.touchedEndpoints) > 0
+	return o.others || o.hellos || len(o.touchedServices)+len(o.touchedEndpoints) > 0
 }
 
-// snapshot copies what has changed since the last one, nil at first, and shares the rest.
+// snapshot makes a snapshot of the last one, nil at first, and what has changed. It shares all values, and
+// copies the map of Services where one changed, and the map of endpoints in parts.
 func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	c := &view.Cluster{}
 	if last != nil {
@@ -196,7 +132,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	if len(o.touchedEndpoints) > 0 || last == nil {
 		changed := make(map[view.Ref][]view.Endpoint, len(o.touchedEndpoints))
 		for service := range o.touchedEndpoints {
-			changed[service] = o.endpoints(service)
+			changed[service] = o.slices.Of(service)
 		}
 		c.Endpoints = c.Endpoints.With(changed)
 		c.Triggers = o.triggers.share()
@@ -212,44 +148,24 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	}
 	c.Touched, c.Former = o.touchedServices, o.former
 	o.touchedServices, o.touchedEndpoints = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
-	o.others, o.rollCalled, o.preceded = false, false, false
+	o.others, o.hellos = false, false
 	return c
 }
 
-// readOthers copies all that are no Services and no endpoints.
+// readOthers copies all but Services and endpoints.
 func (o *objects) readOthers(c *view.Cluster) {
+	o.Fill(c)
 	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn
 	c.Adjacent = o.adjacent
 	c.Speakers, c.Deployed = map[string]view.Speaker{}, len(o.daemonSets) > 0
-	c.Pools = map[string]*view.Pool{}
-	c.L2Advertisements = map[string]*view.L2Advertisement{}
-	c.BGPAdvertisements = map[string]*view.BGPAdvertisement{}
-	c.BGPPeers = map[string]*view.BGPPeer{}
-	c.BFDProfiles = map[string]*view.BFDProfile{}
-	c.Communities = map[string]*view.Community{}
-	c.ServiceRanges = view.JoinRanges(o.serviceCIDRs)
-	c.Problems = nil
 	for _, s := range o.speakers {
 		if other, two := c.Speakers[s.Node]; two {
 			s.Ready, s.BoundsLoad = s.Ready || other.Ready, s.BoundsLoad && other.BoundsLoad
 		}
 		c.Speakers[s.Node] = s
 	}
-	if s := o.secrets[v1beta1.HelloSecret]; s != nil {
+	if s := o.Secrets[v1beta1.HelloSecret]; s != nil {
 		c.Problems = append(c.Problems, o.takeHelloKey(c, s)...)
-	}
-	take(c, c.Pools, o.pools)
-	take(c, c.L2Advertisements, o.l2Advertisements)
-	take(c, c.BGPAdvertisements, o.bgpAdvertisements)
-	take(c, c.BFDProfiles, o.bfdProfiles)
-	take(c, c.Communities, o.communities)
-	for name, p := range o.bgpPeers {
-		peer, problems := fromkube.BGPPeer(p, func(name string) (*corev1.Secret, bool) {
-			s, ok := o.secrets[name]
-			return s, ok
-		})
-		c.BGPPeers[name] = peer
-		c.Problems = append(c.Problems, problems...)
 	}
 	for _, unread := range o.unread {
 		c.Problems = append(c.Problems, unread...)
@@ -257,8 +173,8 @@ func (o *objects) readOthers(c *view.Cluster) {
 	problem.Sort(c.Problems)
 }
 
-// podCIDRsWritten tells whether the cluster is one whose Nodes get podCIDRs, or may be: of several, some
-// Node has some.
+// podCIDRsWritten reports whether the Nodes of the cluster get podCIDRs, as far as is known: of several Nodes,
+// one has some.
 func (o *objects) podCIDRsWritten() bool {
 	for _, n := range o.nodes {
 		if len(n.PodCIDRs) > 0 {
@@ -268,8 +184,8 @@ func (o *objects) podCIDRsWritten() bool {
 	return len(o.nodes) < 2
 }
 
-// takeHelloKey moves the key of the hellos into the snapshot, and tells if there is none. What is
-// empty replaces no key: nodes without one answer for nothing on layer 2.
+// takeHelloKey moves the key of the hellos into the snapshot. Without a key there is a problem, and the
+// former key stays: nodes without one answer for nothing on layer 2.
 func (o *objects) takeHelloKey(c *view.Cluster, s *corev1.Secret) []problem.Problem {
 	if key := s.Data[v1beta1.HelloSecretKey]; len(key) > 0 {
 		c.HelloKey = view.Secret(key)
@@ -281,12 +197,4 @@ func (o *objects) takeHelloKey(c *view.Cluster, s *corev1.Secret) []problem.Prob
 	}
 	return []problem.Problem{problem.New(of, v1beta1.ReasonHelloKeyMissing, "Secret %s/%s has no value of the key %q: %s; "+
 		"the controller makes one, or if the Secret is deleted", s.Namespace, s.Name, v1beta1.HelloSecretKey, then)}
-}
-
-// take moves what was read of one kind into the snapshot.
-func take[T any](c *view.Cluster, into map[string]T, from map[string]read[T]) {
-	for name, r := range from {
-		into[name] = r.value
-		c.Problems = append(c.Problems, r.problems...)
-	}
 }

@@ -155,6 +155,7 @@ func (w *Watch) know(o any) (any, error) {
 	}
 	// There are few namespaces and many objects.
 	object.SetNamespace(unique.Make(object.GetNamespace()).Value())
+	object.SetManagedFields(nil)
 	return &known{
 		key: client.ObjectKeyFromObject(object), version: object.GetResourceVersion(),
 		value: w.kinds[i].read(object),
@@ -188,14 +189,14 @@ func New(config Config) *Watch {
 		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice, core, touching),
 		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node, core),
 		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
-		watched(&corev1.Secret{}, readSecret, putNamed(o.secrets)),
-		watched(&v1beta1.IPAddressPool{}, reading(fromkube.Pool), putNamed(o.pools)),
-		watched(&v1beta1.L2Advertisement{}, reading(fromkube.L2Advertisement), putNamed(o.l2Advertisements)),
-		watched(&v1beta1.BGPAdvertisement{}, reading(fromkube.BGPAdvertisement), putNamed(o.bgpAdvertisements)),
-		watched(&v1beta1.BFDProfile{}, reading(fromkube.BFDProfile), putNamed(o.bfdProfiles)),
-		watched(&v1beta1.Community{}, reading(fromkube.Community), putNamed(o.communities)),
-		watched(&v1beta1.BGPPeer{}, readBGPPeer, putNamed(o.bgpPeers)),
-		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.serviceCIDRs), optional),
+		watched(&corev1.Secret{}, readSecret, putNamed(o.Secrets)),
+		watched(&v1beta1.IPAddressPool{}, whole, o.Pools.Set),
+		watched(&v1beta1.L2Advertisement{}, whole, o.L2Advertisements.Set),
+		watched(&v1beta1.BGPAdvertisement{}, whole, o.BGPAdvertisements.Set),
+		watched(&v1beta1.BFDProfile{}, whole, o.BFDProfiles.Set),
+		watched(&v1beta1.Community{}, whole, o.Communities.Set),
+		watched(&v1beta1.BGPPeer{}, whole, o.BGPPeers.Set),
+		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.ServiceCIDRs), optional),
 	}
 	if config.DaemonSet != "" {
 		w.kinds = append(w.kinds, watched(&appsv1.DaemonSet{}, readDaemonSet, putNamed(o.daemonSets), optional))
@@ -236,7 +237,7 @@ func (w *Watch) SetRollCall(roll view.RollCall) {
 		if reflect.DeepEqual(roll, w.objects.roll) {
 			return false
 		}
-		w.objects.roll, w.objects.rollCalled = roll, true
+		w.objects.roll, w.objects.hellos = roll, true
 		return true
 	})
 }
@@ -247,7 +248,7 @@ func (w *Watch) SetFormerOwners(former map[netip.Addr]string) {
 		if w.objects.former != nil && maps.Equal(former, w.objects.former.Of) {
 			return false
 		}
-		w.objects.former, w.objects.preceded = &view.Former{Of: former}, true
+		w.objects.former, w.objects.hellos = &view.Former{Of: former}, true
 		return true
 	})
 }
@@ -380,7 +381,7 @@ func (w *Watch) read(k *kind) bool {
 	waiting := func(other *kind) bool { return other.core && !other.synced }
 	if k.core && !slices.ContainsFunc(w.kinds, waiting) {
 		w.config.Log.Info("Services, EndpointSlices and Nodes are read",
-			"services", len(w.objects.services), "endpointSlices", len(w.objects.slices), "nodes", len(w.objects.nodes))
+			"services", len(w.objects.services), "endpointSlices", w.objects.slices.Len(), "nodes", len(w.objects.nodes))
 		w.awaitOwn()
 	}
 	return true
