@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/forwarding/capacity"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 )
 
 // connections is what the flags say of the connection table, by kube-proxy's names. The
 // defaults leave it as it is: the chart has kube-proxy's.
-type connections struct{ capacity.Want }
+type connections struct{ sysctl.Want }
 
 func (c *connections) register(flags *flag.FlagSet) {
 	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", 0, "room for how many flows the kernel's connection table is to have for each CPU, up to 1048576 in all; it is raised and never lowered; 0: as it is, whatever --conntrack-min says")
@@ -23,10 +23,10 @@ func (c *connections) register(flags *flag.FlagSet) {
 }
 
 // parse reads the flags. The kernel counts in whole seconds.
-func (c *connections) parse() (capacity.Want, error) {
+func (c *connections) parse() (sysctl.Want, error) {
 	for name, value := range map[string]int{"--conntrack-max-per-core": c.MaxPerCore, "--conntrack-min": c.Min} {
 		if value < 0 {
-			return capacity.Want{}, fmt.Errorf("%s=%d: must be 0 or more", name, value)
+			return sysctl.Want{}, fmt.Errorf("%s=%d: must be 0 or more", name, value)
 		}
 	}
 	for name, value := range map[string]time.Duration{
@@ -34,7 +34,7 @@ func (c *connections) parse() (capacity.Want, error) {
 		"--conntrack-udp-timeout": c.UDP, "--conntrack-udp-timeout-stream": c.UDPStream,
 	} {
 		if value < 0 || value%time.Second != 0 {
-			return capacity.Want{}, fmt.Errorf("%s=%v: must be 0 or whole seconds", name, value)
+			return sysctl.Want{}, fmt.Errorf("%s=%v: must be 0 or whole seconds", name, value)
 		}
 	}
 	return c.Want, nil

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/forwarding/capacity"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 )
 
 func TestConnectionTable(t *testing.T) {
-	for args, want := range map[string]capacity.Want{
+	for args, want := range map[string]sysctl.Want{
 		"": {},
 		"--conntrack-max-per-core=32768 --conntrack-min=131072 --conntrack-tcp-timeout-established=24h --conntrack-tcp-timeout-close-wait=1h": {
 			MaxPerCore: 32768, Min: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour,
@@ -33,13 +33,13 @@ func TestConnectionTable(t *testing.T) {
 	}
 }
 
-func connectionsBy(args string) (capacity.Want, error) {
+func connectionsBy(args string) (sysctl.Want, error) {
 	var c connections
 	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	c.register(flags)
 	if err := flags.Parse(strings.Fields(args)); err != nil {
-		return capacity.Want{}, err
+		return sysctl.Want{}, err
 	}
 	return c.parse()
 }

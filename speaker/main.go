@@ -21,7 +21,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
-	"fairlead.dev/fairlead/speaker/forwarding/capacity"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
 
@@ -66,7 +66,7 @@ type config struct {
 	masqueradeAll              bool
 	nodePorts                  nodePortAddresses
 	routeLocalnet              string // a file
-	conntrack                  capacity.Want
+	conntrack                  sysctl.Want
 	conntrackDir               string
 	classes                    view.Classes
 	nodes                      fromkube.Nodes
@@ -98,7 +98,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.routeLocalnet, "route-localnet-file", forwarding.RouteLocalnet, routeLocalnetUsage)
 	var table connections
 	table.register(flags)
-	flags.StringVar(&c.conntrackDir, "conntrack-dir", capacity.Dir, "where the kernel's settings of the connection table can be written, of which the --conntrack flags speak")
+	flags.StringVar(&c.conntrackDir, "conntrack-dir", sysctl.Dir, "where the kernel's settings of the connection table can be written, of which the --conntrack flags speak")
 	flags.StringVar(&c.classes.Name, "load-balancer-class", "", "announce Services of this loadBalancerClass; empty: those with none")
 	flags.BoolVar(&c.classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.BoolVar(&c.nodes.IgnoreExclude, "ignore-exclude-lb", false, "announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")

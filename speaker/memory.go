@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // garbage is how much may gather until it is collected, in percent of what lives, once a
@@ -24,7 +25,7 @@ type settling struct {
 }
 
 // Apply implements agent.Forwarder.
-func (s *settling) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (s *settling) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := s.Forwarder.Apply(ctx, want)
 	if err == nil && !s.settled {
 		s.settled = true

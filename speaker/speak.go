@@ -24,8 +24,8 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/forwarding"
-	"fairlead.dev/fairlead/speaker/forwarding/capacity"
-	"fairlead.dev/fairlead/speaker/forwarding/rivals"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
+	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/watch"
@@ -193,7 +193,7 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 	}
 	failing := ""
 	for {
-		found, err := rivals.Find(ctx)
+		found, err := foreignproxy.Find(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -204,7 +204,7 @@ func lookout(ctx context.Context, c config, reporter *report.Reporter) error {
 			c.log.Warn("cannot look everywhere for rules of other service proxies", "error", err)
 		}
 		reporter.Rivals(found, err)
-		if flows, room, err := capacity.Fill(capacity.Dir); err == nil { // there may be no such table yet
+		if flows, room, err := sysctl.Fill(sysctl.Dir); err == nil { // there may be no such table yet
 			reporter.Connections(flows, room)
 		}
 		select {

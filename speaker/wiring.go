@@ -22,6 +22,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/health"
+	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/report"
@@ -79,7 +80,7 @@ type unasked struct{}
 
 func (unasked) Begin(*view.Cluster) {}
 
-func (unasked) Apply(desired.Node, desired.Missing, error) {}
+func (unasked) Apply(desired.Node, outcome.Missing, error) {}
 
 func (unasked) Changed() {}
 

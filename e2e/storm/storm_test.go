@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/watch"
 )
 
@@ -56,7 +57,7 @@ type passes struct {
 }
 
 func (*passes) Begin(*view.Cluster)                              {}
-func (*passes) Apply(_ desired.Node, _ desired.Missing, _ error) {}
+func (*passes) Apply(_ desired.Node, _ outcome.Missing, _ error) {}
 func (p *passes) Report(o agent.Outcome)                         { p.n++; p.longest = max(p.longest, o.Duration) }
 
 func clusterIP(i int) string { return fmt.Sprintf("10.96.1.%d", 1+i) }

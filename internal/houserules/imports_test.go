@@ -47,6 +47,16 @@ var bans = []ban{
 		because:  "an applier gets a whole wanted state; what is in Kubernetes is no business of the kernel's or a router's",
 	},
 	{
+		packages: []string{"speaker/desired", "speaker/election", "speaker/watch"},
+		from:     []string{module + "/speaker/outcome"},
+		because:  "what a node is to do depends on the cluster alone, and not on how its last attempt went",
+	},
+	{
+		packages: []string{"speaker/outcome"},
+		from:     append([]string{"context", "log", "math/rand", "net", "os", "sync", "syscall", module + "/api"}, kubernetes...),
+		because:  "appliers of all kinds say by it what became of their part, each with a clock of its own",
+	},
+	{
 		packages: []string{"controller"},
 		from:     []string{module + "/speaker"},
 		because:  "the programs are released and restarted apart; what both need is in internal",

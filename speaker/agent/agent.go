@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Source gives the newest snapshot of the cluster, nil before the first complete one. Changed
@@ -29,7 +30,7 @@ type Source interface {
 // Forwarder makes the kernel forward as wanted. Apply returns the ports that are not in place
 // as wanted, also beside an error.
 type Forwarder interface {
-	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	// Clean deletes the flows that what was applied has made stale. It may take long.
 	Clean() error
 }
@@ -39,7 +40,7 @@ type Health interface {
 	// Begin is told that a pass begins, for this snapshot.
 	Begin(cluster *view.Cluster)
 	// Apply is told what became of the forwarding in this pass.
-	Apply(want desired.Node, missing desired.Missing, err error)
+	Apply(want desired.Node, missing outcome.Missing, err error)
 }
 
 // Layer2 takes what this node may answer for on its networks.
@@ -82,7 +83,7 @@ type Answers struct {
 type Outcome struct {
 	Cluster  *view.Cluster
 	Want     desired.Node
-	Missing  desired.Missing
+	Missing  outcome.Missing
 	Problems []problem.Problem
 	Err      error // of any applier
 	Duration time.Duration
@@ -176,7 +177,7 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	}
 	a.Health.Apply(want, missing, err)
 	// What is missing of a family that the host lacks is published once: there is no point in trying again.
-	absent := desired.Absent(err)
+	absent := outcome.Absent(err)
 	lacking := missing.Besides(absent)
 	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.deferFirstPublish(want, lacking, err) {
 		err := a.publish(ctx, want, a.published.announce(want, missing))
@@ -218,8 +219,8 @@ const firstPublishIn = 2 * time.Second
 // deferFirstPublish reports whether to try the kernel again before the first publication. A new
 // process finds the rules, answers and routes of the one before it; to withdraw all of
 // them because one write failed would be worse than to wait for the next.
-func (a *Agent) deferFirstPublish(want desired.Node, missing desired.Missing, err error) bool {
-	return desired.Failing(err) != nil && !a.hasPublished && a.retry < firstPublishIn && lacksFamily(want.Forwarding, missing)
+func (a *Agent) deferFirstPublish(want desired.Node, missing outcome.Missing, err error) bool {
+	return outcome.Failing(err) != nil && !a.hasPublished && a.retry < firstPublishIn && lacksFamily(want.Forwarding, missing)
 }
 
 // withdraw stops announcing what is no longer wanted, while its forwarding is still
@@ -267,7 +268,7 @@ func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.A
 // after returns the time to the next pass: short and then ever longer after failures, else
 // until the next resync. It logs a failure when it changes, not each time.
 func (a *Agent) after(err error) time.Duration {
-	if err = desired.Failing(err); err == nil {
+	if err = outcome.Failing(err); err == nil {
 		if a.failing != "" {
 			a.Log.Info("everything is applied again")
 		}

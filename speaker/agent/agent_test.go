@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // world is a kernel, a network and a router in memory. It holds what they were
@@ -45,24 +46,24 @@ type world struct {
 
 type forwarder struct{ *world }
 
-func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	w.Lock()
 	defer w.Unlock()
 	w.applied++
 	if w.broken {
-		missing := desired.Missing{}
+		missing := outcome.Missing{}
 		for key := range want.Ports {
 			missing[key] = w.kernel[key]
 		}
 		return missing, errors.New("the kernel takes nothing")
 	}
-	have, missing := maps.Clone(want.Ports), desired.Missing{}
+	have, missing := maps.Clone(want.Ports), outcome.Missing{}
 	var errs []error
 	for key := range have {
 		if key.Family == w.without {
 			delete(have, key)
 			missing[key] = desired.Port{}
-			errs = append(errs, &desired.FamilyError{Family: w.without, Err: desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))})
+			errs = append(errs, &outcome.FamilyError{Family: w.without, Err: outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none"))})
 		}
 		if w.refuses[key.Service] {
 			delete(have, key)
@@ -95,7 +96,7 @@ func (w health) Begin(*view.Cluster) {
 	w.asked = "begun"
 }
 
-func (w health) Apply(want desired.Node, missing desired.Missing, _ error) {
+func (w health) Apply(want desired.Node, missing outcome.Missing, _ error) {
 	w.Lock()
 	defer w.Unlock()
 	if w.asked != "begun" {
@@ -478,7 +479,7 @@ type interrupting struct {
 	stop context.CancelFunc
 }
 
-func (i interrupting) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (i interrupting) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := i.forwarder.Apply(ctx, want)
 	if err != nil {
 		i.stop()

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // BenchmarkNewAddress measures the time from a snapshot in which one Service has got its
@@ -87,13 +88,13 @@ func newAddress(b *testing.B, layer2 bool) {
 type nothing struct{}
 
 func (nothing) Begin(*view.Cluster)                              {}
-func (nothing) Apply(_ desired.Node, _ desired.Missing, _ error) {}
+func (nothing) Apply(_ desired.Node, _ outcome.Missing, _ error) {}
 func (nothing) Report(agent.Outcome)                             {}
 
 // ready is a kernel that has everything at once.
 type ready struct{}
 
-func (ready) Apply(context.Context, desired.Forwarding) (desired.Missing, error) { return nil, nil }
+func (ready) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) { return nil, nil }
 func (ready) Clean() error                                                       { return nil }
 
 type silent struct{}

@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // eventful is a kernel that takes 100 ms, in which the cluster may change.
@@ -18,7 +19,7 @@ type eventful struct {
 	meanwhile func()
 }
 
-func (e eventful) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (e eventful) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	time.Sleep(100 * time.Millisecond)
 	e.meanwhile()
 	return e.forwarder.Apply(ctx, want)

@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // published is what this node last handed to pulse and to the routers.
@@ -67,7 +68,7 @@ func (p *published) withdraw(want desired.Node) (gone []leaving, fewer bool) {
 
 // announce takes over what is wanted and has its forwarding in the kernel, and returns the addresses
 // that have not, sorted.
-func (p *published) announce(want desired.Node, lacking desired.Missing) (unable []netip.Addr) {
+func (p *published) announce(want desired.Node, lacking outcome.Missing) (unable []netip.Addr) {
 	missing := missingAddresses(want.Forwarding, lacking)
 	p.claims = want.Layer2
 	if len(missing) > 0 {
@@ -146,7 +147,7 @@ func without(session desired.Session, missing map[netip.Addr]bool) desired.Sessi
 
 // missingAddresses are the VIPs of which not every port is in the kernel. A port whose newest endpoints
 // the kernel lacks counts as there: to withdraw its address would be worse.
-func missingAddresses(want desired.Forwarding, lacking desired.Missing) map[netip.Addr]bool {
+func missingAddresses(want desired.Forwarding, lacking outcome.Missing) map[netip.Addr]bool {
 	missing := map[netip.Addr]bool{}
 	for key, in := range lacking {
 		port := want.Ports[key]
@@ -161,7 +162,7 @@ func missingAddresses(want desired.Forwarding, lacking desired.Missing) map[neti
 
 // lacksFamily reports whether a family of which ports are wanted has none in the kernel,
 // as when its table could not be written at all.
-func lacksFamily(want desired.Forwarding, missing desired.Missing) bool {
+func lacksFamily(want desired.Forwarding, missing outcome.Missing) bool {
 	if len(missing) == 0 {
 		return false
 	}

@@ -174,32 +174,6 @@ func (f Forwarding) PodsKnown(family addr.Family) bool {
 	return slices.ContainsFunc(f.Pods, func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == family })
 }
 
-// Missing are the ports that are not in the kernel as wanted, each with what the kernel has
-// instead; the zero Port stands for nothing. Ports among them that are not wanted should have
-// been removed, and have not been.
-type Missing map[PortKey]Port
-
-// Besides returns the missing ports of all but some families.
-func (m Missing) Besides(families map[addr.Family]bool) Missing {
-	if len(families) == 0 {
-		return m
-	}
-	others := maps.Clone(m)
-	maps.DeleteFunc(others, func(key PortKey, _ Port) bool { return families[key.Family] })
-	return others
-}
-
-// Lacking returns how many wanted ports are missing, by family.
-func (f Forwarding) Lacking(missing Missing) map[addr.Family]int {
-	lacking := map[addr.Family]int{}
-	for key := range missing {
-		if _, wanted := f.Ports[key]; wanted {
-			lacking[key.Family]++
-		}
-	}
-	return lacking
-}
-
 // Change is what one port was and what it should be; nil stands for nothing.
 type Change struct {
 	Key      PortKey

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -75,7 +76,7 @@ func TestNobodyOnLoopbackIsAPod(t *testing.T) {
 
 func TestSettledByFamily(t *testing.T) {
 	failed := func(f addr.Family, settled bool) error {
-		return &desired.FamilyError{Family: f, Settled: settled, Err: errors.Join(errors.New("a"), errors.New("b"))}
+		return &outcome.FamilyError{Family: f, Settled: settled, Err: errors.Join(errors.New("a"), errors.New("b"))}
 	}
 	for name, tt := range map[string]struct {
 		err  error
@@ -91,7 +92,7 @@ func TestSettledByFamily(t *testing.T) {
 			errors.Join(failed(addr.IPv4, true), failed(addr.IPv6, false)), true,
 		},
 	} {
-		if got := desired.Settled(tt.err, addr.IPv4); got != tt.want {
+		if got := outcome.Settled(tt.err, addr.IPv4); got != tt.want {
 			t.Errorf("%s: settled %t, want %t", name, got, tt.want)
 		}
 	}

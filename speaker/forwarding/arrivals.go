@@ -5,6 +5,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // arrivals tell when a port gets destinations that it had not. What clients sent there
@@ -44,9 +45,9 @@ func newGaps() gaps { return gaps{map[addr.Family]int{}, map[addr.Family]bool{}}
 
 // closed are the families of which an Apply found rules changed, it or one before it,
 // and of which all are back now.
-func (g gaps) closed(b Backend, missing desired.Missing, err error) map[addr.Family]bool {
+func (g gaps) closed(b Backend, missing outcome.Missing, err error) map[addr.Family]bool {
 	closed := map[addr.Family]bool{}
-	lacking := desired.Behind(missing, err)
+	lacking := outcome.Behind(missing, err)
 	for _, family := range addr.Families() {
 		if _, repairs := b.Tally(family); repairs != g.repairs[family] {
 			g.repairs[family], g.open[family] = repairs, true

@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestTheSearchForConnectionsTakesLittleTime has Services come without a pause on a node
@@ -92,7 +93,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 	moved.VIPs = []netip.Addr{f.other}
 	emptied := port
 	emptied.Cluster, emptied.Anywhere = nil, false
-	lacks := desired.Missing{key: {}}
+	lacks := outcome.Missing{key: {}}
 	for _, step := range []struct {
 		name           string
 		do             func()
@@ -114,7 +115,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 		{"another is repaired at once, though a port is refused", func() {
 			other := portKey("other")
 			backend.repairs = 4
-			backend.missing, backend.err = desired.Missing{other: {}}, &desired.RefusedError{Key: other, Err: errors.New("no")}
+			backend.missing, backend.err = outcome.Missing{other: {}}, &outcome.RefusedError{Key: other, Err: errors.New("no")}
 		}, 1, 1},
 		{"nothing", func() {}, 0, 0},
 	} {

@@ -14,10 +14,11 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/capacity"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Mode is how this node forwards.
@@ -37,7 +38,7 @@ type Backend interface {
 	// wanted, or still are though they are not wanted, also when it errs. It is cheap when nothing changed,
 	// and repairs what others changed, so it may be called on every occasion. It
 	// keeps no map of want.
-	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	// Watch calls disturbed, until ctx ends, when an Apply would find something to do
 	// though nothing else is wanted: others changed what is ours, or what kept the last
 	// Apply from its work is over. It notices within a fraction of a second, may be
@@ -71,8 +72,8 @@ type Config struct {
 	// RouteLocalnet is where the file RouteLocalnet can be written; "": in its place.
 	RouteLocalnet string
 	// Conntrack is what the connection table is to have, and ConntrackDir where
-	// capacity.Dir can be written; "": in its place.
-	Conntrack    capacity.Want
+	// sysctl.Dir can be written; "": in its place.
+	Conntrack    sysctl.Want
 	ConntrackDir string
 }
 
@@ -107,7 +108,7 @@ func New(c Config) (Forwarder, error) {
 		Forwarder: newMeasured(cleaner, m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
 	}}, c.Metrics)
-	return roomy{forwards, capacity.New(c.ConntrackDir, c.Conntrack, c.Log)}, nil
+	return roomy{forwards, sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)}, nil
 }
 
 // Cleanup removes from the kernel whatever any mode ever put there. The file is that of
@@ -141,7 +142,7 @@ func removeAllBut(stays Mode) func(context.Context) error {
 // none is the backend of a node that another proxy forwards for.
 type none struct{}
 
-func (none) Apply(context.Context, desired.Forwarding) (desired.Missing, error) { return nil, nil }
+func (none) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) { return nil, nil }
 
 func (none) Clean() error { return nil }
 

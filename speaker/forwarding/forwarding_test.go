@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 const (
@@ -63,7 +64,7 @@ func (l *lab) newBackend() Forwarder {
 
 func (l *lab) apply(want desired.Forwarding) {
 	l.t.Helper()
-	var missing desired.Missing
+	var missing outcome.Missing
 	var err error
 	l.node.Do(func() { missing, err = clean(l.t, l.backend, want) })
 	if err != nil || len(missing) > 0 {

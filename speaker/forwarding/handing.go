@@ -9,8 +9,9 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/lookout"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // handing is what forwards together with what hands over to other nodes the connections
@@ -30,14 +31,14 @@ func newHanding(f Forwarder, registry prometheus.Registerer) *handing {
 }
 
 // Apply implements Backend. While the kernel does not take what hands over, all ports are in
-// place nevertheless: that is a *desired.SettingError.
-func (h *handing) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+// place nevertheless: that is a *outcome.SettingError.
+func (h *handing) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := h.Forwarder.Apply(ctx, want)
 	if want.Former == nil {
 		return missing, err
 	}
 	if failed := h.over.Apply(want.Former, want.Handing); failed != nil {
-		err = errors.Join(err, &desired.SettingError{Of: "handover", Err: failed})
+		err = errors.Join(err, &outcome.SettingError{Of: "handover", Err: failed})
 	}
 	return missing, err
 }
@@ -45,7 +46,7 @@ func (h *handing) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 // Watch implements Backend.
 func (h *handing) Watch(ctx context.Context, disturbed func()) {
 	var both sync.WaitGroup
-	both.Go(func() { lookout.Keep(ctx, lookout.Every, h.over.Disturbed, disturbed) })
+	both.Go(func() { kernelwatch.Poll(ctx, kernelwatch.Interval, h.over.Disturbed, disturbed) })
 	h.Forwarder.Watch(ctx, disturbed)
 	both.Wait()
 }

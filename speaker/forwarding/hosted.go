@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // hosted is a backend that tells a family that its host has not at all from one that fails.
@@ -23,14 +24,14 @@ type hosted struct {
 }
 
 // Apply implements Backend.
-func (h hosted) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (h hosted) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := h.Backend.Apply(ctx, want)
-	for _, failed := range desired.AllOf[*desired.FamilyError](err) { // which are of this attempt alone
+	for _, failed := range outcome.AllOf[*outcome.FamilyError](err) { // which are of this attempt alone
 		if failed.Settled {
 			continue
 		}
 		if why := h.host.lacks(failed.Family, failed.Err); why != nil {
-			failed.Err = errors.Join(desired.Caused(desired.ReasonFamilyAbsent, why), failed.Err)
+			failed.Err = errors.Join(outcome.Caused(outcome.ReasonFamilyAbsent, why), failed.Err)
 		}
 	}
 	return missing, err
@@ -57,7 +58,7 @@ func (h host) lacks(family addr.Family, failed error) error {
 			return fmt.Errorf("this node has no %s: its kernel was built or booted without (ipv6.disable=1); boot it with %s, or have no Services of it in this cluster", family, family)
 		}
 	}
-	if why := desired.ReasonOf(failed); why != desired.ReasonProgramMissing && why != desired.ReasonFeatureMissing {
+	if why := outcome.ReasonOf(failed); why != outcome.ReasonProgramMissing && why != outcome.ReasonFeatureMissing {
 		return nil
 	}
 	has := map[addr.Family]bool{}

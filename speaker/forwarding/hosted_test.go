@@ -14,15 +14,15 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestWhatAHostHasNot takes a family for absent only where nothing else can be meant.
 func TestWhatAHostHasNot(t *testing.T) {
-	missing := desired.Caused(desired.ReasonProgramMissing, errors.New("not in PATH"))
-	feature := errors.Join(errors.New("exit status 1"), desired.Caused(desired.ReasonFeatureMissing, errors.New("no tables")))
-	locked := desired.Caused(desired.ReasonTablesLocked, errors.New("the lock"))
-	hangs := desired.Caused(desired.ReasonProgramHangs, errors.New("it hangs"))
+	missing := outcome.Caused(outcome.ReasonProgramMissing, errors.New("not in PATH"))
+	feature := errors.Join(errors.New("exit status 1"), outcome.Caused(outcome.ReasonFeatureMissing, errors.New("no tables")))
+	locked := outcome.Caused(outcome.ReasonTablesLocked, errors.New("the lock"))
+	hangs := outcome.Caused(outcome.ReasonProgramHangs, errors.New("it hangs"))
 	none := unix.EAFNOSUPPORT
 	for name, test := range map[string]struct {
 		socket, unlisted error
@@ -111,12 +111,12 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	})
 	behind := func(about string, lacking int, absent, behind bool) {
 		t.Helper()
-		var missing desired.Missing
+		var missing outcome.Missing
 		var err error
 		node.Do(func() { missing, err = backend.Apply(t.Context(), both) })
-		if got := desired.Behind(missing, err); len(missing) != lacking || (err != nil) != (lacking > 0) || got[addr.IPv6] != behind ||
-			got[addr.IPv4] || desired.Absent(err)[addr.IPv6] != absent || desired.Absent(err)[addr.IPv4] {
-			t.Errorf("%s: %d ports are missing, behind in %v, absent %v, error %v", about, len(missing), got, desired.Absent(err), err)
+		if got := outcome.Behind(missing, err); len(missing) != lacking || (err != nil) != (lacking > 0) || got[addr.IPv6] != behind ||
+			got[addr.IPv4] || outcome.Absent(err)[addr.IPv6] != absent || outcome.Absent(err)[addr.IPv4] {
+			t.Errorf("%s: %d ports are missing, behind in %v, absent %v, error %v", about, len(missing), got, outcome.Absent(err), err)
 		}
 	}
 	behind("neither program nor address", 1, true, false)

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // RouteLocalnet is the kernel's file of the setting without which it delivers nothing
@@ -73,8 +74,8 @@ type localhost struct {
 }
 
 // Apply implements Backend. Before the setting comes the guard, and after it the guard
-// goes; while it cannot be set back, the guard stays. That is a *desired.SettingError.
-func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+// goes; while it cannot be set back, the guard stays. That is a *outcome.SettingError.
+func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	asked := len(want.Loopback) > 0
 	var failed error
 	if asked {
@@ -84,11 +85,11 @@ func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (desired
 		l.restored, want.Guard = failed == nil, failed != nil
 	}
 	missing, err := l.Forwarder.Apply(ctx, want)
-	if asked && desired.Settled(err, addr.IPv4) {
+	if asked && outcome.Settled(err, addr.IPv4) {
 		failed = l.setting.allow()
 	}
 	if failed != nil {
-		err = errors.Join(err, &desired.SettingError{Of: "route_localnet", Err: failed})
+		err = errors.Join(err, &outcome.SettingError{Of: "route_localnet", Err: failed})
 	}
 	return missing, err
 }

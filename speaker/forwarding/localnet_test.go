@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // onLocalhost is a state with NodePorts on loopback addresses.
@@ -173,10 +174,10 @@ func TestASettingThatCannotBeWritten(t *testing.T) {
 	fails := func(want desired.Forwarding, says string) {
 		t.Helper()
 		for range 2 { // it is told for as long as it lasts
-			var missing desired.Missing
+			var missing outcome.Missing
 			var err error
 			l.node.Do(func() { missing, err = clean(t, l.backend, want) })
-			unset := desired.AllOf[*desired.SettingError](err)
+			unset := outcome.AllOf[*outcome.SettingError](err)
 			if len(missing) > 0 || len(unset) != 1 || !strings.Contains(unset[0].Error(), says) {
 				t.Errorf("%d ports are missing, error %v, want one that says %q", len(missing), err, says)
 			}

@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // measures are the metrics of forwarding, alike for all backends.
@@ -83,7 +84,7 @@ func newMeasured(b Forwarder, m *measures) *measured {
 }
 
 // Apply implements Backend.
-func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	kind := "full"
 	switch b.revision {
 	case 0:
@@ -95,22 +96,22 @@ func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (desired.
 	began := time.Now()
 	missing, err := b.Forwarder.Apply(ctx, want)
 	b.measures.syncs.WithLabelValues(kind).Observe(time.Since(began).Seconds())
-	if b.revision = want.Revision; desired.Failing(err) != nil {
+	if b.revision = want.Revision; outcome.Failing(err) != nil {
 		b.revision = 0
 	}
 	b.count(want, missing, err)
 	return missing, err
 }
 
-func (b *measured) count(want desired.Forwarding, missing desired.Missing, err error) {
+func (b *measured) count(want desired.Forwarding, missing outcome.Missing, err error) {
 	failed := map[addr.Family]bool{}
 	for key := range missing {
 		failed[key.Family] = true
 	}
-	for _, of := range desired.AllOf[*desired.FamilyError](err) {
+	for _, of := range outcome.AllOf[*outcome.FamilyError](err) {
 		failed[of.Family] = true
 	}
-	for family := range desired.Absent(err) {
+	for family := range outcome.Absent(err) {
 		delete(failed, family)
 	}
 	b.unserved.update(want)

@@ -16,18 +16,19 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // scripted is a backend that says what a test has it say.
 type scripted struct {
 	Forwarder
-	missing        desired.Missing
+	missing        outcome.Missing
 	err            error
 	rules, repairs int
 	full           int // lists of clients
 }
 
-func (s *scripted) Apply(context.Context, desired.Forwarding) (desired.Missing, error) {
+func (s *scripted) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) {
 	return s.missing, s.err
 }
 
@@ -84,18 +85,18 @@ func TestSyncsAreCountedByKind(t *testing.T) {
 	expect("a change, and nothing", map[string]uint64{"full": 1, "partial": 1, "check": 1})
 	apply(4, 3)
 	expect("a change that was not seen", map[string]uint64{"full": 2, "partial": 1, "check": 1})
-	backend.err, backend.missing = errors.New("the lock"), desired.Missing{portKey("web"): {}}
+	backend.err, backend.missing = errors.New("the lock"), outcome.Missing{portKey("web"): {}}
 	apply(5, 4)
 	apply(5, 4)
 	expect("a failure and another attempt", map[string]uint64{"full": 3, "partial": 2, "check": 1})
-	backend.err, backend.missing = &desired.FamilyError{Family: addr.IPv6, Err: errors.New("where pods send from")}, nil
+	backend.err, backend.missing = &outcome.FamilyError{Family: addr.IPv6, Err: errors.New("where pods send from")}, nil
 	apply(5, 4)
 	expect("in one family", map[string]uint64{"full": 4, "partial": 2, "check": 1})
 	// A family that the host has not at all fails nothing.
-	backend.err = &desired.FamilyError{Family: addr.IPv6, Err: desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))}
+	backend.err = &outcome.FamilyError{Family: addr.IPv6, Err: outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none"))}
 	six := portKey("web")
 	six.Family = addr.IPv6
-	backend.missing = desired.Missing{six: {}}
+	backend.missing = outcome.Missing{six: {}}
 	apply(6, 5)
 	apply(7, 6)
 	expect("without one", map[string]uint64{"full": 5, "partial": 3, "check": 1})

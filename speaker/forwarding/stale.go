@@ -14,8 +14,9 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/budget"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // deleteFlows is conntrack.Delete.
@@ -65,7 +66,7 @@ type cleaner struct {
 	last    map[destination]bool
 	// connections is what time the search for unanswered ones may take: it looks through
 	// the whole table, though only one Service may have come.
-	connections budget.Budget
+	connections kernelwatch.RateLimit
 }
 
 // destination is where clients of a family send to: an address and port, or that
@@ -81,12 +82,12 @@ func newCleaner(backend Backend, del deleteFlows, inherited func() (map[addr.Fam
 		Backend: backend, delete: del, inherited: inherited, orphans: map[addr.Family]orphan{},
 		placed: map[desired.PortKey]desired.Port{}, known: newArrivals(), gaps: newGaps(),
 		pending: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
-		connections: budget.New(),
+		connections: kernelwatch.NewRateLimit(),
 	}
 }
 
 // Apply implements Backend. What it makes stale is left to Clean.
-func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	var unread error
 	if c.inherited != nil {
 		c.heritage, unread = c.inherited()
@@ -94,7 +95,7 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 	}
 	c.leaving.note(want, c.placed, c.revision)
 	missing, err := c.Backend.Apply(ctx, want)
-	c.note(want, missing, desired.Unsettled(err))
+	c.note(want, missing, outcome.Unsettled(err))
 	for family := range c.gaps.closed(c.Backend, missing, err) {
 		c.lookAtAll(family, want, missing)
 	}
@@ -111,7 +112,7 @@ func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 // its old rules still, also one that is to go: what is deleted of its flows would come again
 // with the next packet. So they are left alone until the kernel has followed, and so are the
 // places where NodePorts answer in families that are unsettled.
-func (c *cleaner) note(want desired.Forwarding, missing desired.Missing, unsettled map[addr.Family]bool) {
+func (c *cleaner) note(want desired.Forwarding, missing outcome.Missing, unsettled map[addr.Family]bool) {
 	if now := placesOf(want).unless(unsettled, c.places); !c.places.equal(now) {
 		c.former = append(c.former, c.places)
 		c.places = now
@@ -194,7 +195,7 @@ func (c *cleaner) done(at destination) {
 }
 
 // lookAtAll has the flows of all ports of a family looked at, but for those that are missing.
-func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing desired.Missing) {
+func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
 	for key, p := range want.Ports {
 		if _, lacking := missing[key]; !lacking && key.Family == family {
 			c.look(key, p)

@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // flows lists the destinations of the node's UDP flows.
@@ -74,7 +75,7 @@ func TestUDPFlowsOfNodePortsOnAnyAddress(t *testing.T) {
 }
 
 // clean applies and deletes what that made stale.
-func clean(t *testing.T, f Forwarder, want desired.Forwarding) (desired.Missing, error) {
+func clean(t *testing.T, f Forwarder, want desired.Forwarding) (outcome.Missing, error) {
 	t.Helper()
 	missing, err := f.Apply(t.Context(), want)
 	return missing, errors.Join(err, f.Clean())
@@ -130,7 +131,7 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	apply(f.want(f.vip, 0, "e1"))
 	next := f.want(f.vip, 0, "e2")
 	for key := range next.Ports {
-		backend.missing = desired.Missing{key: f.want(f.vip, 0, "e1").Ports[key]}
+		backend.missing = outcome.Missing{key: f.want(f.vip, 0, "e1").Ports[key]}
 	}
 	apply(next)
 	if deleted != 0 {
@@ -167,14 +168,14 @@ func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
 		Ports: map[desired.PortKey]desired.Port{}, NodePorts: with.NodePorts,
 		Delta: desired.Delta[desired.PortKey]{Revision: 2, Since: 1, Changed: map[desired.PortKey]struct{}{}},
 	}
-	stays := desired.Missing{}
+	stays := outcome.Missing{}
 	for key, port := range with.Ports {
 		without.Changed[key], stays[key] = struct{}{}, port
 	}
 	for _, step := range []struct {
 		name    string
 		want    desired.Forwarding
-		missing desired.Missing
+		missing outcome.Missing
 		deleted int
 	}{
 		{"it comes", with, nil, 0},
@@ -235,7 +236,7 @@ func TestFlowsOfPlacesThatCannotBeChanged(t *testing.T) {
 	c := newCleaner(backend, deletions(flow, &deleted), nil)
 	narrow := want
 	narrow.Loopback = nil
-	fails := &desired.FamilyError{Family: addr.IPv4, Err: errors.New("the lock")}
+	fails := &outcome.FamilyError{Family: addr.IPv4, Err: errors.New("the lock")}
 	for _, step := range []struct {
 		name    string
 		want    desired.Forwarding

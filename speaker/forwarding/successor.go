@@ -7,7 +7,8 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/rivals"
+	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // successor is a backend that takes over from those of other modes: what they left in
@@ -30,7 +31,7 @@ type successor struct {
 const askEvery = 5 * time.Second
 
 // Apply implements Backend.
-func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := s.Forwarder.Apply(ctx, want)
 	if s.done || !complete(missing, err) || time.Since(s.asked) < askEvery {
 		return missing, err
@@ -44,7 +45,7 @@ func (s *successor) Apply(ctx context.Context, want desired.Forwarding) (desired
 }
 
 // complete tells whether nothing is missing but what the kernel will never take.
-func complete(missing desired.Missing, err error) bool { return len(desired.Behind(missing, err)) == 0 }
+func complete(missing outcome.Missing, err error) bool { return len(outcome.Behind(missing, err)) == 0 }
 
 func (s *successor) takeOver(ctx context.Context, want desired.Forwarding) error {
 	if s.ready != nil {
@@ -69,13 +70,13 @@ func othersForward(ctx context.Context, want desired.Forwarding) (bool, error) {
 			continue
 		}
 		wanted++
-		if ready, err := rivals.Forwards(ctx, family); err != nil || !ready {
+		if ready, err := foreignproxy.Forwards(ctx, family); err != nil || !ready {
 			return false, err
 		}
 	}
 	if wanted > 0 {
 		return true, nil
 	}
-	found, err := rivals.Find(ctx)
+	found, err := foreignproxy.Find(ctx)
 	return len(found) > 0, err
 }

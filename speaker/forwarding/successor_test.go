@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 func (l *lab) inMode(mode Mode) {
@@ -164,12 +165,12 @@ func TestASuccessorRetiresOthersOnceItIsComplete(t *testing.T) {
 			return nil
 		}}
 		for _, step := range []struct {
-			missing desired.Missing
+			missing outcome.Missing
 			err     error
 			want    int
 		}{
-			{desired.Missing{key: {}}, errors.New("the kernel takes nothing"), 0},
-			{desired.Missing{key: {}}, &desired.RefusedError{Key: key, Err: errors.New("no")}, 1},
+			{outcome.Missing{key: {}}, errors.New("the kernel takes nothing"), 0},
+			{outcome.Missing{key: {}}, &outcome.RefusedError{Key: key, Err: errors.New("no")}, 1},
 			{nil, nil, 2},
 			{nil, nil, 2}, // done
 		} {

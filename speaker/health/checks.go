@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // answer is what is said on one healthCheckNodePort in one family.
@@ -29,7 +30,7 @@ type answer struct {
 
 // unserved are the endpoints that the kernel sends nobody to, whatever ready ones there
 // are: a load balancer must not send clients to where they are dropped.
-func unserved(want desired.Forwarding, missing desired.Missing) map[view.EndpointsOf]bool {
+func unserved(want desired.Forwarding, missing outcome.Missing) map[view.EndpointsOf]bool {
 	unserved := map[view.EndpointsOf]bool{}
 	for key, in := range missing {
 		if _, wanted := want.Ports[key]; !wanted {

@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 var web = view.Ref{Namespace: "shop", Name: "web"}
@@ -197,17 +198,17 @@ func TestAServiceThatIsNotServedHereGetsNoClients(t *testing.T) {
 	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
 	cluster := &view.Cluster{Nodes: map[string]*view.Node{"a": {}}}
 	for name, test := range map[string]struct {
-		missing desired.Missing
+		missing outcome.Missing
 		want    int
 	}{
 		"all is in place":                        {nil, 2},
-		"nothing is in the kernel":               {desired.Missing{key: {}}, 0},
-		"older local endpoints are":              {desired.Missing{key: {Port: 80, ExternalLocal: true, Local: endpoints}}, 2},
-		"endpoints on other nodes only":          {desired.Missing{key: {Port: 80, ExternalLocal: true, Cluster: endpoints}}, 0},
-		"the policy was Cluster and still is":    {desired.Missing{key: {Port: 80, Cluster: endpoints}}, 2},
-		"a port of another Service lacks":        {desired.Missing{{Service: view.Ref{Namespace: "shop", Name: "x"}, Family: addr.IPv4}: {}}, 2},
-		"a Service without a check lacks a port": {desired.Missing{{Service: view.Ref{Name: "y"}}: {}}, 2},
-		"a port of it that is to go is left":     {desired.Missing{leaving: {Port: 81}}, 2},
+		"nothing is in the kernel":               {outcome.Missing{key: {}}, 0},
+		"older local endpoints are":              {outcome.Missing{key: {Port: 80, ExternalLocal: true, Local: endpoints}}, 2},
+		"endpoints on other nodes only":          {outcome.Missing{key: {Port: 80, ExternalLocal: true, Cluster: endpoints}}, 0},
+		"the policy was Cluster and still is":    {outcome.Missing{key: {Port: 80, Cluster: endpoints}}, 2},
+		"a port of another Service lacks":        {outcome.Missing{{Service: view.Ref{Namespace: "shop", Name: "x"}, Family: addr.IPv4}: {}}, 2},
+		"a Service without a check lacks a port": {outcome.Missing{{Service: view.Ref{Name: "y"}}: {}}, 2},
+		"a port of it that is to go is left":     {outcome.Missing{leaving: {Port: 81}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.Since = cluster.Revision // there is no news: it is a resync
@@ -233,7 +234,7 @@ func TestNothingListensInAFamilyThatTheHostHasNot(t *testing.T) {
 		web:   having(webPort, map[addr.Family]int{addr.IPv4: 2, addr.IPv6: 1}),
 		other: having(webPort+1, map[addr.Family]int{addr.IPv4: 1}),
 	}
-	absent := &desired.FamilyError{Family: addr.IPv6, Err: desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))}
+	absent := &outcome.FamilyError{Family: addr.IPv6, Err: outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none"))}
 	cluster := &view.Cluster{Nodes: map[string]*view.Node{"a": {}}, Changes: view.Changes{Revision: 1}}
 	for _, step := range []struct {
 		err error

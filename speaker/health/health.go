@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Config is what a Node works with.
@@ -77,8 +78,8 @@ func (n *Node) Begin(c *view.Cluster) {
 }
 
 // Apply takes in to what the kernel has been brought, what it lacks of that, and why.
-func (n *Node) Apply(want desired.Node, missing desired.Missing, err error) {
-	behind, absent := desired.Behind(missing, err), desired.Absent(err)
+func (n *Node) Apply(want desired.Node, missing outcome.Missing, err error) {
+	behind, absent := outcome.Behind(missing, err), outcome.Absent(err)
 	for _, family := range addr.Families() {
 		switch {
 		case absent[family]:

@@ -7,7 +7,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // latency measures how long a change of endpoints takes from what caused it, as a pod
@@ -63,7 +63,7 @@ const forgetAfter = 1000
 
 // applied measures what the kernel has got. What it never gets, of families that the host has not, is
 // no change that takes its time.
-func (l *latency) applied(missing desired.Missing, absent map[addr.Family]bool) {
+func (l *latency) applied(missing outcome.Missing, absent map[addr.Family]bool) {
 	if len(l.underway) == 0 {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // expect checks how many changes of IPv4 endpoints were measured, and how long they took
@@ -38,7 +38,7 @@ func TestAChangeIsMeasuredOnceWhenTheKernelHasIt(t *testing.T) {
 		}
 		other := view.Ref{Namespace: "shop", Name: "other"}
 		of := func(service view.Ref) view.EndpointsOf { return view.EndpointsOf{Service: service, Family: addr.IPv4} }
-		lacks := desired.Missing{{Service: web, Name: "http", Family: addr.IPv4}: {}}
+		lacks := outcome.Missing{{Service: web, Name: "http", Family: addr.IPv4}: {}}
 		snapshot := func(revision, since uint64, triggers map[view.EndpointsOf]time.Time, touched ...view.Ref) *view.Cluster {
 			c := &view.Cluster{Triggers: triggers, Changes: view.Changes{Revision: revision, Since: since, Touched: map[view.Ref]struct{}{}}}
 			for _, ref := range touched {
@@ -81,7 +81,7 @@ func TestAFamilyThatTheHostHasNotIsNotMeasured(t *testing.T) {
 		l := newLatency()
 		of := view.EndpointsOf{Service: web, Family: addr.IPv6}
 		l.begin(map[view.EndpointsOf]time.Time{of: time.Now()}, news{all: true})
-		l.applied(desired.Missing{{Service: web, Name: "http", Family: addr.IPv6}: {}}, map[addr.Family]bool{addr.IPv6: true})
+		l.applied(outcome.Missing{{Service: web, Name: "http", Family: addr.IPv6}: {}}, map[addr.Family]bool{addr.IPv6: true})
 		time.Sleep(24 * time.Hour)
 		l.applied(nil, nil)
 		if n := testutil.CollectAndCount(l.histogram); n != 0 {

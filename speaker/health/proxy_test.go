@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // get is status and body of what the proxy answers.
@@ -116,7 +117,7 @@ func TestOneFamilyFails(t *testing.T) {
 		a.Begin(withNode(&view.Node{}))
 		a.Apply(desired.Node{}, nil, nil)
 		updated := time.Now()
-		missing := desired.Missing{{Service: web, Family: addr.IPv6}: {}}
+		missing := outcome.Missing{{Service: web, Family: addr.IPv6}: {}}
 		for range 6 { // retried
 			time.Sleep(10 * time.Second)
 			a.Begin(withNode(&view.Node{}))
@@ -136,14 +137,14 @@ func TestOneFamilyFails(t *testing.T) {
 // the host has it and it fails.
 func TestAFamilyThatTheHostHasNot(t *testing.T) {
 	inBubble(t, func(a *asked) {
-		missing := desired.Missing{{Service: web, Family: addr.IPv6}: {}}
+		missing := outcome.Missing{{Service: web, Family: addr.IPv6}: {}}
 		pass := func(why error) time.Time {
 			a.Changed()
 			a.Begin(withNode(&view.Node{}))
-			a.Apply(desired.Node{}, missing, &desired.FamilyError{Family: addr.IPv6, Err: why})
+			a.Apply(desired.Node{}, missing, &outcome.FamilyError{Family: addr.IPv6, Err: why})
 			return time.Now()
 		}
-		none := errors.Join(desired.Caused(desired.ReasonFamilyAbsent, errors.New("none")), errors.New("exit status 3"))
+		none := errors.Join(outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none")), errors.New("exit status 3"))
 		for range 6 {
 			updated := pass(none)
 			time.Sleep(30 * time.Second)
@@ -167,14 +168,14 @@ func TestAFamilyThatTheHostHasNot(t *testing.T) {
 // port is about: the node is as unwell as with a port that is missing.
 func TestWhatIsNoWantedPortIsNotForgotten(t *testing.T) {
 	for name, failed := range map[string]struct {
-		missing desired.Missing
+		missing outcome.Missing
 		err     error
 	}{
 		"a deleted Service": {
-			desired.Missing{{Service: web, Family: addr.IPv6}: {Port: 80}},
-			&desired.FamilyError{Family: addr.IPv6, Settled: true, Err: errors.New("busy")},
+			outcome.Missing{{Service: web, Family: addr.IPv6}: {Port: 80}},
+			&outcome.FamilyError{Family: addr.IPv6, Settled: true, Err: errors.New("busy")},
 		},
-		"where pods send from": {nil, fmt.Errorf("apply: %w", &desired.FamilyError{Family: addr.IPv6, Err: errors.New("busy")})},
+		"where pods send from": {nil, fmt.Errorf("apply: %w", &outcome.FamilyError{Family: addr.IPv6, Err: errors.New("busy")})},
 	} {
 		inBubble(t, func(a *asked) {
 			t.Log(name)
@@ -201,7 +202,7 @@ func TestARefusedPortDoesNotTakeTheNodeOut(t *testing.T) {
 		bad := desired.PortKey{Service: web, Family: addr.IPv4}
 		for range 100 {
 			a.Begin(withNode(&view.Node{}))
-			a.Apply(desired.Node{}, desired.Missing{bad: {}}, fmt.Errorf("IPv4: %w", &desired.RefusedError{Key: bad, Err: errors.New("no")}))
+			a.Apply(desired.Node{}, outcome.Missing{bad: {}}, fmt.Errorf("IPv4: %w", &outcome.RefusedError{Key: bad, Err: errors.New("no")}))
 			time.Sleep(10 * time.Second)
 		}
 		updated := time.Now().Add(-10 * time.Second)

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // ErrAway says that pulse cannot be reached now. The table is not lost: it is
@@ -68,7 +69,7 @@ func NewClient(socket string, log *slog.Logger) *Client {
 // case the table is kept and handed over again whenever pulse comes back, so
 // that there is no need to call Apply again with the same one. One that is too large goes
 // without what is new of its claims, so that nodes, the key and what is withdrawn get to pulse
-// nevertheless; the error is a *desired.OversizeError.
+// nevertheless; the error is a *outcome.OversizeError.
 func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 	encoded, err := encode(t, true)
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *Client) known(claims map[netip.Addr]desired.Candidacy) map[netip.Addr]d
 }
 
 func tooLarge(size, claims int) error {
-	return &desired.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
+	return &outcome.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
 		"%d addresses are claimed on this node, and those that are new or have other candidates are left out; claim fewer", size, maxTable, claims)}
 }
 
@@ -274,7 +275,7 @@ func (c *Client) refuse(number uint64, size int) {
 	if c.tiers { // it greeted while the table was written out, and gets it next
 		return
 	}
-	c.refused = refusal{number, &desired.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
+	c.refused = refusal{number, &outcome.OversizeError{Err: fmt.Errorf("the table for pulse has %d bytes, at most %d are allowed: "+
 		"the container pulse is of an older release, which needs more of them; run the same image in the containers speaker and pulse", size, maxTable)}}
 	close(c.news)
 	c.news = make(chan struct{})

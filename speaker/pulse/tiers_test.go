@@ -19,6 +19,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // tiered is a claim whose candidates follow from tiers.
@@ -356,7 +357,7 @@ func TestWhatIsTooLargeHoldsUpNothingElse(t *testing.T) {
 	table.Key = "another"
 	table.Claims = map[netip.Addr]desired.Candidacy{vip4: sample().Claims[vip4], on4(7): {Interfaces: []string{strings.Repeat("x", maxMessage)}}}
 	_, err := c.Apply(t.Context(), table)
-	if told := desired.AllOf[*desired.OversizeError](err); len(told) != 1 {
+	if told := outcome.AllOf[*outcome.OversizeError](err); len(told) != 1 {
 		t.Errorf("error %v", err)
 	}
 	body, err := encodeTableMessage(1, c.table)

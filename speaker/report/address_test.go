@@ -29,7 +29,7 @@ func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 	c := toldTo(&got)
 	c.Addresses = &register
 	r := report.New(c)
-	o := outcome()
+	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	r.Report(o)
 	r.Owns(nil) // pulse is away
@@ -51,7 +51,7 @@ func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 
 	// The Service goes, and another has the address; nothing else changes.
 	before := register.times
-	o = outcome()
+	o = anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	o.Cluster.Services = map[view.Ref]*view.Service{}
 	for _, name := range []string{"b", "a"} {

@@ -26,7 +26,7 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	r.Contests(contested, nil) // before its Service is known
 	got.want(t)
 	for range 2 {
-		r.Report(outcome())
+		r.Report(anOutcome())
 		r.Contests(contested, nil)
 	}
 	got.want(t, "shop/web Warning AddressContested: 192.0.2.10, which node node1 answers for, is also claimed by the station "+
@@ -45,7 +45,7 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Report(outcome())
+	r.Report(anOutcome())
 	const asked = "node node1 asked for 192.0.2.10 on eth0, and "
 	const silence = "see whether an interface there has the address: kube-proxy in IPVS mode needs strictARP, others the sysctls arp_ignore=1 and arp_announce=2"
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestADoubtedAddressIsToldOnItsService(t *testing.T) {
 func TestAnAddressThatNobodyCanAnswerForIsToldOnItsService(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Report(outcome())
+	r.Report(anOutcome())
 	r.Contests(nil, map[netip.Addr]report.Doubt{vip: {}})
 	got.want(t, "shop/web Warning AddressUnanswered: 192.0.2.10 is answered for by nobody: the nodes that may have none of the interfaces "+
 		"that an L2Advertisement names, or none that is up and on the network of the address, or lack its rules in the kernel; "+

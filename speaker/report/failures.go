@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"fairlead.dev/fairlead/internal/problem"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // failure is what went wrong of a pass, whatever the words for it.
@@ -27,22 +27,22 @@ func (r *Reporter) failures(err error) []problem.Problem {
 		}
 		now[f] = p
 	}
-	for _, refused := range desired.AllOf[*desired.RefusedError](err) {
+	for _, refused := range outcome.AllOf[*outcome.RefusedError](err) {
 		service := refused.Key.Service
 		note(failure{problem.Object{Kind: "Service", Namespace: service.Namespace, Name: service.Name}, ReasonRefused, fmt.Sprint(refused.Key)},
 			"node %s: the kernel does not take port %q (%s, %s), which stays as it was: %v",
 			r.node, refused.Key.Name, refused.Key.Protocol, refused.Key.Family, refused.Err)
 	}
-	for _, failed := range desired.AllOf[*desired.FamilyError](err) {
+	for _, failed := range outcome.AllOf[*outcome.FamilyError](err) {
 		if why := failed.Beyond(); why != nil {
-			note(failure{node, cmp.Or(desired.ReasonOf(why), ReasonForwardingFailed), failed.Family.String()},
+			note(failure{node, cmp.Or(outcome.ReasonOf(why), ReasonForwardingFailed), failed.Family.String()},
 				"what is forwarded of %s is not all as wanted; it is tried again: %v", failed.Family, why)
 		}
 	}
-	for _, unset := range desired.AllOf[*desired.SettingError](err) {
+	for _, unset := range outcome.AllOf[*outcome.SettingError](err) {
 		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
 	}
-	for _, oversize := range desired.AllOf[*desired.OversizeError](err) {
+	for _, oversize := range outcome.AllOf[*outcome.OversizeError](err) {
 		note(failure{node, ReasonTooManyAddresses, ""}, "not all addresses can be answered for on layer 2: %v", oversize)
 	}
 	r.failing = now

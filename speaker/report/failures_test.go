@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -29,20 +30,20 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	attempts := 0
 	failing := func(errs ...error) {
 		attempts++
-		o := outcome()
+		o := anOutcome()
 		o.Err = errors.Join(errors.New("something else"), errors.Join(errs...))
 		r.Report(o)
 	}
 	key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Name: "http", Protocol: view.TCP, Family: addr.IPv4}
 	refused := func() error {
-		return &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.Join(
-			fmt.Errorf("halves: %w", &desired.RefusedError{Key: key, Err: fmt.Errorf("line %d failed", attempts)}))}
+		return &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.Join(
+			fmt.Errorf("halves: %w", &outcome.RefusedError{Key: key, Err: fmt.Errorf("line %d failed", attempts)}))}
 	}
 	broken := func() error {
-		return &desired.FamilyError{Family: addr.IPv6, Err: errors.Join(fmt.Errorf("has not ended after %d s", attempts))}
+		return &outcome.FamilyError{Family: addr.IPv6, Err: errors.Join(fmt.Errorf("has not ended after %d s", attempts))}
 	}
 	unset := func() error {
-		return &desired.SettingError{Of: "route_localnet", Err: errors.New("route_localnet is 0")}
+		return &outcome.SettingError{Of: "route_localnet", Err: errors.New("route_localnet is 0")}
 	}
 	metric := func(lines ...string) {
 		t.Helper()
@@ -70,12 +71,12 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	metric(`kind="Service",reason="ForwardingRefused"`)
 	failing()
 	metric()
-	failing(unset(), &desired.SettingError{Of: "nf_conntrack_max", Err: errors.New("nf_conntrack_max is 65536")})
+	failing(unset(), &outcome.SettingError{Of: "nf_conntrack_max", Err: errors.New("nf_conntrack_max is 65536")})
 	got.want(t, "node1 Warning SettingFailed: nf_conntrack_max is 65536; it is tried again", all[1])
 	failing()
 	got.want(t)
 	for bytes := range 2 { // another one with each Service
-		failing(&desired.OversizeError{Err: fmt.Errorf("the table has %d bytes", bytes)})
+		failing(&outcome.OversizeError{Err: fmt.Errorf("the table has %d bytes", bytes)})
 	}
 	got.want(t, "node1 Warning TooManyAddresses: not all addresses can be answered for on layer 2: the table has 0 bytes")
 }
@@ -83,7 +84,7 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 // TestOneNodeTellsWhatAllSee has two nodes read the same nonsense: one Event says so, of the
 // first node whose speaker is ready.
 func TestOneNodeTellsWhatAllSee(t *testing.T) {
-	o := outcome()
+	o := anOutcome()
 	o.Cluster.Speakers = map[string]view.Speaker{"node0": {}, "node1": {Ready: true}, "node2": {Ready: true}}
 	for _, object := range []problem.Object{{Kind: "EndpointSlice", Namespace: "shop", Name: "web-1"}, {Kind: "Service", Namespace: "shop", Name: "web"}} {
 		o.Cluster.Problems = append(o.Cluster.Problems, problem.New(object, fromkube.ReasonUnreadable, "left out: all"))

@@ -29,7 +29,7 @@ func TestTheFirstOfTheLivingSpeaks(t *testing.T) {
 		reporters[node] = report.New(c)
 	}
 	pass := func(fallen ...string) {
-		o := outcome()
+		o := anOutcome()
 		o.Cluster.Speakers, o.Cluster.Fallen = ready, map[string]struct{}{}
 		for _, node := range fallen {
 			o.Cluster.Fallen[node] = struct{}{}

@@ -116,7 +116,7 @@ func (r *Reporter) programmed(o agent.Outcome) {
 	f.repairs = repairs
 	f.now.Ports = len(o.Want.Forwarding.Ports)
 	f.now.Programmed = f.now.Ports
-	for _, lacking := range o.Want.Forwarding.Lacking(o.Missing) {
+	for _, lacking := range o.Missing.Of(o.Want.Forwarding) {
 		f.now.Programmed -= lacking
 	}
 	if time.Since(f.counted) >= recount {

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -67,7 +68,7 @@ func (b *board) says(t *testing.T, when string, want ...string) {
 
 // onNode is an outcome whose cluster has the node.
 func onNode() agent.Outcome {
-	o := outcome()
+	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	return o
 }
@@ -103,7 +104,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		t.Helper()
 		o := onNode()
 		if o.Err = err; err != nil {
-			o.Missing = desired.Missing{{Service: key.Service, Protocol: view.TCP, Family: addr.IPv4}: {}}
+			o.Missing = outcome.Missing{{Service: key.Service, Protocol: view.TCP, Family: addr.IPv4}: {}}
 		}
 		r.Report(o)
 		b.says(t, when, want...)
@@ -115,26 +116,26 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 	for reason, err := range map[string]error{
 		"ForwardingFailed": errors.New("it is broken"),
-		"ProgramMissing":   desired.Caused(desired.ReasonProgramMissing, errors.New("install iptables")),
-		"FeatureMissing":   errors.Join(errors.New("line 3 failed"), desired.Caused(desired.ReasonFeatureMissing, errors.New("no xt_set"))),
+		"ProgramMissing":   outcome.Caused(outcome.ReasonProgramMissing, errors.New("install iptables")),
+		"FeatureMissing":   errors.Join(errors.New("line 3 failed"), outcome.Caused(outcome.ReasonFeatureMissing, errors.New("no xt_set"))),
 	} {
-		tells(reason, &desired.FamilyError{Family: addr.IPv4, Err: err},
+		tells(reason, &outcome.FamilyError{Family: addr.IPv4, Err: err},
 			"Programmed=False "+reason+": what is forwarded of IPv4 is not all as wanted; it is tried again: "+err.Error())
 	}
-	tells("a setting", &desired.SettingError{Err: errors.New("route_localnet is 0")},
+	tells("a setting", &outcome.SettingError{Err: errors.New("route_localnet is 0")},
 		"Programmed=False SettingFailed: route_localnet is 0; it is tried again")
-	tells("a port", &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: &desired.RefusedError{Key: key, Err: errors.New("no")}},
+	tells("a port", &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: &outcome.RefusedError{Key: key, Err: errors.New("no")}},
 		`Programmed=False ForwardingRefused: Service/shop/web: node node1: the kernel does not take port "http" (TCP, IPv4), which stays as it was: no`)
 
 	crowded := onNode()
-	crowded.Err = &desired.OversizeError{Err: errors.New("too large")}
+	crowded.Err = &outcome.OversizeError{Err: errors.New("too large")}
 	r.Report(crowded)
 	b.says(t, "more addresses than pulse takes, which is no fault of the kernel")
 	r.Report(onNode())
 
 	stays := onNode()
-	stays.Missing = desired.Missing{{Service: key.Service, Name: "deleted", Protocol: view.TCP, Family: addr.IPv4}: {Port: 81}}
-	stays.Err = &desired.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}
+	stays.Missing = outcome.Missing{{Service: key.Service, Name: "deleted", Protocol: view.TCP, Family: addr.IPv4}: {Port: 81}}
+	stays.Err = &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}
 	r.Report(stays)
 	b.says(t, "a port that is to go", "Programmed=False ForwardingFailed: what is forwarded of IPv4 is not all as wanted; it is tried again: busy")
 	if b.Programmed != 1 {

@@ -32,7 +32,7 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	c := toldTo(&got)
 	c.Addresses, c.Metrics = register, registry
 	r := report.New(c)
-	o := outcome()
+	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {}}
 	r.Report(o)
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth1"}}})

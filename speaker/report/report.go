@@ -28,6 +28,7 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Reasons of the Events that a speaker writes.
@@ -215,9 +216,9 @@ func (r *Reporter) Report(o agent.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cluster = o.Cluster
-	lacking := o.Want.Forwarding.Lacking(o.Missing)
+	lacking := o.Missing.Of(o.Want.Forwarding)
 	r.announced = r.announced || o.Announced
-	failing := desired.Failing(o.Err) != nil
+	failing := outcome.Failing(o.Err) != nil
 	r.placed = r.placed || lacking[addr.IPv4]+lacking[addr.IPv6] < len(o.Want.Forwarding.Ports) || !failing
 	r.metrics.apply.Observe(o.Duration.Seconds())
 	if failing {

@@ -22,6 +22,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -52,7 +53,7 @@ func (unregistered) Tell(types.UID, map[netip.Addr]report.Address) {}
 
 var vip, vip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
-func outcome() agent.Outcome {
+func anOutcome() agent.Outcome {
 	s := &view.Service{Ref: view.Ref{Namespace: "shop", Name: "web"}, VIPs: []netip.Addr{vip, vip6}}
 	key := desired.PortKey{Service: s.Ref, Protocol: view.TCP, Family: addr.IPv4}
 	return agent.Outcome{
@@ -74,7 +75,7 @@ func toldTo(recorder report.Recorder) report.Config {
 func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Report(outcome())
+	r.Report(anOutcome())
 	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
 	r.Owns(owned)
@@ -97,8 +98,8 @@ func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	r := report.New(toldTo(&got))
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
-	r.Report(outcome())
-	r.Report(outcome())
+	r.Report(anOutcome())
+	r.Report(anOutcome())
 	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
 }
 
@@ -106,7 +107,7 @@ func TestAnotherProxyIsToldOnceOnTheNode(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	for range 2 {
-		r.Report(outcome())
+		r.Report(anOutcome())
 		r.Rivals([]string{"nftables rules (IPv4)"}, nil)
 	}
 	got.want(t, "node1 Warning OtherProxy: kube-proxy has rules in this node's kernel besides Fairlead's: nftables rules (IPv4); "+
@@ -150,7 +151,7 @@ func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Report(outcome())
+	r.Report(anOutcome())
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
 }
@@ -175,7 +176,7 @@ func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 	c := toldTo(&got)
 	c.Sessions = &k
 	r := report.New(c)
-	o := outcome()
+	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
 	r.BFD(map[string]report.Path{"tor": {State: "Init"}})
 	r.Report(o)
@@ -200,7 +201,7 @@ func TestAHealthCheckPortThatIsTaken(t *testing.T) {
 	r := report.New(toldTo(&got))
 	web, taken := view.Ref{Namespace: "shop", Name: "web"}, errors.New("listen tcp4 0.0.0.0:30871: bind: address already in use")
 	r.HealthCheckFailed(web, 30871, taken)
-	r.Report(outcome())
+	r.Report(anOutcome())
 	r.HealthCheckFailed(web, 30871, taken)
 	text := `shop/web Warning FailedToStartServiceHealthcheck: node node1 failed to start healthcheck "shop/web" on port 30871: ` + taken.Error()
 	got.want(t, text, text)
@@ -225,25 +226,25 @@ func TestANodeIsReadyOnceItHasAnnounced(t *testing.T) {
 	awaits("10.96.0.1")
 	r.Unreached("")
 	awaits("the kernel")
-	r.Report(outcome())
+	r.Report(anOutcome())
 	awaits("the configuration has not been read")
 	missing := []problem.Problem{problem.New(problem.Object{Kind: "Node", Name: "node1"}, "KindMissing", "no Community")}
 	for range 2 {
 		r.Unread(missing)
-		r.Report(outcome())
+		r.Report(anOutcome())
 	}
 	awaits("no Community")
 	got.want(t, "node1 Warning KindMissing: no Community")
 	r.Unread(nil)
 	awaits("the configuration has not been read")
-	o := outcome()
+	o := anOutcome()
 	o.Announced = true
 	r.Report(o)
 	if r.Ready() != nil {
 		t.Errorf("waits for %v though all is read and announced", r.Ready())
 	}
 	r.Unread(missing)
-	if r.Report(outcome()); r.Ready() != nil {
+	if r.Report(anOutcome()); r.Ready() != nil {
 		t.Errorf("waits for %v after it was ready", r.Ready())
 	}
 }
@@ -257,8 +258,8 @@ func TestMetricsAndReadiness(t *testing.T) {
 	if r.Ready() == nil {
 		t.Error("ready before anything was applied")
 	}
-	o := outcome()
-	o.Missing, o.Err = desired.Missing{}, errors.New("no kernel")
+	o := anOutcome()
+	o.Missing, o.Err = outcome.Missing{}, errors.New("no kernel")
 	for key := range o.Want.Forwarding.Ports {
 		o.Missing[key] = desired.Port{}
 	}
@@ -266,7 +267,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 	if r.Ready() == nil {
 		t.Error("ready though nothing could be applied")
 	}
-	o = outcome()
+	o = anOutcome()
 	o.Problems = []problem.Problem{problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "x")}
 	o.Announced = true
 	r.Report(o)

@@ -22,7 +22,7 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 	r := report.New(config)
 	change := func(i int) {
 		r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 1, Pending: 1}, fmt.Sprint("other", i%2): {}})
-		o := outcome()
+		o := anOutcome()
 		o.Problems = []problem.Problem{
 			problem.New(problem.Object{Kind: "Service", Name: "web"}, "Always", "message"),
 			problem.New(problem.Object{Kind: "Service", Name: "web"}, fmt.Sprint("Other", i%2), "message"),

@@ -18,12 +18,13 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Backend is what is under test; see forwarding.Backend, which this package
 // cannot import lest the backends' own tests import themselves.
 type Backend interface {
-	Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error)
+	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	Cleanup(ctx context.Context) error
 }
 
@@ -185,7 +186,7 @@ func (c *Cluster) Restart() {
 }
 
 // Try applies want and returns what came of it.
-func (c *Cluster) Try(want desired.Forwarding) (missing desired.Missing, err error) {
+func (c *Cluster) Try(want desired.Forwarding) (missing outcome.Missing, err error) {
 	c.Node.Do(func() { missing, err = c.backend.Apply(c.t.Context(), want) })
 	return missing, err
 }

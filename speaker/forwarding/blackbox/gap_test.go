@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // wholeBackend is a backend as a process has it, connection table included.
@@ -26,7 +27,7 @@ func newWhole(mode forwarding.Mode) (blackbox.Backend, error) {
 }
 
 // Apply deletes flows, too.
-func (b wholeBackend) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (b wholeBackend) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := b.Forwarder.Apply(ctx, want)
 	return missing, errors.Join(err, b.Clean())
 }

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // segment is a client and three nodes with a pod each on one network, on which addresses
@@ -131,7 +132,7 @@ func (s *segment) serve(local ...int) {
 				want.Ports[blackbox.Key(fmt.Sprint("local-", isLocal), view.TCP, f)] = port
 			}
 		}
-		var missing desired.Missing
+		var missing outcome.Missing
 		var err error
 		node.Do(func() { missing, err = node.backend.Apply(s.t.Context(), want) })
 		if err != nil || len(missing) > 0 {

@@ -24,9 +24,9 @@ type question struct {
 	to       netip.AddrPort
 }
 
-// outcome is what must come of a question: an answer of one of several endpoints,
+// reply is what must come of a question: an answer of one of several endpoints,
 // or ErrRefused or ErrSilence.
-type outcome struct {
+type reply struct {
 	err     error
 	answers map[answer]bool
 	why     string
@@ -39,7 +39,7 @@ type answer struct {
 	masked bool // he sees an address of the node, else the sender's own
 }
 
-func (o outcome) String() string {
+func (o reply) String() string {
 	if o.err != nil {
 		return fmt.Sprintf("%v (%s)", o.err, o.why)
 	}
@@ -65,7 +65,7 @@ type oracle struct {
 
 // verdict is what must come of a question; false if that is not the backend's
 // doing: the answer takes a way that does not lead back through the node.
-func (o oracle) verdict(q question) (outcome, bool) {
+func (o oracle) verdict(q question) (reply, bool) {
 	service, ok := o.service(q)
 	if !ok {
 		return o.untouched(q), true
@@ -77,13 +77,13 @@ func (o oracle) verdict(q question) (outcome, bool) {
 	answers := map[answer]bool{}
 	for _, e := range set {
 		if !masked && e.Addr() != q.from && o.behindOther(q.from) && o.behindOther(e.Addr()) {
-			return outcome{}, false
+			return reply{}, false
 		}
 		// The node does not masquerade what ends at itself.
 		own := o.host(e.Addr()) == "node" && o.host(q.from) != "node"
 		answers[answer{o.host(e.Addr()), e.Port(), !own && (masked || e.Addr() == q.from)}] = true
 	}
-	return outcome{answers: answers, why: refusal.why}, true
+	return reply{answers: answers, why: refusal.why}, true
 }
 
 // service is the port that a request is for, by the kind of destination.
@@ -139,7 +139,7 @@ func (o oracle) service(q question) (service, bool) {
 
 // treatment is the set of endpoints that serve a request and whether it is
 // masqueraded, or the refusal.
-func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked bool, refusal outcome) {
+func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked bool, refusal reply) {
 	pod := o.pod(s.Port, q.from)
 	node := o.host(q.from) == "node"
 	local := false
@@ -147,7 +147,7 @@ func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked b
 	case s.kind == "clusterIP":
 		local, masked = s.InternalLocal, !pod && o.podsKnown(s.Port) || s.MasqueradeAll
 	case s.kind == "vip" && s.Restricted && !within(s.SourceRanges, q.from):
-		return nil, false, outcome{err: netlab.ErrSilence, why: fmt.Sprintf("the VIP of %s does not admit the sender", s.key.Service.Name)}
+		return nil, false, reply{err: netlab.ErrSilence, why: fmt.Sprintf("the VIP of %s does not admit the sender", s.key.Service.Name)}
 	case !s.ExternalLocal:
 		masked = true
 	case pod: // the short circuits
@@ -160,7 +160,7 @@ func (o oracle) treatment(s service, q question) (set []netip.AddrPort, masked b
 	if local {
 		set = s.Local
 	}
-	why := outcome{why: fmt.Sprintf("%s of %s", s.kind, s.key.Service.Name)}
+	why := reply{why: fmt.Sprintf("%s of %s", s.kind, s.key.Service.Name)}
 	switch {
 	case len(set) > 0:
 	case local && s.Anywhere:
@@ -201,21 +201,21 @@ func (o oracle) arrivesBy(from netip.Addr) string {
 }
 
 // untouched is what comes of a request that is for no Service.
-func (o oracle) untouched(q question) outcome {
+func (o oracle) untouched(q question) reply {
 	to := q.to.Addr()
 	host := o.host(to)
 	passes := host != "node" && (host == "" || host != o.host(q.from))
 	switch {
 	case passes && o.clusterIP(to):
-		return outcome{err: netlab.ErrRefused, why: "a port that the ClusterIP does not have"}
+		return reply{err: netlab.ErrRefused, why: "a port that the ClusterIP does not have"}
 	case passes && within(o.want.ServiceRanges, to):
-		return outcome{err: netlab.ErrSilence, why: "an address of ClusterIPs that no Service has"}
+		return reply{err: netlab.ErrSilence, why: "an address of ClusterIPs that no Service has"}
 	case host == "": // goes to the default router, which is none
-		return outcome{err: netlab.ErrSilence, why: "of no Service"}
+		return reply{err: netlab.ErrSilence, why: "of no Service"}
 	case !slices.Contains(listening(host), q.to.Port()):
-		return outcome{err: netlab.ErrRefused, why: "of no Service"}
+		return reply{err: netlab.ErrRefused, why: "of no Service"}
 	default:
-		return outcome{answers: map[answer]bool{{host, q.to.Port(), false}: true}, why: "of no Service"}
+		return reply{answers: map[answer]bool{{host, q.to.Port(), false}: true}, why: "of no Service"}
 	}
 }
 

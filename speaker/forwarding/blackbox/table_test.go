@@ -109,7 +109,7 @@ func believe(t *testing.T, want desired.Forwarding, table []expectation) {
 				"nodePort":  netip.AddrPortFrom(a.Node, 30000+uint16(e.n)),
 			}[e.to]
 			got, ok := o.verdict(question{view.TCP, own[e.from], to})
-			want := outcome{err: e.err, answers: map[answer]bool{}}
+			want := reply{err: e.err, answers: map[answer]bool{}}
 			for server := range strings.FieldsSeq(e.servers) {
 				want.answers[answer{server, blackbox.ServePort, e.seen == masked || server == e.from}] = true
 			}

@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // unusable are ways to spoil a port so that the kernel cannot forward it.
@@ -79,7 +80,7 @@ func TestUnusablePortsStandAlone(t *testing.T) {
 					t.Errorf("%s: in place of %v is said to be %+v, want %+v", step.name, key, placed, step.served.Ports[key])
 				}
 			}
-			if refused := desired.Refused(err); !maps.Equal(lacking, wrong) || !maps.Equal(refused, wrong) {
+			if refused := outcome.Refused(err); !maps.Equal(lacking, wrong) || !maps.Equal(refused, wrong) {
 				t.Errorf("%s: missing are %v, refused %v (%v), want %v", step.name, lacking, refused, err, wrong)
 			}
 			if err := c.askAbout(0, step.served); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Config is what a Backend needs. Only Log is required.
@@ -72,13 +73,13 @@ func (b *Backend) prepare(ctx context.Context) error {
 
 // Apply brings the kernel to want and returns which ports are not in the kernel as
 // wanted, or still are though they are not wanted. A port that the kernel refuses is missing, with a
-// *desired.RefusedError in the error; all others are in place. The next Apply tries
+// *outcome.RefusedError in the error; all others are in place. The next Apply tries
 // again what failed. With an unchanged want it costs next to nothing, and repairs what
 // others changed.
-func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	missing := desired.Missing{}
+	missing := outcome.Missing{}
 	err := b.prepare(ctx)
 	if b.failed = err != nil; b.failed {
 		for key := range want.Ports {
@@ -86,7 +87,7 @@ func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (desired.M
 		}
 		for _, family := range addr.Families() {
 			if want.Has(family) {
-				return missing, &desired.FamilyError{Family: family, Err: err} // of the other the same
+				return missing, &outcome.FamilyError{Family: family, Err: err} // of the other the same
 			}
 		}
 		return missing, err

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Variant is one of the two implementations of iptables. A host must use one
@@ -95,7 +95,7 @@ func detect(ctx context.Context, patience time.Duration) (Variant, error) {
 		}
 	}
 	if len(installed) == 0 {
-		return "", desired.Caused(desired.ReasonProgramMissing,
+		return "", outcome.Caused(outcome.ReasonProgramMissing,
 			fmt.Errorf("neither iptables-nft-restore nor iptables-legacy-restore is in PATH: install iptables 1.8 or newer: %w", exec.ErrNotFound))
 	}
 	rules := map[Variant]int{}

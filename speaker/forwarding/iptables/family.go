@@ -11,6 +11,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // family is one address family: its rules, its sets, and what the kernel has of them.
@@ -28,7 +29,7 @@ type family struct {
 	around      *surroundings // that the base was rendered for
 
 	ports   map[desired.PortKey]desired.Port // as rendered into the tables
-	refused desired.Refusals
+	refused outcome.Refusals
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
 	revision uint64
 
@@ -61,7 +62,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
-func (f *family) apply(ctx context.Context, want desired.Forwarding, missing desired.Missing) error {
+func (f *family) apply(ctx context.Context, want desired.Forwarding, missing outcome.Missing) error {
 	wanted := f.begun || want.Has(f.family)
 	if !wanted && time.Since(f.tried) < unwantedPause {
 		return nil
@@ -84,11 +85,11 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing des
 	if len(changes) == 0 { // what is new is not kept waiting
 		f.sets.count()
 	}
-	missing.Add(desired.Attempt{
+	missing.Add(outcome.Attempt{
 		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: f.sound,
 	})
 	if err != nil {
-		return &desired.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
+		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func (f *family) place(ctx context.Context, changes []desired.Change) error {
 		if port := changes[0].To; port != nil {
 			return f.refused.Add(changes[0].Key, *port, err)
 		}
-		return &desired.RefusedError{Key: changes[0].Key, Err: err}
+		return &outcome.RefusedError{Key: changes[0].Key, Err: err}
 	}
 	half := len(changes) / 2
 	return errors.Join(f.place(ctx, changes[:half]), f.place(ctx, changes[half:]))

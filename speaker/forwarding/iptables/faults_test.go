@@ -18,7 +18,8 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
-	"fairlead.dev/fairlead/speaker/forwarding/lookout"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // faulty is a cluster on whose node each program of iptables can be made to fail.
@@ -97,7 +98,7 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 	select {
 	case <-said:
 		c.t.Error("it is to be tried again though nothing has become better")
-	case <-time.After(3 * lookout.Every):
+	case <-time.After(3 * kernelwatch.Interval):
 	}
 	end()
 	<-said
@@ -108,7 +109,7 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 	var late *LateError
 	missing, err := c.Try(want)
 	for until := time.Now().Add(patience); errors.As(err, &late) && time.Now().Before(until); missing, err = c.Try(want) {
-		time.Sleep(lookout.Every)
+		time.Sleep(kernelwatch.Interval)
 	}
 	if err != nil || len(missing) > 0 {
 		c.t.Errorf("after the fault %d ports are missing: %v", len(missing), err)
@@ -123,13 +124,13 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 // blames holds that an error tells the cause.
 func blames(t *testing.T, err error, reason string) {
 	t.Helper()
-	if got := desired.ReasonOf(err); got != reason {
+	if got := outcome.ReasonOf(err); got != reason {
 		t.Errorf("the cause %q is told of %v, want %q", got, err, reason)
 	}
 }
 
 // missingOf counts the missing ports of a family.
-func missingOf(missing desired.Missing, f addr.Family) int {
+func missingOf(missing outcome.Missing, f addr.Family) int {
 	n := 0
 	for key := range missing {
 		if key.Family == f {
@@ -148,7 +149,7 @@ func TestMissingProgram(t *testing.T) {
 		c.Node.Do(func() {
 			c.backend = New(Config{Log: blackbox.Quiet()})
 		})
-		apply := func() (missing desired.Missing, err error) {
+		apply := func() (missing outcome.Missing, err error) {
 			c.Node.Do(func() { missing, err = c.backend.Apply(t.Context(), want) })
 			return missing, err
 		}
@@ -156,7 +157,7 @@ func TestMissingProgram(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "install iptables") || len(missing) != len(want.Ports) {
 			t.Fatalf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
-		blames(t, err, desired.ReasonProgramMissing)
+		blames(t, err, outcome.ReasonProgramMissing)
 		t.Setenv("PATH", path)
 		c.backend = nil
 		c.Restart()
@@ -169,7 +170,7 @@ func TestMissingProgram(t *testing.T) {
 		if !errors.Is(err, exec.ErrNotFound) || len(missing) != 4 {
 			t.Fatalf("%d ports are missing, error %v: want the four new ones and a program", len(missing), err)
 		}
-		blames(t, err, desired.ReasonProgramMissing)
+		blames(t, err, outcome.ReasonProgramMissing)
 		c.heals(more, func() { t.Setenv("PATH", path) })
 	})
 }
@@ -191,7 +192,7 @@ func TestFailingProgram(t *testing.T) {
 		fewer := blackbox.Forwarding(blackbox.Services()[:5]...)
 		for range 2 {
 			missing, err = c.Try(fewer)
-			var refused *desired.RefusedError
+			var refused *outcome.RefusedError
 			if err == nil || errors.As(err, &refused) || len(missing) != len(want.Ports)-len(fewer.Ports) {
 				t.Errorf("%d ports are missing, error %v: want an error and the %d that are still there", len(missing), err, len(want.Ports)-len(fewer.Ports))
 			}
@@ -214,7 +215,7 @@ func TestFailingProgram(t *testing.T) {
 		fewer.NodePorts = nil // of which chains tell that no Service has
 		for range 2 {
 			missing, err = c.Try(fewer)
-			if len(missing) != 0 || len(desired.Behind(missing, err)) != 2 {
+			if len(missing) != 0 || len(outcome.Behind(missing, err)) != 2 {
 				t.Errorf("%d ports are missing, error %v: want that both families are behind", len(missing), err)
 			}
 		}
@@ -236,7 +237,7 @@ func TestSetOfNoPortThatFails(t *testing.T) {
 		}
 		for range 2 {
 			missing, err := c.Try(few)
-			if len(missing) != 0 || !desired.Behind(missing, err)[addr.IPv4] || desired.Behind(missing, err)[addr.IPv6] {
+			if len(missing) != 0 || !outcome.Behind(missing, err)[addr.IPv4] || outcome.Behind(missing, err)[addr.IPv6] {
 				t.Errorf("%d ports are missing, error %v: want that IPv4 is behind", len(missing), err)
 			}
 		}
@@ -260,7 +261,7 @@ func TestHangingProgram(t *testing.T) {
 		if !errors.As(err, &late) || !strings.Contains(late.Command, "restore") {
 			t.Errorf("error %v, want one about a program that hangs", err)
 		}
-		blames(t, err, desired.ReasonProgramHangs)
+		blames(t, err, outcome.ReasonProgramHangs)
 		if missingOf(missing, addr.IPv4) == 0 || missingOf(missing, addr.IPv6) != 0 {
 			t.Errorf("%d ports of IPv4 and %d of IPv6 are missing", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6))
 		}
@@ -330,7 +331,7 @@ func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 		c.Node.Do(func() {
 			c.backend = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: time.Second})
 		})
-		apply := func() (missing desired.Missing, err error) {
+		apply := func() (missing outcome.Missing, err error) {
 			c.Node.Do(func() { missing, err = c.backend.Apply(t.Context(), want) })
 			return missing, err
 		}
@@ -354,7 +355,7 @@ func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d ports are missing, error %v", len(missing), err)
 			}
-			time.Sleep(lookout.Every)
+			time.Sleep(kernelwatch.Interval)
 		}
 	})
 }
@@ -376,7 +377,7 @@ func TestLockHeldByOthers(t *testing.T) {
 		if !errors.Is(err, errLocked) || len(missing) != len(want.Ports) {
 			t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 		}
-		blames(t, err, desired.ReasonTablesLocked)
+		blames(t, err, outcome.ReasonTablesLocked)
 		if late, ok := errors.AsType[*LateError](err); ok {
 			t.Errorf("the lock was waited for %s", late.Since)
 		}
@@ -415,7 +416,7 @@ func TestKernelWithoutWhatAllNeed(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "the match addrtype (module xt_addrtype)") || len(missing) != len(want.Ports) {
 				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 			}
-			blames(t, err, desired.ReasonFeatureMissing)
+			blames(t, err, outcome.ReasonFeatureMissing)
 			if err != nil && strings.Contains(err.Error(), "xt_mark") {
 				t.Errorf("the error names what is there: %v", err)
 			}
@@ -459,7 +460,7 @@ func TestHostWithoutIPv6(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "IPv6: ") || missingOf(missing, addr.IPv6) == 0 || missingOf(missing, addr.IPv4) != 0 {
 			t.Errorf("%d ports of IPv4 and %d of IPv6 are missing, error %v", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6), err)
 		}
-		blames(t, err, desired.ReasonFeatureMissing)
+		blames(t, err, outcome.ReasonFeatureMissing)
 		c.off()
 		c.Apply(both)
 		if !c.serves(addr.IPv6) {
@@ -496,7 +497,7 @@ func TestFullSet(t *testing.T) {
 			if !errors.Is(err, ipset.ErrFull) || !strings.Contains(err.Error(), "FAIRLEAD-ENDPOINTS") || len(missing) > 0 {
 				t.Fatalf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 			}
-			blames(t, err, desired.ReasonSetFull)
+			blames(t, err, outcome.ReasonSetFull)
 		}
 		c.Apply(blackbox.Forwarding(blackbox.Services()...))
 	})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // feature is something that our rules need of the kernel, a rule that uses it, and
@@ -73,7 +73,7 @@ func (f *family) explain(ctx context.Context) error {
 		}
 	}
 	if len(lacks) < len(f.features()) { // else the program does not work at all
-		f.lacks = desired.Caused(desired.ReasonFeatureMissing, errors.Join(lacks...))
+		f.lacks = outcome.Caused(outcome.ReasonFeatureMissing, errors.Join(lacks...))
 	}
 	return f.lacks
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // fingerprint is a cheap digest of what the kernel holds, of everybody's rules:
@@ -35,7 +35,7 @@ func (f fingerprint) follows(before fingerprint, variant Variant, i, transaction
 type watch struct {
 	variant Variant
 	family  addr.Family
-	counter nfgen.Counter
+	counter kernelwatch.Counter
 	seen    fingerprint
 	epoch   int // goes up when others may have written
 }

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // How long a program may take. It is waited for as long as its work should take, and
@@ -97,8 +97,8 @@ type LateError struct {
 	Since   time.Duration
 }
 
-// Reason is the cause, see desired.ReasonOf.
-func (e *LateError) Reason() string { return desired.ReasonProgramHangs }
+// Reason is the cause, see outcome.ReasonOf.
+func (e *LateError) Reason() string { return outcome.ReasonProgramHangs }
 
 func (e *LateError) Error() string {
 	return fmt.Sprintf("%s has not ended after %s: it hangs, or the node is overloaded; it is killed in the end, and then tried again",
@@ -229,7 +229,7 @@ func (r *runner) start(ctx context.Context, program string, args ...string) (*pr
 	if err := cmd.Start(); err != nil {
 		kill(nil)
 		if errors.Is(err, exec.ErrNotFound) {
-			err = desired.Caused(desired.ReasonProgramMissing, fmt.Errorf("it is not in PATH: install iptables 1.8 or newer: %w", err))
+			err = outcome.Caused(outcome.ReasonProgramMissing, fmt.Errorf("it is not in PATH: install iptables 1.8 or newer: %w", err))
 		}
 		return nil, fmt.Errorf("%s: %w", p.command, err)
 	}
@@ -284,7 +284,7 @@ func failed(command string, err error, said string) error {
 	}
 	err = fmt.Errorf("%s: %w: %s", command, err, said)
 	if lacksTables(said) {
-		return desired.Caused(desired.ReasonFeatureMissing, err)
+		return outcome.Caused(outcome.ReasonFeatureMissing, err)
 	}
 	return err
 }
@@ -298,7 +298,7 @@ func lacksTables(said string) bool {
 }
 
 // errLocked says that somebody else keeps legacy iptables to himself.
-var errLocked = desired.Caused(desired.ReasonTablesLocked,
+var errLocked = outcome.Caused(outcome.ReasonTablesLocked,
 	errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free"))
 
 // refused tells whether a program ran and did not like what it was given, as against

@@ -2,7 +2,7 @@ package iptables
 
 import (
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/claims"
+	"fairlead.dev/fairlead/speaker/forwarding/conflicts"
 )
 
 // ruleset is one table and the two trees in it.
@@ -42,8 +42,8 @@ func (r ruleset) publish() {
 
 // dispatcher is a tree whose destinations several ports may claim.
 type dispatcher struct {
-	tree   *tree
-	claims claims.Claims[destination, target]
+	tree       *tree
+	precedence conflicts.Destinations[destination, target]
 }
 
 func newDispatcher(s shape) *dispatcher { return &dispatcher{tree: newTree(s)} }
@@ -51,20 +51,20 @@ func newDispatcher(s shape) *dispatcher { return &dispatcher{tree: newTree(s)} }
 func (d *dispatcher) replace(key desired.PortKey, from, to map[destination]target) {
 	for at := range from {
 		if _, stays := to[at]; !stays {
-			d.claims.Release(at, key)
+			d.precedence.Release(at, key)
 			d.update(at)
 		}
 	}
 	for at, where := range to {
 		if from[at] != where {
-			d.claims.Claim(at, claims.Claim[target]{Key: key, Rank: where.rank, Value: where})
+			d.precedence.Set(at, conflicts.Candidate[target]{Key: key, Rank: where.rank, Value: where})
 			d.update(at)
 		}
 	}
 }
 
 func (d *dispatcher) update(at destination) {
-	if holder, ok := d.claims.Holder(at); ok {
+	if holder, ok := d.precedence.Winner(at); ok {
 		d.tree.set(at, holder.Value)
 	} else {
 		d.tree.unset(at)

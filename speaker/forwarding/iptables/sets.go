@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // sets are all ipsets of one family.
@@ -145,9 +145,9 @@ func (s *sets) settled() bool {
 func caused(err error) error {
 	switch {
 	case errors.Is(err, ipset.ErrFull), errors.Is(err, ipset.ErrTooMany):
-		return desired.Caused(desired.ReasonSetFull, fmt.Errorf("%w: the forwarding mode nftables needs no ipsets", err))
+		return outcome.Caused(outcome.ReasonSetFull, fmt.Errorf("%w: the forwarding mode nftables needs no ipsets", err))
 	case errors.Is(err, ipset.ErrType):
-		return desired.Caused(desired.ReasonFeatureMissing, err)
+		return outcome.Caused(outcome.ReasonFeatureMissing, err)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestAnyStateToAnyState holds that the kernel's rules depend on the wanted state
@@ -251,7 +252,7 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 		bad := blackbox.Key("bad", view.TCP, addr.IPv4)
 		for range 3 { // the next Apply tries again, and loses nothing by it
 			missing, err := c.Try(want)
-			var refused *desired.RefusedError
+			var refused *outcome.RefusedError
 			if !errors.As(err, &refused) || refused.Key.Service != bad.Service || !strings.Contains(err.Error(), "shop/worse") {
 				t.Fatalf("error %v, want a RefusedError about %s", err, bad.Service)
 			}

@@ -9,8 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/speaker/forwarding/budget"
-	"fairlead.dev/fairlead/speaker/forwarding/lookout"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // lockFile is what all programs of legacy iptables lock while they work.
@@ -24,7 +23,7 @@ func lockFile() string {
 // Watch calls disturbed, until ctx ends, when it is time for an Apply: others wrote to
 // the tables or sets, or what kept the last Apply from its work is over.
 func (b *Backend) Watch(ctx context.Context, disturbed func()) {
-	lookout.Keep(ctx, tablesEvery, b.disturbed, disturbed)
+	kernelwatch.Poll(ctx, tablesEvery, b.disturbed, disturbed)
 }
 
 // tablesEvery is the time between two looks at the tables. While rules are gone nobody is
@@ -73,7 +72,7 @@ func (f *family) disturbed() bool {
 	if f.watch.look() != f.reading.epoch {
 		return true
 	}
-	if time.Since(f.sets.looked) < lookout.Every {
+	if time.Since(f.sets.looked) < kernelwatch.Interval {
 		return false
 	}
 	f.sets.looked = time.Now()
@@ -99,13 +98,13 @@ type reading struct {
 	unfit    bool // glances see damage where there is none: every reading must be
 	alarmed  bool // a glance saw damage that nobody did
 
-	budget.Budget // for reading and repairing
+	kernelwatch.RateLimit // for reading and repairing
 }
 
 // unread is no epoch of a watch.
 const unread = -1
 
-func newReading() reading { return reading{repaired: unread, Budget: budget.New()} }
+func newReading() reading { return reading{repaired: unread, RateLimit: kernelwatch.NewRateLimit()} }
 
 // again has the tables read once more after a repair, if others wrote nothing since the reading
 // that it was for: what is amiss then, a glance does not see for what it is.

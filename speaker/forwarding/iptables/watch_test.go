@@ -13,8 +13,8 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/budget"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // keep applies want whenever the backend says that it is time, as the agent does, until
@@ -135,7 +135,7 @@ func (c *cluster) peace() {
 	c.backend.mu.Lock()
 	defer c.backend.mu.Unlock()
 	for _, f := range c.backend.families {
-		f.reading.Budget = budget.New()
+		f.reading.RateLimit = kernelwatch.NewRateLimit()
 	}
 }
 

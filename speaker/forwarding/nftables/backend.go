@@ -12,8 +12,8 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/lookout"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Config is what a Backend needs.
@@ -40,7 +40,7 @@ func New(cfg Config) *Backend {
 	b := &Backend{link: k}
 	b.reset = func() []*family {
 		var families []*family
-		watch := &nfgen.Watch{}
+		watch := &kernelwatch.Watch{}
 		for _, f := range addr.Families() {
 			families = append(families, newFamily(layouts[f], k, watch, cfg.Log))
 		}
@@ -53,13 +53,13 @@ func New(cfg Config) *Backend {
 
 // Apply brings the kernel to want and returns which ports are not in the kernel as
 // wanted, or still are though they are not wanted. A port that the kernel refuses is missing, with a
-// *desired.RefusedError in the error; all others are in place. The next Apply tries
+// *outcome.RefusedError in the error; all others are in place. The next Apply tries
 // again what failed. With an unchanged want it costs next to nothing, and repairs what
 // others changed.
-func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (desired.Missing, error) {
+func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	missing := desired.Missing{}
+	missing := outcome.Missing{}
 	var errs []error
 	for _, f := range b.families {
 		errs = append(errs, f.apply(want, missing))
@@ -73,7 +73,7 @@ func (b *Backend) Apply(_ context.Context, want desired.Forwarding) (desired.Mis
 func (b *Backend) Watch(ctx context.Context, disturbed func()) {
 	b.keep(true)
 	defer b.keep(false)
-	lookout.Keep(ctx, lookout.Every, b.disturbed, disturbed)
+	kernelwatch.Poll(ctx, kernelwatch.Interval, b.disturbed, disturbed)
 }
 
 // disturbed asks the kernel for a number.

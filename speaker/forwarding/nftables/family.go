@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/budget"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // family is one address family: what its table is to hold, and what is known of the
@@ -18,10 +18,10 @@ import (
 type family struct {
 	*ledger
 	link  *link
-	watch *nfgen.Watch
+	watch *kernelwatch.Watch
 	log   *slog.Logger
 
-	refused desired.Refusals
+	refused outcome.Refusals
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
 	revision uint64
 
@@ -35,22 +35,22 @@ type family struct {
 	size    int // elements in the kernel
 	repairs int
 	epoch   int // of the watch when the table was last compared
-	reading budget.Budget
+	reading kernelwatch.RateLimit
 	probed  time.Time // when the kernel was last asked what it lacks
 	lacks   error     // and what that is
 	crowd   crowd
 }
 
-func newFamily(l *layout, k *link, w *nfgen.Watch, log *slog.Logger) *family {
+func newFamily(l *layout, k *link, w *kernelwatch.Watch, log *slog.Logger) *family {
 	return &family{
-		ledger: newLedger(l), link: k, watch: w, reading: budget.New(),
+		ledger: newLedger(l), link: k, watch: w, reading: kernelwatch.NewRateLimit(),
 		log: log.With("family", l.family.String()),
 	}
 }
 
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
-func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
+func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 	changes := want.ChangesOf(f.family, f.ports, f.revision)
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
@@ -65,11 +65,11 @@ func (f *family) apply(want desired.Forwarding, missing desired.Missing) error {
 	if len(changes) == 0 && f.loaded { // what is new is not kept waiting
 		f.crowd.look(f.ledger)
 	}
-	missing.Add(desired.Attempt{
+	missing.Add(outcome.Attempt{
 		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
 	})
 	if err != nil {
-		return &desired.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.around.equal(f.surroundings(want)), Err: err}
+		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.around.equal(f.surroundings(want)), Err: err}
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (f *family) refuse(s step, err error) error {
 	if s.to != nil {
 		return f.refused.Add(s.key, s.to.port, err)
 	}
-	return &desired.RefusedError{Key: s.key, Err: err}
+	return &outcome.RefusedError{Key: s.key, Err: err}
 }
 
 // isolate takes those steps that the kernel takes, and returns what it refuses. It

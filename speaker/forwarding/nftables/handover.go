@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
@@ -28,14 +28,14 @@ import (
 type Handover struct {
 	mu       sync.Mutex
 	link     *link
-	watch    *nfgen.Watch
+	watch    *kernelwatch.Watch
 	families []*handing
 	revision uint64 // of what all is in place; 0: something is not
 }
 
 // NewHandover makes one that writes nothing before it is asked to.
 func NewHandover() *Handover {
-	h := &Handover{link: newLink(), watch: &nfgen.Watch{}}
+	h := &Handover{link: newLink(), watch: &kernelwatch.Watch{}}
 	for _, f := range addr.Families() {
 		h.families = append(h.families, newHanding(f))
 	}
@@ -232,7 +232,7 @@ func (h *handing) ttl() (offset uint32, checksum bool) {
 }
 
 // apply brings the table to what is wanted of the family.
-func (h *handing) apply(k *link, w *nfgen.Watch, want map[netip.Addr]netip.Addr) error {
+func (h *handing) apply(k *link, w *kernelwatch.Watch, want map[netip.Addr]netip.Addr) error {
 	if !h.known {
 		if err := h.read(); err != nil {
 			return h.failed(err)

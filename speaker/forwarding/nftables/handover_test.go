@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // handedFrom are addresses that nodes had before; n of each family.
@@ -60,7 +60,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 	}
 	written := func(do func()) uint32 {
 		t.Helper()
-		var counter nfgen.Counter
+		var counter kernelwatch.Counter
 		var before, after uint32
 		node.Do(func() { before, _ = counter.Generation() })
 		do()

@@ -6,7 +6,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/claims"
+	"fairlead.dev/fairlead/speaker/forwarding/conflicts"
 )
 
 // ledger is what one family's table is to hold, by who wants it. It keeps no list of
@@ -18,11 +18,11 @@ type ledger struct {
 	seatings map[desired.PortKey]*seating
 	ids      *ids
 
-	claims  claims.Claims[destination, struct{}]
-	servers map[server]int32
-	heads   map[netip.Addr]int32 // ClusterIPs
-	chains  map[string]*used
-	around  surroundings
+	precedence conflicts.Destinations[destination, struct{}]
+	servers    map[server]int32
+	heads      map[netip.Addr]int32 // ClusterIPs
+	chains     map[string]*used
+	around     surroundings
 }
 
 // used is a chain and how many ports use it.
@@ -105,13 +105,13 @@ func (l *ledger) take(s step, d delta) {
 func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
 	r := l.render(key, v)
 	for _, h := range r.held {
-		holder, held := l.claims.Holder(h.at)
-		l.claims.Release(h.at, key)
+		holder, held := l.precedence.Winner(h.at)
+		l.precedence.Release(h.at, key)
 		if !held || holder.Key != key {
 			continue
 		}
 		d.remove(h.elements...)
-		if next, ok := l.claims.Holder(h.at); ok {
+		if next, ok := l.precedence.Winner(h.at); ok {
 			d.add(next.Key, l.holding(next.Key, h.at)...)
 		}
 	}
@@ -150,9 +150,9 @@ func (l *ledger) assert(key desired.PortKey, v version, d delta) {
 		u.by++
 	}
 	for _, h := range r.held {
-		before, held := l.claims.Holder(h.at)
-		l.claims.Claim(h.at, claims.Claim[struct{}]{Key: key, Rank: h.rank})
-		if now, _ := l.claims.Holder(h.at); now.Key != key {
+		before, held := l.precedence.Winner(h.at)
+		l.precedence.Set(h.at, conflicts.Candidate[struct{}]{Key: key, Rank: h.rank})
+		if now, _ := l.precedence.Winner(h.at); now.Key != key {
 			continue
 		}
 		if held {
@@ -245,7 +245,7 @@ func (l *ledger) fill(d delta) {
 	for key, p := range l.ports {
 		r := l.render(key, version{p, l.seatings[key]})
 		for _, h := range r.held {
-			if holder, _ := l.claims.Holder(h.at); holder.Key == key {
+			if holder, _ := l.precedence.Winner(h.at); holder.Key == key {
 				d.add(key, h.elements...)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // probeTable is never there: the transaction that makes it deletes it.
@@ -90,7 +90,7 @@ func (f *family) explain() error {
 	if time.Since(f.probed) >= probeAgain {
 		f.probed, f.lacks = time.Now(), probe(f.link, f.layout, f.specimens())
 		if !errors.Is(f.lacks, unix.EPERM) {
-			f.lacks = desired.Caused(desired.ReasonFeatureMissing, f.lacks)
+			f.lacks = outcome.Caused(outcome.ReasonFeatureMissing, f.lacks)
 		}
 	}
 	return f.lacks

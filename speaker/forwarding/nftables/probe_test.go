@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestProbe holds that a kernel which lacks something is told from one that does not,
@@ -47,7 +48,7 @@ func TestWhatTheKernelLacksIsToldByApply(t *testing.T) {
 		powerless(t, func() {
 			b = New(Config{Log: blackbox.Quiet()})
 			missing, err := b.Apply(t.Context(), want)
-			if failed := desired.AllOf[*desired.FamilyError](err); len(failed) != 2 || len(missing) != len(want.Ports) || !strings.Contains(err.Error(), "NET_ADMIN") {
+			if failed := outcome.AllOf[*outcome.FamilyError](err); len(failed) != 2 || len(missing) != len(want.Ports) || !strings.Contains(err.Error(), "NET_ADMIN") {
 				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
 			}
 		})
@@ -67,7 +68,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
 		b := New(Config{Log: blackbox.Quiet()})
-		apply := func(want desired.Forwarding) (desired.Missing, error) { return b.Apply(t.Context(), want) }
+		apply := func(want desired.Forwarding) (outcome.Missing, error) { return b.Apply(t.Context(), want) }
 		expectAll := func(want desired.Forwarding) {
 			if missing, err := apply(want); err != nil || len(missing) > 0 {
 				t.Errorf("%d of %d ports are missing, error %v", len(missing), len(want.Ports), err)
@@ -78,7 +79,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 			b.link.close() // a socket keeps the rights that it was made with
 			for range 2 {
 				missing, err := apply(fewer)
-				if err == nil || len(missing) != len(want.Ports)-len(fewer.Ports) || len(desired.Behind(missing, err)) != 2 {
+				if err == nil || len(missing) != len(want.Ports)-len(fewer.Ports) || len(outcome.Behind(missing, err)) != 2 {
 					t.Errorf("%d ports are missing, error %v: want the %d that are still there", len(missing), err, len(want.Ports)-len(fewer.Ports))
 				}
 				for key, in := range missing {
@@ -93,7 +94,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 		powerless(t, func() {
 			b.link.close()
 			missing, err := apply(noPods)
-			if len(missing) != 0 || len(desired.Behind(missing, err)) != 2 {
+			if len(missing) != 0 || len(outcome.Behind(missing, err)) != 2 {
 				t.Errorf("%d ports are missing, error %v: want that both families are behind", len(missing), err)
 			}
 		})

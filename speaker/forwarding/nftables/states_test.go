@@ -16,7 +16,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // cluster is a network whose node has this backend.
@@ -81,7 +82,7 @@ func (c *cluster) generation() uint32 {
 	c.t.Helper()
 	var n uint32
 	var err error
-	c.Node.Do(func() { n, err = new(nfgen.Counter).Generation() })
+	c.Node.Do(func() { n, err = new(kernelwatch.Counter).Generation() })
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 	}
 	for range 3 { // the next Apply tries again, and loses nothing by it
 		missing, err := c.Try(want)
-		if got := desired.Refused(err); !maps.Equal(got, bad) {
+		if got := outcome.Refused(err); !maps.Equal(got, bad) {
 			t.Fatalf("refused: %v, want %v: %v", got, bad, err)
 		}
 		for key := range bad {
@@ -355,7 +356,7 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 	}
 	c.Restart()
 	c.poison()
-	if _, err := c.Try(want); !maps.Equal(desired.Refused(err), bad) {
+	if _, err := c.Try(want); !maps.Equal(outcome.Refused(err), bad) {
 		t.Errorf("after a restart: %v", err)
 	}
 	c.Apply(good)
@@ -421,7 +422,7 @@ func TestErrorsAreTold(t *testing.T) {
 		f.table.Name = strings.Repeat("long", 100) // no table can be called so
 	}
 	missing, err := c.Try(want)
-	if refused := desired.Refused(err); err == nil || len(refused) > 0 || len(missing) != len(want.Ports) {
+	if refused := outcome.Refused(err); err == nil || len(refused) > 0 || len(missing) != len(want.Ports) {
 		t.Errorf("%d of %d ports are missing, %d refused, error %v", len(missing), len(want.Ports), len(refused), err)
 	}
 	for _, f := range c.backend.families {

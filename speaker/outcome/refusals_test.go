@@ -1,4 +1,4 @@
-package desired_test
+package outcome_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestAttempt holds what an applier says after one: which changes were not made, and which are to be
@@ -31,8 +32,8 @@ func TestAttempt(t *testing.T) {
 	}
 	for name, c := range cases {
 		c.change.Key = key("a")
-		missing := desired.Missing{}
-		missing.Add(desired.Attempt{Family: addr.IPv4, Changes: []desired.Change{c.change}, Held: c.held, Known: true, Sound: c.sound})
+		missing := outcome.Missing{}
+		missing.Add(outcome.Attempt{Family: addr.IPv4, Changes: []desired.Change{c.change}, Held: c.held, Known: true, Sound: c.sound})
 		if port, fails := missing[key("a")]; fails != c.fails || fails && !port.Equal(c.held[key("a")]) {
 			t.Errorf("%s: missing %v, want it to be %t", name, missing, c.fails)
 		}
@@ -45,8 +46,8 @@ func TestAttemptOnWhatNobodyKnows(t *testing.T) {
 	key := func(name string, f addr.Family) desired.PortKey { return desired.PortKey{Name: name, Family: f} }
 	stays, other, gone := key("a", addr.IPv4), key("a", addr.IPv6), key("b", addr.IPv4)
 	is := desired.Port{Port: 80}
-	missing := desired.Missing{}
-	missing.Add(desired.Attempt{
+	missing := outcome.Missing{}
+	missing.Add(outcome.Attempt{
 		Family: addr.IPv4, Want: desired.Forwarding{Ports: map[desired.PortKey]desired.Port{stays: is, other: is}},
 		Held: map[desired.PortKey]desired.Port{stays: is, gone: is}, Sound: true,
 	})
@@ -64,8 +65,8 @@ func TestRefusals(t *testing.T) {
 	was, is := desired.Port{Port: 80}, desired.Port{Port: 81}
 	now := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
 	reason := errors.New("no such match")
-	var r desired.Refusals
-	if refused := desired.Refused(r.Add(key("a"), is, reason)); !refused[key("a")] {
+	var r outcome.Refusals
+	if refused := outcome.Refused(r.Add(key("a"), is, reason)); !refused[key("a")] {
 		t.Errorf("said to be refused: %v", refused)
 	}
 	_, _, _ = r.Add(key("b"), was, reason), r.Add(key("c"), is, reason), r.Add(key("e"), is, reason)
@@ -86,7 +87,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		fresh, again, told := r.Part(step.changes, now)
-		if len(fresh) != step.fresh || len(again) != step.again || desired.Refused(told)[key("a")] != step.told || errors.Is(told, reason) != step.told {
+		if len(fresh) != step.fresh || len(again) != step.again || outcome.Refused(told)[key("a")] != step.told || errors.Is(told, reason) != step.told {
 			t.Errorf("%s: fresh %v, again %v, told %v", step.name, fresh, again, told)
 		}
 		for _, c := range again {

@@ -1,11 +1,11 @@
-package nfgen_test
+package kernelwatch_test
 
 import (
 	"os/exec"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/forwarding/nfgen"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // TestWatch holds that the transactions of others begin an epoch, and our own do not.
@@ -17,7 +17,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("add table %s: %v: %s", table, err, out)
 			}
 		}
-		var w nfgen.Watch
+		var w kernelwatch.Watch
 		first := w.Look()
 		if again := w.Look(); again != first {
 			t.Errorf("nobody wrote, and epoch %d became %d", first, again)

@@ -1,4 +1,4 @@
-package claims_test
+package conflicts_test
 
 import (
 	"maps"
@@ -8,15 +8,15 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/claims"
+	"fairlead.dev/fairlead/speaker/forwarding/conflicts"
 )
 
-// TestTheLowestHolds holds, after any claims and releases, that each destination
-// is held by the lowest of those who claim it now, by rank and key.
-func TestTheLowestHolds(t *testing.T) {
+// TestTheLowestWins holds, after any candidacies and releases, that each destination
+// is won by the lowest of those that want it now, by rank and key.
+func TestTheLowestWins(t *testing.T) {
 	type claim struct{ rank, value int }
 	rapid.Check(t, func(t *rapid.T) {
-		var c claims.Claims[int, int]
+		var c conflicts.Destinations[int, int]
 		now := map[int]map[string]claim{}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			at := rapid.IntRange(0, 2).Draw(t, "at")
@@ -31,7 +31,7 @@ func TestTheLowestHolds(t *testing.T) {
 				continue
 			}
 			drawn := claim{rapid.IntRange(0, 1).Draw(t, "rank"), rapid.Int().Draw(t, "value")}
-			c.Claim(at, claims.Claim[int]{Key: key, Rank: drawn.rank, Value: drawn.value})
+			c.Set(at, conflicts.Candidate[int]{Key: key, Rank: drawn.rank, Value: drawn.value})
 			now[at][name] = drawn
 		}
 		want := map[int]int{}
@@ -46,12 +46,12 @@ func TestTheLowestHolds(t *testing.T) {
 		}
 		got := map[int]int{}
 		for at := range now {
-			if holder, ok := c.Holder(at); ok {
-				got[at] = holder.Value
+			if winner, ok := c.Winner(at); ok {
+				got[at] = winner.Value
 			}
 		}
 		if !maps.Equal(got, want) {
-			t.Errorf("holders %v, want %v", got, want)
+			t.Errorf("winners %v, want %v", got, want)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package capacity
+package sysctl
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // defaults are kube-proxy's, as the chart has them.
@@ -79,7 +79,7 @@ func (k kernel) have(names ...string) map[string]string {
 func (k kernel) apply(table *Table) (unset []string, err error) {
 	k.t.Helper()
 	k.Do(func() { err = table.Apply() })
-	for _, failed := range desired.AllOf[*desired.SettingError](err) {
+	for _, failed := range outcome.AllOf[*outcome.SettingError](err) {
 		unset = append(unset, failed.Of)
 	}
 	return unset, err
@@ -227,7 +227,7 @@ func TestRoomIsRaisedAndNeverLowered(t *testing.T) {
 // TestAKernelWithoutConnectionTracking has no such settings: what they are called is told.
 func TestAKernelWithoutConnectionTracking(t *testing.T) {
 	err := New(t.TempDir(), defaults(), slog.New(slog.DiscardHandler)).Apply()
-	if got := len(desired.AllOf[*desired.SettingError](err)); got != 3 || !errors.Is(err, os.ErrNotExist) {
+	if got := len(outcome.AllOf[*outcome.SettingError](err)); got != 3 || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%d settings are told of, want 3: %v", got, err)
 	}
 }

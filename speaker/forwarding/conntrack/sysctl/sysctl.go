@@ -1,6 +1,6 @@
-// Package capacity gives the kernel's connection table the room and the timeouts that
-// kube-proxy gives it.
-package capacity
+// Package sysctl gives the kernel's connection table the size and the timeouts that kube-proxy gives
+// it.
+package sysctl
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Dir is where the kernel has its settings of the connection table. Its size is the whole
@@ -67,9 +67,9 @@ func New(dir string, want Want, log *slog.Logger) *Table {
 	return &Table{dir: dir, want: want, cpus: online, log: log}
 }
 
-// Apply writes what is not as wanted. The size is raised and never lowered: whoever gave
-// it more has his reasons. The rest is set to what is wanted exactly. What cannot be
-// set is a *desired.SettingError each, joined, and holds up nothing else.
+// Apply writes what is not as wanted. The size is raised and never lowered: an
+// administrator may have given it more. The rest is set to what is wanted exactly. What cannot be
+// set is a *outcome.SettingError each, joined, and holds up nothing else.
 func (t *Table) Apply() error {
 	errs := []error{t.size()}
 	liberal := 0
@@ -119,7 +119,7 @@ func (t *Table) size() error {
 	}
 	cpus, err := t.cpus()
 	if err != nil {
-		return &desired.SettingError{Of: value, Err: fmt.Errorf("net.netfilter.nf_conntrack_max is not looked at: how many CPUs there are is unknown: %w", err)}
+		return &outcome.SettingError{Of: value, Err: fmt.Errorf("net.netfilter.nf_conntrack_max is not looked at: how many CPUs there are is unknown: %w", err)}
 	}
 	room := t.want.Max(cpus)
 	if err := t.set("nf_conntrack_max", value, room, func(have int) bool { return have >= room }); err != nil {
@@ -146,7 +146,7 @@ func (t *Table) set(name, value string, wanted int, well func(have int) bool) er
 }
 
 func unset(name, value, is string, err error) error {
-	return &desired.SettingError{Of: name, Err: fmt.Errorf("net.netfilter.%s %s: set it on the node, as in /etc/sysctl.d, "+
+	return &outcome.SettingError{Of: name, Err: fmt.Errorf("net.netfilter.%s %s: set it on the node, as in /etc/sysctl.d, "+
 		"and the Helm value forwarding.conntrack.%s to 0, 0s or false: %w", name, is, value, err)}
 }
 

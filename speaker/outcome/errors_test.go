@@ -1,4 +1,4 @@
-package desired_test
+package outcome_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 func TestRefusedFindsEveryPort(t *testing.T) {
@@ -16,10 +17,10 @@ func TestRefusedFindsEveryPort(t *testing.T) {
 		return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}}
 	}
 	refusal := func(name string, why ...error) error {
-		return &desired.RefusedError{Key: key(name), Err: errors.Join(append(why, errors.New("no"))...)}
+		return &outcome.RefusedError{Key: key(name), Err: errors.Join(append(why, errors.New("no"))...)}
 	}
 	for _, err := range []error{nil, errors.New("the lock"), errors.Join(errors.New("a"), errors.New("b"))} {
-		if got := desired.Refused(err); len(got) != 0 {
+		if got := outcome.Refused(err); len(got) != 0 {
 			t.Errorf("%v: refused %v", err, got)
 		}
 	}
@@ -29,7 +30,7 @@ func TestRefusedFindsEveryPort(t *testing.T) {
 		fmt.Errorf("IPv6: %w", refusal("c")),
 	))
 	want := map[desired.PortKey]bool{key("a"): true, key("b"): true, key("c"): true}
-	if got := desired.Refused(err); !maps.Equal(got, want) {
+	if got := outcome.Refused(err); !maps.Equal(got, want) {
 		t.Errorf("refused %v, want %v", got, want)
 	}
 }
@@ -39,41 +40,41 @@ func TestBehind(t *testing.T) {
 	four := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Family: addr.IPv4}
 	six := four
 	six.Family = addr.IPv6
-	refusal := &desired.RefusedError{Key: four, Err: errors.New("no")}
+	refusal := &outcome.RefusedError{Key: four, Err: errors.New("no")}
 	in := func(f addr.Family, settled bool, err error) error {
-		return &desired.FamilyError{Family: f, Settled: settled, Err: err}
+		return &outcome.FamilyError{Family: f, Settled: settled, Err: err}
 	}
-	failed, none := errors.New("the lock"), desired.Caused(desired.ReasonFamilyAbsent, errors.New("none"))
+	failed, none := errors.New("the lock"), outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none"))
 	for name, test := range map[string]struct {
-		missing desired.Missing
+		missing outcome.Missing
 		err     error
 		want    []addr.Family
 	}{
 		"nothing":                         {nil, nil, nil},
-		"a port":                          {desired.Missing{four: {}}, in(addr.IPv4, true, failed), []addr.Family{addr.IPv4}},
-		"a port, and nobody knows why":    {desired.Missing{six: {}}, failed, []addr.Family{addr.IPv6}},
-		"a refused one":                   {desired.Missing{four: {}}, in(addr.IPv4, true, refusal), nil},
-		"a refused one and another":       {desired.Missing{four: {}, six: {}}, in(addr.IPv4, true, refusal), []addr.Family{addr.IPv6}},
+		"a port":                          {outcome.Missing{four: {}}, in(addr.IPv4, true, failed), []addr.Family{addr.IPv4}},
+		"a port, and nobody knows why":    {outcome.Missing{six: {}}, failed, []addr.Family{addr.IPv6}},
+		"a refused one":                   {outcome.Missing{four: {}}, in(addr.IPv4, true, refusal), nil},
+		"a refused one and another":       {outcome.Missing{four: {}, six: {}}, in(addr.IPv4, true, refusal), []addr.Family{addr.IPv6}},
 		"no port":                         {nil, in(addr.IPv6, false, failed), []addr.Family{addr.IPv6}},
-		"a refused one, and no port":      {desired.Missing{four: {}}, in(addr.IPv4, false, errors.Join(refusal, failed)), []addr.Family{addr.IPv4}},
-		"something that concerns neither": {nil, errors.Join(in(addr.IPv4, true, failed), &desired.SettingError{Err: failed}), nil},
+		"a refused one, and no port":      {outcome.Missing{four: {}}, in(addr.IPv4, false, errors.Join(refusal, failed)), []addr.Family{addr.IPv4}},
+		"something that concerns neither": {nil, errors.Join(in(addr.IPv4, true, failed), &outcome.SettingError{Err: failed}), nil},
 		"one that the host has not": {
-			desired.Missing{four: {}, six: {}},
+			outcome.Missing{four: {}, six: {}},
 			fmt.Errorf("apply: %w", errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, errors.Join(none, failed)))),
 			[]addr.Family{addr.IPv4},
 		},
 		"one of which the kernel lacks something": {
-			desired.Missing{six: {}}, in(addr.IPv6, false, desired.Caused(desired.ReasonFeatureMissing, failed)), []addr.Family{addr.IPv6},
+			outcome.Missing{six: {}}, in(addr.IPv6, false, outcome.Caused(outcome.ReasonFeatureMissing, failed)), []addr.Family{addr.IPv6},
 		},
 		"both": {
-			desired.Missing{four: {}}, errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, failed)), addr.Families(),
+			outcome.Missing{four: {}}, errors.Join(in(addr.IPv4, true, failed), in(addr.IPv6, false, failed)), addr.Families(),
 		},
 	} {
 		want := map[addr.Family]bool{}
 		for _, f := range test.want {
 			want[f] = true
 		}
-		if got := desired.Behind(test.missing, test.err); !maps.Equal(got, want) {
+		if got := outcome.Behind(test.missing, test.err); !maps.Equal(got, want) {
 			t.Errorf("%s: behind in %v, want %v", name, got, want)
 		}
 	}
@@ -83,8 +84,8 @@ func TestBehind(t *testing.T) {
 func TestLackingCountsWhatIsWanted(t *testing.T) {
 	key := func(name string, f addr.Family) desired.PortKey { return desired.PortKey{Name: name, Family: f} }
 	f := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{key("a", addr.IPv4): {}, key("b", addr.IPv4): {}, key("a", addr.IPv6): {}}}
-	missing := desired.Missing{key("a", addr.IPv4): {}, key("gone", addr.IPv4): {}, key("gone", addr.IPv6): {}}
-	if got, want := f.Lacking(missing), map[addr.Family]int{addr.IPv4: 1}; !maps.Equal(got, want) {
+	missing := outcome.Missing{key("a", addr.IPv4): {}, key("gone", addr.IPv4): {}, key("gone", addr.IPv6): {}}
+	if got, want := missing.Of(f), map[addr.Family]int{addr.IPv4: 1}; !maps.Equal(got, want) {
 		t.Errorf("%v are lacking, want %v", got, want)
 	}
 }
@@ -92,9 +93,9 @@ func TestLackingCountsWhatIsWanted(t *testing.T) {
 // TestFailing leaves out what a host has not got, and nothing else.
 func TestFailing(t *testing.T) {
 	failed := errors.New("the lock")
-	absent := &desired.FamilyError{Family: addr.IPv6, Err: errors.Join(desired.Caused(desired.ReasonFamilyAbsent, errors.New("none")), failed)}
-	four := &desired.FamilyError{Family: addr.IPv4, Err: failed}
-	setting := &desired.SettingError{Of: "room", Err: errors.New("read-only")}
+	absent := &outcome.FamilyError{Family: addr.IPv6, Err: errors.Join(outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none")), failed)}
+	four := &outcome.FamilyError{Family: addr.IPv4, Err: failed}
+	setting := &outcome.SettingError{Of: "room", Err: errors.New("read-only")}
 	for name, test := range map[string]struct {
 		err  error
 		want []error
@@ -107,7 +108,7 @@ func TestFailing(t *testing.T) {
 		"nothing else":            {errors.Join(errors.Join(absent), nil), nil},
 		"of layer 2":              {errors.Join(failed, absent), []error{failed}},
 	} {
-		got := desired.Failing(test.err)
+		got := outcome.Failing(test.err)
 		if (got == nil) != (len(test.want) == 0) || errors.Is(got, absent) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}

@@ -1,6 +1,6 @@
-// Package rivals finds the rules of other service proxies on this node, so that users are
+// Package foreignproxy finds the rules of other service proxies on this node, so that users are
 // told: with two proxies in one kernel, the order of their rules decides which one serves.
-package rivals
+package foreignproxy
 
 import (
 	"context"
@@ -40,9 +40,9 @@ const (
 // askTimeout bounds one run of iptables-legacy, which reads a whole table.
 const askTimeout = 10 * time.Second
 
-// Find tells in words what of kube-proxy is in the kernel of this network namespace, by
-// mode and family; nothing if nothing is. Its cost does not grow with the rules, but
-// for legacy iptables. An error leaves out only what could not be looked at.
+// Find returns in words what of kube-proxy is in the kernel of this network namespace, by
+// mode and family. Its cost does not grow with the rules, but for legacy iptables. The error joins
+// one for each kind of rules that could not be looked for; the others are reported nevertheless.
 func Find(ctx context.Context) ([]string, error) {
 	var found []string
 	var errs []error
@@ -65,9 +65,10 @@ func Find(ctx context.Context) ([]string, error) {
 	return found, errors.Join(errs...)
 }
 
-// Forwards tells whether kube-proxy has all its rules for the Services of a family in the
-// kernel of this network namespace. That it has some is not enough to do without others:
-// it makes the first a while before the rest, and those of one family before the other's.
+// Forwards reports whether kube-proxy has all its rules for the Services of a family in the
+// kernel of this network namespace. Some are not enough: it makes the first a while before the
+// rest, and those of one family before the other's. The error says what could not be looked at, if
+// nothing was found.
 func Forwards(ctx context.Context, family addr.Family) (bool, error) {
 	k := of(family)
 	var errs []error
@@ -132,7 +133,7 @@ const noSuchChain = 1
 func (k kernel) hasLegacyChain(ctx context.Context, chain string) (bool, error) {
 	names, err := os.ReadFile(k.tables)
 	if err != nil || !strings.Contains(string(names), "nat\n") {
-		return false, nil // a kernel without legacy iptables, or nobody uses them
+		return false, nil // a kernel without legacy iptables, or with its tables unused
 	}
 	path, err := exec.LookPath(k.program)
 	if err != nil {

@@ -1,4 +1,4 @@
-package rivals
+package foreignproxy
 
 import (
 	"os"

@@ -1,10 +1,9 @@
-// Package budget limits the share of time that is spent on work which others cause.
-package budget
+package kernelwatch
 
 import "time"
 
-// Work may take one part in so many of the time, lest a node that others write to all
-// the time do nothing else, but a while at once is always allowed.
+// Work may take one part in so many of the time: without a limit, a node that others write to all
+// the time would do nothing else. A while at once is always allowed.
 const (
 	share  = 20
 	atOnce = 3 * time.Second
@@ -16,17 +15,17 @@ const (
 	longest = 15 * time.Second
 )
 
-// Budget is the time that may be spent.
-type Budget struct {
+// RateLimit is a token bucket of time: it limits the share that work takes which other programs cause.
+type RateLimit struct {
 	credit time.Duration
 	since  time.Time // when the credit was last counted
 }
 
 // New is one of which nothing was spent.
-func New() Budget { return Budget{credit: atOnce, since: time.Now()} }
+func NewRateLimit() RateLimit { return RateLimit{credit: atOnce, since: time.Now()} }
 
-// Allowed tells whether something is left.
-func (b *Budget) Allowed() bool {
+// Allowed reports whether work may begin.
+func (b *RateLimit) Allowed() bool {
 	now := time.Now()
 	b.credit = min(b.credit+now.Sub(b.since)/share, atOnce)
 	b.since = now
@@ -34,7 +33,7 @@ func (b *Budget) Allowed() bool {
 }
 
 // Spend counts the time that work took. It may be more than was left.
-func (b *Budget) Spend(d time.Duration) { b.credit = max(b.credit-d, -longest/share) }
+func (b *RateLimit) Spend(d time.Duration) { b.credit = max(b.credit-d, -longest/share) }
 
 // Healed counts the time that work took which repaired what others had broken.
-func (b *Budget) Healed(d time.Duration) { b.Spend(d * healing / share) }
+func (b *RateLimit) Healed(d time.Duration) { b.Spend(d * healing / share) }

@@ -1,4 +1,4 @@
-package lookout_test
+package kernelwatch_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/forwarding/lookout"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // TestKeep holds that a disturbance is told soon, and as long as it lasts.
@@ -16,7 +16,7 @@ func TestKeep(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var disturbed atomic.Bool
 		var told atomic.Int64
-		go lookout.Keep(ctx, lookout.Every, disturbed.Load, func() { told.Add(1) })
+		go kernelwatch.Poll(ctx, kernelwatch.Interval, disturbed.Load, func() { told.Add(1) })
 		for _, step := range []struct {
 			disturbed bool
 			want      int64

@@ -1,16 +1,19 @@
-package desired
+// Package outcome says how far an applier brought a wanted state about: what is missing, what failed
+// and why, and when what failed is worth another attempt.
+package outcome
 
 import (
 	"errors"
 	"fmt"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // RefusedError says that the kernel did not take one port, whatever else it is asked
 // to do. All other ports are in place, and so is what this port had before.
 type RefusedError struct {
-	Key PortKey
+	Key desired.PortKey
 	Err error
 }
 
@@ -135,8 +138,8 @@ func Unsettled(err error) map[addr.Family]bool {
 }
 
 // Refused are the ports that an error of several, joined and wrapped, says are refused.
-func Refused(err error) map[PortKey]bool {
-	refused := map[PortKey]bool{}
+func Refused(err error) map[desired.PortKey]bool {
+	refused := map[desired.PortKey]bool{}
 	for _, e := range AllOf[*RefusedError](err) {
 		refused[e.Key] = true
 	}

@@ -1,6 +1,6 @@
-// Package nfgen tells cheaply whether somebody has changed the rules of nf_tables, by the
-// generation number that the kernel gives each transaction.
-package nfgen
+// Package kernelwatch finds out cheaply that other programs have changed rules in the kernel: it polls,
+// compares the generation of nf_tables, and limits the time that is spent on what others cause.
+package kernelwatch
 
 import (
 	"errors"

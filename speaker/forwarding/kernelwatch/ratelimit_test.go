@@ -1,4 +1,4 @@
-package budget
+package kernelwatch
 
 import (
 	"testing"
@@ -11,17 +11,17 @@ import (
 func TestWorkTakesAShareOfTheTime(t *testing.T) {
 	for name, work := range map[string]struct {
 		share int
-		spend func(*Budget, time.Duration)
-	}{"looks": {share, (*Budget).Spend}, "repairs": {healing, (*Budget).Healed}} {
+		spend func(*RateLimit, time.Duration)
+	}{"looks": {share, (*RateLimit).Spend}, "repairs": {healing, (*RateLimit).Healed}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { overwork(t, work.share, work.spend) })
 		})
 	}
 }
 
-func overwork(t *testing.T, of int, spend func(*Budget, time.Duration)) {
+func overwork(t *testing.T, of int, spend func(*RateLimit, time.Duration)) {
 	const took, run, look = 200 * time.Millisecond, 10 * time.Minute, 250 * time.Millisecond
-	b := New()
+	b := NewRateLimit()
 	began := time.Now()
 	var spent, longest time.Duration
 	last := began
@@ -55,7 +55,7 @@ func overwork(t *testing.T, of int, spend func(*Budget, time.Duration)) {
 // what is amiss must not wait for twenty.
 func TestSlowWorkIsAllowedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New()
+		b := NewRateLimit()
 		for range 3 {
 			if !b.Allowed() {
 				t.Errorf("not allowed %s after the work", longest)
