@@ -150,6 +150,7 @@ func start(t *testing.T, options lab.Options) *product.Cluster {
 			t.Errorf("down: %v", err)
 		}
 	})
+	lab.Keep(t)
 	if err == nil {
 		err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml")
 	}

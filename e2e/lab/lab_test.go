@@ -52,6 +52,7 @@ func TestLab(t *testing.T) {
 		}
 	}
 	t.Cleanup(down)
+	Keep(t)
 	l, err := Up(ctx, Options{Proxy: "iptables", BFD: true, Progress: t.Output()})
 	if err != nil {
 		t.Fatal(err)

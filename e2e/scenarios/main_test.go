@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,24 +38,18 @@ const long = 5 * time.Second
 // keep is an environment variable: if it is set, the lab stays up for a look.
 const keep = "FAIRLEAD_KEEP_LAB"
 
-// shared is the lab that all tests use; missing says why there is none.
-var (
-	shared  *product.Cluster
-	missing error
-)
+// shared is the lab that all tests use, started by the first of them; its error says why there
+// is none.
+var shared = sync.OnceValues(func() (*product.Cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	return up(ctx)
+})
 
 func TestMain(m *testing.M) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	down := func() error { return lab.Down(context.WithoutCancel(ctx)) }
-	shared, missing = up(ctx)
-	cancel()
-	if missing != nil && !errors.Is(missing, product.ErrMachine) {
-		fmt.Fprintln(os.Stderr, "the lab did not come up:", errors.Join(missing, down()))
-		os.Exit(1)
-	}
 	code := m.Run()
-	if missing == nil && os.Getenv(keep) == "" {
-		if err := down(); err != nil {
+	if os.Getenv(keep) == "" {
+		if err := lab.Down(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "the lab did not go down:", err)
 			code = 1
 		}
@@ -75,19 +70,25 @@ func up(ctx context.Context) (*product.Cluster, error) {
 	return c, c.DeployWeb(ctx, webs)
 }
 
-// cluster is the shared lab; without one the test is skipped, naming what is missing.
+// cluster is the shared lab; where a machine cannot have one the test is skipped, naming what is
+// missing.
 func cluster(t *testing.T) *product.Cluster {
 	t.Helper()
-	if missing != nil {
-		t.Skip(missing)
-	}
 	began := time.Now()
+	c, err := shared()
+	if errors.Is(err, product.ErrMachine) {
+		t.Skip(err)
+	}
+	lab.Keep(t)
+	if err != nil {
+		t.Fatal("the lab did not come up: ", err)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(shared.State(time.Since(began)))
+			t.Log(c.State(time.Since(began)))
 		}
 	})
-	return shared
+	return c
 }
 
 // within is a context for one step that must not take longer.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netns"
+
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
@@ -152,6 +154,10 @@ func (r *router) stop() {
 		for _, name := range []string{"zebra", "bfdd", "bgpd"} {
 			log, _ := os.ReadFile(filepath.Join(r.dir, name+".log"))
 			r.t.Logf("%s:\n%s", name, log)
+		}
+		if ns, err := netns.GetFromName(r.ns); err == nil {
+			_ = netlab.Inside(ns, func() { netlab.KeepState(r.t, "router") }) // without it, its logs are left
+			_ = ns.Close()
 		}
 	}
 	r.kill("bgpd")

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ const apart = "FAIRLEAD_TEST_APART"
 func Apart(t *testing.T) (done bool) {
 	t.Helper()
 	if !IsIsolated() || os.Getenv(apart) != "" {
+		if IsIsolated() {
+			t.Cleanup(func() { KeepState(t, "host") })
+		}
 		return false
 	}
 	t.Parallel()
@@ -36,7 +40,8 @@ func Apart(t *testing.T) (done bool) {
 		args = append(args, "-test.timeout="+time.Until(end).String())
 	}
 	for _, arg := range os.Args[1:] {
-		if !strings.HasPrefix(arg, "-test.") {
+		name, _, _ := strings.Cut(arg, "=")
+		if !strings.HasPrefix(arg, "-test.") || slices.Contains([]string{"-test.short", "-test.artifacts", "-test.outputdir"}, name) {
 			args = append(args, arg) // of rapid, say
 		}
 	}

@@ -44,6 +44,7 @@ func NewHost(t testing.TB, name string) *Host {
 		t.Fatalf("make the network namespace of %s: %v", name, err)
 	}
 	t.Cleanup(func() { _ = h.ns.Close() })
+	t.Cleanup(func() { h.Do(func() { KeepState(t, name) }) })
 	h.Do(func() {
 		h.up("lo")
 		h.Sysctl("net/ipv6/conf/all/accept_dad", "0")

@@ -50,6 +50,7 @@ func NewHost(t testing.TB) *Host {
 		t.Fatalf("make a network namespace: %v", err)
 	}
 	t.Cleanup(func() { _ = h.ns.Close() })
+	t.Cleanup(func() { <-h.Go(func() { netlab.KeepState(t, "host") }) })
 	h.must(func() (err error) { h.Netlink, err = netlink.NewHandleAt(h.ns); return err })
 	t.Cleanup(h.Netlink.Close)
 	// An IPv6 address works at once; a test that is about duplicates asks for more.
