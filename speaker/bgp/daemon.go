@@ -35,7 +35,7 @@ type daemon struct {
 
 // startDaemon starts a server without a peer. Every change of the peer's state
 // goes to events, in order, until the watch is cancelled.
-func startDaemon(id desired.Identity, log *tap, events chan<- *api.Peer) (*daemon, error) {
+func startDaemon(id desired.Identity, log *serverLog, events chan<- *api.Peer) (*daemon, error) {
 	d := &daemon{served: make(chan struct{}), managed: make(chan struct{}, 1)}
 	d.bgp = server.NewBgpServer(server.LoggerOption(log), server.TimingHookOption(d))
 	go func() {
@@ -75,7 +75,7 @@ func (d *daemon) configure(ctx context.Context, id desired.Identity, events chan
 func (d *daemon) listen(ctx context.Context, id desired.Identity) error {
 	const attempts = 10
 	for n := 1; ; n++ {
-		at, err := freePort(ctx, someLoopback())
+		at, err := freePort(ctx, randomLoopback())
 		if err != nil {
 			return err
 		}
@@ -194,12 +194,6 @@ func (d *daemon) addPeer(id desired.Identity, r *relay) error {
 // deletePeer ends the session of a relay, with a CEASE if it is up.
 func (d *daemon) deletePeer(r *relay) error {
 	return d.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: r.inside.String()})
-}
-
-// peer reads the one peer, nil if there is none.
-func (d *daemon) peer() (peer *api.Peer) {
-	_ = d.bgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) { peer = p }) // fails for a nil request only
-	return peer
 }
 
 func (d *daemon) addRoute(prefix netip.Prefix, r route, id desired.Identity) error {

@@ -89,8 +89,7 @@ func connect(ctx context.Context, id desired.Identity, interval time.Duration) (
 	dialer := net.Dialer{
 		Timeout: max(interval-time.Second, time.Second),
 		Control: func(_, _ string, raw syscall.RawConn) error {
-			var err error
-			return errors.Join(raw.Control(func(fd uintptr) { err = prepareToDial(int(fd), id) }), err)
+			return onSocket(raw, func(fd int) error { return prepareToDial(fd, id) })
 		},
 	}
 	if id.SourceAddress.IsValid() {
@@ -161,8 +160,8 @@ func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
 		s.giveUp() // one that was not yet up
 	}
 	most := sendHold(s.identity, s.sendHold)
-	r := newRelay(conn, &s.traffic, s.status.Established > 0, most)
-	if err := holdSends(conn, most); err != nil {
+	r := newRelay(conn, s.identity, &s.traffic, s.status.Established > 0, most)
+	if err := setSendHold(conn, most); err != nil {
 		s.log.Warn("a router that takes nothing will not be noticed", "address", s.identity.PeerAddress, "error", err)
 	}
 	s.relay, s.status.Phase = r, Idle
@@ -181,11 +180,11 @@ func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
 // hear gives the session another server, with the same routes, in place of one that takes no connections any
 // more. The caller holds s.mu.
 func (s *session) hear() error {
-	if !s.tap.isDeaf() {
+	if !s.server.acceptFailed.Load() {
 		return nil
 	}
-	heard := newTap(s.log, s.identity)
-	next, err := startDaemon(s.identity, heard, s.events)
+	log := &serverLog{log: s.log}
+	next, err := startDaemon(s.identity, log, s.events)
 	if err != nil {
 		return err
 	}
@@ -196,7 +195,7 @@ func (s *session) hear() error {
 		}
 	}
 	if err == nil {
-		s.tap, s.daemon = heard, next
+		s.server, s.daemon = log, next
 	} else {
 		before = next
 	}

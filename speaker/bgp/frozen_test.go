@@ -101,7 +101,7 @@ func TestNothingIsLeftOfASessionThatIsCut(t *testing.T) {
 func TestARouterThatTakesLittleIsLeft(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)
-	r := newRelay(ours, &traffic{}, false, time.Second)
+	r := newRelay(ours, desired.Identity{}, &traffic{}, false, time.Second)
 	go func() {
 		octet := make([]byte, 1)
 		for _, err := theirs.Read(octet); err == nil; _, err = theirs.Read(octet) {
@@ -111,7 +111,7 @@ func TestARouterThatTakesLittleIsLeft(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for r.say(message(2, make([]byte, 4000)...)) {
+		for r.send(message(2, make([]byte, 4000)...)) {
 		}
 	}()
 	select {
@@ -119,8 +119,8 @@ func TestARouterThatTakesLittleIsLeft(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatalf("after %v it is still waited for", patience)
 	}
-	if !r.isOverdue() {
-		t.Error("it is not said that the router takes nothing")
+	if said := r.reason(); !strings.Contains(said, "has not taken what it was sent for 1s") {
+		t.Errorf("the reason is %q", said)
 	}
 }
 

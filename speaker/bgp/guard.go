@@ -5,19 +5,21 @@ import (
 	"fmt"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// guard makes of what a router sends what GoBGP is to see of it. GoBGP reads messages in
-// goroutines of its own, where some of them end the whole process; and what it reads of
-// routes it keeps. Of a router we need to know that it is there, what it can do, whether it
-// wants our routes again and why it leaves. So that is all that is let through, and each
-// message is rendered anew: GoBGP sees no byte that was not looked at.
-//
-// It is for one connection. What is left out, and why nothing is lost by it, is in
-// docs/adr/0018-guard-in-front-of-gobgp.md.
+// guard turns what a router sends on one connection into what GoBGP sees of it. GoBGP reads messages in
+// goroutines of its own, where some messages end the whole process; and it keeps the routes that it
+// reads. A node needs to know of a router that it is there, its capabilities, its ROUTE-REFRESHes and
+// why it leaves. The guard lets only that through, and renders each message anew: GoBGP sees no
+// byte that was not checked. docs/adr/0018-guard-in-front-of-gobgp.md says what it leaves out, and why
+// nothing is lost by that.
 type guard struct {
-	opened bool // there was an OPEN
-	up     bool // and a KEEPALIVE after it
+	id         desired.Identity
+	opened     bool // an OPEN has passed
+	up         bool // and a KEEPALIVE after it
+	negotiated Negotiated
 }
 
 // The subcodes of FSM errors (RFC 6608).
@@ -27,8 +29,8 @@ const (
 	unexpectedInEstablished = 3
 )
 
-// take gives what GoBGP is to see of a message that readMessage has read; nil for nothing.
-// The error ends the session.
+// take returns what GoBGP is to see of a message that readMessage has read; nil for nothing.
+// A refusal ends the session.
 func (g *guard) take(whole []byte) ([]byte, *refusal) {
 	kind, body := whole[typeAt], whole[headerLength:]
 	if refused := g.expect(kind); refused != nil {
@@ -37,19 +39,19 @@ func (g *guard) take(whole []byte) ([]byte, *refusal) {
 	switch kind {
 	case packet.BGP_MSG_OPEN:
 		g.opened = true
-		return renderOpen(body)
+		return g.takeOpen(body)
 	case packet.BGP_MSG_UPDATE:
 		return takeUpdate(body)
 	case packet.BGP_MSG_KEEPALIVE:
 		g.up = true
 		return message(kind), nil
 	case packet.BGP_MSG_NOTIFICATION:
-		return message(kind, body...), nil // of which GoBGP only reads two octets and a text
+		return message(kind, body...), nil // GoBGP reads two octets of it and a text
 	}
 	return takeRefresh(body), nil
 }
 
-// expect refuses what has no place in the session as it is.
+// expect refuses what is out of order (RFC 4271, 8.2.2).
 func (g *guard) expect(kind byte) *refusal {
 	switch {
 	case kind == packet.BGP_MSG_NOTIFICATION:
@@ -64,13 +66,16 @@ func (g *guard) expect(kind byte) *refusal {
 }
 
 func unexpected(kind, subcode byte, where string) *refusal {
-	return &refusal{packet.BGP_ERROR_FSM_ERROR, subcode, []byte{kind}, fmt.Sprintf("a message of type %d %s", kind, where)}
+	return &refusal{code: packet.BGP_ERROR_FSM_ERROR, subcode: subcode, data: []byte{kind}, words: fmt.Sprintf("a message of type %d %s", kind, where)}
 }
 
-// takeUpdate makes a KEEPALIVE of a router's routes: they are not taken over, and say, as
-// that does, that the router is there (RFC 4271, 4.4).
+// takeUpdate returns a KEEPALIVE in place of a router's routes: nothing uses them, and an UPDATE restarts
+// the hold timer as a KEEPALIVE does (RFC 4271, 4.4).
 func takeUpdate(body []byte) ([]byte, *refusal) {
-	malformed := &refusal{packet.BGP_ERROR_UPDATE_MESSAGE_ERROR, packet.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST, nil, "the parts of an UPDATE are longer than the whole"}
+	malformed := &refusal{
+		code: packet.BGP_ERROR_UPDATE_MESSAGE_ERROR, subcode: packet.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST,
+		words: "the parts of an UPDATE are longer than the whole",
+	}
 	withdrawn := int(binary.BigEndian.Uint16(body))
 	if withdrawn+4 > len(body) {
 		return nil, malformed
@@ -81,8 +86,8 @@ func takeUpdate(body []byte) ([]byte, *refusal) {
 	return message(packet.BGP_MSG_KEEPALIVE), nil
 }
 
-// takeRefresh passes on that a router wants our routes of a family again (RFC 2918), and
-// nothing of what later RFCs make of the message, which is not negotiated.
+// takeRefresh passes plain ROUTE-REFRESHes on (RFC 2918), and no kind of later RFCs, which are not
+// negotiated.
 func takeRefresh(body []byte) []byte {
 	const plain = 4
 	if len(body) != plain || body[2] != 0 || !unicast(body) {
@@ -91,7 +96,7 @@ func takeRefresh(body []byte) []byte {
 	return message(packet.BGP_MSG_ROUTE_REFRESH, body...)
 }
 
-// unicast tells whether two octets of AFI, one of whatever and one of SAFI are one of ours.
+// unicast returns whether two octets of AFI, a reserved one and one of SAFI are IPv4 or IPv6 unicast.
 func unicast(family []byte) bool {
 	afi := binary.BigEndian.Uint16(family)
 	return (afi == packet.AFI_IP || afi == packet.AFI_IP6) && family[3] == packet.SAFI_UNICAST

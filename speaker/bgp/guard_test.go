@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +17,12 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
+// guarded is the identity of the node that the guard of these tests is for. It takes any AS but its own.
+var guarded = desired.Identity{MyASN: nodeASN, RouterID: netip.MustParseAddr("192.0.2.1"), HoldTime: longHold, KeepaliveTime: longHold / 3}
+
 // passed is all that the guard makes of what a router sends, and why it ends that, if it does.
 func passed(sent []byte) (seen [][]byte, refused *refusal) {
-	var g guard
+	g := guard{id: guarded}
 	from, buffer := bytes.NewReader(sent), make([]byte, longest)
 	for {
 		whole, err := readMessage(from, buffer)
@@ -87,6 +91,12 @@ func TestWhatIsRefused(t *testing.T) {
 		"next hops that are cut short":    {openWith(2, 7, 5, 5, 0, 1, 0, 1, 0), 2, 0, nil},
 		"extended parameters that end":    {message(1, 4, 0, 1, 0, 90, 1, 2, 3, 4, 255, 255, 0, 9, 2, 0, 2, 2, 0), 2, 0, nil},
 		"no hold time":                    {message(1, 4, 0, 1, 0, 0, 1, 2, 3, 4, 0), 2, 6, nil},
+		"a hold time that is too short":   {message(1, 4, 0, 1, 0, 2, 1, 2, 3, 4, 0), 2, 6, nil},
+		"another version":                 {message(1, 3, 0, 1, 0, 90, 1, 2, 3, 4, 9, 9), 2, 1, []byte{0, 4}},
+		"no identifier":                   {message(1, 4, 0, 1, 0, 90, 0, 0, 0, 0, 0), 2, 3, nil},
+		"our identifier, and our AS":      {message(1, 4, 0xfc, 0, 0, 90, 192, 0, 2, 1, 0), 2, 3, nil},
+		"our AS, and we want another":     {message(1, 4, 0xfc, 0, 0, 90, 1, 2, 3, 4, 0), 2, 2, nil},
+		"our AS, by the capability":       {openWith(2, 6, 65, 4, 0, 0, 0xfc, 0), 2, 2, nil},
 		"an extended parameter cut short": {message(1, 4, 0, 1, 0, 90, 1, 2, 3, 4, 255, 255, 0, 2, 2, 0), 2, 0, nil},
 	} {
 		_, refused := passed(c.sent)
@@ -172,7 +182,9 @@ func FuzzGuard(f *testing.F) {
 				if again, err := got.Serialize(); i != 0 || err != nil || !bytes.Equal(again, whole) {
 					t.Errorf("message %d, %v: GoBGP renders %v, %v", i, whole, again, err)
 				}
-				_, _ = packet.ValidateOpenMsg(body, 0, nodeASN, []byte{192, 0, 2, 1})
+				if _, err := packet.ValidateOpenMsg(body, 0, nodeASN, []byte{192, 0, 2, 1}); err != nil {
+					t.Errorf("GoBGP refuses the OPEN %v, which is let through: %v", whole, err)
+				}
 			case *packet.BGPKeepAlive, *packet.BGPNotification, *packet.BGPRouteRefresh:
 			default:
 				t.Errorf("%v is let through", whole)

@@ -61,8 +61,7 @@ func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
 			continue
 		}
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-			var err error
-			return errors.Join(raw.Control(func(fd uintptr) { err = prepare(int(fd), keys) }), err)
+			return onSocket(raw, func(fd int) error { return prepare(fd, keys) })
 		}}
 		config.SetMultipathTCP(false) // the TTL and the key of one path say nothing of another
 		socket, err := config.Listen(context.Background(), network, fmt.Sprintf(":%d", s.port))
@@ -88,44 +87,7 @@ func prepare(fd int, keys map[netip.Addr]view.Secret) error {
 		}
 		six = router.Is6()
 	}
-	return errors.Join(setTTL(fd, six, false), keepSyn(fd))
-}
-
-// sign sets the key of TCP MD5 (RFC 2385) of what is said to a router and by it; "" for none.
-func sign(fd int, router netip.Addr, key view.Secret) error {
-	if key == "" {
-		return nil
-	}
-	sig := &unix.TCPMD5Sig{Keylen: uint16(len(key))}
-	copy(sig.Key[:], key)
-	if router.Is4() {
-		sig.Addr.Family = unix.AF_INET
-		copy(sig.Addr.Data[2:], router.AsSlice())
-	} else {
-		sig.Addr.Family = unix.AF_INET6
-		copy(sig.Addr.Data[6:], router.AsSlice())
-	}
-	if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig); err != nil {
-		return fmt.Errorf("the password for %v cannot be set: %w", router, err)
-	}
-	return nil
-}
-
-// maxTTL is the TTL or hop limit that no router between has decreased (GTSM, RFC 5082).
-const maxTTL = 255
-
-// setTTL has the kernel send packets with a TTL or hop limit of 255: a router with GTSM drops
-// others, and the rest does not look. With secure it also drops what arrives with less. That is only
-// for routers that are set up for it: most send 1 to eBGP peers by default.
-func setTTL(fd int, six, secure bool) error {
-	level, ttl, minimum := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
-	if six {
-		level, ttl, minimum = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
-	}
-	if err := unix.SetsockoptInt(fd, level, ttl, maxTTL); err != nil || !secure {
-		return err
-	}
-	return unix.SetsockoptInt(fd, level, minimum, maxTTL)
+	return errors.Join(setTTL(fd, six, false), saveSYN(fd))
 }
 
 // close may be called for nil. Connections that were taken go on.
@@ -238,27 +200,13 @@ func (s *session) dismiss() {
 // refuses a connection that was not opened with that: the listener, which other routers use too, let it
 // pass, and what came with the next packets can be read already.
 func (s *session) secure(conn *net.TCPConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
+	err := onConnection(conn, func(fd int) error { return setTTL(fd, s.identity.PeerAddress.Is6(), s.identity.TTLSecurity) })
+	if err != nil || !s.identity.TTLSecurity {
 		return err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = setTTL(int(fd), s.identity.PeerAddress.Is6(), s.identity.TTLSecurity) })
-	if err = errors.Join(err, failed); err != nil || !s.identity.TTLSecurity {
-		return err
-	}
-	ttl, err := openedFrom(conn)
+	ttl, err := ttlOfSYN(conn)
 	if err == nil && ttl < maxTTL {
 		err = fmt.Errorf("it came with a TTL of %d, and lacks the TTL of 255 that ttlSecurity asks for", ttl)
 	}
 	return err
-}
-
-func ends(conn net.Conn) (local, remote netip.AddrPort) {
-	return unmapped(conn.LocalAddr()), unmapped(conn.RemoteAddr())
-}
-
-func unmapped(a net.Addr) netip.AddrPort {
-	at := a.(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }

@@ -16,52 +16,58 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// relay is between a router and a GoBGP server: it has the connection with the router, with
-// its password and its TTL, whoever opened it, and one over loopback with the server, and
-// the guard between them.
+// relay joins the TCP connection with a router, whichever side opened it, to a connection over loopback
+// with a GoBGP server, with the guard in between.
 type relay struct {
+	id            desired.Identity
 	router        *net.TCPConn
 	local, remote netip.AddrPort // of the router's connection
-	// inside is where the server sees the router. No other process of the node can know it
-	// before the server has taken our connection, and it takes no other of a router.
-	inside netip.Addr
-	counts *traffic
-	again  bool          // this process has had the session before
-	most   time.Duration // that a message may take to be said
-	over   chan struct{} // closed when the session has given it up
-	done   chan struct{} // closed when nothing of it is left
+	// inside is the address from which the relay connects to the server. No other process of the node can
+	// know it before the server has accepted the connection, and the server accepts no other.
+	inside   netip.Addr
+	counts   *traffic
+	again    bool          // this process has had the session before
+	sendHold time.Duration // SendHoldTimer (RFC 9687)
+	over     chan struct{} // closed when the session has given it up
+	done     chan struct{} // closed when both connections are closed
 
-	speech sync.Mutex // held while a message is written to the router, which may take as long as that likes
+	writing sync.Mutex // held during a write to the router, which blocks while its receive window is closed
 
-	mu      sync.Mutex // never held while something is written
-	linked  bool
-	saying  bool     // a message is being written to the router
-	ending  bool     // what is still said has a deadline for all of it
-	silent  bool     // nothing more is said to the router
-	refused *refusal // why the guard ended it
-	turned  []byte   // the body of the NOTIFICATION by which the router refused a session that was not up; nil for none
-	overdue bool     // the router did not take what was said
+	mu       sync.Mutex // never held during a write
+	guard    guard
+	linked   bool
+	ending   bool      // a deadline counts for all that is still sent
+	stopped  bool      // nothing more is sent to the router
+	heard    time.Time // when the router's last message came
+	refused  *refusal  // why the guard ended it
+	notified []byte    // the body of the router's NOTIFICATION; nil for none
+	closed   bool      // the router closed the connection
+	overdue  bool      // the router did not take what was sent
 }
 
 const (
-	// flush is how long what one side said last may take to reach the other.
+	// flush is how long the last bytes from one side may take to reach the other.
 	flush = time.Second
-	// refreshPause is between two requests of a router for all routes of a family. What it asks
-	// again before is one request, which is answered then.
+	// refreshPause is the least time between two ROUTE-REFRESHes of a family. Those that come in between
+	// are answered as one, at its end.
 	refreshPause = time.Second
 )
 
-func newRelay(router *net.TCPConn, counts *traffic, again bool, most time.Duration) *relay {
-	r := &relay{router: router, inside: someLoopback(), counts: counts, again: again, most: most, over: make(chan struct{}), done: make(chan struct{})}
+func newRelay(router *net.TCPConn, id desired.Identity, counts *traffic, again bool, hold time.Duration) *relay {
+	r := &relay{
+		id: id, router: router, inside: randomLoopback(), counts: counts, again: again, sendHold: hold,
+		over: make(chan struct{}), done: make(chan struct{}), guard: guard{id: id},
+	}
 	r.local, r.remote = ends(router)
 	return r
 }
 
-// someLoopback is one of some sixteen million addresses of this node that nobody else uses.
-func someLoopback() netip.Addr {
+// randomLoopback returns one of some sixteen million addresses of this node that nothing else uses.
+func randomLoopback() netip.Addr {
 	var a [4]byte
 	_, _ = rand.Read(a[:]) // never fails
 	a[0] = 127
@@ -69,7 +75,7 @@ func someLoopback() netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// link connects the router to the server, which waits for that.
+// link connects the router to the server, which waits for that. The error is that of the connection over loopback.
 func (r *relay) link(server netip.AddrPort) error {
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.inside, 0)), Timeout: flush}
 	conn, err := dialer.DialContext(context.Background(), "tcp4", server.String())
@@ -78,7 +84,7 @@ func (r *relay) link(server netip.AddrPort) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.linked || r.silent {
+	if r.linked || r.stopped {
 		return conn.Close()
 	}
 	r.linked = true
@@ -107,116 +113,76 @@ func (r *relay) run(server *net.TCPConn) {
 	<-ended
 }
 
-// outward passes on what the server says, a whole message at a time.
+// outward passes on what the server sends, a whole message at a time.
 func (r *relay) outward(server *net.TCPConn) {
 	defer func() { _ = r.router.CloseWrite() }()
 	from, buffer := bufio.NewReaderSize(server, longest), make([]byte, longest)
 	for {
 		whole, err := readMessage(from, buffer)
-		if err != nil || !r.say(whole) {
-			return // whatever ends it ends the session, which tells why
+		if err != nil {
+			return
+		}
+		if r.again && whole[typeAt] == packet.BGP_MSG_OPEN {
+			clearRestartState(whole)
+		}
+		if !r.send(whole) {
+			return
 		}
 	}
 }
 
-// say tells whether there is more to be said.
-func (r *relay) say(whole []byte) bool {
-	r.speech.Lock()
-	defer r.speech.Unlock()
-	if !r.begin() {
+// send sends a message to the router and returns whether more can be sent.
+func (r *relay) send(whole []byte) bool {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if !r.startSendHold() {
 		return false
 	}
 	r.counts.sent.count(whole[typeAt])
-	if r.again && whole[typeAt] == packet.BGP_MSG_OPEN {
-		goesOn(whole)
-	}
 	_, err := r.router.Write(whole)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.saying = false
-	late := errors.Is(err, os.ErrDeadlineExceeded) && !r.ending && !r.silent // else it is not that of begin
-	r.overdue = r.overdue || late || errors.Is(err, syscall.ETIMEDOUT)
+	held := errors.Is(err, os.ErrDeadlineExceeded) && !r.ending && !r.stopped // else it is another deadline
+	r.overdue = r.overdue || held || errors.Is(err, syscall.ETIMEDOUT)
 	return err == nil
 }
 
-// begin has what is said next take only so long. The kernel alone would wait for ever for a router
-// that takes an octet now and then.
-func (r *relay) begin() bool {
+// startSendHold bounds the next write, unless nothing more is to be sent, and returns whether it may begin.
+// The kernel alone would wait for ever for a router that takes an octet now and then.
+func (r *relay) startSendHold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.silent {
-		return false
+	if !r.stopped && !r.ending {
+		_ = r.router.SetWriteDeadline(time.Now().Add(r.sendHold)) // if it is closed, the write fails
 	}
-	r.saying = true
-	if !r.ending {
-		_ = r.router.SetWriteDeadline(time.Now().Add(r.most)) // who writes sees that it is closed
-	}
-	return true
+	return !r.stopped
 }
 
-// hush has nothing more be said than what is being said, and tells whether something could be until then.
-func (r *relay) hush(why *refusal) bool {
+// stopSending stops all further writes to the router; one in progress goes on. It returns whether writes
+// were still allowed.
+func (r *relay) stopSending(why *refusal) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	could := !r.silent
-	r.silent = true
+	were := !r.stopped
+	r.stopped = true
 	if why != nil {
 		r.refused = why
 	}
-	return could
+	return were
 }
 
-// holdSends has the kernel end the connection when something that was sent is not acknowledged, or
-// cannot be sent, for so long. A deadline for writing would begin only when its buffer is full, which
-// KEEPALIVEs alone take days for.
-func holdSends(conn *net.TCPConn, most time.Duration) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	return errors.Join(raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(most.Milliseconds()))
-	}), failed)
-}
-
-// isOverdue tells whether the router did not take what was said for too long.
-func (r *relay) isOverdue() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.overdue
-}
-
-// inward passes on what the guard makes of what the router says.
+// inward passes on what the guard makes of the router's messages.
 func (r *relay) inward(server *net.TCPConn) {
 	defer func() { _ = server.CloseWrite() }()
-	var g guard
 	asked := refreshes{}
 	from, buffer := bufio.NewReaderSize(r.router, longest), make([]byte, longest)
 	for {
-		whole, err := readMessage(from, buffer)
-		if whole != nil {
-			r.counts.received.count(whole[typeAt])
-		}
-		var seen []byte
-		refused, malformed := errors.AsType[*refusal](err)
-		if err == nil {
-			seen, refused = g.take(whole)
-			malformed = refused != nil
-		}
-		if malformed {
+		seen, err := r.receive(from, buffer)
+		if refused, ok := errors.AsType[*refusal](err); ok {
 			r.refuse(refused, server)
 		}
-		if errors.Is(err, syscall.ETIMEDOUT) { // the kernel tells whoever comes first, who may be reading
-			r.mu.Lock()
-			r.overdue = true
-			r.mu.Unlock()
-		}
-		if err != nil || malformed {
+		if err != nil {
 			return
-		}
-		if whole[typeAt] == packet.BGP_MSG_NOTIFICATION && !g.up {
-			r.turnAway(whole[headerLength:])
 		}
 		if seen != nil && seen[typeAt] == packet.BGP_MSG_ROUTE_REFRESH {
 			asked.pass(seen, server)
@@ -228,11 +194,41 @@ func (r *relay) inward(server *net.TCPConn) {
 	}
 }
 
-// refreshes are when a router's last request for all routes of a family was, or will be, passed on, by AFI.
+// receive returns what the server is to see of the router's next message; nil for nothing. The error is
+// a *refusal if the message is refused, else that of the connection.
+func (r *relay) receive(from io.Reader, buffer []byte) ([]byte, error) {
+	whole, err := readMessage(from, buffer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, malformed := errors.AsType[*refusal](err); err != nil {
+		ours := malformed || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded)
+		late := errors.Is(err, syscall.ETIMEDOUT) // the kernel tells it once, to a reader or a writer
+		r.overdue, r.closed = r.overdue || late, !ours && !late && !r.holdTimePassed()
+		return nil, err
+	}
+	r.counts.received.count(whole[typeAt])
+	r.heard = time.Now()
+	if whole[typeAt] == packet.BGP_MSG_NOTIFICATION {
+		r.notified = bytes.Clone(whole[headerLength:])
+	}
+	seen, refused := r.guard.take(whole)
+	if refused != nil {
+		return nil, refused
+	}
+	return seen, nil
+}
+
+// holdTimePassed returns whether the router has sent nothing for the hold time. The caller holds r.mu.
+func (r *relay) holdTimePassed() bool {
+	hold := r.guard.negotiated.HoldTime
+	return hold > 0 && time.Since(r.heard) >= hold
+}
+
+// refreshes are the times at which the last ROUTE-REFRESH of each AFI was, or will be, passed on.
 type refreshes map[uint16]time.Time
 
-// pass passes a request on, or has one be passed on later for all that come until then. What else
-// the router says never waits for it: that it is there, above all, and why it leaves.
+// pass passes a request on, or once for all that come until the pause is over. Nothing else that the
+// router sends waits for that: neither KEEPALIVEs nor a NOTIFICATION.
 func (f refreshes) pass(request []byte, server io.Writer) {
 	family, now := binary.BigEndian.Uint16(request[headerLength:]), time.Now()
 	last := f[family]
@@ -245,53 +241,38 @@ func (f refreshes) pass(request []byte, server io.Writer) {
 		return
 	}
 	f[family] = now
-	_, _ = server.Write(request) // who reads sees the end itself
+	_, _ = server.Write(request) // if it is closed, outward ends
 }
 
-// refuse tells the router why its session ends, and the server that it has.
+// refuse ends the session with a NOTIFICATION to the router.
 func (r *relay) refuse(why *refusal, server *net.TCPConn) {
-	could := r.hush(why)
-	_ = r.router.SetWriteDeadline(time.Now().Add(flush)) // of what is being said, too
-	r.speech.Lock()
+	could := r.stopSending(why)
+	_ = r.router.SetWriteDeadline(time.Now().Add(flush)) // also of a write in progress
+	r.writing.Lock()
 	if could {
 		r.counts.sent.count(packet.BGP_MSG_NOTIFICATION)
 		_, _ = r.router.Write(why.notification())
 	}
-	r.speech.Unlock()
+	r.writing.Unlock()
 	_ = errors.Join(server.CloseWrite(), r.router.CloseWrite(), r.router.SetReadDeadline(time.Now().Add(flush)))
-	// To close with something unread would have the kernel take back what was said.
+	// To close with something unread would have the kernel reset the connection before the NOTIFICATION arrives.
 	_, _ = io.Copy(io.Discard, r.router)
 }
 
-// why is why the guard ended it, nil if it did not.
-func (r *relay) why() error {
+// negotiated returns what both OPENs agree on.
+func (r *relay) negotiated() Negotiated {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.refused == nil {
-		return nil
-	}
-	return r.refused
+	return r.guard.negotiated
 }
 
-// turnAway notes by which NOTIFICATION the router refused the session. GoBGP says no more than that it did.
-func (r *relay) turnAway(body []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.turned = bytes.Clone(body)
-}
-
-func (r *relay) turnedAway() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.turned
-}
-
-// hangUp closes the connection with the router as the kernel does when the process dies.
-func (r *relay) hangUp() error {
-	r.hush(nil)
+// closeSilently closes the connection with the router as the kernel does when the process dies. The error is that of
+// closing.
+func (r *relay) closeSilently() error {
+	r.stopSending(nil)
 	_ = r.router.SetWriteDeadline(time.Now())
-	r.speech.Lock()
-	defer r.speech.Unlock()
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	if err := r.router.CloseWrite(); err != nil {
 		return err
 	}
@@ -301,16 +282,13 @@ func (r *relay) hangUp() error {
 	return nil // the router has answered in between, and run has closed it
 }
 
-// abandon has the connection be reset when it is closed, and not be ended in order. A router whose
-// packets are dropped for their TTL cannot acknowledge what comes before that end, does not see it
-// until one of the kernels has tried for minutes, and dials no other connection meanwhile.
-func (r *relay) abandon() { _ = r.router.SetLinger(0) }
+// resetOnClose has the kernel reset the connection when it is closed. A router whose packets are dropped for
+// their TTL cannot acknowledge what comes before a FIN, does not see that until one of the kernels has
+// tried for minutes, and dials no other connection meanwhile.
+func (r *relay) resetOnClose() { _ = r.router.SetLinger(0) }
 
-// close ends it, after what was said last has arrived. It may be called for nil.
+// close ends both connections once the last bytes have arrived, but waits no longer than flush.
 func (r *relay) close() {
-	if r == nil {
-		return
-	}
 	r.mu.Lock()
 	linked := r.linked
 	r.linked = true // or never
@@ -325,11 +303,11 @@ func (r *relay) close() {
 	select {
 	case <-r.done:
 	case <-timer.C:
-		r.mu.Lock()
-		if r.saying {
-			r.abandon() // what is half said has no end, and the kernel would keep what comes before it
+		if r.writing.TryLock() {
+			r.writing.Unlock()
+		} else {
+			r.resetOnClose() // the kernel would keep a message that is half sent
 		}
-		r.mu.Unlock()
 		_ = r.router.Close()
 		<-r.done
 	}

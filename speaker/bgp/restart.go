@@ -5,11 +5,11 @@ import packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 // restartState is the bit R in the flags of the graceful restart capability (RFC 4724, 3).
 const restartState = 0x80
 
-// goesOn clears the bit R in an OPEN of our own, in place. GoBGP sets it wherever it sets the bit F, without which
-// routers drop what they kept. But it also says that nobody is to wait for our End-of-RIB, so that a
-// router that restarts itself would tell its kernel what it has before it has heard us, and take our routes away
-// for a moment. So it is for the first session of a process alone.
-func goesOn(open []byte) {
+// clearRestartState clears the bit R in an OPEN of our own, in place. GoBGP sets it wherever it sets the bit F, without
+// which routers drop the routes that they kept. But R also has a router not wait for our End-of-RIB: one that
+// restarts itself would then program its kernel before it has heard us, and lose our routes for a moment. So R
+// is for the first session of a process alone.
+func clearRestartState(open []byte) {
 	const parameters = headerLength + openFixed + 1
 	if len(open) < parameters {
 		return

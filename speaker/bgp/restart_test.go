@@ -25,19 +25,19 @@ func TestOnlyTheFirstSessionIsOneOfARestart(t *testing.T) {
 		}
 		flags := []byte{byte(packet.BGP_CAP_GRACEFUL_RESTART), 6, 0x80, 120}
 		want := bytes.Replace(raw, flags, []byte{flags[0], flags[1], 0, flags[3]}, 1)
-		if goesOn(raw); !bytes.Equal(raw, want) {
+		if clearRestartState(raw); !bytes.Equal(raw, want) {
 			t.Errorf("%s: %x, want %x", name, raw, want)
 		}
 	}
 }
 
-// FuzzGoesOn: it changes one bit at most, and reads nothing beyond the end.
-func FuzzGoesOn(f *testing.F) {
+// FuzzClearRestartState: it changes one bit at most, and reads nothing beyond the end.
+func FuzzClearRestartState(f *testing.F) {
 	f.Add(message(packet.BGP_MSG_OPEN, 4, 0xfc, 0, 0, 90, 192, 0, 2, 1, 8, 2, 6, 64, 6, 0x80, 120, 0, 1))
 	f.Add(message(packet.BGP_MSG_OPEN, 4, 0xfc, 0, 0, 90, 192, 0, 2, 1, 4, 2, 2, 64, 0))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		was := bytes.Clone(raw)
-		goesOn(raw)
+		clearRestartState(raw)
 		for i := range raw {
 			if raw[i] != was[i] && raw[i] != was[i]&^restartState {
 				t.Fatalf("octet %d of %x is %x", i, was, raw[i])

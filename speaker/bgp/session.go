@@ -46,7 +46,7 @@ type session struct {
 	log      *slog.Logger
 	notify   func()
 	limits
-	tap     *tap
+	server  *serverLog
 	daemon  *daemon
 	traffic traffic
 	events  chan *api.Peer
@@ -84,7 +84,7 @@ func newSession(name string, id desired.Identity, l limits, log *slog.Logger, no
 	}
 	s := &session{
 		name: name, identity: id, log: log, notify: notify, limits: l,
-		tap:     newTap(log, id),
+		server:  &serverLog{log: log},
 		events:  make(chan *api.Peer),
 		retimed: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
@@ -96,7 +96,7 @@ func newSession(name string, id desired.Identity, l limits, log *slog.Logger, no
 		status:  State{Phase: Idle, Since: time.Now()},
 	}
 	var err error
-	if s.daemon, err = startDaemon(id, s.tap, s.events); err != nil {
+	if s.daemon, err = startDaemon(id, s.server, s.events); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -130,10 +130,10 @@ func (s *session) follow(peer *api.Peer) {
 	case is == Established:
 		s.up()
 	case was == Established:
-		s.lost(s.reason())
+		s.lost(s.relay.reason())
 	case is == Idle:
 		s.failures++
-		s.fail(s.reason())
+		s.fail(s.relay.reason())
 		s.giveUp()
 	case is == Active:
 		relay, server := s.relay, s.daemon.at
@@ -141,35 +141,12 @@ func (s *session) follow(peer *api.Peer) {
 	}
 }
 
-// reason is why the session is down, in words.
-func (s *session) reason() string {
-	if why := s.relay.why(); why != nil {
-		return fmt.Sprintf("what %v sent was refused: %v", s.identity.PeerAddress, why)
-	}
-	if s.relay.isOverdue() {
-		return fmt.Sprintf("%v has not taken what it was sent for %v, though it may send itself: its BGP daemon hangs, or something between drops what is larger (send hold timer, RFC 9687)",
-			s.identity.PeerAddress, sendHold(s.identity, s.sendHold))
-	}
-	if body := s.relay.turnedAway(); body != nil {
-		return s.tap.refusedWords(body)
-	}
-	return s.tap.reason()
-}
-
 func (s *session) up() {
-	peer := s.daemon.peer()
-	if asn := peer.GetState().GetPeerAsn(); s.identity.PeerASN == 0 && asn == s.identity.MyASN {
-		s.status.Phase = Idle
-		s.failures = eagerAttempts + 1 // somebody has to correct it first
-		s.fail(fmt.Sprintf("%v is in our own autonomous system %d, and dynamicASN is external: set it to internal, or correct the AS of the router", s.identity.PeerAddress, asn))
-		s.giveUp()
-		return
-	}
 	s.failures = 0
 	s.status.Established++
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = time.Now()
-	s.status.negotiated(peer, s.identity, s.relay.local.Addr().WithZone(""))
+	s.status.LocalAddress, s.status.Negotiated = s.relay.local.Addr().WithZone(""), s.relay.negotiated()
 	s.accounted = false // the families may be others than before
 	s.account()
 	s.log.Info("BGP session is up", "address", s.relay.remote, "holdTime", s.status.HoldTime.String(), "gracefulRestart", s.status.GracefulRestart)
@@ -230,13 +207,13 @@ func (s *session) giveUpOpening(r *relay) {
 	}
 	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience)
 	switch {
-	case s.tap.isDeaf():
+	case s.server.acceptFailed.Load():
 		reason = fmt.Sprintf("the connection with %v cannot be used: the speaker could open no more files for it; it is tried again", s.identity.PeerAddress)
 	case s.identity.TTLSecurity:
 		reason += "; it may lack the TTL of 255 that ttlSecurity asks for"
 	}
 	s.fail(reason)
-	r.abandon()
+	r.resetOnClose()
 	s.giveUp()
 }
 
@@ -299,7 +276,7 @@ func (s *session) end(withdraw bool) {
 // keeps the routes. GoBGP itself knows only how to end with a CEASE. A session of which GoBGP
 // has not said yet that it is up may be up for the router, and have routes there.
 func (s *session) closeSilently(r *relay, up bool) {
-	if err := r.hangUp(); err != nil {
+	if err := r.closeSilently(); err != nil {
 		s.log.Warn("the router may withdraw the routes: the connection could not be closed silently", "address", r.remote, "error", err)
 	}
 	if !up {

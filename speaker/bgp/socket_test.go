@@ -69,13 +69,13 @@ func dialPassive(t *testing.T, router netip.Addr, hops int) (heard int, err erro
 	return io.ReadAtLeast(conn, make([]byte, longest), headerLength)
 }
 
-// FuzzHopsIn: whatever the kernel keeps, nothing but the header of an IP packet is read for one.
-func FuzzHopsIn(f *testing.F) {
+// FuzzTTLOf: whatever the kernel keeps, nothing but the header of an IP packet is read for one.
+func FuzzTTLOf(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x45, 8: 255, 19: 0})
 	f.Add([]byte{0x60, 7: 64, 39: 0})
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		hops, err := hopsIn(packet)
+		hops, err := ttlOf(packet)
 		switch {
 		case err != nil && hops != 0:
 			t.Errorf("%d hops and %v", hops, err)
