@@ -19,9 +19,9 @@ import (
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-// Ports that the web server listens on.
+// WebTCP is the port that the web server listens on for HTTP, webUDP the one for datagrams.
 const (
-	webTCP = 8080
+	WebTCP = 8080
 	webUDP = 8081
 )
 
@@ -42,10 +42,10 @@ func (c *Cluster) DeployWeb(ctx context.Context, namespace string) error {
 					TerminationGracePeriodSeconds: new(int64(1)),
 					Containers: []corev1.Container{{
 						Name: Web, Image: lab.AgnhostImage, ImagePullPolicy: corev1.PullNever,
-						Args: []string{"netexec", fmt.Sprintf("--http-port=%d", webTCP), fmt.Sprintf("--udp-port=%d", webUDP)},
+						Args: []string{"netexec", fmt.Sprintf("--http-port=%d", WebTCP), fmt.Sprintf("--udp-port=%d", webUDP)},
 						ReadinessProbe: &corev1.Probe{
 							PeriodSeconds: 1,
-							ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(webTCP)}},
+							ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(WebTCP)}},
 						},
 					}},
 				},
@@ -72,7 +72,7 @@ func WebService(namespace, name, pool string, policy corev1.ServiceExternalTraff
 			Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: policy, Selector: map[string]string{"app": Web},
 			IPFamilies: families,
 			Ports: []corev1.ServicePort{
-				{Name: "http", Port: 80, TargetPort: intstr.FromInt32(webTCP)},
+				{Name: "http", Port: 80, TargetPort: intstr.FromInt32(WebTCP)},
 				{Name: "udp", Port: 81, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(webUDP)},
 			},
 		},
@@ -123,11 +123,11 @@ func get(ctx context.Context, web *http.Client, url string) (_ string, err error
 		return "", err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	return said(response)
+	return Body(response)
 }
 
-// said is what a response says; an error if it is not the one that was hoped for.
-func said(response *http.Response) (string, error) {
+// Body returns the body of a response, and an error if the status is not 200.
+func Body(response *http.Response) (string, error) {
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err

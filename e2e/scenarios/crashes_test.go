@@ -58,8 +58,8 @@ func TestControllersCrash(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	loaded, learned := make(chan product.Count, 1), make(chan map[string]bool, 1)
-	go func() { loaded <- product.Load(ctx, c.Client, bystander, 80) }()
+	loaded, learned := make(chan tally, 1), make(chan map[string]bool, 1)
+	go func() { loaded <- load(ctx, c.Client, bystander, 80) }()
 	go func() { learned <- routesLearned(ctx, c) }()
 	crash(t, c, test)
 	stop()

@@ -36,8 +36,8 @@ func TestSpeakersRestartUnderLoad(t *testing.T) {
 			eventually(t, soon, func(context.Context) error { return nextHops(c, vip, 3) })
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			done, changed := make(chan product.Count, 1), make(chan string, 1)
-			go func() { done <- product.Load(ctx, c.Client, vip, 80) }()
+			done, changed := make(chan tally, 1), make(chan string, 1)
+			go func() { done <- load(ctx, c.Client, vip, 80) }()
 			go func() {
 				changes, _ := c.Router.Exec(ctx, "ip", "-timestamp", "monitor", "route") // which stop ends
 				changed <- changes
@@ -106,8 +106,8 @@ func TestTheSpeakerIsKilled(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	done := make(chan product.Count)
-	go func() { done <- product.Load(ctx, c.Client, vip, 80) }()
+	done := make(chan tally)
+	go func() { done <- load(ctx, c.Client, vip, 80) }()
 	// The agent, not "speaker pulse", which answers.
 	if out, err := owner.Exec(within(t, soon), "sh", "-c", `kill -9 $(pgrep -f '^/usr/local/bin/speaker --')`); err != nil {
 		t.Fatalf("killing the speaker on %s: %v %s", owner.Name, err, out)
@@ -246,11 +246,11 @@ func takenOver(t *testing.T, c *product.Cluster, vip netip.Addr) {
 // single SYN, one in some thousand, for which nobody is known to be at fault. A takeover,
 // a withdrawn route or rules that are gone for seconds would be far more. On a busy machine
 // there are fewer requests, but not fewer such moments.
-func tooMany(c product.Count) bool { return tooManyBut(c, 0) }
+func tooMany(c tally) bool { return tooManyBut(c, 0) }
 
 // tooManyBut is [tooMany] where so many changes of who announces may each break the request
 // under way, and leave two unanswered, each for its second.
-func tooManyBut(c product.Count, changes int) bool {
+func tooManyBut(c tally, changes int) bool {
 	const anyway = 3
 	return c.OK < 100 || c.Failed > max(anyway+3*changes, c.OK/200)
 }

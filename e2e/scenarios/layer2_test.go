@@ -32,13 +32,13 @@ func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceEx
 	vips = expose(t, c, product.WebService(webs, name, "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol))
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
-	counts, began := make([]chan product.Count, len(vips)), time.Now()
+	counts, began := make([]chan tally, len(vips)), time.Now()
 	for i, vip := range vips {
 		reply(t, c.Client, vip)
-		counts[i] = make(chan product.Count, 1)
+		counts[i] = make(chan tally, 1)
 	}
 	for i, vip := range vips {
-		go func() { counts[i] <- product.Flood(ctx, c.Client, vip, 80, rushEach) }()
+		go func() { counts[i] <- flood(ctx, c.Client, vip, 80, rushEach) }()
 	}
 	return vips, func() {
 		t.Helper()
@@ -51,7 +51,7 @@ func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceEx
 			busy := count.OK+count.Failed+count.Held < wanted/2
 			if count.OK < 500 || count.Failed > 0 && (!busy || tooMany(count)) {
 				t.Errorf("%s: %d of %d requests failed, %d of them after their connections were made, at %d moments",
-					vip, count.Failed, count.OK+count.Failed, len(count.Cut), product.Moments(count.Cut))
+					vip, count.Failed, count.OK+count.Failed, len(count.Cut), moments(count.Cut))
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func hold(t *testing.T, c *product.Cluster, vips []netip.Addr) (end func()) {
 	for _, vip := range vips {
 		for range each {
 			held.Go(func() {
-				if replies, err := product.Hold(ctx, c.Client, vip, 80); err != nil || replies == 0 {
+				if replies, err := holdOpen(ctx, c.Client, vip, 80); err != nil || replies == 0 {
 					t.Errorf("%s: a connection ended after %d replies: %v", vip, replies, err)
 				}
 			})

@@ -82,12 +82,12 @@ func TestMetalLBIsReplacedAndComesBack(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	counts := map[string]chan product.Count{}
+	counts := map[string]chan tally{}
 	for _, s := range services {
 		for _, vip := range given[s.Name] {
-			name, count := fmt.Sprintf("%s at %s", s.Name, vip), make(chan product.Count, 1)
+			name, count := fmt.Sprintf("%s at %s", s.Name, vip), make(chan tally, 1)
 			counts[name] = count
-			go func() { count <- product.Load(ctx, c.Client, vip, 80) }()
+			go func() { count <- load(ctx, c.Client, vip, 80) }()
 		}
 	}
 

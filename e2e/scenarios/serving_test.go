@@ -164,11 +164,11 @@ func TestANodeIsLeftOutOfBGP(t *testing.T) {
 			reach(3)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			counts := make([]chan product.Count, len(vips))
+			counts := make([]chan tally, len(vips))
 			for i, vip := range vips {
 				reply(t, c.Client, vip)
-				counts[i] = make(chan product.Count, 1)
-				go func() { counts[i] <- product.Flood(ctx, c.Client, vip, 80, rushEach) }()
+				counts[i] = make(chan tally, 1)
+				go func() { counts[i] <- flood(ctx, c.Client, vip, 80, rushEach) }()
 			}
 			changes := 0
 			for _, n := range c.Nodes() {
@@ -183,7 +183,7 @@ func TestANodeIsLeftOutOfBGP(t *testing.T) {
 				count := <-counts[i]
 				t.Logf("%s: %d served, %d failed, %d held up, longest time without a reply %v; errors %v",
 					vip, count.OK, count.Failed, count.Held, count.Longest, count.Errors)
-				if moments := product.Moments(count.Cut); count.OK < 100 || count.Failed > len(count.Cut) || moments > changes {
+				if moments := moments(count.Cut); count.OK < 100 || count.Failed > len(count.Cut) || moments > changes {
 					t.Errorf("%s: of %d connections %d failed, %d of them after they were made, at %d moments; the router spread flows anew %d times",
 						vip, count.OK+count.Failed, count.Failed, len(count.Cut), moments, changes)
 				}

@@ -32,14 +32,14 @@ type flows struct {
 	c      *product.Cluster
 	ctx    context.Context
 	stop   func()
-	counts map[string]chan product.Count
+	counts map[string]chan tally
 	held   map[string]chan error
 }
 
 func begin(t *testing.T, c *product.Cluster) *flows {
 	recordRouter(t, c)
 	ctx, stop := context.WithCancel(t.Context())
-	return &flows{t: t, c: c, ctx: ctx, stop: stop, counts: map[string]chan product.Count{}, held: map[string]chan error{}}
+	return &flows{t: t, c: c, ctx: ctx, stop: stop, counts: map[string]chan tally{}, held: map[string]chan error{}}
 }
 
 // recordRouter tells, of a test that fails, what became of the router's routes, next hops and
@@ -68,17 +68,17 @@ func (f *flows) trickle(name string, ask func(ctx context.Context) error) {
 		}
 		return nil
 	})
-	count := make(chan product.Count, 1)
+	count := make(chan tally, 1)
 	f.counts[name] = count
-	go func() { count <- product.Trickle(f.ctx, ask) }()
+	go func() { count <- trickle(f.ctx, ask) }()
 }
 
 // from begins flows from a machine to the web server's TCP and UDP ports.
 func (f *flows) from(name string, from *lab.Machine, tcp, udp netip.AddrPort) {
 	f.t.Helper()
-	f.trickle(name+", new connections", func(ctx context.Context) error { return product.AskTCP(ctx, from, tcp) })
-	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return product.AskUDP(ctx, from, udp) })
-	ask, end, err := product.KeepAskingUDP(f.ctx, from, udp)
+	f.trickle(name+", new connections", func(ctx context.Context) error { return askOverTCP(ctx, from, tcp) })
+	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return askOverUDP(ctx, from, udp) })
+	ask, end, err := keepAskingUDP(f.ctx, from, udp)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (f *flows) from(name string, from *lab.Machine, tcp, udp netip.AddrPort) {
 	held := make(chan error, 1)
 	f.held[name+", one connection"] = held
 	go func() {
-		replies, err := product.Hold(f.ctx, from, tcp.Addr(), tcp.Port())
+		replies, err := holdOpen(f.ctx, from, tcp.Addr(), tcp.Port())
 		if err != nil {
 			err = fmt.Errorf("%s: it ended after %d replies: %w", time.Now().Format(clock), replies, err)
 		}
@@ -98,8 +98,8 @@ func (f *flows) from(name string, from *lab.Machine, tcp, udp netip.AddrPort) {
 // fromPod begins flows from a pod.
 func (f *flows) fromPod(name string, pod netip.Addr, tcp, udp netip.AddrPort) {
 	f.t.Helper()
-	f.trickle(name+", new connections", func(ctx context.Context) error { return f.c.AskFromPod(ctx, pod, "http", tcp) })
-	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return f.c.AskFromPod(ctx, pod, "udp", udp) })
+	f.trickle(name+", new connections", func(ctx context.Context) error { return askFromPod(ctx, f.c, pod, "http", tcp) })
+	f.trickle(name+", new UDP flows", func(ctx context.Context) error { return askFromPod(ctx, f.c, pod, "udp", udp) })
 }
 
 // end ends all, and fails the test if any was lost.

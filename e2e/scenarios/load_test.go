@@ -1,4 +1,4 @@
-package product
+package scenarios
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
-// Count is what became of a row of requests.
-type Count struct {
+// tally is what became of a row of requests.
+type tally struct {
 	OK, Failed int
 	// Held are requests that were not answered in time while this process itself was held
 	// up. They say nothing of who was asked, and are counted neither as OK nor as Failed.
@@ -20,23 +21,23 @@ type Count struct {
 	Longest time.Duration
 	// Errors counts what the failed requests met, in words.
 	Errors map[string]int
-	// Cut are the failed requests of a Flood whose connections had been made.
-	Cut []Span
+	// Cut are the failed requests of a flood whose connections had been made.
+	Cut []span
 	// Sources counts the addresses that the pods saw.
 	Sources map[netip.Addr]int
 	// Pods counts who answered.
 	Pods map[string]int
 }
 
-// pace is the least time between two requests of a Load. A client has some 28,000 ports,
+// pace is the least time between two requests of a load. A client has some 28,000 ports,
 // each of which rests for a minute after its connection; without a pace it would soon
 // use ports anew that conntrack on the nodes still remembers.
 const pace = 4 * time.Millisecond
 
-// Load sends one request after another, each on a new connection and each given a
+// load sends one request after another, each on a new connection and each given a
 // second, until ctx ends, and counts.
-func Load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) Count {
-	count := Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}}
+func load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) tally {
+	count := tally{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}}
 	last := time.Now()
 	ticks := time.NewTicker(pace)
 	defer ticks.Stop()
@@ -45,7 +46,7 @@ func Load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 	for ; ctx.Err() == nil; <-ticks.C {
 		began := time.Now()
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		reply, err := Ask(one, from, address, port)
+		reply, err := product.Ask(one, from, address, port)
 		cancel()
 		now := time.Now()
 		if errors.Is(err, context.DeadlineExceeded) && stalls.since(began) {

@@ -1,4 +1,4 @@
-package product
+package scenarios
 
 import (
 	"bufio"
@@ -13,22 +13,23 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
 const (
-	// floodPatience is how long one request of a Flood may take. A SYN that is lost, as the
+	// floodPatience is how long one request of a flood may take. A SYN that is lost, as the
 	// lab loses one now and then, is sent again after one second and after three.
 	floodPatience = 8 * time.Second
 	// floodMost bounds the requests under way.
 	floodMost = 4000
 )
 
-// Flood opens so many connections a second, each for one request and whether or not those
+// flood opens so many connections a second, each for one request and whether or not those
 // before were answered, until ctx ends, and counts.
-func Flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int) Count {
-	f := flood{
+func flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int) tally {
+	f := flooding{
 		from: from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: watchStalls(),
-		count: Count{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}},
+		count: tally{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}},
 	}
 	defer f.stalls.stop()
 	room := make(chan struct{}, floodMost)
@@ -46,19 +47,19 @@ func Flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint
 	return f.count
 }
 
-// flood is one Flood.
-type flood struct {
+// flooding is one flood.
+type flooding struct {
 	from   *lab.Machine
 	to     netip.AddrPort
 	stalls *stalls
 
 	mu    sync.Mutex
-	count Count
+	count tally
 	last  time.Time // of a reply
 }
 
 // request makes one and counts it.
-func (f *flood) request() {
+func (f *flooding) request() {
 	began := time.Now()
 	pod, connected, err := f.ask(began.Add(floodPatience))
 	now := time.Now()
@@ -72,7 +73,7 @@ func (f *flood) request() {
 		f.count.Failed++
 		f.count.Errors[err.Error()]++
 		if connected {
-			f.count.Cut = append(f.count.Cut, Span{began, now})
+			f.count.Cut = append(f.count.Cut, span{began, now})
 		}
 	default:
 		f.count.OK++
@@ -84,7 +85,7 @@ func (f *flood) request() {
 
 // ask asks over a connection of its own, which ends with a reset: the client would run out
 // of ports if each rested for a minute. It tells whether the connection was made.
-func (f *flood) ask(until time.Time) (pod string, connected bool, err error) {
+func (f *flooding) ask(until time.Time) (pod string, connected bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	conn, err := f.from.Dial(ctx, "tcp", f.to.String())
@@ -97,7 +98,7 @@ func (f *flood) ask(until time.Time) (pod string, connected bool, err error) {
 }
 
 // over asks over a connection, and ends it.
-func (f *flood) over(ctx context.Context, conn net.Conn, until time.Time) (pod string, err error) {
+func (f *flooding) over(ctx context.Context, conn net.Conn, until time.Time) (pod string, err error) {
 	defer func() { err = errors.Join(withoutPort(err), conn.Close()) }()
 	if tcp, is := conn.(*net.TCPConn); is {
 		if err := tcp.SetLinger(0); err != nil {
@@ -119,7 +120,7 @@ func (f *flood) over(ctx context.Context, conn net.Conn, until time.Time) (pod s
 		return "", err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	return said(response)
+	return product.Body(response)
 }
 
 // withoutPort is an error without the client's port, so that those of one kind count as one.

@@ -1,4 +1,4 @@
-package product
+package scenarios
 
 import (
 	"context"
@@ -14,18 +14,19 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
-// tricklePace is the least time between two requests of a Trickle.
+// tricklePace is the least time between two requests of a trickle.
 const tricklePace = 40 * time.Millisecond
 
 // datagramPatience is how long the answer to a datagram may take, which nobody sends again.
 const datagramPatience = 5 * time.Second
 
-// Trickle asks again and again until ctx ends, and counts. An answer that has not come while
+// trickle asks again and again until ctx ends, and counts. An answer that has not come while
 // this process itself was held up is counted as such.
-func Trickle(ctx context.Context, ask func(ctx context.Context) error) Count {
-	count := Count{Errors: map[string]int{}}
+func trickle(ctx context.Context, ask func(ctx context.Context) error) tally {
+	count := tally{Errors: map[string]int{}}
 	ticks := time.NewTicker(tricklePace)
 	defer ticks.Stop()
 	stalls := watchStalls()
@@ -53,16 +54,16 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// AskTCP begins a connection to the web server, and asks over it.
-func AskTCP(ctx context.Context, from *lab.Machine, to netip.AddrPort) error {
+// askOverTCP begins a connection to the web server, and asks over it.
+func askOverTCP(ctx context.Context, from *lab.Machine, to netip.AddrPort) error {
 	until, _ := ctx.Deadline()
-	f := flood{from: from, to: to}
+	f := flooding{from: from, to: to}
 	_, _, err := f.ask(until)
 	return err
 }
 
-// AskUDP begins a flow to the web server and asks once.
-func AskUDP(ctx context.Context, from *lab.Machine, to netip.AddrPort) error {
+// askOverUDP begins a flow to the web server and asks once.
+func askOverUDP(ctx context.Context, from *lab.Machine, to netip.AddrPort) error {
 	conn, err := from.Dial(ctx, "udp", to.String())
 	if err != nil {
 		return err
@@ -81,9 +82,9 @@ func askDatagram(conn net.Conn) error {
 	return err
 }
 
-// KeepAskingUDP begins one flow to the web server; what it returns asks over it, and end
+// keepAskingUDP begins one flow to the web server; what it returns asks over it, and end
 // ends it.
-func KeepAskingUDP(ctx context.Context, from *lab.Machine, to netip.AddrPort) (ask func(context.Context) error, end func() error, err error) {
+func keepAskingUDP(ctx context.Context, from *lab.Machine, to netip.AddrPort) (ask func(context.Context) error, end func() error, err error) {
 	conn, err := from.Dial(ctx, "udp", to.String())
 	if err != nil {
 		return nil, nil, err
@@ -91,14 +92,14 @@ func KeepAskingUDP(ctx context.Context, from *lab.Machine, to netip.AddrPort) (a
 	return func(context.Context) error { return askDatagram(conn) }, conn.Close, nil
 }
 
-// AskFromPod has a pod of the web server begin a flow, by "http" or "udp", and ask once. The pod is
+// askFromPod has a pod of the web server begin a flow, by "http" or "udp", and ask once. The pod is
 // told so past all Services, from the control plane.
-func (c *Cluster) AskFromPod(ctx context.Context, pod netip.Addr, protocol string, to netip.AddrPort) error {
+func askFromPod(ctx context.Context, c *product.Cluster, pod netip.Addr, protocol string, to netip.AddrPort) error {
 	query := url.Values{
 		"request": {"hostname"}, "protocol": {protocol}, "tries": {"1"},
 		"host": {to.Addr().String()}, "port": {strconv.Itoa(int(to.Port()))},
 	}
-	address := netip.AddrPortFrom(pod, webTCP)
+	address := netip.AddrPortFrom(pod, product.WebTCP)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address.String()+"/dial?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
@@ -108,7 +109,7 @@ func (c *Cluster) AskFromPod(ctx context.Context, pod netip.Addr, protocol strin
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := said(response)
+	text, err := product.Body(response)
 	if err != nil {
 		return err
 	}
