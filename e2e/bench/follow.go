@@ -83,7 +83,7 @@ func (r *run) fill(ctx context.Context, s *stage.Stage, running *process.Running
 	}
 	use, err := running.Use()
 	if err != nil {
-		return errors.Join(running.Ended(), err)
+		return err
 	}
 	took := at.Sub(running.Began)
 	r.results.Add(c.Name, size, figures.Fill, took.Seconds())
@@ -151,7 +151,7 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 	r.rest(ctx)
 	before, err := running.Use()
 	if err != nil {
-		return errors.Join(running.Ended(), err)
+		return err
 	}
 	var took []float64
 	after := before
@@ -170,7 +170,7 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 			return fmt.Errorf("a change of endpoints: %w", err)
 		}
 		if after, err = running.Use(); err != nil {
-			return errors.Join(running.Ended(), err)
+			return err
 		}
 		took = append(took, millis(one))
 	}

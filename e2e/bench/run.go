@@ -199,7 +199,7 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 	}
 	use, err := running.Use()
 	if err != nil {
-		return standing{}, errors.Join(running.Ended(), err)
+		return standing{}, err
 	}
 	r.results.Add(c.Name, size, figures.Resident, use.Resident)
 	r.results.Add(c.Name, size, figures.Anonymous, use.Anonymous)

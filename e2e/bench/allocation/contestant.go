@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -144,15 +143,6 @@ func (p *place) ofPools() dynamic.ResourceInterface {
 		return p.api.Resource(p.pools).Namespace(p.namespace)
 	}
 	return p.api.Resource(p.pools)
-}
-
-// use is what the controller takes; the error of one that has ended has the end of its log.
-func (p *place) use() (process.Use, error) {
-	use, err := p.running.Use()
-	if err != nil {
-		err = errors.Join(p.running.Ended(), err)
-	}
-	return use, err
 }
 
 // versions tell which programs are compared.

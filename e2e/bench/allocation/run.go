@@ -170,7 +170,7 @@ func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) e
 		time.Sleep(pause)
 	}
 	r.results.Add(c.name, size, figures.Single, took...)
-	use, err := p.use()
+	use, err := p.running.Use()
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) e
 
 // bulk creates Services and waits until each has an address.
 func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, size int) error {
-	before, err := p.use()
+	before, err := p.running.Use()
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 		}
 	}
 	giving := time.Since(began)
-	after, err := p.use()
+	after, err := p.running.Use()
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (r *run) large(ctx context.Context, tb testing.TB, c contestant, of pool) e
 		return err
 	}
 	r.results.Add(c.name, of.Bits, figures.FirstOfPool, millis(s.Given.Sub(began)))
-	use, err := p.use()
+	use, err := p.running.Use()
 	if err != nil {
 		return err
 	}

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
 // What is measured by BGP, in the kernel of the router.
@@ -106,21 +106,42 @@ func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
 	return nil
 }
 
-// route waits until the next hops of the address are as wanted, and tells when they were.
+// route waits until the router has the wanted next hops of the address, and returns when it had.
 func (b *bench) route(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool) (time.Time, error) {
+	at, err := b.routes(ctx, vip, what, wanted, unix.RT_TABLE_MAIN)
+	return at[0], err
+}
+
+// both is route at both routers, FRR and BIRD.
+func (b *bench) both(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool) ([]time.Time, error) {
+	return b.routes(ctx, vip, what, wanted, unix.RT_TABLE_MAIN, birdTable)
+}
+
+// routes waits until each of the tables of the router's kernel has the wanted next hops of the
+// address, and returns when it had.
+func (b *bench) routes(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool, tables ...int) ([]time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("%s: not within 2 minutes", what))
 	defer cancel()
+	at, hops := make([]time.Time, len(tables)), make([][]netip.Addr, len(tables))
 	for {
-		hops, err := b.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
-		if err != nil {
-			return time.Time{}, err
+		for i, table := range tables {
+			if !at[i].IsZero() {
+				continue
+			}
+			var err error
+			if hops[i], err = b.Router.RoutesIn(table, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
+				return at, err
+			}
+			if wanted(hops[i]) {
+				at[i] = time.Now()
+			}
 		}
-		if wanted(hops) {
-			return time.Now(), nil
+		if !slices.ContainsFunc(at, time.Time.IsZero) {
+			return at, nil
 		}
 		select {
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("%w; next hops %v", context.Cause(ctx), hops)
+			return at, fmt.Errorf("%w; next hops %v in the tables %v", context.Cause(ctx), hops, tables)
 		case <-time.After(lookEvery):
 		}
 	}
@@ -187,26 +208,13 @@ func firstUpdate(packets []string, after time.Time) (time.Time, error) {
 
 // empty takes the only endpoint of a Service away and waits until there is no route.
 func (b *bench) empty(ctx context.Context, name string) error {
-	var pods corev1.PodList
-	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
-		return errors.Join(err, errors.New("where are the web servers?"))
+	pod, err := b.webServer(ctx)
+	if err != nil {
+		return err
 	}
 	s := b.service(name, "bgp", corev1.ServiceExternalTrafficPolicyCluster)
 	s.Spec.Selector = nil
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{pods.Items[0].Status.PodIP}, NodeName: &pods.Items[0].Spec.NodeName,
-			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
-		}},
-	}
-	for _, port := range s.Spec.Ports {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: new(port.TargetPort.IntVal), Protocol: new(corev1.ProtocolTCP)})
-		if port.Protocol != "" {
-			slice.Ports[len(slice.Ports)-1].Protocol = &port.Protocol
-		}
-	}
+	slice := endpoint(s, pod)
 	if err := b.API.Create(ctx, slice); err != nil {
 		return err
 	}
@@ -304,20 +312,16 @@ spec: {transmitInterval: %d, receiveInterval: %d, detectMultiplier: 3}
 func (b *bench) detecting(ctx context.Context, interval int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("BFD is not up within a minute"))
 	defer cancel()
-	for {
+	return product.Until(ctx, func() error {
 		text, err := b.Router.VTYSH(ctx, "show bfd peers")
 		if err != nil {
 			return err
 		}
 		up := strings.Count(text, "Status: up")
 		same := strings.Count(text, fmt.Sprintf("Echo transmission interval: disabled\n\t\tRemote timers:\n\t\t\tDetect-multiplier: 3\n\t\t\tReceive interval: %dms", interval))
-		if up >= len(b.Nodes()) && same >= len(b.Nodes()) {
-			return nil
+		if up < len(b.Nodes()) || same < len(b.Nodes()) {
+			return fmt.Errorf("%d up, %d with %d ms:\n%s", up, same, interval, text)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %d up, %d with %d ms:\n%s", context.Cause(ctx), up, same, interval, text)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }

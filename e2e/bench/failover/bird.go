@@ -7,9 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/e2e/lab"
 	"fairlead.dev/fairlead/e2e/product"
@@ -25,11 +22,7 @@ const (
 
 // startBIRD runs BIRD until the context ends, and has the nodes speak with it.
 func (b *bench) startBIRD(ctx context.Context) error {
-	if err := errors.Join(os.RemoveAll(birdDir), os.MkdirAll(birdDir, 0o755)); err != nil {
-		return err
-	}
-	config := filepath.Join(birdDir, "bird.conf")
-	err := os.WriteFile(config, fmt.Appendf(nil, `router id %[1]v;
+	err := b.runDaemon(ctx, birdDir, fmt.Sprintf(`router id %[1]v;
 protocol device { }
 protocol direct { ipv4; }
 protocol kernel {
@@ -45,63 +38,42 @@ protocol bgp nodes {
 	ipv4 { import all; export none; };
 }
 `, b.Router.IPv4.Next().Next(), birdTable, b.Router.IPv4, birdPort, lab.RouterASN, lab.NodeASN,
-		netip.PrefixFrom(b.Router.IPv4, 24).Masked()), 0o644)
+		netip.PrefixFrom(b.Router.IPv4, 24).Masked()), "bird", "-f", "-c", birdDir+"/conf", "-s", birdDir+"/ctl")
 	if err != nil {
 		return err
 	}
+	return product.Until(ctx, func() error { return b.Apply(ctx, b.peer("bird", birdPort)) })
+}
+
+// runDaemon runs another routing daemon at the router until the context ends. Its directory has the
+// configuration in the file conf, and belongs to FRR's user.
+func (b *bench) runDaemon(ctx context.Context, dir, config string, command ...string) error {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "conf"), []byte(config), 0o644)); err != nil {
+		return err
+	}
+	if _, err := b.Router.Exec(ctx, "chown", "-R", "frr:frr", dir); err != nil {
+		return err
+	}
 	go func() {
-		err := b.Router.Run(ctx, lab.Stdio{}, "bird", "-f", "-c", config, "-s", filepath.Join(birdDir, "ctl"))
-		if ctx.Err() == nil {
-			b.tell("BIRD ended: %v", err)
+		if err := b.Router.Run(ctx, lab.Stdio{}, command...); ctx.Err() == nil {
+			b.tell("%s ended: %v", command[0], err)
 		}
 	}()
-	return product.Until(ctx, func() error { return b.Apply(ctx, b.peer("bird", birdPort)) })
+	return nil
 }
 
 // stopBIRD has the nodes forget it.
 func (b *bench) stopBIRD(ctx context.Context) error {
-	_, err := b.Kubectl(ctx, "delete", "-n", b.namespace, b.peers, "bird")
+	_, err := b.Kubectl(ctx, "delete", "-n", b.namespace, "bgppeers."+b.group, "bird")
 	return err
 }
 
 // peer is another session of each node with a router at the same address.
 func (b *bench) peer(name string, port int) string {
 	return fmt.Sprintf(`
-apiVersion: %s
+apiVersion: %s/%s
 kind: BGPPeer
 metadata: {name: %s%s}
 spec: {myASN: %d, peerASN: %d, peerAddress: %v, peerPort: %d, holdTime: 9s}
-`, b.peerVersion, name, b.within, lab.NodeASN, lab.RouterASN, b.Router.IPv4, port)
-}
-
-// tables are those of the routers' routes: FRR's, BIRD's.
-func tables() [2]int { return [2]int{unix.RT_TABLE_MAIN, birdTable} }
-
-// both waits until the next hops of the address are as wanted at both routers, and tells when
-// they were.
-func (b *bench) both(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool) (at [2]time.Time, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("%s: not within 2 minutes", what))
-	defer cancel()
-	for {
-		for i, table := range tables() {
-			if !at[i].IsZero() {
-				continue
-			}
-			hops, err := b.Router.RoutesIn(table, netip.PrefixFrom(vip, vip.BitLen()))
-			if err != nil {
-				return at, err
-			}
-			if wanted(hops) {
-				at[i] = time.Now()
-			}
-		}
-		if !at[0].IsZero() && !at[1].IsZero() {
-			return at, nil
-		}
-		select {
-		case <-ctx.Done():
-			return at, fmt.Errorf("%w; FRR: %t, BIRD: %t", context.Cause(ctx), !at[0].IsZero(), !at[1].IsZero())
-		case <-time.After(lookEvery):
-		}
-	}
+`, b.group, b.peerVersion, name, b.within, lab.NodeASN, lab.RouterASN, b.Router.IPv4, port)
 }

@@ -24,18 +24,15 @@ type contestant struct {
 	install func(ctx context.Context, c *product.Cluster) error
 	// The DaemonSet that announces, and what its processes are called, for pkill -f.
 	namespace, daemon, processes string
-	// How its BGPPeers are written, and the kind of them for kubectl.
-	peerVersion, within, peers string
-	// Of many addresses: their pool, the advertisement, and its kind.
-	manyPool, manyAdvertisement, advertisements string
+	// The API group of its kinds, the version of its BGPPeers, and the namespace in their metadata.
+	group, peerVersion, within string
 }
 
 func contestants() []contestant {
 	return []contestant{
 		{
 			name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
-			peerVersion: "fairlead.dev/v1beta1", peers: "bgppeers.fairlead.dev",
-			manyPool: ourMany, manyAdvertisement: ourManyAdvertised, advertisements: "bgpadvertisements.fairlead.dev",
+			group: "fairlead.dev", peerVersion: "v1beta1",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
 					return err
@@ -50,8 +47,7 @@ func contestants() []contestant {
 		},
 		{
 			name: "metallb", proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
-			peerVersion: "metallb.io/v1beta2", within: ", namespace: metallb-system", peers: "bgppeers.metallb.io",
-			manyPool: theirMany, manyAdvertisement: theirManyAdvertised, advertisements: "bgpadvertisements.metallb.io",
+			group: "metallb.io", peerVersion: "v1beta2", within: ", namespace: metallb-system",
 			install: func(ctx context.Context, c *product.Cluster) error {
 				if err := c.InstallMetalLB(ctx); err != nil {
 					return err
@@ -92,33 +88,24 @@ metadata: {name: router, namespace: metallb-system}
 spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, holdTime: 9s}
 `
 
-// Many addresses.
-const (
-	ourMany = `
-apiVersion: fairlead.dev/v1beta1
+// manyPool is the pool of many addresses, manyAdvertisement what has them announced.
+func (c contestant) manyPool() string {
+	return fmt.Sprintf(`
+apiVersion: %s/v1beta1
 kind: IPAddressPool
-metadata: {name: many}
+metadata: {name: many%s}
 spec: {addresses: [10.200.0.0/16], autoAssign: false}
-`
-	ourManyAdvertised = `
-apiVersion: fairlead.dev/v1beta1
+`, c.group, c.within)
+}
+
+func (c contestant) manyAdvertisement() string {
+	return fmt.Sprintf(`
+apiVersion: %s/v1beta1
 kind: BGPAdvertisement
-metadata: {name: many}
+metadata: {name: many%s}
 spec: {ipAddressPools: [many]}
-`
-	theirMany = `
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: many, namespace: metallb-system}
-spec: {addresses: [10.200.0.0/16], autoAssign: false}
-`
-	theirManyAdvertised = `
-apiVersion: metallb.io/v1beta1
-kind: BGPAdvertisement
-metadata: {name: many, namespace: metallb-system}
-spec: {ipAddressPools: [many]}
-`
-)
+`, c.group, c.within)
+}
 
 // namespace is where the web servers that are asked run.
 const namespace = "failover"

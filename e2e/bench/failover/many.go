@@ -1,12 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +63,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := b.secondRouter(ctx); err != nil {
 		return err
 	}
-	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool+"---"+b.peer("second", secondPort)) }); err != nil {
+	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool()+"---"+b.peer("second", secondPort)) }); err != nil {
 		return err
 	}
 	// Whoever follows each of the Services as it comes only takes the processors of who creates it.
@@ -87,7 +86,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	done("all have forwarding")
 	for range min(b.rounds, 3) {
 		began := time.Now()
-		if err := b.Apply(ctx, b.manyAdvertisement); err != nil {
+		if err := b.Apply(ctx, b.manyAdvertisement()); err != nil {
 			return err
 		}
 		if err := product.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
@@ -100,7 +99,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 			}
 		}
 		began = time.Now()
-		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, b.advertisements, "many", "--wait=false"); err != nil {
+		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, "bgpadvertisements."+b.group, "many", "--wait=false"); err != nil {
 			return err
 		}
 		if err := product.Until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
@@ -137,11 +136,7 @@ func (b *bench) rest(ctx context.Context, rest bool) error {
 
 // secondRouter runs until the context ends.
 func (b *bench) secondRouter(ctx context.Context) error {
-	if err := errors.Join(os.RemoveAll(secondDir), os.MkdirAll(secondDir, 0o755)); err != nil {
-		return err
-	}
-	config := filepath.Join(secondDir, "bgpd.conf")
-	err := os.WriteFile(config, fmt.Appendf(nil, `frr defaults traditional
+	return b.runDaemon(ctx, secondDir, fmt.Sprintf(`frr defaults traditional
 router bgp %d
  bgp router-id %v
  no bgp ebgp-requires-policy
@@ -149,29 +144,43 @@ router bgp %d
  neighbor nodes remote-as %d
  neighbor nodes timers 3 9
  bgp listen range %v/24 peer-group nodes
-`, lab.RouterASN, b.Router.IPv4.Next(), lab.NodeASN, b.Router.IPv4), 0o644)
-	if err != nil {
-		return err
+`, lab.RouterASN, b.Router.IPv4.Next(), lab.NodeASN, b.Router.IPv4),
+		"/usr/lib/frr/bgpd", "--no_zebra", "--no_kernel", "--user=frr", "--group=frr", "--bgp_port="+strconv.Itoa(secondPort),
+		"--vty_socket="+secondDir, "--vty_port=0", "--config_file="+secondDir+"/conf", "--pid_file="+secondDir+"/pid")
+}
+
+// webServer is one of the pods of the web server; an error if there is none.
+func (b *bench) webServer(ctx context.Context) (*corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
+		return nil, errors.Join(err, errors.New("where are the web servers?"))
 	}
-	if _, err := b.Router.Exec(ctx, "chown", "-R", "frr:frr", secondDir); err != nil {
-		return err
+	return &pods.Items[0], nil
+}
+
+// endpoint is an EndpointSlice of a Service with one pod.
+func endpoint(s *corev1.Service, pod *corev1.Pod) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{pod.Status.PodIP}, NodeName: &pod.Spec.NodeName, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		}},
 	}
-	go func() {
-		err := b.Router.Run(ctx, lab.Stdio{}, "/usr/lib/frr/bgpd", "--no_zebra", "--no_kernel", "--user=frr", "--group=frr",
-			"--bgp_port="+strconv.Itoa(secondPort), "--vty_socket="+secondDir, "--vty_port=0", "--config_file="+config, "--pid_file="+secondDir+"/pid")
-		if ctx.Err() == nil {
-			b.tell("the second router ended: %v", err)
-		}
-	}()
-	return nil
+	for _, port := range s.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+			Name: &port.Name, Port: new(port.TargetPort.IntVal), Protocol: new(cmp.Or(port.Protocol, corev1.ProtocolTCP)),
+		})
+	}
+	return slice
 }
 
 // createMany creates Services without NodePorts, of which there are too few, and with one
 // endpoint each.
 func (b *bench) createMany(ctx context.Context, n int, done func(format string, args ...any)) error {
-	var pods corev1.PodList
-	if err := b.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) == 0 {
-		return errors.Join(err, errors.New("where are the web servers?"))
+	pod, err := b.webServer(ctx)
+	if err != nil {
+		return err
 	}
 	config, err := b.RESTConfig()
 	if err != nil {
@@ -197,16 +206,7 @@ func (b *bench) createMany(ctx context.Context, n int, done func(format string, 
 			s := b.service(fmt.Sprintf("s-%05d", i), manyServices, corev1.ServiceExternalTrafficPolicyCluster)
 			s.Namespace, s.Spec.Selector, s.Spec.AllocateLoadBalancerNodePorts = manyServices, nil, new(false)
 			s.Spec.Ports = s.Spec.Ports[:1]
-			port := s.Spec.Ports[0]
-			return errors.Join(api.Create(ctx, s), api.Create(ctx, &discoveryv1.EndpointSlice{
-				ObjectMeta:  metav1.ObjectMeta{Namespace: manyServices, Name: s.Name, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
-				AddressType: discoveryv1.AddressTypeIPv4,
-				Ports:       []discoveryv1.EndpointPort{{Name: &port.Name, Port: new(port.TargetPort.IntVal), Protocol: new(corev1.ProtocolTCP)}},
-				Endpoints: []discoveryv1.Endpoint{{
-					Addresses: []string{pods.Items[0].Status.PodIP}, NodeName: &pods.Items[0].Spec.NodeName,
-					Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
-				}},
-			}))
+			return errors.Join(api.Create(ctx, s), api.Create(ctx, endpoint(s, pod)))
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -238,15 +238,14 @@ func (b *bench) allGiven(ctx context.Context, n int, done func(format string, ar
 
 // received fails unless both routers have at least or at most so many routes of each node.
 func (b *bench) received(ctx context.Context, least, most int) error {
+	const show = "show bgp ipv4 unicast summary json"
 	for _, dir := range []string{"", secondDir} {
-		command := []string{"vtysh", "--vty_socket", dir, "-d", "bgpd", "-c", "show bgp ipv4 unicast summary json"}
-		var out string
-		var err error
+		command := []string{"vtysh", "--vty_socket", dir, "-d", "bgpd", "-c", show}
+		ask := b.Router.Exec
 		if dir == "" {
-			out, err = b.Router.VTYSH(ctx, "show bgp ipv4 unicast summary json")
-		} else {
-			out, err = b.Router.Exec(ctx, command...)
+			command, ask = []string{show}, b.Router.VTYSH
 		}
+		out, err := ask(ctx, command...)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
 const (
@@ -126,17 +127,12 @@ func lost(asked []question) int {
 func (w *watching) answer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no answer within a minute"))
 	defer cancel()
-	for {
+	return product.Until(ctx, func() error {
 		w.mu.Lock()
-		answered := slices.ContainsFunc(w.asked, func(q question) bool { return q.answered })
-		w.mu.Unlock()
-		if answered {
-			return nil
+		defer w.mu.Unlock()
+		if !slices.ContainsFunc(w.asked, func(q question) bool { return q.answered }) {
+			return errors.New("none of the questions is answered")
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(askEvery):
-		}
-	}
+		return nil
+	})
 }

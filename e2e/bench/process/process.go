@@ -206,20 +206,17 @@ type Use struct {
 	Resident, Anonymous, Peak float64       // memory, MiB
 }
 
-// Use reads it from /proc.
+// Use reads it from /proc. The error of a process that has ended has the end of its log.
 func (r *Running) Use() (Use, error) {
 	dir := fmt.Sprintf("/proc/%d/", r.cmd.Process.Pid)
 	status, err := os.ReadFile(dir + "status")
-	if err != nil {
-		return Use{}, err
-	}
-	stat, err := os.ReadFile(dir + "stat")
-	if err != nil {
-		return Use{}, err
+	stat, err2 := os.ReadFile(dir + "stat")
+	if err := errors.Join(err, err2); err != nil {
+		return Use{}, errors.Join(r.Ended(), err)
 	}
 	u, err := parseUse(string(status), string(stat))
 	if err != nil {
-		return Use{}, fmt.Errorf("%s: %w", dir, err)
+		return Use{}, errors.Join(r.Ended(), fmt.Errorf("%s: %w", dir, err))
 	}
 	return u, nil
 }
