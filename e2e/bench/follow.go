@@ -24,7 +24,7 @@ const (
 	// fillPause is between attempts to reach a Service that is not there yet.
 	fillPause = 2 * time.Millisecond
 	// changePause is between attempts to see a change, which are not to take the CPU
-	// away from who makes it.
+	// away from the program that makes it.
 	changePause = 200 * time.Microsecond
 	// attempts are how often a Service is asked again that does not answer at once.
 	attempts = 20
@@ -38,7 +38,7 @@ const (
 type unfinished struct {
 	what     string // it should have done
 	patience time.Duration
-	last     error  // of who asked for it
+	last     error  // of the last attempt
 	log      string // the end of the contestant's
 }
 

@@ -116,7 +116,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.changes, "changes", 40, "changes of endpoints in a round")
 	flags.IntVar(&o.passes, "passes", 40, "passes of flows in a round; in each, every mode comes once")
 	flags.IntVar(&o.flows, "flows", 500, "flows of a mode in a pass")
-	flags.DurationVar(&o.patience, "patience", 15*time.Minute, "for a fill, and for the changes of a round; who is not done by then is stopped, which the report says")
+	flags.DurationVar(&o.patience, "patience", 15*time.Minute, "for a fill, and for the changes of a round; a mode that is not done by then is stopped, which the report says")
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	flags.StringVar(&o.bin, "bin", lab(), "where kube-apiserver, etcd and kube-proxy are")

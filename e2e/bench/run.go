@@ -34,7 +34,7 @@ type run struct {
 	least []standing
 }
 
-// standing is a network whose rules are in place; nobody looks after them any more.
+// standing is a network with its rules in place, and no program that keeps them.
 type standing struct {
 	contestant stage.Contestant
 	stage      *stage.Stage

@@ -74,7 +74,7 @@ func (s *show) exposeOne(ctx context.Context, pool string, service *corev1.Servi
 	return nil
 }
 
-// serve shows who announces each address and what the pods see of the client.
+// serve shows which nodes announce each address and what the pods see of the client.
 func (s *show) serve(ctx context.Context) error {
 	s.chapter(fmt.Sprintf("Who announces, and the client (%s) sends %d requests to each", s.Client.IPv4, requests))
 	for _, e := range s.services {
@@ -92,7 +92,7 @@ func (s *show) serve(ctx context.Context) error {
 // announcers shows the node that answers ARP, or the router's next hops.
 func (s *show) announcers(ctx context.Context, e exposed) error {
 	if e.pool == "layer2" {
-		ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("nobody for 10 s"))
+		ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no node for 10 s"))
 		defer cancel()
 		owner, err := s.Answerer(ctx, e.address)
 		if err != nil {
@@ -134,7 +134,7 @@ func (s *show) replies(ctx context.Context, e exposed) error {
 	return nil
 }
 
-// nameOf adds to an address of the lab whose it is.
+// nameOf adds to an address of the lab the name of its machine.
 func (s *show) nameOf(a netip.Addr) string {
 	for _, m := range s.Machines() {
 		if a == m.IPv4 || a == m.IPv6 {

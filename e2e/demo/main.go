@@ -1,6 +1,6 @@
 // Command demo shows Fairlead at work: it brings the lab up without kube-proxy,
 // installs the image and the chart, exposes a web server over layer 2 and BGP, shows
-// who announces what and which source the pods see, kills the announcing node and
+// which node announces what and which source the pods see, kills the announcing node and
 // shows the client being served again. It leaves the lab up to be explored.
 package main
 

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Part is what a lab can do without. It is built for those who name it.
+// Part is what a lab can do without. It is built if it is named.
 type Part string
 
 const (

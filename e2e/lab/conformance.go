@@ -34,9 +34,9 @@ type E2E struct {
 	Reports string
 }
 
-// RunE2E runs end-to-end tests of Kubernetes as the administrator, from the client:
-// they tell who asked by an address that is not of the nodes' subnet. It needs the part [Conformance] built. Failed tests are an error;
-// output has their logs. Of images they find agnhost, pause and those above.
+// RunE2E runs end-to-end tests of Kubernetes as the administrator, from the client, whose
+// address is not of the nodes' subnet. It needs the part [Conformance] built. Failed tests are an
+// error; stdio gets their logs. Of images they find agnhost, pause and those above.
 func (l *Lab) RunE2E(ctx context.Context, tests E2E, stdio Stdio) error {
 	if err := Built(Conformance); err != nil {
 		return err

@@ -67,8 +67,8 @@ func MetalLBManifests() (string, error) {
 }
 
 // InstallMetalLB installs MetalLB by its own manifests, untouched, and waits until it is
-// ready on every node. It needs the part [MetalLB] to be built, and somebody who forwards
-// to ClusterIPs.
+// ready on every node. It needs the part [MetalLB] to be built, and a service proxy for
+// ClusterIPs. An error is kubectl's, with what it printed.
 func (l *Lab) InstallMetalLB(ctx context.Context) error {
 	for _, program := range []string{metallbController, metallbSpeaker} {
 		if err := l.LoadImage(ctx, l.dir.image(program+".tar")); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // runDir is where the router's daemons keep their sockets. They run as a user
-// who may not see a home directory, so it is not in the cache.
+// without access to home directories, so it is not in the cache.
 const runDir = "/run/" + namespacePrefix
 
 // frrDir is where Debian's package has the daemons.

@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-// State tells what helps to understand a failure: the pods, who answers for what, and
+// State tells what helps to understand a failure: the pods, the client's neighbours, and
 // what Fairlead has logged in the time since.
 func (c *Cluster) State(since time.Duration) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -34,9 +34,8 @@ func (c *Cluster) State(since time.Duration) string {
 	return text.String()
 }
 
-// Answerer asks on the LAN, from the client, who answers for an address, until
-// it is one node and ctx has not ended. Two nodes that answer are an error: an address
-// has one owner.
+// Answerer asks on the LAN, from the client, for an address until one node answers for it, and
+// returns that node. It is an error if ctx ends before: no node answers, or two do.
 func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, error) {
 	var owner *lab.Node
 	err := Until(ctx, func() error {
@@ -63,7 +62,7 @@ func (c *Cluster) ask(ctx context.Context, address netip.Addr) (out string, err 
 		out, err = c.askNDP(ctx, address)
 	}
 	if err != nil {
-		err = fmt.Errorf("nobody answers for %s: %w: %s", address, err, out)
+		err = fmt.Errorf("no node answers for %s: %w: %s", address, err, out)
 	}
 	return out, err
 }
@@ -110,7 +109,7 @@ func (c *Cluster) Neighbor(ctx context.Context, address netip.Addr) (*lab.Node, 
 	return c.nodeIn(out, address)
 }
 
-// nodeIn finds the one node whose hardware address stands in what a program printed.
+// nodeIn finds the one node with a hardware address in what a program printed.
 func (c *Cluster) nodeIn(out string, address netip.Addr) (*lab.Node, error) {
 	found := c.nodesIn(out)
 	switch len(found) {
@@ -130,8 +129,8 @@ func (c *Cluster) nodesIn(out string) []*lab.Node {
 }
 
 // How long one of several attempts may take. A SYN that is lost while an address is
-// not announced yet would be sent again by the kernel only after a second; whoever
-// times an announcement must ask anew before. On a machine that is so busy that a reply
+// not announced yet would be sent again by the kernel only after a second; a test
+// that times an announcement must ask anew before. On a machine that is so busy that a reply
 // takes longer, the attempts take longer, too.
 const (
 	firstAttempt   = 100 * time.Millisecond

@@ -25,7 +25,7 @@ const (
 	webUDP = 8081
 )
 
-// Web is a small web server on every node that tells its name and who asked.
+// Web is a small web server on every node that tells its name and its client's address.
 const Web = "web"
 
 // DeployWeb deploys the web server into a namespace of its own and waits until it is

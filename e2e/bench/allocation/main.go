@@ -42,7 +42,7 @@ func main() {
 type options struct {
 	args         []string // as they were given
 	ours, theirs []int    // numbers of Services
-	pools        []pool   // whose cost is measured
+	pools        []pool   // that are measured
 	singles      int
 	rounds       int
 	patience     time.Duration

@@ -43,7 +43,7 @@ type run struct {
 	busiest float64
 }
 
-// pool is one of those whose cost is measured.
+// pool is one of the pools that are measured.
 type pool struct {
 	figures.Pool
 	addresses string
@@ -98,7 +98,7 @@ type turn struct {
 	sizes []int
 }
 
-// turns alternate who is first.
+// turns alternate the order of the contestants.
 func (r *run) turns(round int) []turn {
 	both := []turn{{r.fairlead(), r.ours}, {r.metallb(), r.theirs}}
 	if round%2 == 1 {

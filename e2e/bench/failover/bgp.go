@@ -181,7 +181,7 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	b.add(createdBIRD, milliseconds(at[1].Sub(began)))
 	b.add(givenBGP, milliseconds(at[0].Sub(given)))
 	b.add(givenBIRD, milliseconds(at[1].Sub(given)))
-	b.add(givenWire, milliseconds(max(sent.Sub(given), 0))) // who watches may see the address later than who announces
+	b.add(givenWire, milliseconds(max(sent.Sub(given), 0))) // this watch may see the address later than the speaker does
 	return b.API.Delete(ctx, s)
 }
 

@@ -32,7 +32,7 @@ const (
 	restarted     measure = "speakers restarted one after another, as by an upgrade: longest gap"
 )
 
-// Questions without an answer: who is planned, or has a successor, is to lose none.
+// Questions without an answer: a planned incident, or one with a successor, is to lose none.
 const (
 	killedLost      measure = "processes of the answering speaker killed"
 	killedNoAPILost measure = "speaker killed while the API server is stopped"
@@ -72,14 +72,13 @@ func layer2() protocol {
 	}
 }
 
-// owned is a Service whose address some node answers for.
+// owned is the address of a Service and the node that answers for it.
 type owned struct {
 	vip   netip.Addr
 	owner *lab.Node
 }
 
-// incident is what happens to who is asked, and what is read from what became of the
-// questions.
+// incident is what happens to the owner of an address, and what is read from the client's questions.
 type incident struct {
 	on            owned
 	happens, undo func() error
@@ -204,7 +203,7 @@ func (b *bench) firstAnswer(ctx context.Context, name string) (err error) {
 	return errors.Join(err, b.API.Delete(ctx, s))
 }
 
-// own creates a Service and finds who answers for its address.
+// own creates a Service and finds the node that answers for its address.
 func (b *bench) own(ctx context.Context, name string, policy corev1.ServiceExternalTrafficPolicy) (owned, error) {
 	vip, _, err := b.given(ctx, b.service(name, "layer2", policy))
 	if err != nil {
@@ -238,8 +237,8 @@ func (b *bench) watched(ctx context.Context, i incident) error {
 	return nil
 }
 
-// calm waits until the owner answers as before, everybody is ready, and nothing is lost.
-// Without an owner anybody may answer.
+// calm waits until the owner answers as before, all nodes are ready, and nothing is lost.
+// Without an owner any node may answer.
 func (b *bench) calm(ctx context.Context, o owned) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("not as before within 5 minutes"))
 	defer cancel()

@@ -66,7 +66,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool()+"---"+b.peer("second", secondPort)) }); err != nil {
 		return err
 	}
-	// Whoever follows each of the Services as it comes only takes the processors of who creates it.
+	// Speakers that follow each Service as it comes would take the processors that create them.
 	if err := b.rest(ctx, true); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := b.rest(ctx, false); err != nil {
 		return err
 	}
-	done("all are created and have addresses, and those who announce are back")
+	done("all are created and have addresses, and the speakers are back")
 	if err := product.Until(ctx, b.settled(ctx, done)); err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	return nil
 }
 
-// rest has those who announce and forward rest, or be back: the former by a selector that no node
-// has, kube-proxy by a signal. The rules of both stay.
+// rest stops speakers and kube-proxy, or brings them back: the former by a selector that no node
+// matches, kube-proxy by a signal. The rules of both stay.
 func (b *bench) rest(ctx context.Context, rest bool) error {
 	selector, signal := "null", "-CONT"
 	if rest {
@@ -230,7 +230,7 @@ func (b *bench) allGiven(ctx context.Context, n int, done func(format string, ar
 	}
 	if given < n {
 		done("%d of %d Services have addresses", given, n)
-		time.Sleep(5 * time.Second) // a list of all is work for those who give
+		time.Sleep(5 * time.Second) // a list of all takes CPU time from the controller
 		return fmt.Errorf("%d of %d Services have an address", given, n)
 	}
 	return nil
@@ -291,9 +291,9 @@ func (b *bench) weigh(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// settled makes a question that fails until all who announce and forward have used little of a
-// processor for three seconds: by then whoever had something to do about the many Services has
-// done it. What else the machine does has no part in it.
+// settled makes a question that fails until speakers and kube-proxy have used little of a
+// processor for three seconds: by then they have programmed the many Services. What else the
+// machine does has no part in it.
 func (b *bench) settled(ctx context.Context, done func(format string, args ...any)) func() error {
 	last, at := 0.0, time.Time{}
 	return func() error {
@@ -305,16 +305,16 @@ func (b *bench) settled(ctx context.Context, done func(format string, args ...an
 		share, known := (used-last)/time.Since(at).Seconds(), !at.IsZero()
 		last, at = used, time.Now()
 		if known {
-			done("waiting for forwarding to be in place: who brings it about uses %.2f processors", share)
+			done("waiting for forwarding to be in place: speakers and kube-proxy use %.2f processors", share)
 		}
 		if !known || share > 0.3 {
-			return fmt.Errorf("who announces and forwards uses %.2f processors", share)
+			return fmt.Errorf("speakers and kube-proxy use %.2f processors", share)
 		}
 		return nil
 	}
 }
 
-// used adds up the processor time, in seconds, that those who announce and forward have used on
+// used adds up the processor time, in seconds, that speakers and kube-proxy have used on
 // all nodes.
 func (b *bench) used(ctx context.Context) (float64, error) {
 	const ticks = 100 // a second, as the kernel tells all programs

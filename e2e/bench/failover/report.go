@@ -9,7 +9,7 @@ import (
 // measure is a kind of figure.
 type measure = figures.Measure
 
-// report renders the figures in Markdown, and as a picture, whose name the text has.
+// report renders the figures in Markdown, and as a picture that the text shows by this name.
 func report(o options, facts []string, results *figures.Results, picture string) (text, svg string) {
 	setup := figures.Setup{Command: o.command(), Facts: append(facts,
 		"three nodes, a router (FRR) and a client in network namespaces of one machine, which all share its processors;\n"+
@@ -27,7 +27,7 @@ func report(o options, facts []string, results *figures.Results, picture string)
 	if len(o.protocol.memory) > 0 {
 		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.protocol.memory})
 		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced.\n"+
-			"  While they are created who announces and forwards rests; the API server hands out ClusterIPs as that of 1.33 can", o.many))
+			"  While they are created, speakers and kube-proxy are stopped; the API server hands out ClusterIPs as that of 1.33 can", o.many))
 		results.Note("until they are withdrawn, Fairlead announces them for two seconds as routes that are about to go (RFC 8326), since the nodes still serve them")
 	}
 	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)

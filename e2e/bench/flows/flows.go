@@ -88,7 +88,7 @@ func Serve(ctx context.Context, port, cpu int, ready func()) error {
 	for ctx.Err() == nil {
 		fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
 		if err != nil {
-			continue // nobody came in time, or went away again
+			continue // no client came in time, or one went away again
 		}
 		answer(fd)
 	}

@@ -196,7 +196,7 @@ func (n *node) meet(ctx context.Context, nodes []*node) error {
 	}
 }
 
-// watch counts what the nodes take for deaths, for a while. Nobody dies.
+// watch counts false deaths for a while: no node dies.
 func watch(ctx context.Context, nodes []*node, during time.Duration) error {
 	over := time.After(during)
 	silent := map[*node]int{}

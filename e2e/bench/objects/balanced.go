@@ -48,7 +48,7 @@ func (s *Set) Serving(ctx context.Context) (<-chan Served, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It goes on where it was when the API server ends it, as it does to whom it finds slow.
+	// It goes on where it was when the API server ends it, as it ends watches that it finds slow.
 	w, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return api.Watch(ctx, o) },
 	})

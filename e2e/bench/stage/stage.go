@@ -30,7 +30,7 @@ const (
 	Flows = "flows" // ADDRESS FLOWS CPU: measures flows
 )
 
-// Addresses of the cables. The client is a pod of the node, so that nobody masquerades.
+// Addresses of the cables. The client is a pod of the node, so that no proxy masquerades.
 const (
 	clientAddr, clientGateway = "10.128.0.2/24", "10.128.0.1"
 	podsAddr, podsGateway     = "10.128.1.2/24", "10.128.1.1"
@@ -68,7 +68,7 @@ func New(ctx context.Context, tb testing.TB, cpu int) *Stage {
 			h.Sysctl("net/ipv4/ip_local_port_range", "1024 65535")
 		})
 	}
-	// Whoever probes before there are rules is to hear at once that there is no way.
+	// A probe before there are rules is to get its ICMP error at once.
 	s.node.Do(func() { s.node.Sysctl("net/ipv4/icmp_ratelimit", "0") })
 	s.serve(ctx, tb)
 	return s
@@ -162,7 +162,7 @@ func (s *Stage) Relay(ctx context.Context, tb testing.TB, address string) {
 			}
 			to, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err != nil {
-				_ = from.Close() // which whoever asked sees
+				_ = from.Close() // which the client sees
 				continue
 			}
 			go pass(from, to)
