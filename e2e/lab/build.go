@@ -111,7 +111,8 @@ type step struct {
 
 // Build makes what is missing or out of date in the cache: all programs from
 // their pinned modules, the nodes' root file system and the images, and the parts that
-// are named. It tells progress, one line a step with the seconds it took.
+// are named. It tells progress, one line a step with the seconds it took. An error names the step
+// that failed, with its output.
 func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
 	c, err := openCache()
 	if err != nil {

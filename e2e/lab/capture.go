@@ -20,7 +20,7 @@ type Capture struct {
 }
 
 // Capture starts to record the packets that match a filter, as of tcpdump, and
-// returns once it sees them. It lasts until Stop or the context's end.
+// returns once it sees them. It lasts until Stop or the context's end. An error has what tcpdump said.
 func (m *Machine) Capture(ctx context.Context, filter string) (*Capture, error) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &Capture{stop: stop, done: make(chan struct{})}

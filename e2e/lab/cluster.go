@@ -19,7 +19,7 @@ import (
 func (l *Lab) Kubeconfig() string { return l.pkiFile("admin.conf") }
 
 // RESTConfig is the administrator's configuration for clients in this process,
-// whose connections it makes from the control plane.
+// whose connections it makes from the control plane. An error says that the kubeconfig cannot be read.
 func (l *Lab) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig())
 	if err != nil {
@@ -30,14 +30,15 @@ func (l *Lab) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Kubectl runs kubectl as the administrator and gives its standard output.
+// Kubectl runs kubectl as the administrator and gives its standard output. An error has its
+// standard error.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := l.RunKubectl(ctx, Stdio{Out: &out}, args...)
 	return out.String(), err
 }
 
-// RunKubectl runs kubectl as the administrator with the given streams.
+// RunKubectl runs kubectl as the administrator with the given streams. An error is as of [Machine.Run].
 func (l *Lab) RunKubectl(ctx context.Context, stdio Stdio, args ...string) error {
 	command := []string{l.dir.bin("kubectl"), "--kubeconfig=" + l.Kubeconfig(), "--cache-dir=" + l.dir.state("kubectl")}
 	return l.ControlPlane.Run(ctx, stdio, append(command, args...)...)
@@ -45,19 +46,19 @@ func (l *Lab) RunKubectl(ctx context.Context, stdio Stdio, args ...string) error
 
 // Shell runs a script as the administrator would type it: in that directory, with the
 // lab's kubectl, and with what is in the other directories. It stops at the first command
-// that fails.
+// that fails. An error has its standard error.
 func (l *Lab) Shell(ctx context.Context, dir, script string, programs ...string) (string, error) {
 	path := append([]string{filepath.Dir(l.dir.bin("kubectl"))}, programs...)
 	return l.ControlPlane.Exec(ctx, "env", "--chdir="+dir, "KUBECONFIG="+l.Kubeconfig(),
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"), "sh", "-euc", script)
 }
 
-// Apply applies manifests.
+// Apply applies manifests. An error has kubectl's standard error.
 func (l *Lab) Apply(ctx context.Context, manifests string) error {
 	return l.RunKubectl(ctx, Stdio{In: strings.NewReader(manifests)}, "apply", "-f", "-")
 }
 
-// Helm runs Helm of that major version, 3 or 4, as the administrator.
+// Helm runs Helm of that major version, 3 or 4, as the administrator. An error has its standard error.
 func (l *Lab) Helm(ctx context.Context, version int, args ...string) (string, error) {
 	if version != 3 && version != 4 {
 		return "", fmt.Errorf("the lab has Helm 3 and 4, not %d", version)
@@ -72,7 +73,7 @@ func (l *Lab) Helm(ctx context.Context, version int, args ...string) (string, er
 }
 
 // LoadImage gives the images of an archive, as docker save or buildah make it,
-// to every node that runs.
+// to every node that runs. An error is that of the first node that failed.
 func (l *Lab) LoadImage(ctx context.Context, archive string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, n := range l.nodes {
@@ -84,7 +85,8 @@ func (l *Lab) LoadImage(ctx context.Context, archive string) error {
 }
 
 // Signal sends a signal to one of the lab's programs and its children, by the name
-// that its log has: kube-apiserver, etcd, node1-kubelet and so on.
+// that its log has: kube-apiserver, etcd, node1-kubelet and so on. It is an error if no such
+// program was started.
 func (l *Lab) Signal(program string, signal syscall.Signal) error {
 	found, err := l.procs.find(program)
 	if err != nil {
@@ -93,7 +95,8 @@ func (l *Lab) Signal(program string, signal syscall.Signal) error {
 	return found.signal(signal)
 }
 
-// WaitReady waits until the nodes, all with no name given, are Ready.
+// WaitReady waits until the nodes, all with no name given, are Ready. It is an error if they are
+// not within ten minutes.
 func (l *Lab) WaitReady(ctx context.Context, nodes ...string) error {
 	args := []string{"wait", "--for=condition=Ready", "--timeout=10m"}
 	if len(nodes) == 0 {

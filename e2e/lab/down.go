@@ -10,7 +10,7 @@ import (
 
 // Down ends every process that the lab started and removes its namespaces,
 // cgroups and state, whatever of them there is. The state, which says what was
-// started, goes only when all else has.
+// started, goes only when all else has. An error names what is left.
 func Down(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

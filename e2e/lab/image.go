@@ -30,7 +30,8 @@ type Image struct {
 }
 
 // Write writes the image to the file name in the docker-archive format, which
-// "ctr images import", docker load and buildah read.
+// "ctr images import", docker load and buildah read. An error is that of reading a part or
+// writing the archive.
 func (im Image) Write(name string) (err error) {
 	half := name + ".half"
 	f, err := os.Create(half)

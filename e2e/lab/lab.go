@@ -49,7 +49,7 @@ type Options struct {
 // optionsFile is in the state directory, for Open.
 const optionsFile = "options.json"
 
-// Open gives the lab that runs.
+// Open gives the lab that runs. It is an error if none is up.
 func Open() (*Lab, error) {
 	c, err := openCache()
 	if err != nil {
@@ -104,7 +104,8 @@ func (l *Lab) Machines() []*Machine {
 	return all
 }
 
-// Machine gives the machine of that name: cp, client, router or node1 and up.
+// Machine gives the machine of that name: cp, client, router or node1 and up. Any other name is
+// an error.
 func (l *Lab) Machine(name string) (*Machine, error) {
 	all := l.Machines()
 	i := slices.IndexFunc(all, func(m *Machine) bool { return m.Name == name })

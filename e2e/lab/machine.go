@@ -52,7 +52,8 @@ func (m *Machine) Exec(ctx context.Context, command ...string) (string, error) {
 }
 
 // Run runs a command on the machine with the given streams. At the context's
-// end the command and its children are killed.
+// end the command and its children are killed. An error has its standard error, if that goes
+// nowhere else.
 func (m *Machine) Run(ctx context.Context, stdio Stdio, command ...string) error {
 	cmd, err := m.command(ctx, command)
 	if err != nil {
@@ -112,7 +113,7 @@ func isTerminal(f *os.File) bool {
 }
 
 // Dial connects to an IP address and port from the machine; network and
-// address are as in [net.Dial].
+// address are as in [net.Dial]. A name in place of an address is an error.
 func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(address); err != nil {
 		return nil, fmt.Errorf("dial from %s: %w: names are not resolved", m.Name, err)
@@ -157,11 +158,12 @@ func (m *Machine) Get(ctx context.Context, url string) (body string, err error) 
 // and its peers learn nothing. No error if it is out.
 func (m *Machine) Unplug() error { return setPort(m.Name, false) }
 
-// Plug puts the cable back.
+// Plug puts the cable back. It is an error if the machine has no port.
 func (m *Machine) Plug() error { return setPort(m.Name, true) }
 
 // AddLink gives the machine another network card with a cable to the switch, without an IP
-// address. It goes with the machine, or when the link is deleted there.
+// address. It goes with the machine, or when the link is deleted there. It is an error if there
+// is one of that name.
 func (m *Machine) AddLink(name string) error {
 	return addPort(m.Name+"-"+name, namespaceOf(m.Name), name, nil)
 }

@@ -57,7 +57,7 @@ func metallbManifest(c cache, source string) (step, error) {
 }
 
 // MetalLBManifests is the file that installs MetalLB in its native mode, once the part
-// [MetalLB] is built.
+// [MetalLB] is built. An error says that there is no cache.
 func MetalLBManifests() (string, error) {
 	c, err := openCache()
 	if err != nil {
@@ -86,7 +86,8 @@ func (l *Lab) InstallMetalLB(ctx context.Context) error {
 	return nil
 }
 
-// RemoveMetalLB removes all that [Lab.InstallMetalLB] installed, and MetalLB's objects.
+// RemoveMetalLB removes all that [Lab.InstallMetalLB] installed, and MetalLB's objects. An error
+// is kubectl's.
 func (l *Lab) RemoveMetalLB(ctx context.Context) error {
 	_, err := l.Kubectl(ctx, "delete", "--ignore-not-found", "--timeout=3m", "-f", l.dir.metallb())
 	return err

@@ -217,7 +217,8 @@ func (n *Node) importImage(ctx context.Context, archive string) error {
 }
 
 // Kill cuts the node's power: its link goes first, so that no process can say
-// goodbye, then every process and all that its kernel knew. Its disk stays.
+// goodbye, then every process and all that its kernel knew. Its disk stays. An error says what is
+// left of it.
 func (n *Node) Kill(ctx context.Context) error {
 	if err := removePort(n.Name); err != nil {
 		return err
@@ -233,7 +234,8 @@ func (n *Node) Kill(ctx context.Context) error {
 	)
 }
 
-// Start brings a killed node back, up to its kubelet; see [Lab.WaitReady].
+// Start brings a killed node back, up to its kubelet; see [Lab.WaitReady]. It is an error if the
+// node is powered on or does not boot.
 func (n *Node) Start(ctx context.Context) error {
 	if n.running() {
 		return fmt.Errorf("%s is powered on", n.Name)

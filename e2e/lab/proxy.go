@@ -15,7 +15,7 @@ func checkProxyMode(mode string) error {
 }
 
 // StartProxy starts the real kube-proxy on every node that is powered on, and
-// on any other once it is, in mode iptables or nftables.
+// on any other once it is, in mode iptables or nftables. Any other mode is an error.
 func (l *Lab) StartProxy(ctx context.Context, mode string) error {
 	if err := checkProxyMode(mode); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (l *Lab) StartProxy(ctx context.Context, mode string) error {
 	return errors.Join(errs...)
 }
 
-// StopProxy ends kube-proxy on every node and removes its rules.
+// StopProxy ends kube-proxy on every node and removes its rules. An error joins those of all nodes.
 func (l *Lab) StopProxy(ctx context.Context) error {
 	l.options.Proxy = ""
 	errs := []error{l.saveOptions()}

@@ -11,7 +11,7 @@ const kubeProxyImage = registry + "/kube-proxy:" + KubernetesVersion
 
 // InstallProxy installs the real kube-proxy as kubeadm does, as a DaemonSet, in mode iptables
 // or nftables, but on no node: docs/replacing-kube-proxy.md tells how it comes and goes. It
-// needs the part [Proxy] to be built.
+// needs the part [Proxy] to be built. Any other mode is an error.
 func (l *Lab) InstallProxy(ctx context.Context, mode string) error {
 	if err := checkProxyMode(mode); err != nil {
 		return err
@@ -29,7 +29,8 @@ func (l *Lab) InstallProxy(ctx context.Context, mode string) error {
 	return l.Apply(ctx, string(text))
 }
 
-// UninstallProxy removes what [Lab.InstallProxy] installed, and the rules that it made.
+// UninstallProxy removes what [Lab.InstallProxy] installed, and the rules that it made. An error
+// joins those of kubectl and of all nodes.
 func (l *Lab) UninstallProxy(ctx context.Context) error {
 	_, err := l.Kubectl(ctx, "-n", "kube-system", "delete", "--ignore-not-found", "--timeout=2m", "--cascade=foreground",
 		"daemonset/kube-proxy", "configmap/kube-proxy", "serviceaccount/kube-proxy", "clusterrolebinding/lab:kube-proxy")

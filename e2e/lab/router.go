@@ -58,7 +58,8 @@ func (r *Router) wireUp() error {
 	})
 }
 
-// Start starts FRR and waits until it takes commands.
+// Start starts FRR and waits until it takes commands. An error has the end of the log of the
+// daemon that failed.
 func (r *Router) Start(ctx context.Context) error {
 	if err := r.configure(); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (r *Router) startDaemon(ctx context.Context, d frrDaemon) error {
 }
 
 // Stop ends FRR with SIGTERM, as a planned stop of a router does. Its links
-// stay; [Router.Start] starts it again.
+// stay; [Router.Start] starts it again. It is an error if a daemon does not end.
 func (r *Router) Stop(ctx context.Context) error {
 	names, err := r.procs.names(r.Name + "-")
 	if err != nil {
@@ -145,7 +146,7 @@ func (r *Router) configure() error {
 }
 
 // VTYSH gives FRR commands, as at its prompt one after another, and returns
-// what it prints; "configure terminal" is one of them.
+// what it prints; "configure terminal" is one of them. An error has what vtysh said.
 func (r *Router) VTYSH(ctx context.Context, commands ...string) (string, error) {
 	args := []string{"vtysh", "--vty_socket", runDir}
 	for _, c := range commands {
@@ -154,18 +155,19 @@ func (r *Router) VTYSH(ctx context.Context, commands ...string) (string, error) 
 	return r.Exec(ctx, args...)
 }
 
-// Log is the end of what FRR has logged, such as of sessions that began and ended.
+// Log is the end of what FRR has logged, such as of sessions that began and ended. It is an error
+// if there is no log.
 func (r *Router) Log(ctx context.Context) (string, error) {
 	return r.Exec(ctx, "tail", "--lines=300", r.file("frr.log"))
 }
 
 // Routes are the next hops, sorted, that the router's kernel has for exactly
-// this prefix; none without a route.
+// this prefix; none without a route. An error is netlink's.
 func (r *Router) Routes(prefix netip.Prefix) ([]netip.Addr, error) {
 	return r.RoutesIn(unix.RT_TABLE_MAIN, prefix)
 }
 
-// RoutesIn is Routes in one of the tables of the router's kernel.
+// RoutesIn is Routes in one of the tables of the router's kernel. An error is netlink's.
 func (r *Router) RoutesIn(table int, prefix netip.Prefix) ([]netip.Addr, error) {
 	family := unix.AF_INET
 	if prefix.Addr().Is6() {

@@ -39,7 +39,8 @@ type Cluster struct {
 	Root string
 }
 
-// New connects to the API server of a lab that is up.
+// New connects to the API server of a lab that is up. It is an error if this is no checkout or
+// the lab has no kubeconfig.
 func New(l *lab.Lab) (*Cluster, error) {
 	root, err := checkout()
 	if err != nil {
@@ -79,7 +80,7 @@ func checkout() (string, error) {
 	}
 }
 
-// LoadImage gives the image of this checkout to every node.
+// LoadImage gives the image of this checkout to every node. It is an error if the image is not built.
 func (c *Cluster) LoadImage(ctx context.Context) error {
 	archive := filepath.Join(c.Root, Image)
 	if _, err := os.Stat(archive); errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +90,7 @@ func (c *Cluster) LoadImage(ctx context.Context) error {
 }
 
 // Install installs the chart with the Helm of that major version, 3 or 4, and waits
-// until every part is ready. Values are as for helm --set.
+// until every part is ready. Values are as for helm --set. An error is Helm's or kubectl's.
 func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error {
 	args := []string{
 		"upgrade", "--install", Release, filepath.Join(c.Root, "charts/fairlead"),
@@ -108,7 +109,8 @@ func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error
 	return c.WaitInstalled(ctx)
 }
 
-// WaitInstalled waits until the controller and every speaker are ready.
+// WaitInstalled waits until the controller and every speaker are ready. It is an error if they
+// are not within five minutes.
 func (c *Cluster) WaitInstalled(ctx context.Context) error {
 	for _, what := range []string{"daemonset/fairlead-speaker", "deployment/fairlead-controller"} {
 		if _, err := c.Kubectl(ctx, "-n", Namespace, "rollout", "status", what, "--timeout=5m"); err != nil {
@@ -118,7 +120,7 @@ func (c *Cluster) WaitInstalled(ctx context.Context) error {
 	return nil
 }
 
-// Sample applies a file of config/samples.
+// Sample applies a file of config/samples. An error is kubectl's.
 func (c *Cluster) Sample(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if _, err := c.Kubectl(ctx, "apply", "-f", filepath.Join(c.Root, "config/samples", name)); err != nil {

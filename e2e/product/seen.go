@@ -49,7 +49,8 @@ func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, 
 	return owner, err
 }
 
-// Answerers asks once on the LAN, from the client, and gives all nodes that answer.
+// Answerers asks once on the LAN, from the client, and gives all nodes that answer. It is an
+// error if none does.
 func (c *Cluster) Answerers(ctx context.Context, address netip.Addr) ([]*lab.Node, error) {
 	out, err := c.ask(ctx, address)
 	return c.nodesIn(out), err
@@ -100,7 +101,8 @@ func (c *Cluster) askNDP(ctx context.Context, address netip.Addr) (string, error
 	}
 }
 
-// Neighbor is the node that the client's neighbour table has for an address.
+// Neighbor is the node that the client's neighbour table has for an address. It is an error if it
+// has none.
 func (c *Cluster) Neighbor(ctx context.Context, address netip.Addr) (*lab.Node, error) {
 	out, err := c.Client.Exec(ctx, "ip", "neighbour", "show", address.String(), "dev", "eth0")
 	if err != nil {
@@ -137,7 +139,8 @@ const (
 	longestAttempt = time.Second
 )
 
-// FirstReply asks again and again until there is a reply or ctx ends.
+// FirstReply asks again and again until there is a reply or ctx ends. An error has the reason of
+// the last attempt.
 func FirstReply(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (Reply, error) {
 	var reply Reply
 	patience := firstAttempt

@@ -29,7 +29,7 @@ const (
 const Web = "web"
 
 // DeployWeb deploys the web server into a namespace of its own and waits until it is
-// ready on every node.
+// ready on every node. It is an error if it is not within five minutes.
 func (c *Cluster) DeployWeb(ctx context.Context, namespace string) error {
 	labels := map[string]string{"app": Web}
 	server := &appsv1.DaemonSet{
@@ -91,7 +91,7 @@ type Reply struct {
 }
 
 // Ask sends one request to an address from a machine of the lab, on a connection of
-// its own.
+// its own. An error is that of the connection, or says what the server replied.
 func Ask(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (Reply, error) {
 	// Both questions go over one connection, so that both answers are of one pod.
 	transport := &http.Transport{DialContext: from.Dial, MaxConnsPerHost: 1}

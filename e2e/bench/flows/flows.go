@@ -27,7 +27,7 @@ type Answer struct {
 	Connect, Whole time.Duration
 }
 
-// Ask makes one flow to an IPv4 address and port.
+// Ask makes one flow to an IPv4 address and port. An error is that of the socket, or a timeout.
 func Ask(to netip.AddrPort) (Answer, error) {
 	began := time.Now()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -64,7 +64,8 @@ func Ask(to netip.AddrPort) (Answer, error) {
 }
 
 // Serve answers on a port of all IPv4 addresses until ctx ends, one flow after another,
-// pinned to one CPU. It calls ready when it listens.
+// pinned to one CPU. It calls ready when it listens. An error says that it could not listen or
+// pin itself.
 func Serve(ctx context.Context, port, cpu int, ready func()) error {
 	if err := pin(cpu); err != nil {
 		return err
@@ -149,10 +150,10 @@ func Measure(to netip.AddrPort, flows, cpu int) (Result, error) {
 	}, nil
 }
 
-// Write renders a result for the process that asked for it.
+// Write renders a result for the process that asked for it. An error is the writer's.
 func (r Result) Write(to io.Writer) error { return json.NewEncoder(to).Encode(r) }
 
-// ParseResult reads what Write wrote.
+// ParseResult reads what Write wrote. Any other text is an error.
 func ParseResult(text []byte) (Result, error) {
 	var r Result
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -41,7 +41,8 @@ const (
 	again = 100 * time.Millisecond
 )
 
-// Measure runs so many nodes for a while. speaker is the program.
+// Measure runs so many nodes for a while. speaker is the program. It is an error if a process
+// ends or the nodes do not find each other.
 func Measure(ctx context.Context, speaker string, nodes int, during time.Duration) (cost Cost, err error) {
 	dir, err := os.MkdirTemp("", "hellos")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Facts are the day, the processors, the memory, the kernel and the checkout.
+// Facts are the day, the processors, the memory, the kernel and the checkout. An error says that
+// the kernel or git could not be asked.
 func Facts(ctx context.Context) ([]string, error) {
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -31,7 +32,7 @@ func Facts(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-// Said is what a command prints.
+// Said is what a command prints. An error names the command.
 func Said(ctx context.Context, command ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 )
 
 // Balance creates the Services from one number on and below another as such of type
-// LoadBalancer, without endpoints. They are not among those of the Set.
+// LoadBalancer, without endpoints. They are not among those of the Set. An error is that of the
+// first creation that failed.
 func (s *Set) Balance(ctx context.Context, from, to int) error {
 	err := each(ctx, from, to, func(ctx context.Context, i int) error { return s.BalanceOne(ctx, i, corev1.IPv4Protocol) })
 	if err != nil {
@@ -22,7 +23,7 @@ func (s *Set) Balance(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// BalanceOne creates one such Service of a family.
+// BalanceOne creates one such Service of a family. An error is the API server's.
 func (s *Set) BalanceOne(ctx context.Context, i int, family corev1.IPFamily) error {
 	balanced := service(i)
 	balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -41,7 +42,8 @@ type Served struct {
 }
 
 // Serving watches the Services that come from now on until the context ends, and tells of
-// each once it has an address. The channel is closed when the watch has ended.
+// each once it has an address. The channel is closed when the watch has ended. An error is that
+// of the first list or watch.
 func (s *Set) Serving(ctx context.Context) (<-chan Served, error) {
 	api := s.client.CoreV1().Services(namespace)
 	now, err := api.List(ctx, metav1.ListOptions{Limit: 1})

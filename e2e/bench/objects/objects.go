@@ -45,7 +45,7 @@ type Set struct {
 	second []bool // the Service has the second of its two sets of endpoints
 }
 
-// New makes the node and the namespace, but no Service.
+// New makes the node and the namespace, but no Service. An error is the API server's.
 func New(ctx context.Context, config *rest.Config) (*Set, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -77,7 +77,8 @@ func New(ctx context.Context, config *rest.Config) (*Set, error) {
 // Len is how many Services there are.
 func (s *Set) Len() int { return len(s.uids) }
 
-// Grow creates Services and their endpoints until there are n.
+// Grow creates Services and their endpoints until there are n. An error is that of the first
+// creation that failed.
 func (s *Set) Grow(ctx context.Context, n int) error {
 	from := s.Len()
 	if n <= from {
@@ -151,7 +152,7 @@ func endpoints(i int, second bool) []netip.Addr {
 
 // Replace writes a slice in which every endpoint of the Service is another than before,
 // and returns when the change was made: when the API server answered, or, if that was
-// earlier, when a watch told of it.
+// earlier, when a watch told of it. It is an error if the write fails or the watch ends.
 func (s *Set) Replace(ctx context.Context, i int) (time.Time, error) {
 	seen, err := s.await(ctx, i)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Serve starts an API server until the test ends that takes tens of thousands of Services
-// in minutes.
+// in minutes. An error says that the environment could not be set.
 func Serve(tb testing.TB) (*apiserver.Server, error) {
 	tb.Helper()
 	measuredAsUsual, err := collectLate()

@@ -47,7 +47,8 @@ const (
 
 // Start starts a program until the test or the context of its command ends, or Stop; the
 // programs that it has started end with it. The texts are those that its log has once it
-// has read everything; in says where it is started, as in a network namespace.
+// has read everything; in says where it is started, as in a network namespace. An error says that
+// it could not be started.
 func Start(tb testing.TB, name string, cmd *exec.Cmd, in func(start func()), texts ...string) (*Running, error) {
 	tb.Helper()
 	r := prepare(name, cmd, texts)
@@ -89,7 +90,7 @@ func (r *Running) begin() error {
 	return nil
 }
 
-// Build makes one of this checkout's programs.
+// Build makes one of this checkout's programs. An error has the compiler's output.
 func Build(ctx context.Context, pkg, to string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -156,7 +157,8 @@ func (r *Running) Tail() string {
 	return strings.Join(r.tail, "\n")
 }
 
-// Stop ends the process. What it has told the kernel stays, as it does on a real node.
+// Stop ends the process. What it has told the kernel stays, as it does on a real node. It is an
+// error if programs that it started do not end.
 func (r *Running) Stop() error {
 	if r.Ended() == nil {
 		if err := r.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -171,7 +173,8 @@ func (r *Running) Stop() error {
 }
 
 // Abandon ends the process at once and with it the programs that it runs, such as an
-// iptables-restore that would go on for minutes and take the processor from others.
+// iptables-restore that would go on for minutes and take the processor from others. It is an
+// error if they do not end.
 func (r *Running) Abandon() error {
 	if r.over {
 		return nil // the number of the group may be another's by now

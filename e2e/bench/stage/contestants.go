@@ -44,7 +44,7 @@ func Contestants() []Contestant {
 	return all
 }
 
-// Named finds a contestant.
+// Named finds a contestant. An error lists the names that there are.
 func Named(name string) (Contestant, error) {
 	all := Contestants()
 	i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == name })
@@ -118,7 +118,8 @@ func (c Contestant) synced() []string {
 
 func (p Programs) variantDir(variant string) string { return filepath.Join(p.Dir, variant) }
 
-// Prepare makes directories in which iptables is one variant.
+// Prepare makes directories in which iptables is one variant. An error says that a variant is not
+// installed.
 func (p Programs) Prepare() error {
 	for _, variant := range []string{"nft", "legacy"} {
 		program, err := exec.LookPath("xtables-" + variant + "-multi")

@@ -13,7 +13,7 @@ import (
 )
 
 // Start starts a contestant on the node until the test or the context ends, or Stop, after
-// which its rules stay, as they do on a real node.
+// which its rules stay, as they do on a real node. An error is that of iptables or of the start.
 func (s *Stage) Start(ctx context.Context, tb testing.TB, c Contestant, p Programs) (*process.Running, error) {
 	tb.Helper()
 	if c.Variant != "" {
@@ -39,7 +39,8 @@ func (s *Stage) hint(ctx context.Context, p Programs, variant string) error {
 }
 
 // Worst is the Service that flows have the longest way to: the last in the list that
-// kube-proxy's iptables mode has every packet walk through; otherwise ours to choose.
+// kube-proxy's iptables mode has every packet walk through; otherwise ours to choose. It is an
+// error if the list cannot be read or is empty.
 func (s *Stage) Worst(ctx context.Context, c Contestant, p Programs, otherwise netip.AddrPort) (netip.AddrPort, error) {
 	if c.Ours || c.Mode != "iptables" {
 		return otherwise, nil

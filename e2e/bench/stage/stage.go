@@ -115,7 +115,8 @@ func (s *Stage) serve(ctx context.Context, tb testing.TB) {
 	}
 }
 
-// Measure makes flows from the client, one after another.
+// Measure makes flows from the client, one after another. It is an error if more than a hundredth
+// of them fail.
 func (s *Stage) Measure(ctx context.Context, to netip.AddrPort, n int) (flows.Result, error) {
 	// Another measurement's flows may have had the same ports.
 	var err error
