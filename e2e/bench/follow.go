@@ -12,7 +12,6 @@ import (
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/flows"
-	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/objects"
 	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/bench/stage"
@@ -93,7 +92,7 @@ func (r *run) fill(ctx context.Context, s *stage.Stage, running *process.Running
 		r.results.Add(c.Name, size, figures.FillSynced, at.Sub(synced).Seconds())
 		told = fmt.Sprintf("%.2f s after its caches had synced", at.Sub(synced).Seconds())
 	}
-	r.say("%d Services, %s: all programmed in %.2f s, %s, CPU time %.2f s", size, c.Name, took.Seconds(), told, use.CPU.Seconds())
+	r.Say("%d Services, %s: all programmed in %.2f s, %s, CPU time %.2f s", size, c.Name, took.Seconds(), told, use.CPU.Seconds())
 	return r.askAll(s, size)
 }
 
@@ -148,7 +147,7 @@ func (r *run) await(ctx context.Context, running *process.Running, service int, 
 
 // follow times how long changes of endpoints take.
 func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Running, c stage.Contestant, size int) error {
-	r.rest(ctx)
+	r.Rest(ctx)
 	before, err := running.Use()
 	if err != nil {
 		return err
@@ -161,7 +160,7 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 		late, isLate := errors.AsType[*unfinished](err)
 		if isLate && len(took) > 0 {
 			// What it has done counts, and its rules are whole.
-			r.say("%d Services, %s: %s", size, c.Name, late.String())
+			r.Say("%d Services, %s: %s", size, c.Name, late.String())
 			r.results.Note(fmt.Sprintf("%s made %d of %d changes of endpoints at %d Services within its patience of %s",
 				c.Name, len(took), r.changes, size, r.patience))
 			break
@@ -181,7 +180,7 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 	r.results.Add(c.Name, size, figures.Change, took...)
 	r.results.Add(c.Name, size, figures.ChangeCPU, cpu)
 	slices.Sort(took)
-	r.say("%d Services, %s: %d changes of endpoints, median %.2f ms, longest %.2f ms, CPU time of one %.1f ms",
+	r.Say("%d Services, %s: %d changes of endpoints, median %.2f ms, longest %.2f ms, CPU time of one %.1f ms",
 		size, c.Name, len(took), took[len(took)/2], took[len(took)-1], cpu)
 	return nil
 }
@@ -216,10 +215,4 @@ func (r *run) change(ctx context.Context, s *stage.Stage, running *process.Runni
 	}
 	first := <-answered
 	return first.at.Sub(changed), first.err
-}
-
-// rest waits for the machine to become idle, and remembers how busy it was at the worst
-// when that took too long.
-func (r *run) rest(ctx context.Context) {
-	r.busiest = max(r.busiest, machine.Rest(ctx, r.settle))
 }

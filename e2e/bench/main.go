@@ -15,12 +15,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/flows"
 	"fairlead.dev/fairlead/e2e/bench/stage"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
@@ -129,11 +129,11 @@ func parse(args []string) (options, error) {
 		*modes = defaultModes(o.before != "")
 	}
 	var err error
-	if o.sizes, err = integers(strings.Split(*sizes, ",")); err != nil {
+	if o.sizes, err = figures.Sizes(*sizes); err != nil {
 		return options{}, fmt.Errorf("-sizes: %w", err)
 	}
-	if !slices.IsSorted(o.sizes) || o.sizes[0] < 1 || o.rounds < 1 || o.changes < 0 || o.passes < 1 || o.flows < 1 {
-		return options{}, errors.New("-sizes must rise, and sizes, -rounds, -passes and -flows be 1 or more")
+	if len(o.sizes) == 0 || o.rounds < 1 || o.changes < 0 || o.passes < 1 || o.flows < 1 {
+		return options{}, errors.New("-sizes must name one, and -rounds, -passes and -flows be 1 or more")
 	}
 	for name := range strings.SplitSeq(*modes, ",") {
 		c, err := stage.Named(name)

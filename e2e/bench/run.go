@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/objects"
 	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/bench/stage"
@@ -23,12 +24,11 @@ import (
 // run is one run of the benchmark.
 type run struct {
 	options
+	*machine.Session
 	results  *figures.Results
 	services *objects.Set
 	programs stage.Programs
-	api      string // address of the API server on this machine's loopback
-	began    time.Time
-	busiest  float64
+	api      string          // address of the API server on this machine's loopback
 	gone     map[string]bool // contestants that take no further part
 	// least are the networks of the fewest Services, which stay to be compared with.
 	least []standing
@@ -42,7 +42,7 @@ type standing struct {
 }
 
 func bench(ctx context.Context, o options) error {
-	r := &run{options: o, results: figures.New(), began: time.Now(), gone: map[string]bool{}}
+	r := &run{options: o, Session: machine.Begin(o.settle), results: figures.New(), gone: map[string]bool{}}
 	facts, err := facts(ctx, o)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func bench(ctx context.Context, o options) error {
 			tb.Fatal(err)
 		}
 		for _, size := range o.sizes {
-			r.say("%d Services: creating them", size)
+			r.Say("%d Services: creating them", size)
 			if err := r.services.Grow(ctx, size); err != nil {
 				tb.Fatal(err)
 			}
@@ -69,12 +69,8 @@ func bench(ctx context.Context, o options) error {
 				tb.Fatal(err)
 			}
 		}
-		r.say("done")
+		r.Say("done")
 	})
-}
-
-func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // prepare starts the API server and builds what is measured.
@@ -94,7 +90,7 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 	if err := r.build(ctx); err != nil {
 		return err
 	}
-	r.say("starting the API server")
+	r.Say("starting the API server")
 	server, err := objects.Serve(tb)
 	if err != nil {
 		return err
@@ -114,7 +110,7 @@ func (r *run) build(ctx context.Context) error {
 		r.programs.Speaker = r.speaker
 		return nil
 	}
-	r.say("building the speaker")
+	r.Say("building the speaker")
 	return process.Build(ctx, "fairlead.dev/fairlead/speaker", r.programs.Speaker)
 }
 
@@ -153,7 +149,7 @@ func (r *run) perform(ctx context.Context, tb testing.TB, size, n int) ([]standi
 			return nil, ctx.Err()
 		case err != nil:
 			r.gone[c.Name] = true
-			r.say("%d Services, %s: takes no further part: %v", size, c.Name, err)
+			r.Say("%d Services, %s: takes no further part: %v", size, c.Name, err)
 			r.results.Note(farewell(c.Name, size, err))
 		default:
 			all = append(all, s)
@@ -184,7 +180,7 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 		return standing{c, s, r.services.Endpoint(last)}, nil
 	}
 	s.Relay(ctx, tb, r.api)
-	r.rest(ctx)
+	r.Rest(ctx)
 	running, err := s.Start(ctx, tb, c, r.programs)
 	if err != nil {
 		return standing{}, err
@@ -204,7 +200,7 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 	r.results.Add(c.Name, size, figures.Resident, use.Resident)
 	r.results.Add(c.Name, size, figures.Anonymous, use.Anonymous)
 	r.results.Add(c.Name, size, figures.Peak, use.Peak)
-	r.say("%d Services, %s: VmRSS %.0f MiB, anonymous %.0f, at most %.0f", size, c.Name, use.Resident, use.Anonymous, use.Peak)
+	r.Say("%d Services, %s: VmRSS %.0f MiB, anonymous %.0f, at most %.0f", size, c.Name, use.Resident, use.Anonymous, use.Peak)
 	if err := running.Stop(); err != nil {
 		return standing{}, err
 	}
@@ -215,7 +211,7 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 // flowsOf measures new connections: every contestant in each of many short passes, in an
 // order that turns.
 func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
-	r.rest(ctx)
+	r.Rest(ctx)
 	for pass := range r.passes {
 		for i := range all {
 			s := all[(i+pass)%len(all)]
@@ -238,7 +234,7 @@ func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 	}
 	for _, s := range all {
 		name := s.contestant.Name
-		r.say("%d Services, round %d, %s: %.0f flows/s, a flow %.1f µs, connect %.1f µs", size, n+1, name,
+		r.Say("%d Services, round %d, %s: %.0f flows/s, a flow %.1f µs, connect %.1f µs", size, n+1, name,
 			r.results.Median(name, size, figures.Rate), r.results.Median(name, size, figures.Whole), r.results.Median(name, size, figures.Connect))
 	}
 	return nil
@@ -250,15 +246,11 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 func (r *run) report(facts []string) error {
 	setup := figures.Setup{
 		Command: strings.Join(append([]string{"go run ./e2e/bench"}, r.args...), " "), Sizes: r.sizes,
-		Facts: append(slices.Clone(facts), fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*r.busiest)),
+		Facts: append(slices.Clone(facts), r.Busiest()),
 	}
 	for _, c := range r.contestants {
 		setup.Contestants = append(setup.Contestants, figures.Contestant{Name: c.Name, NoNAT: c.Name == stage.NoNAT, Ours: c.Ours, Rival: c.Rival()})
 	}
 	text := r.results.Report(setup)
-	if r.out == "" {
-		fmt.Print(text)
-		return nil
-	}
-	return os.WriteFile(r.out, []byte(text), 0o644)
+	return machine.Write(r.out, text)
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/e2e/lab"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -54,7 +55,7 @@ func (s *show) exposeOne(ctx context.Context, pool string, service *corev1.Servi
 		return err
 	}
 	e := exposed{Service: service, pool: pool}
-	err := product.Until(ctx, func() error {
+	err := lab.Until(ctx, func() error {
 		addresses, err := s.Addresses(ctx, client.ObjectKeyFromObject(service), 1)
 		if err == nil {
 			e.address = addresses[0]

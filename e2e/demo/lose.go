@@ -114,7 +114,7 @@ func (s *show) routesWithout(ctx context.Context, dead *lab.Node, began time.Tim
 		if e.pool == "layer2" {
 			continue
 		}
-		err := product.Until(ctx, func() error {
+		err := lab.Until(ctx, func() error {
 			hops, err := s.Router.Routes(netip.PrefixFrom(e.address, e.address.BitLen()))
 			if err == nil && slices.Contains(hops, dead.IPv4) {
 				err = fmt.Errorf("the router still has a route to %s over %s", e.address, dead.Name)

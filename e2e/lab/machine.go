@@ -138,18 +138,30 @@ func (m *Machine) HTTPClient() *http.Client {
 // Get fetches a URL from the machine and gives the body; any status but 200 is
 // an error.
 func (m *Machine) Get(ctx context.Context, url string) (body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if body, err = Get(ctx, m.HTTPClient(), url); err != nil {
+		err = fmt.Errorf("from %s: %w", m.Name, err)
+	}
+	return body, err
+}
+
+// Get fetches a URL and returns the body; any status but 200 is an error.
+func Get(ctx context.Context, from *http.Client, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	resp, err := m.HTTPClient().Do(req)
+	response, err := from.Do(request)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s from %s: %s: %s", url, m.Name, resp.Status, text)
+	return Body(response)
+}
+
+// Body reads and closes the body of a response; any status but 200 is an error.
+func Body(response *http.Response) (string, error) {
+	text, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", response.Request.URL, response.Status, text)
 	}
 	return string(text), err
 }

@@ -208,9 +208,17 @@ func parseStat(text string) (began, state string, err error) {
 	return fields[beganField-stateField], fields[0], nil
 }
 
-// until polls a condition until it gives no error. At the context's end its
-// error says what was waited for and the condition's last error.
+// until is [Until] with an error that says what was waited for.
 func until(ctx context.Context, what string, condition func() error) error {
+	if err := Until(ctx, condition); err != nil {
+		return fmt.Errorf("gave up waiting for %s: %w", what, err)
+	}
+	return nil
+}
+
+// Until polls a condition until it gives no error. At the context's end the error has its cause
+// and the condition's last error.
+func Until(ctx context.Context, condition func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -220,7 +228,7 @@ func until(ctx context.Context, what string, condition func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("gave up waiting for %s: %w: %w", what, context.Cause(ctx), err)
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
 		case <-tick.C:
 		}
 	}

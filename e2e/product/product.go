@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,22 +127,6 @@ func (c *Cluster) Sample(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// Until asks again and again until the question is answered without an error, or ctx
-// ends; then the last error tells why.
-func Until(ctx context.Context, ask func() error) error {
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // Addresses are the addresses of a LoadBalancer Service; an error while it has fewer

@@ -38,7 +38,7 @@ func (c *Cluster) State(since time.Duration) string {
 // returns that node. It is an error if ctx ends before: no node answers, or two do.
 func (c *Cluster) Answerer(ctx context.Context, address netip.Addr) (*lab.Node, error) {
 	var owner *lab.Node
-	err := Until(ctx, func() error {
+	err := lab.Until(ctx, func() error {
 		out, err := c.ask(ctx, address)
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ const (
 func FirstReply(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16) (Reply, error) {
 	var reply Reply
 	patience := firstAttempt
-	err := Until(ctx, func() (err error) {
+	err := lab.Until(ctx, func() (err error) {
 		one, stop := context.WithTimeout(ctx, patience)
 		defer stop()
 		reply, err = Ask(one, from, address, port)

@@ -2,9 +2,7 @@ package product
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -98,11 +96,11 @@ func Ask(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16
 	defer transport.CloseIdleConnections()
 	web := &http.Client{Transport: transport}
 	base := "http://" + net.JoinHostPort(address.String(), fmt.Sprint(port))
-	pod, err := get(ctx, web, base+"/hostname")
+	pod, err := lab.Get(ctx, web, base+"/hostname")
 	if err != nil {
 		return Reply{}, err
 	}
-	text, err := get(ctx, web, base+"/clientip")
+	text, err := lab.Get(ctx, web, base+"/clientip")
 	if err != nil {
 		return Reply{}, err
 	}
@@ -111,29 +109,4 @@ func Ask(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16
 		return Reply{}, fmt.Errorf("the server says it was asked by %q: %w", text, err)
 	}
 	return Reply{Pod: pod, Source: source.Addr().Unmap()}, nil
-}
-
-func get(ctx context.Context, web *http.Client, url string) (_ string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := web.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	return Body(response)
-}
-
-// Body returns the body of a response, and an error if the status is not 200.
-func Body(response *http.Response) (string, error) {
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", err
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("GET %s: %s", response.Request.URL, response.Status)
-	}
-	return string(body), nil
 }

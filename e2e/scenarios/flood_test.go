@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 const (
@@ -119,8 +118,7 @@ func (f *flooding) over(ctx context.Context, conn net.Conn, until time.Time) (po
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	return product.Body(response)
+	return lab.Body(response)
 }
 
 // withoutPort is an error without the client's port, so that those of one kind count as one.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 // holdPace is the time between two requests of holdOpen, holdPatience how long it waits for
@@ -61,7 +60,6 @@ func askAgain(conn net.Conn, in *bufio.Reader, request *http.Request) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	_, err = product.Body(response)
+	_, err = lab.Body(response)
 	return err
 }

@@ -106,7 +106,7 @@ func expose(t *testing.T, c *product.Cluster, s *corev1.Service) []netip.Addr {
 	create(t, c, s)
 	var addresses []netip.Addr
 	ctx := within(t, patience)
-	err := product.Until(ctx, func() (err error) {
+	err := lab.Until(ctx, func() (err error) {
 		addresses, err = c.Addresses(ctx, client.ObjectKeyFromObject(s), max(1, len(s.Spec.IPFamilies)))
 		return err
 	})
@@ -149,7 +149,7 @@ func eventually(t *testing.T, limit time.Duration, ask func(ctx context.Context)
 	t.Helper()
 	ctx, began := within(t, limit), time.Now()
 	var last error
-	err := product.Until(ctx, func() error {
+	err := lab.Until(ctx, func() error {
 		err := ask(ctx)
 		if err != nil {
 			last = err

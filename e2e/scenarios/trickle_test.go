@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -100,16 +99,7 @@ func askFromPod(ctx context.Context, c *product.Cluster, pod netip.Addr, protoco
 		"host": {to.Addr().String()}, "port": {strconv.Itoa(int(to.Port()))},
 	}
 	address := netip.AddrPortFrom(pod, product.WebTCP)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address.String()+"/dial?"+query.Encode(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := c.ControlPlane.HTTPClient().Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := product.Body(response)
+	text, err := c.ControlPlane.Get(ctx, "http://"+address.String()+"/dial?"+query.Encode())
 	if err != nil {
 		return err
 	}

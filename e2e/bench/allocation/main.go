@@ -12,15 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
@@ -67,25 +65,15 @@ func parse(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
-	for _, list := range []struct {
-		text string
-		into *[]int
-	}{{*ours, &o.ours}, {*theirs, &o.theirs}} {
-		for text := range strings.FieldsFuncSeq(list.text, func(c rune) bool { return c == ',' }) {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 {
-				return options{}, fmt.Errorf("%q is not a number of Services", text)
-			}
-			*list.into = append(*list.into, n)
-		}
-		if !slices.IsSorted(*list.into) {
-			return options{}, errors.New("numbers of Services must rise")
-		}
+	var err, err2 error
+	o.ours, err = figures.Sizes(*ours)
+	o.theirs, err2 = figures.Sizes(*theirs)
+	if err := errors.Join(err, err2); err != nil {
+		return options{}, err
 	}
 	if o.rounds < 1 || o.singles < 1 || o.bin == "" {
 		return options{}, fmt.Errorf("-rounds and -singles must be 1 or more, and -bin (or %s) name a directory", apiserver.BinEnv)
 	}
-	var err error
 	o.bin, err = filepath.Abs(o.bin)
 	return o, err
 }

@@ -37,10 +37,9 @@ const (
 // run is one run of the benchmark.
 type run struct {
 	options
+	*machine.Session
 	results *figures.Results
 	dir     string
-	began   time.Time
-	busiest float64
 }
 
 // pool is one of the pools that are measured.
@@ -59,7 +58,7 @@ func pools() []pool {
 }
 
 func bench(ctx context.Context, o options) error {
-	r := &run{options: o, results: figures.New(), began: time.Now()}
+	r := &run{options: o, Session: machine.Begin(o.settle), results: figures.New()}
 	facts, err := r.facts(ctx)
 	if err != nil {
 		return err
@@ -73,7 +72,7 @@ func bench(ctx context.Context, o options) error {
 	}
 	if r.controller == "" {
 		r.controller = filepath.Join(r.dir, "controller")
-		r.say("building the controller")
+		r.Say("building the controller")
 		if err := process.Build(ctx, "fairlead.dev/fairlead/controller", r.controller); err != nil {
 			return err
 		}
@@ -88,7 +87,7 @@ func bench(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	r.say("done")
+	r.Say("done")
 	return nil
 }
 
@@ -105,10 +104,6 @@ func (r *run) turns(round int) []turn {
 		slices.Reverse(both)
 	}
 	return slices.DeleteFunc(both, func(t turn) bool { return len(t.sizes) == 0 })
-}
-
-func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // perform measures one contestant once, with every number of Services and every pool.
@@ -140,7 +135,7 @@ func (r *run) perform(ctx context.Context, c contestant, sizes []int) error {
 func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.say("%s, %d Services: starting the API server", c.name, size)
+	r.Say("%s, %d Services: starting the API server", c.name, size)
 	p, err := r.open(ctx, tb, c)
 	if err != nil {
 		return err
@@ -155,11 +150,11 @@ func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) e
 	if _, err := r.one(ctx, p, served, warmth); err != nil {
 		return err
 	}
-	r.rest(ctx)
+	r.Rest(ctx)
 	if err := r.bulk(ctx, p, served, size); err != nil {
 		return err
 	}
-	r.rest(ctx)
+	r.Rest(ctx)
 	var took []float64
 	for i := range r.singles {
 		s, err := r.one(ctx, p, served, size+1+i)
@@ -177,7 +172,7 @@ func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) e
 	r.results.Add(c.name, size, figures.Resident, use.Resident)
 	r.results.Add(c.name, size, figures.Anonymous, use.Anonymous)
 	r.results.Add(c.name, size, figures.Peak, use.Peak)
-	r.say("%s, %d Services: one among them median %.2f ms, longest %.2f ms; VmRSS %.0f MiB, at most %.0f",
+	r.Say("%s, %d Services: one among them median %.2f ms, longest %.2f ms; VmRSS %.0f MiB, at most %.0f",
 		c.name, size, r.results.Median(c.name, size, figures.Single), slices.Max(took), use.Resident, use.Peak)
 	return nil
 }
@@ -206,7 +201,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 				return err
 			}
 			done = true
-			r.say("%s, %d Services: created in %.2f s, %d of them have an address", p.name, size, creating.Seconds(), given)
+			r.Say("%s, %d Services: created in %.2f s, %d of them have an address", p.name, size, creating.Seconds(), given)
 		case _, ok := <-served:
 			if !ok {
 				return errors.New("the watch of Services ended")
@@ -215,7 +210,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 		case <-p.running.Done():
 			return p.running.Ended()
 		case <-ticks.C:
-			r.say("%s, %d Services: %d have an address", p.name, size, given)
+			r.Say("%s, %d Services: %d have an address", p.name, size, given)
 		case <-patience:
 			return fmt.Errorf("after %v %d Services have an address; the log:\n%s", r.patience, given, p.running.Tail())
 		case <-ctx.Done():
@@ -231,7 +226,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 	r.results.Add(p.name, size, figures.Giving, giving.Seconds())
 	r.results.Add(p.name, size, figures.Factor, giving.Seconds()/creating.Seconds())
 	r.results.Add(p.name, size, figures.GivingCPU, (after.CPU - before.CPU).Seconds())
-	r.say("%s, %d Services: all have addresses after %.2f s, %.2f times what creating them took; CPU time %.2f s",
+	r.Say("%s, %d Services: all have addresses after %.2f s, %.2f times what creating them took; CPU time %.2f s",
 		p.name, size, giving.Seconds(), giving.Seconds()/creating.Seconds(), (after.CPU - before.CPU).Seconds())
 	return nil
 }
@@ -273,7 +268,7 @@ func (r *run) large(ctx context.Context, tb testing.TB, c contestant, of pool) e
 	if err != nil {
 		return err
 	}
-	r.rest(ctx)
+	r.Rest(ctx)
 	began := time.Now()
 	if err := p.pool(ctx, "only", of.addresses); err != nil {
 		return err
@@ -292,14 +287,9 @@ func (r *run) large(ctx context.Context, tb testing.TB, c contestant, of pool) e
 	}
 	r.results.Add(c.name, of.Bits, figures.PoolResident, use.Resident)
 	r.results.Add(c.name, of.Bits, figures.PoolPeak, use.Peak)
-	r.say("%s, the pool %s: first address after %.1f ms, VmRSS %.1f MiB, at most %.1f", c.name, of.addresses,
+	r.Say("%s, the pool %s: first address after %.1f ms, VmRSS %.1f MiB, at most %.1f", c.name, of.addresses,
 		r.results.Median(c.name, of.Bits, figures.FirstOfPool), use.Resident, use.Peak)
 	return nil
-}
-
-// rest waits for the machine to become idle, and remembers how busy it was at the worst.
-func (r *run) rest(ctx context.Context) {
-	r.busiest = max(r.busiest, machine.Rest(ctx, r.settle))
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -316,7 +306,7 @@ func (r *run) facts(ctx context.Context) ([]string, error) {
 func (r *run) report(facts []string) error {
 	setup := figures.Setup{
 		Command: strings.TrimSpace("go run ./e2e/bench/allocation " + strings.Join(r.args, " ")),
-		Facts:   append(slices.Clone(facts), fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*r.busiest)),
+		Facts:   append(slices.Clone(facts), r.Busiest()),
 		Sizes:   slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.ours, r.theirs)))),
 	}
 	for _, t := range r.turns(0) {
@@ -331,9 +321,5 @@ func (r *run) report(facts []string) error {
 		columns = append(columns, p.Pool)
 	}
 	text := r.results.Allocation(setup, columns)
-	if r.out == "" {
-		fmt.Print(text)
-		return nil
-	}
-	return os.WriteFile(r.out, []byte(text), 0o644)
+	return machine.Write(r.out, text)
 }

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 // What is measured by BGP, in the kernel of the router.
@@ -312,7 +311,7 @@ spec: {transmitInterval: %d, receiveInterval: %d, detectMultiplier: 3}
 func (b *bench) detecting(ctx context.Context, interval int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("BFD is not up within a minute"))
 	defer cancel()
-	return product.Until(ctx, func() error {
+	return lab.Until(ctx, func() error {
 		text, err := b.Router.VTYSH(ctx, "show bfd peers")
 		if err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 // BIRD is a second router beside FRR, on a port of its own and with a table of the kernel of its
@@ -42,7 +41,7 @@ protocol bgp nodes {
 	if err != nil {
 		return err
 	}
-	return product.Until(ctx, func() error { return b.Apply(ctx, b.peer("bird", birdPort)) })
+	return lab.Until(ctx, func() error { return b.Apply(ctx, b.peer("bird", birdPort)) })
 }
 
 // runDaemon runs another routing daemon at the router until the context ends. Its directory has the

@@ -53,7 +53,7 @@ func contestants() []contestant {
 					return err
 				}
 				// Its webhooks are ready a little later than it is.
-				return product.Until(ctx, func() error { return c.Apply(ctx, metallb) })
+				return lab.Until(ctx, func() error { return c.Apply(ctx, metallb) })
 			},
 		},
 	}

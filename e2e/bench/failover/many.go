@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 // What is measured of many addresses.
@@ -63,7 +62,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := b.secondRouter(ctx); err != nil {
 		return err
 	}
-	if err := product.Until(ctx, func() error { return b.Apply(ctx, b.manyPool()+"---"+b.peer("second", secondPort)) }); err != nil {
+	if err := lab.Until(ctx, func() error { return b.Apply(ctx, b.manyPool()+"---"+b.peer("second", secondPort)) }); err != nil {
 		return err
 	}
 	// Speakers that follow each Service as it comes would take the processors that create them.
@@ -73,14 +72,14 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := b.createMany(ctx, n, done); err != nil {
 		return fmt.Errorf("create %d Services: %w", n, err)
 	}
-	if err := product.Until(ctx, func() error { return b.allGiven(ctx, n, done) }); err != nil {
+	if err := lab.Until(ctx, func() error { return b.allGiven(ctx, n, done) }); err != nil {
 		return err
 	}
 	if err := b.rest(ctx, false); err != nil {
 		return err
 	}
 	done("all are created and have addresses, and the speakers are back")
-	if err := product.Until(ctx, b.settled(ctx, done)); err != nil {
+	if err := lab.Until(ctx, b.settled(ctx, done)); err != nil {
 		return err
 	}
 	done("all have forwarding")
@@ -89,7 +88,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		if err := b.Apply(ctx, b.manyAdvertisement()); err != nil {
 			return err
 		}
-		if err := product.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
+		if err := lab.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
 			return err
 		}
 		b.add(manyCome, milliseconds(time.Since(began)))
@@ -102,7 +101,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, "bgpadvertisements."+b.group, "many", "--wait=false"); err != nil {
 			return err
 		}
-		if err := product.Until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
+		if err := lab.Until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
 			return err
 		}
 		b.add(manyGo, milliseconds(time.Since(began)))

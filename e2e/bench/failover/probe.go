@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
 )
 
 const (
@@ -127,7 +126,7 @@ func lost(asked []question) int {
 func (w *watching) answer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no answer within a minute"))
 	defer cancel()
-	return product.Until(ctx, func() error {
+	return lab.Until(ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !slices.ContainsFunc(w.asked, func(q question) bool { return q.answered }) {

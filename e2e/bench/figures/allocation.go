@@ -1,9 +1,6 @@
 package figures
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // Pool is a column of the pools' tables.
 type Pool struct {
@@ -28,13 +25,7 @@ controller is at work. All three share the machine. A Service has its address wh
 	}
 	p.chapter("One among many", `One Service after another is created beside all these. The time runs from the event of its creation to the event that
 shows its address, both on a watch of the benchmark's own. Aim of ours: 50 ms for 99 of 100.`)
-	p.table("ms: median / 99th percentile (Services)", func(c Contestant, size int) string {
-		n := p.Count(c.Name, size, Single)
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%s / %s (%d)", number(p.Median(c.Name, size, Single)), number(p.Quantile(c.Name, size, Single, 0.99)), n)
-	})
+	p.table("ms: median / 99th percentile (Services)", p.upTo(Single, 0.99))
 	p.chapter("Memory", "After all of these, MiB. Aim of ours: less than 120 with 10,000 Services.")
 	p.table("VmRSS", p.median(Resident))
 	p.table("of that RssAnon", p.median(Anonymous))

@@ -25,18 +25,11 @@ func (r *Results) Beside(title string, s Setup, tables ...Comparison) string {
 
 // compare renders one table.
 func (p page) compare(t Comparison) {
-	ours, theirs := p.Contestants[0].Name, p.Contestants[1].Name
-	fmt.Fprintf(p.out, "\n%s: median / most (figures).\n\n| | %s | %s | theirs ÷ ours, medians |\n|---|---|---|---|\n", t.Text, ours, theirs)
-	cell := func(contestant string, m Measure) string {
-		n := p.Count(contestant, 0, m)
-		if n == 0 {
-			return nothing
-		}
-		return fmt.Sprintf("%s / %s (%d)", number(p.Median(contestant, 0, m)), number(p.Quantile(contestant, 0, m, 1)), n)
-	}
+	ours, theirs := p.Contestants[0], p.Contestants[1]
+	fmt.Fprintf(p.out, "\n%s: median / most (figures).\n\n| | %s | %s | theirs ÷ ours, medians |\n|---|---|---|---|\n", t.Text, ours.Name, theirs.Name)
 	for _, m := range t.Measures {
-		times := cmp.Or(ratio(p.Median(theirs, 0, m), p.Median(ours, 0, m)), nothing)
-		fmt.Fprintf(p.out, "| %s | %s | %s | %s |\n", m, cell(ours, m), cell(theirs, m), times)
+		cell, times := p.upTo(m, 1), ratio(p.Median(theirs.Name, 0, m), p.Median(ours.Name, 0, m))
+		fmt.Fprintf(p.out, "| %s | %s | %s | %s |\n", m, cmp.Or(cell(ours, 0), nothing), cmp.Or(cell(theirs, 0), nothing), cmp.Or(times, nothing))
 	}
 }
 

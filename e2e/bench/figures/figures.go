@@ -2,8 +2,12 @@
 package figures
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Measure is one kind of figure.
@@ -84,6 +88,22 @@ func quantile(values []float64, q float64) float64 {
 		return math.NaN()
 	}
 	return sorted[max(int(math.Ceil(q*float64(len(sorted))))-1, 0)]
+}
+
+// Sizes reads rising numbers of Services, separated by commas. Any other text is an error.
+func Sizes(text string) ([]int, error) {
+	var sizes []int
+	for field := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' }) {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is not a number of Services", field)
+		}
+		sizes = append(sizes, n)
+	}
+	if !slices.IsSorted(sizes) {
+		return nil, errors.New("numbers of Services must rise")
+	}
+	return sizes, nil
 }
 
 // Share is the median of how many times the other figure one is, each pair taken at

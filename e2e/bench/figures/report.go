@@ -109,18 +109,12 @@ the machine for a while, its hypervisor included, bears on both sides of it.`)
 				return number(p.Share(size, c.Name, Rate, other.Name, Rate))
 			})
 		case !other.Ours:
-			p.table("our rate ÷ rate of "+other.Name, func(c Contestant, size int) string {
-				if !c.Ours {
-					return ""
-				}
+			p.table("our rate ÷ rate of "+other.Name, ours(func(c Contestant, size int) string {
 				return number(p.Share(size, c.Name, Rate, other.Name, Rate))
-			})
-			p.table("connect alone: time of "+other.Name+" ÷ ours", func(c Contestant, size int) string {
-				if !c.Ours {
-					return ""
-				}
+			}))
+			p.table("connect alone: time of "+other.Name+" ÷ ours", ours(func(c Contestant, size int) string {
 				return number(p.Share(size, other.Name, Connect, c.Name, Connect))
-			})
+			}))
 		}
 	}
 	if len(p.Sizes) > 1 {
@@ -134,23 +128,14 @@ func (p page) changes() {
 	p.chapter("A change of endpoints", `All endpoints of one Service are replaced by others, of a Service after another. The time runs from the change (the API
 server's answer, or the event on a watch of the benchmark's own if that comes first) to the first flow that one of the
 new endpoints answers. A client tries every 0.2 ms, so that a figure is up to 0.4 ms too long.`)
-	p.table("ms: median / 99th percentile (changes)", func(c Contestant, size int) string {
-		n := p.Count(c.Name, size, Change)
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%s / %s (%d)", number(p.Median(c.Name, size, Change)), number(p.Quantile(c.Name, size, Change, 0.99)), n)
-	})
-	p.table("kube-proxy in the same mode ÷ ours: median / 99th percentile", func(c Contestant, size int) string {
-		if !c.Ours {
-			return ""
-		}
+	p.table("ms: median / 99th percentile (changes)", p.upTo(Change, 0.99))
+	p.table("kube-proxy in the same mode ÷ ours: median / 99th percentile", ours(func(c Contestant, size int) string {
 		median := ratio(p.Median(c.Rival, size, Change), p.Median(c.Name, size, Change))
 		if median == "" {
 			return ""
 		}
 		return median + " / " + ratio(p.Quantile(c.Rival, size, Change, 0.99), p.Quantile(c.Name, size, Change, 0.99))
-	})
+	}))
 	p.table("CPU time a change, ms", p.median(ChangeCPU))
 }
 
@@ -178,11 +163,29 @@ func (p page) median(m Measure) func(Contestant, int) string {
 
 // against is how many times ours the rival's figure is.
 func (p page) against(m Measure) func(Contestant, int) string {
+	return ours(func(c Contestant, size int) string {
+		return ratio(p.Median(c.Rival, size, m), p.Median(c.Name, size, m))
+	})
+}
+
+// ours is a cell in the rows of ours alone.
+func ours(cell func(Contestant, int) string) func(Contestant, int) string {
 	return func(c Contestant, size int) string {
 		if !c.Ours {
 			return ""
 		}
-		return ratio(p.Median(c.Rival, size, m), p.Median(c.Name, size, m))
+		return cell(c, size)
+	}
+}
+
+// upTo is the median, a higher quantile, and how many figures there are.
+func (p page) upTo(m Measure, q float64) func(Contestant, int) string {
+	return func(c Contestant, size int) string {
+		n := p.Count(c.Name, size, m)
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s / %s (%d)", number(p.Median(c.Name, size, m)), number(p.Quantile(c.Name, size, m, q)), n)
 	}
 }
 

@@ -55,9 +55,37 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// Rest waits for the machine to become idle, no longer than it is given, and returns the
-// share of it that was busy then.
-func Rest(ctx context.Context, most time.Duration) float64 {
+// Session is one run of a benchmark.
+type Session struct {
+	settle  time.Duration
+	began   time.Time
+	busiest float64
+}
+
+// Begin begins a Session, which waits no longer than settle for the machine to become idle.
+func Begin(settle time.Duration) *Session { return &Session{settle: settle, began: time.Now()} }
+
+// Say tells progress on standard error.
+func (s *Session) Say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Busiest is a fact: how busy the machine was when a measurement began, at the worst.
+func (s *Session) Busiest() string {
+	return fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*s.busiest)
+}
+
+// Write writes a report to a file, without a name to standard output. An error is the file's.
+func Write(file, report string) error {
+	if file == "" {
+		fmt.Print(report)
+		return nil
+	}
+	return os.WriteFile(file, []byte(report), 0o644)
+}
+
+// Rest waits for the machine to become idle.
+func (s *Session) Rest(ctx context.Context) {
 	const idle, window = 0.05, 500 * time.Millisecond
 	var busy float64
 	for began := time.Now(); ctx.Err() == nil; {
@@ -65,11 +93,11 @@ func Rest(ctx context.Context, most time.Duration) float64 {
 		time.Sleep(window)
 		workedNow, totalNow := cpuTime()
 		busy = (workedNow - worked) / max(totalNow-total, 1)
-		if busy < idle || time.Since(began) > most {
+		if busy < idle || time.Since(began) > s.settle {
 			break
 		}
 	}
-	return busy
+	s.busiest = max(s.busiest, busy)
 }
 
 // cpuTime is what all processors have worked and all time there was, see proc_stat(5).
