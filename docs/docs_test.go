@@ -129,6 +129,26 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	}
 }
 
+// TestEveryDecisionIsListed: adr/README.md has a row with the title of each decision.
+func TestEveryDecisionIsListed(t *testing.T) {
+	t.Parallel()
+	texts, decisions := pages(t), 0
+	for path, text := range texts {
+		if filepath.Dir(path) != "adr" || path == "adr/README.md" {
+			continue
+		}
+		decisions++
+		heading, _, _ := strings.Cut(text, "\n")
+		number, title, _ := strings.Cut(strings.TrimPrefix(heading, "# "), ". ")
+		if row := fmt.Sprintf("| %s | [%s](%s) |\n", number, title, filepath.Base(path)); !strings.Contains(texts["adr/README.md"], row) {
+			t.Errorf("adr/README.md lacks this row: %s", row)
+		}
+	}
+	if decisions == 0 {
+		t.Error("no decision found: the test is out of date")
+	}
+}
+
 // TestReasonsAndMetricsAreExplained holds the reference pages complete: a metric or a
 // reason that the code has is on its page, and the other way round.
 func TestReasonsAndMetricsAreExplained(t *testing.T) {
