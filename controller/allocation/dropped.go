@@ -15,14 +15,14 @@ import (
 
 // formerPool is the oldest pool that had the address before an edit, nil for none or if
 // a pool has it now.
-func (st *stock) formerPool(a netip.Addr) *view.Pool {
-	if !st.edited || st.poolOf(a) != nil {
+func (fl *freeList) formerPool(a netip.Addr) *view.Pool {
+	if !fl.edited || fl.poolOf(a) != nil {
 		return nil
 	}
-	var oldest *shelf
-	for _, sh := range st.shelves {
-		if (oldest == nil || sh.age < oldest.age) && sh.pool.Had(a) {
-			oldest = sh
+	var oldest *freePool
+	for _, fp := range fl.pools {
+		if (oldest == nil || fp.age < oldest.age) && fp.pool.Had(a) {
+			oldest = fp
 		}
 	}
 	if oldest == nil {
@@ -33,14 +33,14 @@ func (st *stock) formerPool(a netip.Addr) *view.Pool {
 
 // countsFor is the pool that the address counts for: the one that has it, or if none does,
 // that had it. nil for none.
-func (st *stock) countsFor(a netip.Addr) *view.Pool {
-	if pool := st.poolOf(a); pool != nil {
+func (fl *freeList) countsFor(a netip.Addr) *view.Pool {
+	if pool := fl.poolOf(a); pool != nil {
 		return pool
 	}
-	return st.formerPool(a)
+	return fl.formerPool(a)
 }
 
-// holding is an address and who holds it.
+// holding is an address and its owner.
 type holding struct {
 	addr   netip.Addr
 	holder string
@@ -56,30 +56,23 @@ func (p *planner) tellDropped() {
 		for _, h := range holdings {
 			told = append(told, fmt.Sprintf("%s of %s", h.addr, h.holder))
 		}
-		p.problems = append(p.problems, problem.Advice(p.stock.shelf(name).pool.Object(), ReasonUsedAddressesDropped,
+		p.problems = append(p.problems, problem.Advice(p.free.pool(name).pool.Object(), ReasonUsedAddressesDropped,
 			"spec.addresses has no more what is still held (onPoolChange: Keep): %s; add them back, or have these ask for others",
 			problem.List(told, ", ")))
 	}
-}
-
-// Extent tells, by pool, which addresses count as the pool's: its ranges, and what
-// Services and reservations hold or show of that which an edit has taken out. It is what the status of
-// the pool is to say, so that it is known after the edit where an address is from.
-func Extent(c *view.Cluster, assigned Assignments) map[string][]netipx.IPRange {
-	return allAwake(c).extent(assigned)
 }
 
 func (sc *scene) extent(assigned Assignments) map[string][]netipx.IPRange {
 	dropped := map[string][]netip.Addr{}
 	note := func(addrs []netip.Addr) {
 		for _, a := range addrs {
-			if pool := sc.stock.formerPool(a); pool != nil {
+			if pool := sc.free.formerPool(a); pool != nil {
 				dropped[pool.Name] = append(dropped[pool.Name], a)
 			}
 		}
 	}
-	if sc.stock.edited {
-		for ref, s := range sc.awake {
+	if sc.free.edited {
+		for ref, s := range sc.active {
 			note(s.Ingress)
 			note(assigned.Services[ref].Addresses)
 		}

@@ -12,13 +12,11 @@ import (
 )
 
 // Engine plans for one cluster again and again, at the cost of what has changed between two
-// snapshots of one source. What it says depends on the last snapshot alone: it is what
-// Plan, Users, Count and Extent say, whatever came before. One goroutine at a time may use
-// it.
+// snapshots of one source. One goroutine at a time may use it.
 //
-// It keeps apart the Services that nobody needs to decide about, which is most of them:
-// see resting. A Service is awake, and planned for, when it was touched or when another one
-// claims its address, and until it may rest again. New pools wake all.
+// Most Services need no decision: see settled. A Service is active, and planned for, once
+// it was touched or another one shows its address, and until it settles again. New pools
+// make all Services active.
 type Engine struct {
 	classes view.Classes
 	seen    uint64 // revision of the last snapshot; 0: none, or one without a number
@@ -26,69 +24,102 @@ type Engine struct {
 	pools    map[string]*view.Pool // those of the last snapshot
 	nodes    map[string]*view.Node
 	ranges   []netip.Prefix
-	stock    *stock
+	free     *freeList
 	occupied map[netip.Addr]view.Use
 
-	awake    map[view.Ref]*view.Service
-	resting  *resting
+	active   map[view.Ref]*view.Service
+	settled  *settled
 	assigned map[view.Ref]Assignment
 }
 
-// Outcome is what is decided over one snapshot, with these assignments in place.
+// Outcome is the decision over one snapshot, and what holds with these assignments in place.
 type Outcome struct {
 	Assigned Assignments
 	Problems []problem.Problem
-	Users    map[netip.Addr][]view.Ref
-	Usage    map[string]Usage
-	Extent   map[string][]netipx.IPRange
+	// Users are the Services on addresses of reservations, sorted.
+	Users map[netip.Addr][]view.Ref
+	// Usage is by pool. An address that several hold counts once, one in two pools for the
+	// older one, and one that an edit has taken out as assigned while it is held. A pool that
+	// is blocked by an older one, or disabled, has nothing available; what cools down, or the
+	// cluster itself uses, is not available either.
+	Usage map[string]Usage
+	// Extent is, by pool, its ranges and the addresses held or shown of those that an edit has
+	// taken out. The status of the pool shows it, so that the pool of an address stays known.
+	Extent map[string][]netipx.IPRange
 	// Occupied are the addresses of pools that the cluster itself uses, and what for.
 	Occupied map[netip.Addr]view.Use
-	// Looked are the Services that were looked at: all others, and what is assigned to
-	// them, are what they were the last time. nil: any of them may have changed.
+	// Looked are the Services that were planned for: all others, and their assignments, are
+	// what they were the last time. nil: any of them may have changed.
 	Looked map[view.Ref]struct{}
 }
 
 // NewEngine makes an engine that has planned nothing yet.
 func NewEngine(classes view.Classes) *Engine { return &Engine{classes: classes} }
 
-// Plan plans for a snapshot. What it returns holds until the next call, and nobody else may
-// write to it.
+// Plan decides for every Service of type LoadBalancer of the engine's classes, and for every
+// reservation. The result has an entry for each of them, except those that are being deleted,
+// and those of a namespace that is not known yet where pools choose namespaces by labels:
+// these are left as they are. It holds until the next call, and callers must not change it.
+//
+// Each Service or reservation holds the addresses in its status, or those in assumed, which
+// has the decisions that the snapshot does not show yet. The rules, in this order:
+//
+//   - An address belongs to one Service, or to several that share it: they have one
+//     share key, and no port in common. Where two hold it that cannot share it, the
+//     older one keeps it and the other gets a new one.
+//   - An address belongs to one reservation at most, and then to Services of its
+//     namespace only, if to any. Where a Service of another one holds it as well, the
+//     Service keeps it: there is traffic to it.
+//   - What is held stays, whichever program wrote it, and whatever becomes of the pools,
+//     until the Service no longer wants the family or asks for something else, or the pool
+//     has dropped the address and says Renumber, unless the Service asks for it. What no
+//     Service can have, such as a loopback address, is not taken over from a status.
+//   - An address that is left is free once no status shows it any more. What is
+//     assumed is not left before a status shows it.
+//   - Addresses of nodes, ClusterIPs, and the ranges of ClusterIPs are never given.
+//   - An address that is cooling down goes to the Service or reservation that left it, and to
+//     reservations of that namespace that name it.
+//   - Reservations choose before Services, the older before the younger. A Service that
+//     asks for a reservation gets what the status of that shows.
+//
+// The problems name the objects that lack what they ask for, and pools that claim addresses
+// of an older pool.
 func (e *Engine) Plan(c *view.Cluster, assumed Assignments) Outcome {
 	var o Outcome
 	if whole := e.follow(c); !whole {
-		o.Looked = make(map[view.Ref]struct{}, len(c.Touched)+len(e.awake))
+		o.Looked = make(map[view.Ref]struct{}, len(c.Touched)+len(e.active))
 		for ref := range c.Touched {
 			o.Looked[ref] = struct{}{}
 		}
 	}
 	claims := e.contest(assumed.Services)
-	for ref, s := range e.awake {
+	for ref, s := range e.active {
 		if o.Looked != nil {
 			o.Looked[ref] = struct{}{}
 		}
 		delete(e.assigned, ref)
-		if _, unseen := assumed.Services[ref]; !unseen && e.mayRest(s, claims) {
-			e.rest(s)
+		if _, unseen := assumed.Services[ref]; !unseen && e.maySettle(s, claims) {
+			e.settle(s)
 		}
 	}
-	e.stock.rewind(e.resting)
-	sc := &scene{c, e.awake, e.resting, e.stock, e.occupied}
+	e.free.rewind(e.settled)
+	sc := &scene{c, e.active, e.settled, e.free, e.occupied}
 	o.Assigned = Assignments{Services: e.assigned, Reservations: make(map[view.Ref]Assignment, len(c.Reservations))}
 	o.Problems = sc.plan(assumed, e.classes, o.Assigned)
 	o.Users, o.Usage, o.Extent, o.Occupied = sc.users(o.Assigned), sc.count(o.Assigned), sc.extent(o.Assigned), e.occupied
 	return o
 }
 
-// follow takes in what has changed, and tells whether that may be anything.
+// follow takes in what has changed, and reports whether that may be anything.
 func (e *Engine) follow(c *view.Cluster) (whole bool) {
 	same := c.Revision != 0 && c.Revision == e.seen
 	known := same || e.seen != 0 && c.Since == e.seen
 	e.seen = c.Revision
 	if !known || !maps.Equal(c.Pools, e.pools) || !slices.Equal(c.ServiceRanges, e.ranges) {
 		e.pools, e.nodes, e.ranges = c.Pools, c.Nodes, c.ServiceRanges
-		e.stock = newStock(c)
-		e.occupied = e.stock.occupied(c)
-		e.awake, e.resting, e.assigned = maps.Clone(c.Services), newResting(), make(map[view.Ref]Assignment, len(c.Services))
+		e.free = newFreeList(c)
+		e.occupied = e.free.occupied(c)
+		e.active, e.settled, e.assigned = maps.Clone(c.Services), newSettled(), make(map[view.Ref]Assignment, len(c.Services))
 		return true
 	}
 	if same {
@@ -96,74 +127,74 @@ func (e *Engine) follow(c *view.Cluster) (whole bool) {
 	}
 	moved := c.Others && !maps.Equal(c.Nodes, e.nodes)
 	for ref := range c.Touched {
-		before := e.wake(ref)
+		before := e.activate(ref)
 		now := c.Services[ref]
 		moved = moved || stray(c, before) || stray(c, now)
 		if now != nil {
-			e.awake[ref] = now
+			e.active[ref] = now
 		} else {
-			delete(e.awake, ref)
+			delete(e.active, ref)
 			delete(e.assigned, ref)
 		}
 	}
 	if e.nodes = c.Nodes; moved || len(c.ServiceRanges) == 0 {
-		e.occupied = e.stock.occupied(c)
+		e.occupied = e.free.occupied(c)
 	}
 	return false
 }
 
-// stray tells whether a Service, nil for none, has a ClusterIP that is in no range of these.
+// stray reports whether a Service, nil for none, has a ClusterIP that is in no range of these.
 func stray(c *view.Cluster, s *view.Service) bool {
 	return s != nil && slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return !c.ServiceRange(a).IsValid() })
 }
 
-// wake makes sure that a Service is awake, and returns it as it was known; nil for one that
-// was not.
-func (e *Engine) wake(ref view.Ref) *view.Service {
-	s := e.resting.services[ref]
+// activate makes a Service active, and returns it as it was in the last snapshot; nil for a
+// new one.
+func (e *Engine) activate(ref view.Ref) *view.Service {
+	s := e.settled.services[ref]
 	if s == nil {
-		return e.awake[ref]
+		return e.active[ref]
 	}
-	e.resting.remove(s, e.stock)
-	e.awake[ref] = s
+	e.settled.remove(s, e.free)
+	e.active[ref] = s
 	return s
 }
 
-// rest puts a Service to rest.
-func (e *Engine) rest(s *view.Service) {
-	delete(e.awake, s.Ref)
-	e.resting.add(s, e.stock)
+// settle ends the planning for a Service.
+func (e *Engine) settle(s *view.Service) {
+	delete(e.active, s.Ref)
+	e.settled.add(s, e.free)
 	if decides(s, e.classes) {
 		e.assigned[s.Ref] = Assignment{Addresses: s.Ingress}
 	}
 }
 
-// contest counts which Services claim the addresses of those that are awake, and wakes all
-// whose address another one claims. Reservations take nothing from a Service.
+// contest counts the claims on the addresses of active Services, and activates the settled
+// Services on them. Reservations take nothing from a Service.
 func (e *Engine) contest(assumed map[view.Ref]Assignment) map[netip.Addr]int {
-	claims := make(map[netip.Addr]int, len(e.awake))
-	const decided = 2 // nobody rests on it
-	claim := func(addresses []netip.Addr, weight int) (woken []*view.Service) {
+	claims := make(map[netip.Addr]int, len(e.active))
+	const decided = 2 // no Service on it settles
+	claim := func(addresses []netip.Addr, weight int) (activated []*view.Service) {
 		for _, a := range addresses {
 			claims[a] += weight
-			if s := e.resting.on[a]; s != nil {
-				woken = append(woken, e.wake(s.Ref))
+			if s := e.settled.on[a]; s != nil {
+				activated = append(activated, e.activate(s.Ref))
 			}
 		}
-		return woken
+		return activated
 	}
 	for ref, a := range assumed {
-		e.wake(ref)
+		e.activate(ref)
 		claim(a.Addresses, decided)
 	}
-	for queue := slices.Collect(maps.Values(e.awake)); len(queue) > 0; queue = queue[1:] {
+	for queue := slices.Collect(maps.Values(e.active)); len(queue) > 0; queue = queue[1:] {
 		queue = append(queue, claim(queue[0].Ingress, 1)...)
 	}
 	return claims
 }
 
-// mayRest tells whether a Service that is awake may rest.
-func (e *Engine) mayRest(s *view.Service, claims map[netip.Addr]int) bool {
+// maySettle reports whether an active Service may settle.
+func (e *Engine) maySettle(s *view.Service, claims map[netip.Addr]int) bool {
 	alone := !slices.ContainsFunc(s.Ingress, func(a netip.Addr) bool { return claims[a] > 1 })
-	return alone && e.stock.restful(s, decides(s, e.classes))
+	return alone && e.free.settles(s, decides(s, e.classes))
 }

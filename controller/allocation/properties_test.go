@@ -384,7 +384,7 @@ func TestGivenFromPools(t *testing.T) {
 	})
 }
 
-// checkReservedGift tells whether a reservation of the Service's namespace has the address,
+// checkReservedGift reports whether a reservation of the Service's namespace has the address,
 // or several that were made to, and holds that then one was asked for, or it comes by a
 // share key.
 func checkReservedGift(t *rapid.T, c *view.Cluster, assigned allocation.Assignments, s *view.Service, x netip.Addr) bool {

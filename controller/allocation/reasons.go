@@ -84,32 +84,32 @@ const ReasonPoolOverlap = "PoolOverlap"
 
 // refuseStrangers reports the requested addresses that can never be given, and tells whether
 // these are all that are requested.
-func (p *planner) refuseStrangers(cl *claim, wanted []addr.Family) (all bool) {
-	asked := cl.service.Request.Addresses
+func (p *planner) refuseStrangers(req *request, wanted []addr.Family) (all bool) {
+	asked := req.service.Request.Addresses
 	if len(asked) == 0 {
 		return false
 	}
-	all = !slices.ContainsFunc(wanted, func(f addr.Family) bool { return asksFor(cl.service, f) })
+	all = !slices.ContainsFunc(wanted, func(f addr.Family) bool { return asksFor(req.service, f) })
 	meanwhile := ""
 	switch {
-	case all && len(cl.kept) > 0:
-		meanwhile = "; the Service keeps " + join(cl.kept) + " meanwhile"
+	case all && len(req.kept) > 0:
+		meanwhile = "; the Service keeps " + join(req.kept) + " meanwhile"
 	case all:
 		meanwhile = "; the Service gets no other address in its place"
 	}
 	for _, a := range asked {
 		if f := addr.FamilyOf(a); !slices.Contains(wanted, f) {
-			p.add(cl, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request%s", a, f, meanwhile)
+			p.add(req, ReasonRequestFamily, "%s is requested, but spec.ipFamilies has no %s: add the family or take the address out of the request%s", a, f, meanwhile)
 		}
 	}
 	return all
 }
 
-// refusal says why the asker cannot have the address that it asks for; an
+// refusal says why the owner cannot have the address that it asks for; an
 // empty reason means that it can.
-func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
-	if who, why := p.obstacle(a, q); who != "" {
-		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by %s (%s)", a, who, why)
+func (p *planner) refusal(o owner, a netip.Addr) (reason, message string) {
+	if holder, why := p.obstacle(a, o); holder != "" {
+		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by %s (%s)", a, holder, why)
 	}
 	if what := p.occupied[a]; what != "" {
 		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is %s", a, what)
@@ -117,7 +117,7 @@ func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
 	if r := p.ServiceRange(a); r.IsValid() {
 		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is of %s, which ClusterIPs are from (ServiceCIDR)", a, r)
 	}
-	if s := q.service; s != nil {
+	if s := o.service; s != nil {
 		if len(s.Request.Reservations) > 0 && !p.offeredTo(s, a) {
 			return ReasonRequestOutsideReservation, fmt.Sprintf("the requested address %s is not held by the requested IPReservation %s: correct one of the two", a, list(s.Request.Reservations))
 		}
@@ -125,12 +125,12 @@ func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
 			return p.refusedReserved(s, a)
 		}
 	}
-	if former, cooling := p.Cooling[a]; cooling && former != q.ref() && (q.service != nil || former.Namespace != q.ref().Namespace) {
+	if former, cooling := p.Cooling[a]; cooling && former != o.ref() && (o.service != nil || former.Namespace != o.ref().Namespace) {
 		return ReasonAddressCooling, fmt.Sprintf("the requested address %s is kept back for %s, which left it, until it has cooled down", a, former)
 	}
-	pool := p.stock.poolOf(a)
-	if len(q.pools()) > 0 {
-		asked, reason, message := p.askedPoolOf(q, a)
+	pool := p.free.poolOf(a)
+	if len(o.pools()) > 0 {
+		asked, reason, message := p.askedPoolOf(o, a)
 		if asked == nil {
 			return reason, message
 		}
@@ -139,7 +139,7 @@ func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
 	if pool == nil {
 		return ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is in no IPAddressPool: add it to a pool, or request another address", a)
 	}
-	if reason, message := p.closedFor(p.stock.shelf(pool.Name), q, a); reason != "" {
+	if reason, message := p.closedFor(p.free.pool(pool.Name), o, a); reason != "" {
 		return reason, fmt.Sprintf("the requested address %s cannot be given: %s", a, message)
 	}
 	if pool.Avoids(a) {
@@ -150,9 +150,9 @@ func (p *planner) refusal(q asker, a netip.Addr) (reason, message string) {
 
 // askedPoolOf is the first of the pools that are asked for that holds the
 // address, or nil and why there is none.
-func (p *planner) askedPoolOf(q asker, a netip.Addr) (pool *view.Pool, reason, message string) {
-	for _, name := range q.pools() {
-		switch asked := p.stock.shelf(name); {
+func (p *planner) askedPoolOf(o owner, a netip.Addr) (pool *view.Pool, reason, message string) {
+	for _, name := range o.pools() {
+		switch asked := p.free.pool(name); {
 		case asked == nil:
 			reason, message = ReasonPoolNotFound, fmt.Sprintf("the requested IPAddressPool %q does not exist", name)
 		case asked.pool.Contains(a):
@@ -160,16 +160,16 @@ func (p *planner) askedPoolOf(q asker, a netip.Addr) (pool *view.Pool, reason, m
 		}
 	}
 	if reason == "" {
-		reason, message = ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %s", a, list(q.pools()))
+		reason, message = ReasonRequestOutsidePools, fmt.Sprintf("the requested address %s is not in the requested IPAddressPool %s", a, list(o.pools()))
 	}
 	return nil, reason, message
 }
 
 // report turns what went wrong for one Service into problems.
-func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
-	s := cl.service
+func (p *planner) report(req *request, chosen []netip.Addr, missing []shortage) {
+	s := req.service
 	for _, m := range missing {
-		kept := slices.DeleteFunc(allOf(cl.kept, m.family), func(a netip.Addr) bool { return !slices.Contains(chosen, a) })
+		kept := slices.DeleteFunc(allOf(req.kept, m.family), func(a netip.Addr) bool { return !slices.Contains(chosen, a) })
 		switch {
 		case len(kept) > 0:
 			p.add(s, m.reason, "%s; the Service keeps %s meanwhile", m.message, join(kept))
@@ -181,16 +181,16 @@ func (p *planner) report(cl *claim, chosen []netip.Addr, missing []shortage) {
 			p.add(s, m.reason, "%s", m.message)
 		}
 	}
-	p.tellLost(cl, chosen)
-	p.tellOutside(cl.asker, chosen)
+	p.tellLost(req, chosen)
+	p.tellOutside(req.owner, chosen)
 }
 
-// tellLost has a problem for each address that the status has and the asker cannot keep.
-func (p *planner) tellLost(cl *claim, chosen []netip.Addr) {
-	this := cl.Object().Kind
-	for _, l := range cl.lost {
+// tellLost has a problem for each address that the status has and the owner cannot keep.
+func (p *planner) tellLost(req *request, chosen []netip.Addr) {
+	this := req.Object().Kind
+	for _, l := range req.lost {
 		if l.to == "" {
-			p.advise(cl, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
+			p.advise(req, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
 			continue
 		}
 		what := "lost it"
@@ -201,27 +201,27 @@ func (p *planner) tellLost(cl *claim, chosen []netip.Addr) {
 		if strings.HasPrefix(by, this+" ") {
 			by = "the older " + by // of two of a kind that is what decides
 		}
-		p.advise(cl, ReasonAddressDuplicate, "%s is held by %s as well (%s); this %s %s", l.addr, by, l.why, this, what)
+		p.advise(req, ReasonAddressDuplicate, "%s is held by %s as well (%s); this %s %s", l.addr, by, l.why, this, what)
 	}
 }
 
 // tellOutside has a problem for each address that is held and that no pool has any more, or
 // would give any more to anybody.
-func (p *planner) tellOutside(q asker, chosen []netip.Addr) {
+func (p *planner) tellOutside(o owner, chosen []netip.Addr) {
 	for _, a := range chosen {
-		if former := p.stock.formerPool(a); former != nil {
+		if former := p.free.formerPool(a); former != nil {
 			if !former.Renumber {
-				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, q.String()})
+				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, o.String()})
 			}
-			p.advise(q, ReasonAddressDropped, "IPAddressPool %q has %s no more; the %s keeps it, and it stays announced: add it back, or ask for another", former.Name, a, q.Object().Kind)
+			p.advise(o, ReasonAddressDropped, "IPAddressPool %q has %s no more; the %s keeps it, and it stays announced: add it back, or ask for another", former.Name, a, o.Object().Kind)
 			continue
 		}
-		pool := p.stock.poolOf(a)
+		pool := p.free.poolOf(a)
 		if pool != nil && pool.Avoids(a) {
-			p.advise(q, ReasonAddressAvoided, "IPAddressPool %q avoids %s by now (avoidBuggyIPs: true); the %s keeps it: have it ask for another, if clients cannot reach it", pool.Name, a, q.Object().Kind)
+			p.advise(o, ReasonAddressAvoided, "IPAddressPool %q avoids %s by now (avoidBuggyIPs: true); the %s keeps it: have it ask for another, if clients cannot reach it", pool.Name, a, o.Object().Kind)
 		}
 		if pool == nil {
-			p.advise(q, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or have the %s ask for another", a, q.Object().Kind)
+			p.advise(o, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or have the %s ask for another", a, o.Object().Kind)
 		}
 	}
 }

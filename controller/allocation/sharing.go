@@ -16,18 +16,18 @@ type tenants struct {
 	more  []*view.Service
 }
 
-// has tells whether the Service is among them.
+// has reports whether the Service is among them.
 func (t tenants) has(s *view.Service) bool {
 	return t.first == s || slices.Contains(t.more, s)
 }
 
-// of tells whether one of them is of the namespace.
+// of reports whether one of them is of the namespace.
 func (t tenants) of(namespace string) bool {
 	return t.first != nil && t.first.Namespace == namespace ||
 		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Namespace == namespace })
 }
 
-// withKey tells whether one of them has the share key.
+// withKey reports whether one of them has the share key.
 func (t tenants) withKey(key string) bool {
 	return t.first != nil && t.first.Request.ShareKey == key ||
 		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Request.ShareKey == key })
@@ -48,24 +48,24 @@ func (t tenants) without(s *view.Service) tenants {
 	return rest
 }
 
-// tenantsOf are the Services on an address, awake or at rest.
+// tenantsOf are the Services on an address, active or settled.
 func (p *planner) tenantsOf(a netip.Addr) tenants {
-	if t, awake := p.tenants[a]; awake {
+	if t, active := p.tenants[a]; active {
 		return t
 	}
-	return tenants{first: p.resting.on[a]}
+	return tenants{first: p.settled.on[a]}
 }
 
-// settleOn makes a Service a tenant of the address, or has a reservation hold it.
-func (p *planner) settleOn(a netip.Addr, q asker) {
-	if q.reservation != nil {
-		if r := q.reservation; !slices.Contains(p.reserved[a], r) {
+// take makes a Service a tenant of the address, or has a reservation hold it.
+func (p *planner) take(a netip.Addr, o owner) {
+	if o.reservation != nil {
+		if r := o.reservation; !slices.Contains(p.reserved[a], r) {
 			p.countQuota(a, r.Namespace)
 			p.reserved[a] = append(p.reserved[a], r)
 		}
 		return
 	}
-	s, t := q.service, p.tenantsOf(a)
+	s, t := o.service, p.tenantsOf(a)
 	before := t
 	switch {
 	case t.first == nil:
@@ -82,39 +82,39 @@ func (p *planner) settleOn(a netip.Addr, q asker) {
 	}
 }
 
-// obstacle is the first that holds the address beside which the asker cannot be there,
-// "" for none, and why.
-func (p *planner) obstacle(a netip.Addr, q asker) (who, why string) {
+// obstacle returns the first holder of the address that excludes the owner, "" for none, and
+// why.
+func (p *planner) obstacle(a netip.Addr, o owner) (holder, why string) {
 	for _, r := range p.reserved[a] {
 		switch {
-		case r.Namespace != q.ref().Namespace:
-			return asker{reservation: r}.String(), "it is for that namespace alone"
-		case q.reservation != nil && q.reservation != r:
-			return asker{reservation: r}.String(), "an address is in one reservation only"
+		case r.Namespace != o.ref().Namespace:
+			return owner{reservation: r}.String(), "it is for that namespace alone"
+		case o.reservation != nil && o.reservation != r:
+			return owner{reservation: r}.String(), "an address is in one reservation only"
 		}
 	}
 	t := p.tenantsOf(a)
 	if t.first == nil {
 		return "", ""
 	}
-	if why = p.apart(t.first, q); why != "" {
-		return asker{service: t.first}.String(), why
+	if why = p.apart(t.first, o); why != "" {
+		return owner{service: t.first}.String(), why
 	}
 	for _, other := range t.more {
-		if why = p.apart(other, q); why != "" {
-			return asker{service: other}.String(), why
+		if why = p.apart(other, o); why != "" {
+			return owner{service: other}.String(), why
 		}
 	}
 	return "", ""
 }
 
-// apart says why a Service and who asks cannot both hold an address; "" means that they
-// can, or are the same. Services that share must be ours to allocate for: nobody else
-// keeps our rules.
-func (p *planner) apart(a *view.Service, q asker) string {
-	b := q.service
+// apart says why a Service and an owner cannot both hold an address; "" means that they
+// can, or are the same. Services that share must be ours to allocate for: other controllers
+// do not keep our rules.
+func (p *planner) apart(a *view.Service, o owner) string {
+	b := o.service
 	switch {
-	case b == nil && a.Namespace == q.reservation.Namespace:
+	case b == nil && a.Namespace == o.reservation.Namespace:
 		return ""
 	case b == nil:
 		return "it is of another namespace"
@@ -137,7 +137,7 @@ func (p *planner) apart(a *view.Service, q asker) string {
 	return ""
 }
 
-// allocates tells whether the addresses of the Service come from us. It may be
+// allocates reports whether the addresses of the Service come from us. It may be
 // about to go.
 func (p *planner) allocates(s *view.Service) bool {
 	return s.Type == view.LoadBalancer && p.classes.Serves(s.Class)
@@ -147,12 +147,12 @@ func (p *planner) allocates(s *view.Service) bool {
 // those that have its key; the zero Addr for none.
 func (p *planner) together(s *view.Service, f addr.Family) netip.Addr {
 	var lowest netip.Addr
-	q := asker{service: s}
+	o := owner{service: s}
 	for _, a := range p.shared[s.Request.ShareKey] {
-		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.offers(q, a) {
+		if addr.FamilyOf(a) != f || lowest.IsValid() && lowest.Less(a) || !p.offers(o, a) {
 			continue
 		}
-		if who, _ := p.obstacle(a, q); who == "" {
+		if holder, _ := p.obstacle(a, o); holder == "" {
 			lowest = a
 		}
 	}

@@ -146,7 +146,7 @@ func TestSharedCountsOnce(t *testing.T) {
 	}
 }
 
-// sharing tells whether two Services may be on one address, in words of its own.
+// sharing reports whether two Services may be on one address, in words of its own.
 func sharing(a, b *view.Service) bool {
 	if a.Request.ShareKey == "" || a.Request.ShareKey != b.Request.ShareKey || a.Class != "" || b.Class != "" ||
 		a.Type != view.LoadBalancer || b.Type != view.LoadBalancer {

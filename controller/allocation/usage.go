@@ -48,27 +48,17 @@ func (u *Usage) lacks(p *view.Pool, reason, format string, args ...any) {
 	u.Lack = &lack
 }
 
-// Count tells how the pools are used, by name, when the given assignments are
-// in place; those that have none hold what is in their status. An address that several
-// hold counts once, one in two pools for the older one, one that an edit has taken out as assigned
-// for as long as somebody holds it, and a pool that gives nothing
-// because it overlaps an older one or is disabled has nothing available. What is cooling
-// down, or used by the cluster itself, is not available either.
-func Count(c *view.Cluster, assigned Assignments) map[string]Usage {
-	return allAwake(c).count(assigned)
-}
-
 func (sc *scene) count(assigned Assignments) map[string]Usage {
-	n := &counting{scene: sc, usage: make(map[string]*Usage, len(sc.Pools)), counted: make(map[netip.Addr]struct{}, len(sc.awake))}
-	for _, sh := range sc.stock.shelves {
-		n.usage[sh.pool.Name] = sc.opening(sh)
+	n := &counting{scene: sc, usage: make(map[string]*Usage, len(sc.Pools)), counted: make(map[netip.Addr]struct{}, len(sc.active))}
+	for _, fp := range sc.free.pools {
+		n.usage[fp.pool.Name] = sc.opening(fp)
 	}
 	for ref, r := range sc.Reservations {
 		for _, a := range holdsNow(r.Held, assigned.Reservations, ref) {
 			n.hold(a, true)
 		}
 	}
-	for ref, s := range sc.awake {
+	for ref, s := range sc.active {
 		for _, a := range holdsNow(s.Ingress, assigned.Services, ref) {
 			n.hold(a, false)
 		}
@@ -80,27 +70,27 @@ func (sc *scene) count(assigned Assignments) map[string]Usage {
 		n.idle(a)
 	}
 	usage := make(map[string]Usage, len(n.usage))
-	for _, sh := range sc.stock.shelves {
-		u := n.usage[sh.pool.Name]
-		u.judge(sh.pool)
-		usage[sh.pool.Name] = *u
+	for _, fp := range sc.free.pools {
+		u := n.usage[fp.pool.Name]
+		u.judge(fp.pool)
+		usage[fp.pool.Name] = *u
 	}
 	return usage
 }
 
-// opening is the usage of one pool with the Services at rest alone.
-func (sc *scene) opening(sh *shelf) *Usage {
+// opening is the usage of one pool by the settled Services alone.
+func (sc *scene) opening(fp *freePool) *Usage {
 	u := &Usage{}
-	u.TotalIPv4, u.TotalIPv6 = capacity(sh)
+	u.TotalIPv4, u.TotalIPv6 = capacity(fp)
 	switch {
-	case sh.rival != nil:
-		u.lacks(sh.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", sh.rival.Name)
-	case sh.pool.Disabled:
-		u.lacks(sh.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
+	case fp.rival != nil:
+		u.lacks(fp.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", fp.rival.Name)
+	case fp.pool.Disabled:
+		u.lacks(fp.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
 	default:
 		u.AvailableIPv4, u.AvailableIPv6 = u.TotalIPv4, u.TotalIPv6
 	}
-	t := sc.resting.tallies[sh.pool.Name]
+	t := sc.settled.tallies[fp.pool.Name]
 	u.AssignedIPv4, u.AssignedIPv6 = t.assigned[addr.IPv4], t.assigned[addr.IPv6]
 	u.AvailableIPv4 = less(u.AvailableIPv4, t.taken[addr.IPv4])
 	u.AvailableIPv6 = less(u.AvailableIPv6, t.taken[addr.IPv6])
@@ -114,16 +104,16 @@ type counting struct {
 	counted map[netip.Addr]struct{}
 }
 
-// of is the usage that the address counts for, and its shelf; nil for one of no pool.
-func (n *counting) of(a netip.Addr) (*Usage, *shelf) {
-	pool := n.stock.countsFor(a)
+// of is the usage that the address counts for, and its pool; nil for one of no pool.
+func (n *counting) of(a netip.Addr) (*Usage, *freePool) {
+	pool := n.free.countsFor(a)
 	if pool == nil {
 		return nil, nil
 	}
-	return n.usage[pool.Name], n.stock.shelf(pool.Name)
+	return n.usage[pool.Name], n.free.pool(pool.Name)
 }
 
-// first tells whether the address was not counted before.
+// first reports whether the address was not counted before.
 func (n *counting) first(a netip.Addr) bool {
 	_, again := n.counted[a]
 	n.counted[a] = struct{}{}
@@ -135,32 +125,26 @@ func (n *counting) hold(a netip.Addr, reserved bool) {
 	if !n.first(a) {
 		return
 	}
-	u, sh := n.of(a)
+	u, fp := n.of(a)
 	if u == nil {
 		return
 	}
 	if reserved {
 		u.book(a)
 	}
-	if !n.resting.has(a) {
-		u.use(a, sh.gives(a))
+	if !n.settled.has(a) {
+		u.use(a, fp.gives(a))
 	}
 }
 
-// idle counts an address that nobody holds, and that cannot be given.
+// idle counts an address that is not held and cannot be given.
 func (n *counting) idle(a netip.Addr) {
-	if n.resting.has(a) || !n.first(a) {
+	if n.settled.has(a) || !n.first(a) {
 		return
 	}
-	if u, sh := n.of(a); u != nil && sh.gives(a) {
+	if u, fp := n.of(a); u != nil && fp.gives(a) {
 		u.take(a)
 	}
-}
-
-// Users are the Services that hold addresses of reservations when the given assignments
-// are in place, sorted.
-func Users(c *view.Cluster, assigned Assignments) map[netip.Addr][]view.Ref {
-	return allAwake(c).users(assigned)
 }
 
 func (sc *scene) users(assigned Assignments) map[netip.Addr][]view.Ref {
@@ -168,7 +152,7 @@ func (sc *scene) users(assigned Assignments) map[netip.Addr][]view.Ref {
 	for ref, r := range sc.Reservations {
 		for _, a := range holdsNow(r.Held, assigned.Reservations, ref) {
 			users[a] = nil
-			if s := sc.resting.on[a]; s != nil {
+			if s := sc.settled.on[a]; s != nil {
 				users[a] = []view.Ref{s.Ref}
 			}
 		}
@@ -176,7 +160,7 @@ func (sc *scene) users(assigned Assignments) map[netip.Addr][]view.Ref {
 	if len(users) == 0 {
 		return users
 	}
-	for ref, s := range sc.awake {
+	for ref, s := range sc.active {
 		for _, a := range holdsNow(s.Ingress, assigned.Services, ref) {
 			if _, reserved := users[a]; reserved {
 				users[a] = append(users[a], ref)
@@ -236,14 +220,14 @@ func less(count, taken int64) int64 {
 }
 
 // capacity counts the addresses that the pool can give.
-func capacity(sh *shelf) (v4, v6 int64) {
-	for _, r := range sh.ranges {
+func capacity(fp *freePool) (v4, v6 int64) {
+	for _, r := range fp.ranges {
 		size := rangeSize(r.From(), r.To())
 		if !r.From().Is4() {
 			v6 = saturatingAdd(v6, size)
 			continue
 		}
-		if sh.pool.AvoidBuggyIPs {
+		if fp.pool.AvoidBuggyIPs {
 			size -= buggyBelow(lowBits(r.To())+1) - buggyBelow(lowBits(r.From()))
 		}
 		v4 = saturatingAdd(v4, size)

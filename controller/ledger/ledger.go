@@ -22,7 +22,7 @@ type Entry struct {
 	Until time.Time
 }
 
-// Rests tells whether the address was freed.
+// Rests reports whether the address was freed.
 func (e Entry) Rests() bool { return !e.Until.IsZero() }
 
 // Page is the part of a Book of which one object is made. It never changes, so comparing

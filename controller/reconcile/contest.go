@@ -80,7 +80,7 @@ func (c contests) due(object problem.Object) time.Time {
 	return time.Time{}
 }
 
-// overwritten tells whether the status that is to be changed is not what was written last.
+// overwritten reports whether the status that is to be changed is not what was written last.
 func (k *contest) overwritten(w write) bool { return says(w.base) != k.wrote[len(k.wrote)-1] }
 
 // written notes that the write has succeeded. It returns what there is to tell of it: of one

@@ -24,7 +24,7 @@ const ReasonLedgerUnwritten = "LedgerUnwritten"
 
 // record is what is known of the ledger as it is stored.
 type record interface {
-	// Records tells whether this is stored of an address, or cannot be.
+	// Records reports whether this is stored of an address, or cannot be.
 	Records(a netip.Addr, e ledger.Entry) bool
 	// Faults says why pages cannot be stored, by shard; of the zero Prefix, why none can.
 	Faults() map[netip.Prefix]string
@@ -61,7 +61,7 @@ func (c cooled) unwritten(faults map[netip.Prefix]string) []problem.Problem {
 	return problems
 }
 
-// recorded tells whether all addresses that somebody is given and does not show yet are in
+// recorded reports whether all addresses that somebody is given and does not show yet are in
 // the ledger, as far as they have to be.
 func (w *statusPlanner) recorded(given, shown []netip.Addr) bool {
 	return !slices.ContainsFunc(given, func(a netip.Addr) bool {

@@ -142,7 +142,7 @@ func (p *publisher) apply(wanted map[problem.Object]write) {
 	}
 }
 
-// repeats tells whether two writes to one object are one.
+// repeats reports whether two writes to one object are one.
 func (p *publisher) repeats(a, b write) bool {
 	return a.base.GetResourceVersion() == b.base.GetResourceVersion() && (a.next == b.next || p.same.DeepEqual(a.next, b.next))
 }

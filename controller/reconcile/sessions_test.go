@@ -26,7 +26,7 @@ func session(node, peer string, state v1beta1.BGPSessionState, created int64) *v
 	}
 }
 
-// seeSession shows the mirror a BGPSession and tells whether that calls for a pass.
+// seeSession shows the mirror a BGPSession and reports whether that calls for a pass.
 func (o *objects) seeSession(s *v1beta1.BGPSession) bool {
 	return o.setBGPSession(client.ObjectKeyFromObject(s), s)
 }

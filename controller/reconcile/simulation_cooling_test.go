@@ -123,7 +123,7 @@ func (s *simulation) inscribe(shard netip.Prefix) {
 	s.cooled.data[shard], s.cooled.stored[shard] = page.Encode(), page
 }
 
-// noteAll lets all pages arrive, and tells whether there were any.
+// noteAll lets all pages arrive, and reports whether there were any.
 func (s *simulation) noteAll() bool {
 	if s.cooled == nil {
 		return false
@@ -230,7 +230,7 @@ func (c *cooledSimulation) promise(given map[view.Ref]allocation.Assignment) {
 	}
 }
 
-// mayReturn tells whether one may show an address that rests: who had it, and a reservation
+// mayReturn reports whether one may show an address that rests: who had it, and a reservation
 // of the namespace of one that did. A Service that was about to stand on a reservation may
 // come too late to meet it.
 func (who tenant) mayReturn(ref view.Ref, had map[view.Ref]tenant) bool {

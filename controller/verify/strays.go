@@ -114,7 +114,7 @@ func (r *reach) companions(ad *view.BGPAdvertisement) []*view.BGPAdvertisement {
 	return all
 }
 
-// isAlone tells whether one of the advertisements announces the address by a route of its own.
+// isAlone reports whether one of the advertisements announces the address by a route of its own.
 func (s serving) isAlone(ads []*view.BGPAdvertisement) bool {
 	return slices.ContainsFunc(ads, func(ad *view.BGPAdvertisement) bool {
 		return ad.Pools.Matches(s.pool) && ad.Aggregate(s.vip, s.pool).IsSingleIP() && view.MatchesAny(ad.ServiceSelectors, s.service.Labels)

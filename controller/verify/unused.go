@@ -72,7 +72,7 @@ func idle(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.
 	return append(problems, overruled(r, object, ad)...)
 }
 
-// lacks tells whether there are such pools, and none has addresses of the family.
+// lacks reports whether there are such pools, and none has addresses of the family.
 func lacks(c *view.Cluster, match view.PoolMatch, family addr.Family) bool {
 	some := false
 	for _, p := range c.Pools {
@@ -127,7 +127,7 @@ func losing(ad, other *view.BGPAdvertisement) []string {
 	return fields
 }
 
-// covers tells whether all routes of an advertisement are the other's as well.
+// covers reports whether all routes of an advertisement are the other's as well.
 func (r *reach) covers(other, ad *view.BGPAdvertisement) bool {
 	if len(r.unknown[other.Name]) > 0 || len(other.ServiceSelectors) > 0 || ad.WithoutEndpoints && !other.WithoutEndpoints {
 		return false

@@ -53,7 +53,7 @@ func (f Family) Bits() int {
 // HostPrefix is the prefix that holds this one address: a /32 or a /128.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// Reachable tells whether other machines can reach a Service by the address: it is
+// Reachable reports whether other machines can reach a Service by the address: it is
 // unicast, and neither loopback nor unspecified nor the broadcast address, nor IPv6
 // link-local.
 func Reachable(a netip.Addr) bool {

@@ -128,7 +128,7 @@ func (s *subject) communities(in []string, t *translator) []string {
 	return out
 }
 
-// community tells whether the text is one of RFC 1997, as asn:value, or of RFC 8092, as
+// community reports whether the text is one of RFC 1997, as asn:value, or of RFC 8092, as
 // large:asn:value:value.
 func community(text string) bool {
 	parts, bits := strings.Split(text, ":"), 16
@@ -222,7 +222,7 @@ func (s *subject) interfaces(in []string) []string {
 	return out
 }
 
-// isInterface tells whether a network interface can have the name.
+// isInterface reports whether a network interface can have the name.
 func isInterface(name string) bool {
 	odd := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) }
 	return name != "" && len(name) <= maxInterface && name != "." && name != ".." && !strings.ContainsFunc(name, odd)

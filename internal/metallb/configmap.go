@@ -27,7 +27,7 @@ func (s *subject) configMap(u unstructured.Unstructured) {
 	}
 }
 
-// usuallyExcluded tells whether MetalLB's manifests and chart come with a pattern. Its older releases
+// usuallyExcluded reports whether MetalLB's manifests and chart come with a pattern. Its older releases
 // wrote some without the sign for the beginning of a name, or for its end.
 func usuallyExcluded(pattern string) bool {
 	return slices.Contains([]string{

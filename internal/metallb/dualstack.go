@@ -60,13 +60,13 @@ func onlyAddress(u unstructured.Unstructured) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// asksForPool tells whether the Service names a pool, from which it gets both addresses or one.
+// asksForPool reports whether the Service names a pool, from which it gets both addresses or one.
 func asksForPool(u unstructured.Unstructured) bool {
 	annotations := u.GetAnnotations()
 	return slices.ContainsFunc(v1beta1.MetalLBPrefixes(), func(prefix string) bool { return annotations[prefix+v1beta1.MetalLBPool] != "" })
 }
 
-// holds tells whether the pool has the address, and whether it has any of the other family.
+// holds reports whether the pool has the address, and whether it has any of the other family.
 func holds(p v1beta1.IPAddressPool, a netip.Addr) (has, other bool) {
 	for _, entry := range p.Spec.Addresses {
 		r, err := addr.ParseRange(entry)
@@ -79,7 +79,7 @@ func holds(p v1beta1.IPAddressPool, a netip.Addr) (has, other bool) {
 	return has, other
 }
 
-// givesUnasked tells whether the pool may give the Service an address that does not ask for
+// givesUnasked reports whether the pool may give the Service an address that does not ask for
 // it. The labels of namespaces are not known here: any may have those that are asked for.
 func givesUnasked(p v1beta1.IPAddressPool, u unstructured.Unstructured) bool {
 	if p.Spec.AutoAssign != nil && !*p.Spec.AutoAssign {

@@ -112,7 +112,7 @@ func TestWhatIsPrintedIsAdmitted(t *testing.T) {
 	})
 }
 
-// says tells whether a value says more than leaving the field out.
+// says reports whether a value says more than leaving the field out.
 func says(given any) bool {
 	switch v := given.(type) {
 	case nil:

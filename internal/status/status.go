@@ -146,7 +146,7 @@ func tell(problems []problem.Problem) (reason, message string) {
 	return problems[0].Reason, strings.Join(messages, "; ")
 }
 
-// says tells whether the condition is there already; when it began does not matter.
+// says reports whether the condition is there already; when it began does not matter.
 func says(conditions []metav1.Condition, want metav1.Condition) bool {
 	have := meta.FindStatusCondition(conditions, want.Type)
 	if have == nil {

@@ -166,7 +166,7 @@ func (k *Keeper) Want(book ledger.Book) {
 	}
 }
 
-// Records tells whether this is stored of an address, or cannot be.
+// Records reports whether this is stored of an address, or cannot be.
 func (k *Keeper) Records(a netip.Addr, e ledger.Entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,7 +346,7 @@ func (k *Keeper) list(ctx context.Context, which client.ListOption) ([]corev1.Co
 	return all.Items, nil
 }
 
-// intact tells whether an object, nil for none, has this data and nothing else.
+// intact reports whether an object, nil for none, has this data and nothing else.
 func intact(object *corev1.ConfigMap, data map[string]string) bool {
 	if object == nil || len(data) == 0 {
 		return object == nil && len(data) == 0

@@ -68,7 +68,7 @@ func (h *Host) Echo(from, to netip.Addr, timeout time.Duration) error {
 	}
 }
 
-// about tells whether an ICMP error is about a packet to this address.
+// about reports whether an ICMP error is about a packet to this address.
 func about(packet []byte, to netip.Addr) bool {
 	at := 16 // of the destination in the header
 	if to.Is6() {

@@ -48,7 +48,7 @@ func Isolated(run func() int) {
 	}
 }
 
-// IsIsolated tells whether these tests have a network namespace of their own.
+// IsIsolated reports whether these tests have a network namespace of their own.
 func IsIsolated() bool { return os.Getenv(isolated) != "" }
 
 func loopbackUp() error {

@@ -1,0 +1,223 @@
+package allocation
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// owner is a Service or an IPReservation, which holds addresses; the other is nil.
+type owner struct {
+	service     *view.Service
+	reservation *view.Reservation
+}
+
+func (o owner) ref() view.Ref {
+	if o.service != nil {
+		return o.service.Ref
+	}
+	return o.reservation.Ref
+}
+
+// Object is the owner as problems name it.
+func (o owner) Object() problem.Object {
+	if o.service != nil {
+		return o.service.Object()
+	}
+	return o.reservation.Object()
+}
+
+// String is the kind and the name, for people.
+func (o owner) String() string { return o.Object().Kind + " " + o.ref().String() }
+
+// pools are the names of the pools that it asks for.
+func (o owner) pools() []string {
+	switch {
+	case o.service != nil:
+		return o.service.Request.Pools
+	case o.reservation.Pool != "":
+		return []string{o.reservation.Pool}
+	default:
+		return nil
+	}
+}
+
+// serves reports whether the pool's serviceAllocation lets the owner have addresses.
+func (p *planner) serves(pool *view.Pool, o owner) bool {
+	labels := p.Namespaces[o.ref().Namespace]
+	if o.service != nil {
+		return pool.Serves(o.service, labels)
+	}
+	return pool.ServesNamespace(o.reservation.Namespace, labels)
+}
+
+// waits reports whether nothing can be decided over the request yet: the labels of its namespace are
+// not known, as for the moment in which the Service was seen before its Namespace, and some pool
+// goes by them. A Service that has what it asks for has nothing to wait for, and what is assumed is
+// on its way.
+func (p *planner) waits(req *request) bool {
+	if _, known := p.Namespaces[req.ref().Namespace]; known || !p.free.labels || req.assumed {
+		return false
+	}
+	s := req.service
+	return s == nil || !slices.Equal(req.kept, s.Ingress) || !p.free.settles(s, req.ours)
+}
+
+// unasked reports whether the pool gives addresses to such as do not ask for it. One that
+// chooses Services by their labels does not give them to reservations, which have none.
+func (o owner) unasked(pool *view.Pool) bool {
+	return pool.AutoAssign && (o.service != nil || len(pool.ServiceSelectors) == 0)
+}
+
+// request is an owner that holds addresses or wants some.
+type request struct {
+	owner
+	ours    bool         // Plan decides what it holds; otherwise it holds what it holds
+	shown   []netip.Addr // in its status
+	held    []netip.Addr // the same, or what is assumed
+	assumed bool         // no status shows held yet
+	kept    []netip.Addr // those of held that it may keep, as asHeld orders them
+	lost    []lost
+}
+
+// lost is an address that an owner holds and cannot keep, because of another one, or
+// for itself.
+type lost struct {
+	addr netip.Addr
+	to   string // "": no Service can have it
+	why  string
+}
+
+// decides reports whether Plan decides what the Service holds.
+func decides(s *view.Service, classes view.Classes) bool {
+	return s.Type == view.LoadBalancer && classes.Serves(s.Class) && !s.Deleting
+}
+
+// servicesByAge are those of the Services that have to do with addresses, the oldest first.
+func servicesByAge(services map[view.Ref]*view.Service, assumed map[view.Ref]Assignment, classes view.Classes) []*request {
+	all := make([]request, 0, len(services)) // never grows: requests points into it
+	requests := make([]*request, 0, len(services))
+	for ref, s := range services {
+		ours := decides(s, classes)
+		held := s.Ingress
+		a, unseen := assumed[ref]
+		if unseen {
+			held = a.Addresses
+		}
+		if ours || len(held) > 0 || len(s.Ingress) > 0 {
+			all = append(all, request{owner: owner{service: s}, ours: ours, shown: s.Ingress, held: held, assumed: unseen})
+			requests = append(requests, &all[len(all)-1])
+		}
+	}
+	slices.SortFunc(requests, func(a, b *request) int {
+		if byAge := a.service.Created.Compare(b.service.Created); byAge != 0 {
+			return byAge // most of the time, and names take longer to compare
+		}
+		return a.service.Compare(b.service.Ref)
+	})
+	return requests
+}
+
+// reservationsByAge are all reservations, the oldest first, and those that are being
+// deleted last: they hold nothing against one that stays.
+func reservationsByAge(c *view.Cluster, assumed map[view.Ref]Assignment) []*request {
+	requests := make([]*request, 0, len(c.Reservations))
+	for ref, r := range c.Reservations {
+		req := &request{owner: owner{reservation: r}, ours: !r.Deleting, shown: r.Held, held: r.Held}
+		if a, unseen := assumed[ref]; unseen {
+			req.held, req.assumed = a.Addresses, true
+		}
+		requests = append(requests, req)
+	}
+	slices.SortFunc(requests, func(a, b *request) int {
+		return cmp.Or(last(a.reservation.Deleting, b.reservation.Deleting),
+			a.reservation.Created.Compare(b.reservation.Created), a.reservation.Compare(b.reservation.Ref))
+	})
+	return requests
+}
+
+// last orders what is so behind what is not.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// keep decides what the request keeps of what it holds: of Services one address for each
+// wanted family, or all where certain ones are asked for; of reservations all, until they
+// are decided; of those that are not ours everything.
+func (p *planner) keep(req *request) {
+	switch {
+	case !req.ours && req.service != nil:
+		p.block(req)
+	case req.reservation != nil:
+		for _, a := range req.held {
+			p.retain(req, a)
+		}
+	default:
+		for _, f := range families(req.service) {
+			p.keepOf(req, f)
+		}
+		req.kept = req.asHeld(req.kept)
+	}
+}
+
+// asHeld is the addresses of a Service, which come in the order of its families, in the order
+// in which it holds them if that is all that it holds. MetalLB writes IPv4 first, and goes by
+// the first one of a status in its choice of nodes. Of one family, the order is as given.
+func (req *request) asHeld(addrs []netip.Addr) []netip.Addr {
+	for _, f := range addr.Families() {
+		if !slices.Equal(allOf(addrs, f), allOf(req.held, f)) {
+			return addrs
+		}
+	}
+	return req.held
+}
+
+// keepOf decides what a Service keeps of one family.
+func (p *planner) keepOf(req *request, f addr.Family) {
+	asked := &req.service.Request
+	for _, a := range req.held {
+		if addr.FamilyOf(a) != f {
+			continue
+		}
+		if p.retain(req, a) && asked.Invalid == nil && !asksFor(req.service, f) {
+			break
+		}
+	}
+}
+
+// retain reports whether the request can keep an address that it holds.
+// What is assumed it keeps in any case, until a status shows it: the write may land.
+func (p *planner) retain(req *request, a netip.Addr) bool {
+	if !addr.Reachable(a) {
+		req.lost = append(req.lost, lost{addr: a})
+		return false
+	}
+	if holder, why := p.obstacle(a, req.owner); holder != "" && !req.assumed {
+		req.lost = append(req.lost, lost{a, holder, why})
+		return false
+	}
+	p.take(a, req.owner)
+	req.kept = append(req.kept, a)
+	return true
+}
+
+// block keeps an address that the owner still shows, or is about to show, from being given,
+// even if the owner is leaving it.
+func (p *planner) block(req *request) {
+	for _, held := range [][]netip.Addr{req.held, req.shown} {
+		for _, a := range held {
+			p.take(a, req.owner)
+		}
+	}
+}
