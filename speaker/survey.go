@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/standing"
@@ -72,20 +72,20 @@ func survey(ctx context.Context, told *layer2, reporter *report.Reporter, log *s
 
 // obstaclesTo finds what is in the way of the addresses that nodes are to answer for; nil if
 // the interfaces cannot even be listed.
-func obstaclesTo(want agent.Answers, state pulse.State) (map[obstacles.Obstacle][]netip.Addr, error) {
+func obstaclesTo(want agent.Answers, state pulse.State) (map[hostchecks.Obstacle][]netip.Addr, error) {
 	snapshot, err := links.Read()
 	if err != nil {
 		return nil, fmt.Errorf("look for what breaks layer 2: %w", err)
 	}
 	addresses, used := concerned(want, state, snapshot)
-	kernel, err := obstacles.Read(snapshot, used, want.Addrs)
-	return obstacles.Find(kernel, addresses), err
+	kernel, err := hostchecks.Read(snapshot, used, want.Addrs)
+	return hostchecks.Find(kernel, addresses), err
 }
 
 // concerned are the addresses and how this node has to do with each, and all interfaces that matter.
 // Clients ask where an address belongs by its number, whatever an L2Advertisement names.
-func concerned(want agent.Answers, state pulse.State, snapshot *links.Snapshot) (map[netip.Addr]obstacles.Address, []links.Link) {
-	addresses := make(map[netip.Addr]obstacles.Address, len(want.Claims)+len(want.Elsewhere))
+func concerned(want agent.Answers, state pulse.State, snapshot *links.Snapshot) (map[netip.Addr]hostchecks.Address, []links.Link) {
+	addresses := make(map[netip.Addr]hostchecks.Address, len(want.Claims)+len(want.Elsewhere))
 	used := map[int]links.Link{}
 	add := func(a netip.Addr, named []string) {
 		on := snapshot.Answering(a, nil, want.Addrs)
@@ -99,7 +99,7 @@ func concerned(want agent.Answers, state pulse.State, snapshot *links.Snapshot) 
 		for _, l := range on {
 			used[l.Index] = l
 		}
-		addresses[a] = obstacles.Address{On: state.Owned[a].Interfaces, Asked: on}
+		addresses[a] = hostchecks.Address{On: state.Owned[a].Interfaces, Asked: on}
 	}
 	for a, claim := range want.Claims {
 		add(a, claim.Interfaces)

@@ -11,8 +11,8 @@ import (
 
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
 	"fairlead.dev/fairlead/speaker/pulse"
 )
 
@@ -42,7 +42,7 @@ func TestSurvey(t *testing.T) {
 		Elsewhere: []netip.Addr{elsewhere},
 	}
 	state := pulse.State{Owned: map[netip.Addr]pulse.Ownership{mine: {Interfaces: []string{"eth1"}}}}
-	look := func() (found map[obstacles.Obstacle][]netip.Addr) {
+	look := func() (found map[hostchecks.Obstacle][]netip.Addr) {
 		t.Helper()
 		if err := h.Do(func() (err error) {
 			found, err = obstaclesTo(want, state)
@@ -53,10 +53,10 @@ func TestSurvey(t *testing.T) {
 		return found
 	}
 	h.Sysctl("ipv4/conf/eth1/rp_filter", "1")
-	all := map[obstacles.Obstacle][]netip.Addr{
-		{Kind: obstacles.ReversePath, Interface: "eth1", Via: "eth0"}: {mine},
-		{Kind: obstacles.Held, Interface: "eth0", Via: "kube-ipvs0"}:  {theirs, elsewhere},
-		{Kind: obstacles.Held, Interface: "eth1", Via: "kube-ipvs0"}:  {theirs},
+	all := map[hostchecks.Obstacle][]netip.Addr{
+		{Kind: hostchecks.ReversePath, Interface: "eth1", Via: "eth0"}: {mine},
+		{Kind: hostchecks.Held, Interface: "eth0", Via: "kube-ipvs0"}:  {theirs, elsewhere},
+		{Kind: hostchecks.Held, Interface: "eth1", Via: "kube-ipvs0"}:  {theirs},
 	}
 	if found := look(); !maps.EqualFunc(found, all, slices.Equal[[]netip.Addr]) {
 		t.Errorf("found %+v, want %+v", found, all)

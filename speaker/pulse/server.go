@@ -16,7 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -159,7 +159,7 @@ func NewServer(cfg Config) *Server {
 	s.yielding, s.former, s.kernels = yielding{}, predecessors{}, kernels{}
 	s.patrol.self, s.patrol.jitter, s.patrol.strange = cfg.Node, rand.N[time.Duration], func(m neighbour.MAC) bool { return s.nodes.strange(m) }
 	s.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
-		return obstacles.Answering(cfg.Links.Snapshot(), asked)
+		return hostchecks.Answering(cfg.Links.Snapshot(), asked)
 	}
 	return s
 }

@@ -11,7 +11,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 )
 
 // Reasons of the Events on a Node with something that breaks layer 2 without a word, and of the
@@ -37,7 +37,7 @@ type Obstruction struct {
 }
 
 // Obstacles takes in what on this node breaks layer 2 without a word, each with the addresses.
-func (r *Reporter) Obstacles(found map[obstacles.Obstacle][]netip.Addr) {
+func (r *Reporter) Obstacles(found map[hostchecks.Obstacle][]netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if maps.EqualFunc(found, r.obstacles, slices.Equal[[]netip.Addr]) {
@@ -67,8 +67,8 @@ func (r *Reporter) Obstacles(found map[obstacles.Obstacle][]netip.Addr) {
 }
 
 // sorted gives obstacles in one order.
-func sorted(found map[obstacles.Obstacle][]netip.Addr) []obstacles.Obstacle {
-	return slices.SortedFunc(maps.Keys(found), func(a, b obstacles.Obstacle) int {
+func sorted(found map[hostchecks.Obstacle][]netip.Addr) []hostchecks.Obstacle {
+	return slices.SortedFunc(maps.Keys(found), func(a, b hostchecks.Obstacle) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Interface, b.Interface), strings.Compare(a.Via, b.Via))
 	})
 }
@@ -85,19 +85,19 @@ func (r *Reporter) obstructions() []problem.Problem {
 
 // describe gives the reason of an obstacle, what it does and what to do about it. It names no address: which
 // these are changes, and is no news.
-func (r *Reporter) describe(o obstacles.Obstacle) (reason, message string) {
+func (r *Reporter) describe(o hostchecks.Obstacle) (reason, message string) {
 	switch o.Kind {
-	case obstacles.ReversePath:
+	case hostchecks.ReversePath:
 		return ReasonReversePathFiltered, fmt.Sprintf("node %s drops what clients beyond the network send to addresses on %s: rp_filter is strict there, "+
 			"and answers to them leave by %s; set the sysctl net.ipv4.conf.%s.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give %s the way back",
 			r.node, o.Interface, o.Via, o.Interface, o.Interface)
-	case obstacles.ByAddress:
+	case hostchecks.ByAddress:
 		return ReasonFramesByAddress, fmt.Sprintf("node %s answers on %s, an ipvlan, which gets frames only for addresses that it has itself: "+
 			"name another interface in the L2Advertisement, or make it a macvlan", r.node, o.Interface)
-	case obstacles.Selective:
+	case hostchecks.Selective:
 		return ReasonPromiscuousModeMissing, fmt.Sprintf("node %s answers on %s, which is wireless and not promiscuous: its firmware may keep questions for the addresses to itself; "+
 			"ip link set %s promisc on", r.node, o.Interface, o.Interface)
-	case obstacles.Held:
+	case hostchecks.Held:
 		return ReasonAddressOnInterface, fmt.Sprintf("the kernel of node %s answers on %s for addresses that %s has and that are answered for otherwise: clients may reach either; "+
 			"take them from %s (kube-proxy in IPVS mode needs strictARP), or for IPv4 set the sysctls net.ipv4.conf.all.arp_ignore=1 and net.ipv4.conf.all.arp_announce=2",
 			r.node, o.Interface, o.Via, o.Via)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -37,18 +37,18 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	r.Report(o)
 	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth1"}}})
 	got = nil
-	strict := obstacles.Obstacle{Kind: obstacles.ReversePath, Interface: "eth1", Via: "eth0"}
-	wireless := obstacles.Obstacle{Kind: obstacles.Selective, Interface: "eth1"}
-	held := obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "kube-ipvs0"}
+	strict := hostchecks.Obstacle{Kind: hostchecks.ReversePath, Interface: "eth1", Via: "eth0"}
+	wireless := hostchecks.Obstacle{Kind: hostchecks.Selective, Interface: "eth1"}
+	held := hostchecks.Obstacle{Kind: hostchecks.Held, Interface: "eth0", Via: "kube-ipvs0"}
 	const words = "node node1 drops what clients beyond the network send to addresses on eth1: rp_filter is strict there, and answers to them leave by eth0; " +
 		"set the sysctl net.ipv4.conf.eth1.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give eth1 the way back"
-	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}})
+	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{strict: {vip}})
 	got.want(t, "node1 Warning ReversePathFiltered: "+words)
 	first := register[vip].Obstruction
 	if first == nil || first.Reason != report.ReasonReversePathFiltered || first.Message != words || time.Since(first.Since) > time.Minute {
 		t.Fatalf("the register was told %+v", first)
 	}
-	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}, wireless: {vip}, held: {vip6}})
+	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{strict: {vip}, wireless: {vip}, held: {vip6}})
 	got.want(t, "node1 Warning AddressOnInterface: the kernel of node node1 answers on eth0 for addresses that kube-ipvs0 has and that are answered for otherwise: "+
 		"clients may reach either; take them from kube-ipvs0 (kube-proxy in IPVS mode needs strictARP), or for IPv4 set the sysctls "+
 		"net.ipv4.conf.all.arp_ignore=1 and net.ipv4.conf.all.arp_announce=2",
@@ -68,12 +68,12 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 		t.Error(err)
 	}
 	// Which addresses it is about is no news.
-	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{held: {vip, vip6}})
+	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{held: {vip, vip6}})
 	r.Obstacles(nil)
 	got.want(t)
 	if register[vip].Obstruction != nil {
 		t.Errorf("never over: %+v", register[vip].Obstruction)
 	}
-	r.Obstacles(map[obstacles.Obstacle][]netip.Addr{strict: {vip}})
+	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{strict: {vip}})
 	got.want(t, "node1 Warning ReversePathFiltered: "+words)
 }

@@ -27,7 +27,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -136,7 +136,7 @@ type Reporter struct {
 	failed      []problem.Problem           // these, sorted
 	contested   map[netip.Addr]Contest
 	doubted     map[netip.Addr]Doubt
-	obstacles   map[obstacles.Obstacle][]netip.Addr
+	obstacles   map[hostchecks.Obstacle][]netip.Addr
 	inTheWay    map[netip.Addr]Obstruction // of addresses that this node answers for
 	network     Network
 	problems    []problem.Problem // all that are told

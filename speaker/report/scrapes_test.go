@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/problem"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -28,9 +28,9 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 			problem.New(problem.Object{Kind: "Service", Name: "web"}, fmt.Sprint("Other", i%2), "message"),
 		}
 		r.Report(o)
-		r.Obstacles(map[obstacles.Obstacle][]netip.Addr{
-			{Kind: obstacles.Held, Interface: "eth0"}:                {vip},
-			{Kind: obstacles.Kind(int(obstacles.ReversePath) + i%2)}: {vip},
+		r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{
+			{Kind: hostchecks.Held, Interface: "eth0"}:                 {vip},
+			{Kind: hostchecks.Kind(int(hostchecks.ReversePath) + i%2)}: {vip},
 		})
 	}
 	change(0)

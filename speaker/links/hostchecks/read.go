@@ -1,4 +1,4 @@
-package obstacles
+package hostchecks
 
 import (
 	"errors"

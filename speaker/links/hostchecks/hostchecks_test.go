@@ -1,4 +1,4 @@
-package obstacles_test
+package hostchecks_test
 
 import (
 	"maps"
@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/links/obstacles"
 )
 
 var (
@@ -51,19 +51,19 @@ func (m machine) bridge(name string, prefixes ...string) {
 
 // look reads the kernel and lists what is found of the addresses, which are answered for on the
 // interfaces, by another node if there are none.
-func (m machine) look(t *testing.T, on []string, addresses ...netip.Addr) []obstacles.Obstacle {
+func (m machine) look(t *testing.T, on []string, addresses ...netip.Addr) []hostchecks.Obstacle {
 	t.Helper()
-	found := map[obstacles.Obstacle][]netip.Addr{}
+	found := map[hostchecks.Obstacle][]netip.Addr{}
 	if err := m.Do(func() error {
 		s, err := links.Read()
 		if err != nil {
 			return err
 		}
-		all := map[netip.Addr]obstacles.Address{}
+		all := map[netip.Addr]hostchecks.Address{}
 		var used []links.Link
 		for _, a := range addresses {
 			asked := s.Answering(a, nil, []netip.Addr{own})
-			all[a] = obstacles.Address{On: on, Asked: asked}
+			all[a] = hostchecks.Address{On: on, Asked: asked}
 			used = append(used, asked...)
 		}
 		for _, l := range s.All() {
@@ -71,8 +71,8 @@ func (m machine) look(t *testing.T, on []string, addresses ...netip.Addr) []obst
 				used = append(used, l)
 			}
 		}
-		k, err := obstacles.Read(s, used, []netip.Addr{own})
-		found = obstacles.Find(k, all)
+		k, err := hostchecks.Read(s, used, []netip.Addr{own})
+		found = hostchecks.Find(k, all)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func (m machine) look(t *testing.T, on []string, addresses ...netip.Addr) []obst
 	return slices.Collect(maps.Keys(found))
 }
 
-func (m machine) finds(t *testing.T, on []string, a netip.Addr, want ...obstacles.Obstacle) {
+func (m machine) finds(t *testing.T, on []string, a netip.Addr, want ...hostchecks.Obstacle) {
 	t.Helper()
 	if got := m.look(t, on, a); !slices.Equal(got, want) {
 		t.Errorf("%s on %v: found %+v, want %+v", a, on, got, want)
@@ -106,7 +106,7 @@ func (m machine) answers(t *testing.T, a netip.Addr) bool {
 }
 
 // agrees holds what is found against what the client sees.
-func (m machine) agrees(t *testing.T, a netip.Addr, want ...obstacles.Obstacle) {
+func (m machine) agrees(t *testing.T, a netip.Addr, want ...hostchecks.Obstacle) {
 	t.Helper()
 	m.finds(t, nil, a, want...)
 	if got := m.answers(t, a); got != (len(want) > 0) {
@@ -121,7 +121,7 @@ func TestAnAddressOnAnInterface(t *testing.T) {
 	m := newMachine(t)
 	m.agrees(t, vip4)
 	m.bridge("kube-ipvs0", "192.0.2.200/32", "2001:db8::200/128")
-	m.agrees(t, vip4, obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "kube-ipvs0"})
+	m.agrees(t, vip4, hostchecks.Obstacle{Kind: hostchecks.Held, Interface: "eth0", Via: "kube-ipvs0"})
 	m.agrees(t, vip6)
 	m.finds(t, []string{"eth0"}, vip4) // it answers itself there
 	m.Sysctl("ipv4/conf/all/arp_ignore", "1")
@@ -131,8 +131,8 @@ func TestAnAddressOnAnInterface(t *testing.T) {
 	m.agrees(t, vip4)
 	m.AddAddress("eth0", "192.0.2.200/24")
 	m.AddAddress("eth0", "2001:db8::200/64")
-	m.agrees(t, vip4, obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "eth0"})
-	m.agrees(t, vip6, obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "eth0"})
+	m.agrees(t, vip4, hostchecks.Obstacle{Kind: hostchecks.Held, Interface: "eth0", Via: "eth0"})
+	m.agrees(t, vip6, hostchecks.Obstacle{Kind: hostchecks.Held, Interface: "eth0", Via: "eth0"})
 	m.Sysctl("ipv4/conf/eth0/arp_ignore", "8")
 	m.agrees(t, vip4)
 }
@@ -141,7 +141,7 @@ func TestAnAddressOnTheLoopback(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.AddAddress("lo", "192.0.2.200/32")
-	m.agrees(t, vip4, obstacles.Obstacle{Kind: obstacles.Held, Interface: "eth0", Via: "lo"})
+	m.agrees(t, vip4, hostchecks.Obstacle{Kind: hostchecks.Held, Interface: "eth0", Via: "lo"})
 	m.Sysctl("ipv4/conf/eth0/arp_ignore", "1")
 	m.agrees(t, vip4)
 }
@@ -168,7 +168,7 @@ func TestAnswering(t *testing.T) {
 			for _, a := range []netip.Addr{vip4, vip6, other, own.Prev()} {
 				asked[a] = s.Answering(a, nil, nil)
 			}
-			got = obstacles.Answering(s, asked)
+			got = hostchecks.Answering(s, asked)
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestAnswering(t *testing.T) {
 			t.Errorf("arp_ignore=%s: %v, want %v", ignore, got, want)
 		}
 	}
-	if got := obstacles.Answering(nil, map[netip.Addr][]links.Link{vip4: nil}); len(got) > 0 {
+	if got := hostchecks.Answering(nil, map[netip.Addr][]links.Link{vip4: nil}); len(got) > 0 {
 		t.Errorf("before anything is known: %v", got)
 	}
 }
@@ -199,7 +199,7 @@ func TestAProxy(t *testing.T) {
 	if err := m.Netlink.RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
-	proxied := obstacles.Obstacle{Kind: obstacles.Proxied, Interface: "eth0"}
+	proxied := hostchecks.Obstacle{Kind: hostchecks.Proxied, Interface: "eth0"}
 	m.agrees(t, vip4, proxied)
 	m.Sysctl("ipv4/conf/eth0/proxy_arp", "0")
 	m.agrees(t, vip4)
@@ -242,7 +242,7 @@ func TestAStrictFilter(t *testing.T) {
 	m.route(t, "192.0.2.99")
 	vip := netip.MustParseAddr("198.51.100.200")
 	on := []string{"eth1"}
-	filtered := obstacles.Obstacle{Kind: obstacles.ReversePath, Interface: "eth1", Via: "eth0"}
+	filtered := hostchecks.Obstacle{Kind: hostchecks.ReversePath, Interface: "eth1", Via: "eth0"}
 
 	m.finds(t, on, vip)
 	for _, strict := range []string{"eth1", "all"} {

@@ -1,11 +1,11 @@
-// Package obstacles finds settings of this node's kernel that keep clients on the local
+// Package hostchecks finds settings of this node's kernel that keep clients on the local
 // network from an address although a node answers for it, or that make this kernel answer
 // for an address that another node answers for. Nothing else reports these: frames are
 // dropped, or come from two stations.
 //
 // Read reads the settings and Find decides; Answering is for callers that check few addresses
 // often.
-package obstacles
+package hostchecks
 
 import (
 	"net/netip"
