@@ -20,6 +20,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
@@ -28,7 +29,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/report"
-	"fairlead.dev/fairlead/speaker/report/standing"
+	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
 
 func TestMain(m *testing.M) { netlab.LocksApart(m.Run) }
@@ -45,16 +46,20 @@ type node struct {
 	api  client.Client
 }
 
-// untold is for tests of what is told elsewhere.
+// untold takes Events that no test reads.
 type untold struct{}
 
 func (untold) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-func (untold) Tell(types.UID, map[string]report.Session, map[string]report.Path) {}
+// objects are the NodeForwarding alone.
+type objects struct {
+	report.Objects
+	forwarding *statuswriter.Forwardings
+}
 
-type unregistered struct{}
+func (o objects) Forwarding(uid types.UID, f report.Forwarding) { o.forwarding.Set(uid, f) }
 
-func (unregistered) Tell(types.UID, map[netip.Addr]report.Address) {}
+func (objects) MarkStale(map[string]time.Time) {}
 
 // newNode begins to forward on a node on which there is no program at all, and goes on until
 // the test ends.
@@ -83,16 +88,19 @@ func newNode(t *testing.T, mode forwarding.Mode) *node {
 	if err := n.api.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	bulletin := standing.NewForwardings("node1", n.api, blackbox.Quiet())
-	reporter := report.New(report.Config{Node: "node1", Recorder: untold{}, Sessions: untold{}, Addresses: unregistered{}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Forwarder: report.Forwarder{Kernel: backend, Mode: string(mode), Into: bulletin}})
+	written := statuswriter.NewForwardings("node1", n.api, blackbox.Quiet())
+	reporter := report.New(report.Config{
+		Node: "node1", Recorder: untold{}, Objects: objects{forwarding: written}, Mode: string(mode), Kernel: backend,
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
 	reporter.Rivals(nil, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	disturbed := make(chan struct{}, 1)
 	cluster := &view.Cluster{Nodes: map[string]*view.Node{"node1": {Name: "node1", UID: string(object.UID)}}}
 	ended := make(chan struct{}, 3)
 	for _, run := range []func(){
-		func() { _ = bulletin.Run(ctx) },
-		func() { n.Node.Do(func() { _ = watchKernel(ctx, backend, disturbed) }) },
+		func() { _ = written.Run(ctx) },
+		func() { n.Node.Do(func() { backend.Watch(ctx, func() { signal.Send(disturbed) }) }) },
 		func() {
 			for ctx.Err() == nil {
 				missing, err := n.Try(n.want)

@@ -1,7 +1,6 @@
-// Package status turns what was decided into what users read: status fields,
-// conditions and Events. No other package does this, so that a finding is reported in
-// the same way everywhere. Nothing here writes to the API server; each function returns
-// nil when the object already says what it should.
+// Package status turns what the controller decided into what users read: status fields,
+// conditions and Events. What a node finds is rendered by speaker/report. Nothing here writes to the
+// API server; each function returns nil when the object already says what it should.
 package status
 
 import (

@@ -1,6 +1,5 @@
-// Package health answers whoever asks whether this node serves: load balancers, on the
-// healthCheckNodePort of a Service, and clouds, autoscalers and tests, on kube-proxy's ports
-// and in its format.
+// Package health answers health checks of this node: those of load balancers, on the healthCheckNodePort of a
+// Service, and those of clouds, autoscalers and tests, on kube-proxy's ports and in its format.
 package health
 
 import (
@@ -20,13 +19,14 @@ import (
 
 // Config is what a Node works with.
 type Config struct {
+	Off  bool   // another proxy forwards, and answers
 	Node string // our own node's name
 	// ProxyAddress is where /healthz and /livez of the proxy are served, StatusAddress
 	// where Status is. "": nowhere.
 	ProxyAddress, StatusAddress string
 	Status                      http.Handler
-	// Failed is told when the healthCheckNodePort of a Service cannot be served, once
-	// for each reason. It is called by several goroutines.
+	// Failed is called when the healthCheckNodePort of a Service cannot be served, once
+	// for each reason, by several goroutines.
 	Failed  func(service view.Ref, port uint16, err error)
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -43,6 +43,9 @@ type Node struct {
 
 // New makes a node that knows nothing yet, and registers its metrics.
 func New(c Config) *Node {
+	if c.Off {
+		return &Node{config: c}
+	}
 	p := newProxy()
 	n := &Node{config: c, proxy: p, latency: newLatency(), checks: newChecks(c, func() bool { return p.health().Healthy })}
 	c.Metrics.MustRegister(p.metrics()...)
@@ -50,8 +53,13 @@ func New(c Config) *Node {
 	return n
 }
 
-// Run serves until ctx ends. Then nothing listens any more.
+// Run serves until ctx ends, and returns nil then. Nothing listens any more. An address that cannot be bound is
+// no error: it is logged and tried again.
 func (n *Node) Run(ctx context.Context) error {
+	if n.config.Off {
+		<-ctx.Done()
+		return nil
+	}
 	var servers sync.WaitGroup
 	for address, handler := range map[string]http.Handler{
 		n.config.ProxyAddress: n.proxy.handler(), n.config.StatusAddress: n.config.Status,
@@ -68,10 +76,17 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // Changed notes that the cluster has changed in a way that the kernel is to follow.
-func (n *Node) Changed() { n.proxy.changed() }
+func (n *Node) Changed() {
+	if !n.config.Off {
+		n.proxy.changed()
+	}
+}
 
 // Begin notes that the kernel is being brought to the newest snapshot of the cluster.
 func (n *Node) Begin(c *view.Cluster) {
+	if n.config.Off {
+		return
+	}
 	n.proxy.begin(eligible(c.Nodes[n.config.Node]))
 	n.news = n.news.in(c)
 	n.latency.begin(c.Triggers, n.news)
@@ -79,6 +94,9 @@ func (n *Node) Begin(c *view.Cluster) {
 
 // Apply takes in to what the kernel has been brought, what it lacks of that, and why.
 func (n *Node) Apply(want desired.Node, missing outcome.Missing, err error) {
+	if n.config.Off {
+		return
+	}
 	behind, absent := outcome.Behind(missing, err), outcome.Absent(err)
 	for _, family := range addr.Families() {
 		switch {
@@ -111,11 +129,11 @@ func (n news) in(c *view.Cluster) news {
 	}
 }
 
-// eligible tells whether load balancers ought to send new connections to a node
+// eligible reports whether load balancers ought to send new connections to a node
 // (KEP-3836).
 func eligible(own *view.Node) bool { return own != nil && !own.Deleting && !own.Condemned }
 
-// Status serves what kube-proxy tells about itself to its own node: /proxyMode,
+// Status returns the handler of what kube-proxy serves to its own node: /proxyMode,
 // /healthz and /metrics.
 func Status(mode string, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()

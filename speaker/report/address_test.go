@@ -9,25 +9,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
 // registered is what was told last, and how often.
 type registered struct {
+	unread
 	times     int
 	uid       types.UID
 	addresses map[netip.Addr]report.Address
 }
 
-func (r *registered) Tell(uid types.UID, addresses map[netip.Addr]report.Address) {
-	*r = registered{r.times + 1, uid, addresses}
+func (r *registered) Addresses(uid types.UID, addresses map[netip.Addr]report.Address) {
+	*r = registered{times: r.times + 1, uid: uid, addresses: addresses}
 }
 
 func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 	var got events
 	var register registered
 	c := toldTo(&got)
-	c.Addresses = &register
+	c.Objects = &register
 	r := report.New(c)
 	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
@@ -37,10 +39,10 @@ func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 	if register.times > 0 {
 		t.Fatalf("told of %v before anything was known", register.addresses)
 	}
-	how := report.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node2"}, Next: "node3"}
-	r.Owns(map[netip.Addr]report.Ownership{vip: how})
-	withheld := report.Contest{Station: "02:00:00:00:00:07", Interface: "eth0", Withheld: true}
-	r.Contests(map[netip.Addr]report.Contest{vip6: withheld}, nil)
+	how := pulse.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node2"}, Next: "node3"}
+	r.Owns(map[netip.Addr]pulse.Ownership{vip: how})
+	withheld := pulse.Contest{Station: "02:00:00:00:00:07", Interface: "eth0", Withheld: true}
+	r.Contests(map[netip.Addr]pulse.Contest{vip6: withheld}, nil)
 	want := map[netip.Addr]report.Address{
 		vip:  {Ownership: how, Services: []string{"shop/web"}},
 		vip6: {Contest: &withheld, Services: []string{"shop/web"}},

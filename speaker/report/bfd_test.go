@@ -4,22 +4,23 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
 func TestBFDIsToldWhenItChanges(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	say := func(p report.Path) { r.BFD(map[string]report.Path{"tor": p}) }
-	say(report.Path{})
+	say := func(p bfd.Status) { r.BFD(map[string]bfd.Status{"tor": p}) }
+	say(bfd.Status{})
 	got.want(t)
-	say(report.Path{Reason: "cannot receive"})
-	say(report.Path{Reason: "cannot receive"})
+	say(bfd.Status{Trouble: "cannot receive"})
+	say(bfd.Status{Trouble: "cannot receive"})
 	got.want(t, "tor Warning BFDDown: node node1: the BFD session is down: cannot receive")
-	say(report.Path{Up: true})
-	say(report.Path{Up: true})
+	say(bfd.Status{State: bfd.Up})
+	say(bfd.Status{State: bfd.Up})
 	got.want(t, "tor Normal BFDUp: node node1: the BFD session is up")
-	say(report.Path{Reason: "neighbor signaled session down"})
+	say(bfd.Status{Diag: bfd.NeighborDown})
 	got.want(t, "tor Warning BFDDown: node node1: the BFD session is down: neighbor signaled session down")
 	r.BFD(nil)
 	got.want(t)
@@ -31,10 +32,10 @@ func TestBFDGoesOnWithoutTheSpeaker(t *testing.T) {
 	ago := time.Now().Add(-time.Minute)
 	var got events
 	r := report.New(toldTo(&got))
-	r.BFD(map[string]report.Path{"tor": {Up: true, Since: ago}, "leaf": {Since: ago}})
+	r.BFD(map[string]bfd.Status{"tor": {State: bfd.Up, Since: ago}, "leaf": {Since: ago}})
 	got.want(t)
-	r.BFD(map[string]report.Path{"tor": {Up: true, Since: ago}, "leaf": {Up: true, Since: time.Now()}})
+	r.BFD(map[string]bfd.Status{"tor": {State: bfd.Up, Since: ago}, "leaf": {State: bfd.Up, Since: time.Now()}})
 	got.want(t, "leaf Normal BFDUp: node node1: the BFD session is up")
-	r.BFD(map[string]report.Path{"tor": {Since: time.Now(), Reason: "control detection time expired"}})
+	r.BFD(map[string]bfd.Status{"tor": {Since: time.Now(), Diag: bfd.Expired}})
 	got.want(t, "tor Warning BFDDown: node node1: the BFD session is down: control detection time expired")
 }

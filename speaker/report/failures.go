@@ -3,22 +3,24 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
-// failure is what went wrong of a pass, whatever the words for it.
+// failure identifies what went wrong in a pass, whatever the words for it.
 type failure struct {
 	object problem.Object
 	reason string
 	of     string // which of several
 }
 
-// failures are the problems that an error of a pass tells of the forwarding and of layer 2. The words are
-// those in which one began: they name times and lines, which differ at each attempt.
+// failures returns the problems of the forwarding and of layer 2 in an error of a pass. Each keeps the words
+// with which it began: these name times and lines, which differ at each attempt.
 func (r *Reporter) failures(err error) []problem.Problem {
-	node := problem.Object{Kind: "Node", Name: r.node}
+	node := r.self()
 	now := map[failure]problem.Problem{}
 	note := func(f failure, format string, args ...any) {
 		p, known := r.failing[f]
@@ -46,10 +48,7 @@ func (r *Reporter) failures(err error) []problem.Problem {
 		note(failure{node, ReasonTooManyAddresses, ""}, "not all addresses can be answered for on layer 2: %v", oversize)
 	}
 	r.failing = now
-	problems := make([]problem.Problem, 0, len(now))
-	for _, p := range now {
-		problems = append(problems, p)
-	}
+	problems := slices.Collect(maps.Values(now))
 	problem.Sort(problems)
 	return problems
 }

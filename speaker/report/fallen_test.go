@@ -10,10 +10,13 @@ import (
 	"fairlead.dev/fairlead/speaker/report"
 )
 
-// heard is what a witness was told last.
-type heard struct{ nodes map[string]time.Time }
+// heard are the dead nodes whose objects were to be marked last.
+type heard struct {
+	unread
+	nodes map[string]time.Time
+}
 
-func (h *heard) Silent(nodes map[string]time.Time) { h.nodes = nodes }
+func (h *heard) MarkStale(nodes map[string]time.Time) { h.nodes = nodes }
 
 // TestTheFirstOfTheLivingSpeaks: of the nodes whose speakers Kubernetes calls ready, one that
 // is believed to be dead speaks for nobody.
@@ -25,7 +28,7 @@ func TestTheFirstOfTheLivingSpeaks(t *testing.T) {
 	for _, node := range []string{"node1", "node2", "node3"} {
 		told[node] = &heard{}
 		c := toldTo(&events{})
-		c.Node, c.Witness = node, told[node]
+		c.Node, c.Objects = node, told[node]
 		reporters[node] = report.New(c)
 	}
 	pass := func(fallen ...string) {

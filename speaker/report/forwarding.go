@@ -17,27 +17,20 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// Reasons of what is told of the forwarding: of conditions that no Event tells of, and of an
-// Event without a condition.
+// Reasons of conditions of the NodeForwarding without an Event, and of an Event without a condition.
 const (
 	// ReasonRulesChanged: others changed rules of the speaker's.
 	ReasonRulesChanged = "RulesChanged"
-	// ReasonAffinityFull is on a Node: its kernel has no room to remember more clients. An
-	// Event tells, and no condition: all that is wanted is in place.
+	// ReasonAffinityFull is on a Node: its kernel has no room to remember more clients. No condition
+	// says so: all that is wanted is in place.
 	ReasonAffinityFull = "AffinityFull"
 	// ReasonProxiesUnknown: the rules of other service proxies cannot be looked for.
 	ReasonProxiesUnknown = "ProxiesUnknown"
 )
 
-// Bulletin keeps, where people can read it, how the forwarding of this node does.
-type Bulletin interface {
-	// Tell takes in how it does. uid is that of the Node. It does not wait, and writes to none.
-	Tell(uid types.UID, f Forwarding)
-}
-
-// Kernel is what forwards, as far as it is told of.
+// Kernel is what forwards, as far as it is reported.
 type Kernel interface {
-	// Tool names by what the kernel is told; "" while that is not known.
+	// Tool names what programs the kernel; "" while that is not known.
 	Tool() string
 	// Tally counts, of one family, the rules, and what others were found to have changed
 	// since the process began. It costs nothing.
@@ -55,19 +48,17 @@ type Forwarding struct {
 	// Ports counts those of the Services in each family, Programmed those of them that are
 	// in the kernel as wanted.
 	Ports, Programmed int
-	Problems          int // of which the conditions tell
+	Problems          int // that conditions have
 	Conditions        []metav1.Condition
 }
 
-// quiet is for how long nobody may have changed our rules until they count as undisturbed.
+// quiet is how long our rules must have been left alone to count as undisturbed.
 const quiet = 10 * time.Minute
 
 // forwarding is what the Reporter knows of the forwarding.
 type forwarding struct {
-	into   Bulletin // nil: nobody reads
-	kernel Kernel
 	mode   string
-	off    bool // another proxy forwards
+	kernel Kernel // nil: another proxy forwards
 
 	now     Forwarding
 	counted time.Time // when the Services last were
@@ -79,28 +70,17 @@ type forwarding struct {
 	looked bool
 	unseen error // why not everything could be looked at
 	since  map[string]time.Time
-	said   map[string]metav1.ConditionStatus
+	last   map[string]metav1.ConditionStatus
 }
 
-// Forwarder is what forwards on the node, and where is told how it does.
-type Forwarder struct {
-	Kernel Kernel
-	Mode   string
-	Off    bool     // it is another proxy's
-	Into   Bulletin // nil: nowhere
+func newForwarding(mode string, kernel Kernel) forwarding {
+	return forwarding{mode: mode, kernel: kernel, since: map[string]time.Time{}, last: map[string]metav1.ConditionStatus{}}
 }
 
-func (f Forwarder) follow() forwarding {
-	return forwarding{
-		into: f.Into, kernel: f.Kernel, mode: f.Mode, off: f.Off,
-		since: map[string]time.Time{}, said: map[string]metav1.ConditionStatus{},
-	}
-}
-
-// programmed takes in what a pass did to the kernel.
+// programmed records what a pass did to the kernel.
 func (r *Reporter) programmed(o agent.Outcome) {
 	f := &r.forwarding
-	if f.into == nil || f.off {
+	if f.kernel == nil {
 		return
 	}
 	f.now.Tool = f.kernel.Tool()
@@ -124,16 +104,16 @@ func (r *Reporter) programmed(o agent.Outcome) {
 	}
 }
 
-// crowded are the problems of a kernel that cannot remember all clients.
-func (r *Reporter) crowded() []problem.Problem {
+// fullAffinity returns the problems of a kernel that has no room for more clients of session affinity.
+func (r *Reporter) fullAffinity() []problem.Problem {
 	f := &r.forwarding
-	if f.into == nil || f.off {
+	if f.kernel == nil {
 		return nil
 	}
 	var problems []problem.Problem
 	for _, family := range addr.Families() {
 		if full := f.kernel.Forgetful(family); full > 0 {
-			problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonAffinityFull,
+			problems = append(problems, problem.New(r.self(), ReasonAffinityFull,
 				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (1048576 of an endpoint, or with nftables of all Services), "+
 					"and sends others to any endpoint, each time anew: set a shorter sessionAffinityConfig.clientIP.timeoutSeconds, "+
 					"or use the Helm value forwarding.mode iptables, which has room for as many of each endpoint", family))
@@ -154,10 +134,10 @@ func services(f desired.Forwarding) int {
 	return len(found)
 }
 
-// tellForwarding hands on how the forwarding does, once all of it is known.
-func (r *Reporter) tellForwarding() {
+// writeForwarding hands on the state of the forwarding, once all of it is known.
+func (r *Reporter) writeForwarding() {
 	f := &r.forwarding
-	if f.into == nil || r.cluster == nil || r.cluster.Nodes[r.node] == nil || !f.off && !f.looked {
+	if !r.registered() || f.kernel != nil && !f.looked {
 		return
 	}
 	about := map[string][]problem.Problem{}
@@ -169,7 +149,7 @@ func (r *Reporter) tellForwarding() {
 		}
 	}
 	f.now.Mode, f.now.Since, f.now.Conditions = f.mode, r.began, nil
-	if !f.off {
+	if f.kernel != nil {
 		f.condition(v1beta1.ConditionProgrammed, "the kernel has all that the Services want", about)
 		f.undisturbed()
 		f.condition(v1beta1.ConditionSoleProxy, "no other service proxy has rules in the kernel", about)
@@ -182,15 +162,15 @@ func (r *Reporter) tellForwarding() {
 	f.condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read", about)
 	for i := range f.now.Conditions {
 		c := &f.now.Conditions[i]
-		if f.said[c.Type] != c.Status {
-			f.said[c.Type], f.since[c.Type] = c.Status, time.Now()
+		if f.last[c.Type] != c.Status {
+			f.last[c.Type], f.since[c.Type] = c.Status, time.Now()
 		}
 		c.LastTransitionTime = metav1.NewTime(f.since[c.Type])
 	}
-	f.into.Tell(types.UID(r.cluster.Nodes[r.node].UID), f.now)
+	r.objects.Forwarding(types.UID(r.cluster.Nodes[r.node].UID), f.now)
 }
 
-// conditionOf is the type of the condition that tells of a problem; "" if none does.
+// conditionOf returns the type of the condition that has a problem; "" if none does.
 func (r *Reporter) conditionOf(p problem.Problem) string {
 	switch p.Reason {
 	case fromkube.ReasonUnreadable:
@@ -198,7 +178,7 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 	case ReasonRefused:
 		return v1beta1.ConditionProgrammed
 	}
-	if p.Object.Kind != "Node" || p.Object.Name != r.node {
+	if p.Object != r.self() {
 		return ""
 	}
 	switch p.Reason {
@@ -217,7 +197,7 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 	return ""
 }
 
-// condition is False if there are problems of its type, and says all is well otherwise.
+// condition appends a condition, which is False if there are problems of its type, and else True with the message well.
 func (f *forwarding) condition(kind, well string, about map[string][]problem.Problem) {
 	f.now.Conditions = append(f.now.Conditions, metav1.Condition{
 		Type: kind, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, Message: well,
@@ -246,7 +226,7 @@ func (f *forwarding) set(i int, status metav1.ConditionStatus, reason, message s
 	c.Status, c.Reason, c.Message = status, reason, problem.Clip(message, maxMessage)
 }
 
-// undisturbed tells whether others leave our rules alone.
+// undisturbed appends the condition that says whether other programs leave our rules alone.
 func (f *forwarding) undisturbed() {
 	f.condition(v1beta1.ConditionUndisturbed, "nobody else has changed the speaker's rules of late", nil)
 	if f.disturbed.IsZero() || time.Since(f.disturbed) > quiet {

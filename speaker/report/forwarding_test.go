@@ -22,11 +22,12 @@ import (
 
 // board keeps the last of what is told of the forwarding.
 type board struct {
+	unread
 	uid types.UID
-	report.Forwarding
+	now report.Forwarding
 }
 
-func (b *board) Tell(uid types.UID, f report.Forwarding) { *b = board{uid, f} }
+func (b *board) Forwarding(uid types.UID, f report.Forwarding) { b.uid, b.now = uid, f }
 
 // kernel is told by nft, and others changed so much of it.
 type kernel map[addr.Family]int
@@ -55,7 +56,7 @@ func (k kernel) Tally(family addr.Family) (rules, repairs int) { return 100, k[f
 func (b *board) says(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var got []string
-	for _, c := range b.Conditions {
+	for _, c := range b.now.Conditions {
 		if c.Reason == "AsExpected" && c.Status == "True" {
 			continue
 		}
@@ -76,12 +77,11 @@ func onNode() agent.Outcome {
 // following is a reporter whose words about the forwarding go to a board.
 func following(k kernel, off bool) (*report.Reporter, *board) {
 	var b board
-	mode := "iptables"
-	if off {
-		mode = "none"
-	}
 	c := toldTo(new(events))
-	c.Forwarder = report.Forwarder{Kernel: k, Mode: mode, Off: off, Into: &b}
+	c.Mode, c.Kernel, c.Objects = "iptables", k, &b
+	if off {
+		c.Mode, c.Kernel = "none", nil
+	}
 	return report.New(c), &b
 }
 
@@ -95,7 +95,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 	r.Rivals(nil, nil)
 	b.says(t, "all is well")
-	if b.uid != "uid" || b.Mode != "iptables" || b.Tool != "iptables-nft" || b.Services != 1 || b.Ports != 1 || b.Programmed != 1 || len(b.Conditions) != 6 {
+	if b.uid != "uid" || b.now.Mode != "iptables" || b.now.Tool != "iptables-nft" || b.now.Services != 1 || b.now.Ports != 1 || b.now.Programmed != 1 || len(b.now.Conditions) != 6 {
 		t.Errorf("of a node that is well: %+v", b)
 	}
 
@@ -108,8 +108,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		}
 		r.Report(o)
 		b.says(t, when, want...)
-		if b.Programmed+len(o.Missing) != 1 || b.Problems != len(want) {
-			t.Errorf("%s: %d ports are programmed, %d problems", when, b.Programmed, b.Problems)
+		if b.now.Programmed+len(o.Missing) != 1 || b.now.Problems != len(want) {
+			t.Errorf("%s: %d ports are programmed, %d problems", when, b.now.Programmed, b.now.Problems)
 		}
 		r.Report(onNode())
 		b.says(t, "after "+when)
@@ -138,8 +138,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	stays.Err = &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}
 	r.Report(stays)
 	b.says(t, "a port that is to go", "Programmed=False ForwardingFailed: what is forwarded of IPv4 is not all as wanted; it is tried again: busy")
-	if b.Programmed != 1 {
-		t.Errorf("%d of 1 port are programmed though another one is to go", b.Programmed)
+	if b.now.Programmed != 1 {
+		t.Errorf("%d of 1 port are programmed though another one is to go", b.now.Programmed)
 	}
 	r.Report(onNode())
 
@@ -173,14 +173,14 @@ func TestTheFirstOfManyAreNamed(t *testing.T) {
 				problem.Object{Kind: "EndpointSlice", Namespace: "shop", Name: fmt.Sprintf("web-%02d", i)}, fromkube.ReasonUnreadable, "%s", strings.Repeat("é", 400)))
 		}
 		r.Report(o)
-		c := b.Conditions[len(b.Conditions)-1]
-		if c.Type != "Readable" || c.Status != "False" || c.Reason != "Unreadable" || b.Problems != 20 {
-			t.Errorf("off %t: %d problems, %+v", off, b.Problems, c)
+		c := b.now.Conditions[len(b.now.Conditions)-1]
+		if c.Type != "Readable" || c.Status != "False" || c.Reason != "Unreadable" || b.now.Problems != 20 {
+			t.Errorf("off %t: %d problems, %+v", off, b.now.Problems, c)
 		}
 		if !strings.HasPrefix(c.Message, "EndpointSlice/shop/web-00: éé") || len(c.Message) > 4096 {
 			t.Errorf("a message of %d bytes: %s", len(c.Message), c.Message)
 		}
-		if off && (len(b.Conditions) != 1 || b.Mode != "none" || b.Tool != "" || b.Ports != 0) {
+		if off && (len(b.now.Conditions) != 1 || b.now.Mode != "none" || b.now.Tool != "" || b.now.Ports != 0) {
 			t.Errorf("of a node that another proxy forwards for: %+v", b)
 		}
 	}
@@ -194,7 +194,7 @@ func TestADisturbanceIsToldForAWhile(t *testing.T) {
 		r.Rivals(nil, nil)
 		r.Report(onNode())
 		b.says(t, "before")
-		began := b.Conditions[1].LastTransitionTime
+		began := b.now.Conditions[1].LastTransitionTime
 		for i := range 2 {
 			k[addr.IPv4], k[addr.IPv6] = 3*(i+1), i+1
 			time.Sleep(time.Minute)
@@ -202,13 +202,13 @@ func TestADisturbanceIsToldForAWhile(t *testing.T) {
 			b.says(t, "disturbed", fmt.Sprintf("Undisturbed=False RulesChanged: others changed the speaker's rules, last at %s: "+
 				"%d chains, sets or elements on %d occasions since the speaker began; they are written again each time; "+
 				"find who does it, such as a firewall that flushes all rules when it loads its own", time.Now().UTC().Format(time.RFC3339), 4*(i+1), i+1))
-			if got := b.Conditions[1].LastTransitionTime; got.Sub(began.Time) != time.Minute {
+			if got := b.now.Conditions[1].LastTransitionTime; got.Sub(began.Time) != time.Minute {
 				t.Errorf("False since %s, want the first time", got)
 			}
 		}
 		time.Sleep(9 * time.Minute)
 		r.Refresh()
-		if b.Conditions[1].Status != "False" {
+		if b.now.Conditions[1].Status != "False" {
 			t.Error("undisturbed, nine minutes later")
 		}
 		time.Sleep(2 * time.Minute)
@@ -224,7 +224,7 @@ func TestClientsThatAreForgottenAreToldOf(t *testing.T) {
 	var b board
 	k := &crowded{kernel: kernel{}, family: addr.IPv6}
 	c := toldTo(&got)
-	c.Forwarder = report.Forwarder{Kernel: k, Mode: "iptables", Into: &b}
+	c.Mode, c.Kernel, c.Objects = "iptables", k, &b
 	r := report.New(c)
 	r.Rivals(nil, nil)
 	for range 2 { // it is told once

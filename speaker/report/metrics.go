@@ -15,9 +15,6 @@ type metrics struct {
 	problems   *gauge.Set
 	owned      prometheus.Gauge
 	obstructed *gauge.Set
-	sessions   *gauge.Set
-	advertised *gauge.Set
-	pending    *gauge.Set
 }
 
 func newMetrics() metrics {
@@ -41,12 +38,9 @@ func newMetrics() metrics {
 			Name: "fairlead_layer2_owned_addresses", Help: "Addresses that this node answers for on its networks.",
 		}),
 		obstructed: gauge.New("fairlead_layer2_obstructed_addresses", "Addresses that something on this node is in the way of, or that its kernel answers for besides the node that is to.", "reason"),
-		sessions:   gauge.New("fairlead_bgp_session_up", "1 while the BGP session with the peer is established.", "peer"),
-		advertised: gauge.New("fairlead_bgp_advertised_prefixes", "Prefixes that the peer has been told of.", "peer"),
-		pending:    gauge.New("fairlead_bgp_pending_prefixes", "Prefixes that the peer is to be told of and has not been.", "peer"),
 	}
 }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.obstructed, m.sessions, m.advertised, m.pending}
+	return []prometheus.Collector{m.apply, m.failures, m.changes, m.ports, m.problems, m.owned, m.obstructed}
 }

@@ -23,35 +23,35 @@ const (
 	ReasonAddressAgreed = "AddressAgreed"
 )
 
-// Network is where this node stands on the networks that it answers on.
+// Network is what this node hears and does not hear of the others on its networks.
 type Network struct {
 	CutOff []netip.Addr          // gateways that do not answer, of a node that is cut off; sorted
 	Left   map[netip.Addr]string // addresses of this node that are left to another one
 	Links  []string              // interfaces over which no node is heard, though others hear each other there
 }
 
-// Stands takes in where this node stands.
-func (r *Reporter) Stands(n Network) {
+// Isolation takes in what this node hears of the others.
+func (r *Reporter) Isolation(n Network) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Equal(n.CutOff, r.network.CutOff) && maps.Equal(n.Left, r.network.Left) && slices.Equal(n.Links, r.network.Links) {
 		return
 	}
 	r.network = n
-	r.tellProblems()
+	r.publishProblems()
 }
 
-// isolation are the problems of a node that is cut off, or does not agree with others.
+// isolation returns the problems of a node that is cut off, or does not agree with others.
 func (r *Reporter) isolation() []problem.Problem {
 	var problems []problem.Problem
 	if len(r.network.CutOff) > 0 {
-		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonCutOff,
+		problems = append(problems, problem.New(r.self(), ReasonCutOff,
 			"node %s answers for no address: it hears no more than half of the nodes that it heard, and its gateway %s does not answer; "+
 				"see to its cable, its switch and its VLAN; it goes on by itself once it hears the nodes or the gateway",
 			r.node, listed(r.network.CutOff)))
 	}
 	if len(r.network.Links) > 0 {
-		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: r.node}, ReasonLinkCutOff,
+		problems = append(problems, problem.New(r.self(), ReasonLinkCutOff,
 			"node %s hears no other node over %s, though others hear each other there: what it would answer for there is left to them where they can; "+
 				"see to the cable, the VLAN and the port of the switch; it goes on by itself once it hears a node",
 			r.node, strings.Join(r.network.Links, ", ")))
@@ -72,7 +72,7 @@ func (r *Reporter) isolation() []problem.Problem {
 	return problems
 }
 
-// listed are addresses as people list them.
+// listed joins addresses for a message.
 func listed(addresses []netip.Addr) string {
 	var text []string
 	for _, a := range addresses {

@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 )
 
-// Reasons of the Events on a Node with something that breaks layer 2 without a word, and of the
+// Reasons of the Events on a Node with something that silently breaks layer 2, and of the
 // condition of the L2Addresses that it answers for.
 const (
 	// ReasonReversePathFiltered: a strict rp_filter drops what clients beyond the network send.
@@ -30,13 +30,7 @@ const (
 	ReasonAddressProxied = "AddressProxied"
 )
 
-// Obstruction is what is in the way of an address that this node answers for.
-type Obstruction struct {
-	Reason, Message string
-	Since           time.Time
-}
-
-// Obstacles takes in what on this node breaks layer 2 without a word, each with the addresses.
+// Obstacles takes in what on this node silently breaks layer 2, each with the addresses.
 func (r *Reporter) Obstacles(found map[hostchecks.Obstacle][]netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,13 +39,13 @@ func (r *Reporter) Obstacles(found map[hostchecks.Obstacle][]netip.Addr) {
 	}
 	r.obstacles = found
 	before := r.inTheWay
-	r.inTheWay = map[netip.Addr]Obstruction{}
+	r.inTheWay = map[netip.Addr]Finding{}
 	counts := gauge.Series{}
 	for _, o := range sorted(found) {
 		reason, message := r.describe(o)
 		counts[reason] += float64(len(found[o]))
 		for _, a := range found[o] {
-			in := Obstruction{reason, message, time.Now()}
+			in := Finding{reason, message, time.Now()}
 			if last, known := before[a]; known {
 				in.Since = last.Since
 			}
@@ -62,29 +56,29 @@ func (r *Reporter) Obstacles(found map[hostchecks.Obstacle][]netip.Addr) {
 		}
 	}
 	r.metrics.obstructed.Replace(counts)
-	r.tellProblems()
-	r.tellAddresses()
+	r.publishProblems()
+	r.writeAddresses()
 }
 
-// sorted gives obstacles in one order.
+// sorted returns the obstacles in one order.
 func sorted(found map[hostchecks.Obstacle][]netip.Addr) []hostchecks.Obstacle {
 	return slices.SortedFunc(maps.Keys(found), func(a, b hostchecks.Obstacle) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Interface, b.Interface), strings.Compare(a.Via, b.Via))
 	})
 }
 
-// obstructions are the problems of this node with them.
+// obstructions returns the problems of this node with them.
 func (r *Reporter) obstructions() []problem.Problem {
 	var problems []problem.Problem
 	for _, o := range sorted(r.obstacles) {
 		reason, message := r.describe(o)
-		problems = append(problems, problem.Advice(problem.Object{Kind: "Node", Name: r.node}, reason, "%s", message))
+		problems = append(problems, problem.Advice(r.self(), reason, "%s", message))
 	}
 	return problems
 }
 
-// describe gives the reason of an obstacle, what it does and what to do about it. It names no address: which
-// these are changes, and is no news.
+// describe returns the reason of an obstacle, and a message with what it does and what to do about it. The
+// message names no address: which addresses are concerned changes, and is not worth an Event.
 func (r *Reporter) describe(o hostchecks.Obstacle) (reason, message string) {
 	switch o.Kind {
 	case hostchecks.ReversePath:

@@ -13,29 +13,33 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
+	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
-// written keeps what the register was told last.
-type written map[netip.Addr]report.Address
+// written keeps the addresses that were written last.
+type written struct {
+	unread
+	addresses map[netip.Addr]report.Address
+}
 
-func (k written) Tell(_ types.UID, addresses map[netip.Addr]report.Address) {
-	clear(k)
-	maps.Copy(k, addresses)
+func (k written) Addresses(_ types.UID, addresses map[netip.Addr]report.Address) {
+	clear(k.addresses)
+	maps.Copy(k.addresses, addresses)
 }
 
 // TestWhatBreaksLayer2IsToldOnTheNode: once, in the condition of the addresses that it is in the way of,
 // and until it is over.
 func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	var got events
-	register, registry := written{}, prometheus.NewRegistry()
+	register, registry := written{addresses: map[netip.Addr]report.Address{}}, prometheus.NewRegistry()
 	c := toldTo(&got)
-	c.Addresses, c.Metrics = register, registry
+	c.Objects, c.Metrics = register, registry
 	r := report.New(c)
 	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {}}
 	r.Report(o)
-	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth1"}}})
+	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth1"}}})
 	got = nil
 	strict := hostchecks.Obstacle{Kind: hostchecks.ReversePath, Interface: "eth1", Via: "eth0"}
 	wireless := hostchecks.Obstacle{Kind: hostchecks.Selective, Interface: "eth1"}
@@ -44,7 +48,7 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 		"set the sysctl net.ipv4.conf.eth1.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give eth1 the way back"
 	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{strict: {vip}})
 	got.want(t, "node1 Warning ReversePathFiltered: "+words)
-	first := register[vip].Obstruction
+	first := register.addresses[vip].Obstruction
 	if first == nil || first.Reason != report.ReasonReversePathFiltered || first.Message != words || time.Since(first.Since) > time.Minute {
 		t.Fatalf("the register was told %+v", first)
 	}
@@ -54,11 +58,11 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 		"net.ipv4.conf.all.arp_ignore=1 and net.ipv4.conf.all.arp_announce=2",
 		"node1 Warning PromiscuousModeMissing: node node1 answers on eth1, which is wireless and not promiscuous: "+
 			"its firmware may keep questions for the addresses to itself; ip link set eth1 promisc on")
-	both := register[vip].Obstruction
+	both := register.addresses[vip].Obstruction
 	if both.Reason != report.ReasonReversePathFiltered || !strings.HasPrefix(both.Message, words+"; node node1 answers on eth1") || !both.Since.Equal(first.Since) {
 		t.Errorf("the register was told %+v", both)
 	}
-	if _, there := register[vip6]; there {
+	if _, there := register.addresses[vip6]; there {
 		t.Error("an address of another node is told as this one's")
 	}
 	const name = "fairlead_layer2_obstructed_addresses"
@@ -71,8 +75,8 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{held: {vip, vip6}})
 	r.Obstacles(nil)
 	got.want(t)
-	if register[vip].Obstruction != nil {
-		t.Errorf("never over: %+v", register[vip].Obstruction)
+	if register.addresses[vip].Obstruction != nil {
+		t.Errorf("never over: %+v", register.addresses[vip].Obstruction)
 	}
 	r.Obstacles(map[hostchecks.Obstacle][]netip.Addr{strict: {vip}})
 	got.want(t, "node1 Warning ReversePathFiltered: "+words)

@@ -21,8 +21,11 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -42,14 +45,18 @@ func (e *events) want(t *testing.T, texts ...string) {
 	*e = nil
 }
 
-// unread is for tests of what is told elsewhere.
+// unread are objects for tests of what is told elsewhere.
 type unread struct{}
 
-func (unread) Tell(types.UID, map[string]report.Session, map[string]report.Path) {}
+func (unread) Sessions(types.UID, map[string]bgp.State, map[string]bfd.Status) {}
 
-type unregistered struct{}
+func (unread) Addresses(types.UID, map[netip.Addr]report.Address) {}
 
-func (unregistered) Tell(types.UID, map[netip.Addr]report.Address) {}
+func (unread) Doubts(map[netip.Addr]pulse.Doubt) {}
+
+func (unread) Forwarding(types.UID, report.Forwarding) {}
+
+func (unread) MarkStale(map[string]time.Time) {}
 
 var vip, vip6 = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
@@ -67,7 +74,7 @@ func anOutcome() agent.Outcome {
 // toldTo has a reporter tell in Events alone.
 func toldTo(recorder report.Recorder) report.Config {
 	return report.Config{
-		Node: "node1", Recorder: recorder, Sessions: unread{}, Addresses: unregistered{},
+		Node: "node1", Recorder: recorder, Objects: unread{},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -76,27 +83,27 @@ func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	r.Report(anOutcome())
-	owned := map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
+	owned := map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
 	r.Owns(owned)
 	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
 	owned = maps.Clone(owned)
-	owned[vip6] = report.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: time.Now()}
+	owned[vip6] = pulse.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: time.Now()}
 	r.Owns(owned)
 	got.want(t, "shop/web Normal AnsweringNDP: node node1 answers for 2001:db8::10 on eth0, eth1")
 
-	r.Sessions(map[string]report.Session{"tor": {LastError: "dialing"}})
-	r.Sessions(map[string]report.Session{"tor": {Up: true}})
-	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3}})
-	r.Sessions(map[string]report.Session{"tor": {LastError: "hold timer expired"}})
-	r.Sessions(map[string]report.Session{"tor": {LastError: "hold timer expired"}})
+	r.Sessions(map[string]bgp.State{"tor": {LastError: "dialing"}})
+	r.Sessions(map[string]bgp.State{"tor": {Phase: bgp.Established}})
+	r.Sessions(map[string]bgp.State{"tor": {Phase: bgp.Established, Advertised: 3}})
+	r.Sessions(map[string]bgp.State{"tor": {LastError: "hold timer expired"}})
+	r.Sessions(map[string]bgp.State{"tor": {LastError: "hold timer expired"}})
 	got.want(t, "tor Normal SessionUp: node node1: the session is established", "tor Warning SessionDown: node node1: hold timer expired")
 }
 
 func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
+	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
 	r.Report(anOutcome())
 	r.Report(anOutcome())
@@ -142,7 +149,7 @@ func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	for range 2 {
-		r.Sessions(map[string]report.Session{"tor": {Up: true, LeftOut: map[addr.Family]string{addr.IPv6: "not negotiated"}}})
+		r.Sessions(map[string]bgp.State{"tor": {Phase: bgp.Established, Unannounced: []bgp.Unannounced{{Family: addr.IPv6, Err: errors.New("not negotiated")}}}})
 	}
 	got.want(t, "tor Normal SessionUp: node node1: the session is established",
 		"tor Warning FamilyLeft: node node1: IPv6 addresses are not announced: not negotiated")
@@ -152,20 +159,21 @@ func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	r.Report(anOutcome())
-	r.Owns(map[netip.Addr]report.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
+	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
 }
 
 // kept counts what is told, and keeps the last of it.
 type kept struct {
+	unread
 	times    int
 	uid      types.UID
-	sessions map[string]report.Session
-	paths    map[string]report.Path
+	sessions map[string]bgp.State
+	paths    map[string]bfd.Status
 }
 
-func (k *kept) Tell(uid types.UID, sessions map[string]report.Session, paths map[string]report.Path) {
-	*k = kept{k.times + 1, uid, sessions, paths}
+func (k *kept) Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status) {
+	*k = kept{times: k.times + 1, uid: uid, sessions: sessions, paths: paths}
 }
 
 // TestNothingIsKeptBeforeItIsKnown: that a process has no sessions yet says nothing of
@@ -174,24 +182,24 @@ func TestNothingIsKeptBeforeItIsKnown(t *testing.T) {
 	var got events
 	var k kept
 	c := toldTo(&got)
-	c.Sessions = &k
+	c.Objects = &k
 	r := report.New(c)
 	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {Name: "node1", UID: "uid"}}
-	r.BFD(map[string]report.Path{"tor": {State: "Init"}})
+	r.BFD(map[string]bfd.Status{"tor": {State: bfd.Init}})
 	r.Report(o)
 	r.Sessions(nil)
-	r.BFD(map[string]report.Path{"tor": {State: "Up", Up: true}})
+	r.BFD(map[string]bfd.Status{"tor": {State: bfd.Up}})
 	if k.times > 0 {
 		t.Fatalf("told of %v before any session was begun", k.sessions)
 	}
-	r.Sessions(map[string]report.Session{})
+	r.Sessions(map[string]bgp.State{})
 	if k.times != 1 || k.uid != "uid" || len(k.sessions) != 0 {
 		t.Fatalf("told %+v of a node that has no peers", k)
 	}
-	r.Sessions(map[string]report.Session{"tor": {Up: true}})
-	r.BFD(map[string]report.Path{"tor": {State: "Down"}})
-	if k.times != 3 || !k.sessions["tor"].Up || k.paths["tor"].State != "Down" {
+	r.Sessions(map[string]bgp.State{"tor": {Phase: bgp.Established}})
+	r.BFD(map[string]bfd.Status{"tor": {State: bfd.Down}})
+	if k.times != 3 || k.sessions["tor"].Phase != bgp.Established || k.paths["tor"].State != bfd.Down {
 		t.Errorf("told %+v", k)
 	}
 }
@@ -271,21 +279,11 @@ func TestMetricsAndReadiness(t *testing.T) {
 	o.Problems = []problem.Problem{problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "x")}
 	o.Announced = true
 	r.Report(o)
-	r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 3, Pending: 2}})
 	r.Changed("Service")
 	if r.Ready() != nil {
 		t.Error("not ready though everything is applied")
 	}
 	err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP fairlead_bgp_advertised_prefixes Prefixes that the peer has been told of.
-# TYPE fairlead_bgp_advertised_prefixes gauge
-fairlead_bgp_advertised_prefixes{peer="tor"} 3
-# HELP fairlead_bgp_pending_prefixes Prefixes that the peer is to be told of and has not been.
-# TYPE fairlead_bgp_pending_prefixes gauge
-fairlead_bgp_pending_prefixes{peer="tor"} 2
-# HELP fairlead_bgp_session_up 1 while the BGP session with the peer is established.
-# TYPE fairlead_bgp_session_up gauge
-fairlead_bgp_session_up{peer="tor"} 1
 # HELP fairlead_forwarding_ports Service ports whose forwarding is in the kernel.
 # TYPE fairlead_forwarding_ports gauge
 fairlead_forwarding_ports{ip_family="IPv4"} 1
@@ -299,8 +297,7 @@ fairlead_speaker_changes_total{kind="Service"} 1
 # HELP fairlead_speaker_problems Objects that do not get what they ask for on this node.
 # TYPE fairlead_speaker_problems gauge
 fairlead_speaker_problems{kind="BGPPeer",reason="SecretMissing"} 1
-`), "fairlead_bgp_advertised_prefixes", "fairlead_bgp_pending_prefixes", "fairlead_bgp_session_up", "fairlead_forwarding_ports",
-		"fairlead_speaker_apply_failures_total", "fairlead_speaker_changes_total", "fairlead_speaker_problems")
+`), "fairlead_forwarding_ports", "fairlead_speaker_apply_failures_total", "fairlead_speaker_changes_total", "fairlead_speaker_problems")
 	if err != nil {
 		t.Error(err)
 	}

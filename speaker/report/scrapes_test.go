@@ -21,7 +21,6 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 	config.Metrics = registry
 	r := report.New(config)
 	change := func(i int) {
-		r.Sessions(map[string]report.Session{"tor": {Up: true, Advertised: 1, Pending: 1}, fmt.Sprint("other", i%2): {}})
 		o := anOutcome()
 		o.Problems = []problem.Problem{
 			problem.New(problem.Object{Kind: "Service", Name: "web"}, "Always", "message"),
@@ -65,7 +64,6 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 			}
 		}
 		for _, want := range []string{
-			"fairlead_bgp_session_up tor", "fairlead_bgp_advertised_prefixes tor", "fairlead_bgp_pending_prefixes tor",
 			"fairlead_speaker_problems Always", "fairlead_layer2_obstructed_addresses " + report.ReasonAddressOnInterface,
 		} {
 			if !found[want] {

@@ -1,0 +1,154 @@
+// Package nodechecks looks every half a minute at what on this node is in the way of Services: settings that break
+// layer 2, other service proxies, and a connection table that is nearly full.
+package nodechecks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/agent"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
+	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// every is the time between two checks, and soon that before the first check of layer 2.
+const (
+	every = 30 * time.Second
+	soon  = 5 * time.Second
+)
+
+// repeat calls check now and then, until ctx ends, and logs its errors when they change.
+func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what string, check func(context.Context) error) {
+	failing := ""
+	for ; ; wait = every {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		err := check(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			log.Warn("cannot look everywhere on this node", "for", what, "error", err)
+		}
+	}
+}
+
+// Kernel looks whether another service proxy has rules where we do, and whether the kernel has room for more
+// connections.
+type Kernel struct {
+	Off      bool // another proxy forwards
+	Reporter *report.Reporter
+	Log      *slog.Logger
+}
+
+// String names the task.
+func (Kernel) String() string { return "looking at what else is in the kernel" }
+
+// Ready returns nil, and never an error.
+func (Kernel) Ready() error { return nil }
+
+// Run looks until ctx ends, and returns nil then.
+func (k Kernel) Run(ctx context.Context) error {
+	if k.Off {
+		<-ctx.Done()
+		return nil
+	}
+	repeat(ctx, 0, k.Log, "rules of other service proxies", func(ctx context.Context) error {
+		found, err := foreignproxy.Find(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		k.Reporter.Rivals(found, err)
+		if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
+			k.Reporter.Connections(flows, room)
+		}
+		return err
+	})
+	return nil
+}
+
+// Layer2 looks whether something on this node keeps clients from addresses, or answers for them besides the node
+// that is to.
+type Layer2 struct {
+	// Settled returns what this node is to answer for and what pulse does with it, and false while that is not known.
+	Settled  func() (agent.Answers, pulse.State, bool)
+	Reporter *report.Reporter
+	Log      *slog.Logger
+}
+
+// String names the task.
+func (Layer2) String() string { return "looking for what breaks layer 2" }
+
+// Ready returns nil, and never an error.
+func (Layer2) Ready() error { return nil }
+
+// Run looks until ctx ends, and returns nil then.
+func (l Layer2) Run(ctx context.Context) error {
+	repeat(ctx, soon, l.Log, "what breaks layer 2", func(context.Context) error {
+		want, state, settled := l.Settled()
+		if !settled {
+			return nil
+		}
+		found, err := obstaclesTo(want, state)
+		if found != nil {
+			l.Reporter.Obstacles(found)
+		}
+		return err
+	})
+	return nil
+}
+
+// obstaclesTo returns what is in the way of the addresses for which nodes are to answer, with an error that says
+// what could not be read; nil if the interfaces cannot even be listed.
+func obstaclesTo(want agent.Answers, state pulse.State) (map[hostchecks.Obstacle][]netip.Addr, error) {
+	snapshot, err := links.Read()
+	if err != nil {
+		return nil, fmt.Errorf("look for what breaks layer 2: %w", err)
+	}
+	addresses, used := concerned(want, state, snapshot)
+	kernel, err := hostchecks.Read(snapshot, used, want.Addrs)
+	return hostchecks.Find(kernel, addresses), err
+}
+
+// concerned returns the addresses with this node's part in each, and all interfaces that matter. Clients ask on
+// the network to which an address belongs, whatever an L2Advertisement names.
+func concerned(want agent.Answers, state pulse.State, snapshot *links.Snapshot) (map[netip.Addr]hostchecks.Address, []links.Link) {
+	addresses := make(map[netip.Addr]hostchecks.Address, len(want.Claims)+len(want.Elsewhere))
+	used := map[int]links.Link{}
+	add := func(a netip.Addr, named []string) {
+		on := snapshot.Answering(a, nil, want.Addrs)
+		if len(named) > 0 {
+			for _, l := range snapshot.Answering(a, named, want.Addrs) {
+				if !slices.ContainsFunc(on, func(o links.Link) bool { return o.Index == l.Index }) {
+					on = append(on, l)
+				}
+			}
+		}
+		for _, l := range on {
+			used[l.Index] = l
+		}
+		addresses[a] = hostchecks.Address{On: state.Owned[a].Interfaces, Asked: on}
+	}
+	for a, claim := range want.Claims {
+		add(a, claim.Interfaces)
+	}
+	for _, a := range want.Elsewhere {
+		add(a, nil)
+	}
+	return addresses, slices.Collect(maps.Values(used))
+}

@@ -1,0 +1,199 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/gauge"
+	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// Reasons of the Events that a speaker writes on Services and on its Node.
+const (
+	ReasonAnsweringARP = "AnsweringARP" // on a Service: this node answers for its IPv4 address
+	ReasonAnsweringNDP = "AnsweringNDP" // on a Service: this node answers for its IPv6 address
+	ReasonOtherProxy   = "OtherProxy"   // on a Node: another service proxy's rules are in its kernel
+	// ReasonRefused is on a Service of which the kernel of this node does not take a port.
+	ReasonRefused = "ForwardingRefused"
+	// ReasonForwardingFailed is on a Node: its kernel is not as wanted, and no Service is to blame.
+	ReasonForwardingFailed = "ForwardingFailed"
+	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
+	// as the connection table is to have it.
+	ReasonSettingFailed = "SettingFailed"
+	// ReasonTooManyAddresses is on a Node: what it is to answer for on layer 2 is more than its pulse takes.
+	ReasonTooManyAddresses = "TooManyAddresses"
+	// ReasonConnectionTableFull is on a Node: its kernel soon refuses new connections, or does already.
+	ReasonConnectionTableFull = "ConnectionTableFull"
+	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
+	// served, in kube-proxy's words.
+	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
+)
+
+// Actions: what the speaker was doing that an Event is about.
+const (
+	action       = "Announce"
+	actionListen = "Listen"
+)
+
+// maxListed bounds the problems that are logged one by one at a time, of those that come and of those that go; the metric counts all.
+const maxListed = 20
+
+// Recorder writes Events.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// publishProblems logs the problems that have come and gone since it was called last. Those
+// that no condition has are Events as well.
+func (r *Reporter) publishProblems() {
+	problems := slices.Concat(r.passed, r.rivals, r.connections, r.unread, r.contests(), r.isolation(), r.obstructions())
+	problem.Sort(problems)
+	problems = slices.Compact(problems)
+	come, gone := without(problems, r.problems), without(r.problems, problems)
+	r.problems = problems
+	for _, p := range come[:min(len(come), maxListed)] {
+		r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+		r.problemEvent(p)
+	}
+	for _, p := range gone[:min(len(gone), maxListed)] {
+		r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
+		r.resolvedEvent(p)
+	}
+	if more := max(len(come), len(gone)) - maxListed; more > 0 {
+		r.log.Warn("more has come or gone than is told one by one", "come", len(come), "gone", len(gone), "problems", len(problems))
+	}
+	counts := gauge.Series{}
+	for _, p := range problems {
+		counts[gauge.Key(p.Object.Kind, p.Reason)]++
+	}
+	r.metrics.problems.Replace(counts)
+	r.writeForwarding()
+}
+
+// without returns the problems that are not among others.
+func without(problems, others []problem.Problem) []problem.Problem {
+	known := make(map[problem.Problem]struct{}, len(others))
+	for _, p := range others {
+		known[p] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(problems), func(p problem.Problem) bool { _, is := known[p]; return is })
+}
+
+// problemEvent writes the Event of a problem that has come, if it is this node's to write.
+func (r *Reporter) problemEvent(p problem.Problem) {
+	switch {
+	case p.Object == r.self():
+		r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+	case r.cluster == nil || !seenHere(p.Reason) && (!seenByAll(p.Reason) || !r.first()):
+	case p.Object.Kind == "EndpointSlice":
+		reference := &corev1.ObjectReference{Kind: p.Object.Kind, APIVersion: "discovery.k8s.io/v1", Namespace: p.Object.Namespace, Name: p.Object.Name}
+		r.event(reference, corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+	default:
+		if s := r.serviceOf(p); s != nil {
+			r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
+		}
+	}
+}
+
+// seenHere reports whether this node alone finds such a problem of a Service.
+func seenHere(reason string) bool { return reason == ReasonRefused || resolutionOf(reason) != nil }
+
+// seenByAll reports whether all nodes find such a problem, so that one of them writes the Event.
+func seenByAll(reason string) bool {
+	return reason == fromkube.ReasonUnreadable || reason == desired.ReasonClusterIPTaken
+}
+
+// resolution is the Normal Event that follows when the last problem of a Service with one of the reasons is gone.
+type resolution struct {
+	of           []string
+	reason, note string // the note with the node's name
+}
+
+// resolutionOf returns the resolution of problems with the reason, nil if no Event follows them.
+func resolutionOf(reason string) *resolution {
+	for _, r := range []resolution{
+		{
+			[]string{ReasonAddressContested, ReasonAddressTaken},
+			ReasonAddressUncontested,
+			"node %s hears no other station claim the addresses of this Service any more",
+		},
+		{
+			[]string{ReasonAddressUnanswered, ReasonAddressAnsweredElsewhere, ReasonAddressAnsweredTwice},
+			ReasonAddressAnswered,
+			"node %s finds the addresses of this Service answered for as they should be, or has no more to do with them",
+		},
+		{
+			[]string{ReasonAddressLeft},
+			ReasonAddressAgreed,
+			"node %s agrees with the others on who answers for the addresses of this Service",
+		},
+	} {
+		if slices.Contains(r.of, reason) {
+			return &r
+		}
+	}
+	return nil
+}
+
+// resolvedEvent writes the Event that follows a problem, if the Service has no other one like it.
+func (r *Reporter) resolvedEvent(p problem.Problem) {
+	over := resolutionOf(p.Reason)
+	if over == nil || r.cluster == nil || slices.ContainsFunc(r.problems, func(o problem.Problem) bool {
+		return o.Object == p.Object && slices.Contains(over.of, o.Reason)
+	}) {
+		return
+	}
+	if s := r.serviceOf(p); s != nil {
+		r.event(serviceReference(s), corev1.EventTypeNormal, over.reason, over.note, r.node)
+	}
+}
+
+// serviceOf returns the Service that a problem is about, nil if there is none.
+func (r *Reporter) serviceOf(p problem.Problem) *view.Service {
+	return r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]
+}
+
+// HealthCheckFailed takes in why the healthCheckNodePort of a Service cannot be served.
+func (r *Reporter) HealthCheckFailed(service view.Ref, port uint16, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reference := &corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: service.Namespace, Name: service.Name}
+	if r.cluster != nil && r.cluster.Services[service] != nil {
+		reference = serviceReference(r.cluster.Services[service])
+	}
+	r.recorder.Eventf(reference, nil, corev1.EventTypeWarning, ReasonHealthCheckFailed, actionListen,
+		"node %s failed to start healthcheck %q on port %d: %v", r.node, service, port, err)
+}
+
+func (r *Reporter) event(regarding *corev1.ObjectReference, kind, reason, note string, args ...any) {
+	text := problem.Clip(fmt.Sprintf(note, args...), status.MaxNote)
+	r.recorder.Eventf(regarding, nil, kind, reason, action, "%s", text)
+}
+
+func serviceReference(s *view.Service) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
+}
+
+// nodeReference has the node's name for a UID, as the kubelet's own Events have and
+// kubectl describe expects.
+func nodeReference(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
+}
+
+// peerReference has the UID without which kubectl describe finds no Event.
+func (r *Reporter) peerReference(name string) *corev1.ObjectReference {
+	reference := &corev1.ObjectReference{Kind: "BGPPeer", APIVersion: v1beta1.GroupVersion.String(), Name: name}
+	if r.cluster != nil && r.cluster.BGPPeers[name] != nil {
+		reference.UID = types.UID(r.cluster.BGPPeers[name].UID)
+	}
+	return reference
+}

@@ -1,0 +1,161 @@
+package statuswriter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/report"
+)
+
+// Doubts writes the condition Doubted of L2Addresses of other nodes, for which this one would answer next. It
+// has a field manager of its own, so that neither node writes the fields of the other. A label names this node:
+// by it a new process finds what it has to take back, and the StaleMarker the doubts of a dead node.
+type Doubts struct {
+	*Writer[*v1beta1.L2Address]
+	kind doubtKind
+}
+
+// NewDoubts makes a writer for a node. Nothing is written before Run, and before Set.
+func NewDoubts(node string, api client.Client, log *slog.Logger) *Doubts {
+	kind := doubtKind{node, api}
+	return &Doubts{newWriter(kind, api, "doubt about L2Addresses", log), kind}
+}
+
+// Set takes in all doubts of the node. An address for which no node can answer has no object.
+func (d *Doubts) Set(doubts map[netip.Addr]pulse.Doubt) {
+	var objects []*v1beta1.L2Address
+	for address, doubt := range doubts {
+		if doubt.Owner != "" {
+			objects = append(objects, d.kind.render(address, doubt))
+		}
+	}
+	d.want(objects)
+}
+
+// doubtKind has the parts of L2Addresses that a node writes in those of others: the label and the
+// condition. As objects they have nothing else, and belong to no Node.
+type doubtKind struct {
+	node string
+	api  client.Client
+}
+
+// doubtOwner is the same for all nodes, so that the next node with a doubt replaces the doubt that is there.
+const doubtOwner = client.FieldOwner("fairlead-patrol")
+
+func isDoubt(c metav1.Condition) bool { return c.Type == v1beta1.ConditionDoubted }
+
+// part returns what of an object is this kind's.
+func part(name string, labels map[string]string, conditions []metav1.Condition) *v1beta1.L2Address {
+	object := &v1beta1.L2Address{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "L2Address"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+	if by, is := labels[v1beta1.LabelDoubtedBy]; is {
+		object.Labels = map[string]string{v1beta1.LabelDoubtedBy: by}
+	}
+	for _, c := range conditions {
+		if isDoubt(c) {
+			object.Status.Conditions = append(object.Status.Conditions, c)
+		}
+	}
+	return object
+}
+
+func (k doubtKind) render(address netip.Addr, d pulse.Doubt) *v1beta1.L2Address {
+	f := report.DoubtOf(k.node, address, d)
+	return part(v1beta1.L2AddressName(address), map[string]string{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(k.node)}, []metav1.Condition{{
+		Type: v1beta1.ConditionDoubted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(f.Since.Truncate(time.Second)),
+		Reason: f.Reason, Message: f.Message,
+	}})
+}
+
+func doubtedBy(node string) client.MatchingLabels {
+	return client.MatchingLabels{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(node)}
+}
+
+func (k doubtKind) selects() (client.ObjectList, client.MatchingLabels) {
+	return &v1beta1.L2AddressList{}, doubtedBy(k.node)
+}
+
+func (doubtKind) own(object *v1beta1.L2Address) (*v1beta1.L2Address, bool) {
+	return part(object.Name, object.Labels, object.Status.Conditions), true
+}
+
+// compare returns immediate for another reason; the message changes with the station that answers.
+func (doubtKind) compare(have, want *v1beta1.L2Address) urgency {
+	switch {
+	case equality.Semantic.DeepEqual(have.Status, want.Status) && equality.Semantic.DeepEqual(have.Labels, want.Labels):
+		return unchanged
+	case len(have.Status.Conditions) == 1 && have.Status.Conditions[0].Reason != want.Status.Conditions[0].Reason:
+		return immediate
+	}
+	return throttled
+}
+
+// write sets the label before the condition, so that there is no doubt that cannot be found again. To an
+// object that is not there nothing is written; it is looked for again.
+func (k doubtKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v1beta1.L2Address, error) {
+	if have == nil || len(have.Labels) == 0 {
+		by := want.Labels[v1beta1.LabelDoubtedBy]
+		err := label(ctx, k.api, want.Name, &by)
+		if apierrors.IsNotFound(err) {
+			return part(want.Name, nil, nil), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("label L2Address %s: %w", want.Name, err)
+		}
+	}
+	if err := k.apply(ctx, want); err != nil {
+		if apierrors.IsNotFound(err) {
+			return part(want.Name, nil, nil), nil
+		}
+		return nil, fmt.Errorf("write the doubts about L2Address %s: %w", want.Name, err)
+	}
+	return want, nil
+}
+
+// apply makes the condition that of the part, if it has one, and takes it back otherwise.
+func (k doubtKind) apply(ctx context.Context, object *v1beta1.L2Address) error {
+	bare := object.DeepCopy()
+	bare.Labels = nil
+	fields, err := applicable(bare)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(fields.Object, "spec")
+	return k.api.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(fields), doubtOwner, client.ForceOwnership)
+}
+
+func (k doubtKind) remove(ctx context.Context, object *v1beta1.L2Address) error {
+	err := k.apply(ctx, part(object.Name, nil, nil))
+	if err == nil {
+		err = label(ctx, k.api, object.Name, nil)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take back the doubts about L2Address %s: %w", object.Name, err)
+	}
+	return nil
+}
+
+// label names in an object the node that has doubts; nil: none has. It makes no object.
+func label(ctx context.Context, api client.Client, name string, by *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1beta1.LabelDoubtedBy: by}}})
+	if err != nil {
+		return err
+	}
+	object := &v1beta1.L2Address{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return api.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), doubtOwner)
+}

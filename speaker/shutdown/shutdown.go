@@ -1,0 +1,128 @@
+// Package shutdown ends the work of a speaker that is asked to stop, and finds out whether it goes for good.
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"fairlead.dev/fairlead/internal/view"
+)
+
+const (
+	// within bounds what is done between the signal to stop and the exit.
+	within = 5 * time.Second
+	// decideWithin bounds how long it takes to find out whether the speaker goes for good: pulse waits two
+	// seconds for the answer.
+	decideWithin = time.Second
+)
+
+// Speaker identifies this speaker.
+type Speaker struct {
+	Node, Namespace, DaemonSet string
+}
+
+// Parts are what a speaker ends.
+type Parts struct {
+	// Leave withdraws the node's announcements, so that other nodes take over.
+	Leave func(ctx context.Context) error
+	// Close ends the BGP sessions, withdrawing the routes or so that routers keep them.
+	Close func(ctx context.Context, withdraw bool) error
+	// Remove deletes the status objects of the node.
+	Remove func(ctx context.Context)
+}
+
+// Run ends the parts. A restart keeps everything: forwarding is in the kernel, pulse goes on or asks the other
+// nodes for patience, and routers keep our routes. Only a speaker that goes for good hands over. The error joins
+// those of the parts. cluster is the newest snapshot; nil: there is none.
+func (s Speaker) Run(client kubernetes.Interface, cluster *view.Cluster, parts Parts, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	deciding, decided := context.WithTimeout(ctx, decideWithin)
+	reason, forGood := s.goesForGood(deciding, client, cluster)
+	decided()
+	if !forGood {
+		log.Info("stopping; this node goes on serving and the speaker is expected back")
+		return parts.Close(ctx, false)
+	}
+	log.Info("stopping for good; other nodes take over", "reason", reason)
+	err := errors.Join(parts.Leave(ctx), parts.Close(ctx, true))
+	parts.Remove(ctx)
+	return err
+}
+
+// goesForGood returns whether this speaker, which was asked to stop, will not be back soon, and why. In doubt,
+// as when the API server cannot be reached, it returns false: expecting a restart costs seconds on one node, a
+// needless move breaks connections.
+func (s Speaker) goesForGood(ctx context.Context, client kubernetes.Interface, cluster *view.Cluster) (string, bool) {
+	if cluster != nil {
+		node := cluster.Nodes[s.Node]
+		switch {
+		case node == nil || node.Deleting:
+			return "the node is being removed", true
+		case !node.Ready:
+			return "the node is not ready, as when it shuts down", true
+		case node.Cordoned:
+			return "the node is cordoned, as before a reboot", true
+		}
+	}
+	if s.DaemonSet == "" {
+		return "", false
+	}
+	set, err := s.daemonSet(ctx, client, isDeployed(cluster))
+	switch {
+	case apierrors.IsNotFound(err):
+		return "the DaemonSet is gone", true
+	case apierrors.IsUnauthorized(err) && isDeployed(cluster):
+		return "", false // the pod was deleted by force
+	case forbids(err):
+		return "the permissions are gone, as in an uninstall", true
+	case err == nil && set.DeletionTimestamp != nil:
+		return "the DaemonSet is being removed", true
+	case err == nil && cluster != nil && !labels.SelectorFromSet(set.Spec.Template.Spec.NodeSelector).Matches(labels.Set(cluster.Nodes[s.Node].Labels)):
+		return "the DaemonSet's nodeSelector no longer matches this node", true
+	}
+	return "", false
+}
+
+// isDeployed reports whether the DaemonSet exists, from the informer alone. An uninstall deletes the DaemonSet
+// first, and its pods as a consequence: a pod that is asked to stop has seen that. A pod that is deleted by force
+// takes its account's token with it; that the token is unknown then says nothing about the account.
+func isDeployed(cluster *view.Cluster) bool { return cluster != nil && cluster.Deployed }
+
+// askAgain is the time between two requests to an API server that forbids them.
+const askAgain = 100 * time.Millisecond
+
+// daemonSet gets the DaemonSet of this speaker, again and again until ctx ends while the API server forbids it:
+// one that has just started may not have read the permissions yet. It returns the last answer of the API server,
+// or the error of a request that got none before. Where the DaemonSet is deployed, an unknown account is not
+// tried again: its pod is gone.
+func (s Speaker) daemonSet(ctx context.Context, client kubernetes.Interface, deployed bool) (set *appsv1.DaemonSet, err error) {
+	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+		now, failed := client.AppsV1().DaemonSets(s.Namespace).Get(ctx, s.DaemonSet, metav1.GetOptions{})
+		if forbids(err) && !answers(failed) {
+			return false, nil
+		}
+		set, err = now, failed
+		return !forbids(err) || deployed && apierrors.IsUnauthorized(err), nil
+	})
+	return set, err
+}
+
+// forbids reports whether err says that this speaker has no permission.
+func forbids(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// answers reports whether err, nil too, is an answer of the API server. The client sends no request, and returns
+// another error, when it sees that it would be too late.
+func answers(err error) bool {
+	var answer apierrors.APIStatus
+	return err == nil || errors.As(err, &answer)
+}
