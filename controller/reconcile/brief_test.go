@@ -67,8 +67,7 @@ func TestBriefSaysTheSame(t *testing.T) {
 			continue
 		}
 		read := func(s *corev1.Service) *view.Service {
-			v := fromkube.Service(s)
-			v.Request = fromkube.Requests{MetalLB: true}.Read(s, v)
+			v := fromkube.Requests{MetalLB: true}.Service(s)
 			return v
 		}
 		if d := cmp.Diff(read(whole), read(short), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {

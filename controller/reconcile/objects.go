@@ -83,7 +83,7 @@ type snapshot struct {
 	communities       map[string]*v1beta1.Community
 	bgpSessions       map[string]*v1beta1.BGPSession
 
-	// contested are the objects whose status another program writes, too, and until when that counts.
+	// contested are the objects with a status that another program writes, too, and until when that counts.
 	contested map[problem.Object]time.Time
 }
 
@@ -160,8 +160,7 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 		return known
 	}
 	o.services[ref] = s
-	if v := fromkube.Service(s); v != nil {
-		v.Request = o.requests.Read(s, v)
+	if v := o.requests.Service(s); v != nil {
 		o.views[ref] = v
 	} else {
 		delete(o.views, ref)

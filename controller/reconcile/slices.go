@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// setSlice takes over an EndpointSlice. It matters only to a Service whose endpoints are
+// setSlice takes over an EndpointSlice. It matters only to a Service of which endpoints are
 // looked at, and only if they are usable on other nodes than before.
 func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (matters bool) {
 	var ref view.Ref

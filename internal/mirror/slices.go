@@ -39,8 +39,8 @@ func (s *Slices) Services() iter.Seq[view.Ref] { return maps.Keys(s.parts) }
 // Service returns the Service that a slice is for.
 func (s *Slices) Service(slice client.ObjectKey) view.Ref { return s.services[slice] }
 
-// Set takes over a slice of a Service, or that it has none any more (nil), and returns the Services whose
-// endpoints changed.
+// Set takes over a slice of a Service, or that it has none any more (nil), and returns the Services that
+// changed their endpoints.
 func (s *Slices) Set(slice client.ObjectKey, service view.Ref, endpoints []view.Endpoint) (changed []view.Ref) {
 	if before, had := s.services[slice]; had && (endpoints == nil || service != before) {
 		delete(s.services, slice)

@@ -11,11 +11,11 @@ type Adjacency struct {
 	Trouble string
 }
 
-// After is the adjacency that a newer word makes of this one. Who begins to listen anew has
-// heard nobody yet: the router stays as long as the interface does.
-func (a Adjacency) After(word Adjacency) Adjacency {
-	if !word.Router.IsValid() && word.Local.IsValid() && word.Local == a.Local {
-		word.Router = a.Router
+// After returns the adjacency that a newer report makes of this one. A listener that has just started has
+// heard no router yet: the router stays as long as the interface does.
+func (a Adjacency) After(report Adjacency) Adjacency {
+	if !report.Router.IsValid() && report.Local.IsValid() && report.Local == a.Local {
+		report.Router = a.Router
 	}
-	return word
+	return report
 }

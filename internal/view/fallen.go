@@ -1,17 +1,17 @@
 package view
 
-// RollCall is what the hellos of the nodes tell this one, long before Kubernetes knows:
-// the zero value tells nothing.
+// RollCall is the state of the nodes by their hellos, long before Kubernetes knows:
+// the zero value says nothing.
 type RollCall struct {
 	Alive []string // this node included
-	// Silent were heard once and are no more, without having said that they leave, or were never heard
-	// and do not answer for their own addresses.
+	// Silent nodes sent hellos once and have stopped without saying that they leave, or were never heard
+	// and do not answer ARP for their own addresses.
 	Silent []string
 }
 
-// fallen are the silent nodes that are believed to be dead. Whoever hears fewer nodes
-// than fell silent is the one that is cut off, and believes nothing; half of them are
-// enough, so that one of two nodes notices that it is alone. Nodes that Kubernetes calls
+// fallen are the silent nodes that are believed to be dead. A node that hears fewer nodes
+// than fell silent is cut off itself, and believes none to be dead; half of them are
+// enough, so that one of two nodes goes on alone. Nodes that Kubernetes calls
 // not ready have no vote: they may have been switched off for weeks.
 func (r RollCall) fallen(nodes map[string]*Node) map[string]struct{} {
 	fallen := map[string]struct{}{}
@@ -32,8 +32,8 @@ func (r RollCall) fallen(nodes map[string]*Node) map[string]struct{} {
 	return fallen
 }
 
-// Fall puts down which nodes are believed to be dead, and returns those for which that is
-// another than before. The snapshot must not have been handed out yet.
+// Fall sets which nodes are believed to be dead, and returns those for which that
+// changed. The snapshot must not have been handed out yet.
 func (c *Cluster) Fall(r RollCall) map[string]struct{} {
 	next := r.fallen(c.Nodes)
 	differ := map[string]struct{}{}

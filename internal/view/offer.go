@@ -13,7 +13,7 @@ type Offer struct {
 	To netip.AddrPort
 }
 
-// Usable tells whether new flows may go there, if only for want of others: it is ready, or
+// Usable reports whether new flows may go there, if only for want of others: it is ready, or
 // it terminates and still serves (KEP-1669).
 func (o Offer) Usable() bool { return o.Ready || o.Serving && o.Terminating }
 
@@ -46,7 +46,7 @@ func OffersOf(endpoints []Endpoint, family addr.Family, name string, protocol Pr
 	return found
 }
 
-// supersedes tells which of two endpoints counts that claim an address and port, in whatever order they are listed.
+// supersedes reports which of two endpoints counts that claim an address and port, in whatever order they are listed.
 func (e *Endpoint) supersedes(other *Endpoint) bool {
 	switch {
 	case e.Terminating != other.Terminating:

@@ -1,9 +1,9 @@
 package view
 
-// Remember is a node as it is now, nil for one that is not there, completed by what was last
-// known of it (nil: nothing). A Node that is deleted takes nothing away from the machine, whose
-// pods and clients are where they were; and one that has just been made anew says neither
-// where it is nor where its pods are until a kubelet or a cloud controller has told.
+// Remember returns a node as it is now, nil for an absent one, completed by what was last
+// known of it (nil: nothing). A deleted Node does not stop the machine, its pods and its clients;
+// and one that has just been made anew has no addresses and podCIDRs until a kubelet or a cloud
+// controller writes them.
 func (n *Node) Remember(last *Node) *Node {
 	switch {
 	case n == nil:
@@ -21,6 +21,6 @@ func (n *Node) Remember(last *Node) *Node {
 	return &whole
 }
 
-// OwnNode is the node of that name as its own forwarding goes by it, nil if nothing was ever
+// OwnNode returns the node of that name as its own forwarding goes by it, nil if nothing was ever
 // known of it.
 func (c *Cluster) OwnNode(name string) *Node { return c.Nodes[name].Remember(c.LastOwn) }

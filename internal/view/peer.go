@@ -17,7 +17,7 @@ type BGPPeer struct {
 	PeerASN         uint32     // 0: any but MyASN
 	DynamicASN      bool       // PeerASN was not given, but follows from dynamicASN
 	PeerAddress     netip.Addr // invalid where there is an Interface
-	Interface       string     // at whose other end the router is; "": it has a PeerAddress
+	Interface       string     // to the router; "": it has a PeerAddress
 	PeerPort        uint16
 	Passive         bool       // the router opens the connection
 	SourceAddress   netip.Addr // invalid: the kernel chooses
@@ -26,7 +26,7 @@ type BGPPeer struct {
 	KeepaliveTime   time.Duration
 	ConnectTime     time.Duration
 	EBGPMultiHop    bool
-	TTLSecurity     bool // RFC 5082: refuse packets of whoever is not on our network
+	TTLSecurity     bool // RFC 5082: refuse packets from beyond the node's networks
 	OneFamily       bool // the session carries that of PeerAddress alone, or IPv6
 	GracefulRestart bool
 	BFDProfile      string // "": no BFD
@@ -42,15 +42,15 @@ func (p *BGPPeer) Object() problem.Object {
 	return problem.Object{Kind: "BGPPeer", Name: p.Name}
 }
 
-// HopsByNetwork tells whether it follows from the networks of a node over how many hops BFD with
+// HopsByNetwork reports whether the networks of a node decide over how many hops BFD with
 // the router is, as iBGP may be over any number: over several (RFC 5883) if the router is on none of
-// them, which is the rule of FRR. With all others it is over one, or over several with EBGPMultiHop.
+// them, as in FRR. With all others it is over one, or over several with EBGPMultiHop.
 func (p *BGPPeer) HopsByNetwork() bool {
 	return p.MyASN == p.PeerASN && p.Interface == "" && !p.TTLSecurity && !p.EBGPMultiHop
 }
 
-// IsOn tells whether what is at the peer's address is the node itself, as another BGP daemon of it. There
-// is no BFD then: nothing is between both, and one process at a time speaks BFD on a node.
+// IsOn reports whether the peer's address is one of the node itself, as of another BGP daemon on it. There
+// is no BFD then: one process at a time speaks BFD on a node.
 func (p *BGPPeer) IsOn(node *Node) bool {
 	return p.PeerAddress.IsLoopback() || slices.Contains(node.Addresses, p.PeerAddress)
 }
@@ -66,7 +66,7 @@ type BFDProfile struct {
 	EchoInterval bool
 }
 
-// Equal tells whether sessions by either are the same.
+// Equal reports whether sessions by either are the same.
 func (p *BFDProfile) Equal(o *BFDProfile) bool {
 	one, other := *p, *o
 	one.Name, one.EchoInterval = other.Name, other.EchoInterval

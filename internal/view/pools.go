@@ -37,7 +37,7 @@ func PoolOf(pools []*Pool, a netip.Addr) *Pool {
 	return nil
 }
 
-// Matches tells whether the advertisement covers addresses of this pool.
+// Matches reports whether the advertisement covers addresses of this pool.
 func (m PoolMatch) Matches(p *Pool) bool {
 	if len(m.Names) == 0 && len(m.Selectors) == 0 {
 		return true

@@ -1,8 +1,9 @@
-// Package view is the cluster as the decisions see it: an immutable snapshot of
+// Package view is the cluster as the decisions see it: a snapshot of
 // plain values. Package fromkube makes it from API objects; allocation, election
-// and desired read it. A *Cluster of the speaker may be kept for ever, and nobody writes
-// to it: a changed object is a new value in a new snapshot, and unchanged objects keep
-// their pointers, so that comparing pointers finds what has changed.
+// and desired read it. A *Cluster of the speaker is immutable and may be kept for ever: a changed
+// object is a new value in a new snapshot. The controller's is brought up to date in place, and holds
+// until it is taken again. In both, unchanged objects keep their pointers, so that comparing
+// pointers finds what has changed.
 package view
 
 import (
@@ -34,26 +35,23 @@ func (r Ref) Compare(o Ref) int {
 }
 
 // Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
-// of Services with a share key and policy Local; the next one is the same value, brought up
-// to date. The speaker's holds everything, but of a Service only what a speaker reads. Problems found while reading objects travel along.
+// of Services with a share key and policy Local. The speaker's holds everything, but of a Service only
+// what a speaker reads. Problems found while reading objects travel along.
 type Cluster struct {
 	Services  map[Ref]*Service
 	Endpoints Endpoints
 	Nodes     map[string]*Node
 	Speakers  map[string]Speaker // by node name
-	// Deployed tells that the DaemonSet of the speakers was there, and was to stay, when the API server last
-	// told of it. The speaker's snapshot has it.
+	// Deployed: the DaemonSet of the speakers exists and is not being deleted. The speaker's snapshot has it.
 	Deployed bool
-	// LastOwn is what was last known of the node whose snapshot this is, see OwnNode. The
-	// speaker's snapshot has it; nil: nothing is.
+	// LastOwn is what was last known of this node, see OwnNode. The speaker's snapshot has it; nil: nothing.
 	LastOwn *Node
 	// Fallen are the nodes that this one believes to be dead, see RollCall. The
 	// speaker's snapshot has them; none of it is Kubernetes' word.
 	Fallen map[string]struct{}
-	// Former says who had addresses before this node; nil: nobody has told. The speaker's
-	// snapshot has it.
+	// Former has the previous owners of addresses; nil: not known yet. The speaker's snapshot has it.
 	Former *Former
-	// Adjacent are the routers at the other ends of this node's interfaces, by interface;
+	// Adjacent are the routers on this node's unnumbered links, by interface;
 	// those that a BGPPeer names and that were looked at. The speaker's snapshot has them.
 	Adjacent          map[string]Adjacency
 	Pools             map[string]*Pool
@@ -78,7 +76,7 @@ type Cluster struct {
 	// Reservations are the IPReservations. The controller's snapshot has them.
 	Reservations map[Ref]*Reservation
 	// Cooling are addresses that were freed a short time ago, and by which Service or
-	// reservation: nobody else may have them yet. The controller's snapshot has them.
+	// reservation: no other may have them yet. The controller's snapshot has them.
 	Cooling map[netip.Addr]Ref
 	// HelloKey authenticates the nodes to each other.
 	HelloKey Secret
@@ -89,8 +87,8 @@ type Cluster struct {
 	Changes
 }
 
-// Changes tell what differs between a snapshot and an earlier one of the same source, so
-// that a decision need not look at the rest. The zero value tells nothing.
+// Changes say what differs between a snapshot and an earlier one of the same source, so
+// that a decision need not look at the rest. The zero value says nothing.
 type Changes struct {
 	// Revision numbers this snapshot, and Since the one that the rest is relative to;
 	// 0: not known.
@@ -168,7 +166,7 @@ type Service struct {
 	Affinity      time.Duration // sessionAffinity: ClientIP and its timeout; 0 for none
 	// HealthCheckPort is spec.healthCheckNodePort of a LoadBalancer with policy Local; 0: none.
 	HealthCheckPort uint16
-	// SourceRanges limit who may use the VIPs. nil: everybody. Both families mixed.
+	// SourceRanges are the sources that may use the VIPs. nil: all. Both families mixed.
 	SourceRanges []netip.Prefix
 	Unread       []problem.Problem // of values that mean nothing and were left out
 
@@ -198,14 +196,14 @@ type ServicePort struct {
 	Port, NodePort uint16
 }
 
-// Classes are the load balancer classes whose Services are ours: those of the name
-// ("" for those that name none), and with Unclassed those that name none as well.
+// Classes are the load balancer classes that Fairlead handles: that of the name
+// ("" for Services that name none), and with Unclassed Services that name none as well.
 type Classes struct {
 	Name      string
 	Unclassed bool
 }
 
-// Serves tells whether a Service with this spec.loadBalancerClass is ours.
+// Serves reports whether Fairlead handles a Service with this spec.loadBalancerClass.
 func (c Classes) Serves(class string) bool {
 	return class == c.Name || class == "" && c.Unclassed
 }
@@ -277,7 +275,7 @@ type Node struct {
 	Condemned bool
 }
 
-// MayAnnounce tells whether the node may announce addresses at all.
+// MayAnnounce reports whether the node may announce addresses at all.
 func (n *Node) MayAnnounce() bool { return !n.Excluded && !n.NetworkUnavailable }
 
 // Speaker is the speaker on one node, of one pod or of all.
@@ -305,7 +303,7 @@ type Pool struct {
 	NamespaceSelectors []Selector
 	ServiceSelectors   []Selector
 	MaxPerNamespace    int           // addresses of both families; 0: any number
-	CoolDown           time.Duration // before somebody else gets a freed address
+	CoolDown           time.Duration // before another Service gets a freed address
 
 	// Former are the ranges that the pool has or had when its status was written, and
 	// of those that it had, what Services hold. Renumber: these get other addresses.
@@ -313,12 +311,12 @@ type Pool struct {
 	Renumber bool
 }
 
-// Had tells whether the address counted as one of the pool when its status was written.
+// Had reports whether the address counted as one of the pool when its status was written.
 func (p *Pool) Had(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Former, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
-// Avoids tells whether the pool gives the address to nobody, since old equipment takes it for
+// Avoids reports whether the pool never gives the address, since old equipment takes it for
 // that of a network or a broadcast: IPv4 ending in .0 or .255.
 func (p *Pool) Avoids(a netip.Addr) bool {
 	if !p.AvoidBuggyIPs || !a.Is4() {
@@ -328,18 +326,18 @@ func (p *Pool) Avoids(a netip.Addr) bool {
 	return last == 0 || last == 255
 }
 
-// Chooses tells whether the pool is not for all Services.
+// Chooses reports whether the pool is not for all Services.
 func (p *Pool) Chooses() bool {
 	return len(p.Namespaces)+len(p.NamespaceSelectors)+len(p.ServiceSelectors) > 0
 }
 
-// Serves tells whether the Service may have new addresses of the pool. namespace are the
+// Serves reports whether the Service may have new addresses of the pool. namespace are the
 // labels of its namespace.
 func (p *Pool) Serves(s *Service, namespace map[string]string) bool {
 	return p.ServesNamespace(s.Namespace, namespace) && MatchesAny(p.ServiceSelectors, s.Labels)
 }
 
-// ServesNamespace tells whether the namespace of that name and these labels may have new
+// ServesNamespace reports whether the namespace of that name and these labels may have new
 // addresses of the pool, as far as that does not depend on the Service.
 func (p *Pool) ServesNamespace(name string, labels map[string]string) bool {
 	everywhere := len(p.Namespaces)+len(p.NamespaceSelectors) == 0
@@ -347,7 +345,7 @@ func (p *Pool) ServesNamespace(name string, labels map[string]string) bool {
 		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, labels)
 }
 
-// Holds tells whether all addresses of the prefix are in the pool's ranges.
+// Holds reports whether all addresses of the prefix are in the pool's ranges.
 func (p *Pool) Holds(prefix netip.Prefix) bool {
 	whole := netipx.RangeOfPrefix(prefix)
 	return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(whole.From()) && r.Contains(whole.To()) })
@@ -358,7 +356,7 @@ func (p *Pool) Object() problem.Object {
 	return problem.Object{Kind: "IPAddressPool", Name: p.Name}
 }
 
-// Contains tells whether the address lies in one of the pool's ranges.
+// Contains reports whether the address lies in one of the pool's ranges.
 func (p *Pool) Contains(a netip.Addr) bool {
 	for _, r := range p.Ranges {
 		if r.Contains(a) {
@@ -374,7 +372,7 @@ type Selector interface {
 }
 
 // PoolMatch says which addresses an advertisement is for: those of the named
-// pools and of the pools whose labels one of Selectors matches. With neither, all.
+// pools and of the pools with labels that one of Selectors matches. With neither, all.
 type PoolMatch struct {
 	Names     []string
 	Selectors []Selector
@@ -391,8 +389,7 @@ type L2Advertisement struct {
 	AnnounceInterval time.Duration // at which an address is announced again; 0: never
 }
 
-// Preference has the nodes that it selects come before others, the more so the
-// greater its weight, from 1 to 100.
+// Preference puts the nodes that it selects before others, by its weight from 1 to 100.
 type Preference struct {
 	Nodes  Selector
 	Weight int
@@ -438,12 +435,12 @@ func (a *BGPAdvertisement) Object() problem.Object {
 	return problem.Object{Kind: "BGPAdvertisement", Name: a.Name}
 }
 
-// IsFor tells whether it announces to the BGPPeer of that name.
+// IsFor reports whether it announces to the BGPPeer of that name.
 func (a *BGPAdvertisement) IsFor(peer string) bool {
 	return len(a.Peers) == 0 || slices.Contains(a.Peers, peer)
 }
 
-// BGPSession is what the speaker of a node says of its session with a peer.
+// BGPSession is the state of a node's session with a peer, as its speaker reports it.
 type BGPSession struct {
 	Node, Peer  string
 	Established bool
@@ -467,7 +464,7 @@ func (s Secret) GoString() string { return s.String() }
 // MarshalText hides the value from encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MatchesAny tells whether one of the selectors matches; no selectors match all.
+// MatchesAny reports whether one of the selectors matches; no selectors match all.
 func MatchesAny(selectors []Selector, labels map[string]string) bool {
 	if len(selectors) == 0 {
 		return true

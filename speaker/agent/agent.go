@@ -66,12 +66,12 @@ type Answers struct {
 	// Addrs are this node's own addresses; they name the interfaces that an
 	// address outside of every local subnet is answered on.
 	Addrs  []netip.Addr
-	Claims map[netip.Addr]desired.Candidacy // those whose forwarding is in the kernel
+	Claims map[netip.Addr]desired.Candidacy // those with their forwarding in the kernel
 	// Elsewhere are the addresses that only other nodes may answer for.
 	Elsewhere []netip.Addr
 	// BFD are the sessions beside those of BGP, by BGPPeer name.
 	BFD map[string]desired.BFD
-	// Unnumbered are the interfaces at whose other ends routers are to be found.
+	// Unnumbered are the interfaces of unnumbered sessions: pulse finds the routers there.
 	Unnumbered []string
 	// Unable are the addresses that this node ought to serve and cannot, so
 	// that the next candidate does.
@@ -224,7 +224,7 @@ func (a *Agent) deferFirstPublish(want desired.Node, missing outcome.Missing, er
 }
 
 // withdraw stops announcing what is no longer wanted, while its forwarding is still
-// in place. Routes whose attributes change keep the old ones until the last step of the pass.
+// in place. Routes that change their attributes keep the old ones until the last step of the pass.
 func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
 	now, before := time.Now(), len(a.leaving)
 	goesOn := func(l leaving) bool { return l.goesOn(want, a.engine.Serves, now) }

@@ -145,8 +145,8 @@ func without(session desired.Session, missing map[netip.Addr]bool) desired.Sessi
 	return part
 }
 
-// missingAddresses are the VIPs of which not every port is in the kernel. A port whose newest endpoints
-// the kernel lacks counts as there: to withdraw its address would be worse.
+// missingAddresses are the VIPs of which not every port is in the kernel. A port that only
+// lacks its newest endpoints counts as there: to withdraw its address would be worse.
 func missingAddresses(want desired.Forwarding, lacking outcome.Missing) map[netip.Addr]bool {
 	missing := map[netip.Addr]bool{}
 	for key, in := range lacking {

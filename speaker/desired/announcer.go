@@ -40,7 +40,7 @@ type announced struct {
 	services []*view.Service
 	// can reports whether a node can serve, one for each Service that any node can serve.
 	can []func(node string) bool
-	// here counts the endpoints on this node of each of these Services whose policy is Local.
+	// here counts the endpoints on this node of each of these Services with policy Local.
 	here []int
 }
 

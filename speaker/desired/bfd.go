@@ -46,7 +46,7 @@ func beside(id Identity, peer *view.BGPPeer, profile *view.BFDProfile) BFD {
 	return b
 }
 
-// unnumbered are the interfaces at whose other ends this node needs to know the routers.
+// unnumbered are the interfaces of unnumbered sessions.
 func unnumbered(sessions map[string]Session) []string {
 	var names []string
 	for _, session := range sessions {

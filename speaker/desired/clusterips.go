@@ -13,7 +13,7 @@ const ReasonClusterIPTaken = "ClusterIPTaken"
 
 // clusterIPs indexes Services by their addresses. Packets to a
 // ClusterIP are for its Service alone, even if others list it among their external addresses: else
-// a user who may create Services could take over the DNS of the whole cluster (CVE-2020-8554).
+// a user with the right to create Services could take over the DNS of the whole cluster (CVE-2020-8554).
 type clusterIPs struct {
 	services map[view.Ref]*view.Service   // as of the last decision
 	internal view.Index                   // by ClusterIP: one, or more while one replaces another

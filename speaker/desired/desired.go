@@ -139,7 +139,7 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 	return slices.Compact(ranges)
 }
 
-// nodePorts are the prefixes on whose addresses NodePorts answer; loopback those that
+// nodePorts are the prefixes in which NodePorts answer; loopback those that
 // ask for it, and not those that merely have loopback addresses among others. On ::1 they
 // cannot: the kernel has nothing like route_localnet for IPv6.
 func nodePorts(node *view.Node, o Options) (answering, loopback []netip.Prefix) {

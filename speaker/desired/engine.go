@@ -209,7 +209,7 @@ func (e *Engine) announce(c *view.Cluster) {
 	e.node.Announced.Restart()
 }
 
-// reannounce decides what is announced of the addresses whose Services changed, and of those that
+// reannounce decides what is announced of the addresses of Services that changed, and of those that
 // change their first candidate by that. Nothing else differs from the last decision.
 func (e *Engine) reannounce(c *view.Cluster, moved map[netip.Addr]struct{}) {
 	a := &e.announcer

@@ -45,7 +45,7 @@ func portsListed(endpoints []view.Endpoint) map[view.EndpointPort]struct{} {
 // Kubernetes' own tests expect an answer on every address of the node.
 func narrowed(o Options) bool { return o.NodePortPrimary || len(o.NodePortCIDRs) > 0 }
 
-// HealthPrefixes are the prefixes on whose addresses HealthPorts answer, as far as this node has them.
+// HealthPrefixes returns the prefixes in which HealthPorts answer, on the addresses that this node has.
 // One of all addresses of a family has its loopback addresses, too.
 func (f Forwarding) HealthPrefixes() []netip.Prefix {
 	if !f.HealthNarrow {

@@ -32,14 +32,14 @@ type Node struct {
 	BGP map[string]Session
 	// BFD has the BFD sessions of this node by BGPPeer name.
 	BFD map[string]BFD
-	// Unnumbered are the interfaces at whose other ends routers are to be found, sorted.
+	// Unnumbered are the interfaces of unnumbered sessions, sorted: pulse finds the routers there.
 	Unnumbered []string
 	// Announced numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh. Of the sessions, only
 	// the routes to its changed prefixes differ.
 	Announced Delta[netip.Prefix]
 	// Mesh is the other nodes, to which this one says hello and which it hears.
 	Mesh Mesh
-	// Health are the Services whose healthCheckNodePort this node answers.
+	// Health are the Services with a healthCheckNodePort, which this node answers.
 	Health map[view.Ref]HealthCheck
 }
 
@@ -51,7 +51,7 @@ type Delta[K comparable] struct {
 	Changed  map[K]struct{}
 }
 
-// ChangedSince returns the keys whose values may differ from those at a revision, and whether they are
+// ChangedSince returns the keys of values that may differ from those at a revision, and whether they are
 // known; otherwise, any may differ.
 func (d Delta[K]) ChangedSince(revision uint64) (keys map[K]struct{}, known bool) {
 	switch revision {
@@ -110,11 +110,11 @@ type Forwarding struct {
 	// family has none, see PodsKnown. A sender with a loopback address is never
 	// one, since no pod could answer it.
 	Pods []netip.Prefix
-	// NodePorts are the prefixes on whose addresses NodePorts answer, as far as this node
-	// has them when a packet arrives; loopback addresses are excluded. Summarized, both
+	// NodePorts are the prefixes in which NodePorts answer, on the addresses that this node
+	// has when a packet arrives; loopback addresses are excluded. Summarized, both
 	// families.
 	NodePorts []netip.Prefix
-	// Loopback are the prefixes within 127.0.0.0/8 on whose addresses NodePorts answer as
+	// Loopback are the prefixes within 127.0.0.0/8 in which NodePorts answer as
 	// well, but only for this node itself. Summarized; nil unless asked for.
 	Loopback []netip.Prefix
 	// Guard drops what arrives from elsewhere to or from 127.0.0.0/8. The kernel does that by
@@ -306,7 +306,7 @@ const RankExternalIP = 2
 
 // Rank orders the ports that have an address, the lowest first: an address from an allocator comes
 // before one that the author of a Service wrote into spec.externalIPs. Of the same kind, a port that can
-// serve external senders comes before one that would refuse or drop them, as in kube-proxy, whose rules
+// serve external senders comes before one that would refuse or drop them, as in kube-proxy, where rules
 // that translate come before those that refuse.
 func (p Port) Rank(a netip.Addr) int {
 	rank, serving := 0, p.Cluster

@@ -49,7 +49,7 @@ func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
 }
 
 // podsUnknown is the problem of a node that cannot tell pods from other senders in a family
-// whose Services it forwards: it masquerades no packets to ClusterIPs, and refuses pods the short
+// of the Services that it forwards: it masquerades no packets to ClusterIPs, and refuses pods the short
 // circuit.
 func podsUnknown(f Forwarding, o Options) []problem.Problem {
 	if o.Pods.Links != (Links{}) {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Orders ranks nodes for many addresses again and again. It says what Rank says, at the cost of
-// the nodes that came and went since it was asked for an address last. The zero Orders is ready;
-// one goroutine at a time may use it.
+// Orders ranks nodes for many addresses again and again, at the cost of the nodes that came and went
+// since the last time. The zero Orders is ready; one goroutine at a time may use it.
 type Orders struct {
 	of     map[netip.Addr]order
 	ranker ranker
@@ -17,11 +16,11 @@ type Orders struct {
 	come        []string
 }
 
-// order is what was said for one address.
+// order is the last result for one address.
 type order struct{ among, ranked []string }
 
-// Rank is as the function of that name. nodes are sorted. Nobody may write to them afterwards, nor
-// to what is returned.
+// Rank returns what the function of that name returns. nodes are sorted. The caller changes neither them
+// afterwards nor the result.
 func (o *Orders) Rank(address netip.Addr, nodes []string) []string {
 	last, known := o.of[address]
 	if known {
@@ -57,7 +56,7 @@ func (o *Orders) Rank(address netip.Addr, nodes []string) []string {
 	return ranked
 }
 
-// Keep forgets all addresses but those that keep wants.
+// Keep drops the orders of addresses for which keep returns false.
 func (o *Orders) Keep(keep func(netip.Addr) bool) {
 	for address := range o.of {
 		if !keep(address) {
@@ -66,7 +65,7 @@ func (o *Orders) Keep(keep func(netip.Addr) bool) {
 	}
 }
 
-// Forget forgets an address.
+// Forget drops the order of an address.
 func (o *Orders) Forget(address netip.Addr) { delete(o.of, address) }
 
 // compare finds which nodes came and went between two lists.
@@ -94,7 +93,7 @@ func (o *Orders) compare(before, now []string) {
 	}
 }
 
-// isSame tells whether two lists are one, and no copies.
+// isSame reports whether two lists are one, and no copies.
 func isSame(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -14,8 +14,8 @@ import (
 // those addresses for which its weight is least; the others want their next one (a stable
 // matching by deferred acceptance, Gale and Shapley 1962). As both sides go by the same
 // weights, which are all different, there is exactly one such matching. So the result depends
-// on who is there and not on what was before, all nodes find the same, and it can be found
-// again from the last one at the cost of what moves: one address that comes, or goes, moves
+// on the present addresses and nodes alone, all nodes find the same, and it can be found
+// again from the last one at the cost of what moves: an address that comes or goes moves
 // another one at times and several hardly ever. A node that comes or goes makes another group, which
 // begins with what it has in common with the one that most of its addresses were in.
 //
@@ -72,8 +72,8 @@ type member struct {
 	from    *Group // in which it was until then; nil: in none
 }
 
-// Among is the group of the addresses of a family that may go to these nodes, which are
-// sorted; nil for no nodes. Nobody may write to nodes before the next Settle.
+// Among returns the group of the addresses of a family that may go to these nodes, which are
+// sorted; nil for no nodes. The caller does not change nodes before the next Settle.
 func (s *Spread) Among(family addr.Family, nodes []string) *Group {
 	if len(nodes) == 0 {
 		return nil
@@ -152,8 +152,7 @@ func (s *Spread) Keep(keep func(netip.Addr) bool) {
 	}
 }
 
-// Settle gives every address its node, and returns those whose node is another than before:
-// not those that are new, or gone.
+// Settle gives every address its node, and returns the addresses that moved from one node to another.
 func (s *Spread) Settle() map[netip.Addr]struct{} {
 	moved := map[netip.Addr]struct{}{}
 	for g := range s.stirred { // before any that it may inherit from is settled
@@ -174,7 +173,7 @@ func (s *Spread) Settle() map[netip.Addr]struct{} {
 	return moved
 }
 
-// Node is that of an address; false if it is in no group.
+// Node returns the node of an address; false if it is in no group.
 func (s *Spread) Node(address netip.Addr) (string, bool) {
 	m := s.of[address]
 	if m == nil || m.anew {
@@ -183,9 +182,9 @@ func (s *Spread) Node(address netip.Addr) (string, bool) {
 	return m.at.node, true
 }
 
-// settle makes the matching stable again, in an order that needs each address to be looked at
-// only when it moves: first the free places are given to those that want them, as if nobody
-// had come, and then those who came want a place. The first moves addresses only to nodes
+// settle makes the matching stable again, in an order that looks at an address
+// only when it moves: first the free places go to settled addresses that prefer them, and then new
+// addresses are placed. The first moves addresses only to nodes
 // that they want more, the second only to those that they want less, so that each ends.
 func (g *Group) settle(moved map[netip.Addr]struct{}) {
 	before := map[*member]*bin{}
@@ -270,7 +269,7 @@ func (g *Group) wanting(b *bin) (next *member, least weight) {
 	return next, least
 }
 
-// house gives each of the homeless the best node that takes it. Who has to make room for it is
+// house gives each of the homeless the best node that takes it. An address that has to make room for it is
 // homeless then.
 func (g *Group) house(homeless []*member, note func(*member)) {
 	for len(homeless) > 0 {
@@ -313,7 +312,7 @@ func (b *bin) find(w *weight) (int, bool) {
 	return slices.BinarySearchFunc(b.held, w, func(m *member, w *weight) int { return m.weight.compare(w) })
 }
 
-// takes tells whether an address of that weight gets a place.
+// takes reports whether an address of that weight gets a place.
 func (b *bin) takes(w *weight) bool {
 	return len(b.held) < b.capacity || w.compare(&b.held[len(b.held)-1].weight) < 0
 }

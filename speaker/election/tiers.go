@@ -3,15 +3,14 @@ package election
 import "slices"
 
 // Tiers are candidates in groups: all of one come before all of the next, and within each the
-// weights for an address decide. Thousands of addresses may share them, and an order is made of
-// them wherever it is wanted. They never change.
+// weights for an address decide. Thousands of addresses may share them. They never change.
 type Tiers struct {
 	groups [][]string
 	among  []string
 	of     map[string]int // by node; nil if there is one group
 }
 
-// NewTiers makes tiers of groups of nodes, each sorted, and no node in two of them.
+// NewTiers returns tiers of groups of nodes, each sorted, and no node in two of them.
 func NewTiers(groups ...[]string) *Tiers {
 	if len(groups) == 1 {
 		return &Tiers{groups: groups, among: groups[0]}
@@ -26,14 +25,14 @@ func NewTiers(groups ...[]string) *Tiers {
 	return t
 }
 
-// Groups are the groups, of which nothing may be changed.
+// Groups returns the groups. The caller does not change them.
 func (t *Tiers) Groups() [][]string { return t.groups }
 
-// Among are all the nodes, sorted. Nobody may change them.
+// Among returns all the nodes, sorted. The caller does not change them.
 func (t *Tiers) Among() []string { return t.among }
 
-// Order is what Rank says of all the nodes, but group by group, and with first in front of its
-// own group; "": no node is. ranked is returned if that is how it is, and not changed.
+// Order returns the nodes in the order of ranked, the result of Rank, but group by group, and with first
+// ("": none) in front of its own group. It does not change ranked, and may return it.
 func (t *Tiers) Order(ranked []string, first string) []string {
 	if first != "" {
 		if i := slices.Index(ranked, first); i > 0 {
@@ -56,7 +55,7 @@ func (t *Tiers) Order(ranked []string, first string) []string {
 	return ordered
 }
 
-// Equal tells whether both order any candidates the same; either may be nil.
+// Equal reports whether both order any candidates the same; either may be nil.
 func (t *Tiers) Equal(o *Tiers) bool {
 	if t == nil || o == nil {
 		return t == o

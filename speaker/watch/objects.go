@@ -63,7 +63,7 @@ func put[K comparable, V any](into map[K]V, key K, value V, present bool) bool {
 	return true
 }
 
-// putNamed stores values of a kind whose objects are told apart by name.
+// putNamed stores values of a cluster-wide kind by name.
 func putNamed[V any](into map[string]V) func(client.ObjectKey, V, bool) bool {
 	return func(key client.ObjectKey, value V, present bool) bool { return put(into, key.Name, value, present) }
 }

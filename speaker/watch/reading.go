@@ -19,19 +19,10 @@ import (
 // whole keeps an object of ours.
 func whole[O any](object O) (O, bool) { return object, true }
 
-// readService leaves out what only the controller reads and, of Services that are not
-// announced, what only announcing does: a cluster has thousands of these, and labels are
-// most of each.
+// readService reads a Service.
 func readService(s *corev1.Service) (*view.Service, bool) {
 	v := fromkube.Service(s)
-	if v == nil {
-		return nil, false
-	}
-	v.Created, v.Ingress, v.Families, v.FamilyPolicy, v.Request = time.Time{}, nil, nil, "", view.Request{}
-	if v.Type != view.LoadBalancer {
-		v.UID, v.Labels = "", nil
-	}
-	return v, true
+	return v, v != nil
 }
 
 // slice is what is read of an EndpointSlice.

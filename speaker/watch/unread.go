@@ -27,8 +27,8 @@ type unread struct {
 
 func (k *kind) name() string { return reflect.TypeOf(k.example).Elem().Name() }
 
-// miss tells that a kind cannot be watched now, since the informer cannot be made. What was logged
-// before is not logged again; the API server may have been away at first, and have told since that it has no
+// miss reports that a kind cannot be watched now, since the informer cannot be made. That is logged
+// once; the API server may have been away at first, and have answered since that it has no
 // such kind.
 func (w *Watch) miss(k *kind, err error, logged bool) {
 	absent := meta.IsNoMatchError(err)
@@ -51,15 +51,15 @@ func hint(absent bool) string {
 	return "the API server may be starting"
 }
 
-// reach tells why the API server has not been reached, "" once it has.
+// reach reports why the API server has not been reached, "" once it has.
 func (w *Watch) reach(why string) {
 	if w.config.Unreached != nil {
 		w.config.Unreached(why)
 	}
 }
 
-// failed takes in why a list or a watch failed. An informer tries again and says nothing by
-// itself of one that will not be allowed however often it asks.
+// failed handles the failure of a list or a watch. An informer tries again and does not report by
+// itself that a kind is forbidden or missing for good.
 func (w *Watch) failed(ctx context.Context, r *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	i := slices.IndexFunc(w.kinds, func(k *kind) bool { return fmt.Sprintf("%T", k.example) == r.TypeDescription() })
@@ -72,8 +72,7 @@ func (w *Watch) failed(ctx context.Context, r *toolscache.Reflector, err error) 
 	}
 }
 
-// lack notes why a kind has not been read. What becomes of one that has been does not matter
-// here: what is known of it stays.
+// lack notes why a kind has not been read. A kind that has been read once stays as it is known.
 func (w *Watch) lack(k *kind, reason string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,11 +80,11 @@ func (w *Watch) lack(k *kind, reason string, err error) {
 		return
 	}
 	k.unread = unread{reason, err}
-	w.tellUnread()
+	w.reportUnread()
 }
 
-// tellUnread hands on which kinds cannot be read, and why. The lock is held.
-func (w *Watch) tellUnread() {
+// reportUnread passes on which kinds cannot be read, and why. The lock is held.
+func (w *Watch) reportUnread() {
 	if w.config.Unread == nil {
 		return
 	}

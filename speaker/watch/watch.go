@@ -1,6 +1,7 @@
 // Package watch keeps the speaker's view of the cluster: it turns informers into immutable
-// snapshots. A change costs only what it touches: each event replaces one value, and events
-// that change nothing that decisions read wake nobody.
+// snapshots. Each event replaces one value, and an event that changes nothing that decisions read
+// makes no snapshot. One of Services makes a copy of their map, without the Services; one of
+// endpoints a copy of 1/256 of theirs.
 package watch
 
 import (
@@ -42,25 +43,25 @@ import (
 // Config says what to watch.
 type Config struct {
 	REST *rest.Config
-	Node string // our own, of which is remembered what was known last; "": none
-	// OwnIn is how long the first snapshot waits for the own Node, and what it is to say, once
+	Node string // this one; "": none
+	// OwnIn is how long the first snapshot waits for this node's Node with all that it needs, once
 	// all else is read; 0: 30 s.
 	OwnIn time.Duration
-	// OwnPods: the own Node is to say where its pods send from, too.
+	// OwnPods: the Node needs podCIDRs, too.
 	OwnPods   bool
-	Namespace string            // our own: Secrets and speaker pods are read only there
+	Namespace string            // Fairlead's: Secrets and speaker pods are read only there
 	Speakers  map[string]string // labels of the speaker's pods
-	DaemonSet string            // which these are of, in our own namespace; "": it is not watched
+	DaemonSet string            // of these pods; "": it is not watched
 	Nodes     fromkube.Nodes
 	Log       *slog.Logger
-	// Noted is told of every change that a decision reads, by the kind of its object.
-	// It must be quick, and not ask for a snapshot.
+	// Noted is called for every change that a decision reads, with the kind of its object.
+	// It must be quick, and not take a snapshot.
 	Noted func(kind string)
-	// Unread is told which kinds cannot be read, and why, whenever that changes before they
-	// have been read once. It must be as quick; nil: nobody wants to know.
+	// Unread is called with the kinds that cannot be read, and why, whenever that changes before they
+	// have been read once. It must be as quick; it may be nil.
 	Unread func([]problem.Problem)
-	// Unreached is told why the API server has never answered yet, whenever that changes, and ""
-	// once it has. It must be as quick; nil: nobody wants to know.
+	// Unreached is called with the reason why the API server has never answered yet, whenever that changes,
+	// and "" once it has. It must be as quick; it may be nil.
 	Unreached func(why string)
 }
 
@@ -71,9 +72,9 @@ type Watch struct {
 	mu      sync.Mutex
 	objects objects
 	kinds   []*kind
-	newest  *view.Cluster // the last snapshot that somebody took
-	without bool          // our own node was waited for in vain
-	waiting *time.Timer   // for our own node; nil: not yet, or no need to
+	newest  *view.Cluster // the last snapshot that was taken
+	without bool          // the wait for this node's Node is over
+	waiting *time.Timer   // for it; nil: not yet, or no need to
 
 	changed chan struct{}
 }
@@ -84,7 +85,7 @@ type kind struct {
 	// read takes out of an object all that decisions need, nil for nothing.
 	read func(object client.Object) any
 	// apply stores what was read of an object, nil for nothing or if it is gone, and
-	// tells whether anything that a decision reads has changed.
+	// reports whether anything that a decision reads has changed.
 	apply func(key client.ObjectKey, value any) bool
 	// touches: apply notes by itself which Service it touched.
 	touches bool
@@ -95,7 +96,7 @@ type kind struct {
 	unread         unread
 }
 
-// option says more of a kind; its fields say what.
+// option sets a field of a kind.
 type option func(*kind)
 
 func core(k *kind) { k.core = true }
@@ -130,7 +131,7 @@ func watched[O client.Object, V any](example O, read func(O) (V, bool), apply fu
 	return k
 }
 
-// known is all that the informers keep of an object: they share what was read of it
+// known is all that the informers keep of an object: they share its value
 // with the snapshots. Whole objects would be half of the memory of a speaker.
 type known struct {
 	key     client.ObjectKey
@@ -143,7 +144,7 @@ func (k *known) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: k.key.Namespace, Name: k.key.Name, ResourceVersion: k.version}
 }
 
-// know turns an object into what is kept of it, once.
+// know is the transform of the informers: it reads an object, once.
 func (w *Watch) know(o any) (any, error) {
 	object, ok := o.(client.Object)
 	if !ok {
@@ -165,19 +166,18 @@ func (w *Watch) know(o any) (any, error) {
 // retryContact is the pause before an API server that does not answer is asked again.
 const retryContact = time.Second
 
-// retryMissingKind is the pause before a kind is asked for again whose definition
-// the cluster does not have.
-const retryMissingKind = 5 * time.Second
+// retryMissingKind is the pause before a kind is asked for again that the cluster does not
+// define, and retryOptionalKind that of one that may come with its next upgrade.
+const (
+	retryMissingKind  = 5 * time.Second
+	retryOptionalKind = 10 * time.Minute
+)
 
-// retryOptionalKind is the same of a kind that the cluster may do without until its next
-// upgrade.
-const retryOptionalKind = 10 * time.Minute
-
-// ownIn is how long our own node is waited for: as long as kube-proxy does. Then the rest of
+// ownIn is how long the first snapshot waits for this node's Node, as kube-proxy does. Then the rest of
 // the cluster matters more.
 const ownIn = 30 * time.Second
 
-// New prepares a watch; nothing happens before Run.
+// New returns a watch that does nothing before Run.
 func New(config Config) *Watch {
 	if config.OwnIn == 0 {
 		config.OwnIn = ownIn
@@ -204,13 +204,13 @@ func New(config Config) *Watch {
 	return w
 }
 
-// Changed receives after the snapshot has changed; several changes in a row may
-// give one receipt.
+// Changed returns a channel that receives after the snapshot has changed, once for several
+// changes in a row.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Snapshot is the newest view of the cluster, nil until all Services, EndpointSlices
-// and Nodes have been read once, our own among them: who forwards without knowing where it
-// is takes NodePorts away that an earlier speaker has left. It must not be written to.
+// Snapshot returns the newest view of the cluster, nil until all Services, EndpointSlices
+// and Nodes have been read once, this node's among them: without its addresses, forwarding would take away
+// the NodePorts that an earlier speaker has left. The caller does not change it.
 func (w *Watch) Snapshot() *view.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +222,7 @@ func (w *Watch) Snapshot() *view.Cluster {
 		configured = configured && (k.synced || k.optional)
 	}
 	if w.newest == nil && !w.located() {
-		return nil // who has begun goes on, whatever becomes of the Nodes
+		return nil // only before the first snapshot, whatever becomes of the Nodes
 	}
 	if w.objects.dirty() {
 		w.newest = w.objects.snapshot(w.newest)
@@ -231,7 +231,7 @@ func (w *Watch) Snapshot() *view.Cluster {
 	return w.newest
 }
 
-// SetRollCall takes in who is alive and who fell silent, by the nodes' own word.
+// SetRollCall takes over which nodes are alive and which fell silent, by their hellos.
 func (w *Watch) SetRollCall(roll view.RollCall) {
 	w.update(func() bool {
 		if reflect.DeepEqual(roll, w.objects.roll) {
@@ -242,7 +242,8 @@ func (w *Watch) SetRollCall(roll view.RollCall) {
 	})
 }
 
-// SetFormerOwners takes in who had the addresses of this node before it; the map must not be written to.
+// SetFormerOwners takes over the previous owners of this node's addresses. The caller does not change the
+// map any more.
 func (w *Watch) SetFormerOwners(former map[netip.Addr]string) {
 	w.update(func() bool {
 		if w.objects.former != nil && maps.Equal(former, w.objects.former.Of) {
@@ -253,13 +254,13 @@ func (w *Watch) SetFormerOwners(former map[netip.Addr]string) {
 	})
 }
 
-// SetAdjacencies takes in who is at the other ends of this node's interfaces. Nothing about one is
-// no news: a pulse that has just begun has not been told what to look at.
+// SetAdjacencies takes over the routers on this node's unnumbered links. An interface that is missing stays
+// as it was: a pulse that has just started does not know yet which ones to look at.
 func (w *Watch) SetAdjacencies(adjacent map[string]view.Adjacency) {
 	w.update(func() bool {
 		next := maps.Clone(w.objects.adjacent)
-		for over, word := range adjacent {
-			next[over] = w.objects.adjacent[over].After(word)
+		for over, report := range adjacent {
+			next[over] = w.objects.adjacent[over].After(report)
 		}
 		if maps.Equal(next, w.objects.adjacent) {
 			return false
@@ -269,7 +270,8 @@ func (w *Watch) SetAdjacencies(adjacent map[string]view.Adjacency) {
 	})
 }
 
-// Run watches until ctx ends. When the API server goes away the last view stays.
+// Run watches until ctx ends. When the API server goes away the last view stays. The error is that
+// of the scheme or of the informers, which cannot start.
 func (w *Watch) Run(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
@@ -290,21 +292,21 @@ func (w *Watch) Run(ctx context.Context) error {
 	return informers.Start(ctx)
 }
 
-// firstContact waits until the API server tells about its kinds, nil when ctx ends. A
+// firstContact waits until the API server lists its kinds; it returns nil when ctx ends. A
 // node that boots before its control plane must not give up: each restart by the
 // kubelet would come later than the one before.
 func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.Cache {
-	told := ""
+	logged := ""
 	for {
 		informers, err := w.newCache(scheme)
 		if err == nil {
 			w.reach("")
 			return informers
 		}
-		if why, hint := apihint.Why(err); why != told {
+		if why, hint := apihint.Why(err); why != logged {
 			w.config.Log.Error("the API server cannot be asked; it is tried again", "server", w.config.REST.Host, "error", why, "hint", hint)
 			w.reach(fmt.Sprintf("the API server at %s cannot be asked yet: %s; %s", w.config.REST.Host, why, hint))
-			told = why
+			logged = why
 		}
 		select {
 		case <-ctx.Done():
@@ -343,7 +345,7 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 // follow feeds one kind into the objects, and marks it as read when its first list
 // is. A kind that the cluster does not know yet is asked for again.
 func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
-	told := false
+	logged := false
 	for {
 		registration, err := w.register(ctx, informers, k)
 		if err == nil {
@@ -361,8 +363,8 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 		if k.optional && meta.IsNoMatchError(err) {
 			pause = retryOptionalKind
 		}
-		w.miss(k, err, told)
-		told = true
+		w.miss(k, err, logged)
+		logged = true
 		select {
 		case <-ctx.Done():
 			return
@@ -376,7 +378,7 @@ func (w *Watch) read(k *kind) bool {
 	k.synced, w.objects.others = true, true
 	if k.unread.reason != "" {
 		k.unread = unread{}
-		w.tellUnread()
+		w.reportUnread()
 	}
 	waiting := func(other *kind) bool { return other.core && !other.synced }
 	if k.core && !slices.ContainsFunc(w.kinds, waiting) {
@@ -387,17 +389,17 @@ func (w *Watch) read(k *kind) bool {
 	return true
 }
 
-// located tells whether what our own node says of itself is known, or has been waited for. A
-// Node is there before the kubelet or a cloud's controller has written all of it.
+// located reports whether this node's Node is complete, or has been waited for long enough. A
+// Node exists before the kubelet or a cloud's controller has written all of it.
 func (w *Watch) located() bool {
 	_, lacks := w.unknown()
 	return w.config.Node == "" || w.without || !lacks
 }
 
-// lack is what is not known of our own node, and what that means and asks for.
+// lack is what is not known of this node's Node, what that means, and the remedy.
 type lack struct{ what, without, hint string }
 
-// unknown is the first thing that is not known of our own node; false if all is.
+// unknown is the first thing that this node's Node lacks; false if it is complete.
 func (w *Watch) unknown() (lack, bool) {
 	switch own := w.objects.lastOwn; {
 	case own == nil:
@@ -419,7 +421,7 @@ func (w *Watch) unknown() (lack, bool) {
 	return lack{}, false
 }
 
-// awaitOwn begins to wait for our own node, unless it is known.
+// awaitOwn begins to wait for this node's Node, unless it is complete.
 func (w *Watch) awaitOwn() {
 	if w.located() {
 		return
@@ -440,7 +442,7 @@ func (w *Watch) awaitOwn() {
 	})
 }
 
-// waitNoMore ends the wait for our own node.
+// waitNoMore ends the wait for this node's Node.
 func (w *Watch) waitNoMore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -485,7 +487,7 @@ func (w *Watch) apply(k *kind, key client.ObjectKey, value any) {
 	})
 }
 
-// update changes the objects and wakes whoever waits for a change.
+// update changes the objects, and signals that.
 func (w *Watch) update(change func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

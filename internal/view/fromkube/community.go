@@ -53,7 +53,7 @@ func readCommunity(text string) (view.CommunityValue, error) {
 	return view.CommunityValue{Standard: n[0]<<16 | n[1]}, nil
 }
 
-// isName tells whether the text may be one that a Community has.
+// isName reports whether the text may be one that a Community has.
 func isName(text string) bool {
 	_, known := wellKnown(text)
 	return !known && text != "" && !strings.Contains(text, ":") && (text[0] < '0' || text[0] > '9')

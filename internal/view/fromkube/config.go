@@ -85,8 +85,8 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 	return v, problems
 }
 
-// former reads the ranges in the status of a pool. They are ours; what is none was
-// written by somebody else, and is left out.
+// former reads the ranges in the status of a pool, which the controller wrote. Text that is no range was
+// written by another program, and is left out.
 func former(texts []string) []netipx.IPRange {
 	var ranges []netipx.IPRange
 	for _, text := range texts {
@@ -154,8 +154,8 @@ func BGPAdvertisement(a *v1beta1.BGPAdvertisement) (*view.BGPAdvertisement, []pr
 	return v, r.problems
 }
 
-// BGPPeer reads a BGPPeer; secret finds a Secret of our own namespace by name. A
-// peer that names a Secret which is missing or holds no password is unusable: no
+// BGPPeer reads a BGPPeer; secret finds a Secret of Fairlead's namespace by name. A
+// peer with a Secret that is missing or holds no password is unusable: no
 // session is better than one without the password that was asked for.
 func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)) (*view.BGPPeer, []problem.Problem) {
 	v := &view.BGPPeer{
@@ -224,8 +224,7 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	return v, r.problems
 }
 
-// unusablePeer says what keeps the fields of a peer from being used; "" if nothing does. The
-// API server refuses these, but objects may be older than its rules.
+// unusablePeer says what keeps the fields of a peer from being used; "" if nothing does.
 func unusablePeer(spec *v1beta1.BGPPeerSpec, v *view.BGPPeer) string {
 	switch {
 	case v.PeerAddress.IsValid() == (v.Interface != ""):
@@ -320,7 +319,7 @@ func (r *selectorReader) read(field string, selectors []metav1.LabelSelector) []
 }
 
 // compile compiles one selector. One that cannot be read matches nothing: a typing error
-// must not announce to everybody.
+// must not announce to all.
 func (r *selectorReader) compile(field string, text *metav1.LabelSelector) view.Selector {
 	s, err := metav1.LabelSelectorAsSelector(text)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Labels of Kubernetes that decide which objects are a proxy's business. Their
+// Labels of Kubernetes that decide which objects a proxy handles. Their
 // presence counts, not their value.
 const (
 	LabelProxyName   = "service.kubernetes.io/service-proxy-name"
@@ -29,8 +29,9 @@ const (
 // taintCondemned is set by the cluster autoscaler on nodes that it is about to delete.
 const taintCondemned = "ToBeDeletedByClusterAutoscaler"
 
-// Service reads a Service but for its Request, which only the controller needs; nil for
-// those that have no address to forward: headless and ExternalName ones.
+// Service reads of a Service what a speaker needs; nil for those that have no address to forward:
+// headless and ExternalName ones. Labels are most of a Service, of which a cluster has thousands: they
+// are read where it may be announced.
 func Service(s *corev1.Service) *view.Service {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
@@ -38,9 +39,6 @@ func Service(s *corev1.Service) *view.Service {
 	_, elsewhere := s.Labels[LabelProxyName]
 	v := &view.Service{
 		Ref:              view.Ref{Namespace: s.Namespace, Name: s.Name},
-		UID:              string(s.UID),
-		Created:          s.CreationTimestamp.Time,
-		Labels:           s.Labels,
 		Type:             view.ServiceType(s.Spec.Type),
 		ClusterIPs:       addresses(clusterIPs(s)),
 		ExternalIPs:      addresses(s.Spec.ExternalIPs),
@@ -49,17 +47,18 @@ func Service(s *corev1.Service) *view.Service {
 		InternalLocal:    s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		Deleting:         s.DeletionTimestamp != nil,
 		ProxiedElsewhere: elsewhere,
-		FamilyPolicy:     view.SingleStack,
 		Unread:           unread(s),
 	}
 	if s.Spec.LoadBalancerClass != nil {
 		v.Class = *s.Spec.LoadBalancerClass
 	}
+	if v.Type == view.LoadBalancer {
+		v.UID, v.Labels = string(s.UID), s.Labels
+	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		vip := ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP
 		for _, a := range addresses([]string{ingress.IP}) {
-			v.Ingress = append(v.Ingress, a)
-			if vip && !slices.Contains(v.VIPs, a) { // the API server takes one twice
+			if vip && !slices.Contains(v.VIPs, a) { // the API server accepts one twice
 				v.VIPs = append(v.VIPs, a)
 			}
 		}
@@ -75,14 +74,10 @@ func Service(s *corev1.Service) *view.Service {
 			v.Affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
 		}
 	}
-	if s.Spec.IPFamilyPolicy != nil {
-		v.FamilyPolicy = view.IPFamilyPolicy(*s.Spec.IPFamilyPolicy)
-	}
-	v.Families = families(s, v.ClusterIPs)
 	return v
 }
 
-// ClusterIPs are the addresses of a Service within the cluster; none of a Service that is
+// ClusterIPs returns the ClusterIPs of a Service; none of a Service that is
 // gone (nil), headless or ExternalName.
 func ClusterIPs(s *corev1.Service) []netip.Addr {
 	if s == nil || s.Spec.Type == corev1.ServiceTypeExternalName {
@@ -91,7 +86,7 @@ func ClusterIPs(s *corev1.Service) []netip.Addr {
 	return addresses(clusterIPs(s))
 }
 
-// ServiceRanges reads what ClusterIPs are from.
+// ServiceRanges reads the ranges that ClusterIPs are from.
 func ServiceRanges(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, text := range s.Spec.CIDRs {
@@ -154,7 +149,7 @@ func protocolOf(p corev1.Protocol) (view.Protocol, bool) {
 	}
 }
 
-// sourceRanges reads loadBalancerSourceRanges. An unreadable range admits nobody
+// sourceRanges reads loadBalancerSourceRanges. An unreadable range admits no source
 // and does not lift the restriction: it fails closed.
 func sourceRanges(texts []string) []netip.Prefix {
 	if len(texts) == 0 {
@@ -183,7 +178,7 @@ func prefixes(texts []string) []netip.Prefix {
 	return found
 }
 
-// addresses reads IP addresses as the API server has stored them since ever,
+// addresses reads IP addresses as the API server has always stored them,
 // leading zeros included, and leaves out what is none.
 func addresses(texts []string) []netip.Addr {
 	var found []netip.Addr
@@ -196,7 +191,7 @@ func addresses(texts []string) []netip.Addr {
 }
 
 // EndpointSlice reads the endpoints of a slice and the Service they belong to;
-// false for slices that are no proxy's business: those of headless Services, with
+// false for slices that a proxy does not handle: those of headless Services, with
 // no Service, or with names for addresses.
 func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, bool) {
 	name := s.Labels[discoveryv1.LabelServiceName]
@@ -310,7 +305,7 @@ func (o Nodes) Read(n *corev1.Node) *view.Node {
 }
 
 // nodeAddresses are the InternalIPs of a node, and of a family that has none its ExternalIPs:
-// so kube-proxy and the kubelet find a node's addresses, and there are clouds and people who
+// so kube-proxy and the kubelet find a node's addresses, and some clouds
 // give a node no others. All of its ExternalIPs, which lead to the node as well, are external.
 func nodeAddresses(n *corev1.Node) (all, external []netip.Addr) {
 	var internal []netip.Addr

@@ -43,7 +43,7 @@ func ips(texts ...string) []netip.Addr {
 }
 
 func TestServiceIsReadWhole(t *testing.T) {
-	got := fromkube.Service(object[corev1.Service](t, `
+	got := fromkube.Requests{}.Service(object[corev1.Service](t, `
 metadata:
   name: web
   namespace: shop
@@ -98,7 +98,7 @@ status:
 // A controller may write an address twice, and in more than one way. Ingress has what is written, for the
 // one that is to repair it.
 func TestAVIPIsOneHoweverOftenItIsThere(t *testing.T) {
-	got := fromkube.Service(object[corev1.Service](t, `
+	got := fromkube.Requests{}.Service(object[corev1.Service](t, `
 spec: {type: LoadBalancer, clusterIP: 10.96.0.7}
 status:
   loadBalancer:
@@ -118,7 +118,7 @@ func TestServicesWithoutAnAddressAreNotThere(t *testing.T) {
 		"no address":    `{spec: {type: ClusterIP}}`,
 		"external name": `{spec: {type: ExternalName, clusterIP: 10.0.0.1}}`,
 	} {
-		if got := fromkube.Service(object[corev1.Service](t, text)); got != nil {
+		if got := (fromkube.Requests{}).Service(object[corev1.Service](t, text)); got != nil {
 			t.Errorf("%s: read as %+v", name, got)
 		}
 	}
@@ -159,7 +159,7 @@ func TestServiceDetails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if s := fromkube.Service(object[corev1.Service](t, test.text)); !test.ok(s) {
+			if s := (fromkube.Requests{}).Service(object[corev1.Service](t, test.text)); !test.ok(s) {
 				t.Errorf("read as %+v", s)
 			}
 		})
@@ -281,12 +281,12 @@ func TestHealthCheckNodePort(t *testing.T) {
 		`type: LoadBalancer, internalTrafficPolicy: Local`:                           0,
 		`type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerClass: a.b/c`: 30100,
 	} {
-		s := fromkube.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, healthCheckNodePort: 30100, `+spec+`}}`))
+		s := fromkube.Requests{}.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, healthCheckNodePort: 30100, `+spec+`}}`))
 		if s.HealthCheckPort != want {
 			t.Errorf("%s: port %d is answered, want %d", spec, s.HealthCheckPort, want)
 		}
 	}
-	s := fromkube.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, type: LoadBalancer, externalTrafficPolicy: Local}}`))
+	s := fromkube.Requests{}.Service(object[corev1.Service](t, `{spec: {clusterIP: 10.0.0.1, type: LoadBalancer, externalTrafficPolicy: Local}}`))
 	if s.HealthCheckPort != 0 {
 		t.Errorf("a Service without any is answered on port %d", s.HealthCheckPort)
 	}

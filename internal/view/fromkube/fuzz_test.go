@@ -18,7 +18,7 @@ func FuzzService(f *testing.F) {
 	f.Add("010.096.000.001", " 1.2.3.4 ", "fe80::1%eth0", "10.0.0.1/8")
 	f.Add("None", "", "", "nonsense")
 	f.Fuzz(func(t *testing.T, clusterIP, externalIP, vip, sourceRange string) {
-		s := fromkube.Service(&corev1.Service{
+		s := fromkube.Requests{}.Service(&corev1.Service{
 			Spec: corev1.ServiceSpec{
 				Type: corev1.ServiceTypeLoadBalancer, ClusterIP: clusterIP, ExternalIPs: []string{externalIP},
 				LoadBalancerSourceRanges: []string{sourceRange}, Ports: []corev1.ServicePort{{Port: 80}},

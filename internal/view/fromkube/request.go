@@ -16,21 +16,37 @@ import (
 // maxRequested is how many addresses, pools or reservations one Service can ask for.
 const maxRequested = 16
 
-// Requests reads what Services ask of the allocation.
+// Requests reads Services with what they ask of the allocation.
 type Requests struct {
 	// MetalLB: read MetalLB's annotations too, those of both its prefixes.
 	MetalLB bool
 }
 
+// Service reads all of a Service, as the controller needs it; nil for headless and ExternalName ones.
+func (o Requests) Service(s *corev1.Service) *view.Service {
+	v := Service(s)
+	if v == nil {
+		return nil
+	}
+	v.UID, v.Created, v.Labels = string(s.UID), s.CreationTimestamp.Time, s.Labels
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		v.Ingress = append(v.Ingress, addresses([]string{ingress.IP})...)
+	}
+	v.FamilyPolicy = view.IPFamilyPolicy(value(s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack))
+	v.Families = families(s, v.ClusterIPs)
+	v.Request = o.Read(s, v)
+	return v
+}
+
 // mention is one place where a Service says something about its address.
 type mention struct {
-	where string // for people
+	where string // for messages
 	text  string
 }
 
-// Read reads the request of a Service, of which v is the rest. Where several places
-// say the same thing, ours is followed, then MetalLB's newer annotation, its older
-// one, and the field of the Service at last; what differs is a conflict.
+// Read reads the request of a Service, of which v is the rest. Of several places that
+// give the same setting, Fairlead's annotation counts before MetalLB's newer and older ones
+// and the field of the Service; a different value is a conflict.
 func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 	var r view.Request
 	invalid := func(at mention, err error) view.Request {
