@@ -20,7 +20,6 @@ type Engine struct {
 	node       Node
 	keys       map[view.Ref][]PortKey
 	clusterIPs clusterIPs
-	nodePorts  map[addr.Family]int // ports that have a NodePort
 	holders    holders
 	announcer  announcer
 	former     *view.Former // as of the last decision
@@ -38,7 +37,7 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}, Foreign: map[view.Ref][]netip.Addr{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, clusterIPs: newClusterIPs(), nodePorts: map[addr.Family]int{},
+		keys: map[view.Ref][]PortKey{}, clusterIPs: newClusterIPs(),
 		holders: holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }
@@ -90,7 +89,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		e.updateFormers()
 	}
 	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Collect(maps.Values(e.clusterIPs.lost)),
-		podsUnknown(*f, e.options), ownNode(c, e.nodePorts, e.options), fallenNodes(c))
+		podsUnknown(*f, e.options), ownNode(c, *f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems
@@ -156,7 +155,6 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	}
 	for _, key := range e.keys[ref] {
 		if _, stays := ports[key]; !stays {
-			e.countNodePort(f.Ports[key], -1, key.Family)
 			delete(f.Ports, key)
 			if f.Count[key.Family]--; f.Count[key.Family] == 0 {
 				delete(f.Count, key.Family)
@@ -172,8 +170,6 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 		if !had {
 			f.Count[key.Family]++
 		}
-		e.countNodePort(before, -1, key.Family)
-		e.countNodePort(port, +1, key.Family)
 		f.Ports[key] = port
 		changed[key] = struct{}{}
 	}
@@ -182,12 +178,6 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 		return
 	}
 	e.keys[ref] = slices.Collect(maps.Keys(ports))
-}
-
-func (e *Engine) countNodePort(p Port, by int, family addr.Family) {
-	if p.NodePort != 0 {
-		e.nodePorts[family] += by
-	}
 }
 
 // announce decides all that is announced.

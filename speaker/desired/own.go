@@ -2,6 +2,8 @@ package desired
 
 import (
 	"iter"
+	"net/netip"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
@@ -30,9 +32,8 @@ func nodes(c *view.Cluster, o Options) iter.Seq2[string, *view.Node] {
 	}
 }
 
-// ownNode returns the problems of this node's own Node. ports counts those of each family
-// that have a NodePort.
-func ownNode(c *view.Cluster, ports map[addr.Family]int, o Options) []problem.Problem {
+// ownNode returns the problems of this node's own Node.
+func ownNode(c *view.Cluster, f Forwarding, o Options) []problem.Problem {
 	object := problem.Object{Kind: "Node", Name: o.Node}
 	node, own := c.Nodes[o.Node], c.OwnNode(o.Node)
 	const register = "it is registered when the kubelet starts"
@@ -55,17 +56,25 @@ func ownNode(c *view.Cluster, ports map[addr.Family]int, o Options) []problem.Pr
 		return nil
 	}
 	var problems []problem.Problem
-	prefixes, _ := nodePorts(own, o)
 	for _, family := range addr.Families() {
-		answers := false
-		for _, p := range prefixes {
-			answers = answers || addr.FamilyOf(p.Addr()) == family
-		}
-		if ports[family] > 0 && !answers {
+		of := func(p netip.Prefix) bool { return addr.FamilyOf(p.Addr()) == family }
+		if !slices.ContainsFunc(f.NodePorts, of) && f.hasNodePort(family) {
 			problems = append(problems, problem.New(object, ReasonAddressUnknown,
 				"status.addresses has neither an InternalIP nor an ExternalIP of %s, so that NodePorts of that family answer nowhere on this node: "+
 					"%s, or set the Helm value forwarding.nodePortAddresses", family, remedy))
 		}
 	}
 	return problems
+}
+
+// hasNodePort reports whether a port of the family has a NodePort.
+func (f Forwarding) hasNodePort(family addr.Family) bool {
+	if f.Count[family] > 0 {
+		for key, port := range f.Ports {
+			if key.Family == family && port.NodePort != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
