@@ -36,7 +36,8 @@ const (
 // size is the length of the key in bytes: that of the hash (RFC 2104, 3).
 const size = 32
 
-// Add has the manager keep the Secret in the given namespace while it leads.
+// Add has the manager keep the Secret in the given namespace while it leads. The error is that of a manager
+// that has been started already.
 func Add(m manager.Manager, namespace string, log *slog.Logger) error {
 	k := &keeper{client: m.GetClient(), events: m.GetEventRecorder("fairlead.dev/controller"), log: log}
 	wanted := client.ObjectKey{Namespace: namespace, Name: Name}
@@ -70,9 +71,9 @@ type keeper struct {
 	made   made
 }
 
-// made is the key that this process made last, and the Secret that has it. Who empties the Secret again
-// and again, as a template does that is applied every few seconds, would else have each node know another
-// few of many keys, and nodes that hear of them late would share none with the others. Who deletes the
+// made is the key that this process made last, and the Secret that has it. A template that is applied
+// every few seconds may empty the Secret again and again: with a new key each time, every node would know
+// another few of many keys, and slow nodes would share none with the others. A user that deletes the
 // Secret wants another key, also if a template makes it anew and empty.
 type made struct {
 	key     []byte
@@ -88,7 +89,8 @@ type recorder interface {
 // action is what is done to the Secret, for Events.
 const action = "MakeKey"
 
-// Reconcile creates the Secret if there is none, and fills it if there is no key in it.
+// Reconcile creates the Secret if there is none, and fills it if there is no key in it. It returns the
+// error of the API server.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	found := &corev1.Secret{}
 	switch err := k.client.Get(ctx, r.NamespacedName, found); {
@@ -129,10 +131,9 @@ func (k *keeper) create(ctx context.Context, name client.ObjectKey) error {
 	return nil
 }
 
-// fill puts a key into a Secret that has none: the last one, if it was in this Secret and nobody has put
-// another one there since. It does so as long as the Secret is as the informer knows it: whoever puts a key
-// there meanwhile has the last word. The informer does not know the values, so that nothing but the one key
-// may be written.
+// fill puts a key into a Secret that has none: the last one, if it was in this Secret and no other has
+// been there since. The write is bound to the version of the informer, so that a key which was put there
+// meanwhile stays. The informer does not know the values, so nothing but the one key may be written.
 func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	name := client.ObjectKeyFromObject(found)
 	if found.Immutable != nil && *found.Immutable {

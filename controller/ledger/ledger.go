@@ -1,4 +1,4 @@
-// Package ledger knows who has which address of the pools with a cool-down, and which
+// Package ledger has the owners of the addresses of pools with a cool-down, and which
 // addresses have been freed and are cooling down. An entry is stored before the address
 // appears in a status, so that a Service that is deleted while no controller runs leaves a
 // trace of what it had. This package decides what the ledger says; configmaps stores it.
@@ -13,12 +13,12 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Entry says who has an address, or had it.
+// Entry is the owner of an address, or the last one.
 type Entry struct {
 	// Owner is the Service or IPReservation that has the address, or that left it.
 	Owner view.Ref
 	// Until is the end of the rest of an address that was freed, in whole seconds, UTC:
-	// before, only its owner may have it. Zero: somebody has it.
+	// before, only its owner may have it. Zero: the owner has it.
 	Until time.Time
 }
 
@@ -32,8 +32,8 @@ type Page struct {
 	resting int
 }
 
-// Book has an entry for each address that somebody has or that rests. It never changes: a
-// changed one has the pages in common that are not concerned. The zero value is empty.
+// Book has an entry for each address that is held or cools down. It never changes: a
+// changed copy shares the other pages. The zero value is empty.
 type Book struct {
 	pages map[netip.Prefix]*Page
 }
@@ -155,10 +155,9 @@ func (b Book) Recall(other Book) Book {
 }
 
 // Next is the Book for the present. looked are the addresses of which something may have
-// changed but for the time; held tells who has an address of a pool with a cool-down, and
-// coolDown is that of the pool of an address, 0 for none. What has an owner in the Book and
-// is held by nobody any more begins to rest, whether that was seen or happened while nobody
-// looked.
+// changed but for the time; held returns the holder of an address of a pool with a cool-down,
+// and coolDown is that of the pool of an address, 0 for none. An address with an owner in the
+// Book and no holder begins to cool down, also if it was left while no controller ran.
 func (b Book) Next(looked iter.Seq[netip.Addr], held func(netip.Addr) (view.Ref, bool), coolDown func(netip.Addr) time.Duration, now time.Time) Book {
 	changes := map[netip.Addr]Entry{}
 	look := func(a netip.Addr, e Entry) {
@@ -182,8 +181,8 @@ func (b Book) Next(looked iter.Seq[netip.Addr], held func(netip.Addr) (view.Ref,
 	return b.With(changes)
 }
 
-// left is the entry of an address that nobody holds, the zero Entry when it is free. No rest
-// is longer than what the pool says now: it may have been edited, or a clock wrong.
+// left is the entry of an address without a holder, the zero Entry when it is free. It cools
+// down no longer than the pool says now: it may have been edited, or a clock wrong.
 func (e Entry) left(coolDown time.Duration, now time.Time) Entry {
 	end := now.Add(coolDown).Truncate(time.Second).Add(time.Second).UTC()
 	switch {

@@ -19,7 +19,7 @@ const shardBits = 8
 func Shard(a netip.Addr) netip.Prefix {
 	shard, err := a.Prefix(a.BitLen() - shardBits)
 	if err != nil {
-		return netip.Prefix{} // of the zero Addr, which nobody has
+		return netip.Prefix{} // of the zero Addr, which has no owner
 	}
 	return shard
 }
@@ -56,7 +56,7 @@ func key(a netip.Addr) string { return strings.ReplaceAll(a.String(), ":", "-") 
 const untilMark = " until "
 
 // Encode writes a page as the data of a ConfigMap: "namespace/name" for an address that
-// somebody has, "namespace/name until 2026-01-02T15:04:05Z" (RFC 3339) for one that rests.
+// is held, "namespace/name until 2026-01-02T15:04:05Z" (RFC 3339) for one that rests.
 // A nil page has none.
 func (p *Page) Encode() map[string]string {
 	if p == nil {

@@ -29,7 +29,7 @@ func (a advertising) lack(pool string) *problem.Problem {
 }
 
 // unannounced tells a Service of the addresses that it gets of such pools, one of each. It is
-// an Event and no condition: somebody else than us may announce them, and the pool has one.
+// an Event and no condition: another program may announce them, and the pool has one.
 func (a advertising) unannounced(had, has []netip.Addr) []status.Event {
 	if len(a.uncovered) == 0 {
 		return nil

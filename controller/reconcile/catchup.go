@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,10 +19,9 @@ const (
 	relistWait = time.Second
 )
 
-// catchUp returns when the mirror is as new as the API server was when this was
-// called. A new leader must not decide before: the informers of a stand-by may
-// not have seen the last addresses that the old leader wrote, nor a pool that it gave them
-// of.
+// catchUp returns when the mirror is as new as the API server was when this was called. A new
+// leader must not decide before: the informers of a stand-by may not have seen the last
+// addresses that the old leader wrote, or the pools that these are from.
 func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 	for {
 		behind, err := listHolders(ctx, live)
@@ -50,45 +50,38 @@ func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 // IPAddressPools, past all caches.
 func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]string, error) {
 	versions := map[problem.Object]string{}
+	note := func(kind string, o client.Object) {
+		versions[problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}] = o.GetResourceVersion()
+	}
 	var services corev1.ServiceList
-	err := eachPage(ctx, live, &services, func() {
-		for i := range services.Items {
-			if s := &services.Items[i]; relevant(s) {
-				versions[problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}] = s.ResourceVersion
-			}
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list Services: %w", err)
-	}
 	var reservations v1beta1.IPReservationList
-	err = eachPage(ctx, live, &reservations, func() {
-		for i := range reservations.Items {
-			r := &reservations.Items[i]
-			versions[problem.Object{Kind: "IPReservation", Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list IPReservations: %w", err)
-	}
 	var pools v1beta1.IPAddressPoolList
-	err = eachPage(ctx, live, &pools, func() {
-		for i := range pools.Items {
-			p := &pools.Items[i]
-			versions[problem.Object{Kind: "IPAddressPool", Name: p.Name}] = p.ResourceVersion
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list IPAddressPools: %w", err)
-	}
-	return versions, nil
+	return versions, errors.Join(
+		eachPage(ctx, live, &services, func() {
+			for i := range services.Items {
+				if s := &services.Items[i]; relevant(s) {
+					note("Service", s)
+				}
+			}
+		}),
+		eachPage(ctx, live, &reservations, func() {
+			for i := range reservations.Items {
+				note("IPReservation", &reservations.Items[i])
+			}
+		}),
+		eachPage(ctx, live, &pools, func() {
+			for i := range pools.Items {
+				note("IPAddressPool", &pools.Items[i])
+			}
+		}),
+	)
 }
 
 // eachPage lists all objects of a kind, one page at a time.
 func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, read func()) error {
 	for {
 		if err := live.List(ctx, page, client.Limit(pageSize), client.Continue(page.GetContinue())); err != nil {
-			return err
+			return fmt.Errorf("list %T: %w", page, err)
 		}
 		read()
 		if page.GetContinue() == "" {
@@ -97,7 +90,7 @@ func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, r
 	}
 }
 
-// behind tells for which of the objects the mirror has an older version, or none.
+// behind returns those of the objects of which the mirror has an older version, or none.
 func (o *objects) behind(versions map[problem.Object]string) map[problem.Object]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

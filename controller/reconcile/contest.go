@@ -21,10 +21,10 @@ import (
 const ReasonStatusContested = "StatusContested"
 
 const (
-	// firstPause and lastPause bound the wait before a write that only undoes what
-	// somebody else wrote. The first such write does not wait.
+	// firstPause and lastPause bound the wait before a write that only undoes what another
+	// program wrote. The first such write does not wait.
 	firstPause, lastPause = time.Second, time.Minute
-	// quiet is how long nobody else writes before a contest is over.
+	// quiet is how long no other program writes before a contest is over.
 	quiet = 5 * time.Minute
 	// fewest is how many such writes make a contest: one may be a slip.
 	fewest = 3
@@ -32,8 +32,8 @@ const (
 	remembered = 16
 )
 
-// contest is what was written lately to one status, and how often somebody else wrote
-// something else over it.
+// contest is what was written lately to one status, and how often another program wrote over
+// it.
 type contest struct {
 	wrote   []string // what the status was made to say, the newest last
 	told    []status.Event
@@ -47,10 +47,9 @@ type contest struct {
 // contests are those of all objects that were written to lately.
 type contests map[problem.Object]*contest
 
-// judge settles when the write may be sent. One is held back that has the status say what it was
-// made to say before and somebody else wrote over, and this the longer the more often it
-// happened: two that each want the last word would go on as fast as they can. Whatever is new
-// is not held back.
+// judge decides when the write may be sent. A write that only restores what another program
+// wrote over waits, and the longer the more often that happened: two programs that each want
+// the last word would go on as fast as they can. A write with news does not wait.
 func (c contests) judge(object problem.Object, w write, now time.Time) {
 	k := c[object]
 	if k == nil {
@@ -83,8 +82,8 @@ func (c contests) due(object problem.Object) time.Time {
 // overwritten reports whether the status that is to be changed is not what was written last.
 func (k *contest) overwritten(w write) bool { return says(w.base) != k.wrote[len(k.wrote)-1] }
 
-// written notes that the write has succeeded. It returns what there is to tell of it: of one
-// over what somebody else wrote, what was not told before.
+// written notes that the write has succeeded, and returns its Events: of one that restores a
+// status, those that were not sent before.
 func (c contests) written(object problem.Object, w write, now time.Time) []status.Event {
 	text := says(w.next)
 	if text == "" {
@@ -129,8 +128,8 @@ func (c contests) lasting(now time.Time) map[problem.Object]time.Time {
 	return found
 }
 
-// says is what the part of a status that is written here says, but for times; "" for objects
-// whose status is Fairlead's alone.
+// says is the part of a status that is written here, but for times; "" for objects whose
+// status only Fairlead writes.
 func says(object client.Object) string {
 	s, ok := object.(*corev1.Service)
 	if !ok || s == nil {
@@ -148,7 +147,7 @@ func says(object client.Object) string {
 	return string(text)
 }
 
-// contests has a problem of each Service that gets addresses here and whose status is contested.
+// contests returns a problem of each Service that gets addresses here and whose status is contested.
 func (d *decision) contests() []problem.Problem {
 	var problems []problem.Problem
 	for object := range d.contested {

@@ -18,8 +18,8 @@ import (
 // maxCooling is how many cooling addresses the status of a pool lists.
 const maxCooling = 256
 
-// ReasonLedgerUnwritten is on a pool with a cool-down: who has its addresses cannot be
-// recorded. They are given all the same.
+// ReasonLedgerUnwritten is on a pool with a cool-down: the holders of its addresses cannot be
+// recorded. The addresses are given all the same.
 const ReasonLedgerUnwritten = "LedgerUnwritten"
 
 // record is what is known of the ledger as it is stored.
@@ -45,7 +45,7 @@ func (c cooled) coolDown(a netip.Addr) time.Duration {
 	return 0
 }
 
-// unwritten has a problem for each pool whose addresses are on a page that cannot be stored.
+// unwritten returns a problem for each pool whose addresses are on a page that cannot be stored.
 func (c cooled) unwritten(faults map[netip.Prefix]string) []problem.Problem {
 	var problems []problem.Problem
 	for _, p := range c {
@@ -61,8 +61,8 @@ func (c cooled) unwritten(faults map[netip.Prefix]string) []problem.Problem {
 	return problems
 }
 
-// recorded reports whether all addresses that somebody is given and does not show yet are in
-// the ledger, as far as they have to be.
+// recorded reports whether the addresses that are given and not shown yet are in the ledger,
+// as far as they have to be.
 func (w *statusPlanner) recorded(given, shown []netip.Addr) bool {
 	return !slices.ContainsFunc(given, func(a netip.Addr) bool {
 		e, cools := w.book.At(a)

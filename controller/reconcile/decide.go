@@ -31,7 +31,7 @@ type decision struct {
 	unseen   map[problem.Object]unseen
 
 	roll    *roll                       // to be brought up to date
-	book    ledger.Book                 // who has which address of pools with a cool-down
+	book    ledger.Book                 // the holders of addresses of pools with a cool-down
 	cooling map[netip.Addr]ledger.Entry // of that, what rests
 
 	orphaned  time.Time                    // when the next BGPSession is to be deleted; zero for never
@@ -65,9 +65,9 @@ func assumed(last map[problem.Object]unseen, s *snapshot) allocation.Assignments
 	return still
 }
 
-// decide makes up its mind about everything in the snapshot: it has no effects. last is
-// what it decided last, the zero decision for nothing. What is to be recorded first, and is
-// not yet stored, is not written.
+// decide returns what to write for a snapshot, which it leaves as it is. It brings the engine
+// and the roll of the last decision up to date; the zero decision comes first. A status that
+// shows what must be in the ledger first is left out until stored has it.
 func decide(s *snapshot, last *decision, stored record, classes view.Classes, now time.Time) *decision {
 	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}, contested: s.contested}
 	if d.engine == nil {
@@ -78,11 +78,12 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll, services = last.roll.follow(s.cluster, pools, last.book)
 	d.roll.look(s.cluster, assumed, services)
 	d.book = d.roll.next(last.book, now)
-	s.cluster.Cooling = map[netip.Addr]view.Ref{}
+	cluster := *s.cluster
+	cluster.Cooling = map[netip.Addr]view.Ref{}
 	for a, e := range d.book.Resting() {
-		s.cluster.Cooling[a] = e.Owner
+		cluster.Cooling[a] = e.Owner
 	}
-	d.outcome = d.engine.Plan(s.cluster, assumed)
+	d.outcome = d.engine.Plan(&cluster, assumed)
 	if services = maps.Keys(d.outcome.Looked); d.outcome.Looked == nil {
 		services = maps.Keys(s.cluster.Services)
 	}
@@ -102,27 +103,15 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	for name, p := range s.pools {
 		w.pool(p, coolingDown[name])
 	}
-	for _, a := range s.l2Advertisements {
-		next := a.DeepCopy()
-		w.ready("L2Advertisement", a, next, a.Status.Conditions, &next.Status.Conditions)
-	}
-	for _, a := range s.bgpAdvertisements {
-		next := a.DeepCopy()
-		w.ready("BGPAdvertisement", a, next, a.Status.Conditions, &next.Status.Conditions)
-	}
+	ready(w, "L2Advertisement", s.l2Advertisements, func(a *v1beta1.L2Advertisement) *[]metav1.Condition { return &a.Status.Conditions })
+	ready(w, "BGPAdvertisement", s.bgpAdvertisements, func(a *v1beta1.BGPAdvertisement) *[]metav1.Condition { return &a.Status.Conditions })
+	ready(w, "BFDProfile", s.bfdProfiles, func(p *v1beta1.BFDProfile) *[]metav1.Condition { return &p.Status.Conditions })
+	ready(w, "Community", s.communities, func(c *v1beta1.Community) *[]metav1.Condition { return &c.Status.Conditions })
 	counts := verify.CountSessions(s.cluster)
 	for name, p := range s.bgpPeers {
 		w.peer(p, counts[name])
 	}
 	d.orphaned = w.orphans(s)
-	for _, p := range s.bfdProfiles {
-		next := p.DeepCopy()
-		w.ready("BFDProfile", p, next, p.Status.Conditions, &next.Status.Conditions)
-	}
-	for _, c := range s.communities {
-		next := c.DeepCopy()
-		w.ready("Community", c, next, c.Status.Conditions, &next.Status.Conditions)
-	}
 	return d
 }
 
@@ -233,16 +222,10 @@ func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, coolingDown []v1beta1.Coo
 	after.ReservedIPv4, after.ReservedIPv6 = u.ReservedIPv4, u.ReservedIPv6
 	after.CoolingDown = coolingDown
 	after.Addresses = ranges(w.outcome.Extent[p.Name])
-	if changed := status.Ready(after.Conditions, p.Generation, w.problems[object], !w.unmet[object], w.now); changed != nil {
-		after.Conditions = changed
-	}
-	if changed := status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now); changed != nil {
-		after.Conditions = changed
-	}
+	after.Conditions = status.Ready(after.Conditions, p.Generation, w.problems[object], !w.unmet[object], w.now)
+	after.Conditions = status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now)
 	held := u.AssignedIPv4+u.AssignedIPv6 > 0
-	if changed := status.Advertised(after.Conditions, p.Generation, w.advertising.lack(p.Name), held, w.now); changed != nil {
-		after.Conditions = changed
-	}
+	after.Conditions = status.Advertised(after.Conditions, p.Generation, w.advertising.lack(p.Name), held, w.now)
 	if equality.Semantic.DeepEqual(&p.Status, after) {
 		return
 	}
@@ -263,13 +246,19 @@ func ranges(all []netipx.IPRange) []string {
 	return texts
 }
 
-// ready plans the condition Ready of one object of ours.
-func (w *statusPlanner) ready(kind string, base, next client.Object, before []metav1.Condition, into *[]metav1.Condition) {
-	object := problem.Object{Kind: kind, Name: base.GetName()}
-	after := status.Ready(before, base.GetGeneration(), w.problems[object], !w.unmet[object], w.now)
-	if after == nil {
-		return
+// ready plans the condition Ready of all objects of one kind of ours.
+func ready[O interface {
+	client.Object
+	DeepCopy() O
+}](w *statusPlanner, kind string, all map[string]O, conditions func(O) *[]metav1.Condition) {
+	for name, base := range all {
+		object, before := problem.Object{Kind: kind, Name: name}, *conditions(base)
+		after := status.Ready(before, base.GetGeneration(), w.problems[object], !w.unmet[object], w.now)
+		if slices.Equal(before, after) {
+			continue
+		}
+		next := base.DeepCopy()
+		*conditions(next) = after
+		w.writes[object] = write{base: base, next: next, events: status.ReadyEvents(before, after)}
 	}
-	*into = after
-	w.writes[object] = write{base: base, next: next, events: status.ReadyEvents(before, after)}
 }

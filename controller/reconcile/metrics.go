@@ -102,7 +102,7 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	tally(m.bookings, d.outcome.Assigned.Reservations)
 }
 
-// tally counts who has addresses and who has none.
+// tally counts the objects with addresses and those without.
 func tally(into *prometheus.GaugeVec, assigned map[view.Ref]allocation.Assignment) {
 	allocated := 0
 	for _, a := range assigned {

@@ -22,7 +22,7 @@ import (
 
 const (
 	// writers is how many statuses are written at the same time, and retriers how many
-	// beside whose last write failed: many that hang must not hold up the others.
+	// of those that failed before: many that hang must not hold up the others.
 	writers, retriers = 16, 4
 
 	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
@@ -154,7 +154,7 @@ func (p *publisher) queueOf(object problem.Object) queue {
 	return p.queue
 }
 
-// contested are the objects whose status somebody else writes, too, and until when that counts.
+// contested are the objects whose status another program writes, too, and until when that counts.
 func (p *publisher) contested(now time.Time) map[problem.Object]time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,8 +16,8 @@ type recall struct {
 	next  time.Time     // when to try again; zero: not at all
 }
 
-// recall reads the ledger once a pool has a cool-down, and before anything is decided with
-// it: what nobody holds any more rests. Without an answer the addresses are given all the
+// recall reads the ledger once a pool has a cool-down, before anything is decided with it:
+// addresses without a holder cool down. Without an answer the addresses are given all the
 // same, and what is read later holds from then on.
 func (l *Loop) recall(ctx context.Context, s *snapshot, now time.Time) {
 	r := &l.ledger

@@ -37,7 +37,7 @@ func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *v
 		Addresses: assignment.Addresses,
 		Met:       !w.unmet[object],
 		Problems:  w.problems[object],
-	}, status.Booking{Invalid: v.Invalid, Users: w.outcome.Users}, w.now)
+	}, status.Reserved{Invalid: v.Invalid, Users: w.outcome.Users}, w.now)
 	if !slices.Equal(assignment.Addresses, v.Held) {
 		w.unseen[object] = unseen{r.ResourceVersion, assignment}
 	}

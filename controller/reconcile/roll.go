@@ -12,8 +12,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// roll is who holds or shows the addresses of pools with a cool-down. It is brought up to
-// date from pass to pass, at the cost of what has changed.
+// roll has the Services and reservations that hold or show addresses of pools with a
+// cool-down. It is brought up to date from pass to pass, at the cost of what has changed.
 type roll struct {
 	revision uint64 // of the last snapshot
 	pools    cooled
@@ -104,8 +104,8 @@ func (r *roll) note(ref view.Ref, addresses []netip.Addr) {
 	}
 }
 
-// holder is who holds an address: of several a Service if there is one, and of those the
-// first by name.
+// holder is the object that holds an address: the first Service by name, or the first
+// reservation.
 func (r *roll) holder(a netip.Addr) (ref view.Ref, ok bool) {
 	if on := r.on[a]; len(on) > 0 {
 		return on[0], true

@@ -32,8 +32,7 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// forgetValues keeps of a Secret which of its keys have a value: nobody here
-// needs to know more.
+// forgetValues keeps of a Secret which of its keys have a value: nothing here needs more.
 func forgetValues(object any) (any, error) {
 	if s, ok := object.(*corev1.Secret); ok {
 		s.ManagedFields, s.Annotations, s.StringData = nil, nil, nil
@@ -47,7 +46,7 @@ func forgetValues(object any) (any, error) {
 }
 
 // whereabouts keeps of a Node its names, labels, taints and addresses, and whether it is ready
-// and has a network: what else it is doing, which changes all the time, is nobody's business here.
+// and has a network. The rest changes all the time and does not matter here.
 func whereabouts(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, nil

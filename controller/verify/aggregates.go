@@ -12,7 +12,7 @@ import (
 )
 
 // beyond finds pools of an advertisement that end within an aggregate: a route to all of
-// it would draw the traffic of addresses that are somebody else's. One a pool is told.
+// it would draw the traffic of addresses outside the pool. One per pool is reported.
 func beyond(c *view.Cluster, object problem.Object, ad *view.BGPAdvertisement) []problem.Problem {
 	var problems []problem.Problem
 	for _, p := range slices.SortedFunc(maps.Values(c.Pools), func(a, b *view.Pool) int { return cmp.Compare(a.Name, b.Name) }) {

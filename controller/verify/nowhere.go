@@ -10,7 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// The reasons of the problems of a Service whose addresses nobody announces, though their pools
+// The reasons of the problems of a Service whose addresses no node announces, though their pools
 // are covered.
 const (
 	// ReasonServiceNotSelected: every advertisement of the pool chooses other Services.
@@ -42,8 +42,8 @@ func (r *reach) ways() []way {
 	return all
 }
 
-// nowhere finds Services whose addresses nobody announces, while others of the same pools may be:
-// what is wrong with a pool is the pool's problem. Of the addresses of a Service the first is told.
+// nowhere finds Services whose addresses no node announces, while others of the same pools may be:
+// what is wrong with a pool is the pool's problem. The first address of a Service is reported.
 // All Services are looked at only if advertisements choose some by their labels.
 func nowhere(r *reach) []problem.Problem {
 	pools, covering, choosy := r.cluster.PoolsByAge(), map[*view.Pool][]way{}, false

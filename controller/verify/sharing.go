@@ -12,7 +12,7 @@ import (
 )
 
 // ReasonNoCommonNode is on Services that share an address under policy Local while no
-// node has endpoints of all of them, so that nobody announces it.
+// node has endpoints of all of them, so that none announces it.
 const ReasonNoCommonNode = "NoCommonNode"
 
 // local is a Service of policy Local on an address, and the nodes that can serve it.
@@ -23,7 +23,7 @@ type local struct {
 
 // apart finds the addresses that Services share under externalTrafficPolicy Local and
 // that no node may announce, since none can serve all of them. A Service that no node
-// can serve keeps nobody from being announced, and one of policy Cluster any node
+// can serve does not keep others from being announced, and one of policy Cluster any node
 // serves.
 func apart(c *view.Cluster) []problem.Problem {
 	sharing := map[netip.Addr][]local{}

@@ -1,6 +1,6 @@
 // Package verify finds mistakes that only show when advertisements, peers, pools and
 // Services are seen together: names of objects that do not exist, two peers for one router,
-// Services that share an address but no node that could serve them all, or that nobody announces,
+// Services that share an address but no node that could serve them all, or that no node announces,
 // and pools with addresses that the cluster itself uses. It is pure.
 package verify
 
@@ -36,9 +36,9 @@ const (
 	ReasonCommunityDuplicate = "CommunityDuplicate"
 )
 
-// Check finds such problems of all objects of the snapshot, sorted. What an advertisement
-// names correctly stays in use beside what it names in vain. used are the addresses of pools
-// that the cluster itself uses, and what for.
+// Check returns such problems of all objects of the snapshot, sorted. The correct names in an
+// advertisement stay in use beside the wrong ones. used are the addresses of pools that the
+// cluster itself uses, and what for.
 func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	reach := newReach(c)
 	var problems []problem.Problem
@@ -79,12 +79,12 @@ func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
 		}
 	}
 	if missing {
-		return problems // which says enough of whom it announces to
+		return problems // which says enough of its peers
 	}
 	return append(problems, vain(c, object, r.vainBGP(ad))...)
 }
 
-// vain has a problem of an advertisement that no node goes by, for a reason that is given. Of a
+// vain returns a problem of an advertisement that no node goes by, for a reason that is given. Of a
 // cluster without nodes there is nothing to say.
 func vain(c *view.Cluster, object problem.Object, why string) []problem.Problem {
 	reason := ReasonNoSession
@@ -117,7 +117,7 @@ func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []probl
 		"spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors"))
 }
 
-// services has a problem of an advertisement that chooses Services of which there are none now.
+// services returns a problem of an advertisement that chooses Services of which there are none now.
 func services(c *view.Cluster, object problem.Object, selectors []view.Selector) []problem.Problem {
 	if len(selectors) == 0 {
 		return nil

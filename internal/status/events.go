@@ -28,8 +28,8 @@ type Event struct {
 	Note   string
 }
 
-// ServiceEvents are what a change of a Service's status has to tell: addresses
-// that came or went, and what is newly wrong.
+// ServiceEvents returns the Events of a change of a Service's status: addresses that came or
+// went, and new problems.
 func ServiceEvents(before, after *corev1.ServiceStatus) []Event {
 	return append(moves(ips(before), ips(after)), warnings(before.Conditions, after.Conditions, v1beta1.ConditionAllocated,
 		v1beta1.ReasonAllocated, ActionAllocate)...)
@@ -53,8 +53,8 @@ func moves(had, has []string) []Event {
 	return events
 }
 
-// ReadyEvents are what a change of the conditions of an object of ours has to
-// tell: what is newly wrong, and that it is well again.
+// ReadyEvents returns the Events of a change of the condition Ready: new problems, and that
+// the object is well again.
 func ReadyEvents(before, after []metav1.Condition) []Event {
 	events := warnings(before, after, v1beta1.ConditionReady, v1beta1.ReasonReady, ActionVerify)
 	if meta.IsStatusConditionFalse(before, v1beta1.ConditionReady) && meta.IsStatusConditionTrue(after, v1beta1.ConditionReady) {
@@ -63,9 +63,9 @@ func ReadyEvents(before, after []metav1.Condition) []Event {
 	return events
 }
 
-// PoolEvents are what a change of the conditions of a pool has to tell: those of Ready,
-// that it can give no addresses any more, or again, and that nobody announces those that it
-// has given, or somebody again.
+// PoolEvents returns the Events of a change of the conditions of a pool: those of Ready, that
+// it has no addresses to give any more, or again, and that no node announces those in use, or
+// one does again.
 func PoolEvents(before, after []metav1.Condition) []Event {
 	events := ReadyEvents(before, after)
 	events = append(events, warnings(before, after, v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, ActionVerify)...)
@@ -84,7 +84,7 @@ func PoolEvents(before, after []metav1.Condition) []Event {
 	return events
 }
 
-// Unannounced is what there is to tell of a Service that got an address of a pool which no
+// Unannounced returns the Event of a Service that got an address of a pool which no
 // advertisement covers; the problem of the pool says what to do.
 func Unannounced(address netip.Addr, pool problem.Problem) Event {
 	return Event{

@@ -32,7 +32,7 @@ func TestReservation(t *testing.T) {
 	bad := problem.Problem{Reason: "InvalidAddresses", Message: "spec: nonsense"}
 
 	r := &v1beta1.IPReservation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "r", Generation: 3}}
-	step := func(what string, a status.Allocation, b status.Booking, want v1beta1.IPReservationStatus, events ...status.Event) {
+	step := func(what string, a status.Allocation, b status.Reserved, want v1beta1.IPReservationStatus, events ...status.Event) {
 		t.Helper()
 		before := r.DeepCopy()
 		got := status.Reservation(r, a, b, now)
@@ -50,7 +50,7 @@ func TestReservation(t *testing.T) {
 			t.Errorf("%s: written, and yet to be written again: %+v", what, again)
 		}
 	}
-	step("less than it asks for", status.Allocation{Addresses: addresses("192.0.2.1"), Problems: full}, status.Booking{Users: users},
+	step("less than it asks for", status.Allocation{Addresses: addresses("192.0.2.1"), Problems: full}, status.Reserved{Users: users},
 		v1beta1.IPReservationStatus{
 			Addresses: []string{"192.0.2.1"}, Used: 1, InUse: []v1beta1.AddressInUse{{Address: "192.0.2.1", Services: []string{"b", "c"}}},
 			Conditions: []metav1.Condition{condition("Allocated", metav1.ConditionFalse, "PoolExhausted", "no address is free; and more"), ready},
@@ -58,10 +58,10 @@ func TestReservation(t *testing.T) {
 		status.Event{Type: "Normal", Reason: "Allocated", Action: "Allocate", Note: "got 192.0.2.1"},
 		status.Event{Type: "Warning", Reason: "PoolExhausted", Action: "Allocate", Note: "no address is free; and more"})
 	allocated := condition("Allocated", metav1.ConditionTrue, "Allocated", "the reservation holds the addresses that it asks for")
-	step("all of it, and nobody is there", status.Allocation{Addresses: addresses("192.0.2.1", "2001:db8::1"), Met: true}, status.Booking{},
+	step("all of it, and nobody is there", status.Allocation{Addresses: addresses("192.0.2.1", "2001:db8::1"), Met: true}, status.Reserved{},
 		v1beta1.IPReservationStatus{Addresses: []string{"192.0.2.1", "2001:db8::1"}, Conditions: []metav1.Condition{allocated, ready}},
 		status.Event{Type: "Normal", Reason: "Allocated", Action: "Allocate", Note: "got 2001:db8::1"})
-	step("a crowd", status.Allocation{Addresses: addresses("192.0.2.1"), Met: true}, status.Booking{Users: crowd},
+	step("a crowd", status.Allocation{Addresses: addresses("192.0.2.1"), Met: true}, status.Reserved{Users: crowd},
 		v1beta1.IPReservationStatus{
 			Addresses: []string{"192.0.2.1"}, Used: 1, Conditions: []metav1.Condition{allocated, ready},
 			InUse: []v1beta1.AddressInUse{{Address: "192.0.2.1", Services: []string{
@@ -69,7 +69,7 @@ func TestReservation(t *testing.T) {
 			}}},
 		},
 		status.Event{Type: "Normal", Reason: "Released", Action: "Release", Note: "gave back 2001:db8::1"})
-	step("a spec that cannot be read", status.Allocation{Addresses: addresses("192.0.2.1"), Problems: []problem.Problem{bad}}, status.Booking{Invalid: &bad},
+	step("a spec that cannot be read", status.Allocation{Addresses: addresses("192.0.2.1"), Problems: []problem.Problem{bad}}, status.Reserved{Invalid: &bad},
 		v1beta1.IPReservationStatus{
 			Addresses: []string{"192.0.2.1"},
 			Conditions: []metav1.Condition{

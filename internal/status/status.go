@@ -1,6 +1,5 @@
-// Package status turns what the controller decided into what users read: status fields,
-// conditions and Events. What a node finds is rendered by speaker/report. Nothing here writes to the
-// API server; each function returns nil when the object already says what it should.
+// Package status renders what the controller decided into status fields, conditions and
+// Events; speaker/report renders what a node finds. Nothing here writes to the API server.
 package status
 
 import (
@@ -27,8 +26,7 @@ const (
 // Allocation is the outcome for one Service or IPReservation.
 type Allocation struct {
 	Addresses []netip.Addr
-	// Met: it has everything that it insists on. Problems may add
-	// what else there is to say.
+	// Met: it has everything that it insists on, whatever Problems add.
 	Met      bool
 	Problems []problem.Problem
 }
@@ -62,8 +60,10 @@ func Released(s *corev1.Service) *corev1.ServiceStatus {
 	return next
 }
 
-// Ready renders the problems of one object of ours into its conditions. inUse: they do
-// not keep it from taking part; it is when there is none. nil: nothing to change.
+// Ready returns the conditions with the condition Ready of an object of ours. inUse: its
+// problems do not keep it from taking part; it is when there is none. Here and below, the
+// result equals the conditions when there is nothing to change, and now is the time of a
+// transition.
 func Ready(conditions []metav1.Condition, generation int64, problems []problem.Problem, inUse bool, now metav1.Time) []metav1.Condition {
 	return with(conditions, judge(v1beta1.ConditionReady, v1beta1.ReasonReady, messageReady, problems, inUse, generation, now))
 }
@@ -71,14 +71,7 @@ func Ready(conditions []metav1.Condition, generation int64, problems []problem.P
 // judge makes a condition of the problems of one object. well: they leave it True; reason
 // and message are what it says when there is none.
 func judge(conditionType, reason, message string, problems []problem.Problem, well bool, generation int64, now metav1.Time) metav1.Condition {
-	condition := metav1.Condition{
-		Type:               conditionType,
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: generation,
-		LastTransitionTime: now,
-		Reason:             reason,
-		Message:            message,
-	}
+	condition := holds(conditionType, reason, message, generation, now)
 	if !well {
 		condition.Status = metav1.ConditionFalse
 	}
@@ -88,35 +81,29 @@ func judge(conditionType, reason, message string, problems []problem.Problem, we
 	return condition
 }
 
-// HasCapacity renders into the conditions of a pool whether it can give addresses; lack
-// is why it cannot, nil when it can. nil: nothing to change.
-func HasCapacity(conditions []metav1.Condition, generation int64, lack *problem.Problem, now metav1.Time) []metav1.Condition {
-	condition := metav1.Condition{
-		Type:               v1beta1.ConditionHasCapacity,
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: generation,
-		LastTransitionTime: now,
-		Reason:             v1beta1.ReasonHasCapacity,
-		Message:            messageHasCapacity,
+// holds is a condition that is True.
+func holds(conditionType, reason, message string, generation int64, now metav1.Time) metav1.Condition {
+	return metav1.Condition{
+		Type: conditionType, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+		ObservedGeneration: generation, LastTransitionTime: now,
 	}
+}
+
+// HasCapacity returns the conditions of a pool with whether it can give addresses; lack is
+// why it cannot, nil when it can.
+func HasCapacity(conditions []metav1.Condition, generation int64, lack *problem.Problem, now metav1.Time) []metav1.Condition {
+	condition := holds(v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, messageHasCapacity, generation, now)
 	if lack != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, lack.Reason, lack.Message
 	}
 	return with(conditions, condition)
 }
 
-// Advertised renders into the conditions of a pool whether an advertisement covers it; lack
-// is why none does, nil when one does. held: somebody has addresses of the pool, which nobody
-// announces then. nil: nothing to change.
+// Advertised returns the conditions of a pool with whether an advertisement covers it; lack
+// is why none does, nil when one does. held: addresses of the pool are in use, which no node
+// announces then.
 func Advertised(conditions []metav1.Condition, generation int64, lack *problem.Problem, held bool, now metav1.Time) []metav1.Condition {
-	condition := metav1.Condition{
-		Type:               v1beta1.ConditionAdvertised,
-		Status:             metav1.ConditionTrue,
-		ObservedGeneration: generation,
-		LastTransitionTime: now,
-		Reason:             v1beta1.ReasonAdvertised,
-		Message:            messageAdvertised,
-	}
+	condition := holds(v1beta1.ConditionAdvertised, v1beta1.ReasonAdvertised, messageAdvertised, generation, now)
 	if lack != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, lack.Reason, lack.Message
 		if held {
@@ -126,10 +113,10 @@ func Advertised(conditions []metav1.Condition, generation int64, lack *problem.P
 	return with(conditions, condition)
 }
 
-// with adds the condition, or takes the place of the one of its type. nil: it is there.
+// with adds the condition, or replaces the one of its type, unless it is there already.
 func with(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {
 	if says(conditions, condition) {
-		return nil
+		return conditions
 	}
 	next := slices.Clone(conditions)
 	meta.SetStatusCondition(&next, condition)

@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,7 +167,7 @@ func TestReady(t *testing.T) {
 	if d := cmp.Diff(want, bad); d != "" {
 		t.Fatalf("conditions (-want +got):\n%s", d)
 	}
-	if again := status.Ready(bad, 1, full, false, now); again != nil {
+	if again := status.Ready(bad, 1, full, false, now); !slices.Equal(again, bad) {
 		t.Errorf("written, and yet to be written again: %+v", again)
 	}
 	edited := status.Ready(bad, 2, full, false, now)

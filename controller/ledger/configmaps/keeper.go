@@ -25,10 +25,10 @@ import (
 const (
 	// writers is how many pages are written at the same time.
 	writers = 4
-	// recheck is how long it may take until it is found that somebody has changed or
-	// deleted what was written.
+	// recheck is how long it may take to find that another program has changed or deleted
+	// what was written.
 	recheck = 5 * time.Minute
-	// races is how often in a row somebody else may be faster until that is a failure.
+	// races is how often in a row another program may be faster until that is a failure.
 	races = 5
 
 	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
@@ -71,7 +71,7 @@ type Keeper struct {
 	stored  map[netip.Prefix]stored
 	read    bool
 	unread  string // why it cannot be read
-	awaited bool   // somebody waits for what is not recorded
+	awaited bool   // an assignment waits for what is not recorded
 	faults  int    // of stored
 }
 
