@@ -20,6 +20,9 @@ import (
 func weatherFor(t *testing.T) time.Duration {
 	t.Helper()
 	given := os.Getenv("FAIRLEAD_WEATHER")
+	if given == "" && testing.Short() {
+		return 15 * time.Second
+	}
 	if given == "" {
 		return time.Minute
 	}
@@ -54,10 +57,14 @@ func inBothAtOnce(t *testing.T, test func(t *testing.T, p plan)) {
 	ended.Wait()
 }
 
-// inStorms runs a test among three, four and five nodes, of either family.
+// inStorms runs a test among three, four and five nodes, or with -short among five, of either family.
 func inStorms(t *testing.T, test func(t *testing.T, p plan, nodes int)) {
 	t.Helper()
-	for nodes := 3; nodes <= 5; nodes++ {
+	fewest := 3
+	if testing.Short() {
+		fewest = 5
+	}
+	for nodes := fewest; nodes <= 5; nodes++ {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			t.Parallel()
 			inBothAtOnce(t, func(t *testing.T, p plan) { test(t, p, nodes) })
