@@ -144,7 +144,7 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			run:  one("./good", "./none"),
 			ok:   true,
 			last: "3 passed, 0 failed",
-			says: []string{"ok   ends/good: 3 passed"},
+			says: []string{"ok   ends/good: 3 passed", "\nThe slowest packages:\n     0s ends/"},
 		},
 		"a failed subtest counts once": {
 			run:  one("./bad"),

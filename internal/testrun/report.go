@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -36,6 +37,13 @@ type report struct {
 	out      io.Writer
 	passed   int
 	failures []failure
+	took     []packageTook
+}
+
+// packageTook is how long the tests of a package took, in seconds.
+type packageTook struct {
+	name    string
+	seconds float64
 }
 
 type failure struct {
@@ -93,9 +101,14 @@ func (r *report) print(line string) {
 	fmt.Fprint(r.out, line)
 }
 
-// close tells the failures again, with what the tests said, then the counts and where all of
+// close tells the slowest packages, the failures again, with what the tests said, then the counts and where all of
 // it is kept, and reports success: the end of a long output tells what went wrong.
 func (r *report) close() bool {
+	slices.SortFunc(r.took, func(a, b packageTook) int { return cmp.Compare(b.seconds, a.seconds) })
+	fmt.Fprintln(r.out, "\nThe slowest packages:")
+	for _, p := range r.took[:min(10, len(r.took))] {
+		fmt.Fprintf(r.out, "%6.0fs %s\n", p.seconds, p.name)
+	}
 	if len(r.failures) > 0 {
 		fmt.Fprintln(r.out, "\nNot passed:")
 	}
@@ -266,6 +279,7 @@ func (r *goRun) endTest(pkg *packageRun, e event) {
 func (r *goRun) endPackage(e event) {
 	pkg := r.packages[e.Package]
 	delete(r.packages, e.Package)
+	r.took = append(r.took, packageTook{e.Package, e.Elapsed})
 	for _, name := range slices.Sorted(maps.Keys(pkg.running)) {
 		test := pkg.running[name]
 		pkg.failed++
