@@ -58,7 +58,7 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 }
 
 // Settled returns what was handed over last and what pulse does with it, and false while pulse does not know
-// which addresses are whose.
+// which node answers for which address.
 func (l *Layer2) Settled() (agent.Answers, pulse.State, bool) {
 	last := l.last.Load()
 	state, there := l.pulse.State()
@@ -99,7 +99,7 @@ func (*Bridge) String() string { return "reporting" }
 // Ready returns nil once the node does its part, and before that an error that says what it waits for.
 func (b *Bridge) Ready() error { return b.Reporter.Ready() }
 
-// Run passes on until ctx ends, and returns nil then.
+// Run passes on until ctx ends, and returns nil then. It meets no error.
 func (b *Bridge) Run(ctx context.Context) error {
 	ticker := time.NewTicker(sessionsEvery)
 	defer ticker.Stop()
@@ -168,8 +168,8 @@ func unheard(s pulse.State, there bool) bool {
 	return !there || !s.Settled || len(s.Silent) > 0 && len(s.Silent) >= len(s.Alive)
 }
 
-// failed returns the peers whose BFD sessions have failed since the last call, and why, so that their BGP sessions
-// end (RFC 5882, 4.3), and brings the counts up to date. A session that was never up ends nothing, and one that the
+// failed returns the peers with a BFD session that has failed since the last call, and why, so that their BGP
+// sessions end (RFC 5882, 4.3), and brings the counts up to date. A session that was never up ends nothing, and one that the
 // peer's administrator ended is no failure. A count from before this process, or pulse, began is no news: a
 // session that came up since has shown that the peer can be reached.
 func failed(counts map[string]uint64, states map[string]bfd.Status) map[string]string {

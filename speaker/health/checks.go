@@ -19,22 +19,22 @@ import (
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
-// answer is what is said on one healthCheckNodePort in one family.
+// answer is the answer on one healthCheckNodePort in one family.
 type answer struct {
 	port uint16
 	// alone: the Service has no other family, and the node's addresses of both answer.
-	// Who asks goes by the node, and may take any of its addresses.
+	// A load balancer knows the node, and may probe any of its addresses.
 	alone bool
 	ready int // local ready endpoints
 }
 
-// unserved are the endpoints that the kernel sends nobody to, whatever ready ones there
-// are: a load balancer must not send clients to where they are dropped.
+// unserved returns the Services without an endpoint in the kernel, whatever ready ones there are: a load
+// balancer must not send clients to where they are dropped.
 func unserved(want desired.Forwarding, missing outcome.Missing) map[view.EndpointsOf]bool {
 	unserved := map[view.EndpointsOf]bool{}
 	for key, in := range missing {
 		if _, wanted := want.Ports[key]; !wanted {
-			continue // nobody is to be sent there
+			continue // no client is to be sent there
 		}
 		serving := in.Cluster
 		if in.ExternalLocal {
@@ -77,9 +77,9 @@ func newChecks(c Config, healthy func() bool) *checks {
 	return &checks{healthy: healthy, failed: c.Failed, log: c.Log, own: ownAddresses, servers: map[view.EndpointsOf]*check{}}
 }
 
-// apply makes the servers as wanted, of the Services that there is news of and of those
-// that the kernel sends nobody to, or sent. They answer on this node's addresses within the prefixes. In
-// a family that the host has not nobody asks, and nothing can listen.
+// apply makes the servers as wanted, of the Services that there is news of and of those that are or were
+// unserved. They answer on this node's addresses within the prefixes. In a family that the host lacks, nothing
+// can listen.
 func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.Prefix, news news, unserved map[view.EndpointsOf]bool, absent map[addr.Family]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.P
 	c.listen(touched)
 }
 
-// said notes what is to be said for a Service in a family, if anything. The check is nil if there
+// said sets the answer for a Service in a family, if there is to be one. It returns its check; nil if there
 // neither is nor was one.
 func (c *checks) said(of view.EndpointsOf, a answer, has bool) *check {
 	server := c.servers[of]
@@ -137,7 +137,7 @@ func (c *checks) said(of view.EndpointsOf, a answer, has bool) *check {
 	return server
 }
 
-// concerned are the Services whose answers may be others than before.
+// concerned returns the Services with answers that may have changed.
 func (c *checks) concerned(wanted map[view.Ref]desired.HealthCheck, news news, before map[view.EndpointsOf]bool) map[view.Ref]struct{} {
 	refs := map[view.Ref]struct{}{}
 	if news.all {
@@ -168,7 +168,7 @@ func (c *checks) close() {
 	c.closed = true
 }
 
-// answer says whether to send clients of a Service here, in the very bytes of kube-proxy.
+// answer answers whether to send clients of a Service here, in the very bytes of kube-proxy.
 func (c *checks) answer(w http.ResponseWriter, s *check) {
 	ready, healthy := s.ready.Load(), c.healthy()
 	w.Header().Set("Content-Type", "application/json")

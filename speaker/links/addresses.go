@@ -16,7 +16,7 @@ type address struct {
 }
 
 // key is the same for addresses of which a link has one at a time: IPv4 has the same address towards
-// several peers, and IPv6 once, whose peer may change without the former one being deleted.
+// several peers, and IPv6 once, with a peer that may change without the former one being deleted.
 func (a address) key() address {
 	if a.own.Addr().Is6() {
 		return address{own: netip.PrefixFrom(a.own.Addr(), a.own.Addr().BitLen())}
@@ -24,7 +24,7 @@ func (a address) key() address {
 	return a
 }
 
-// addressNotice is what the kernel tells of an address, be it asked or because something changed.
+// addressNotice is a message of the kernel about an address, listed or changed.
 type addressNotice struct {
 	address
 	link    int // its index

@@ -40,8 +40,8 @@ type Link struct {
 	// Peered are the IPv6 addresses that have a peer, with the length of its subnet, sorted. Connects
 	// goes by them; they have all bits in Prefixes, as the link answers for no network of theirs.
 	Peered []netip.Prefix
-	// Ups counts how often the link came up since it was first seen. Whoever
-	// was told of the link before must be told again when it changes.
+	// Ups counts how often the link came up since it was first seen. Stations on it
+	// must be told again what they were told before when it changes.
 	Ups uint64
 	// Failovers counts how often a bond with a carrier went on by another port, be it this link or
 	// one below it. Switches know the MAC behind the former one, until they are told.

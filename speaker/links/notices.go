@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notice is what the kernel tells of a link, be it asked or because something changed.
+// notice is a message of the kernel about a link, listed or changed.
 type notice struct {
 	link    netlink.Link
 	deleted bool
@@ -47,8 +47,7 @@ func askLinks() ([]notice, error) {
 	return ask(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), unix.RTM_NEWLINK, read)
 }
 
-// ask lists what the kernel has of a kind: it is asked with a message of one type and tells of each in
-// one of another.
+// ask lists what the kernel has of a kind: a request of one type is answered by messages of another type.
 func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read func(syscall.NlMsghdr, []byte) (N, error)) ([]N, error) {
 	request := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
 	request.AddData(about)
@@ -67,14 +66,14 @@ func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read f
 	return all, nil
 }
 
-// change is a notice about a link, or about an address of one. Both come by one socket, or nobody would know which
-// came first: the index of a link that is gone may be that of another one with addresses of its own.
+// change is a notice about a link, or about an address of one. Both come by one socket, which keeps their
+// order: the index of a link that is gone may be that of another one with addresses of its own.
 type change struct {
 	link    *notice
 	address *addressNotice
 }
 
-// readChange decodes what the kernel tells because something changed; about other things it is empty.
+// readChange decodes a notice of the kernel; one about other things gives an empty change.
 func readChange(header syscall.NlMsghdr, message []byte) (change, error) {
 	switch header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -87,8 +86,8 @@ func readChange(header syscall.NlMsghdr, message []byte) (change, error) {
 	return change{}, nil
 }
 
-// subscribe has all changes sent to the channel, until done is closed or the kernel has told
-// more than there was room for. The channel is closed then, and failed was told why.
+// subscribe has all changes sent to the channel, until done is closed or notices have overflowed the buffer.
+// The channel is closed then, after failed was called with the error.
 func subscribe(changes chan<- change, done <-chan struct{}, buffer int, failed func(error)) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {

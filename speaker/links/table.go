@@ -35,8 +35,8 @@ func (t *table) list() error {
 	return nil
 }
 
-// replace takes over what was listed. The counts of ups go on, and a link whose carrier went and came
-// back while nobody listened has come up: the kernel counts that. All others stay as they were; for
+// replace takes over what was listed. The counts of ups go on, and a link that lost its carrier and got it
+// back between two subscriptions has come up: the kernel counts that. All others stay as they were; for
 // them to come up would move the addresses of all interfaces whenever notices were lost.
 func (t *table) replace(all []notice, addrs []addressNotice) {
 	there := make(map[int]bool, len(all))
@@ -69,8 +69,8 @@ func (t *table) remove(index int) {
 	delete(t.carriers, index)
 }
 
-// Read takes a snapshot of the network namespace of its caller, for who looks now and then.
-// Ups counts nothing in it.
+// Read takes a snapshot of the network namespace of its caller, without a Watcher. Ups counts nothing in it. The
+// error is that of netlink.
 func Read() (*Snapshot, error) {
 	t := newTable()
 	if err := t.list(); err != nil {
@@ -130,7 +130,7 @@ func (t *table) link(n notice) {
 	}
 }
 
-// below is the index of the link that another one has its frames carried by; 0: none. The link of a
+// below returns the index of the link that carries the frames of another one; 0: none. The link of a
 // veth is its other end, that of a tunnel only where its packets leave, and one in another network
 // namespace has its index there.
 func below(l netlink.Link) int {

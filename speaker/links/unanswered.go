@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgetUnanswered has the kernel forget which neighbours on a link it asked for in vain. While a
-// cable is out it asks for those to whom something is sent, once a second; and when the cable is in
-// again, what is sent to them waits for the next time: hellos to other nodes and
-// answers to clients, for most of a second. What is forgotten is asked for at once.
+// forgetUnanswered has the kernel forget the neighbours on a link that did not answer. While a cable is out,
+// the kernel tries to resolve destinations once a second; when the cable is in again, packets to them wait for
+// the next try: hellos to other nodes and answers to clients, for most of a second. A forgotten neighbour is
+// resolved at once.
 func forgetUnanswered(index int) error {
 	var failed []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

@@ -22,8 +22,8 @@ const noticeBuffer = 2 << 20
 
 // Watcher keeps a Snapshot of the network namespace that Run is called in.
 type Watcher struct {
-	// Greets: it also has the kernel forget whom it asked for in vain on a link that comes up. For
-	// one process on a host, since another one would end what the first has begun to ask for by then.
+	// Greets: on a link that comes up, it also has the kernel forget neighbours that did not answer.
+	// For one process on a host, since another one would end what the kernel has begun to resolve by then.
 	// To be set before Run.
 	Greets bool
 
@@ -45,17 +45,17 @@ func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
 // is for one receiver.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Run watches until the context ends, and returns nil then. What the kernel
-// refuses is told once and tried again; the last snapshot stands meanwhile.
+// Run watches until the context ends, and returns nil then. Errors of the kernel are
+// logged once and tried again; the last snapshot stands meanwhile.
 func (w *Watcher) Run(ctx context.Context) error {
-	told, known := "", newTable()
+	logged, known := "", newTable()
 	for {
-		err := w.watch(ctx, known, func() { told = "" })
+		err := w.watch(ctx, known, func() { logged = "" })
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err.Error() != told {
-			told = err.Error()
+		if err.Error() != logged {
+			logged = err.Error()
 			w.log.Warn("the notices about network interfaces broke off; subscribing again", "error", err)
 		}
 		select {

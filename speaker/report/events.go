@@ -33,7 +33,7 @@ const (
 	ReasonTooManyAddresses = "TooManyAddresses"
 	// ReasonConnectionTableFull is on a Node: its kernel soon refuses new connections, or does already.
 	ReasonConnectionTableFull = "ConnectionTableFull"
-	// ReasonHealthCheckFailed is on a Service whose healthCheckNodePort cannot be
+	// ReasonHealthCheckFailed is on a Service with a healthCheckNodePort that cannot be
 	// served, in kube-proxy's words.
 	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
 )

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// ReasonCutOff is on a Node that hears no more than half of the others, and whose gateway
-	// does not answer: it answers for no address.
+	// ReasonCutOff is on a Node that hears no more than half of the others and gets no answer from
+	// its gateway: it answers for no address.
 	ReasonCutOff = "CutOff"
 	// ReasonLinkCutOff is on a Node that hears no other one over an interface on which others hear
 	// each other: it answers for no address there.

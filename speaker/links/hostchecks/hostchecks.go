@@ -78,7 +78,7 @@ type Interface struct {
 	Leaves func(netip.Addr) string
 }
 
-// holders are the links that have each of the addresses, those that wanted asks for.
+// holders returns the links that have each of the addresses for which wanted returns true.
 func holders(s *links.Snapshot, wanted func(netip.Addr) bool) map[netip.Addr][]links.Link {
 	found := map[netip.Addr][]links.Link{}
 	for _, l := range s.All() {
@@ -91,15 +91,15 @@ func holders(s *links.Snapshot, wanted func(netip.Addr) bool) map[netip.Addr][]l
 	return found
 }
 
-// replies tells which of the links that have an address makes the kernel answer for it to who
-// asks on a link. With IPv6, the link itself has to have it; with IPv4, arp_ignore decides.
+// replies returns which of the links that have an address makes the kernel answer requests for it on a link.
+// With IPv6, the link itself has to have it; with IPv4, arp_ignore decides.
 func replies(a netip.Addr, asked links.Link, held []links.Link, ignore int) (holder string, does bool) {
 	for _, l := range held {
 		switch {
 		case a.Is6() || ignore == 1 || ignore == 2:
 			does = l.Index == asked.Index
 		case ignore == 3:
-			does = !l.Loopback // whose addresses have the scope of the host
+			does = !l.Loopback // its addresses have the scope of the host
 		default:
 			does = ignore != 8
 		}
@@ -110,7 +110,7 @@ func replies(a netip.Addr, asked links.Link, held []links.Link, ignore int) (hol
 	return "", false
 }
 
-// proxies tells whether the kernel answers for an address as a proxy.
+// proxies reports whether the kernel answers for an address as a proxy.
 func (i Interface) proxies(a netip.Addr, asked links.Link) bool {
 	entry := slices.Contains(i.Entries, a)
 	if a.Is6() {
@@ -128,7 +128,7 @@ func (i Interface) proxies(a netip.Addr, asked links.Link) bool {
 	return entry || i.Proxy
 }
 
-// Find lists the obstacles, each with the addresses that it is in the way of, sorted.
+// Find returns the obstacles, each with the addresses that it is in the way of, sorted.
 func Find(k Kernel, addresses map[netip.Addr]Address) map[Obstacle][]netip.Addr {
 	held := holders(k.Links, func(a netip.Addr) bool { _, ours := addresses[a]; return ours })
 	found := map[Obstacle][]netip.Addr{}
@@ -160,7 +160,7 @@ func Find(k Kernel, addresses map[netip.Addr]Address) map[Obstacle][]netip.Addr 
 	return found
 }
 
-// inTheWay lists what keeps clients from an address that is answered for on an interface.
+// inTheWay returns what keeps clients from an address that is answered for on an interface.
 func (k Kernel) inTheWay(a netip.Addr, name string) []Obstacle {
 	var found []Obstacle
 	i := k.Interfaces[name]
@@ -178,9 +178,8 @@ func (k Kernel) inTheWay(a netip.Addr, name string) []Obstacle {
 	return found
 }
 
-// Answering tells for which of the addresses the kernel would answer, were it asked on one of
-// the links of each, and the interface that makes it do so. Of proxies it knows nothing. What
-// it needs of the kernel's settings it reads in the network namespace of its caller.
+// Answering returns the addresses for which the kernel would answer on one of the links of each, and the
+// interface that makes it do so. It leaves out proxies. It reads settings in the network namespace of its caller.
 func Answering(s *links.Snapshot, asked map[netip.Addr][]links.Link) map[netip.Addr]string {
 	found := map[netip.Addr]string{}
 	if s == nil {

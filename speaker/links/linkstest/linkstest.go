@@ -73,14 +73,14 @@ func (h *Host) Go(f func()) (done <-chan struct{}) {
 	return ended
 }
 
-// Do is Go, and waits for f.
+// Do is Go, and waits for f. It returns the error of f.
 func (h *Host) Do(f func() error) error {
 	err := errors.New("not run")
 	<-h.Go(func() { err = f() })
 	return err
 }
 
-// Dial connects from the host to a literal address.
+// Dial connects from the host to a literal address. The error is that of net.Dialer.
 func (h *Host) Dial(network, address string) (conn net.Conn, err error) {
 	var dialer net.Dialer
 	err = h.Do(func() (err error) {
@@ -90,7 +90,7 @@ func (h *Host) Dial(network, address string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// ListenPacket opens a socket of the host at a literal address.
+// ListenPacket opens a socket of the host at a literal address. The error is that of net.ListenConfig.
 func (h *Host) ListenPacket(network, address string) (conn net.PacketConn, err error) {
 	var listen net.ListenConfig
 	err = h.Do(func() (err error) {
@@ -100,8 +100,8 @@ func (h *Host) ListenPacket(network, address string) (conn net.PacketConn, err e
 	return conn, err
 }
 
-// Ask sends a datagram to the address, so that the host's kernel asks the
-// segment who has it unless it knows.
+// Ask sends a datagram to the address, so that the host's kernel resolves it unless it knows the
+// neighbour.
 func (h *Host) Ask(a netip.Addr) {
 	h.t.Helper()
 	const discard = 9
@@ -154,8 +154,8 @@ func (h *Host) SetDown(name string) {
 	h.must(func() error { return h.Netlink.LinkSetDown(h.Link(name)) })
 }
 
-// AddAddress gives a link an address, which works at once: nobody is asked whether
-// another host has it.
+// AddAddress gives a link an address, which works at once: without duplicate address
+// detection.
 func (h *Host) AddAddress(name, prefix string) {
 	h.t.Helper()
 	a := address(prefix)
@@ -183,8 +183,8 @@ func (h *Host) must(f func() error) {
 	}
 }
 
-// Stall has a link that is up send next to nothing, as one does whose driver hangs or whose
-// switch has it pause: what is to leave by it waits in its queue.
+// Stall has a link that is up send next to nothing, as when its driver hangs or its switch has it
+// pause: what is to leave by it waits in its queue.
 func (h *Host) Stall(name string) {
 	h.t.Helper()
 	const trickle, most = 100, 2000 // bytes a second, and at once
@@ -216,15 +216,15 @@ func (h *Host) Neighbour(link string, a netip.Addr) net.HardwareAddr {
 	return n.HardwareAddr
 }
 
-// Reachable tells whether the address has answered the host's kernel a moment ago.
+// Reachable reports whether the address has answered the host's kernel a moment ago.
 func (h *Host) Reachable(link string, a netip.Addr) bool {
 	h.t.Helper()
 	n := h.entry(link, a)
 	return n != nil && n.State == netlink.NUD_REACHABLE
 }
 
-// Probe makes the host's kernel ask the station under which it knows the address,
-// and nobody else, whether it is still there.
+// Probe makes the host's kernel ask the station under which it knows the address, and no other
+// one, whether it is still there.
 func (h *Host) Probe(link string, a netip.Addr) {
 	h.t.Helper()
 	h.must(func() error {
@@ -335,7 +335,7 @@ func (h *Host) waitUp(name string) {
 	}
 }
 
-// Exec runs a program where the segment is, and returns what it printed.
+// Exec runs a program where the segment is, and returns what it printed. The error is that of exec.Cmd.
 func (s *Segment) Exec(command ...string) (string, error) {
 	var out []byte
 	err := s.host.Do(func() (err error) {

@@ -20,8 +20,8 @@ type Watcher interface {
 }
 
 // Follow has the objects written again, until ctx ends, that are deleted, marked as stale or relabelled by
-// others, and returns nil then: of two nodes that answered for an address for a moment, the last to write is
-// not always the one that goes on answering.
+// others: of two nodes that answered for an address for a moment, the last to write is not always the one that
+// goes on answering. It returns nil; errors of the API server are tried again.
 func (w *Writer[T]) Follow(ctx context.Context, api Watcher) error {
 	retry := firstRetry
 	for {

@@ -75,7 +75,7 @@ func (m *StaleMarker) Run(ctx context.Context) error {
 	}
 }
 
-// markAll returns how long to wait for nodes whose grace is not over.
+// markAll returns how long to wait for nodes with a grace that is not over, and the errors of the API server.
 func (m *StaleMarker) markAll(ctx context.Context, marked map[string]time.Time) (time.Duration, error) {
 	m.mu.Lock()
 	dead := maps.Clone(m.dead)

@@ -36,7 +36,7 @@ const (
 	pause = 30 * time.Second
 	// seldom is how often a change is written that is hardly one.
 	seldom = 5 * time.Minute
-	// relist is how often the objects are read although nobody was seen to touch them.
+	// relist is how often the objects are read although no watch reported a change.
 	relist = 10 * time.Minute
 	// The time to the next attempt after a failure doubles between these: for all objects or, where
 	// the API server refused one, for that one.
