@@ -115,9 +115,11 @@ func speak(ctx context.Context, c flags.Config) error {
 			return nil
 		}),
 		&bridge.Bridge{Layer2: layer2, Sessions: sessions, Cluster: cluster, Reporter: reporter, Resync: objects.Resync},
-		nodechecks.Layer2{Settled: layer2.Settled, Reporter: reporter, Log: c.Log},
-		nodechecks.Kernel{Off: off, Reporter: reporter, Log: c.Log},
+		nodechecks.Layer2(layer2.Settled, reporter, c.Log),
 		run.Func("answering for health", checks.Run),
+	}
+	if !off {
+		tasks = append(tasks, nodechecks.Kernel(reporter, c.Log))
 	}
 	probes := serve.Probes(metrics, func() error { return run.Ready(tasks...) })
 	err = run.All(ctx, append(tasks, run.Func("serving metrics and health", func(ctx context.Context) error {

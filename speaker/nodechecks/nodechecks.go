@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
@@ -26,19 +27,19 @@ const (
 	soon  = 5 * time.Second
 )
 
-// repeat calls check now and then, until ctx ends, and logs its errors when they change.
-func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what string, check func(context.Context) error) {
+// repeat calls check now and then, until ctx ends, and returns nil then. It logs errors when they change.
+func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what string, check func(context.Context) error) error {
 	failing := ""
 	for ; ; wait = every {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(wait):
 		}
 		err := check(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return
+			return nil
 		case err == nil:
 			failing = ""
 		case err.Error() != failing:
@@ -48,69 +49,41 @@ func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what stri
 	}
 }
 
-// Kernel looks whether another service proxy has rules where we do, and whether the kernel has room for more
-// connections.
-type Kernel struct {
-	Off      bool // another proxy forwards
-	Reporter *report.Reporter
-	Log      *slog.Logger
-}
-
-// String names the task.
-func (Kernel) String() string { return "looking at what else is in the kernel" }
-
-// Ready returns nil, and never an error.
-func (Kernel) Ready() error { return nil }
-
-// Run looks until ctx ends, and returns nil then.
-func (k Kernel) Run(ctx context.Context) error {
-	if k.Off {
-		<-ctx.Done()
-		return nil
-	}
-	repeat(ctx, 0, k.Log, "rules of other service proxies", func(ctx context.Context) error {
-		found, err := foreignproxy.Find(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		k.Reporter.Rivals(found, err)
-		if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
-			k.Reporter.Connections(flows, room)
-		}
-		return err
+// Kernel returns the task that looks whether another service proxy has rules where we do, and whether the kernel
+// has room for more connections.
+func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
+	return run.Func("looking at what else is in the kernel", func(ctx context.Context) error {
+		return repeat(ctx, 0, log, "rules of other service proxies", func(ctx context.Context) error {
+			found, err := foreignproxy.Find(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			reporter.Rivals(found, err)
+			if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
+				reporter.Connections(flows, room)
+			}
+			return err
+		})
 	})
-	return nil
 }
 
-// Layer2 looks whether something on this node keeps clients from addresses, or answers for them besides the node
-// that is to.
-type Layer2 struct {
-	// Settled returns what this node is to answer for and what pulse does with it, and false while that is not known.
-	Settled  func() (agent.Answers, pulse.State, bool)
-	Reporter *report.Reporter
-	Log      *slog.Logger
-}
-
-// String names the task.
-func (Layer2) String() string { return "looking for what breaks layer 2" }
-
-// Ready returns nil, and never an error.
-func (Layer2) Ready() error { return nil }
-
-// Run looks until ctx ends, and returns nil then.
-func (l Layer2) Run(ctx context.Context) error {
-	repeat(ctx, soon, l.Log, "what breaks layer 2", func(context.Context) error {
-		want, state, settled := l.Settled()
-		if !settled {
-			return nil
-		}
-		found, err := obstaclesTo(want, state)
-		if found != nil {
-			l.Reporter.Obstacles(found)
-		}
-		return err
+// Layer2 returns the task that looks whether something on this node keeps clients from addresses, or answers for
+// them besides the node that is to. settled returns what this node is to answer for and what pulse does with it,
+// and false while that is not known.
+func Layer2(settled func() (agent.Answers, pulse.State, bool), reporter *report.Reporter, log *slog.Logger) run.Task {
+	return run.Func("looking for what breaks layer 2", func(ctx context.Context) error {
+		return repeat(ctx, soon, log, "what breaks layer 2", func(context.Context) error {
+			want, state, is := settled()
+			if !is {
+				return nil
+			}
+			found, err := obstaclesTo(want, state)
+			if found != nil {
+				reporter.Obstacles(found)
+			}
+			return err
+		})
 	})
-	return nil
 }
 
 // obstaclesTo returns what is in the way of the addresses for which nodes are to answer, with an error that says

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -69,12 +70,6 @@ type forwarding struct {
 	// Of other proxies.
 	looked bool
 	unseen error // why not everything could be looked at
-	since  map[string]time.Time
-	last   map[string]metav1.ConditionStatus
-}
-
-func newForwarding(mode string, kernel Kernel) forwarding {
-	return forwarding{mode: mode, kernel: kernel, since: map[string]time.Time{}, last: map[string]metav1.ConditionStatus{}}
 }
 
 // programmed records what a pass did to the kernel.
@@ -148,25 +143,20 @@ func (r *Reporter) writeForwarding() {
 			f.now.Problems++
 		}
 	}
-	f.now.Mode, f.now.Since, f.now.Conditions = f.mode, r.began, nil
+	f.now.Mode, f.now.Since, f.now.Conditions = f.mode, r.began, slices.Clone(f.now.Conditions)
+	condition := func(kind, well string) { f.condition(kind, well, about[kind]) }
 	if f.kernel != nil {
-		f.condition(v1beta1.ConditionProgrammed, "the kernel has all that the Services want", about)
+		condition(v1beta1.ConditionProgrammed, "the kernel has all that the Services want")
 		f.undisturbed()
-		f.condition(v1beta1.ConditionSoleProxy, "no other service proxy has rules in the kernel", about)
-		if last := len(f.now.Conditions) - 1; f.unseen != nil && f.now.Conditions[last].Status == metav1.ConditionTrue {
-			f.set(last, metav1.ConditionUnknown, ReasonProxiesUnknown, f.unseen.Error())
+		if f.unseen != nil && len(about[v1beta1.ConditionSoleProxy]) == 0 {
+			f.set(v1beta1.ConditionSoleProxy, metav1.ConditionUnknown, ReasonProxiesUnknown, f.unseen.Error())
+		} else {
+			condition(v1beta1.ConditionSoleProxy, "no other service proxy has rules in the kernel")
 		}
-		f.condition(v1beta1.ConditionPodsKnown, "pods are told from strangers", about)
-		f.condition(v1beta1.ConditionNodeKnown, "the Node says at which addresses it is", about)
+		condition(v1beta1.ConditionPodsKnown, "pods are told from strangers")
+		condition(v1beta1.ConditionNodeKnown, "the Node says at which addresses it is")
 	}
-	f.condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read", about)
-	for i := range f.now.Conditions {
-		c := &f.now.Conditions[i]
-		if f.last[c.Type] != c.Status {
-			f.last[c.Type], f.since[c.Type] = c.Status, time.Now()
-		}
-		c.LastTransitionTime = metav1.NewTime(f.since[c.Type])
-	}
+	condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read")
 	r.objects.Forwarding(types.UID(r.cluster.Nodes[r.node].UID), f.now)
 }
 
@@ -197,13 +187,10 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 	return ""
 }
 
-// condition appends a condition, which is False if there are problems of its type, and else True with the message well.
-func (f *forwarding) condition(kind, well string, about map[string][]problem.Problem) {
-	f.now.Conditions = append(f.now.Conditions, metav1.Condition{
-		Type: kind, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, Message: well,
-	})
-	problems := about[kind]
+// condition sets a condition to False if there are problems, and else to True with the message well.
+func (f *forwarding) condition(kind, well string, problems []problem.Problem) {
 	if len(problems) == 0 {
+		f.set(kind, metav1.ConditionTrue, v1beta1.ReasonAsExpected, well)
 		return
 	}
 	texts := make([]string, 0, len(problems))
@@ -214,25 +201,25 @@ func (f *forwarding) condition(kind, well string, about map[string][]problem.Pro
 		}
 		texts = append(texts, text)
 	}
-	f.set(len(f.now.Conditions)-1, metav1.ConditionFalse, problems[0].Reason, problem.List(texts, "; "))
+	f.set(kind, metav1.ConditionFalse, problems[0].Reason, problem.List(texts, "; "))
 }
 
 // maxMessage is how long the message of a condition may be, in bytes: what people read, and
 // a fraction of what the API server takes.
 const maxMessage = 4096
 
-func (f *forwarding) set(i int, status metav1.ConditionStatus, reason, message string) {
-	c := &f.now.Conditions[i]
-	c.Status, c.Reason, c.Message = status, reason, problem.Clip(message, maxMessage)
+// set sets a condition. Its transition time changes with its status alone.
+func (f *forwarding) set(kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&f.now.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: problem.Clip(message, maxMessage)})
 }
 
-// undisturbed appends the condition that says whether other programs leave our rules alone.
+// undisturbed sets the condition that says whether other programs leave our rules alone.
 func (f *forwarding) undisturbed() {
-	f.condition(v1beta1.ConditionUndisturbed, "nobody else has changed the speaker's rules of late", nil)
 	if f.disturbed.IsZero() || time.Since(f.disturbed) > quiet {
+		f.set(v1beta1.ConditionUndisturbed, metav1.ConditionTrue, v1beta1.ReasonAsExpected, "nobody else has changed the speaker's rules of late")
 		return
 	}
-	f.set(len(f.now.Conditions)-1, metav1.ConditionFalse, ReasonRulesChanged, fmt.Sprintf(
+	f.set(v1beta1.ConditionUndisturbed, metav1.ConditionFalse, ReasonRulesChanged, fmt.Sprintf(
 		"others changed the speaker's rules, last at %s: %d chains, sets or elements on %d occasions since the speaker began; they are written again each time; "+
 			"find who does it, such as a firewall that flushes all rules when it loads its own",
 		f.disturbed.UTC().Format(time.RFC3339), f.repairs, f.times))

@@ -33,7 +33,7 @@ type Objects interface {
 	// Sessions takes in the BGP sessions and their BFD sessions, by BGPPeer.
 	Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status)
 	Forwarding(uid types.UID, f Forwarding)
-	// MarkStale takes in the dead nodes for whose objects this node is responsible, and since when they are dead.
+	// MarkStale takes in the dead nodes that this node is to mark as such, and since when they are dead.
 	MarkStale(nodes map[string]time.Time)
 }
 
@@ -97,7 +97,7 @@ type Reporter struct {
 func New(c Config) *Reporter {
 	r := &Reporter{
 		node: c.Node, began: time.Now(), recorder: c.Recorder, objects: c.Objects, log: c.Log, metrics: newMetrics(),
-		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: newForwarding(c.Mode, c.Kernel),
+		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: forwarding{mode: c.Mode, kernel: c.Kernel},
 	}
 	c.Metrics.MustRegister(r.metrics.all()...)
 	return r
@@ -210,8 +210,8 @@ func (r *Reporter) self() problem.Object { return problem.Object{Kind: "Node", N
 // registered reports whether this node's Node is known, to which its status objects belong.
 func (r *Reporter) registered() bool { return r.cluster != nil && r.cluster.Nodes[r.node] != nil }
 
-// first reports whether this node writes for all nodes what all of them see: the first by name of those whose
-// speaker is ready, and that are not believed to be dead. When it dies, the next one does.
+// first reports whether this node writes for all nodes what all of them see: the first by name of those that
+// have a ready speaker and are not believed to be dead. When it dies, the next one does.
 func (r *Reporter) first() bool {
 	for name, s := range r.cluster.Speakers {
 		if _, dead := r.cluster.Fallen[name]; s.Ready && !dead && name < r.node {
