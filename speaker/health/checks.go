@@ -61,7 +61,7 @@ type checks struct {
 	absent   map[addr.Family]bool      // families that this host has not, as of the last pass
 	prefixes []netip.Prefix            // within which it answers, as of the last pass
 	addrs    []netip.Addr              // on which it does; see desired.HealthAddrs
-	unread   string                    // why the addresses of this node are not known, as told
+	unread   string                    // why the addresses of this node are not known, as logged
 }
 
 // check is what answers for one Service in one family.

@@ -26,7 +26,7 @@ type listening struct {
 	stop    func() // and waits until nothing listens
 }
 
-// failing tells whether the check cannot be served on some binding.
+// failing reports whether the check cannot be served on some binding.
 func (s *check) failing() bool {
 	for _, l := range s.listening {
 		if l.failing.Load() {
@@ -63,7 +63,7 @@ func (s *check) bindings(addrs []netip.Addr) map[binding]bool {
 	return bindings
 }
 
-// listen has checks listen where they are to, and nowhere else. Listeners that stay are not touched.
+// listen makes checks listen where they are to, and nowhere else. Listeners that stay are not touched.
 // Those that go are gone before those that come are begun, since ports move from Service to Service.
 func (c *checks) listen(servers map[view.EndpointsOf]*check) {
 	wanted := map[*check]map[binding]bool{}
@@ -85,7 +85,7 @@ func (c *checks) listen(servers map[view.EndpointsOf]*check) {
 	}
 }
 
-// start serves a check on a binding. When it returns that is served, or has been told of.
+// start serves a check on a binding. When it returns, the check is served, or the failure is reported.
 func (c *checks) start(s *check, at binding) *listening {
 	l, port := &listening{}, s.port
 	begun := make(chan struct{})
@@ -94,7 +94,7 @@ func (c *checks) start(s *check, at binding) *listening {
 		Network: at.network, Address: at.address, Log: c.log, Control: ahead,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w, s) }),
 		Told: func(err error) {
-			c.tell(s.of, port, at, l.failing.Swap(err != nil), err)
+			c.report(s.of, port, at, l.failing.Swap(err != nil), err)
 			begin()
 		},
 	}
@@ -112,8 +112,8 @@ func (c *checks) start(s *check, at binding) *listening {
 	return l
 }
 
-// ahead has a socket bound also to an address that the node cannot use yet, as while it looks whether
-// another host has it, or that goes at this very moment.
+// ahead lets a socket be bound to an address that the node cannot use yet, as during duplicate address
+// detection, or that goes at this very moment.
 func ahead(network, _ string, socket syscall.RawConn) error {
 	level, option := unix.IPPROTO_IP, unix.IP_FREEBIND
 	if network == "tcp6" {
@@ -126,8 +126,8 @@ func ahead(network, _ string, socket syscall.RawConn) error {
 	return err
 }
 
-// tell tells whether a port is served on a binding, or why not.
-func (c *checks) tell(of view.EndpointsOf, port uint16, at binding, failed bool, err error) {
+// report logs whether a port is served on a binding, or why not, and calls Failed.
+func (c *checks) report(of view.EndpointsOf, port uint16, at binding, failed bool, err error) {
 	log := c.log.With("service", of.Service.String(), "family", of.Family.String(), "port", port, "address", at.address)
 	if err == nil {
 		if failed {

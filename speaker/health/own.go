@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 )
 
-// ownAddresses are those of this node, link-local ones of IPv6 with the index of their interface as zone.
+// ownAddresses returns the addresses of this node, link-local ones of IPv6 with the index of their interface as zone.
 func ownAddresses() ([]netip.Addr, error) {
 	snapshot, err := links.Read()
 	if err != nil {
@@ -32,8 +32,8 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// locate finds out on which addresses to listen, and tells whether they are others than before. While
-// this node's own cannot be read, those of before stay.
+// locate finds out on which addresses to listen, and returns whether they have changed. They stay while this
+// node's own addresses cannot be read.
 func (c *checks) locate() (moved bool) {
 	var own []netip.Addr
 	if slices.ContainsFunc(c.prefixes, func(p netip.Prefix) bool { return p.Bits() > 0 }) {
@@ -67,7 +67,7 @@ func (c *checks) relocate() {
 func follow(ctx context.Context, changed func(), log *slog.Logger) {
 	watcher := links.NewWatcher(log)
 	var watching sync.WaitGroup
-	watching.Go(func() { _ = watcher.Run(ctx) }) // which tries again what fails, and tells
+	watching.Go(func() { _ = watcher.Run(ctx) }) // which logs errors and tries again
 	defer watching.Wait()
 	for {
 		select {

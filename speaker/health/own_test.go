@@ -88,7 +88,7 @@ func (a *asked) narrowed(checks map[view.Ref]desired.HealthCheck, within ...stri
 
 func webAt(address string) string { return net.JoinHostPort(address, "30871") }
 
-// says tells whether an address answers, or refuses.
+// says reports whether an address answers, or refuses.
 func says(t *testing.T, address string, want bool) {
 	t.Helper()
 	got := ask(t, webAt(address), "/")

@@ -169,7 +169,7 @@ func (p *proxy) isEligible() bool {
 }
 
 // handler serves /healthz, which load balancers ask whether to send connections here,
-// and /livez, which tells nothing but whether the proxy works.
+// and /livez, which reports only whether the proxy works.
 func (p *proxy) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {

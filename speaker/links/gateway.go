@@ -53,7 +53,7 @@ func (l Link) Own(neighbour netip.Addr) netip.Addr {
 	return own
 }
 
-// holds tells whether an address is in a subnet of the link.
+// holds reports whether an address is in a subnet of the link.
 func (l Link) holds(a netip.Addr) bool { return contain(l.Prefixes, a) }
 
 func contain(subnets []netip.Prefix, a netip.Addr) bool {

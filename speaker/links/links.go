@@ -56,10 +56,10 @@ func (l Link) Equal(o Link) bool {
 		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered)
 }
 
-// carries tells whether frames can pass.
+// carries reports whether frames can pass.
 func (l Link) carries() bool { return l.Up && l.Running }
 
-// speaks6 tells whether the link has an IPv6 address, a link-local one at least. The
+// speaks6 reports whether the link has an IPv6 address, a link-local one at least. The
 // kernel takes them away with IPv6 itself, and gives them back once no other station
 // has them.
 func (l Link) speaks6() bool {
@@ -125,7 +125,7 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 	return maps.EqualFunc(s.links, o.links, Link.Equal) && slices.EqualFunc(s.asked, o.asked, Link.Equal)
 }
 
-// Connects tells whether the address is in a subnet of an interface of the node. The interface may be
+// Connects reports whether the address is in a subnet of an interface of the node. The interface may be
 // down; one in a VRF does not count, as what the node sends goes by routes of another table. As in FRR, an
 // IPv4 address with a peer has no subnet, an IPv6 one has that of its own by the length of the peer's, and
 // routes do not count: by another rule than the router's, the two ends of a BFD session would differ.
@@ -138,7 +138,7 @@ func (s *Snapshot) Connects(a netip.Addr) bool {
 	return false
 }
 
-// answers tells whether the link is of a kind on which neighbours ask for
+// answers reports whether the link is of a kind on which neighbours ask for
 // addresses: Ethernet with ARP that belongs to the node itself. The ports of a
 // bridge, bond or switch are left out, since their master gets the frames; a
 // member of a VRF is an interface of its own.

@@ -71,6 +71,7 @@ func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read f
 type change struct {
 	link    *notice
 	address *addressNotice
+	err     error // the subscription has broken off
 }
 
 // readChange decodes a notice of the kernel; one about other things gives an empty change.
@@ -86,9 +87,9 @@ func readChange(header syscall.NlMsghdr, message []byte) (change, error) {
 	return change{}, nil
 }
 
-// subscribe has all changes sent to the channel, until done is closed or notices have overflowed the buffer.
-// The channel is closed then, after failed was called with the error.
-func subscribe(changes chan<- change, done <-chan struct{}, buffer int, failed func(error)) error {
+// subscribe has all changes sent to the channel, until done is closed or notices have overflowed the buffer. The
+// last one has the error, and the channel is closed then.
+func subscribe(changes chan<- change, done <-chan struct{}, buffer int) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func subscribe(changes chan<- change, done <-chan struct{}, buffer int, failed f
 		for {
 			messages, from, err := socket.Receive()
 			if err != nil {
-				failed(fmt.Errorf("receive notices: %w", err))
+				changes <- change{err: fmt.Errorf("receive notices: %w", err)}
 				return
 			}
 			if from.Pid != nl.PidKernel {
@@ -116,7 +117,7 @@ func subscribe(changes chan<- change, done <-chan struct{}, buffer int, failed f
 			for _, m := range messages {
 				c, err := readChange(m.Header, m.Data)
 				if err != nil {
-					failed(fmt.Errorf("read a notice: %w", err))
+					changes <- change{err: fmt.Errorf("read a notice: %w", err)}
 					return
 				}
 				changes <- c

@@ -79,7 +79,7 @@ func Read() (*Snapshot, error) {
 	return t.snapshot(), nil
 }
 
-// link applies one notice about a link. Those of family AF_BRIDGE tell of a
+// link applies one notice about a link. Those of family AF_BRIDGE are about a
 // port's membership in a bridge (a "deleted" one lives on), not of the link.
 func (t *table) link(n notice) {
 	if n.family == unix.AF_BRIDGE {
@@ -145,7 +145,7 @@ func below(l netlink.Link) int {
 }
 
 // failOver counts a failover of a link for all that is on top of it: VLANs and the like, and the
-// bridge that it is a port of. The kernel tells nothing of these, as nothing about them changes.
+// bridge that it is a port of. The kernel sends no notice for these, as nothing about them changes.
 func (t *table) failOver(index int) {
 	passed := map[int]bool{index: true}
 	for next := []int{index}; len(next) > 0; next = next[1:] {

@@ -2,7 +2,6 @@ package links
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -72,11 +71,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	done := make(chan struct{})
 	defer close(done)
-	var broken atomic.Pointer[error]
-	failed := func(err error) { broken.CompareAndSwap(nil, &err) }
-
 	changes := make(chan change, 64)
-	if err := subscribe(changes, done, w.buffer, failed); err != nil {
+	if err := subscribe(changes, done, w.buffer); err != nil {
 		return fmt.Errorf("subscribe to notices: %w", err)
 	}
 	defer drain(changes)
@@ -94,9 +90,9 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case c, open := <-changes:
-			if !open {
-				return reason(broken.Load())
+		case c := <-changes:
+			if c.err != nil {
+				return c.err
 			}
 			w.follow(t, c)
 		}
@@ -135,13 +131,6 @@ func drain(changes <-chan change) {
 		for range changes {
 		}
 	}()
-}
-
-func reason(broken *error) error {
-	if broken == nil {
-		return errors.New("netlink socket closed")
-	}
-	return *broken
 }
 
 // publish makes the table the newest snapshot if it says anything new.

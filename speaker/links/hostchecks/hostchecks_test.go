@@ -92,7 +92,7 @@ func (m machine) finds(t *testing.T, on []string, a netip.Addr, want ...hostchec
 	}
 }
 
-// answers tells whether the kernel of the machine answers the client, in truth.
+// answers reports whether the kernel of the machine answers the client, in truth.
 func (m machine) answers(t *testing.T, a netip.Addr) bool {
 	t.Helper()
 	m.client.Forget("eth0", a) // also that nobody answered before
@@ -295,7 +295,7 @@ func (m machine) ip(t *testing.T, args ...string) {
 	}
 }
 
-// hears tells whether a datagram from beyond reaches the machine by its second interface.
+// hears reports whether a datagram from beyond reaches the machine by its second interface.
 func (m machine) hears(t *testing.T, router *linkstest.Host) bool {
 	t.Helper()
 	const beyond = "192.0.0.8"

@@ -108,7 +108,7 @@ func leaves(a netip.Addr) string {
 	return link.Attrs().Name
 }
 
-// entries are the addresses for which the kernel was told to be a proxy on a link. Of IPv6, it heeds
+// entries returns the addresses for which the kernel was told to be a proxy on a link. Of IPv6, it heeds
 // them only where it forwards and proxy_ndp is on.
 func entries(l links.Link) ([]netip.Addr, error) {
 	families := []int{unix.AF_INET}
