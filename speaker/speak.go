@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -44,7 +45,7 @@ const (
 	clientBurst = 40
 )
 
-// speak wires the parts together and runs them until ctx ends.
+// speak runs a speaker until ctx ends. The error joins those of its parts.
 func speak(ctx context.Context, c flags.Config) error {
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
 	klog.SetSlogLogger(c.Log)
@@ -53,82 +54,109 @@ func speak(ctx context.Context, c flags.Config) error {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	backend, err := forwarding.New(forwarding.Config{
-		Mode: c.Mode, Log: c.Log, Metrics: registry, RouteLocalnet: c.RouteLocalnet,
-		Conntrack: c.Conntrack, ConntrackDir: c.ConntrackDir,
-	})
+	p, err := wire(c, config, kube)
 	if err != nil {
 		return err
 	}
-	objects, err := statuswriter.New(c.Node, config, c.Log)
-	if err != nil {
-		return err
-	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
-	reporting := report.Config{
-		Node: c.Node, Recorder: broadcaster.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), Objects: objects,
-		Mode: string(c.Mode), Metrics: registry, Log: c.Log,
-	}
-	off := c.Mode == forwarding.None
-	if !off {
-		reporting.Kernel = backend
-	}
-	reporter := report.New(reporting)
-	metrics := serve.Metrics(registry)
-	checks := health.New(health.Config{
-		Off: off, Node: c.Node, ProxyAddress: c.ProxyHealth, StatusAddress: c.ProxyStatus,
-		Status: health.Status(string(c.Mode), metrics), Failed: reporter.HealthCheckFailed, Metrics: registry, Log: c.Log,
-	})
-	cluster := watch.New(watch.Config{
-		REST: config, Node: c.Node, Namespace: c.Namespace, Speakers: speakerLabels(), DaemonSet: c.DaemonSet, Nodes: c.Nodes,
-		OwnPods: c.Desired.Pods.OwnNode && !off, Log: c.Log,
-		Noted: func(kind string) {
-			reporter.Changed(kind)
-			checks.Changed()
-		},
-		Unread: reporter.Unread, Unreached: reporter.Unreached,
-	})
-	client := pulse.NewClient(c.PulseSocket, c.Log)
-	layer2 := bridge.NewLayer2(c.Node, client)
-	sessions := bgp.New(c.Log)
-	sessions.ListenOn(c.BGPPort)
-	registry.MustRegister(sessions)
-	disturbed := make(chan struct{}, 1)
-	loop := agent.New(agent.Config{
-		Options: c.Desired, Source: cluster, Forwarding: &settling{Forwarder: backend}, Disturbed: disturbed, Health: checks,
-		Layer2: layer2, BGP: bridge.Routes{Speaker: sessions}, Reporter: reporter, Log: c.Log, Resync: resync, Grace: bridge.DrainFor,
-	})
-
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+	if err := p.events.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("prepare to record Events: %w", err)
 	}
-	defer broadcaster.Shutdown()
-	disconnect := connectPulse(ctx, client)
-	tasks := []run.Task{
-		objects,
-		run.Func("watching the cluster", cluster.Run),
-		run.Func("the agent", loop.Run),
-		run.Func("watching the kernel", func(ctx context.Context) error {
-			backend.Watch(ctx, func() { signal.Send(disturbed) })
-			return nil
-		}),
-		&bridge.Bridge{Layer2: layer2, Sessions: sessions, Cluster: cluster, Reporter: reporter, Resync: objects.Resync},
-		nodechecks.Layer2(layer2.Settled, reporter, c.Log),
-		run.Func("answering for health", checks.Run),
-	}
-	if !off {
-		tasks = append(tasks, nodechecks.Kernel(reporter, c.Log))
-	}
-	probes := serve.Probes(metrics, func() error { return run.Ready(tasks...) })
+	defer p.events.Shutdown()
+	disconnect := connectPulse(ctx, p.pulse)
+	tasks := p.tasks(c)
+	probes := serve.Probes(p.metrics, func() error { return run.Ready(tasks...) })
 	err = run.All(ctx, append(tasks, run.Func("serving metrics and health", func(ctx context.Context) error {
 		serve.HTTP(ctx, c.HTTPAddress, probes, c.Log)
 		return nil
 	}))...)
-	err = errors.Join(err, shutdown.Speaker{Node: c.Node, Namespace: c.Namespace, DaemonSet: c.DaemonSet}.Run(kube, cluster.Snapshot(),
-		shutdown.Parts{Leave: loop.Leave, Close: sessions.Close, Remove: objects.Remove}, c.Log))
+	err = errors.Join(err, shutdown.Speaker{Node: c.Node, Namespace: c.Namespace, DaemonSet: c.DaemonSet}.Run(kube, p.cluster.Snapshot(),
+		shutdown.Parts{Leave: p.agent.Leave, Close: p.sessions.Close, Remove: p.objects.Remove}, c.Log))
 	return errors.Join(err, disconnect())
+}
+
+// parts are what a speaker consists of.
+type parts struct {
+	agent     *agent.Agent
+	cluster   *watch.Watch
+	kernel    forwarding.Forwarder
+	disturbed chan struct{} // other programs have changed the kernel
+	pulse     *pulse.Client
+	layer2    *bridge.Layer2
+	sessions  *bgp.Speaker
+	checks    *health.Node
+	reporter  *report.Reporter
+	objects   *statuswriter.Objects
+	events    events.EventBroadcaster
+	metrics   http.Handler
+}
+
+// wire makes the parts. The error is that of a part that cannot work with the flags.
+func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p parts, err error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics = serve.Metrics(registry)
+	if p.kernel, err = forwarding.New(forwarding.Config{
+		Mode: c.Mode, Log: c.Log, Metrics: registry, RouteLocalnet: c.RouteLocalnet,
+		Conntrack: c.Conntrack, ConntrackDir: c.ConntrackDir,
+	}); err != nil {
+		return p, err
+	}
+	if p.objects, err = statuswriter.New(c.Node, config, c.Log); err != nil {
+		return p, err
+	}
+	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	reporting := report.Config{
+		Node: c.Node, Recorder: p.events.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), Objects: p.objects,
+		Mode: string(c.Mode), Metrics: registry, Log: c.Log,
+	}
+	if c.Mode != forwarding.None {
+		reporting.Kernel = p.kernel
+	}
+	p.reporter = report.New(reporting)
+	p.checks = health.New(health.Config{
+		Off: c.Mode == forwarding.None, Node: c.Node, ProxyAddress: c.ProxyHealth, StatusAddress: c.ProxyStatus,
+		Status: health.Status(string(c.Mode), p.metrics), Failed: p.reporter.HealthCheckFailed, Metrics: registry, Log: c.Log,
+	})
+	p.cluster = watch.New(watch.Config{
+		REST: config, Node: c.Node, Namespace: c.Namespace, Speakers: speakerLabels(), DaemonSet: c.DaemonSet, Nodes: c.Nodes,
+		OwnPods: c.Desired.Pods.OwnNode && c.Mode != forwarding.None, Log: c.Log,
+		Noted: func(kind string) {
+			p.reporter.Changed(kind)
+			p.checks.Changed()
+		},
+		Unread: p.reporter.Unread, Unreached: p.reporter.Unreached,
+	})
+	p.pulse = pulse.NewClient(c.PulseSocket, c.Log)
+	p.layer2 = bridge.NewLayer2(c.Node, p.pulse)
+	p.sessions = bgp.New(c.Log)
+	p.sessions.ListenOn(c.BGPPort)
+	registry.MustRegister(p.sessions)
+	p.disturbed = make(chan struct{}, 1)
+	p.agent = agent.New(agent.Config{
+		Options: c.Desired, Source: p.cluster, Forwarding: &settling{Forwarder: p.kernel}, Disturbed: p.disturbed, Health: p.checks,
+		Layer2: p.layer2, BGP: bridge.Routes{Speaker: p.sessions}, Reporter: p.reporter, Log: c.Log, Resync: resync, Grace: bridge.DrainFor,
+	})
+	return p, nil
+}
+
+// tasks returns what runs all the time.
+func (p parts) tasks(c flags.Config) []run.Task {
+	tasks := []run.Task{
+		p.objects,
+		run.Func("watching the cluster", p.cluster.Run),
+		run.Func("the agent", p.agent.Run),
+		run.Func("watching the kernel", func(ctx context.Context) error {
+			p.kernel.Watch(ctx, func() { signal.Send(p.disturbed) })
+			return nil
+		}),
+		&bridge.Bridge{Layer2: p.layer2, Sessions: p.sessions, Cluster: p.cluster, Reporter: p.reporter, Resync: p.objects.Resync},
+		nodechecks.Layer2(p.layer2.Settled, p.reporter, c.Log),
+		run.Func("answering for health", p.checks.Run),
+	}
+	if c.Mode != forwarding.None {
+		tasks = append(tasks, nodechecks.Kernel(p.reporter, c.Log))
+	}
+	return tasks
 }
 
 // speakerLabels are the labels that the chart gives to the speaker's pods.
