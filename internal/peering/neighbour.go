@@ -8,13 +8,13 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Router is whom a session is with.
+// Router is the other end of a session.
 type Router struct {
 	Address   netip.Addr // over an Interface it is invalid as long as the router is not known
-	Interface string     // at whose other end the router is; "": it has an Address
+	Interface string     // the router is at the other end of its cable; "": it has an Address
 }
 
-// Neighbour is one end of a session as the router sees it, which has one session with each.
+// Neighbour is the node's end of a session as the router sees it. The router has one session with each.
 type Neighbour struct {
 	Router
 	Port    uint16
@@ -22,7 +22,7 @@ type Neighbour struct {
 	Passive bool       // the router opens the connection
 }
 
-// Of is the end of a session with the peer.
+// Of returns the node's end of a session with the peer.
 func Of(p *view.BGPPeer) Neighbour {
 	return Neighbour{Router{p.PeerAddress, p.Interface}, p.PeerPort, p.SourceAddress, p.Passive}
 }
@@ -34,29 +34,29 @@ func (n Neighbour) String() string {
 	return netip.AddrPortFrom(n.Address, n.Port).String()
 }
 
-// Is tells whether the router takes both for one, whoever of them opens the connection.
+// Is returns whether the router takes both for one, whichever side opens the connection.
 func (n Neighbour) Is(o Neighbour) bool {
 	n.Passive = o.Passive
 	return n == o
 }
 
-// MayBe tells whether the router may take both for one. What the kernel chooses may be what the
-// other one names, and of connections that the router opens nobody knows the port.
+// MayBe returns whether the router may take both for one: the kernel may choose the source address that the
+// other one names, and the port of connections that the router opens is not known.
 func (n Neighbour) MayBe(o Neighbour) bool {
 	sources := n.Source == o.Source || !n.Source.IsValid() || !o.Source.IsValid()
 	ports := n.Port == o.Port || n.Passive && o.Passive
 	return n.Router == o.Router && sources && ports
 }
 
-// Path is between what packets of BFD with a router go. BGPPeers of a node that have one path
-// share one session, by the BFDProfile of the oldest.
+// Path is the two ends of a BFD session (RFC 5881, RFC 5883). BGPPeers of a node with one path share one session,
+// by the BFDProfile of the oldest.
 type Path struct {
 	router Router
 	source netip.Addr
 	far    bool
 }
 
-// PathTo is that of BFD with the peer.
+// PathTo returns the path of BFD with the peer.
 func PathTo(p *view.BGPPeer) Path {
 	to := Of(p)
 	return Path{to.Router, to.Source, p.EBGPMultiHop}

@@ -10,21 +10,20 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// ReasonDuplicate is on a BGPPeer that has no session with a node since an older one has
-// one with the same router.
+// ReasonDuplicate is the reason on a BGPPeer without a session on a node where an older BGPPeer has one with the
+// same router.
 const ReasonDuplicate = "PeerDuplicate"
 
-// ByAge are all BGPPeers, the oldest first, those of one age by name. Of several that one
-// node cannot have at once the oldest counts.
+// ByAge returns all BGPPeers, the oldest first, those of one age by name. Of several that one node cannot have
+// at once the oldest counts.
 func ByAge(c *view.Cluster) []*view.BGPPeer {
 	return slices.SortedFunc(maps.Values(c.BGPPeers), func(a, b *view.BGPPeer) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Held are those of the peers, which are in the order of ByAge, that the node has a
-// session with. refused says why it has none with others that choose it; those that are Unusable
-// say so themselves, and are in nobody's way.
+// Held returns those of the peers, which are in the order of ByAge, that the node has a session with. refused says
+// why it has none with others that select it; those that are Unusable have a problem of their own.
 func Held(node *view.Node, peers []*view.BGPPeer) (held []*view.BGPPeer, refused []problem.Problem) {
 	for _, p := range peers {
 		if p.Unusable != nil || !view.MatchesAny(p.NodeSelectors, node.Labels) {
@@ -39,8 +38,7 @@ func Held(node *view.Node, peers []*view.BGPPeer) (held []*view.BGPPeer, refused
 	return held, refused
 }
 
-// refusal says why a node that has sessions with these older peers can have none with this one;
-// "" if it can.
+// refusal returns why a node that has sessions with these older peers can have none with this one; "" if it can.
 func refusal(p *view.BGPPeer, held []*view.BGPPeer, node string) string {
 	for _, older := range held {
 		if why := clash(p, older, node); why != "" {
@@ -50,10 +48,10 @@ func refusal(p *view.BGPPeer, held []*view.BGPPeer, node string) string {
 	return ""
 }
 
-// clash says why a node cannot have a session with both. Two with one router end each other for
-// ever. And of those that wait for the router to connect, a connection tells by its two addresses
-// alone for which it is, and the kernel knows one password of a router: so what they say must
-// agree, or a connection might be taken for the one without a password.
+// clash returns why a node cannot have a session with both; "" if it can. Two sessions with one router end each other
+// for ever. A connection to a passive session tells only by its two addresses which session it is for, and the
+// kernel knows one TCP MD5 key of a router: passwords must agree, or a connection might be taken for the one
+// without.
 func clash(p, older *view.BGPPeer, node string) string {
 	this, other := Of(p), Of(older)
 	switch {

@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	// redialTime is between the end of a session and the next attempt, and up to as much again, so
-	// that the nodes do not all dial at once.
+	// redialTime is the pause between the end of a session and the next attempt, and up to as much again, so that
+	// the nodes do not all dial at once.
 	redialTime = time.Second
-	// eagerAttempts is how often in a row a session that fails before Established is
-	// tried again so soon; after that idleTime is added, so that a misconfigured
-	// router is not bothered for ever.
+	// eagerAttempts is how often in a row a session that fails before Established is tried again so soon; after
+	// that idleTime is added, to spare a misconfigured router.
 	eagerAttempts = 5
 	idleTime      = 5 * time.Second
 )
 
-// call dials the router, again and again, until the session ends.
-func (s *session) call(ctx context.Context) {
+// dial connects to the router, again and again, until the session ends.
+func (s *session) dial() {
 	for {
 		began := time.Now()
-		conn, err := connect(ctx, s.identity, s.connectTime())
-		if ctx.Err() != nil {
+		conn, err := connect(s.ctx, s.identity, s.connectInterval())
+		if s.ctx.Err() != nil {
 			if err == nil {
 				_ = conn.Close()
 			}
@@ -43,40 +42,47 @@ func (s *session) call(ctx context.Context) {
 		var retimed <-chan struct{}
 		if err != nil {
 			s.explain(connectWords(s.identity, err))
-			pause, retimed = s.connectTime()-time.Since(began)+rand.N(redialTime), s.retimed
+			pause, retimed = s.connectInterval()-time.Since(began)+rand.N(redialTime), s.retimed
 		} else {
-			if over := s.take(conn); over != nil {
-				<-over
-			}
-			if pause = redialTime; s.failing() {
-				pause += idleTime
-			}
-			pause += rand.N(pause)
+			s.mu.Lock()
+			over := s.begin(conn)
+			s.mu.Unlock()
+			<-over
+			pause = s.redialPause()
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-retimed:
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
-			return
+		case <-s.ctx.Done():
 		}
+		timer.Stop()
 	}
 }
 
-// connectTime is from one attempt to reach the router to the next.
-func (s *session) connectTime() time.Duration {
+// redialPause returns how long the router is left alone after a session.
+func (s *session) redialPause() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause := redialTime
+	if s.failures > eagerAttempts {
+		pause += idleTime
+	}
+	return pause + rand.N(pause)
+}
+
+// connectInterval returns the time from one attempt to connect to the next.
+func (s *session) connectInterval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-s.retimed: // this is the new one
+	case <-s.retimed: // to this one
 	default:
 	}
 	return max(s.interval, redialTime)
 }
 
-// retime has the session try to reach the router at another interval, from now on. The caller holds s.mu.
+// retime sets the time between attempts to connect, from now on. The caller holds s.mu.
 func (s *session) retime(interval time.Duration) {
 	if s.interval != interval {
 		s.interval = interval
@@ -84,7 +90,8 @@ func (s *session) retime(interval time.Duration) {
 	}
 }
 
-// connect opens a connection to the router. A router that does not answer is given up before the next attempt is due.
+// connect opens a connection to the router, and gives up before the next attempt is due. The error is that of the
+// dialer.
 func connect(ctx context.Context, id desired.Identity, interval time.Duration) (*net.TCPConn, error) {
 	dialer := net.Dialer{
 		Timeout: max(interval-time.Second, time.Second),
@@ -102,7 +109,7 @@ func connect(ctx context.Context, id desired.Identity, interval time.Duration) (
 	return conn.(*net.TCPConn), nil
 }
 
-// prepareToDial sets what the connection is to have from its first packet on.
+// prepareToDial sets what the connection has from its first packet on: interface, password and TTL.
 func prepareToDial(fd int, id desired.Identity) error {
 	if id.Interface != "" {
 		if err := unix.BindToDevice(fd, id.Interface); err != nil {
@@ -115,8 +122,7 @@ func prepareToDial(fd int, id desired.Identity) error {
 	return setTTL(fd, id.PeerAddress.Is6(), id.TTLSecurity)
 }
 
-// connectWords leaves out the ever-changing local port, so that the same
-// failure has the same words.
+// connectWords tell why a connection failed, without its local port: the same failure has the same words.
 func connectWords(id desired.Identity, err error) string {
 	peer := fmt.Sprintf("cannot connect to %v port %d: ", id.PeerAddress, id.PeerPort)
 	var timeout net.Error
@@ -125,11 +131,12 @@ func connectWords(id desired.Identity, err error) string {
 		return peer + "connection refused: no BGP daemon listens there for this node"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return peer + fmt.Sprintf("the source address %v is not on this node", id.SourceAddress)
-	case errors.As(err, &timeout) && timeout.Timeout() && id.TTLSecurity:
+	case !errors.As(err, &timeout) || !timeout.Timeout():
+	case id.TTLSecurity:
 		return peer + "no answer: unreachable, filtered, the TCP MD5 password differs, or the router lacks the TTL of 255 that ttlSecurity asks for"
-	case errors.As(err, &timeout) && timeout.Timeout() && id.Password != "":
+	case id.Password != "":
 		return peer + "no answer: unreachable, filtered, or the TCP MD5 password differs"
-	case errors.As(err, &timeout) && timeout.Timeout():
+	default:
 		return peer + "no answer: unreachable, filtered, or the router asks for a TCP MD5 password"
 	}
 	if syscallError, ok := errors.AsType[*os.SyscallError](err); ok {
@@ -138,89 +145,70 @@ func connectWords(id desired.Identity, err error) string {
 	return peer + err.Error()
 }
 
-// take begins a session on a connection that was dialed, and gives what is closed when that
-// is over; nil if there is none.
-func (s *session) take(conn *net.TCPConn) (over <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		_ = conn.Close()
-		return nil
-	}
-	return s.begin(conn)
-}
-
-// begin begins a session on a connection with the router. If there is a session already the router
-// has lost it, as when it restarted (RFC 4724, 5). The caller holds s.mu.
+// begin begins a session on a connection with the router, and returns what is closed when that is over. If there
+// is a session already the router has lost it, as when it restarted (RFC 4724, 5). The caller holds s.mu.
 func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
+	hold := sendHold(s.identity, s.sendHold)
+	r := newRelay(conn, s.identity, &s.traffic, s.status.Established > 0, hold)
+	if s.ended {
+		close(r.over)
+		r.close()
+		return r.over
+	}
 	if s.status.Phase == Established {
 		s.status.Phase = Idle
-		s.lost(fmt.Sprintf("%v opened a new connection", s.identity.PeerAddress))
+		s.down(fmt.Sprintf("%v opened a new connection", s.identity.PeerAddress))
 	} else {
-		s.giveUp() // one that was not yet up
+		s.drop() // one that was not yet up
 	}
-	most := sendHold(s.identity, s.sendHold)
-	r := newRelay(conn, s.identity, &s.traffic, s.status.Established > 0, most)
-	if err := setSendHold(conn, most); err != nil {
+	if err := setSendHold(conn, hold); err != nil {
 		s.log.Warn("a router that takes nothing will not be noticed", "address", s.identity.PeerAddress, "error", err)
 	}
 	s.relay, s.status.Phase = r, Idle
-	time.AfterFunc(s.patience, func() { s.giveUpOpening(r) })
-	err := s.hear()
+	time.AfterFunc(s.openPatience, func() { s.openTimedOut(r) })
+	err := s.renewDaemon()
 	if err == nil {
 		err = s.daemon.addPeer(s.identity, r)
 	}
 	if err != nil {
-		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
-		s.giveUp()
+		s.unusable(err)
 	}
 	return r.over
 }
 
-// hear gives the session another server, with the same routes, in place of one that takes no connections any
-// more. The caller holds s.mu.
-func (s *session) hear() error {
-	if !s.server.acceptFailed.Load() {
+// unusable drops the connection, with the reason. The caller holds s.mu.
+func (s *session) unusable(err error) {
+	s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
+	s.drop()
+}
+
+// renewDaemon replaces a server that accepts no more connections by one with the same routes. The error is that of the
+// new server. The caller holds s.mu.
+func (s *session) renewDaemon() error {
+	if !s.daemon.log.acceptFailed.Load() {
 		return nil
 	}
-	log := &serverLog{log: s.log}
-	next, err := startDaemon(s.identity, log, s.events)
+	next, err := startDaemon(s.identity, s.log, s.events)
 	if err != nil {
 		return err
 	}
-	before := s.daemon
 	for prefix, r := range s.routes {
-		if err = next.addRoute(prefix, r, s.identity); err != nil {
-			break
+		if err := next.addRoute(prefix, r, s.identity); err != nil {
+			next.stop()
+			return err
 		}
 	}
-	if err == nil {
-		s.server, s.daemon = log, next
-	} else {
-		before = next
-	}
-	before.stop()
-	before.free()
-	return err
+	s.daemon.stop()
+	s.daemon = next
+	return nil
 }
 
-// link has the server talk to the router, as it is ready to.
+// link has the server talk to the router, now that it waits for that.
 func (s *session) link(r *relay, server netip.AddrPort) {
 	err := r.link(server)
-	if err == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.relay == r {
-		s.fail(fmt.Sprintf("the connection with %v cannot be used: %v", s.identity.PeerAddress, err))
-		s.giveUp()
+	if err != nil && s.relay == r {
+		s.unusable(err)
 	}
-}
-
-// failing tells whether the session has not come up for a number of attempts.
-func (s *session) failing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failures > eagerAttempts
 }

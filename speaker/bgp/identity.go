@@ -6,46 +6,42 @@ import (
 	"net/netip"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 const (
-	// defaultPort is that of BGP, to which routers connect.
+	// defaultPort is the TCP port of BGP.
 	defaultPort = 179
-	// restartTime is how long peers are asked to keep our routes after the
-	// connection closed without a word (RFC 4724). It covers the upgrade of a
-	// node's speaker with the pull of an image.
+	// restartTime is how long peers are asked to keep our routes after the connection closed without a
+	// NOTIFICATION (RFC 4724). It covers the upgrade of a node's speaker with the pull of an image.
 	restartTime = 120 * time.Second
 	// maxPassword is TCP_MD5SIG_MAXKEYLEN, in bytes.
 	maxPassword = 80
 )
 
-// sessionIdentity is what a session must be restarted for: next hops are
-// attributes of routes, which can change on a running session, and connectTime is for
-// when there is none.
+// sessionIdentity returns what a session must be restarted for: next hops are attributes of routes, which can
+// change during a session, and connectTime is for when there is none.
 func sessionIdentity(id desired.Identity) desired.Identity {
 	id.NextHop4, id.NextHop6, id.ConnectTime = netip.Addr{}, netip.Addr{}, 0
 	return id
 }
 
-// sameNeighbour tells whether the peer takes a session with identity b for the
-// restarted speaker of a: then it keeps the routes when a closes silently.
+// sameNeighbour returns whether the peer takes a session with identity b for the restarted speaker of a: then it
+// keeps the routes when a closes silently.
 func sameNeighbour(a, b desired.Identity) bool {
 	return a.GracefulRestart && b.GracefulRestart && a.NoRouter == "" && b.NoRouter == "" &&
 		a.MyASN == b.MyASN && a.PeerASN == b.PeerASN && a.RouterID == b.RouterID &&
 		a.Neighbour().Is(b.Neighbour())
 }
 
-// validate refuses what no session can be made of.
+// validate returns an error that names the setting with which there can be no session.
 func validate(id desired.Identity) error {
 	switch {
 	case id.MyASN == 0:
 		return errors.New("AS number 0 is reserved (RFC 7607): set myASN")
 	case id.NoRouter != "":
-		return nil // there is nobody to have a session with
+		return nil // there is nothing to dial
 	case !id.PeerAddress.IsValid() || id.PeerAddress.IsUnspecified() || id.PeerAddress.Zone() != id.Interface:
 		return fmt.Errorf("peer address %v: give the router's IP address, without a zone", id.PeerAddress)
 	case id.Passive && id.Interface != "":
@@ -66,22 +62,10 @@ func validate(id desired.Identity) error {
 	return nil
 }
 
-// internal tells whether the router is in our own AS.
+// internal returns whether the router is in our own AS (iBGP).
 func internal(id desired.Identity) bool { return id.PeerASN == id.MyASN }
 
-// families are those that the session offers.
-func families(id desired.Identity) []*api.AfiSafi {
-	var offered []*api.AfiSafi
-	if carries(id, addr.IPv4) {
-		offered = append(offered, afiSafi(api.Family_AFI_IP, id.GracefulRestart))
-	}
-	if carries(id, addr.IPv6) {
-		offered = append(offered, afiSafi(api.Family_AFI_IP6, id.GracefulRestart))
-	}
-	return offered
-}
-
-// carries tells whether the session is to carry a family at all.
+// carries returns whether the session is to carry a family at all.
 func carries(id desired.Identity, family addr.Family) bool {
 	return !id.OneFamily || addr.FamilyOf(id.PeerAddress) == family
 }
@@ -89,14 +73,14 @@ func carries(id desired.Identity, family addr.Family) bool {
 // leastSendHold is what RFC 9687 suggests.
 const leastSendHold = 8 * time.Minute
 
-// sendHold is for how long a router may leave untaken what it was sent until the session ends
-// (SendHoldTimer, RFC 9687): at least so long, and no shorter than twice the hold time.
+// sendHold returns how long a router may take no data before the session ends (SendHoldTimer, RFC 9687): at
+// least so long, and no shorter than twice the hold time.
 func sendHold(id desired.Identity, least time.Duration) time.Duration {
 	return max(least, 2*id.HoldTime)
 }
 
-// nextHops are the next hops of prefixes on one session, by family. Unspecified
-// stands for the session's own local address; invalid means that there is none.
+// nextHops are the next hops of prefixes on one session, by family. Unspecified stands for the session's own
+// local address; invalid means that there is none.
 type nextHops struct{ v4, v6 netip.Addr }
 
 func nextHopsOf(id desired.Identity) nextHops {

@@ -17,17 +17,16 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// listener takes the connections of routers that dial. It is there only while a session
-// waits for one.
+// listener accepts the connections of routers that dial. It is there only while a session is passive.
 //
-// The keys of TCP MD5 are set before it listens, and a change of them makes another one: a
-// connection that waits to be taken may have come without the key.
+// The keys of TCP MD5 are set before it listens, and a change of them makes another one: a connection in
+// the backlog may have come without the key.
 type listener struct {
 	keys    map[netip.Addr]view.Secret // by router, "" for none
 	sockets []net.Listener
 }
 
-// listen makes the listener what the sessions need. The caller holds s.mu.
+// listen opens or closes the listener as the sessions need it. The caller holds s.mu.
 func (s *Speaker) listen() {
 	wanted := map[netip.Addr]view.Secret{}
 	for _, session := range s.sessions {
@@ -43,7 +42,7 @@ func (s *Speaker) listen() {
 		}
 	}
 	for _, session := range s.sessions {
-		session.await(s.port, err)
+		session.listening(s.port, err)
 	}
 }
 
@@ -52,18 +51,20 @@ func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
 		return nil, nil
 	}
 	l := &listener{keys: keys}
-	of := map[addr.Family]map[netip.Addr]view.Secret{addr.IPv4: {}, addr.IPv6: {}}
-	for router, key := range keys {
-		of[addr.FamilyOf(router)][router] = key
-	}
-	for network, keys := range map[string]map[netip.Addr]view.Secret{"tcp4": of[addr.IPv4], "tcp6": of[addr.IPv6]} {
-		if len(keys) == 0 {
+	for _, family := range addr.Families() {
+		ofFamily := maps.Clone(keys)
+		maps.DeleteFunc(ofFamily, func(router netip.Addr, _ view.Secret) bool { return addr.FamilyOf(router) != family })
+		if len(ofFamily) == 0 {
 			continue
 		}
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-			return onSocket(raw, func(fd int) error { return prepare(fd, keys) })
+			return onSocket(raw, func(fd int) error { return prepareToListen(fd, family == addr.IPv6, ofFamily) })
 		}}
 		config.SetMultipathTCP(false) // the TTL and the key of one path say nothing of another
+		network := "tcp4"
+		if family == addr.IPv6 {
+			network = "tcp6"
+		}
 		socket, err := config.Listen(context.Background(), network, fmt.Sprintf(":%d", s.port))
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: another BGP daemon of this node has it; give Fairlead another one (chart value speaker.bgpListenPort)", err)
@@ -73,24 +74,22 @@ func (s *Speaker) open(keys map[netip.Addr]view.Secret) (*listener, error) {
 			return nil, err
 		}
 		l.sockets = append(l.sockets, socket)
-		go s.takeFrom(l, socket)
+		go s.accept(l, socket)
 	}
 	return l, nil
 }
 
-// prepare sets the keys of routers, and the TTL of what is said before a connection is taken.
-func prepare(fd int, keys map[netip.Addr]view.Secret) error {
-	six := false // all are of one family
+// prepareToListen sets the keys of routers of one family, and the TTL of the handshake.
+func prepareToListen(fd int, six bool, keys map[netip.Addr]view.Secret) error {
 	for router, key := range keys {
 		if err := sign(fd, router, key); err != nil {
 			return err
 		}
-		six = router.Is6()
 	}
 	return errors.Join(setTTL(fd, six, false), saveSYN(fd))
 }
 
-// close may be called for nil. Connections that were taken go on.
+// close may be called for nil. Accepted connections go on.
 func (l *listener) close() {
 	if l == nil {
 		return
@@ -100,8 +99,8 @@ func (l *listener) close() {
 	}
 }
 
-// takeFrom takes connections until the socket is closed.
-func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
+// accept accepts connections until the socket is closed.
+func (s *Speaker) accept(l *listener, socket net.Listener) {
 	const mostPause = time.Second
 	var pause time.Duration
 	for {
@@ -109,7 +108,7 @@ func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // the router gave up in between, or the process has all the files that it may have
+		if err != nil { // the router has closed it already, or the process has no more file descriptors
 			if pause == mostPause/2 {
 				s.log.Warn("the connections that routers open cannot be taken; it is tried again", "error", err)
 			}
@@ -119,20 +118,20 @@ func (s *Speaker) takeFrom(l *listener, socket net.Listener) {
 		}
 		pause = 0
 		if session := s.expecting(l, conn); session != nil {
-			session.answer(conn.(*net.TCPConn))
+			session.accept(conn.(*net.TCPConn))
 		} else {
-			_ = conn.Close() // a stranger's
+			_ = conn.Close() // of no router that a session waits for
 		}
 	}
 }
 
-// expecting is the session that a connection is for; nil if there is none.
+// expecting returns the session that a connection is for; nil if there is none.
 func (s *Speaker) expecting(l *listener, conn net.Conn) *session {
 	local, remote := ends(conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.listener != l {
-		return nil // it has the keys of before
+		return nil // the keys have changed
 	}
 	for _, session := range s.sessions {
 		if expects(session.identity, local.Addr(), remote.Addr()) {
@@ -146,50 +145,41 @@ func expects(id desired.Identity, local, remote netip.Addr) bool {
 	return id.Passive && id.PeerAddress == remote && (!id.SourceAddress.IsValid() || id.SourceAddress == local)
 }
 
-// await tells whom a passive session waits for, or why it cannot.
-func (s *session) await(port uint16, trouble error) {
+// listening reports which router a passive session waits for, or why it cannot.
+func (s *session) listening(port uint16, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !s.identity.Passive || s.relay != nil:
 	case trouble != nil:
 		s.fail(trouble.Error())
-	case s.status.LastError == "" || s.deaf:
+	case s.status.LastError == "" || s.unheard:
 		s.fail(fmt.Sprintf("waiting for %v to connect to TCP port %d of this node", s.identity.PeerAddress, port))
 	}
-	s.deaf = trouble != nil
+	s.unheard = trouble != nil
 }
 
-// answer begins a session on a connection that the router opened.
-func (s *session) answer(conn *net.TCPConn) {
-	err := s.secure(conn)
-	if err != nil {
-		_ = conn.SetLinger(0) // a router that is not heard any more cannot end it in order
+// accept begins a session on a connection that the router opened, or keeps the connection until all routes
+// have come. Of several that it opened until then the last counts.
+func (s *session) accept(conn *net.TCPConn) {
+	if err := s.secure(conn); err != nil {
+		_ = conn.SetLinger(0) // while its packets are dropped, a router cannot end it in order
 		_ = conn.Close()
 		s.explain(fmt.Sprintf("the connection that %v opened cannot be used: %v", s.identity.PeerAddress, err))
 		return
 	}
-	s.admit(conn)
-}
-
-// admit begins a session on a connection that the router opened, as soon as all routes have come. Of
-// several that it opened until then the last counts.
-func (s *session) admit(conn *net.TCPConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.ended:
-		_ = conn.Close()
-	case s.dialed:
+	if s.started || s.ended {
 		s.begin(conn)
-	default:
-		s.dismiss()
-		s.early = conn
+		return
 	}
+	s.closeEarly()
+	s.early = conn
 }
 
-// dismiss closes a connection that the router opened too early. The caller holds s.mu.
-func (s *session) dismiss() {
+// closeEarly closes a connection that the router opened too early. The caller holds s.mu.
+func (s *session) closeEarly() {
 	if s.early != nil {
 		_ = s.early.Close()
 		s.early = nil

@@ -238,3 +238,20 @@ func (c *capabilities) family(value []byte) {
 		c.families = append(c.families, value)
 	}
 }
+
+// restartState is the bit R in the flags of the graceful restart capability (RFC 4724, 3).
+const restartState = 0x80
+
+// clearRestartState clears the bit R in an OPEN of our own, in place. GoBGP sets it wherever it sets the bit F, without
+// which routers drop the routes that they kept. But R also has a router not wait for our End-of-RIB: one that
+// restarts itself would then program its kernel before it has heard us, and lose our routes for a moment. So R
+// is for the first session of a process alone.
+func clearRestartState(open []byte) {
+	var ours capabilities
+	if len(open) <= headerLength+openFixed {
+		return
+	}
+	if parameters(open[headerLength+openFixed:], &ours) == nil && ours.restart != nil {
+		ours.restart[0] &^= restartState // a part of the OPEN
+	}
+}

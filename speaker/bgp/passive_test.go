@@ -150,7 +150,7 @@ func TestConnectionsThatCannotBeTakenAreTriedAgainAtLeisure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = socket.Close() }()
-	go s.takeFrom(&listener{}, socket)
+	go s.accept(&listener{}, socket)
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)

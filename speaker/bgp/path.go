@@ -16,8 +16,8 @@ import (
 // gracefulShutdown is the community of routes that are about to go (RFC 8326).
 const gracefulShutdown = 0xffff0000
 
-// renderPath makes a path as GoBGP takes it. On its way to the peer GoBGP adds what every
-// path has: our own ASN to an eBGP peer, a local preference of 100 to an iBGP peer.
+// renderPath returns a path as GoBGP takes it, which adds our own ASN for an eBGP peer, and a local preference
+// of 100 for an iBGP peer. The error is that of GoBGP's encoding.
 func renderPath(prefix netip.Prefix, r route, id desired.Identity) (*api.Path, error) {
 	prefix = prefix.Masked()
 	attributes := []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP)}
@@ -49,8 +49,8 @@ func renderPath(prefix netip.Prefix, r route, id desired.Identity) (*api.Path, e
 	return apiutil.NewPath(nlri, false, attributes, time.Now())
 }
 
-// linkBandwidth is the extended community of draft-ietf-idr-link-bandwidth, which counts
-// bytes a second, of so many Mbit/s. It has room for AS numbers of 16 bits, and for AS_TRANS.
+// linkBandwidth returns the extended community of draft-ietf-idr-link-bandwidth for so many Mbit/s. It counts bytes
+// a second, and has AS_TRANS for AS numbers of more than 16 bits.
 func linkBandwidth(mbits, asn uint32) *packet.LinkBandwidthExtended {
 	if asn > math.MaxUint16 {
 		asn = packet.AS_TRANS
@@ -58,12 +58,11 @@ func linkBandwidth(mbits, asn uint32) *packet.LinkBandwidthExtended {
 	return packet.NewLinkBandwidthExtended(uint16(asn), float32(mbits)*1e6/8)
 }
 
-// preferences are the attributes by which routers choose among paths. A local preference
-// is for peers of our own AS alone (RFC 4271, 5.1.5), and our ASN in a path for the
-// others: a router refuses a path with its own.
+// preferences are the attributes by which routers choose among paths. A local preference is for iBGP peers alone
+// (RFC 4271, 5.1.5), and prepending for eBGP peers: a router refuses a path with its own ASN.
 //
-// A route that is about to go has the lowest local preference. Routers of another AS give
-// it that themselves, by its community (RFC 8326, 4.1).
+// A draining route has the lowest local preference. Routers of another AS give it that themselves, by its
+// community (RFC 8326, 4.1).
 func preferences(r route, internal bool, asn uint32) []packet.PathAttributeInterface {
 	var attributes []packet.PathAttributeInterface
 	attrs := r.attrs

@@ -282,9 +282,9 @@ func (r *relay) closeSilently() error {
 	return nil // the router has answered in between, and run has closed it
 }
 
-// resetOnClose has the kernel reset the connection when it is closed. A router whose packets are dropped for
-// their TTL cannot acknowledge what comes before a FIN, does not see that until one of the kernels has
-// tried for minutes, and dials no other connection meanwhile.
+// resetOnClose has the kernel reset the connection when it is closed. A router that is too far away for
+// ttlSecurity cannot acknowledge what comes before a FIN, does not see the FIN until one of the kernels has tried for
+// minutes, and dials no other connection meanwhile.
 func (r *relay) resetOnClose() { _ = r.router.SetLinger(0) }
 
 // close ends both connections once the last bytes have arrived, but waits no longer than flush.

@@ -9,16 +9,16 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// defaultBurst is how many new routes are handed to the server at once, some 10 ms. If more are
-// new together, as when a process begins, they come by and by, lest what is new after them waits.
+// defaultBurst is how many new routes the server gets at once, some 10 ms. If more are new together, as when a
+// process begins, it gets them in steps, so that routes that are new after them do not wait.
 const defaultBurst = 500
 
-// apply makes the routes those wanted and dials, unless that was done before; the session
-// then tries to come up until it is ended. Gained routes go before lost ones.
+// apply makes the routes those wanted, and starts the session unless that was done before: it then tries to
+// come up until it is ended. New routes go before withdrawals. Leaving routes stay, draining, where they
+// were announced. The errors are *PeerErrors.
 //
-// All routes come before the peer: they are then sent in one go, followed by the End-of-RIB
-// that lets a peer drop what it kept over a restart. Those that are leaving are asked to be left where
-// they were announced.
+// The server has all routes before it has a peer: it sends them in one go, followed by the End-of-RIB that lets a
+// router drop what it kept over a restart.
 func (s *session) apply(want desired.Session) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,19 +31,14 @@ func (s *session) apply(want desired.Session) []error {
 			delete(s.backlog, prefix)
 		}
 	}
-	stranded, gained := map[netip.Prefix]error{}, map[netip.Prefix]route{}
-	kept := 0
+	unroutable, gained := map[netip.Prefix]error{}, map[netip.Prefix]route{}
 	for prefix, attrs := range among(want.Routes, some, known) {
 		wanted := route{attrs: attrs, nextHop: hops.of(prefix)}
-		if why := unroutable(prefix, wanted); why != nil {
-			stranded[prefix] = why
+		if why := errUnroutable(prefix, wanted); why != nil {
+			unroutable[prefix] = why
 			continue
 		}
-		have, ok := s.routes[prefix]
-		if ok {
-			kept++
-		}
-		if ok && have.equal(wanted) {
+		if have, ok := s.routes[prefix]; ok && have.equal(wanted) {
 			continue
 		}
 		if _, late := s.backlog[prefix]; !late {
@@ -51,39 +46,32 @@ func (s *session) apply(want desired.Session) []error {
 		}
 	}
 	for prefix := range want.Leaving {
-		have, ok := s.routes[prefix]
-		if !ok || !leaves(prefix, want) {
-			continue
-		}
-		if kept++; !have.draining {
+		if have, ok := s.routes[prefix]; ok && !have.draining && leaves(prefix, want) {
 			have.draining = true
 			gained[prefix] = have
 		}
 	}
-	if !maps.Equal(stranded, s.stranded) {
-		s.stranded, s.accounted = stranded, false
+	if !maps.Equal(unroutable, s.unroutable) {
+		s.unroutable, s.accounted = unroutable, false
 	}
-	fewer := known || len(s.routes) > kept
 	errs := s.gain(gained)
-	if len(s.backlog) == 0 && !s.dialed {
-		s.dial()
+	if len(s.backlog) == 0 {
+		s.start()
 	}
-	if fewer {
-		errs = append(errs, s.withdraw(want, hops, among(s.routes, some, known))...)
-	}
-	if len(errs)+len(stranded)+len(want.Leaving) == 0 {
+	errs = append(errs, s.withdraw(want, hops, among(s.routes, some, known))...)
+	if len(errs)+len(unroutable)+len(want.Leaving) == 0 {
 		s.revision, s.hops = want.Revision, hops
 	}
 	return errs
 }
 
-// changed gives the prefixes whose routes may not be as wanted. If they are not known all are to be looked at.
+// changed returns the prefixes of routes that may not be as wanted, if they are known.
 func (s *session) changed(want desired.Session, hops nextHops) (some map[netip.Prefix]struct{}, known bool) {
 	some, known = want.ChangedSince(s.revision)
 	return some, known && hops == s.hops && len(s.backlog)+len(want.Leaving) == 0
 }
 
-// among yields all of the routes, or those to some prefixes where these alone are of interest.
+// among yields all of the routes, or only those to some prefixes.
 func among[R any](routes map[netip.Prefix]R, some map[netip.Prefix]struct{}, only bool) iter.Seq2[netip.Prefix, R] {
 	if !only {
 		return maps.All(routes)
@@ -97,14 +85,14 @@ func among[R any](routes map[netip.Prefix]R, some map[netip.Prefix]struct{}, onl
 	}
 }
 
-// leaves tells whether a route that routers may have is kept only until they have left it.
+// leaves returns whether a route is kept only until routers have changed over from it.
 func leaves(prefix netip.Prefix, want desired.Session) bool {
 	_, wanted := want.Routes[prefix]
 	_, leaves := want.Leaving[prefix]
 	return leaves && !wanted
 }
 
-// gain hands new routes over, or has that begun if they are many. The caller holds s.mu.
+// gain adds new routes, or begins with that if they are many. The errors are *PeerErrors. The caller holds s.mu.
 func (s *session) gain(gained map[netip.Prefix]route) []error {
 	if len(gained) > s.burst {
 		if s.backlog == nil {
@@ -124,14 +112,13 @@ func (s *session) gain(gained map[netip.Prefix]route) []error {
 	return unannounced.errors(s.name, "announced")
 }
 
-// fill hands the backlog over, a few routes at a time, and then dials. What fails is told
-// when the routes are applied again.
+// fill adds the backlog, a few routes at a time, and then starts the session. The next Apply returns what fails.
 func (s *session) fill() {
 	for s.fillSome() {
 	}
 }
 
-// fillSome tells whether there may be more to do.
+// fillSome returns whether there may be more to do.
 func (s *session) fillSome() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,37 +137,38 @@ func (s *session) fillSome() bool {
 		}
 	}
 	s.backlog = nil
-	if !s.dialed {
-		s.dial()
-	}
+	s.start()
 	s.notify()
 	return false
 }
 
-// dial begins to look for the router, once. Without a router it tells why, and another
-// identity is waited for. The caller holds s.mu.
-func (s *session) dial() {
-	s.dialed = true
+// start dials the router, or waits for its connection, once. Without a router it reports why: an Apply with
+// another identity ends the session. The caller holds s.mu.
+func (s *session) start() {
+	if s.started {
+		return
+	}
+	s.started = true
 	switch {
 	case s.identity.NoRouter != "":
 		s.fail(s.identity.NoRouter)
-	case s.identity.Passive: // the listener tells when the router has dialed, if it has not yet
+	case s.identity.Passive: // the listener has its connection, or will have
 		if s.early != nil {
 			s.begin(s.early)
 			s.early = nil
 		}
 	default:
 		s.status.Phase = Active
-		s.calls.Go(func() { s.call(s.ctx) })
+		s.running.Go(s.dial)
 	}
 }
 
-// withdraw takes back those routes that are not wanted any more, or that there cannot be any more.
+// withdraw withdraws those routes that are not wanted, or not possible, any more. The errors are *PeerErrors.
 func (s *session) withdraw(want desired.Session, hops nextHops, held iter.Seq2[netip.Prefix, route]) []error {
 	unwithdrawn := tally{}
 	for prefix, have := range held {
 		attrs, ok := want.Routes[prefix]
-		if ok && unroutable(prefix, route{attrs: attrs, nextHop: hops.of(prefix)}) == nil || leaves(prefix, want) {
+		if ok && errUnroutable(prefix, route{attrs: attrs, nextHop: hops.of(prefix)}) == nil || leaves(prefix, want) {
 			continue
 		}
 		if err := s.daemon.deleteRoute(prefix, have, s.identity); err != nil {
@@ -188,13 +176,13 @@ func (s *session) withdraw(want desired.Session, hops nextHops, held iter.Seq2[n
 			continue
 		}
 		delete(s.routes, prefix)
-		s.held[addr.FamilyOf(prefix.Addr())]--
+		s.counts[addr.FamilyOf(prefix.Addr())]--
 		s.accounted = false
 	}
 	return unwithdrawn.errors(s.name, "withdrawn")
 }
 
-// add announces a route unless it is announced already.
+// add announces a route unless it is announced already. The error is that of GoBGP.
 func (s *session) add(prefix netip.Prefix, r route) error {
 	have, ok := s.routes[prefix]
 	if ok && have.equal(r) {
@@ -204,14 +192,14 @@ func (s *session) add(prefix netip.Prefix, r route) error {
 		return err
 	}
 	if !ok {
-		s.held[addr.FamilyOf(prefix.Addr())]++
+		s.counts[addr.FamilyOf(prefix.Addr())]++
 	}
 	s.routes[prefix] = r
 	s.accounted = false
 	return nil
 }
 
-// drain announces the routes anew as ones about to go, and tells whether the peer has any.
+// drain announces all routes as draining, and returns whether the peer has any. The errors are *PeerErrors.
 func (s *session) drain() (bool, []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // serverLog is the logger of one GoBGP server. It logs errors as such and all else at debug level, since
-// sessions log their own changes, and does not end the process as GoBGP's own logger does.
+// sessions log their own changes, and does not end the process as GoBGP's own logger does at Panic and Fatal.
 type serverLog struct {
 	log *slog.Logger
 	// acceptFailed is set when the server has stopped accepting connections, as it does, for good, at the first
@@ -18,14 +18,15 @@ type serverLog struct {
 	acceptFailed atomic.Bool
 }
 
-// Panic logs an error: GoBGP's own logger would panic.
 func (l *serverLog) Panic(msg string, fields gobgplog.Fields) { l.pass(slog.LevelError, msg, fields) }
 
-// Fatal logs an error: GoBGP's own logger would exit.
 func (l *serverLog) Fatal(msg string, fields gobgplog.Fields) { l.pass(slog.LevelError, msg, fields) }
 
-// Error logs an error.
 func (l *serverLog) Error(msg string, fields gobgplog.Fields) { l.pass(slog.LevelError, msg, fields) }
+
+func (l *serverLog) Info(msg string, fields gobgplog.Fields) { l.pass(slog.LevelDebug, msg, fields) }
+
+func (l *serverLog) Debug(msg string, fields gobgplog.Fields) { l.pass(slog.LevelDebug, msg, fields) }
 
 // Warn logs at debug level, and notes that the server accepts no more connections.
 func (l *serverLog) Warn(msg string, fields gobgplog.Fields) {
@@ -34,12 +35,6 @@ func (l *serverLog) Warn(msg string, fields gobgplog.Fields) {
 	}
 	l.pass(slog.LevelDebug, msg, fields)
 }
-
-// Info logs at debug level.
-func (l *serverLog) Info(msg string, fields gobgplog.Fields) { l.pass(slog.LevelDebug, msg, fields) }
-
-// Debug logs at debug level.
-func (l *serverLog) Debug(msg string, fields gobgplog.Fields) { l.pass(slog.LevelDebug, msg, fields) }
 
 // SetLevel does nothing: the level is that of the slog handler.
 func (l *serverLog) SetLevel(gobgplog.LogLevel) {}

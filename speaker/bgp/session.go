@@ -15,101 +15,92 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// defaultOpenPatience limits the time between the TCP connection and Established. GoBGP
-// waits four minutes for a peer that accepts and says nothing, as one does whose host
-// restarted in between.
+// defaultOpenPatience limits the time between the TCP connection and Established. GoBGP waits four minutes for
+// a peer that accepts and says nothing, as after a restart of its host in between.
 const defaultOpenPatience = 10 * time.Second
 
-// route is one prefix as it was handed to the server.
+// route is one prefix as the server has it.
 type route struct {
 	attrs    desired.RouteAttrs
 	nextHop  netip.Addr
-	draining bool // routers shall prefer any other path, since this one is about to go
+	draining bool // the path is about to go: routers shall prefer any other (RFC 8326)
 }
 
 func (r route) equal(o route) bool {
 	return r.nextHop == o.nextHop && r.draining == o.draining && r.attrs.Equal(o.attrs)
 }
 
-// limits are what a session is given.
+// limits are times and numbers that tests change.
 type limits struct {
-	patience time.Duration // from the TCP connection to Established
-	sendHold time.Duration // the least for which something said may stay untaken
-	burst    int           // new routes that are handed to the server at once
+	openPatience time.Duration // from the TCP connection to Established
+	sendHold     time.Duration // the least send hold time
+	burst        int           // new routes that the server gets at once
 }
 
-// session is one BGP session: a server and its routes, and a relay while there is a
-// connection with the router.
+// session is one BGP session: a server and its routes, and a relay while there is a connection with the
+// router.
 type session struct {
 	name     string
-	identity desired.Identity // as far as it takes another session to change it
+	identity desired.Identity // without what can change during a session
 	log      *slog.Logger
 	notify   func()
 	limits
-	server  *serverLog
 	daemon  *daemon
 	traffic traffic
 	events  chan *api.Peer
 	ctx     context.Context // ends with the session
 	cancel  context.CancelFunc
-	calls   sync.WaitGroup // the goroutine that dials, if there is one
-	retimed chan struct{}  // receives when interval is another
-	stop    chan struct{}  // closed to end run
-	stopped chan struct{}  // closed when run has ended
-	down    chan struct{}  // closed when the session has left Established after ended
-	done    chan struct{}  // closed when the session is off the wire
+	running sync.WaitGroup // the goroutines of the session
+	retimed chan struct{}  // receives when interval has changed
+	done    chan struct{}  // closed when nothing of the session is left
 
-	mu        sync.Mutex
-	ended     bool
-	interval  time.Duration // from one attempt to reach the router to the next
-	routes    map[netip.Prefix]route
-	revision  uint64 // of the wanted routes that routes and backlog are, by hops; 0: unknown
-	hops      nextHops
-	backlog   map[netip.Prefix]route // wanted, and still to be handed to the server by fill
-	dialed    bool                   // the router is looked for, or waited for
-	early     *net.TCPConn           // the router opened it before it was waited for; nil for none
-	deaf      bool                   // nobody listens for the router of a passive session
-	relay     *relay                 // nil while there is no connection with the router
-	stranded  map[netip.Prefix]error // wanted, and this node has no route for them, and why
-	held      map[addr.Family]int    // how many routes there are
-	accounted bool                   // status says what the router has been told of; false after a change
-	told      map[addr.Family]error  // what the log knows to be unannounced, and why
-	status    State
-	failures  int // attempts in a row that failed before Established
+	mu         sync.Mutex
+	ended      bool
+	interval   time.Duration // between attempts to connect (ConnectRetryTimer)
+	routes     map[netip.Prefix]route
+	revision   uint64 // of the wanted routes that routes and backlog are, by hops; 0: unknown
+	hops       nextHops
+	backlog    map[netip.Prefix]route // wanted, and still to be given to the server by fill
+	started    bool                   // it dials the router, or waits for its connection
+	early      *net.TCPConn           // accepted before started; nil for none
+	unheard    bool                   // there is no listener for a passive session
+	relay      *relay                 // nil while there is no connection with the router
+	unroutable map[netip.Prefix]error // wanted, and why this node has no route for them
+	counts     map[addr.Family]int    // of routes
+	accounted  bool                   // status has the announced routes; false after a change
+	logged     map[addr.Family]error  // the families that the log says are unannounced, and why
+	status     State
+	failures   int // attempts in a row that failed before Established
 }
 
+// newSession starts a session. The error says which setting is wrong, or is that of its server.
 func newSession(name string, id desired.Identity, l limits, log *slog.Logger, notify func()) (*session, error) {
 	if err := validate(id); err != nil {
 		return nil, err
 	}
 	s := &session{
 		name: name, identity: id, log: log, notify: notify, limits: l,
-		server:  &serverLog{log: log},
 		events:  make(chan *api.Peer),
 		retimed: make(chan struct{}, 1),
-		stop:    make(chan struct{}),
-		stopped: make(chan struct{}),
-		down:    make(chan struct{}),
 		done:    make(chan struct{}),
 		routes:  map[netip.Prefix]route{},
-		held:    map[addr.Family]int{},
+		counts:  map[addr.Family]int{},
 		status:  State{Phase: Idle, Since: time.Now()},
 	}
 	var err error
-	if s.daemon, err = startDaemon(id, s.server, s.events); err != nil {
+	if s.daemon, err = startDaemon(id, log, s.events); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	go s.run()
+	s.running.Go(s.run)
 	return s, nil
 }
 
 // run follows the session's state.
 func (s *session) run() {
-	defer close(s.stopped)
 	for {
 		select {
-		case <-s.stop:
+		case <-s.ctx.Done():
 			return
 		case peer := <-s.events:
 			s.follow(peer)
@@ -123,21 +114,21 @@ func (s *session) follow(peer *api.Peer) {
 	defer s.mu.Unlock()
 	was, is := s.status.Phase, phaseOf(peer.GetState().GetSessionState())
 	if s.relay == nil || peer.GetConf().GetNeighborAddress() != s.relay.inside.String() || was == is {
-		return // it is of a connection before
+		return // it is of an earlier connection
 	}
 	s.status.Phase = is
 	switch {
 	case is == Established:
 		s.up()
 	case was == Established:
-		s.lost(s.relay.reason())
+		s.down(s.relay.reason())
 	case is == Idle:
 		s.failures++
 		s.fail(s.relay.reason())
-		s.giveUp()
+		s.drop()
 	case is == Active:
 		relay, server := s.relay, s.daemon.at
-		s.calls.Go(func() { s.link(relay, server) })
+		s.running.Go(func() { s.link(relay, server) })
 	}
 }
 
@@ -153,22 +144,22 @@ func (s *session) up() {
 	s.notify()
 }
 
-func (s *session) lost(reason string) {
+// down notes that a session is no longer Established, and drops its connection.
+func (s *session) down(reason string) {
 	s.status.Since = time.Now()
 	s.status.LastError = reason
 	s.status.IPv4, s.status.IPv6 = false, false
 	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = 0, nil, nil
 	if s.ended {
-		close(s.down)
 		return
 	}
 	s.log.Warn("BGP session is down", "address", s.relay.remote, "reason", s.status.LastError)
-	s.giveUp()
+	s.drop()
 	s.notify()
 }
 
-// cut ends a session that is up, for a reason that TCP does not know of yet, and
-// dials anew. The peer gets a CEASE, if it gets anything.
+// cut ends a session that is up, for a reason that TCP does not know of yet, and dials anew. The router
+// gets a CEASE, if it gets anything.
 func (s *session) cut(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,13 +167,13 @@ func (s *session) cut(reason string) {
 		return
 	}
 	s.status.Phase = Idle
-	s.lost(reason)
+	s.down(reason)
 }
 
-// giveUp ends what there is of a connection. The next one is for a fresh peer: GoBGP idles
-// five seconds after every session, and comes back as a speaker that lost its forwarding
-// state, which makes routers drop the routes they kept; a fresh peer does neither.
-func (s *session) giveUp() {
+// drop ends what there is of a connection. The next one is for a new peer: GoBGP idles five seconds after
+// every session, and comes back as a speaker that lost its forwarding state, so that routers would drop the
+// routes that they kept; a new peer does neither.
+func (s *session) drop() {
 	if s.relay == nil || s.ended {
 		return
 	}
@@ -190,31 +181,31 @@ func (s *session) giveUp() {
 		s.log.Error("cannot give a connection up", "error", err)
 	}
 	close(s.relay.over)
-	s.calls.Go(s.relay.close)
+	s.running.Go(s.relay.close)
 	s.relay = nil
 	if s.status.Phase = Active; s.identity.Passive {
 		s.status.Phase = Idle
 	}
 }
 
-// giveUpOpening gives up a connection of which nothing has come for long enough, as when the
-// router took it and then fell silent.
-func (s *session) giveUpOpening(r *relay) {
+// openTimedOut drops a connection that is not Established in time, as when the router has accepted it
+// and then fallen silent.
+func (s *session) openTimedOut(r *relay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.relay != r || s.status.Phase == Established {
 		return
 	}
-	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.patience)
+	reason := fmt.Sprintf("%v accepts the connection, but does not open a BGP session within %v", s.identity.PeerAddress, s.openPatience)
 	switch {
-	case s.server.acceptFailed.Load():
+	case s.daemon.log.acceptFailed.Load():
 		reason = fmt.Sprintf("the connection with %v cannot be used: the speaker could open no more files for it; it is tried again", s.identity.PeerAddress)
 	case s.identity.TTLSecurity:
 		reason += "; it may lack the TTL of 255 that ttlSecurity asks for"
 	}
 	s.fail(reason)
 	r.resetOnClose()
-	s.giveUp()
+	s.drop()
 }
 
 // explain takes over why the session does not come up.
@@ -226,7 +217,7 @@ func (s *session) explain(reason string) {
 	}
 }
 
-// fail tells a reason once, not at each attempt.
+// fail reports a reason once, not at each attempt.
 func (s *session) fail(reason string) {
 	if s.ended || reason == s.status.LastError {
 		return
@@ -248,44 +239,27 @@ func (s *session) state() State {
 	return state
 }
 
-// end closes the session for good: with a CEASE if withdraw, else silently. It
-// returns when nothing of it is left, which is a little after done.
+// end closes the session for good: with a CEASE if withdraw, else as a dying process does, so that the router keeps
+// the routes (RFC 4724). GoBGP sends a CEASE in any case, which a relay that is closed silently holds back.
 func (s *session) end(withdraw bool) {
 	s.mu.Lock()
 	s.ended = true
-	s.dismiss()
-	relay, up := s.relay, s.status.Phase == Established
+	s.closeEarly()
+	relay := s.relay
 	s.mu.Unlock()
 	s.cancel()
-	if !withdraw && relay != nil {
-		s.closeSilently(relay, up)
-	}
-	close(s.stop)
-	<-s.stopped
 	if relay != nil {
+		if !withdraw {
+			if err := relay.closeSilently(); err != nil {
+				s.log.Warn("the router may withdraw the routes: the connection could not be closed silently", "address", relay.remote, "error", err)
+			}
+		}
 		close(relay.over)
-		s.calls.Go(relay.close) // what is said last has to arrive, but only for so long
+		s.running.Go(relay.close)
 	}
 	s.daemon.stop()
-	s.calls.Wait()
+	s.running.Wait()
 	close(s.done)
-	s.daemon.free()
-}
-
-// closeSilently closes the connection as a dying process does, so that the peer
-// keeps the routes. GoBGP itself knows only how to end with a CEASE. A session of which GoBGP
-// has not said yet that it is up may be up for the router, and have routes there.
-func (s *session) closeSilently(r *relay, up bool) {
-	if err := r.closeSilently(); err != nil {
-		s.log.Warn("the router may withdraw the routes: the connection could not be closed silently", "address", r.remote, "error", err)
-	}
-	if !up {
-		return
-	}
-	select {
-	case <-s.down:
-	case <-time.After(time.Second):
-	}
 }
 
 func phaseOf(state api.PeerState_SessionState) Phase {

@@ -78,7 +78,7 @@ func setSendHold(conn *net.TCPConn, hold time.Duration) error {
 // saveSYN has the kernel keep the SYN of each connection that a listener accepts.
 func saveSYN(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1) }
 
-// errNoSYN is for connections whose SYN the kernel did not keep, as during a flood of them (SYN cookies).
+// errNoSYN is the error where the kernel did not keep the SYN, as during a flood of them (SYN cookies).
 var errNoSYN = errors.New("the kernel has not kept the packet that opened the connection, as while it is flooded with such: the router will try again")
 
 // ttlOfSYN returns the TTL or hop limit of the packet that opened an accepted connection. The kernel tells it

@@ -1,13 +1,9 @@
-// Package bgp announces addresses to routers: it renders the wanted sessions of
-// a node onto embedded GoBGP servers, one server a session, and tells what the
-// sessions are doing. It dials, and listens only while a passive session waits for its
-// router; nothing that a router sends is taken over.
+// Package bgp announces addresses to routers: it runs the wanted sessions of a node on embedded GoBGP servers,
+// one server a session, and reports their states. It dials, and listens only while a session is passive; it
+// imports no route.
 //
-// A router's bytes do not reach GoBGP: they come to a relay (relay.go), whose guard (guard.go)
-// reads them and renders anew what GoBGP is to see.
-//
-// GoBGP is known in this package alone, so that another version or another
-// implementation is a change in one place.
+// A router's bytes do not reach GoBGP: a relay (relay.go) reads them, and its guard (guard.go) renders anew what
+// GoBGP sees.
 package bgp
 
 import (
@@ -24,16 +20,14 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// handOver is how long Apply waits for ending sessions to leave the wire before
-// it starts the new ones. Ending takes a millisecond with a peer that is alive;
-// a dead one must not hold up the others.
+// handOver is how long Apply waits for the end of sessions before it starts the new ones. Ending takes a
+// millisecond with a peer that is alive; a dead one must not hold up the others.
 const handOver = 250 * time.Millisecond
 
 // errClosed is returned by Apply after Close.
 var errClosed = errors.New("the BGP speaker is closed")
 
-// PeerError says that one session is not as wanted, or some prefixes on it are
-// not.
+// PeerError says that one session is not as wanted, or some prefixes on it are not.
 type PeerError struct {
 	Peer string // BGPPeer name
 	Err  error  // names the prefixes if it is not about the whole session
@@ -42,65 +36,56 @@ type PeerError struct {
 // Error names the peer and the reason.
 func (e *PeerError) Error() string { return fmt.Sprintf("BGPPeer/%s: %v", e.Peer, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason, the error Err.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// Speaker holds the BGP sessions of this node. Its methods may be called from
-// any goroutine.
+// Speaker holds the BGP sessions of this node. Its methods may be called from any goroutine.
 type Speaker struct {
-	log          *slog.Logger
-	changed      chan struct{}
-	openPatience time.Duration
-	sendHold     time.Duration
-	burst        int
-	port         uint16 // where routers dial that have passive sessions
+	log     *slog.Logger
+	changed chan struct{}
+	limits
+	port uint16 // of the listener for passive sessions
 
 	mu       sync.Mutex
 	applied  bool // Apply has been called
 	closed   bool
 	sessions map[string]*session // by BGPPeer name
-	listener *listener           // nil: none is needed, or it cannot be
-	// ending are sessions that left the map and are still closing, which takes
-	// up to the hold time with a peer that does not read.
+	listener *listener           // nil if none is needed, or it cannot be opened
+	// ending are former sessions that still close, which takes a second with a peer that does not read.
 	ending map[*session]struct{}
 }
 
-// New makes a Speaker without sessions.
+// New returns a Speaker without sessions.
 func New(log *slog.Logger) *Speaker {
 	return &Speaker{
-		log:          log,
-		changed:      make(chan struct{}, 1),
-		openPatience: defaultOpenPatience,
-		sendHold:     leastSendHold,
-		burst:        defaultBurst,
-		port:         defaultPort,
-		sessions:     map[string]*session{},
-		ending:       map[*session]struct{}{},
+		log:      log,
+		changed:  make(chan struct{}, 1),
+		limits:   limits{defaultOpenPatience, leastSendHold, defaultBurst},
+		port:     defaultPort,
+		sessions: map[string]*session{},
+		ending:   map[*session]struct{}{},
 	}
 }
 
-// ListenOn has routers dial another port than 179. It is for before the first Apply.
+// ListenOn sets another port than 179 for passive sessions. It must come before the first Apply.
 func (s *Speaker) ListenOn(port uint16) { s.port = port }
 
-// Changed receives when a session went up or down, or when the reason why it is
-// down changed. Changes that come together are told once.
+// Changed receives when a session went up or down, or when the reason why it is down changed: once for
+// changes that come together.
 func (s *Speaker) Changed() <-chan struct{} { return s.changed }
 
 func (s *Speaker) notify() {
 	signal.Send(s.changed)
 }
 
-// Apply makes the sessions and their routes those wanted, by BGPPeer name. It
-// does not wait for peers: a route is handed to an Established session before
-// it returns, and to any other when that session comes up. Of hundreds that are new
-// together that is only begun; those of a later Apply do not wait for them. What could not be
-// done is an error of *PeerErrors, joined in the order of names and with at most
-// one a family; the rest is done nevertheless. What is in place is told by States. A family that a session cannot
-// carry is no error, but told by States and logged once.
+// Apply makes the sessions and their routes those wanted, by BGPPeer name. It does not wait for peers: an
+// Established session has a route before Apply returns, and any other when it comes up. Of hundreds that are
+// new together, most follow later, and those of the next Apply do not wait for them. The error joins *PeerErrors
+// in the order of names, at most one a family; the rest is done nevertheless. States reports what is in
+// place. A family that a session cannot carry is no error, but in States, and logged once.
 //
-// A session is started anew only when its identity changes. If both old and new
-// reach the same neighbour and use graceful restart, the neighbour keeps the
-// routes meanwhile; otherwise they are withdrawn.
+// A session is restarted only when its identity changes. If both old and new reach the same neighbour and use
+// graceful restart, the neighbour keeps the routes meanwhile; otherwise they are withdrawn.
 func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +115,7 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) er
 	return errors.Join(all...)
 }
 
-// endUnwanted ends the sessions that are gone or have a new identity, and gives
-// them a moment to leave the wire.
+// endUnwanted ends the sessions that are gone or have a new identity, and waits a moment for that.
 func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Session) {
 	var ended []<-chan struct{}
 	for name, have := range s.sessions {
@@ -143,16 +127,11 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 		delete(s.sessions, name)
 		ended = append(ended, s.end(have, !ok || !sameNeighbour(have.identity, identity)))
 	}
-	if len(ended) == 0 {
-		return
-	}
-	patience := time.NewTimer(handOver)
-	defer patience.Stop()
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
 	for _, done := range ended {
 		select {
 		case <-done:
-		case <-patience.C:
-			return
 		case <-ctx.Done():
 			return
 		}
@@ -160,7 +139,7 @@ func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Sessi
 }
 
 func (s *Speaker) start(name string, want desired.Session) []error {
-	session, err := newSession(name, sessionIdentity(want.Identity), limits{s.openPatience, s.sendHold, s.burst}, s.log.With("peer", name), s.notify)
+	session, err := newSession(name, sessionIdentity(want.Identity), s.limits, s.log.With("peer", name), s.notify)
 	if err != nil {
 		return []error{&PeerError{Peer: name, Err: err}}
 	}
@@ -180,9 +159,8 @@ func (s *Speaker) end(session *session, withdraw bool) <-chan struct{} {
 	return session.done
 }
 
-// Cut ends the session with a peer at once if it is up, as when BFD finds that the
-// peer cannot be reached, and dials anew. Reason is the State's LastError then.
-// While the peer cannot be reached this may take a moment.
+// Cut ends the session with a peer at once if it is up, as when BFD is down, and dials anew. The reason is the
+// State's LastError then. While the peer cannot be reached this may take a moment.
 func (s *Speaker) Cut(peer, reason string) {
 	s.mu.Lock()
 	session := s.sessions[peer]
@@ -192,7 +170,7 @@ func (s *Speaker) Cut(peer, reason string) {
 	}
 }
 
-// States tells about every session, by BGPPeer name; nil before the first Apply.
+// States returns the state of every session, by BGPPeer name; nil before the first Apply.
 func (s *Speaker) States() map[string]State {
 	s.mu.Lock()
 	sessions, applied := maps.Clone(s.sessions), s.applied
@@ -207,10 +185,9 @@ func (s *Speaker) States() map[string]State {
 	return states
 }
 
-// Drain asks all routers to prefer other paths to what this node announces (graceful
-// shutdown, RFC 8326), and gives them some time to change over while ours still work. It
-// waits for nothing where no router has a route. Until routes are applied again, which ends
-// it, they stay as they are: it is for just before Close.
+// Drain asks all routers to prefer other paths to what this node announces (graceful shutdown, RFC 8326), and
+// gives them some time to change over while ours still work; none where no router has a route. It is for just
+// before Close: the next Apply ends it. The error joins *PeerErrors for routes that could not be drained.
 func (s *Speaker) Drain(ctx context.Context, grace time.Duration) error {
 	s.mu.Lock()
 	var errs []error
@@ -231,10 +208,9 @@ func (s *Speaker) Drain(ctx context.Context, grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Close ends all sessions and waits for that until ctx is done. With withdraw,
-// peers get a CEASE and drop the routes at once: for a planned stop. Without,
-// connections just close, as they do when a process dies: a peer that agreed to
-// graceful restart keeps the routes until the next speaker is back.
+// Close ends all sessions and waits for that until ctx is done, which is the only error. With withdraw, peers get a
+// CEASE and drop the routes at once: for a planned stop. Without, connections just close, as when a process
+// dies: a peer that agreed to graceful restart keeps the routes until the next speaker is back.
 func (s *Speaker) Close(ctx context.Context, withdraw bool) error {
 	s.mu.Lock()
 	s.closed = true

@@ -7,8 +7,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 )
 
-// Phase is the state of a session as RFC 4271 section 8.2.2 names it. Connect
-// is told as Active, as the two differ only in who dials.
+// Phase is the state of a session (RFC 4271, 8.2.2). Connect is reported as Active: only the side that dials differs.
 type Phase string
 
 // The phases, from down to up.
@@ -20,27 +19,24 @@ const (
 	Established Phase = "Established"
 )
 
-// State is what there is to tell about one session.
+// State is the state of one session. Callers must not modify its slices.
 type State struct {
 	Phase Phase
 	// Since is when the session last came up, went down, or was configured.
 	Since time.Time
-	// LastError says in words why the session is not up; empty while it is. Overcome
-	// is what it was before the session came up; empty if there was nothing.
+	// LastError says in words why the session is not up; empty while it is. Overcome is what it was before
+	// the session came up; empty if there was nothing.
 	LastError, Overcome string
-	// Advertised is the number of prefixes that the peer has been told of; 0
-	// while the session is not up.
+	// Advertised is the number of prefixes that are announced to the peer; 0 while the session is not up.
 	Advertised int
-	// Pending is the number of prefixes that the peer is to be told of and has not been,
-	// since the session is not up, cannot carry them, or is about to tell it.
+	// Pending is the number of prefixes that are wanted and not announced, since the session is not up, cannot
+	// carry them, or is about to announce them.
 	Pending int
-	// Prefixes are those, sorted, as long as there are no more than a hundred: more are
-	// nothing to read, and sorting them would cost each change what all routes cost.
-	// Callers must not modify it.
+	// Prefixes are the announced prefixes, sorted, up to a hundred; nil if there are more: sorting them
+	// would cost each change what all routes cost.
 	Prefixes []netip.Prefix
-	// Unannounced are the families that the session cannot carry, at most one
-	// entry each; empty while it is not up. Nothing that is tried again would
-	// help, so that Apply does not fail for it. Callers must not modify it.
+	// Unannounced are the families that the session cannot carry, at most one entry each; empty while it is
+	// not up. Another attempt would not help, so that Apply does not fail for it.
 	Unannounced []Unannounced
 	// Established counts how often the session came up.
 	Established int

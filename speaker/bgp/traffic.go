@@ -19,7 +19,7 @@ type MessageCounts struct {
 // traffic counts the messages of a session while they pass.
 type traffic struct{ sent, received direction }
 
-// direction counts by type; others than those of routes wanted again are unknown.
+// direction counts by type, up to ROUTE-REFRESH.
 type direction [packet.BGP_MSG_ROUTE_REFRESH + 1]atomic.Uint64
 
 func (d *direction) count(kind byte) { d[kind].Add(1) }

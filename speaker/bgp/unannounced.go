@@ -10,8 +10,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// The reasons why an Established session leaves a whole family out. Trying again
-// is of no use: another session or another address of the node ends it.
+// The reasons why an Established session leaves a whole family out. Another session or another address of
+// the node ends that, and no other attempt.
 var (
 	errFamily     = errors.New("the router did not negotiate this address family on the session: activate it for this neighbor")
 	errOneFamily  = errors.New("the session carries the family of peerAddress alone: set dualStackAddressFamily, or make a second BGPPeer for the router's address of this family")
@@ -20,20 +20,21 @@ var (
 	errNoNextHop6 = errors.New("an IPv6 prefix on an IPv4 session needs an IPv6 address of this node as next hop, and it has none")
 )
 
-// tooLongError is why a prefix is not announced whose communities no message has room for: GoBGP would send nothing, or
-// end the process.
+// tooLongError is why a prefix with too many communities for a message is not announced: GoBGP would send
+// nothing, or end the process.
 type tooLongError struct {
 	prefix netip.Prefix
 	octets int
 }
 
+// Error names the prefix and the octets of its communities.
 func (e tooLongError) Error() string {
 	return fmt.Sprintf("the communities of %v, of all BGPAdvertisements that announce it, take %d octets, and a message has room for %d: remove some, or announce it by fewer BGPAdvertisements",
 		e.prefix, e.octets, view.MostCommunityOctets)
 }
 
-// errNotSpoken is why the session does not carry the family of the prefix.
-func (s *session) errNotSpoken(prefix netip.Prefix) error {
+// errNotCarried returns why the session does not carry the family of the prefix.
+func (s *session) errNotCarried(prefix netip.Prefix) error {
 	switch family := addr.FamilyOf(prefix.Addr()); {
 	case !carries(s.identity, family):
 		return errOneFamily
@@ -43,8 +44,8 @@ func (s *session) errNotSpoken(prefix netip.Prefix) error {
 	return errFamily
 }
 
-// unroutable is why a route cannot be handed to the server; nil if it can.
-func unroutable(prefix netip.Prefix, r route) error {
+// errUnroutable returns why the server cannot be given a route; nil if it can.
+func errUnroutable(prefix netip.Prefix, r route) error {
 	octets := view.CommunityOctets(len(r.attrs.Communities), len(r.attrs.LargeCommunities))
 	switch {
 	case octets > view.MostCommunityOctets:
@@ -57,19 +58,17 @@ func unroutable(prefix netip.Prefix, r route) error {
 	return errNoNextHop6
 }
 
-// Unannounced tells of the prefixes of one family that are wanted on a session
-// and that the peer has not been told of.
+// Unannounced are the prefixes of one family that are wanted on a session and not announced to the peer.
 type Unannounced struct {
 	Family   addr.Family
-	Prefixes int          // how many
+	Prefixes int          // their number
 	Example  netip.Prefix // the lowest of them
-	Err      error        // why; the reason of Example
+	Err      error        // the reason of Example
 }
 
-// String names one prefix and the reason, however many prefixes there are.
+// String returns their number, one of them, and the reason.
 func (u Unannounced) String() string { return u.not("announced") + ": " + u.Err.Error() }
 
-// not says what was not done.
 func (u Unannounced) not(done string) string {
 	if u.Prefixes == 1 {
 		return fmt.Sprintf("%s is not %s", u.Example, done)
@@ -77,8 +76,7 @@ func (u Unannounced) not(done string) string {
 	return fmt.Sprintf("%d prefixes, such as %s, are not %s", u.Prefixes, u.Example, done)
 }
 
-// tally collects prefixes by family. It does not depend on the order in which
-// they come, so that what is told of them changes only when it is news.
+// tally collects prefixes by family. It does not depend on their order: what it reports changes only when they do.
 type tally map[addr.Family]Unannounced
 
 func (t tally) add(prefix netip.Prefix, err error) {
@@ -91,7 +89,7 @@ func (t tally) add(prefix netip.Prefix, err error) {
 	t[u.Family] = u
 }
 
-// list has the families in their order.
+// list returns the families in their order.
 func (t tally) list() []Unannounced {
 	var all []Unannounced
 	for _, family := range addr.Families() {
@@ -102,7 +100,7 @@ func (t tally) list() []Unannounced {
 	return all
 }
 
-// errors has one *PeerError a family: that so many prefixes are not done.
+// errors returns one *PeerError a family: that so many prefixes are not done.
 func (t tally) errors(peer, done string) []error {
 	var errs []error
 	for _, u := range t.list() {
@@ -111,58 +109,56 @@ func (t tally) errors(peer, done string) []error {
 	return errs
 }
 
-// account counts the routes that the peer has been told of and those that this session
-// cannot carry, unless it is known since the last change. It looks at single ones only
-// where there are some that it cannot.
+// account counts the routes that are announced and those that this session cannot carry, unless nothing has
+// changed. It looks at single routes only if there are some that it cannot carry.
 func (s *session) account() {
 	if s.accounted {
 		return
 	}
 	s.accounted = true
-	cannot, told := tally{}, 0
-	for family, n := range s.held {
+	cannot, announced := tally{}, 0
+	for family, n := range s.counts {
 		if s.status.carries(family) {
-			told += n
+			announced += n
 		}
 	}
-	if told < len(s.routes) {
+	if announced < len(s.routes) {
 		for prefix := range s.routes {
 			if !s.status.carries(addr.FamilyOf(prefix.Addr())) {
-				cannot.add(prefix, s.errNotSpoken(prefix))
+				cannot.add(prefix, s.errNotCarried(prefix))
 			}
 		}
 	}
-	for prefix, reason := range s.stranded {
+	for prefix, reason := range s.unroutable {
 		if !s.status.carries(addr.FamilyOf(prefix.Addr())) {
-			reason = s.errNotSpoken(prefix)
+			reason = s.errNotCarried(prefix)
 		}
 		cannot.add(prefix, reason)
 	}
-	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = told, s.list(told), cannot.list()
-	s.tellUnannounced()
+	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = announced, s.list(announced), cannot.list()
+	s.logUnannounced()
 }
 
-// pending counts the routes that the peer is to be told of and has not been.
+// pending counts the routes that are wanted and not announced.
 func (s *session) pending() int {
-	n := len(s.routes) + len(s.stranded) - s.status.Advertised
+	n := len(s.routes) + len(s.unroutable) - s.status.Advertised
 	for prefix := range s.backlog {
-		if _, told := s.routes[prefix]; !told {
+		if _, announced := s.routes[prefix]; !announced {
 			n++
 		}
 	}
 	return n
 }
 
-// mostListed is how many prefixes of a session are told one by one.
+// mostListed is how many prefixes of a session a State lists.
 const mostListed = 100
 
-// list has the prefixes that the peer has been told of, of which there are so many; nil if
-// these are too many to be told one by one.
-func (s *session) list(told int) []netip.Prefix {
-	if told > mostListed {
+// list returns the announced prefixes, of which there are so many, or nil if these are too many to list.
+func (s *session) list(announced int) []netip.Prefix {
+	if announced > mostListed {
 		return nil
 	}
-	prefixes := make([]netip.Prefix, 0, told)
+	prefixes := make([]netip.Prefix, 0, announced)
 	for prefix := range s.routes {
 		if s.status.carries(addr.FamilyOf(prefix.Addr())) {
 			prefixes = append(prefixes, prefix)
@@ -172,22 +168,21 @@ func (s *session) list(told int) []netip.Prefix {
 	return prefixes
 }
 
-// tellUnannounced logs what a session cannot carry when that begins, when the
-// reason is another, and when it ends. The number of prefixes is no news, nor is
-// a session that comes back as it was.
-func (s *session) tellUnannounced() {
+// logUnannounced logs the families that a session cannot carry when that begins, when the reason changes, and
+// when it ends, but neither the number of prefixes nor a session that comes back as it was.
+func (s *session) logUnannounced() {
 	now := map[addr.Family]error{}
 	for _, u := range s.status.Unannounced {
 		now[u.Family] = u.Err
-		if !errors.Is(u.Err, s.told[u.Family]) {
+		if !errors.Is(u.Err, s.logged[u.Family]) {
 			s.log.Warn("prefixes are not announced on a session that is up",
 				"family", u.Family.String(), "prefixes", u.Prefixes, "example", u.Example, "reason", u.Err)
 		}
 	}
-	for family := range s.told {
+	for family := range s.logged {
 		if now[family] == nil {
 			s.log.Info("all prefixes of a family are announced", "family", family.String())
 		}
 	}
-	s.told = now
+	s.logged = now
 }
