@@ -39,8 +39,8 @@ type BGPAdvertisement struct {
 	Status BGPAdvertisementStatus `json:"status,omitzero"`
 }
 
-// BGPAdvertisementSpec says which addresses to announce, from where, to whom
-// and with which attributes. All fields must match: the address must be of
+// BGPAdvertisementSpec says which addresses to announce, from which nodes, to which
+// peers and with which attributes. All fields must match: the address must be of
 // one of the pools, and its Service must match serviceSelectors.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || size(self.serviceSelectors) == 0 || (!has(self.aggregationLength) || self.aggregationLength == 32) && (!has(self.aggregationLengthV6) || self.aggregationLengthV6 == 128)",message="serviceSelectors and an aggregation length exclude each other, since one route is for the addresses of all Services within it: leave one of them out",fieldPath=".serviceSelectors"

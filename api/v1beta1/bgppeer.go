@@ -180,7 +180,7 @@ type BGPPeerSpec struct {
 	EBGPMultiHop bool `json:"ebgpMultiHop,omitempty"`
 
 	// ttlSecurity drops packets of the session that do not come from a network
-	// of the node: those with a TTL or hop limit other than 255, which nobody
+	// of the node: those with a TTL or hop limit other than 255, which no host
 	// farther away can send (GTSM, RFC 5082). The router must be configured to
 	// send 255 (FRR: ttl-security hops 1; BIRD: ttl security on); by default
 	// eBGP routers commonly send 1, and the session would never come up. The
@@ -220,7 +220,7 @@ type BGPPeerSpec struct {
 	NodeSelectors Selectors `json:"nodeSelectors,omitempty"`
 
 	// password is the password of the session (TCP MD5, RFC 2385), of at most 80
-	// bytes, in place of passwordSecret. Everybody who may read a BGPPeer can
+	// bytes, in place of passwordSecret. Every user that may read BGPPeers can
 	// read it, and it is in every copy of the object, so a Secret is the better
 	// place. Left out: the password in passwordSecret, or none.
 	// +optional

@@ -56,7 +56,7 @@ type BGPSessionSpec struct {
 type BGPSessionState string
 
 // The states of a session. The RFC's Connect is reported as Active: the two
-// differ only in who dials, and BGPPeers say that (passive).
+// differ only in the side that dials, and BGPPeers say that (passive).
 const (
 	SessionIdle        BGPSessionState = "Idle"
 	SessionActive      BGPSessionState = "Active"

@@ -6,7 +6,7 @@
 // these kinds: annotations, condition types and their reasons.
 //
 // All kinds but IPReservation are cluster-scoped, so that there is no wrong
-// namespace to put them in; an IPReservation belongs to whoever owns its
+// namespace to put them in; an IPReservation belongs to the owners of its
 // namespace. Mistakes within a single object are refused by the API server,
 // through rules in the schema. Mistakes that only show beside other objects
 // (two pools that overlap, a Secret that is missing) become a condition of

@@ -28,7 +28,7 @@ type IPAddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which addresses the pool holds and who may get them.
+	// spec says which addresses the pool holds and which Services may get them.
 	// +required
 	Spec IPAddressPoolSpec `json:"spec"`
 	// status counts the addresses and says whether the pool is in use. It is
@@ -37,7 +37,7 @@ type IPAddressPool struct {
 	Status IPAddressPoolStatus `json:"status,omitzero"`
 }
 
-// IPAddressPoolSpec says which addresses the pool holds and who may get them.
+// IPAddressPoolSpec says which addresses the pool holds and which Services may get them.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.priority) || !has(self.serviceAllocation) || !has(self.serviceAllocation.priority)",message="give the priority once: in priority or in serviceAllocation.priority, which MetalLB knows",fieldPath=".priority"
 type IPAddressPoolSpec struct {

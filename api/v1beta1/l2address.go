@@ -65,7 +65,7 @@ const (
 	// address as well, and absent otherwise.
 	ConditionContested = "Contested"
 	// ConditionDoubted is True while the node that would take the address over
-	// asks for it and finds that nobody answers, or somebody else, and absent
+	// asks for it and finds that no node answers, or another one, and absent
 	// otherwise. That node writes it.
 	ConditionDoubted = "Doubted"
 	// ConditionObstructed is True while something on the node that answers keeps

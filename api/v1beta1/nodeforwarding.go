@@ -55,7 +55,7 @@ const (
 	// and the way out; everything else is forwarded, and the speaker keeps
 	// trying.
 	ConditionProgrammed = "Programmed"
-	// ConditionUndisturbed is False if somebody other than the speaker changed
+	// ConditionUndisturbed is False if a program other than the speaker changed
 	// its rules in the last ten minutes. What was changed has been written
 	// again.
 	ConditionUndisturbed = "Undisturbed"

@@ -13,7 +13,7 @@ const GroupName = "fairlead.dev"
 // GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1beta1"}
 
-// AddToScheme makes the kinds of this package known to a scheme.
+// AddToScheme makes the kinds of this package known to a scheme. The error is always nil.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&IPAddressPool{}, &IPAddressPoolList{},

@@ -1,5 +1,5 @@
 // Command kubectl-fairlead is a plugin for kubectl, which calls it for "kubectl
-// fairlead". It has tools for those who run Fairlead.
+// fairlead". It has tools for operators of Fairlead.
 package main
 
 import (

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Weight tells what a Finding means for who moves.
+// Weight is what a Finding means for a migration.
 type Weight string
 
 // The weights.

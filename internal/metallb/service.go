@@ -20,7 +20,7 @@ type serviceUse struct {
 	noted     int                 // Services with MetalLB's own note
 	classes   map[string]int      // load balancer classes, to how often
 	unclassed int                 // Services without one
-	pools     map[string][]string // pools that are asked for, to by whom
+	pools     map[string][]string // pools that are asked for, to the Services that ask
 }
 
 // service looks at what a Service asks MetalLB for.

@@ -64,7 +64,7 @@ func Kinds() []string {
 }
 
 // Manifest is our objects as YAML that kubectl apply takes, those of some kinds or, where
-// none is named, all: pools first.
+// none is named, all: pools first. An error means that an object cannot be encoded.
 func (t *Translation) Manifest(kinds ...string) ([]byte, error) {
 	if len(kinds) == 0 {
 		kinds = Kinds()

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// guests are the connections of a server, as many as there is room for. Who comes when it is full takes
-// the place of whoever has neither asked nor been answered for longest. Were those who come to wait, a
-// few clients that keep silent would keep a load balancer from hearing that the node is well.
+// guests are the connections of a server, as many as there is room for. A new one takes the place of the
+// one that has been idle for longest. Were new ones to wait, a few silent clients would keep a load
+// balancer from hearing that the node is well.
 type guests struct {
 	room int
 
 	mu    sync.Mutex // guards what follows
 	of    map[net.Conn]*list.Element
-	order list.List // of net.Conn, who did something last at the end
+	order list.List // of net.Conn, the last active one at the end
 }
 
 func newGuests(room int) *guests { return &guests{room: room, of: map[net.Conn]*list.Element{}} }

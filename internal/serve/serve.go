@@ -28,7 +28,7 @@ const (
 	// idleWithin is how long a connection stays open between two requests, which is longer than
 	// observers usually wait.
 	idleWithin = 2 * time.Minute
-	// connections is how many clients may be connected at a time. Anybody who reaches the node may
+	// connections is how many clients may be connected at a time. Any host that reaches the node may
 	// connect, and what a client costs is lacking elsewhere.
 	connections = 256
 	// scrapes is how many clients may have metrics gathered at a time.
@@ -102,7 +102,7 @@ func (s Server) serve(ctx context.Context, listening func()) error {
 	return s.on(ctx, listener)
 }
 
-// on serves those who connect to the listener, which it closes in the end.
+// on serves connections to the listener, which it closes in the end.
 func (s Server) on(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler, ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin,

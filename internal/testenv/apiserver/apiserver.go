@@ -62,7 +62,7 @@ func Start(tb testing.TB, options ...Option) *Server {
 	server := s.plane.GetAPIServer()
 	server.Path, server.StartTimeout, server.StopTimeout = find(tb, "kube-apiserver"), patience, patience
 	server.Configure().
-		Set("advertise-address", "203.0.113.1"). // nobody's, lest it look for a default route
+		Set("advertise-address", "203.0.113.1"). // of no host, lest it look for a default route
 		Set("service-cluster-ip-range", "10.96.0.0/16,fd00:10:96::/112").
 		Set("service-node-port-range", "20000-60000")
 	for _, option := range options {
@@ -110,7 +110,7 @@ func (s *Server) awaitNamespace(tb testing.TB) {
 	}
 }
 
-// User makes a user who has no rights but those bound to the name.
+// User makes a user without rights but those bound to the name.
 func (s *Server) User(tb testing.TB, name string) *envtest.AuthenticatedUser {
 	tb.Helper()
 	user, err := s.plane.AddUser(envtest.User{Name: name}, s.Config)

@@ -6,7 +6,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes a file by which programs, kubectl among them, find the API server.
+// WriteKubeconfig writes a file by which programs, kubectl among them, find the API server. The error is
+// that of the file.
 func WriteKubeconfig(config *rest.Config, path string) error {
 	const name = "test"
 	return clientcmd.WriteToFile(clientcmdapi.Config{

@@ -1,5 +1,5 @@
 // Package equality tests hand-written comparisons: a field that one of them forgets is a
-// change that nobody notices.
+// change that goes unnoticed.
 package equality
 
 import (

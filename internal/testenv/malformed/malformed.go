@@ -18,7 +18,7 @@ type Case struct {
 	// "": it takes the object.
 	Refused string
 	// Reason is that of the condition Ready, of IPReservations Allocated, of Services
-	// fairlead.dev/Allocated, and Message a part of its message; "": nobody waits for one.
+	// fairlead.dev/Allocated, and Message a part of its message; "": no test waits for one.
 	Reason, Message string
 	// Field is the one that is wrong: spec.addresses, or metadata.annotations[KEY];
 	// "" where nothing is.

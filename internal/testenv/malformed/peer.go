@@ -76,7 +76,7 @@ func peerNumbers() []spec {
 	}
 }
 
-// peerAddresses are of who the two ends are.
+// peerAddresses are the cases of the two ends of a session.
 func peerAddresses() []spec {
 	return []spec{
 		{"peerAddress a name", "{myASN: 64500, peerASN: 64512, peerAddress: router}", "spec.peerAddress: Invalid value: \"router\": peerAddress must be the unicast address of a router"},

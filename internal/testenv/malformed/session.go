@@ -1,6 +1,6 @@
 package malformed
 
-// bgpSessions are the cases of BGPSession, which speakers write and nobody else has to.
+// bgpSessions are the cases of BGPSession, which only speakers write.
 func bgpSessions() []Case {
 	return cases("BGPSession", []spec{
 		{"all fields", "{node: node1.example.org, peer: tor}", ""},
@@ -11,7 +11,7 @@ func bgpSessions() []Case {
 	})
 }
 
-// l2Addresses are the cases of L2Address, which speakers write and nobody else has to.
+// l2Addresses are the cases of L2Address, which only speakers write.
 func l2Addresses() []Case {
 	return cases("L2Address", []spec{
 		{"all fields", "{address: 192.0.2.10}", ""},
@@ -21,7 +21,7 @@ func l2Addresses() []Case {
 	})
 }
 
-// nodeForwardings are the cases of NodeForwarding, which speakers write and nobody else has to.
+// nodeForwardings are the cases of NodeForwarding, which only speakers write.
 func nodeForwardings() []Case {
 	return cases("NodeForwarding", []spec{
 		{"all fields", "{node: x}", ""},

@@ -25,7 +25,7 @@ const apart = "FAIRLEAD_TEST_APART"
 //	}
 //
 // It is for tests that wait more than they work and that need interfaces, addresses or daemons
-// which nobody else may have. The test around a subtest has to be parallel, too.
+// which no other test may have. The test around a subtest has to be parallel, too.
 func Apart(t *testing.T) (done bool) {
 	t.Helper()
 	if !IsIsolated() || os.Getenv(apart) != "" {

@@ -53,7 +53,7 @@ func (h *Host) Echo(from, to netip.Addr, timeout time.Duration) error {
 		}
 		m, err := icmp.ParseMessage(protocol, buffer[:n])
 		if err != nil {
-			continue // somebody else's
+			continue // not ours
 		}
 		switch m.Type {
 		case ipv4.ICMPTypeEchoReply, ipv6.ICMPTypeEchoReply:

@@ -15,7 +15,7 @@ import (
 const isolated = "FAIRLEAD_TEST_ISOLATED"
 
 // Isolated is for a TestMain: it runs the tests in a network namespace of their own
-// where it may, so that they meet nobody's daemons and leave nothing behind, and exits
+// where it may, so that they meet no daemons of the host and leave nothing behind, and exits
 // with what run returns.
 func Isolated(run func() int) {
 	if IsIsolated() {
@@ -60,7 +60,7 @@ func loopbackUp() error {
 }
 
 // LocksApart is for a TestMain: it runs the tests with a lock of legacy iptables for each
-// host, as each node has one, so that they wait for nobody on this machine, and exits with
+// host, as each node has one, so that they do not wait for others on this machine, and exits with
 // what run returns.
 func LocksApart(run func() int) {
 	if err := os.Setenv("XTABLES_LOCKFILE", "/proc/thread-self/ns/net"); err != nil {

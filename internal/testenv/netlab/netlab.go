@@ -1,5 +1,5 @@
 // Package netlab builds small networks of Linux network namespaces for tests:
-// hosts joined by veth pairs, echo servers that say who they are and whom they
+// hosts joined by veth pairs, echo servers that say their name and the address that they
 // see, and clients that tell an answer from a refusal and from silence.
 package netlab
 

@@ -121,7 +121,7 @@ func (t *Tap) parse(packet []byte, from unix.Sockaddr) (Segment, bool) {
 }
 
 // Send sends a segment from the host, which must have its source address. From then
-// on the tap sees what is sent to that address only.
+// on the tap sees what is sent to that address only. The error is the kernel's.
 func (t *Tap) Send(s Segment) error {
 	packet := make([]byte, 20+s.Data)
 	binary.BigEndian.PutUint16(packet, s.From.Port())

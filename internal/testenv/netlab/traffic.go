@@ -14,7 +14,7 @@ import (
 
 // Answer is what came back.
 type Answer struct {
-	Server string // who answered
+	Server string // the name of the server that answered
 	Seen   string // the source address that it saw
 	Port   uint16 // at which it was asked
 }
@@ -115,7 +115,7 @@ type Conn struct {
 // A flow has a port that no flow of the host had before, unless laddr has one. The kernel's
 // choice is by chance: once in a few thousand flows it is the port of an earlier one to the
 // same destination, and a node on the way that still knows that one, which may have gone past a
-// Service, sends the new one after it.
+// Service, sends the new one after it. The error is ErrRefused or ErrSilence where the network says so.
 func (h *Host) Dial(network string, laddr, to netip.AddrPort, timeout time.Duration) (*Conn, error) {
 	var conn net.Conn
 	var err error
@@ -182,10 +182,10 @@ func (c *Conn) Long(bytes int) *Conn {
 
 // Ask sends a request on the flow and waits for the answer, over UDP more than once. A
 // sender whose own host drops or rejects the packet learns no more from sending it than
-// that it may not; waiting for the answer then tells the two apart.
+// that it may not; waiting for the answer then tells the two apart, as ErrRefused and ErrSilence.
 func (c *Conn) Ask() (Answer, error) { return c.AskFor(c.timeout) }
 
-// AskFor is Ask with a timeout of its own.
+// AskFor is Ask with a timeout of its own, and with the same errors.
 func (c *Conn) AskFor(timeout time.Duration) (Answer, error) {
 	c.asked++
 	until := time.Now().Add(timeout)
@@ -229,7 +229,7 @@ func (c *Conn) Local() netip.AddrPort {
 // Close ends the flow.
 func (c *Conn) Close() { _ = c.conn.Close() }
 
-// Ask opens a flow, asks once and closes it.
+// Ask opens a flow, asks once and closes it. Its errors are those of Dial and Conn.Ask.
 func (h *Host) Ask(network string, to netip.AddrPort, timeout time.Duration) (Answer, error) {
 	c, err := h.Dial(network, netip.AddrPort{}, to, timeout)
 	if err != nil {

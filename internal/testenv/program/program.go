@@ -21,7 +21,7 @@ func Run(f func(tb testing.TB)) error {
 	return errors.Join(r.errs...)
 }
 
-// run is one call of Run. Nobody can implement testing.TB, but a struct may hold one;
+// run is one call of Run. No other package can implement testing.TB, but a struct may hold one;
 // the methods that are not here are not for environments to use.
 type run struct {
 	testing.TB
