@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -90,12 +91,13 @@ type Forwarder interface {
 // New returns what forwards in a mode.
 func New(c Config) (Forwarder, error) {
 	var backend Backend
+	generation := new(kernelwatch.Generation)
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
 	switch c.Mode {
 	case IPTables:
-		backend = iptables.New(iptables.Config{Log: c.Log})
+		backend = iptables.New(iptables.Config{Log: c.Log, Generation: generation})
 	case NFTables:
-		backend = nftables.New(nftables.Config{Log: c.Log})
+		backend = nftables.New(nftables.Config{Log: c.Log, Generation: generation})
 	case None:
 		return &successor{Forwarder: none{}, ready: othersForward, retire: setting.removeAll, log: c.Log}, nil
 	default:
@@ -107,7 +109,7 @@ func New(c Config) (Forwarder, error) {
 	forwards := newHanding(&localhost{setting: setting, Forwarder: &successor{
 		Forwarder: newMeasured(cleaner, m),
 		retire:    removeAllBut(c.Mode), log: c.Log,
-	}}, c.Metrics)
+	}}, nftables.NewHandover(generation), c.Metrics)
 	return roomy{forwards, sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)}, nil
 }
 

@@ -22,8 +22,8 @@ type handing struct {
 }
 
 // newHanding registers its metric, unless the registry is nil.
-func newHanding(f Forwarder, registry prometheus.Registerer) *handing {
-	h := &handing{Forwarder: f, over: nftables.NewHandover()}
+func newHanding(f Forwarder, over *nftables.Handover, registry prometheus.Registerer) *handing {
+	h := &handing{Forwarder: f, over: over}
 	if registry != nil {
 		registry.MustRegister(handed{h.over})
 	}

@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -229,6 +232,21 @@ func RunOn(t testing.TB, h *netlab.Host, command ...string) string {
 		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
 	}
 	return string(out)
+}
+
+// Generation is the number of the kernel's latest transaction of nf_tables on a host.
+func Generation(t testing.TB, h *netlab.Host) (number uint32) {
+	t.Helper()
+	var err error
+	h.Do(func() {
+		err = nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
+			number, _ = nfnetlink.Number(answer, unix.NFTA_GEN_ID)
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
 }
 
 // Quiet is a log that nobody reads.

@@ -74,7 +74,7 @@ func newSegment(t *testing.T, create func() (blackbox.Backend, error)) *segment 
 		if n == 0 {
 			continue
 		}
-		node := &station{Host: netlab.NewHost(t, name), n: n, pod: netlab.NewHost(t, "pod-"+name), handover: nftables.NewHandover()}
+		node := &station{Host: netlab.NewHost(t, name), n: n, pod: netlab.NewHost(t, "pod-"+name), handover: nftables.NewHandover(nil)}
 		join(node.Host, n)
 		node.Forward()
 		node.Do(func() {

@@ -14,12 +14,15 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Config is what a Backend needs. Only Log is required.
 type Config struct {
 	Log *slog.Logger
+	// Generation is shared with all that writes to nf_tables in this process; nil: nothing else does.
+	Generation *kernelwatch.Generation
 	// Variant to use; Detect, the zero value, asks the host.
 	Variant Variant
 	// Patience is how much longer than its work should take a program is waited for,
@@ -58,7 +61,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 			return fmt.Errorf("find out which iptables this host uses: %w", err)
 		}
 	}
-	watch := watches(b.variant)
+	watch := watches(b.variant, b.config.Generation)
 	for _, f := range addr.Families() {
 		s := style{f, desired.MasqueradeMark, b.variant == Legacy}
 		family := newFamily(s, commands{b.variant, f}, watch[f], b.config.Log)

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -10,21 +11,17 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
-// fingerprint is a cheap digest of what the kernel holds, of everybody's rules:
+// fingerprint is a cheap digest of what the kernel holds with legacy iptables, of everybody's rules:
 // while it stays the same, ours are as they were.
 type fingerprint struct {
-	generation uint32          // of all nf_tables rules (NFT_MSG_GETGEN)
-	tables     [2]legacyCounts // of nat and filter
+	tables [2]legacyCounts // of nat and filter
 }
 
 type legacyCounts struct{ entries, bytes uint32 }
 
-// follows tells whether nothing but a number of transactions of ours, on the i-th
+// follows tells whether nothing but transactions of ours, on the i-th
 // table, lies between two fingerprints; they made the table longer by this many entries.
-func (f fingerprint) follows(before fingerprint, variant Variant, i, transactions, longer int) bool {
-	if variant == NFT {
-		return f.generation == before.generation+uint32(transactions)
-	}
+func (f fingerprint) follows(before fingerprint, i, longer int) bool {
 	other := 1 - i
 	return f.tables[other] == before.tables[other] &&
 		int64(f.tables[i].entries) == int64(before.tables[i].entries)+int64(longer)
@@ -35,14 +32,15 @@ func (f fingerprint) follows(before fingerprint, variant Variant, i, transaction
 type watch struct {
 	variant Variant
 	family  addr.Family
-	counter kernelwatch.Counter
-	seen    fingerprint
-	epoch   int // goes up when others may have written
+	// generation counts for nf_tables, which all that writes to it in this process shares.
+	generation *kernelwatch.Generation
+	seen       fingerprint
+	epoch      int // goes up when others may have written
 }
 
 // watches has one for each family.
-func watches(variant Variant) map[addr.Family]*watch {
-	v4 := &watch{variant: variant, family: addr.IPv4}
+func watches(variant Variant, g *kernelwatch.Generation) map[addr.Family]*watch {
+	v4 := &watch{variant: variant, family: addr.IPv4, generation: cmp.Or(g, new(kernelwatch.Generation))}
 	v6 := v4
 	if variant == Legacy {
 		v6 = &watch{variant: variant, family: addr.IPv6}
@@ -54,10 +52,6 @@ func watches(variant Variant) map[addr.Family]*watch {
 func (w *watch) read() (fingerprint, error) {
 	var f fingerprint
 	var err error
-	if w.variant == NFT {
-		f.generation, err = w.counter.Generation()
-		return f, err
-	}
 	for i, table := range []string{"nat", "filter"} {
 		if f.tables[i], err = legacyInfo(w.family, table); err != nil {
 			return f, err
@@ -69,6 +63,10 @@ func (w *watch) read() (fingerprint, error) {
 // look returns the epoch: tables that were read in the same one are as they
 // were, but for our own writes.
 func (w *watch) look() int {
+	if w.variant == NFT {
+		epoch, _ := w.generation.Read(func() error { return nil }) // the tables are read next
+		return int(epoch)
+	}
 	if now, err := w.read(); err != nil || now != w.seen {
 		w.seen = now
 		w.epoch++
@@ -78,8 +76,12 @@ func (w *watch) look() int {
 
 // wrote takes note of transactions of ours on the i-th table.
 func (w *watch) wrote(i, transactions, longer int) {
+	if w.variant == NFT {
+		_ = w.generation.Write(func() (int, error) { return transactions, nil })
+		return
+	}
 	now, err := w.read()
-	if err != nil || !now.follows(w.seen, w.variant, i, transactions, longer) {
+	if err != nil || !now.follows(w.seen, i, longer) {
 		w.epoch++
 	}
 	w.seen = now

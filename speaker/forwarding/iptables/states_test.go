@@ -202,10 +202,12 @@ func TestTablesAreReadOnlyIfOthersWrote(t *testing.T) {
 		}
 		c.Apply(want)
 
-		seen := c.backend.families[0].watch.seen
+		c.Node.Do(func() { c.backend.families[0].watch.look() })
+		generation, seen := blackbox.Generation(c.t, c.Node), c.backend.families[0].watch.seen
 		c.Restart()
 		quietly("restart", want)
-		if after := c.backend.families[0].watch.seen; after != seen {
+		c.Node.Do(func() { c.backend.families[0].watch.look() })
+		if after := c.backend.families[0].watch.seen; after != seen || blackbox.Generation(c.t, c.Node) != generation {
 			t.Errorf("the restart wrote rules: fingerprint %v, was %v", after, seen)
 		}
 	})

@@ -5,22 +5,71 @@ package kernelwatch
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
-// Counter asks for the number of the last transaction, several times a second and about
-// every change, over a socket that it keeps. One goroutine at a time may use it.
-type Counter struct{ conn nfnetlink.Conn }
+// Epoch is a time in which no other program wrote to nf_tables; 0 stands for none.
+type Epoch uint64
 
-// Generation counts the transactions that changed any nf_tables rule of this
-// network namespace (NFT_MSG_GETGEN), those of iptables-nft among them.
-func (c *Counter) Generation() (uint32, error) {
+// Generation tells the nf_tables transactions of other programs from our own, by the number that the kernel
+// gives each of them. All that writes to nf_tables in a process shares one, so that no part of it takes
+// another one for a stranger. The zero value has seen none.
+type Generation struct {
+	mu    sync.Mutex
+	conn  nfnetlink.Conn
+	seen  uint32
+	epoch Epoch
+}
+
+// Read calls read and returns the epoch in which it began, so that what others change meanwhile shows
+// the next time, and the error of read.
+func (g *Generation) Read(read func() error) (Epoch, error) {
+	g.mu.Lock()
+	epoch := g.now()
+	g.mu.Unlock()
+	return epoch, read()
+}
+
+// Changed reports whether others have written since an epoch began.
+func (g *Generation) Changed(since Epoch) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.now() != since
+}
+
+// Write calls write, which returns how many transactions it committed. These begin no epoch. Nothing else
+// is asked of g meanwhile. The error is that of write.
+func (g *Generation) Write(write func() (commits int, err error)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	commits, err := write()
+	now, failed := g.ask()
+	if failed != nil || now != g.seen+uint32(commits) {
+		g.epoch++
+	}
+	g.seen = now
+	return err
+}
+
+// now returns the epoch. While the kernel does not answer, each question begins one.
+func (g *Generation) now() Epoch {
+	if now, err := g.ask(); err != nil || now != g.seen || g.epoch == 0 {
+		g.seen = now
+		g.epoch++
+	}
+	return g.epoch
+}
+
+// ask counts the transactions that changed any nf_tables rule of this network namespace
+// (NFT_MSG_GETGEN), those of iptables-nft among them.
+func (g *Generation) ask() (uint32, error) {
 	var generation uint32
 	found := false
-	err := c.conn.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
+	err := g.conn.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
 		generation, found = nfnetlink.Number(answer, unix.NFTA_GEN_ID)
 	})
 	if err == nil && !found {
@@ -30,30 +79,4 @@ func (c *Counter) Generation() (uint32, error) {
 		return 0, fmt.Errorf("ask for the nf_tables generation: %w", err)
 	}
 	return generation, nil
-}
-
-// Watch tells the transactions of others from our own. The zero value has seen none.
-type Watch struct {
-	counter Counter
-	seen    uint32
-	epoch   int
-}
-
-// Look returns the epoch: what was read in the same one is as it was, but for our own
-// transactions.
-func (w *Watch) Look() int {
-	if now, err := w.counter.Generation(); err != nil || now != w.seen {
-		w.seen = now
-		w.epoch++
-	}
-	return w.epoch
-}
-
-// Wrote takes note of one transaction of ours.
-func (w *Watch) Wrote() {
-	now, err := w.counter.Generation()
-	if err != nil || now != w.seen+1 {
-		w.epoch++
-	}
-	w.seen = now
 }

@@ -8,8 +8,8 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
-// TestWatch holds that the transactions of others begin an epoch, and our own do not.
-func TestWatch(t *testing.T) {
+// TestGeneration holds that the transactions of others begin an epoch, and our own do not.
+func TestGeneration(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
 		write := func(table string) {
@@ -17,26 +17,33 @@ func TestWatch(t *testing.T) {
 				t.Errorf("add table %s: %v: %s", table, err, out)
 			}
 		}
-		var w kernelwatch.Watch
-		first := w.Look()
-		if again := w.Look(); again != first {
-			t.Errorf("nobody wrote, and epoch %d became %d", first, again)
+		var g kernelwatch.Generation
+		if !g.Changed(0) {
+			t.Error("nothing was read, and it is as it was read")
 		}
-		write("ours")
-		w.Wrote()
-		if again := w.Look(); again != first {
-			t.Errorf("we alone wrote, and epoch %d became %d", first, again)
+		read := func(read func()) kernelwatch.Epoch {
+			epoch, _ := g.Read(func() error { read(); return nil })
+			return epoch
+		}
+		first := read(func() {})
+		if g.Changed(first) {
+			t.Error("changed though nothing was written")
+		}
+		_ = g.Write(func() (int, error) { write("ours"); return 1, nil })
+		if g.Changed(first) {
+			t.Error("changed though we alone wrote")
 		}
 		write("theirs")
-		second := w.Look()
-		if second == first {
-			t.Error("others wrote, and the epoch stayed")
+		if !g.Changed(first) {
+			t.Error("others wrote, and nothing is changed")
 		}
-		write("theirs-too")
-		write("ours-too")
-		w.Wrote()
-		if again := w.Look(); again == second {
-			t.Error("others wrote before us, and the epoch stayed")
+		second := read(func() {})
+		_ = g.Write(func() (int, error) { write("theirs-too"); write("ours-too"); return 1, nil })
+		if !g.Changed(second) {
+			t.Error("others wrote before us, and nothing is changed")
+		}
+		if third := read(func() { write("while-it-is-read") }); !g.Changed(third) {
+			t.Error("others wrote while it was read, and nothing is changed")
 		}
 	})
 }

@@ -19,6 +19,8 @@ import (
 // Config is what a Backend needs.
 type Config struct {
 	Log *slog.Logger
+	// Generation is shared with all that writes to nf_tables in this process; nil: nothing else does.
+	Generation *kernelwatch.Generation
 }
 
 // Backend owns the tables of this product in one network namespace.
@@ -31,7 +33,7 @@ type Backend struct {
 
 // New makes a backend. It writes nothing. What the kernel lacks the first Apply tells.
 func New(cfg Config) *Backend {
-	k := newLink()
+	k := newLink(cfg.Generation)
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
 		layouts[f] = newLayout(f, desired.MasqueradeMark)
@@ -40,9 +42,8 @@ func New(cfg Config) *Backend {
 	b := &Backend{link: k}
 	b.reset = func() []*family {
 		var families []*family
-		watch := &kernelwatch.Watch{}
 		for _, f := range addr.Families() {
-			families = append(families, newFamily(layouts[f], k, watch, cfg.Log))
+			families = append(families, newFamily(layouts[f], k, cfg.Log))
 		}
 		return families
 	}
@@ -128,7 +129,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 // Remove removes our tables from this network namespace, and nothing else. It asks
 // less of the kernel than a Backend does.
 func Remove(_ context.Context) error {
-	k := newLink()
+	k := newLink(nil)
 	defer k.close()
 	var errs []error
 	for _, f := range addr.Families() {

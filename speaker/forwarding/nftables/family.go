@@ -17,9 +17,8 @@ import (
 // kernel's.
 type family struct {
 	*ledger
-	link  *link
-	watch *kernelwatch.Watch
-	log   *slog.Logger
+	link *link
+	log  *slog.Logger
 
 	refused outcome.Refusals
 	// revision of the wanted ports that all are in the kernel; 0: not all are.
@@ -34,16 +33,16 @@ type family struct {
 	found   *content
 	size    int // elements in the kernel
 	repairs int
-	epoch   int // of the watch when the table was last compared
+	epoch   kernelwatch.Epoch // when the table was last compared
 	reading kernelwatch.RateLimit
 	probed  time.Time // when the kernel was last asked what it lacks
 	lacks   error     // and what that is
 	crowd   crowd
 }
 
-func newFamily(l *layout, k *link, w *kernelwatch.Watch, log *slog.Logger) *family {
+func newFamily(l *layout, k *link, log *slog.Logger) *family {
 	return &family{
-		ledger: newLedger(l), link: k, watch: w, reading: kernelwatch.NewRateLimit(),
+		ledger: newLedger(l), link: k, reading: kernelwatch.NewRateLimit(),
 		log: log.With("family", l.family.String()),
 	}
 }
@@ -108,7 +107,6 @@ func (f *family) place(to surroundings, changes []desired.Change) error {
 	if f.try(to, nil, false) != nil || f.link.probe(f.layout) != nil {
 		return errors.Join(err, f.explain(), refusals) // no change at all would succeed now: none is to blame
 	}
-	f.watch.Wrote()
 	err = f.isolate(to, steps, err)
 	// What nobody wants any more was left alone so far: halves are no whole.
 	return errors.Join(err, f.try(to, nil, true), refusals)
@@ -190,7 +188,6 @@ func (f *family) write(d delta, removals bool) error {
 		if err := f.commit(d, rebuild); err != nil {
 			return errors.Join(err, f.aftermath())
 		}
-		f.watch.Wrote()
 		f.size += d.growth()
 	}
 	f.damaged = false
@@ -265,7 +262,7 @@ func (f *family) rules(name string) (chain, bool) {
 // aftermath finds out what a transaction left that seems to have failed. If its
 // receipt alone was lost, it did not fail.
 func (f *family) aftermath() error {
-	if f.watch.Look() == f.epoch {
+	if !f.link.generation.Changed(f.epoch) {
 		return nil
 	}
 	f.loaded = false
@@ -274,9 +271,12 @@ func (f *family) aftermath() error {
 
 // load reads what the kernel has.
 func (f *family) load() error {
-	// First: what changes while it is read shows next time.
-	epoch, sealed := f.watch.Look(), f.link.holds(f.layout)
-	found, err := f.read()
+	sealed := f.link.holds(f.layout)
+	var found *content
+	epoch, err := f.link.generation.Read(func() (err error) {
+		found, err = f.read()
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -322,5 +322,5 @@ func (f *family) check() error {
 
 // disturbed tells whether others wrote, and there is time to see what.
 func (f *family) disturbed() bool {
-	return f.loaded && f.reading.Allowed() && f.watch.Look() != f.epoch && !f.untouched()
+	return f.loaded && f.reading.Allowed() && f.link.generation.Changed(f.epoch) && !f.untouched()
 }

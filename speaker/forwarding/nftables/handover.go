@@ -28,14 +28,14 @@ import (
 type Handover struct {
 	mu       sync.Mutex
 	link     *link
-	watch    *kernelwatch.Watch
 	families []*handing
 	revision uint64 // of what all is in place; 0: something is not
 }
 
-// NewHandover makes one that writes nothing before it is asked to.
-func NewHandover() *Handover {
-	h := &Handover{link: newLink(), watch: &kernelwatch.Watch{}}
+// NewHandover returns one that has written nothing yet. The generation is shared with all that writes to
+// nf_tables in this process; nil: nothing else does.
+func NewHandover(g *kernelwatch.Generation) *Handover {
+	h := &Handover{link: newLink(g)}
 	for _, f := range addr.Families() {
 		h.families = append(h.families, newHanding(f))
 	}
@@ -54,7 +54,7 @@ func (h *Handover) Apply(want map[netip.Addr]netip.Addr, revision uint64) error 
 	}
 	var errs []error
 	for _, f := range h.families {
-		errs = append(errs, f.apply(h.link, h.watch, want))
+		errs = append(errs, f.apply(h.link, want))
 	}
 	err := errors.Join(errs...)
 	if h.revision = 0; err == nil {
@@ -69,9 +69,9 @@ func (h *Handover) Disturbed() bool {
 		return false // an Apply is at work
 	}
 	defer h.mu.Unlock()
-	epoch, disturbed := h.watch.Look(), false
+	disturbed := false
 	for _, f := range h.families {
-		disturbed = f.disturbed(epoch) || disturbed
+		disturbed = f.disturbed(h.link.generation) || disturbed
 	}
 	if disturbed {
 		h.revision = 0
@@ -97,7 +97,7 @@ func (h *Handover) Cleanup() error {
 
 // RemoveHandover removes the tables from this network namespace.
 func RemoveHandover() error {
-	k := newLink()
+	k := newLink(nil)
 	defer k.close()
 	var errs []error
 	for _, f := range addr.Families() {
@@ -141,8 +141,8 @@ type handing struct {
 	known  bool // what the kernel has, and then:
 	made   bool // the table is there, with its rules
 	placed map[netip.Addr]netip.Addr
-	epoch  int       // of the watch when it was so
-	looked time.Time // when all elements last were read
+	epoch  kernelwatch.Epoch // when it was so
+	looked time.Time         // when all elements last were read
 
 	refused error // by the kernel, of the whole table
 	tried   time.Time
@@ -232,12 +232,13 @@ func (h *handing) ttl() (offset uint32, checksum bool) {
 }
 
 // apply brings the table to what is wanted of the family.
-func (h *handing) apply(k *link, w *kernelwatch.Watch, want map[netip.Addr]netip.Addr) error {
+func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	if !h.known {
-		if err := h.read(); err != nil {
+		epoch, err := k.generation.Read(h.read)
+		if err != nil {
 			return h.failed(err)
 		}
-		h.known, h.epoch = true, w.Look()
+		h.known, h.epoch = true, epoch
 	}
 	gone, come := h.differences(want)
 	if len(gone)+len(come) == 0 {
@@ -268,7 +269,6 @@ func (h *handing) apply(k *link, w *kernelwatch.Watch, want map[netip.Addr]netip
 			"and the process the capability NET_ADMIN", err, strings.ToUpper(h.family.String())))
 		return h.refused
 	}
-	w.Wrote()
 	h.made, h.refused = true, nil
 	for a := range h.placed {
 		if _, stays := want[a]; !stays {
@@ -372,15 +372,20 @@ func (h *handing) elements() (map[netip.Addr]netip.Addr, error) {
 
 // disturbed tells whether the table is not as it was left. It looks only when others have
 // written, at the rules, and now and then at all elements: who flushes anything flushes all.
-func (h *handing) disturbed(epoch int) bool {
-	if !h.known || !h.made || epoch == h.epoch {
+func (h *handing) disturbed(g *kernelwatch.Generation) bool {
+	if !h.known || !h.made || !g.Changed(h.epoch) {
 		return false
 	}
-	as, err := h.asMade()
-	if err == nil && as && time.Since(h.looked) >= lookEvery {
-		var placed map[netip.Addr]netip.Addr
-		placed, err = h.elements()
+	as, whole := false, time.Since(h.looked) >= lookEvery
+	epoch, err := g.Read(func() (err error) {
+		if as, err = h.asMade(); err != nil || !as || !whole {
+			return err
+		}
+		placed, err := h.elements()
 		as, h.looked = maps.Equal(placed, h.placed), time.Now()
+		return err
+	})
+	if whole {
 		h.epoch = epoch
 	}
 	if err != nil || !as {

@@ -33,7 +33,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 		t.Helper()
 		return blackbox.RunOn(t, node, "sh", "-c", command)
 	}
-	h, revision := NewHandover(), uint64(0)
+	h, revision := NewHandover(nil), uint64(0)
 	apply := func(want map[netip.Addr]netip.Addr) {
 		t.Helper()
 		revision++
@@ -60,12 +60,9 @@ func TestTheHandoverIsKept(t *testing.T) {
 	}
 	written := func(do func()) uint32 {
 		t.Helper()
-		var counter kernelwatch.Counter
-		var before, after uint32
-		node.Do(func() { before, _ = counter.Generation() })
+		before := blackbox.Generation(t, node)
 		do()
-		node.Do(func() { after, _ = counter.Generation() })
-		return after - before
+		return blackbox.Generation(t, node) - before
 	}
 	disturbed := func() (is bool) { node.Do(func() { is = h.Disturbed() }); return is }
 
@@ -84,7 +81,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 	if n := written(func() { apply(want) }); n != 2 {
 		t.Errorf("%d transactions for a change of both families, want 2", n)
 	}
-	h = NewHandover()
+	h = NewHandover(nil)
 	if n := written(func() { apply(want) }); n != 0 {
 		t.Errorf("%d transactions after a restart, want none", n)
 	}
@@ -104,7 +101,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 			t.Errorf("still disturbed after %q was repaired", others)
 		}
 	}
-	h = NewHandover()
+	h = NewHandover(nil)
 	run("nft flush map ip fairlead-handover former")
 	apply(want)
 	if got := run("nft list chain ip6 fairlead-handover arriving"); !strings.Contains(got, "dup to ip6 daddr map @former") || !strings.Contains(got, "ip6 hoplimit set 17") {
@@ -118,11 +115,81 @@ func TestTheHandoverIsKept(t *testing.T) {
 	apply(want) // begins anew
 }
 
+// TestAMoveOfAnAddressWakesNobodyElse moves an address beside the rules of a Service, on a kernel that keeps
+// nobody from the tables: the backend is not to take it for the work of others, which it would read its
+// table again for.
+func TestAMoveOfAnAddressWakesNobodyElse(t *testing.T) {
+	c := newClusterOf(t, old)
+	g := new(kernelwatch.Generation)
+	c.backend.link.generation = g
+	b, h := c.backend, NewHandover(g)
+	want := blackbox.Forwarding(blackbox.Services()...)
+	c.Node.Do(func() {
+		if _, err := b.Apply(t.Context(), want); err != nil {
+			t.Error(err)
+		}
+		for i := range 3 {
+			if err := h.Apply(handedFrom(i+1), uint64(i+1)); err != nil {
+				t.Error(err)
+			}
+			if b.disturbed() || h.Disturbed() {
+				t.Errorf("move %d is taken for the work of others", i+1)
+			}
+			want.Revision++
+			if _, err := b.Apply(t.Context(), want); err != nil {
+				t.Error(err)
+			}
+			if h.Disturbed() {
+				t.Error("what the backend writes is taken for the work of others")
+			}
+		}
+	})
+	c.Run("nft", "delete", "element", "ip", "fairlead-handover", "former", "{", "198.51.0.1", "}")
+	c.Node.Do(func() {
+		if !b.disturbed() {
+			t.Error("what others write is noticed no more")
+		}
+	})
+}
+
+// TestAHandoverThatGoesWhileItIsReadIsRepaired has others delete the tables at any moment of an Apply: either
+// that writes them again, or says that there is something to repair.
+func TestAHandoverThatGoesWhileItIsReadIsRepaired(t *testing.T) {
+	node := netlab.NewHost(t, "node")
+	want := handedFrom(1)
+	node.Do(func() {
+		others := newLink(nil)
+		defer others.close()
+		for i := range 200 {
+			if err := NewHandover(nil).Apply(want, 1); err != nil {
+				t.Fatal(err)
+			}
+			h, done := NewHandover(nil), make(chan error, 1)
+			table := h.families[0].table
+			go node.Do(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+				done <- others.commit(func(b *batch) { b.conn.DelTable(table) })
+			})
+			err := h.Apply(want, 1)
+			if gone := <-done; gone != nil {
+				t.Fatal(gone)
+			}
+			there, _, _ := h.families[0].look()
+			if err == nil && !there && !h.Disturbed() {
+				t.Fatalf("attempt %d: the table is gone, and nothing is to be repaired", i)
+			}
+			if err := h.Apply(want, 2); err != nil { // which may have met the deletion
+				t.Log(err)
+			}
+		}
+	})
+}
+
 // TestWithoutTheRightNothingIsHandedOver has the error say what is lost; with the right, all is well.
 func TestWithoutTheRightNothingIsHandedOver(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
-		h := NewHandover()
+		h := NewHandover(nil)
 		powerless(t, func() {
 			for range 2 { // and is not asked for all the time
 				if err := h.Apply(handedFrom(1), 1); err == nil || !strings.Contains(err.Error(), "connections of IPv4") || !strings.Contains(err.Error(), unix.EPERM.Error()) {
@@ -145,7 +212,7 @@ func BenchmarkHandover(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			node := netlab.NewHost(b, "node")
 			node.Do(func() {
-				h, want := NewHandover(), handedFrom(n)
+				h, want := NewHandover(nil), handedFrom(n)
 				if err := h.Apply(want, 1); err != nil {
 					b.Error(err)
 				}

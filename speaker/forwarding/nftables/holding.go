@@ -8,7 +8,6 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
@@ -16,7 +15,7 @@ import (
 // over the owner's socket alone, and what others flush does not concern it (Linux 5.12). One
 // that persists is nobody's when that socket closes, as when the process ends, and the next
 // process may own it (Linux 6.9). Whether a table persists is settled when it is made: one that
-// does not, as of an earlier release, is replaced.
+// does not, is replaced.
 const (
 	tableDormant uint32 = 1 << iota
 	tableOwner
@@ -109,8 +108,7 @@ func (f *family) hold() {
 		f.log.Debug("The kernel cannot keep others from our table; what they do to it is repaired", "error", err)
 		return
 	}
-	f.watch.Wrote()
-	f.sealed = f.watch.Look() == f.epoch
+	f.sealed = !f.link.generation.Changed(f.epoch)
 }
 
 // untouched tells that others, who wrote, cannot have written to the table.
@@ -118,8 +116,12 @@ func (f *family) untouched() bool {
 	if !f.sealed || !f.link.holds(f.layout) {
 		return false
 	}
-	epoch := f.watch.Look()
-	if _, flags, err := f.look(); err != nil || flags&tableOwner == 0 {
+	var flags uint32
+	epoch, err := f.link.generation.Read(func() (err error) {
+		_, flags, err = f.look()
+		return err
+	})
+	if err != nil || flags&tableOwner == 0 {
 		return false
 	}
 	f.epoch = epoch
@@ -134,6 +136,3 @@ func (b *Backend) keep(on bool) {
 		b.link.close()
 	}
 }
-
-// newLink is a socket that is not open yet.
-func newLink() *link { return &link{owned: map[addr.Family]bool{}} }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -11,15 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 )
 
 // link is the socket to nf_tables. It is opened when it is needed.
 type link struct {
-	socket   *netlink.Conn
-	persists bool                 // the kernel knows tables that persist
-	unsure   bool                 // it is not known whether it does
-	keeping  bool                 // others are to be kept from our tables
-	owned    map[addr.Family]bool // of which the table is this socket's
+	generation *kernelwatch.Generation // in which its transactions are ours
+	socket     *netlink.Conn
+	persists   bool                 // the kernel knows tables that persist
+	unsure     bool                 // it is not known whether it does
+	keeping    bool                 // others are to be kept from our tables
+	owned      map[addr.Family]bool // of which the table is this socket's
+}
+
+// newLink returns a socket that is not open yet.
+func newLink(g *kernelwatch.Generation) *link {
+	return &link{generation: cmp.Or(g, new(kernelwatch.Generation)), owned: map[addr.Family]bool{}}
 }
 
 const (

@@ -20,7 +20,7 @@ func TestProbe(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	for _, f := range addr.Families() {
 		l := newLayout(f, desired.MasqueradeMark)
-		k := newLink()
+		k := newLink(nil)
 		node.Do(func() {
 			if err := probe(k, l, l.specimens()); err != nil {
 				t.Errorf("this kernel: %v", err)

@@ -16,7 +16,6 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -80,13 +79,7 @@ func (c *cluster) state() string {
 // generation is the number of the kernel's latest transaction.
 func (c *cluster) generation() uint32 {
 	c.t.Helper()
-	var n uint32
-	var err error
-	c.Node.Do(func() { n, err = new(kernelwatch.Counter).Generation() })
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return n
+	return blackbox.Generation(c.t, c.Node)
 }
 
 // TestAnyStateToAnyState holds that what the kernel has depends on the wanted state
@@ -418,7 +411,7 @@ func TestErrorsAreTold(t *testing.T) {
 	c := newCluster(t)
 	want := blackbox.Forwarding(blackbox.Services()...)
 	for _, f := range c.backend.families {
-		f.link = &link{socket: f.link.socket, owned: f.link.owned}
+		f.link = &link{generation: f.link.generation, socket: f.link.socket, owned: f.link.owned}
 		f.table.Name = strings.Repeat("long", 100) // no table can be called so
 	}
 	missing, err := c.Try(want)

@@ -51,7 +51,12 @@ func (k *link) transact(messages ...netlink.Message) error {
 		return nil
 	}
 	begin, end := frame(unix.NFNL_MSG_BATCH_BEGIN), frame(unix.NFNL_MSG_BATCH_END)
-	return k.exchange(slices.Concat([]netlink.Message{begin}, messages, []netlink.Message{end}))
+	return k.generation.Write(func() (commits int, err error) {
+		if err := k.exchange(slices.Concat([]netlink.Message{begin}, messages, []netlink.Message{end})); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
 }
 
 // frame begins or ends a transaction.

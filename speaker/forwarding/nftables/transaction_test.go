@@ -19,7 +19,7 @@ import (
 // none is taken for that to the next transaction.
 func TestTheKernelRefusesAWhole(t *testing.T) {
 	node := netlab.NewHost(t, "node")
-	k := newLink()
+	k := newLink(nil)
 	defer k.close()
 	node.Do(func() {
 		if err := k.open(); err != nil {
@@ -50,7 +50,7 @@ func TestTheKernelRefusesAWhole(t *testing.T) {
 // transaction is not mistaken for it.
 func TestTheKernelRefusesSome(t *testing.T) {
 	node := netlab.NewHost(t, "node")
-	k := newLink()
+	k := newLink(nil)
 	defer k.close()
 	node.Do(func() {
 		l := newLayout(addr.IPv6, desired.MasqueradeMark)

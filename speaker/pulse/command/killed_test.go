@@ -35,7 +35,7 @@ func (l *lab) handOver(t *testing.T) []*handing {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	for _, n := range l.nodes {
-		h := &handing{node: n, over: nftables.NewHandover()}
+		h := &handing{node: n, over: nftables.NewHandover(nil)}
 		all = append(all, h)
 		ended.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
