@@ -65,7 +65,7 @@ func (objects) MarkStale(map[string]time.Time) {}
 // the test ends.
 func newNode(t *testing.T, mode forwarding.Mode) *node {
 	t.Helper()
-	var backend forwarding.Forwarder
+	var backend *forwarding.Forwarder
 	n := &node{t: t, want: blackbox.Forwarding(blackbox.Services()...)}
 	n.Cluster = blackbox.NewCluster(t, func() (blackbox.Backend, error) {
 		t.Setenv("PATH", t.TempDir())

@@ -78,7 +78,7 @@ func speak(ctx context.Context, c flags.Config) error {
 type parts struct {
 	agent     *agent.Agent
 	cluster   *watch.Watch
-	kernel    forwarding.Forwarder
+	kernel    *forwarding.Forwarder
 	disturbed chan struct{} // other programs have changed the kernel
 	pulse     *pulse.Client
 	layer2    *bridge.Layer2
@@ -97,7 +97,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p par
 	p.metrics = serve.Metrics(registry)
 	if p.kernel, err = forwarding.New(forwarding.Config{
 		Mode: c.Mode, Log: c.Log, Metrics: registry, RouteLocalnet: c.RouteLocalnet,
-		Conntrack: c.Conntrack, ConntrackDir: c.ConntrackDir,
+		Conntrack: c.Conntrack, ConntrackDir: c.ConntrackDir, Settled: giveMemoryBack,
 	}); err != nil {
 		return p, err
 	}
@@ -133,7 +133,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p par
 	registry.MustRegister(p.sessions)
 	p.disturbed = make(chan struct{}, 1)
 	p.agent = agent.New(agent.Config{
-		Options: c.Desired, Source: p.cluster, Forwarding: &settling{Forwarder: p.kernel}, Disturbed: p.disturbed, Health: p.checks,
+		Options: c.Desired, Source: p.cluster, Forwarding: p.kernel, Disturbed: p.disturbed, Health: p.checks,
 		Layer2: p.layer2, BGP: bridge.Routes{Speaker: p.sessions}, Reporter: p.reporter, Log: c.Log, Resync: resync, Grace: bridge.DrainFor,
 	})
 	return p, nil

@@ -73,7 +73,7 @@ func TestTenThousandChangesASecond(t *testing.T) {
 }
 
 func storm(t *testing.T, mode forwarding.Mode) {
-	var made forwarding.Forwarder
+	var made *forwarding.Forwarder
 	c := blackbox.NewCluster(t, func() (blackbox.Backend, error) {
 		var err error
 		made, err = forwarding.New(forwarding.Config{Mode: mode, Log: blackbox.Quiet()})
@@ -128,7 +128,7 @@ func storm(t *testing.T, mode forwarding.Mode) {
 
 // run starts what a speaker has between the API server and the kernel; the function ends it
 // and returns what its passes were.
-func run(t *testing.T, s *source, c *blackbox.Cluster, kernel forwarding.Forwarder) func() *passes {
+func run(t *testing.T, s *source, c *blackbox.Cluster, kernel *forwarding.Forwarder) func() *passes {
 	ctx, end := context.WithCancel(t.Context())
 	w := watch.New(watch.Config{
 		REST: &rest.Config{Host: s.URL, QPS: -1}, Namespace: ourNamespace, Log: slog.New(slog.DiscardHandler), Noted: func(string) {},

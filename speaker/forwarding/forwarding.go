@@ -1,6 +1,5 @@
-// Package forwarding brings the kernel of this node to desired.Forwarding. It
-// chooses the backend that does so, and deletes flows that the new rules would not send
-// where they go now: to endpoints that are gone, or past the Service altogether.
+// Package forwarding brings the kernel of this node to desired.Forwarding. Forwarder.Apply lists what that
+// takes, in order; the backends below it write the rules.
 package forwarding
 
 import (
@@ -9,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -33,11 +34,11 @@ const (
 	None Mode = "none"
 )
 
-// Backend keeps the kernel as wanted.
+// Backend keeps the rules in the kernel as wanted.
 type Backend interface {
-	// Apply brings the kernel to want and returns which ports are not in the kernel as
-	// wanted, or still are though they are not wanted, also when it errs. It is cheap when nothing changed,
-	// and repairs what others changed, so it may be called on every occasion. It
+	// Apply brings the rules to want and returns which ports are not in the kernel as
+	// wanted, or still are though they are not wanted, also beside an error. It is cheap when nothing
+	// changed, and repairs what others changed, so it may be called on every occasion. It
 	// keeps no map of want.
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	// Watch calls disturbed, until ctx ends, when an Apply would find something to do
@@ -46,22 +47,22 @@ type Backend interface {
 	// called beside all other methods, and may call once too often. While it runs others
 	// are kept from what is ours, where the kernel can do that.
 	Watch(ctx context.Context, disturbed func())
-	// Cleanup removes everything that Apply ever put into the kernel.
+	// Cleanup removes everything that Apply ever put into the kernel. The errors are the kernel's.
 	Cleanup(ctx context.Context) error
 	Gauge
 }
 
-// Gauge is what a backend tells of itself. It costs nothing.
+// Gauge is what a backend knows of itself. It costs nothing.
 type Gauge interface {
 	// Tally counts, for one family, the rules (with nftables the map elements) that
 	// the kernel has of ours, and how many chains, sets and the like were found changed
 	// by others since the process began.
 	Tally(family addr.Family) (rules, repairs int)
-	// Forgetful counts, for one family, the lists of clients of session affinity that had no
+	// AffinityOverflows counts, for one family, the lists of clients of session affinity that had no
 	// room for another when they were last looked at, about once a minute.
-	Forgetful(family addr.Family) int
-	// Tool names by what the kernel is told: iptables-nft, iptables-legacy or nftables; ""
-	// while that is not known, and if nothing is told.
+	AffinityOverflows(family addr.Family) int
+	// Tool names what writes the rules: iptables-nft, iptables-legacy or nftables; ""
+	// while that is not known.
 	Tool() string
 }
 
@@ -69,91 +70,129 @@ type Gauge interface {
 type Config struct {
 	Mode    Mode
 	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil: nobody looks
+	Metrics prometheus.Registerer // nil: none
 	// RouteLocalnet is where the file RouteLocalnet can be written; "": in its place.
 	RouteLocalnet string
 	// Conntrack is what the connection table is to have, and ConntrackDir where
 	// sysctl.Dir can be written; "": in its place.
 	Conntrack    sysctl.Want
 	ConntrackDir string
+	// Settled is called once, when the kernel first has all that it will ever take of what is wanted; nil:
+	// nothing is.
+	Settled func()
 }
 
-// Forwarder is a backend together with the flows that its rules were asked about.
-type Forwarder interface {
-	Backend
-	// Clean deletes the flows that the rules would send elsewhere now, or past which they
-	// went. It looks through the connection table, which takes milliseconds if that is
-	// empty and seconds if it is full; what is announced need not wait for it. What fails is
-	// tried the next time.
-	Clean() error
+// Forwarder keeps all that forwards Services on this node as wanted: the rules of a backend, the settings of
+// the kernel that they need, the connection table, and the handover of open connections.
+type Forwarder struct {
+	Gauge    // of the backend; nil in mode None
+	mode     Mode
+	backend  Backend
+	families familyDetection
+	flows    *conntrackReconciler
+	metrics  *metrics
+	modes    *modeSwitch
+	localnet *routeLocalnet
+	handover *handover
+	sysctls  *sysctl.Table
+	settled  func()
 }
 
-// New returns what forwards in a mode.
-func New(c Config) (Forwarder, error) {
-	var backend Backend
-	generation := new(kernelwatch.Generation)
+// New returns what forwards in a mode, or an error that names the modes there are. Nothing is written yet.
+func New(c Config) (*Forwarder, error) {
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
+	generation := new(kernelwatch.Generation)
+	f := &Forwarder{mode: c.Mode, settled: c.Settled}
 	switch c.Mode {
 	case IPTables:
-		backend = iptables.New(iptables.Config{Log: c.Log, Generation: generation})
+		f.backend = iptables.New(iptables.Config{Log: c.Log, Generation: generation})
 	case NFTables:
-		backend = nftables.New(nftables.Config{Log: c.Log, Generation: generation})
+		f.backend = nftables.New(nftables.Config{Log: c.Log, Generation: generation})
 	case None:
-		return &successor{Forwarder: none{}, ready: othersForward, retire: setting.removeAll, log: c.Log}, nil
+		f.modes = &modeSwitch{ready: othersForward, cleanup: setting.removeAll, log: c.Log}
+		return f, nil
 	default:
 		return nil, fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
 	}
-	m := newMeasures(c.Metrics)
-	cleaner := newCleaner(hosted{backend, thisHost()}, m.timed(conntrack.Delete), inherited)
-	cleaner.leaving = newLeaving()
-	forwards := newHanding(&localhost{setting: setting, Forwarder: &successor{
-		Forwarder: newMeasured(cleaner, m),
-		retire:    removeAllBut(c.Mode), log: c.Log,
-	}}, nftables.NewHandover(generation), c.Metrics)
-	return roomy{forwards, sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)}, nil
+	f.Gauge = f.backend
+	f.families = thisHost()
+	f.metrics = newMetrics(c.Metrics)
+	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
+	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
+	f.localnet = &routeLocalnet{setting: setting}
+	f.handover = newHandover(generation, c.Metrics)
+	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)
+	return f, nil
 }
 
-// Cleanup removes from the kernel whatever any mode ever put there. The file is that of
-// Config.RouteLocalnet. If that cannot be set back, nothing is removed: without the rules
-// that guard them, neighbours would reach what listens on the node's loopback addresses.
-func Cleanup(ctx context.Context, routeLocalnet string) error {
-	return localnet(cmp.Or(routeLocalnet, RouteLocalnet)).removeAll(ctx)
-}
-
-// removeAll removes what all modes put into the kernel, after the setting.
-func (l localnet) removeAll(ctx context.Context) error {
-	if err := l.restore(); err != nil {
-		return err
+// Apply brings the kernel to want and returns which ports are not in the kernel as wanted, or still are
+// though they are not wanted, also beside an error. The error joins a *outcome.FamilyError for each family
+// that failed, with a *outcome.RefusedError for each port that the kernel refuses, and a
+// *outcome.SettingError for each setting. What failed is tried again by the next Apply.
+func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
+	if f.mode == None {
+		f.modes.cleanUp(ctx, want)
+		f.settle()
+		return nil, nil
 	}
-	return errors.Join(nftables.RemoveHandover(), removeNotes(), removeAllBut(None)(ctx))
+	// The guard of loopback addresses is there before the setting that it makes safe, and goes after it.
+	want.Guard = f.localnet.switchOff(want)
+	began := time.Now()
+	// The flows of UDP ports that go are written down before their rules go.
+	unread := f.flows.prepare(want)
+	missing, err := f.backend.Apply(ctx, want)
+	f.families.explain(err)
+	complete := len(outcome.Behind(missing, err)) == 0
+	// Clean deletes what is stale.
+	f.flows.follow(want, missing, err, f.backend)
+	f.metrics.count(want, missing, err, time.Since(began), f.backend)
+	if complete {
+		f.modes.cleanUp(ctx, want)
+		f.settle()
+	}
+	return missing, errors.Join(err, unread,
+		f.localnet.switchOn(want, err),
+		f.handover.apply(want),
+		// On a machine that has just booted, the rules have the kernel load the module of these settings.
+		f.sysctls.Apply())
 }
 
-// removeAllBut removes what all modes but one put into the kernel.
-func removeAllBut(stays Mode) func(context.Context) error {
-	return func(ctx context.Context) error {
-		var errs []error
-		for mode, remove := range map[Mode]func(context.Context) error{IPTables: iptables.Remove, NFTables: nftables.Remove} {
-			if mode != stays {
-				errs = append(errs, remove(ctx))
-			}
-		}
-		return errors.Join(errs...)
+// settle calls settled once, beside all else.
+func (f *Forwarder) settle() {
+	if f.settled != nil {
+		go f.settled()
+		f.settled = nil
 	}
 }
 
-// none is the backend of a node that another proxy forwards for.
-type none struct{}
+// Clean deletes the flows that the rules would send elsewhere now, or past which they
+// went. It looks through the connection table, which takes milliseconds if that is
+// empty and seconds if it is full; what is announced need not wait for it. The errors are the kernel's;
+// what failed is tried the next time.
+func (f *Forwarder) Clean() error {
+	if f.mode == None {
+		return nil
+	}
+	return f.flows.Clean()
+}
 
-func (none) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) { return nil, nil }
+// Watch calls disturbed, until ctx ends, when an Apply would find something to do though nothing else is
+// wanted; see Backend.
+func (f *Forwarder) Watch(ctx context.Context, disturbed func()) {
+	if f.mode == None {
+		<-ctx.Done()
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { kernelwatch.Poll(ctx, kernelwatch.Interval, f.handover.Disturbed, disturbed) })
+	f.backend.Watch(ctx, disturbed)
+	both.Wait()
+}
 
-func (none) Clean() error { return nil }
-
-func (none) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
-
-func (none) Cleanup(context.Context) error { return nil }
-
-func (none) Tally(addr.Family) (rules, repairs int) { return 0, 0 }
-
-func (none) Forgetful(addr.Family) int { return 0 }
-
-func (none) Tool() string { return "" }
+// Cleanup removes all rules that Apply ever put into the kernel. The errors are the kernel's.
+func (f *Forwarder) Cleanup(ctx context.Context) error {
+	if f.mode == None {
+		return nil
+	}
+	return errors.Join(f.handover.Cleanup(), f.backend.Cleanup(ctx))
+}

@@ -24,7 +24,7 @@ const (
 type lab struct {
 	t            *testing.T
 	client, node *netlab.Host
-	backend      Forwarder
+	backend      *Forwarder
 }
 
 func newLab(t *testing.T) *lab {
@@ -52,8 +52,8 @@ func (l *lab) plug(h *netlab.Host, name, net string) {
 	h.Route("::/0", "fd00:0:0:"+net+"::1", "eth0")
 }
 
-func (l *lab) newBackend() Forwarder {
-	var b Forwarder
+func (l *lab) newBackend() *Forwarder {
+	var b *Forwarder
 	var err error
 	l.node.Do(func() { b, err = New(Config{Mode: IPTables, Log: slog.New(slog.DiscardHandler)}) })
 	if err != nil {

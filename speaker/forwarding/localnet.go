@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +16,8 @@ import (
 const RouteLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
 
 // Any number but 0 switches the setting on. Others write 1. So what we switched on can be
-// told from what somebody else did, in another process too, and in "speaker cleanup";
-// and whoever needs it after us, as kube-proxy does, makes it his own by writing 1.
+// told from what another program did, in another process too, and in "speaker cleanup";
+// and a program that needs it after us, as kube-proxy does, takes it over by writing 1.
 const (
 	localnetOff  = "0"
 	localnetOurs = "2"
@@ -48,7 +47,7 @@ func (l localnet) allow() error {
 	return nil
 }
 
-// restore switches the setting off if we switched it on and nobody else has asked for
+// restore switches the setting off if we switched it on and no other program has asked for
 // it since. It must come before the guard goes.
 func (l localnet) restore() error {
 	value, err := l.read()
@@ -65,31 +64,35 @@ func (l localnet) restore() error {
 	return nil
 }
 
-// localhost is what forwards together with the setting that NodePorts on loopback
-// addresses need, only while they are asked for.
-type localhost struct {
-	Forwarder
+// routeLocalnet keeps the setting that NodePorts on loopback addresses need on only while they are asked for.
+type routeLocalnet struct {
 	setting  localnet
-	restored bool // nobody asked since, so that it still is
+	restored bool // it was not asked for since
+	failed   error
 }
 
-// Apply implements Backend. Before the setting comes the guard, and after it the guard
-// goes; while it cannot be set back, the guard stays. That is a *outcome.SettingError.
-func (l *localhost) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
-	asked := len(want.Loopback) > 0
-	var failed error
-	if asked {
+// switchOff switches the setting off unless it is asked for, and returns whether the guard must be there
+// in spite: while the setting cannot be switched off.
+func (l *routeLocalnet) switchOff(want desired.Forwarding) (guard bool) {
+	l.failed = nil
+	if len(want.Loopback) > 0 {
 		l.restored = false
 	} else if !l.restored {
-		failed = l.setting.restore()
-		l.restored, want.Guard = failed == nil, failed != nil
+		l.failed = l.setting.restore()
+		l.restored = l.failed == nil
+		return l.failed != nil
 	}
-	missing, err := l.Forwarder.Apply(ctx, want)
-	if asked && outcome.Settled(err, addr.IPv4) {
-		failed = l.setting.allow()
+	return want.Guard
+}
+
+// switchOn switches the setting on if it is asked for and the guard is there, by the error of the backend. It
+// returns a *outcome.SettingError if the setting is not as wanted.
+func (l *routeLocalnet) switchOn(want desired.Forwarding, err error) error {
+	if len(want.Loopback) > 0 && outcome.Settled(err, addr.IPv4) {
+		l.failed = l.setting.allow()
 	}
-	if failed != nil {
-		err = errors.Join(err, &outcome.SettingError{Of: "route_localnet", Err: failed})
+	if l.failed != nil {
+		return &outcome.SettingError{Of: "route_localnet", Err: l.failed}
 	}
-	return missing, err
+	return nil
 }

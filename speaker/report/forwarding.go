@@ -36,9 +36,9 @@ type Kernel interface {
 	// Tally counts, of one family, the rules, and what others were found to have changed
 	// since the process began. It costs nothing.
 	Tally(family addr.Family) (rules, repairs int)
-	// Forgetful counts, of one family, the lists of clients of session affinity that had no room
+	// AffinityOverflows counts, of one family, the lists of clients of session affinity that had no room
 	// for another when they were last looked at. It costs nothing.
-	Forgetful(family addr.Family) int
+	AffinityOverflows(family addr.Family) int
 }
 
 // Forwarding is how the forwarding of this node does.
@@ -107,7 +107,7 @@ func (r *Reporter) fullAffinity() []problem.Problem {
 	}
 	var problems []problem.Problem
 	for _, family := range addr.Families() {
-		if full := f.kernel.Forgetful(family); full > 0 {
+		if full := f.kernel.AffinityOverflows(family); full > 0 {
 			problems = append(problems, problem.New(r.self(), ReasonAffinityFull,
 				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (1048576 of an endpoint, or with nftables of all Services), "+
 					"and sends others to any endpoint, each time anew: set a shorter sessionAffinityConfig.clientIP.timeoutSeconds, "+

@@ -38,14 +38,14 @@ type crowded struct {
 	family addr.Family
 }
 
-func (c crowded) Forgetful(family addr.Family) int {
+func (c crowded) AffinityOverflows(family addr.Family) int {
 	if family == c.family {
 		return 3
 	}
 	return 0
 }
 
-func (kernel) Forgetful(addr.Family) int { return 0 }
+func (kernel) AffinityOverflows(addr.Family) int { return 0 }
 
 func (kernel) Tool() string { return "iptables-nft" }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // wholeBackend is a backend as a process has it, connection table included.
-type wholeBackend struct{ forwarding.Forwarder }
+type wholeBackend struct{ *forwarding.Forwarder }
 
 func newWhole(mode forwarding.Mode) (blackbox.Backend, error) {
 	b, err := forwarding.New(forwarding.Config{Mode: mode, Log: blackbox.Quiet()})

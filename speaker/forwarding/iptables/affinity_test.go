@@ -32,7 +32,7 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 				each.sets.counted = time.Time{}
 			}
 			c.Apply(want)
-			return c.backend.Forgetful(f)
+			return c.backend.AffinityOverflows(f)
 		}
 		for _, f := range addr.Families() {
 			if got := forgetful(f); got != 0 {

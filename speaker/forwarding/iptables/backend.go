@@ -119,9 +119,9 @@ func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 	return rules, repairs
 }
 
-// Forgetful counts the endpoints of one family whose list of clients was full when it was
+// AffinityOverflows counts the endpoints of one family whose list of clients was full when it was
 // last looked at: each further client has another one forgotten.
-func (b *Backend) Forgetful(family addr.Family) int {
+func (b *Backend) AffinityOverflows(family addr.Family) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.families {

@@ -30,7 +30,7 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 	look := func(f *family) int {
 		f.crowd.looked = f.crowd.looked.Add(-recount)
 		c.Apply(want)
-		return c.backend.Forgetful(f.family)
+		return c.backend.AffinityOverflows(f.family)
 	}
 	for _, f := range c.backend.families {
 		if got := look(f); got != 0 {

@@ -101,9 +101,9 @@ func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 	return 0, 0
 }
 
-// Forgetful is 1 if the map of the clients of one family had no room for some who came in the
+// AffinityOverflows is 1 if the map of the clients of one family had no room for some who came in the
 // minute before the last look, else 0.
-func (b *Backend) Forgetful(of addr.Family) int {
+func (b *Backend) AffinityOverflows(of addr.Family) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.families {

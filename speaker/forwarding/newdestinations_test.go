@@ -26,7 +26,7 @@ func TestTheSearchForConnectionsTakesLittleTime(t *testing.T) {
 		var searched time.Duration
 		found := map[netip.AddrPort]bool{}
 		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
-		c := newCleaner(&scripted{}, func(_ addr.Family, _ view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
+		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
 			time.Sleep(time.Second)
 			searched += time.Second
 			for _, p := range want.Ports {
@@ -34,7 +34,7 @@ func TestTheSearchForConnectionsTakesLittleTime(t *testing.T) {
 				found[to] = found[to] || stale(conntrack.Flow{To: to, Answers: to})
 			}
 			return 0, nil
-		}, nil)
+		})
 		began := time.Now()
 		apply := func() {
 			if _, err := clean(t, c, want); err != nil {
@@ -66,7 +66,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 	past := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 80), Answers: netip.AddrPortFrom(f.vip, 80)}
 	asking := conntrack.Flow{To: past.To, Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	backend, reads, deleted := &scripted{}, 0, 0
-	c := newCleaner(backend, func(_ addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
+	c := assembled(t, backend, func(_ addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
 		if protocol != view.TCP {
 			t.Errorf("%s flows are looked for", protocol)
 		}
@@ -78,7 +78,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 			deleted++
 		}
 		return 0, nil
-	}, nil)
+	})
 	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
 	port := desired.Port{VIPs: []netip.Addr{f.vip}, Port: 80, Cluster: []netip.AddrPort{asking.Answers}, Anywhere: true}
 	change := func(p *desired.Port) {

@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -22,31 +21,30 @@ import (
 // deleteFlows is conntrack.Delete.
 type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error)
 
-// cleaner finds out which flows each Apply of a backend makes stale, and deletes them. The
+// conntrackReconciler finds out which flows each Apply of a backend makes stale, and deletes them. The
 // kernel asks the rules about the first packet of a flow only, and keeps what they said for
 // as long as the client goes on.
 //
 // A UDP client that never pauses would go on sending to an endpoint that is gone, or past
 // a Service that has come: its flows follow each change of a UDP port. A TCP or SCTP
 // client that began past a Service, before there were rules or while others had taken
-// them away, would ask nobody again and again until it gives up, after two minutes as a
-// rule: a flow that nobody has answered, and that is not translated, is deleted when its
+// them away, would repeat itself in vain until it gives up, after two minutes as a
+// rule: a flow that was not answered, and that is not translated, is deleted when its
 // destination comes, and when rules come back. Connections end by themselves.
 //
 // Of a Service that was deleted while no process ran, the rules tell that an earlier one left
-// in the kernel; of one whose rules went in the instant in which it ended, a note. If somebody flushed those, too, its flows cannot be told from those of others,
-// and are left alone.
-type cleaner struct {
-	Backend
+// in the kernel; of one whose rules went in the instant in which it ended, the journal. If those were
+// flushed, too, its flows cannot be told from those of others, and are left alone.
+type conntrackReconciler struct {
 	delete deleteFlows
 	// inherited reads those rules before the first Apply; nil after it.
-	inherited func() (map[addr.Family]heritage, error)
-	// heritage is what they say, until all that is wanted is in place of them.
-	heritage map[addr.Family]heritage
-	// orphans are then the flows of which nobody else knows, until they are deleted.
+	inherited func() (map[addr.Family]inherited, error)
+	// before is what they say, until all that is wanted is in place of them.
+	before map[addr.Family]inherited
+	// orphans are then the flows that only these rules tell of, until they are deleted.
 	orphans map[addr.Family]orphan
-	// leaving tells the next process which flows this one was about to delete.
-	leaving leaving
+	// journal tells the next process which flows this one was about to delete.
+	journal flowJournal
 	// placed are the UDP ports that the kernel has, and places where their
 	// NodePorts answer.
 	placed map[desired.PortKey]desired.Port
@@ -54,7 +52,7 @@ type cleaner struct {
 	// former are where they answered until the flows there have been looked at, both times.
 	former []places
 	// known are the ports of other protocols that the kernel has.
-	known arrivals
+	known newDestinations
 	// revision of the wanted ports that placed and known are of; 0: some were missing.
 	revision uint64
 	// gaps are the families of which others had taken rules away.
@@ -77,42 +75,46 @@ type destination struct {
 	netip.AddrPort
 }
 
-func newCleaner(backend Backend, del deleteFlows, inherited func() (map[addr.Family]heritage, error)) *cleaner {
-	return &cleaner{
-		Backend: backend, delete: del, inherited: inherited, orphans: map[addr.Family]orphan{},
-		placed: map[desired.PortKey]desired.Port{}, known: newArrivals(), gaps: newGaps(),
+func newConntrackReconciler(del deleteFlows, read func() (map[addr.Family]inherited, error), journal flowJournal) *conntrackReconciler {
+	return &conntrackReconciler{
+		delete: del, inherited: read, journal: journal, orphans: map[addr.Family]orphan{},
+		placed: map[desired.PortKey]desired.Port{}, known: destinationsSoFar(), gaps: newGaps(),
 		pending: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
 		connections: kernelwatch.NewRateLimit(),
 	}
 }
 
-// Apply implements Backend. What it makes stale is left to Clean.
-func (c *cleaner) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
+// prepare takes note, before an Apply, of what that takes away: of what an earlier process wrote, and of the UDP
+// flows that the next process is to delete if this one cannot. It returns the error of reading the former.
+func (c *conntrackReconciler) prepare(want desired.Forwarding) error {
 	var unread error
 	if c.inherited != nil {
-		c.heritage, unread = c.inherited()
+		c.before, unread = c.inherited()
 		c.inherited = nil
 	}
-	c.leaving.note(want, c.placed, c.revision)
-	missing, err := c.Backend.Apply(ctx, want)
+	c.journal.note(want, c.placed, c.revision)
+	return unread
+}
+
+// follow finds out, after an Apply, what that made stale. It is left to Clean.
+func (c *conntrackReconciler) follow(want desired.Forwarding, missing outcome.Missing, err error, of Gauge) {
 	c.note(want, missing, outcome.Unsettled(err))
-	for family := range c.gaps.closed(c.Backend, missing, err) {
+	for family := range c.gaps.closed(of, missing, err) {
 		c.lookAtAll(family, want, missing)
 	}
-	if complete(missing, err) {
-		for family, h := range c.heritage {
-			c.orphans[family] = h.orphans(family, want)
+	if len(outcome.Behind(missing, err)) == 0 {
+		for family, rules := range c.before {
+			c.orphans[family] = rules.orphans(family, want)
 		}
-		c.heritage = nil
+		c.before = nil
 	}
-	return missing, errors.Join(err, unread)
 }
 
 // note finds the destinations whose endpoints changed. A port that is not as wanted may have
 // its old rules still, also one that is to go: what is deleted of its flows would come again
 // with the next packet. So they are left alone until the kernel has followed, and so are the
 // places where NodePorts answer in families that are unsettled.
-func (c *cleaner) note(want desired.Forwarding, missing outcome.Missing, unsettled map[addr.Family]bool) {
+func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Missing, unsettled map[addr.Family]bool) {
 	if now := placesOf(want).unless(unsettled, c.places); !c.places.equal(now) {
 		c.former = append(c.former, c.places)
 		c.places = now
@@ -153,7 +155,7 @@ func (c *cleaner) note(want desired.Forwarding, missing outcome.Missing, unsettl
 	}
 }
 
-func (c *cleaner) look(key desired.PortKey, p desired.Port) {
+func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
 		c.pending[at] = struct{}{}
 		delete(c.last, at)
@@ -162,7 +164,7 @@ func (c *cleaner) look(key desired.PortKey, p desired.Port) {
 
 // lookOnce has the flows that another proxy has from now on looked at this one time: what it makes
 // in the meantime looks like what entered the table late, which goes where it would send it, too.
-func (c *cleaner) lookOnce(key desired.PortKey, p desired.Port) {
+func (c *conntrackReconciler) lookOnce(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
 		c.pending[at], c.last[at] = struct{}{}, true
 		delete(c.looked, at)
@@ -175,7 +177,7 @@ func (c *cleaner) lookOnce(key desired.PortKey, p desired.Port) {
 const afterwards = 5 * time.Second
 
 // lookAgain has those flows looked at that were a while ago, once.
-func (c *cleaner) lookAgain() {
+func (c *conntrackReconciler) lookAgain() {
 	for at, when := range c.looked {
 		if time.Since(when) >= afterwards {
 			c.pending[at], c.last[at] = struct{}{}, true
@@ -185,7 +187,7 @@ func (c *cleaner) lookAgain() {
 }
 
 // done takes note of a look.
-func (c *cleaner) done(at destination) {
+func (c *conntrackReconciler) done(at destination) {
 	delete(c.pending, at)
 	if c.last[at] {
 		delete(c.last, at)
@@ -195,7 +197,7 @@ func (c *cleaner) done(at destination) {
 }
 
 // lookAtAll has the flows of all ports of a family looked at, but for those that are missing.
-func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
+func (c *conntrackReconciler) lookAtAll(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
 	for key, p := range want.Ports {
 		if _, lacking := missing[key]; !lacking && key.Family == family {
 			c.look(key, p)
@@ -207,7 +209,7 @@ func (c *cleaner) lookAtAll(family addr.Family, want desired.Forwarding, missing
 // endpoints that serve there now; of TCP and SCTP those that were begun past them. An
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
 // What fails is tried the next time, and what succeeds once more after a while.
-func (c *cleaner) Clean() error {
+func (c *conntrackReconciler) Clean() error {
 	defer c.finish()
 	c.lookAgain()
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
@@ -243,14 +245,14 @@ func (c *cleaner) Clean() error {
 }
 
 // finish forgets what a next process would have had to know, once it is done.
-func (c *cleaner) finish() {
+func (c *conntrackReconciler) finish() {
 	for at := range c.pending {
 		if at.protocol == view.UDP {
 			return
 		}
 	}
-	if c.heritage == nil && len(c.orphans) == 0 {
-		c.leaving.forget()
+	if c.before == nil && len(c.orphans) == 0 {
+		c.journal.forget()
 	}
 }
 
@@ -264,7 +266,7 @@ type search struct {
 }
 
 // cleanOf does so for one family and protocol.
-func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, look search) error {
+func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol, look search) error {
 	var mine []destination
 	for at := range c.pending {
 		if at.family == family && at.protocol == protocol {
@@ -305,7 +307,7 @@ func (c *cleaner) cleanOf(family addr.Family, protocol view.Protocol, look searc
 }
 
 // allows tells whether a flow to a destination is looked for, and where it may go.
-func (c *cleaner) allows(look search, to destination) (endpoints []netip.AddrPort, ours bool) {
+func (c *conntrackReconciler) allows(look search, to destination) (endpoints []netip.AddrPort, ours bool) {
 	a := to.Addr()
 	endpoints, ours = look.allowed[to]
 	if _, another := look.others[to]; ours || another || !isOwn(a, look.own) {

@@ -15,29 +15,29 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 )
 
-// leaving is a note in the kernel of UDP destinations that are about to go, and of their
+// flowJournal is a note in the kernel of UDP destinations that are about to go, and of their
 // endpoints, from before their rules go until their flows have: the next process reads it if this
 // one ends in between. The note is an ipset for each family, which no rule uses. Its name does not
 // begin with FAIRLEAD-, a prefix that the iptables backend owns: it destroys all sets of it that it does
 // not want. Where there are no ipsets, as nftables needs none, there is no note. The zero value takes none.
-type leaving struct {
+type flowJournal struct {
 	noted map[addr.Family]bool // there may be a note
 }
 
-// newLeaving takes notes, and takes it that the process before may have left some.
-func newLeaving() leaving {
-	return leaving{map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}}
+// newFlowJournal takes notes, and takes it that the process before may have left some.
+func newFlowJournal() flowJournal {
+	return flowJournal{map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}}
 }
 
-func leavingSet(family addr.Family) ipset.Spec {
+func journalSet(family addr.Family) ipset.Spec {
 	return ipset.Spec{
 		Name: fmt.Sprintf("fairlead-journal%d", family), Type: ipset.HashIPPort, Family: family, MaxElements: 1 << 20,
 	}
 }
 
 // note writes what is to be left before an Apply.
-func (l leaving) note(want desired.Forwarding, placed map[desired.PortKey]desired.Port, revision uint64) {
-	if l.noted == nil {
+func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]desired.Port, revision uint64) {
+	if j.noted == nil {
 		return
 	}
 	elements := map[addr.Family]map[ipset.Element]bool{}
@@ -73,9 +73,9 @@ func (l leaving) note(want desired.Forwarding, placed map[desired.PortKey]desire
 	}
 	for family, some := range elements {
 		// It may be there already. What fails leaves no note.
-		_ = ipset.Create(leavingSet(family), len(some))
-		_ = ipset.Add(leavingSet(family).Name, slices.Collect(maps.Keys(some)))
-		l.noted[family] = true
+		_ = ipset.Create(journalSet(family), len(some))
+		_ = ipset.Add(journalSet(family).Name, slices.Collect(maps.Keys(some)))
+		j.noted[family] = true
 	}
 }
 
@@ -88,29 +88,29 @@ func anyNode(family addr.Family) netip.Addr {
 }
 
 // forget removes the notes once the flows are gone.
-func (l leaving) forget() {
-	for family := range l.noted {
-		_ = ipset.Destroy(leavingSet(family).Name) // what is left tells of flows that are gone
+func (j flowJournal) forget() {
+	for family := range j.noted {
+		_ = ipset.Destroy(journalSet(family).Name) // what is left tells of flows that are gone
 	}
-	clear(l.noted)
+	clear(j.noted)
 }
 
-// removeNotes removes the notes of whichever process. It returns the kernel's errors; no note and no
+// removeJournals removes the notes of whichever process. It returns the kernel's errors; no note and no
 // support for ipsets are none.
-func removeNotes() error {
+func removeJournals() error {
 	var errs []error
 	for _, family := range addr.Families() {
-		if err := ipset.Destroy(leavingSet(family).Name); !errors.Is(err, ipset.ErrMissing) && !errors.Is(err, unix.EINVAL) {
+		if err := ipset.Destroy(journalSet(family).Name); !errors.Is(err, ipset.ErrMissing) && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// left reads the note of an earlier process: destinations and endpoints are in one. Only
+// journaled reads the note of an earlier process: destinations and endpoints are in one. Only
 // a translated flow from one to another is taken for an orphan.
-func left(family addr.Family, _ view.Protocol) (services, endpoints []netip.AddrPort, err error) {
-	elements, err := ipset.Elements(leavingSet(family).Name)
+func journaled(family addr.Family, _ view.Protocol) (services, endpoints []netip.AddrPort, err error) {
+	elements, err := ipset.Elements(journalSet(family).Name)
 	if err != nil {
 		if errors.Is(err, ipset.ErrMissing) || errors.Is(err, unix.EINVAL) { // the latter without the kernel's module
 			err = nil

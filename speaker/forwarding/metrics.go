@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"context"
 	"maps"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
-// measures are the metrics of forwarding, alike for all backends.
-type measures struct {
+// metrics of forwarding are alike for all backends.
+type metrics struct {
 	syncs    *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 	rules    *prometheus.GaugeVec
@@ -24,10 +23,14 @@ type measures struct {
 	noLocal  *prometheus.GaugeVec
 	cleaning prometheus.Histogram
 	flows    *prometheus.CounterVec
+
+	revision uint64 // of the wanted ports that all are in the kernel; 0: not all are
+	repaired map[addr.Family]int
+	unserved unserved
 }
 
-// newMeasures registers the metrics, unless the registry is nil.
-func newMeasures(registry prometheus.Registerer) *measures {
+// newMetrics registers the metrics, unless the registry is nil.
+func newMetrics(registry prometheus.Registerer) *metrics {
 	const family = "ip_family"
 	buckets := prometheus.ExponentialBuckets(0.00025, 2, 18) // 0.25 ms to 33 s
 	counter := func(name, help string) *prometheus.CounterVec {
@@ -36,7 +39,8 @@ func newMeasures(registry prometheus.Registerer) *measures {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
-	m := &measures{
+	m := &metrics{
+		repaired: map[addr.Family]int{}, unserved: newUnserved(),
 		syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "fairlead_forwarding_sync_duration_seconds", Buckets: buckets,
 			Help: "Time to bring the kernel to what is wanted: of everything (full), of what changed (partial), or of nothing but to look for what others did (check).",
@@ -60,7 +64,7 @@ func newMeasures(registry prometheus.Registerer) *measures {
 }
 
 // timed measures a way to delete flows.
-func (m *measures) timed(del deleteFlows) deleteFlows {
+func (m *metrics) timed(del deleteFlows) deleteFlows {
 	return func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
 		began := time.Now()
 		n, err := del(family, protocol, stale)
@@ -70,40 +74,20 @@ func (m *measures) timed(del deleteFlows) deleteFlows {
 	}
 }
 
-// measured is a backend together with its metrics.
-type measured struct {
-	Forwarder
-	measures *measures
-	revision uint64 // of the wanted ports that all are in the kernel; 0: not all are
-	repairs  map[addr.Family]int
-	unserved unserved
-}
-
-func newMeasured(b Forwarder, m *measures) *measured {
-	return &measured{Forwarder: b, measures: m, repairs: map[addr.Family]int{}, unserved: newUnserved()}
-}
-
-// Apply implements Backend.
-func (b *measured) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
+// count takes in how an Apply of a backend went.
+func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err error, took time.Duration, of Gauge) {
 	kind := "full"
-	switch b.revision {
+	switch m.revision {
 	case 0:
 	case want.Revision:
 		kind = "check"
 	case want.Since:
 		kind = "partial"
 	}
-	began := time.Now()
-	missing, err := b.Forwarder.Apply(ctx, want)
-	b.measures.syncs.WithLabelValues(kind).Observe(time.Since(began).Seconds())
-	if b.revision = want.Revision; outcome.Failing(err) != nil {
-		b.revision = 0
+	m.syncs.WithLabelValues(kind).Observe(took.Seconds())
+	if m.revision = want.Revision; outcome.Failing(err) != nil {
+		m.revision = 0
 	}
-	b.count(want, missing, err)
-	return missing, err
-}
-
-func (b *measured) count(want desired.Forwarding, missing outcome.Missing, err error) {
 	failed := map[addr.Family]bool{}
 	for key := range missing {
 		failed[key.Family] = true
@@ -114,20 +98,20 @@ func (b *measured) count(want desired.Forwarding, missing outcome.Missing, err e
 	for family := range outcome.Absent(err) {
 		delete(failed, family)
 	}
-	b.unserved.update(want)
+	m.unserved.update(want)
 	for _, family := range addr.Families() {
 		name := family.String()
-		failures := b.measures.failures.WithLabelValues(name)
+		failures := m.failures.WithLabelValues(name)
 		if failed[family] {
 			failures.Inc()
 		}
-		rules, repairs := b.Tally(family)
-		b.measures.rules.WithLabelValues(name).Set(float64(rules))
-		b.measures.repairs.WithLabelValues(name).Add(float64(max(repairs-b.repairs[family], 0))) // fewer after a Cleanup
-		b.repairs[family] = repairs
-		b.measures.full.WithLabelValues(name).Set(float64(b.Forgetful(family)))
+		rules, repairs := of.Tally(family)
+		m.rules.WithLabelValues(name).Set(float64(rules))
+		m.repairs.WithLabelValues(name).Add(float64(max(repairs-m.repaired[family], 0))) // fewer after a Cleanup
+		m.repaired[family] = repairs
+		m.full.WithLabelValues(name).Set(float64(of.AffinityOverflows(family)))
 		for _, policy := range policies() {
-			b.measures.noLocal.WithLabelValues(string(policy), name).Set(float64(b.unserved.count[group{policy, family}]))
+			m.noLocal.WithLabelValues(string(policy), name).Set(float64(m.unserved.count[group{policy, family}]))
 		}
 	}
 }

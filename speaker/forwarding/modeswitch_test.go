@@ -153,12 +153,13 @@ func TestModesAreSwitchedUnderOpenConnections(t *testing.T) {
 
 // What other modes left goes when all that is wanted is in place, at once or later, and
 // what the kernel refuses for good does not hold it up.
-func TestASuccessorRetiresOthersOnceItIsComplete(t *testing.T) {
+func TestOtherModesAreCleanedUpOnceThisOneIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := desired.PortKey{Name: "http"}
 		backend := &scripted{}
 		retired := 0
-		s := &successor{Forwarder: backend, log: slog.New(slog.DiscardHandler), retire: func(context.Context) error {
+		s := assembled(t, backend, noFlows)
+		s.modes = &modeSwitch{log: slog.New(slog.DiscardHandler), cleanup: func(context.Context) error {
 			if retired++; retired == 1 {
 				return errors.New("busy")
 			}
@@ -182,7 +183,7 @@ func TestASuccessorRetiresOthersOnceItIsComplete(t *testing.T) {
 			if retired != step.want {
 				t.Errorf("%v: retired %d times, want %d", step.err, retired, step.want)
 			}
-			time.Sleep(askEvery)
+			time.Sleep(tryEvery)
 		}
 	})
 }

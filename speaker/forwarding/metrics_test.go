@@ -3,8 +3,11 @@ package forwarding
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +19,13 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // scripted is a backend that says what a test has it say.
 type scripted struct {
-	Forwarder
+	Backend
 	missing        outcome.Missing
 	err            error
 	rules, repairs int
@@ -32,7 +36,7 @@ func (s *scripted) Apply(context.Context, desired.Forwarding) (outcome.Missing, 
 	return s.missing, s.err
 }
 
-func (s *scripted) Forgetful(family addr.Family) int {
+func (s *scripted) AffinityOverflows(family addr.Family) int {
 	if family == addr.IPv6 {
 		return s.full
 	}
@@ -46,14 +50,32 @@ func (s *scripted) Tally(family addr.Family) (rules, repairs int) {
 	return 0, 0
 }
 
+// assembled forwards by a backend, deletes flows in some way, and leaves alone the rest of the host.
+func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
+	t.Helper()
+	setting := filepath.Join(t.TempDir(), "route_localnet")
+	if err := os.WriteFile(setting, []byte(localnetOff), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &Forwarder{
+		Gauge: backend, backend: backend, families: thisHost(), metrics: newMetrics(nil),
+		flows: newConntrackReconciler(del, nil, flowJournal{}), modes: &modeSwitch{done: true},
+		localnet: &routeLocalnet{setting: localnet(setting), restored: true}, handover: newHandover(nil, nil),
+		sysctls: sysctl.New("", sysctl.Want{}, slog.New(slog.DiscardHandler)),
+	}
+}
+
+// noFlows is an empty connection table.
+func noFlows(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 0, nil }
+
 func portKey(name string) desired.PortKey {
 	return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}, Protocol: view.TCP, Family: addr.IPv4}
 }
 
 func TestSyncsAreCountedByKind(t *testing.T) {
 	registry, backend := prometheus.NewRegistry(), &scripted{}
-	m := newMeasures(registry)
-	b := newMeasured(backend, m)
+	m, b := newMetrics(registry), assembled(t, backend, noFlows)
+	b.metrics = m
 	apply := func(revision, since uint64) {
 		_, err := b.Apply(t.Context(), desired.Forwarding{Delta: desired.Delta[desired.PortKey]{Revision: revision, Since: since}})
 		if !errors.Is(err, backend.err) {
@@ -109,8 +131,8 @@ func TestSyncsAreCountedByKind(t *testing.T) {
 
 func TestRulesAndRepairs(t *testing.T) {
 	backend := &scripted{}
-	m := newMeasures(prometheus.NewRegistry())
-	b := newMeasured(backend, m)
+	m, b := newMetrics(prometheus.NewRegistry()), assembled(t, backend, noFlows)
+	b.metrics = m
 	for _, step := range []struct {
 		rules, repairs int
 		want           float64 // repairs in all
@@ -127,8 +149,8 @@ func TestRulesAndRepairs(t *testing.T) {
 
 func TestFullListsOfClientsAreCounted(t *testing.T) {
 	backend := &scripted{}
-	m := newMeasures(prometheus.NewRegistry())
-	b := newMeasured(backend, m)
+	m, b := newMetrics(prometheus.NewRegistry()), assembled(t, backend, noFlows)
+	b.metrics = m
 	for _, full := range []int{0, 3, 0} {
 		backend.full = full
 		if _, err := b.Apply(t.Context(), desired.Forwarding{}); err != nil {
@@ -143,7 +165,7 @@ func TestFullListsOfClientsAreCounted(t *testing.T) {
 }
 
 func TestDeletedFlowsAreCounted(t *testing.T) {
-	m := newMeasures(prometheus.NewRegistry())
+	m := newMetrics(prometheus.NewRegistry())
 	lost := errors.New("netlink")
 	n, err := m.timed(func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, view.UDP, nil)
 	if n != 7 || !errors.Is(err, lost) || testutil.ToFloat64(m.flows.WithLabelValues("IPv6")) != 7 {

@@ -47,7 +47,7 @@ func TestWhatAHostHasNot(t *testing.T) {
 		"no program, and no address at all": {listed: true, own: []string{"fe80::1"}, failed: missing},
 		"no program, and nobody can look":   {listed: true, unread: unix.EMFILE, failed: missing},
 	} {
-		h := host{
+		h := familyDetection{
 			socket:    func(addr.Family) error { return test.socket },
 			listed:    func(addr.Family) (bool, error) { return test.listed, test.unlisted },
 			addresses: func() (map[netip.Addr]bool, error) { return addresses(test.own...), test.unread },
@@ -102,7 +102,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 
 	both := families()[0].want(families()[0].vip, 30053, "e1")
 	maps.Copy(both.Ports, families()[1].want(families()[1].vip, 30053, "e1").Ports)
-	var backend Forwarder
+	var backend *Forwarder
 	node.Do(func() {
 		var err error
 		if backend, err = New(Config{Mode: IPTables, Log: slog.New(slog.DiscardHandler)}); err != nil {

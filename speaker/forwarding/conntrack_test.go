@@ -75,7 +75,7 @@ func TestUDPFlowsOfNodePortsOnAnyAddress(t *testing.T) {
 }
 
 // clean applies and deletes what that made stale.
-func clean(t *testing.T, f Forwarder, want desired.Forwarding) (outcome.Missing, error) {
+func clean(t *testing.T, f *Forwarder, want desired.Forwarding) (outcome.Missing, error) {
 	t.Helper()
 	missing, err := f.Apply(t.Context(), want)
 	return missing, errors.Join(err, f.Clean())
@@ -93,7 +93,7 @@ func triedAgain(t *testing.T) {
 	for when, want := range map[string]desired.Forwarding{"the same": f.want(f.vip, 0, "e1"), "a change": f.want(f.vip, 30053, "e1")} {
 		calls, gone := 0, 0
 		broken := errors.New("no buffer space")
-		c := newCleaner(&scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
 			if calls++; calls == 1 {
 				return 0, broken
 			}
@@ -101,7 +101,7 @@ func triedAgain(t *testing.T) {
 				gone++
 			}
 			return gone, nil
-		}, nil)
+		})
 		if _, err := clean(t, c, f.want(f.vip, 0, "e1")); !errors.Is(err, broken) {
 			t.Errorf("%s: error %v, want %v", when, err, broken)
 		}
@@ -121,7 +121,7 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	old := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	deleted := 0
 	backend := &scripted{}
-	c := newCleaner(backend, deletions(old, &deleted), nil)
+	c := assembled(t, backend, deletions(old, &deleted))
 	apply := func(want desired.Forwarding) {
 		t.Helper()
 		if _, err := clean(t, c, want); err != nil {
@@ -161,7 +161,7 @@ func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
 	f := families()[0]
 	flow := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	backend, deleted := &scripted{}, 0
-	c := newCleaner(backend, deletions(flow, &deleted), nil)
+	c := assembled(t, backend, deletions(flow, &deleted))
 	with := f.want(f.vip, 0, "e1")
 	with.Revision = 1
 	without := desired.Forwarding{
@@ -199,7 +199,7 @@ func TestFlowsOfAServiceOnTheNumberOfANodePort(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.0.1:30053") // an address that every machine has
 	flow := conntrack.Flow{To: at, Answers: netip.AddrPortFrom(f.endpoint["e2"], 8080)}
 	deleted := 0
-	c := newCleaner(&scripted{}, deletions(flow, &deleted), nil)
+	c := assembled(t, &scripted{}, deletions(flow, &deleted))
 	both := func(nodePort string, other ...string) desired.Forwarding {
 		want := f.want(f.vip, 30053, nodePort)
 		want.Loopback = []netip.Prefix{addr.Loopback()}
@@ -233,7 +233,7 @@ func TestFlowsOfPlacesThatCannotBeChanged(t *testing.T) {
 	want.Loopback = []netip.Prefix{addr.Loopback()}
 	flow := conntrack.Flow{To: netip.MustParseAddrPort("127.0.0.1:30053"), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	backend, deleted := &scripted{}, 0
-	c := newCleaner(backend, deletions(flow, &deleted), nil)
+	c := assembled(t, backend, deletions(flow, &deleted))
 	narrow := want
 	narrow.Loopback = nil
 	fails := &outcome.FamilyError{Family: addr.IPv4, Err: errors.New("the lock")}
@@ -271,11 +271,11 @@ func TestFlowsThatEnterTheTableLateAreFound(t *testing.T) {
 			past := netip.AddrPortFrom(f.vip, 53)
 			table := map[conntrack.Flow]bool{}
 			calls := 0
-			c := newCleaner(&scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+			c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
 				calls++
 				maps.DeleteFunc(table, func(flow conntrack.Flow, _ bool) bool { return isStale(flow) })
 				return 0, nil
-			}, nil)
+			})
 			pass := func() {
 				t.Helper()
 				if _, err := clean(t, c, want); err != nil {
@@ -316,7 +316,7 @@ func TestFlowsOfAServiceThatAnotherProxyHasNow(t *testing.T) {
 			}
 			deleted := 0
 			flow := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 53), Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
-			c := newCleaner(&scripted{}, deletions(flow, &deleted), nil)
+			c := assembled(t, &scripted{}, deletions(flow, &deleted))
 			pass := func(want desired.Forwarding) {
 				t.Helper()
 				if _, err := clean(t, c, want); err != nil {
@@ -339,8 +339,8 @@ func TestFlowsOfAServiceThatAnotherProxyHasNow(t *testing.T) {
 			pass(with)
 			time.Sleep(afterwards)
 			pass(with)
-			if len(c.pending)+len(c.looked)+len(c.last) > 0 {
-				t.Errorf("%s: %d destinations are to be looked at, %d again, %d for the last time", name, len(c.pending), len(c.looked), len(c.last))
+			if len(c.flows.pending)+len(c.flows.looked)+len(c.flows.last) > 0 {
+				t.Errorf("%s: %d destinations are to be looked at, %d again, %d for the last time", name, len(c.flows.pending), len(c.flows.looked), len(c.flows.last))
 			}
 		}
 	})

@@ -8,20 +8,20 @@ import (
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
-// arrivals tell when a port gets destinations that it had not. What clients sent there
+// newDestinations tells when a port gets destinations that it had not. What clients sent there
 // before went past it.
-type arrivals struct {
+type newDestinations struct {
 	seed    maphash.Seed
 	digests map[desired.PortKey]uint64 // of the destinations, which would take more room
 }
 
-func newArrivals() arrivals {
-	return arrivals{maphash.MakeSeed(), map[desired.PortKey]uint64{}}
+func destinationsSoFar() newDestinations {
+	return newDestinations{maphash.MakeSeed(), map[desired.PortKey]uint64{}}
 }
 
 // take takes in what a port is now, and tells whether it has other destinations than
 // before.
-func (a arrivals) take(key desired.PortKey, p desired.Port, wanted bool) bool {
+func (a newDestinations) take(key desired.PortKey, p desired.Port, wanted bool) bool {
 	if !wanted {
 		delete(a.digests, key)
 		return false
@@ -45,7 +45,7 @@ func newGaps() gaps { return gaps{map[addr.Family]int{}, map[addr.Family]bool{}}
 
 // closed are the families of which an Apply found rules changed, it or one before it,
 // and of which all are back now.
-func (g gaps) closed(b Backend, missing outcome.Missing, err error) map[addr.Family]bool {
+func (g gaps) closed(b Gauge, missing outcome.Missing, err error) map[addr.Family]bool {
 	closed := map[addr.Family]bool{}
 	lacking := outcome.Behind(missing, err)
 	for _, family := range addr.Families() {

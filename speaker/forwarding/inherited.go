@@ -12,22 +12,22 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
 )
 
-// heritage is what an earlier process had the kernel do with UDP in one family. A NodePort
+// inherited is what an earlier process had the kernel do with UDP in one family. A NodePort
 // is a port without an address.
-type heritage struct{ services, endpoints map[netip.AddrPort]bool }
+type inherited struct{ services, endpoints map[netip.AddrPort]bool }
 
 // orphan tells whether a flow is that of a Service that is no more; own are the node's
 // addresses.
 type orphan func(flow conntrack.Flow, own map[netip.Addr]bool) bool
 
-// inherited reads what there is of all modes, since the mode may have been another.
-func inherited() (map[addr.Family]heritage, error) {
-	all := map[addr.Family]heritage{}
+// inheritedRules reads what there is of all modes, since the mode may have been another.
+func inheritedRules() (map[addr.Family]inherited, error) {
+	all := map[addr.Family]inherited{}
 	var errs []error
 	for _, family := range addr.Families() {
-		h := heritage{map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}}
+		h := inherited{map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}}
 		for _, placed := range []func(addr.Family, view.Protocol) (services, endpoints []netip.AddrPort, err error){
-			iptables.Placed, nftables.Placed, left,
+			iptables.Placed, nftables.Placed, journaled,
 		} {
 			services, endpoints, err := placed(family, view.UDP)
 			errs = append(errs, err)
@@ -45,10 +45,10 @@ func inherited() (map[addr.Family]heritage, error) {
 	return all, errors.Join(errs...)
 }
 
-// orphans finds the flows that nobody looks after once the kernel is as wanted. Ours are
+// orphans finds the flows of Services that are gone, once the kernel is as wanted. Ours are
 // those that were translated, from what was a Service's to what was an endpoint: others may
-// translate to pods, too, and who has the address of a Service now may be anybody.
-func (h heritage) orphans(family addr.Family, want desired.Forwarding) orphan {
+// translate to pods, too, and the address of a Service may be another host's now.
+func (h inherited) orphans(family addr.Family, want desired.Forwarding) orphan {
 	wanted := map[netip.AddrPort]bool{}
 	for key, p := range want.Ports {
 		if key.Protocol != view.UDP || key.Family != family {
