@@ -78,7 +78,7 @@ func (l *layout) readChains(into delta) error {
 	if err == nil {
 		err = l.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, l.ofTable(), func(rule []byte) {
 			if nfnetlink.Text(rule, unix.NFTA_RULE_TABLE) == l.table.Name {
-				values[nfnetlink.Text(rule, unix.NFTA_RULE_CHAIN)] += "\n" + stampOf(nfnetlink.Find(rule, unix.NFTA_RULE_USERDATA))
+				values[nfnetlink.Text(rule, unix.NFTA_RULE_CHAIN)] += "\n" + l.stampOf(rule)
 			}
 		})
 	}
@@ -110,14 +110,6 @@ func (l *layout) counted() (packets uint64, err error) {
 		return 0, fmt.Errorf("read the counters of table %s of %s: %w", l.table.Name, l.family, err)
 	}
 	return packets, nil
-}
-
-// stampOf reads the comment of a rule: a type, a length and a text that ends in zero.
-func stampOf(userdata []byte) string {
-	if len(userdata) < 2 || int(userdata[1]) != len(userdata)-2 {
-		return ""
-	}
-	return strings.TrimSuffix(string(userdata[2:]), "\x00")
 }
 
 // readElements notes what a set or map has.

@@ -53,12 +53,13 @@ func FuzzElement(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nfnetlink.Attributes{}.Add(value, 10, 0, 0, 1)).Uint32(flags, 1)))
 	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nil).Nested(data, nfnetlink.Attributes{}.Nested(2, nfnetlink.Attributes{}.Text(2, "chain")))))
+	layout := newLayout(addr.IPv4, 1)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e, _ := parseElement(data)
 		if len(e.key)+len(e.value) > 2*len(data) {
 			t.Errorf("%q is longer than what was read", e)
 		}
-		stampOf(data)
+		layout.stampOf(data)
 		c := content{elements: delta{}}
 		for _, set := range []setID{seatings, seats, chairs, pods} {
 			e.set = set

@@ -337,7 +337,7 @@ func (h *handing) asMade() (bool, error) {
 	if err == nil {
 		err = h.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, h.ofTable().Text(unix.NFTA_RULE_CHAIN, arrivingChain), func(r []byte) {
 			if nfnetlink.Text(r, unix.NFTA_RULE_TABLE) == h.table.Name {
-				value += "\n" + stampOf(nfnetlink.Find(r, unix.NFTA_RULE_USERDATA))
+				value += "\n" + h.stampOf(r)
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -155,19 +154,6 @@ func describeHook(kind string, number uint32, priority int32, policy uint32) str
 type rule struct {
 	says  string
 	exprs []expr.Any
-}
-
-// stamp is the comment of a rule in the kernel: what it says, and a digest of what it
-// does. A rule whose stamp is there is taken to be as we wrote it.
-func (l *layout) stamp(r rule) string {
-	digest := sha256.New()
-	digest.Write(l.salt)
-	for _, e := range r.exprs {
-		// What cannot be marshalled fails to be sent.
-		data, _ := expr.Marshal(byte(l.table.Family), e)
-		digest.Write(data)
-	}
-	return r.says + " " + hex.EncodeToString(digest.Sum(nil)[:6])
 }
 
 // element is a chain as an item: its value tells all rules.

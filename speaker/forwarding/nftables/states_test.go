@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -224,6 +225,42 @@ func damages() []string {
 		"nft add chain ip6 fairlead own { type filter hook input priority 0; policy drop; }",
 		"nft add chain ip fairlead prerouting { policy drop; }",
 	}
+}
+
+// TestAForeignRuleInPlaceOfOursIsReplaced has others put a rule where one of ours was, comment and all, so that
+// there are as many as before. It is noticed, also by another process.
+func TestAForeignRuleInPlaceOfOursIsReplaced(t *testing.T) {
+	c := newClusterOf(t, old)
+	want := blackbox.Forwarding(blackbox.Services()...)
+	c.Apply(want)
+	sound := c.rules()
+	for _, restart := range []bool{false, true} {
+		for _, f := range addr.Families() {
+			family := map[addr.Family]string{addr.IPv4: "ip", addr.IPv6: "ip6"}[f]
+			chain := c.Run("nft", "-a", "list", "chain", family, "fairlead", "prerouting")
+			rule := regexp.MustCompile(`(?m)comment ("[^"]*") # handle (\d+)$`).FindStringSubmatch(chain)
+			if rule == nil {
+				t.Fatalf("no rule has a comment:\n%s", chain)
+			}
+			c.Run("nft", "replace", "rule", family, "fairlead", "prerouting", "handle", rule[2], "return", "comment", rule[1])
+			if c.rules() == sound {
+				t.Fatal("the rule is not replaced")
+			}
+			if restart {
+				c.Restart()
+				old(c.backend)
+			}
+			if c.Apply(want); c.rules() != sound {
+				t.Errorf("%s, restart %t: the rules are\n%s\nwant\n%s", f, restart, c.rules(), sound)
+			}
+		}
+	}
+}
+
+// rules are what nft shows of our rules that dispatch packets.
+func (c *cluster) rules() string {
+	c.t.Helper()
+	return c.Run("nft", "-s", "list", "chain", "ip", "fairlead", "prerouting") + c.Run("nft", "-s", "list", "chain", "ip6", "fairlead", "prerouting")
 }
 
 // TestOnlyDifferencesAreWritten holds that an idle Apply, a restart and the changes of
