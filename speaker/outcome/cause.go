@@ -26,7 +26,7 @@ type CausedError struct {
 	err    error
 }
 
-// Caused tells the cause of an error; nil for nil.
+// Caused returns a *CausedError with the reason; nil for nil.
 func Caused(reason string, err error) error {
 	if err == nil {
 		return nil
@@ -36,6 +36,7 @@ func Caused(reason string, err error) error {
 
 func (e *CausedError) Error() string { return e.err.Error() }
 
+// Unwrap returns the error that was met.
 func (e *CausedError) Unwrap() error { return e.err }
 
 // Reason is the cause.

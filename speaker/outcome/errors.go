@@ -22,6 +22,7 @@ func (e *RefusedError) Error() string {
 		e.Key.Service, e.Key.Name, e.Key.Protocol, e.Key.Family, e.Err)
 }
 
+// Unwrap returns the error that was met.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // FamilyError says that something failed in one family, whatever the other one does.
@@ -34,9 +35,10 @@ type FamilyError struct {
 
 func (e *FamilyError) Error() string { return fmt.Sprintf("%s: %v", e.Family, e.Err) }
 
+// Unwrap returns the error that was met.
 func (e *FamilyError) Unwrap() error { return e.Err }
 
-// Beyond is what failed besides ports that the kernel refuses one by one, nil if nothing did.
+// Beyond returns the errors besides those of ports that the kernel refuses one by one, nil if there are none.
 func (e *FamilyError) Beyond() error {
 	var others []error
 	walk(e.Err, func(err error, leaf bool) bool {
@@ -60,6 +62,7 @@ type SettingError struct {
 
 func (e *SettingError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the error that was met.
 func (e *SettingError) Unwrap() error { return e.Err }
 
 // OversizeError says that what the node is to answer for on layer 2 does not get to pulse as a
@@ -68,10 +71,11 @@ type OversizeError struct{ Err error }
 
 func (e *OversizeError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the error that was met.
 func (e *OversizeError) Unwrap() error { return e.Err }
 
-// Settled tells whether all that is no port's is in place in a family, by the error of a
-// backend: nil, or FamilyErrors joined. Of another error nobody knows.
+// Settled reports whether all that is no port's is in place in a family, by the error of a
+// backend: nil, or FamilyErrors joined. Another error says nothing of a family: false.
 func Settled(err error, family addr.Family) bool {
 	if err == nil {
 		return true

@@ -40,7 +40,7 @@ type Attempt struct {
 	Changes []desired.Change
 	// Held are the ports as they are after it.
 	Held map[desired.PortKey]desired.Port
-	// Known: the kernel has what is held, but for the changes. Else nobody knows what it has,
+	// Known: the kernel has what is held, but for the changes. Else it is unknown what it has,
 	// or others took some of it away.
 	Known bool
 	// Sound: what is held of the changes is in the kernel. Else it may have failed at any of them.

@@ -34,7 +34,8 @@ func (r *Refusals) Add(key desired.PortKey, port desired.Port, reason error) err
 }
 
 // Part takes the changes apart that were refused: those to be tried again now are forgotten, and tried by
-// themselves hold nobody up. While others are fresh they are left alone for a while, and told again.
+// themselves delay no other. While others are fresh they are left alone for a while, and told
+// again: the error joins a *RefusedError for each.
 func (r *Refusals) Part(changes []desired.Change, now time.Time) (fresh, again []desired.Change, told error) {
 	still := Refusals{tried: r.tried}
 	var errs []error

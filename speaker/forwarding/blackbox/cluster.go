@@ -1,5 +1,5 @@
 // Package blackbox proves what a backend does to packets, on a real kernel and
-// without a look at its rules: who answered, which source the pod saw, what was
+// without a look at its rules: which host answered, which source the pod saw, what was
 // refused and what was dropped. Every backend listed in backends_test.go passes the same
 // tests, which are the specification of a backend. The network and the Services of these
 // tests are exported for the backends' own tests.
@@ -188,7 +188,7 @@ func (c *Cluster) Restart() {
 	}
 }
 
-// Try applies want and returns what came of it.
+// Try applies want and returns what is missing, and the error of the backend.
 func (c *Cluster) Try(want desired.Forwarding) (missing outcome.Missing, err error) {
 	c.Node.Do(func() { missing, err = c.backend.Apply(c.t.Context(), want) })
 	return missing, err
@@ -249,5 +249,5 @@ func Generation(t testing.TB, h *netlab.Host) (number uint32) {
 	return number
 }
 
-// Quiet is a log that nobody reads.
+// Quiet returns a log that discards all.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

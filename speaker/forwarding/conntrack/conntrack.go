@@ -18,7 +18,7 @@ import (
 // Flow is one flow of the table.
 type Flow struct {
 	To      netip.AddrPort // where the client sends to
-	Answers netip.AddrPort // who answers: the endpoint, or To itself if nothing translates
+	Answers netip.AddrPort // the source of answers: the endpoint, or To itself if nothing translates
 }
 
 // Delete deletes the flows of one family and protocol that are stale, and returns how
@@ -30,7 +30,7 @@ type Flow struct {
 // identity, many flows in one message. It could also delete by addresses in one go, in a
 // third of the time, but only those of one destination and one endpoint at once, and a
 // Service port has three destinations as a rule. A flow that vanished meanwhile is no
-// failure.
+// failure. The errors are the kernel's.
 func Delete(family addr.Family, protocol view.Protocol, stale func(Flow) bool) (int, error) {
 	var gone []nfnetlink.Attributes
 	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, all(protocol),

@@ -20,7 +20,7 @@ type Conn struct{ socket *netlink.Conn }
 // answer that is lost must not have all wait.
 const answerIn = 10 * time.Second
 
-// Ask is Request over the socket.
+// Ask is Request over the socket, with the same errors.
 func (c *Conn) Ask(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
 	if c.socket == nil {
 		socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

@@ -46,7 +46,8 @@ func Request(subsystem, command, flags int, family addr.Family, body Attributes,
 }
 
 // Stream is Request for long listings: f gets the answers as they come, from the first
-// one on after each call of begin. They are not valid after f.
+// one on after each call of begin. They are not valid after f. The errors are those
+// of Request.
 func Stream(subsystem, command, flags int, family addr.Family, body Attributes, begin func(), f func(attributes []byte)) error {
 	for left := attempts; ; left-- {
 		begin()
@@ -85,14 +86,14 @@ func execute(req *nl.NetlinkRequest, f func(answer []byte)) error {
 // Lingering is for how long a socket that is not needed any more is better left open. The
 // kernel does not close one of netfilter before it has destroyed what transactions of
 // nf_tables have taken away, which it puts off until no CPU can be looking at it: tens of
-// milliseconds, for which whoever closes it would wait, and the next transaction, too.
+// milliseconds, for which close would wait, and the next transaction, too.
 const Lingering = 200 * time.Millisecond
 
 // release calls what closes a socket, later.
 func release(socket func()) { time.AfterFunc(Lingering, socket) }
 
 // Batch sends a command for each of the bodies, many in one message, and returns how many
-// succeeded, and why others did not unless that is excused.
+// succeeded. The error joins the unix.Errno of those that did not, unless it is excused.
 func Batch(subsystem, command, flags int, family addr.Family, bodies []Attributes, excuse func(unix.Errno) bool) (done int, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {

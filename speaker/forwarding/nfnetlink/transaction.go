@@ -43,7 +43,7 @@ func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint1
 	t.commands++
 }
 
-// Send has the kernel do it, for those who have something else to do meanwhile: wait returns once it
+// Send has the kernel do it while the caller does something else: wait returns once it
 // has. Until then the transaction must be left alone. The error wraps what the kernel minds in the
 // commands that it does not take.
 func (t *Transaction) Send() (wait func() error) {

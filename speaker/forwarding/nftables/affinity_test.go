@@ -28,7 +28,7 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 	c.Apply(blackbox.Forwarding(sticky))
 	want := blackbox.Forwarding(sticky)
 	look := func(f *family) int {
-		f.crowd.looked = f.crowd.looked.Add(-recount)
+		f.affinityOverflow.looked = f.affinityOverflow.looked.Add(-recount)
 		c.Apply(want)
 		return c.backend.AffinityOverflows(f.family)
 	}

@@ -101,13 +101,13 @@ func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 	return 0, 0
 }
 
-// AffinityOverflows is 1 if the map of the clients of one family had no room for some who came in the
+// AffinityOverflows is 1 if the map of the clients of one family had no room for some that came in the
 // minute before the last look, else 0.
 func (b *Backend) AffinityOverflows(of addr.Family) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.families {
-		if f.family == of && f.crowd.forgetful {
+		if f.family == of && f.affinityOverflow.full {
 			return 1
 		}
 	}
@@ -117,7 +117,7 @@ func (b *Backend) AffinityOverflows(of addr.Family) int {
 // Tool is nftables: the kernel itself is told.
 func (b *Backend) Tool() string { return "nftables" }
 
-// Cleanup removes our tables and nothing else. A later Apply begins anew.
+// Cleanup removes our tables and nothing else. A later Apply begins anew. The errors are the kernel's.
 func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +127,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 }
 
 // Remove removes our tables from this network namespace, and nothing else. It asks
-// less of the kernel than a Backend does.
+// less of the kernel than a Backend does. The errors are the kernel's.
 func Remove(_ context.Context) error {
 	k := newLink(nil)
 	defer k.close()

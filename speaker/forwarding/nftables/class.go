@@ -11,16 +11,16 @@ import (
 // uses it, so that there are as many chains as there are different numbers of
 // endpoints, not as many as there are Services.
 type group struct {
-	size    uint32 // 0: nobody serves
+	size    uint32 // 0: no endpoint
 	local   bool   // the endpoints of this node alone
-	silent  bool   // with nobody: say nothing
+	silent  bool   // without endpoints: no answer
 	seconds uint32 // of session affinity; 0: none
 }
 
 // localSlot begins the slots of local groups.
 const localSlot = 1 << 29
 
-func (g group) name(w way) string {
+func (g group) name(w matchKind) string {
 	switch {
 	case g.size == 0 && g.silent:
 		return dropping
@@ -45,7 +45,7 @@ func (g group) first() uint32 {
 }
 
 // chain chooses an endpoint.
-func (l *layout) chain(g group, w way) chain {
+func (l *layout) chain(g group, w matchKind) chain {
 	c := chain{name: g.name(w)}
 	if g.seconds > 0 {
 		c.rules = l.sticky(g, w)
@@ -55,33 +55,33 @@ func (l *layout) chain(g group, w way) chain {
 		return []rule{{fmt.Sprintf("one of %d", of), flat(l.slot(w, of, g.first()), l.lookup(w.of(endpoints), 0), l.dnat(0))}}
 	}
 	c.rules = one(g.size)
-	if g.size > 1 { // who saw half of a change, and no endpoint in the slot
+	if g.size > 1 { // for a packet that saw half of a change, and no endpoint in the slot
 		c.rules = append(c.rules, one(1)...)
 	}
 	c.rules = append(c.rules, lost())
 	return c
 }
 
-// noRoom is the rule that counts the packets of clients whom the map of session affinity has
+// noRoom is the rule that counts the packets of clients that the map of session affinity has
 // no room for.
 const noRoom = "no room to remember the client"
 
-// sticky are the rules of a group with session affinity. The kernel remembers a seat
-// for a client. Who leaves a port leaves a seat empty, and it stays so.
-func (l *layout) sticky(g group, w way) []rule {
-	seated := seats
+// sticky are the rules of a group with session affinity. The kernel remembers an affinity slot
+// for a client. The slot of an endpoint that leaves stays empty.
+func (l *layout) sticky(g group, w matchKind) []rule {
+	slots := affinityEndpoints
 	if g.local {
-		seated = localSeats
+		slots = localAffinityEndpoints
 	}
-	visit := flat(loadNote(0), l.lookup(seated, endpointAt))
+	visit := flat(loadNote(0), l.lookup(slots, endpointAt))
 	leave := flat(clearNote(l.words()+2), l.dnat(endpointAt))
 	stay := flat(visit, l.remember(time.Duration(g.seconds)*time.Second), leave)
 	return []rule{
-		{"note the port", flat(l.destination(w), l.lookup(w.of(seatings), 0), storeNote(0))},
-		{"note the seat that the client knows", flat(l.source(0), loadNote(l.words()), l.lookup(affinity, 0), storeNote(0))},
+		{"note the port", flat(l.destination(w), l.lookup(w.of(affinityPorts), 0), storeNote(0))},
+		{"note the affinity slot that the client knows", flat(l.source(0), loadNote(l.words()), l.lookup(affinity, 0), storeNote(0))},
 		{"it is taken: go there", stay},
 		{"it is empty: forget it", l.forget()},
-		{fmt.Sprintf("note one of %d", g.size), flat(l.slot(w, g.size, g.first()), l.lookup(w.of(chairs), 0), storeNote(0))},
+		{fmt.Sprintf("note one of %d", g.size), flat(l.slot(w, g.size, g.first()), l.lookup(w.of(affinitySlots), 0), storeNote(0))},
 		{"go there", stay},
 		{noRoom, flat(visit, counter(), leave)},
 		lost(),
@@ -104,7 +104,7 @@ type class struct {
 	entry
 	main, others group
 	guarded      bool          // the source must be admitted
-	pods         desired.Links // that tell who is a pod, where that matters; none: the addresses
+	pods         desired.Links // that tell pods, where that matters; none: the addresses
 }
 
 // telling begins the names of chains that tell pods from others.
@@ -119,10 +119,10 @@ func (c class) telling() string {
 	}
 }
 
-// reached is a class and how packets find it.
-type reached struct {
+// classKey is a class and how packets find it.
+type classKey struct {
 	class
-	way
+	matchKind
 }
 
 // mostMade is how many classes the chains are remembered of, some KiB for each. A cluster uses a few
@@ -130,8 +130,8 @@ type reached struct {
 const mostMade = 1 << 10
 
 // chains are those that a class needs, the first of them first.
-func (l *layout) chains(c class, w way) []chain {
-	key := reached{c, w}
+func (l *layout) chains(c class, w matchKind) []chain {
+	key := classKey{c, w}
 	all, made := l.made[key]
 	if !made {
 		if len(l.made) >= mostMade {
@@ -143,7 +143,7 @@ func (l *layout) chains(c class, w way) []chain {
 	return all
 }
 
-func (l *layout) makeChains(c class, w way) []chain {
+func (l *layout) makeChains(c class, w matchKind) []chain {
 	var all []chain
 	add := func(g group) string {
 		if g.size > 0 {
@@ -158,19 +158,19 @@ func (l *layout) makeChains(c class, w way) []chain {
 		all = append([]chain{{name: name, rules: rules}}, all...)
 	}
 	maskedMain := func() {
-		begin(w.prefix()+"masked-"+c.main.name(way(0)), rule{"masquerade", flat(l.setMark(), goTo(main))})
+		begin(w.prefix()+"masked-"+c.main.name(matchKind(0)), rule{"masquerade", flat(l.setMark(), goTo(main))})
 	}
 	switch c.entry {
 	case plain:
 	case internal:
-		begin(c.telling()+w.prefix()+"internal-"+c.main.name(way(0)),
+		begin(c.telling()+w.prefix()+"internal-"+c.main.name(matchKind(0)),
 			rule{"masquerade unless a pod sends", flat(l.ifNoPod(c.pods), l.setMark())}, rule{"choose", goTo(main)})
 	case masked:
 		maskedMain()
 	case outside:
 		others := add(c.others)
 		maskedMain()
-		begin(c.telling()+w.prefix()+c.others.name(way(0))+"-or-"+c.main.name(way(0)),
+		begin(c.telling()+w.prefix()+c.others.name(matchKind(0))+"-or-"+c.main.name(matchKind(0)),
 			rule{"pods reach the whole cluster", flat(l.ifPod(c.pods), goTo(main))},
 			rule{"so does this node, masqueraded", flat(fromNode(), goTo(first))},
 			rule{"others reach this node", goTo(others)})

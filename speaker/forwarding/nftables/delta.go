@@ -99,7 +99,7 @@ func (d delta) places() int {
 	return n + len(sets)
 }
 
-// comment is what the kernel keeps beside the verdict of a destination: whose it is,
+// comment is what the kernel keeps beside the verdict of a destination: the Service that has it,
 // in as many characters as the nft program shows.
 func comment(key desired.PortKey) string {
 	text := key.Service.String()

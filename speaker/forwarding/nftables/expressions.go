@@ -37,7 +37,7 @@ func (l *layout) words() uint32 {
 }
 
 // destination loads what a packet is addressed to.
-func (l *layout) destination(w way) []expr.Any {
+func (l *layout) destination(w matchKind) []expr.Any {
 	if w == byNodePort {
 		return transport(0, destinationPort)
 	}
@@ -45,7 +45,7 @@ func (l *layout) destination(w way) []expr.Any {
 }
 
 // behind is the register behind a destination.
-func (l *layout) behind(w way) uint32 {
+func (l *layout) behind(w matchKind) uint32 {
 	if w == byNodePort {
 		return 2
 	}
@@ -110,7 +110,7 @@ func counter() []expr.Any { return []expr.Any{&expr.Counter{}} }
 
 func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
-// reject is the answer that an address without anybody behind it gives.
+// reject is the answer that an address without a host behind it gives.
 func (l *layout) reject() expr.Any {
 	const portUnreachable4, portUnreachable6 = 3, 4
 	code := uint8(portUnreachable4)
@@ -273,7 +273,7 @@ func (l *layout) clearMark() []expr.Any {
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
 
 // slot loads the destination and, behind it, a random slot, one of so many.
-func (l *layout) slot(w way, slots, first uint32) []expr.Any {
+func (l *layout) slot(w matchKind, slots, first uint32) []expr.Any {
 	return flat(l.destination(w), []expr.Any{
 		&expr.Numgen{Register: reg(l.behind(w)), Modulus: slots, Type: unix.NFT_NG_RANDOM, Offset: first},
 	})
@@ -288,7 +288,7 @@ func (l *layout) dnat(at uint32) []expr.Any {
 }
 
 // The priority of a packet is where the rules of session affinity leave a note for
-// each other: the id of the port, then the seat of an endpoint. The mark would do too,
+// each other: the id of the port, then the affinity slot of an endpoint. The mark would do too,
 // but has other users; the priority is set anew when the packet leaves.
 
 func loadNote(at uint32) []expr.Any {
@@ -305,10 +305,10 @@ func clearNote(at uint32) []expr.Any {
 
 // client loads the key of affinity from the source and the note, and the note itself.
 func (l *layout) client() []expr.Any {
-	return flat(l.source(0), loadNote(l.words()), []expr.Any{bitwise(l.words(), ^uint32(chairMask), 0)}, loadNote(l.words()+1))
+	return flat(l.source(0), loadNote(l.words()), []expr.Any{bitwise(l.words(), ^uint32(slotMask), 0)}, loadNote(l.words()+1))
 }
 
-// remember has the kernel find the client in the noted seat from now on. It does not
+// remember has the kernel find the client in the noted affinity slot from now on. It does not
 // move a client that it knows, but begins the time anew.
 func (l *layout) remember(timeout time.Duration) []expr.Any {
 	return l.dynset(unix.NFT_DYNSET_OP_UPDATE, timeout)

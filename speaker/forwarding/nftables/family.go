@@ -16,7 +16,7 @@ import (
 // family is one address family: what its table is to hold, and what is known of the
 // kernel's.
 type family struct {
-	*ledger
+	*model
 	link *link
 	log  *slog.Logger
 
@@ -29,20 +29,20 @@ type family struct {
 	asked   bool // for the table to be this process's alone
 	sealed  bool // it was as it is known to be when it was
 	damaged bool // others took elements or rules of ours away that are not back yet
-	// found is what the kernel has where it is not what the ledger says.
-	found   *content
-	size    int // elements in the kernel
-	repairs int
-	epoch   kernelwatch.Epoch // when the table was last compared
-	reading kernelwatch.RateLimit
-	probed  time.Time // when the kernel was last asked what it lacks
-	lacks   error     // and what that is
-	crowd   crowd
+	// found is what the kernel has where it is not what the model says.
+	found            *dump
+	size             int // elements in the kernel
+	repairs          int
+	epoch            kernelwatch.Epoch // when the table was last compared
+	reading          kernelwatch.RateLimit
+	probed           time.Time // when the kernel was last asked what it lacks
+	lacks            error     // and what that is
+	affinityOverflow affinityOverflow
 }
 
 func newFamily(l *layout, k *link, log *slog.Logger) *family {
 	return &family{
-		ledger: newLedger(l), link: k, reading: kernelwatch.NewRateLimit(),
+		model: newModel(l), link: k, reading: kernelwatch.NewRateLimit(),
 		log: log.With("family", l.family.String()),
 	}
 }
@@ -54,7 +54,7 @@ func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
 	if !f.begun && !want.Has(f.family) {
-		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
+		f.log.Debug("This host cannot forward this family, and nothing wants it to", "error", err)
 		return nil
 	}
 	f.revision = 0
@@ -62,13 +62,13 @@ func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 		f.revision = want.Revision
 	}
 	if len(changes) == 0 && f.loaded { // what is new is not kept waiting
-		f.crowd.look(f.ledger)
+		f.affinityOverflow.look(f.model)
 	}
 	missing.Add(outcome.Attempt{
 		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
 	})
 	if err != nil {
-		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.around.equal(f.surroundings(want)), Err: err}
+		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
 	}
 	return nil
 }
@@ -79,9 +79,9 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 		return errors.Join(err, f.explain())
 	}
 	changes, again, told := f.refused.Part(changes, time.Now())
-	to := f.surroundings(want)
+	to := f.nodeSetsOf(want)
 	err := f.place(to, changes)
-	if len(again) > 0 && f.loaded { // apart, so that they hold nobody up
+	if len(again) > 0 && f.loaded { // apart, so that they hold nothing up
 		err = errors.Join(err, f.place(to, again))
 	}
 	if err == nil {
@@ -89,7 +89,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 		f.hold()
 	}
 	for _, c := range slices.Concat(changes, again) {
-		if _, has := f.seatings[c.Key]; !has {
+		if _, has := f.assignments[c.Key]; !has {
 			f.ids.release(c.Key)
 		}
 	}
@@ -98,7 +98,7 @@ func (f *family) bring(want desired.Forwarding, changes []desired.Change) error 
 
 // place writes changes to the kernel. If it refuses them, halves are tried, so that
 // those remain out that it refuses alone.
-func (f *family) place(to surroundings, changes []desired.Change) error {
+func (f *family) place(to nodeSets, changes []desired.Change) error {
 	steps, refusals := f.steps(changes)
 	err := f.try(to, steps, true)
 	if err == nil || !f.loaded {
@@ -108,7 +108,7 @@ func (f *family) place(to surroundings, changes []desired.Change) error {
 		return errors.Join(err, f.explain(), refusals) // no change at all would succeed now: none is to blame
 	}
 	err = f.isolate(to, steps, err)
-	// What nobody wants any more was left alone so far: halves are no whole.
+	// What is not wanted any more was left alone so far: halves are no whole.
 	return errors.Join(err, f.try(to, nil, true), refusals)
 }
 
@@ -136,7 +136,7 @@ func (f *family) refuse(s step, err error) error {
 
 // isolate takes those steps that the kernel takes, and returns what it refuses. It
 // refused all of them together for a reason.
-func (f *family) isolate(to surroundings, steps []step, reason error) error {
+func (f *family) isolate(to nodeSets, steps []step, reason error) error {
 	switch len(steps) {
 	case 0:
 		return nil
@@ -154,7 +154,7 @@ func (f *family) isolate(to surroundings, steps []step, reason error) error {
 }
 
 // try takes steps, all or none of them.
-func (f *family) try(to surroundings, steps []step, removals bool) error {
+func (f *family) try(to nodeSets, steps []step, removals bool) error {
 	var d delta
 	if f.found == nil { // else the whole is compared
 		d = delta{}
@@ -174,7 +174,7 @@ func (f *family) try(to surroundings, steps []step, removals bool) error {
 }
 
 // write makes the delta true, and all else that the kernel is known to have otherwise.
-// Without removals it leaves there what nobody wants.
+// Without removals it leaves there what is not wanted.
 func (f *family) write(d delta, removals bool) error {
 	rebuild := false
 	if f.found != nil {
@@ -215,7 +215,7 @@ func (f *family) commit(d delta, anew bool) error {
 }
 
 // differences are what all that is wanted changes about what was found.
-func (f *family) differences(found *content) delta {
+func (f *family) differences(found *dump) delta {
 	const perPort = 12 // elements, as a guess
 	d := make(delta, max(len(found.elements), perPort*len(f.ports)))
 	maps.Copy(d, found.elements)
@@ -235,7 +235,7 @@ func (f *family) broken() bool {
 			return true
 		}
 	}
-	for _, e := range f.around.guard {
+	for _, e := range f.nodeSets.guard {
 		if found := f.found.elements[e.item]; found.had && found.was != e.value {
 			return true
 		}
@@ -272,7 +272,7 @@ func (f *family) aftermath() error {
 // load reads what the kernel has.
 func (f *family) load() error {
 	sealed := f.link.holds(f.layout)
-	var found *content
+	var found *dump
 	epoch, err := f.link.generation.Read(func() (err error) {
 		found, err = f.read()
 		return err
@@ -316,7 +316,7 @@ func (f *family) check() error {
 	}
 	f.damaged = true
 	f.repairs += lost.places()
-	f.log.Warn("Somebody changed what is ours; writing it again", "items", len(lost))
+	f.log.Warn("Another program changed what is ours; writing it again", "items", len(lost))
 	return nil
 }
 

@@ -45,7 +45,7 @@ func NewHandover(g *kernelwatch.Generation) *Handover {
 // Apply brings the kernel to want, the address of a node by each address of which it had
 // the connections. A caller that numbers its states pays next to nothing for one that is in
 // place; 0 is no number. What the kernel refuses is refused in one family alone, and asked
-// for again after a while.
+// for again after a while; the error says what follows from it.
 func (h *Handover) Apply(want map[netip.Addr]netip.Addr, revision uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,12 +79,12 @@ func (h *Handover) Disturbed() bool {
 	return disturbed
 }
 
-// Packets counts what was handed over of a family since the rules were written.
+// Packets counts what was handed over of a family since the rules were written. The errors are the kernel's.
 func (h *Handover) Packets(family addr.Family) (uint64, error) {
 	return newHanding(family).counted()
 }
 
-// Cleanup removes the tables. A later Apply begins anew.
+// Cleanup removes the tables. A later Apply begins anew. The errors are the kernel's.
 func (h *Handover) Cleanup() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func (h *Handover) Cleanup() error {
 	return RemoveHandover()
 }
 
-// RemoveHandover removes the tables from this network namespace.
+// RemoveHandover removes the tables from this network namespace. The errors are the kernel's.
 func RemoveHandover() error {
 	k := newLink(nil)
 	defer k.close()
@@ -260,7 +260,7 @@ func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	})
 	switch {
 	case err == nil:
-	case h.made: // somebody took it away, say
+	case h.made: // another program may have taken it away
 		h.known = false
 		return h.failed(err)
 	default:
@@ -371,7 +371,7 @@ func (h *handing) elements() (map[netip.Addr]netip.Addr, error) {
 }
 
 // disturbed tells whether the table is not as it was left. It looks only when others have
-// written, at the rules, and now and then at all elements: who flushes anything flushes all.
+// written, at the rules, and now and then at all elements: a flush takes rules and elements alike.
 func (h *handing) disturbed(g *kernelwatch.Generation) bool {
 	if !h.known || !h.made || !g.Changed(h.epoch) {
 		return false

@@ -13,7 +13,7 @@ import (
 
 // Flags of a table (linux/netfilter/nf_tables.h). The kernel changes one that has an owner
 // over the owner's socket alone, and what others flush does not concern it (Linux 5.12). One
-// that persists is nobody's when that socket closes, as when the process ends, and the next
+// that persists has no owner when that socket closes, as when the process ends, and the next
 // process may own it (Linux 6.9). Whether a table persists is settled when it is made: one that
 // does not, is replaced.
 const (
@@ -41,7 +41,7 @@ func (k *link) own(l *layout) error {
 	return err
 }
 
-// holds tells whether nobody else can change the table.
+// holds reports whether no other process can change the table.
 func (k *link) holds(l *layout) bool { return k.socket != nil && k.owned[l.family] }
 
 // tableMessage is a message about the table itself, for which the library has no flags.
@@ -74,7 +74,7 @@ func (k *link) replace(l *layout, compose func(b *batch)) error {
 			compose(b)
 		})
 	}
-	content, err := record(compose)
+	messages, err := record(compose)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (k *link) replace(l *layout, compose func(b *batch)) error {
 		flags |= tableOwner
 	}
 	begin := []netlink.Message{l.tableMessage(destroyTable, 0), l.tableMessage(unix.NFT_MSG_NEWTABLE, flags)}
-	return k.transact(slices.Concat(begin, content)...)
+	return k.transact(slices.Concat(begin, messages)...)
 }
 
 // destroyTable is NFT_MSG_DESTROYTABLE, which deletes a table if there is one (Linux 6.3).
@@ -111,7 +111,7 @@ func (f *family) hold() {
 	f.sealed = !f.link.generation.Changed(f.epoch)
 }
 
-// untouched tells that others, who wrote, cannot have written to the table.
+// untouched reports whether what others wrote cannot have been to the table.
 func (f *family) untouched() bool {
 	if !f.sealed || !f.link.holds(f.layout) {
 		return false

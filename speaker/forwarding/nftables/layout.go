@@ -22,8 +22,8 @@ type layout struct {
 	mark   uint32 // the one bit that asks for masquerade
 	table  *nft.Table
 	sets   [setCount]*nft.Set
-	salt   []byte              // stands for the sets in the stamps of the rules
-	made   map[reached][]chain // by chains, of up to mostMade classes
+	salt   []byte               // stands for the sets in the stamps of the rules
+	made   map[classKey][]chain // by chains, of up to mostMade classes
 }
 
 // setID names one of our sets and maps.
@@ -32,26 +32,26 @@ type setID uint8
 // The sets and maps. A destination is an address, a protocol and a port; of a
 // NodePort it is protocol and port.
 const (
-	services      setID = iota // destination: chain
-	endpoints                  // destination, slot: address and port of an endpoint
-	seatings                   // destination: id of a port with session affinity
-	chairs                     // destination, slot: seat of an endpoint
-	nodeServices               // the same four for NodePorts
-	nodeEndpoints              //
-	nodeSeatings               //
-	nodeChairs                 //
-	seats                      // seat: address and port of an endpoint
-	localSeats                 // those of this node
-	affinity                   // client, id: seat. The kernel alone writes it
-	addresses                  // destinations
-	ports                      // those of NodePorts
-	servers                    // an endpoint's address, twice, protocol and port: also of those that serve old flows alone
-	ranges                     // destination, source: who may use a VIP
-	pods                       // where pods send from
-	perhapsPods                // where they may, while that is not known
-	nodes                      // where NodePorts answer
-	clusterIPs                 // addresses
-	serviceRanges              // where nothing but ClusterIPs can be
+	services               setID = iota // destination: chain
+	endpoints                           // destination, slot: address and port of an endpoint
+	affinityPorts                       // destination: id of a port with session affinity
+	affinitySlots                       // destination, slot: affinity slot of an endpoint
+	nodeServices                        // the same four for NodePorts
+	nodeEndpoints                       //
+	nodeAffinityPorts                   //
+	nodeAffinitySlots                   //
+	affinityEndpoints                   // affinity slot: address and port of an endpoint
+	localAffinityEndpoints              // those of this node
+	affinity                            // client, id: affinity slot. The kernel alone writes it
+	addresses                           // destinations
+	ports                               // those of NodePorts
+	servers                             // an endpoint's address, twice, protocol and port: also of those that serve old flows alone
+	ranges                              // destination, source: the clients of a VIP
+	pods                                // where pods send from
+	perhapsPods                         // where they may, while that is not known
+	nodes                               // where NodePorts answer
+	clusterIPs                          // addresses
+	serviceRanges                       // where nothing but ClusterIPs can be
 	setCount
 
 	// chains is no set: the chains beside the static ones are items like elements.
@@ -63,35 +63,35 @@ const (
 const maxClients = 1 << 20
 
 func newLayout(family addr.Family, mark uint32) *layout {
-	l := &layout{family: family, mark: mark, made: map[reached][]chain{}}
+	l := &layout{family: family, mark: mark, made: map[classKey][]chain{}}
 	l.table = &nft.Table{Name: tableName, Family: nft.TableFamilyIPv4}
 	ip := nft.TypeIPAddr
 	if family == addr.IPv6 {
 		l.table.Family, ip = nft.TableFamilyIPv6, nft.TypeIP6Addr
 	}
-	proto, port, slot, seat := nft.TypeInetProto, nft.TypeInetService, nft.TypeMark, nft.TypeClassID
+	proto, port, slot, affinitySlot := nft.TypeInetProto, nft.TypeInetService, nft.TypeMark, nft.TypeClassID
 	row := nft.MustConcatSetType
 	l.sets = [setCount]*nft.Set{
-		services:      {Name: "services", KeyType: row(ip, proto, port), DataType: nft.TypeVerdict},
-		endpoints:     {Name: "endpoints", KeyType: row(ip, proto, port, slot), DataType: row(ip, port)},
-		seatings:      {Name: "seatings", KeyType: row(ip, proto, port), DataType: seat},
-		chairs:        {Name: "chairs", KeyType: row(ip, proto, port, slot), DataType: seat},
-		nodeServices:  {Name: "node-services", KeyType: row(proto, port), DataType: nft.TypeVerdict},
-		nodeEndpoints: {Name: "node-endpoints", KeyType: row(proto, port, slot), DataType: row(ip, port)},
-		nodeSeatings:  {Name: "node-seatings", KeyType: row(proto, port), DataType: seat},
-		nodeChairs:    {Name: "node-chairs", KeyType: row(proto, port, slot), DataType: seat},
-		seats:         {Name: "seats", KeyType: seat, DataType: row(ip, port)},
-		localSeats:    {Name: "local-seats", KeyType: seat, DataType: row(ip, port)},
-		affinity:      {Name: "affinity", KeyType: row(ip, seat), DataType: seat, Dynamic: true, HasTimeout: true, Size: maxClients},
-		addresses:     {Name: "addresses", KeyType: row(ip, proto, port)},
-		ports:         {Name: "ports", KeyType: row(proto, port)},
-		servers:       {Name: "servers", KeyType: row(ip, ip, proto, port)},
-		ranges:        {Name: "ranges", KeyType: row(ip, proto, port, ip), Interval: true},
-		pods:          {Name: "pods", KeyType: ip, Interval: true},
-		perhapsPods:   {Name: "perhaps-pods", KeyType: ip, Interval: true},
-		nodes:         {Name: "nodes", KeyType: ip, Interval: true},
-		clusterIPs:    {Name: "cluster-ips", KeyType: ip},
-		serviceRanges: {Name: "service-ranges", KeyType: ip, Interval: true},
+		services:               {Name: "services", KeyType: row(ip, proto, port), DataType: nft.TypeVerdict},
+		endpoints:              {Name: "endpoints", KeyType: row(ip, proto, port, slot), DataType: row(ip, port)},
+		affinityPorts:          {Name: "affinity-ports", KeyType: row(ip, proto, port), DataType: affinitySlot},
+		affinitySlots:          {Name: "affinity-slots", KeyType: row(ip, proto, port, slot), DataType: affinitySlot},
+		nodeServices:           {Name: "node-services", KeyType: row(proto, port), DataType: nft.TypeVerdict},
+		nodeEndpoints:          {Name: "node-endpoints", KeyType: row(proto, port, slot), DataType: row(ip, port)},
+		nodeAffinityPorts:      {Name: "node-affinity-ports", KeyType: row(proto, port), DataType: affinitySlot},
+		nodeAffinitySlots:      {Name: "node-affinity-slots", KeyType: row(proto, port, slot), DataType: affinitySlot},
+		affinityEndpoints:      {Name: "affinity-endpoints", KeyType: affinitySlot, DataType: row(ip, port)},
+		localAffinityEndpoints: {Name: "local-affinity-endpoints", KeyType: affinitySlot, DataType: row(ip, port)},
+		affinity:               {Name: "affinity", KeyType: row(ip, affinitySlot), DataType: affinitySlot, Dynamic: true, HasTimeout: true, Size: maxClients},
+		addresses:              {Name: "addresses", KeyType: row(ip, proto, port)},
+		ports:                  {Name: "ports", KeyType: row(proto, port)},
+		servers:                {Name: "servers", KeyType: row(ip, ip, proto, port)},
+		ranges:                 {Name: "ranges", KeyType: row(ip, proto, port, ip), Interval: true},
+		pods:                   {Name: "pods", KeyType: ip, Interval: true},
+		perhapsPods:            {Name: "perhaps-pods", KeyType: ip, Interval: true},
+		nodes:                  {Name: "nodes", KeyType: ip, Interval: true},
+		clusterIPs:             {Name: "cluster-ips", KeyType: ip},
+		serviceRanges:          {Name: "service-ranges", KeyType: ip, Interval: true},
 	}
 	digest := sha256.New()
 	for id, s := range l.sets {
@@ -218,7 +218,7 @@ func (l *layout) guard() chain {
 	}}
 }
 
-// Chains of those that nobody serves.
+// Chains of those without endpoints.
 const (
 	rejecting = "reject"
 	dropping  = "drop"
@@ -230,20 +230,20 @@ func lost() rule {
 	return rule{"came during a change: the next try meets all of it", drop()}
 }
 
-// way is how a packet finds its Service: by the destination, or by protocol and port
+// matchKind is how a packet finds its Service: by the destination, or by protocol and port
 // alone, on an address of this node.
-type way uint8
+type matchKind uint8
 
 // The two ways.
 const (
-	byAddress way = iota
+	byAddress matchKind = iota
 	byNodePort
 )
 
-// of is the set of a way that is to it what s is to destinations.
-func (w way) of(s setID) setID { return s + setID(w)*(nodeServices-services) }
+// of is the set of a kind of match that is to it what s is to destinations.
+func (w matchKind) of(s setID) setID { return s + setID(w)*(nodeServices-services) }
 
-func (w way) prefix() string {
+func (w matchKind) prefix() string {
 	if w == byNodePort {
 		return "node-"
 	}

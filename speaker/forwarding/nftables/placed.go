@@ -12,7 +12,8 @@ import (
 )
 
 // Placed reads from the kernel what Services are reached at by our rules, whichever
-// process wrote them, and their endpoints. NodePorts have no address.
+// process wrote them, and their endpoints. NodePorts have no address. The errors are the
+// kernel's.
 func Placed(family addr.Family, protocol view.Protocol) (services, endpoints []netip.AddrPort, err error) {
 	l := newLayout(family, 0)
 	if there, _, err := l.look(); err != nil || !there {

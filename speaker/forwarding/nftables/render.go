@@ -35,7 +35,7 @@ type destination struct {
 	port     uint16
 }
 
-func (d destination) way() way {
+func (d destination) matchKind() matchKind {
 	if d.addr.IsValid() {
 		return byAddress
 	}
@@ -59,17 +59,17 @@ func (s server) element() element {
 
 // version is one port at one time.
 type version struct {
-	port    desired.Port
-	seating *seating // nil without session affinity
+	port       desired.Port
+	assignment *slotAssignment // nil without session affinity
 }
 
 // rendering is what one port wants in the kernel.
 type rendering struct {
-	held    []holding // what it has if it holds the destinations
-	seats   []element
-	servers []server
-	address netip.Addr // the ClusterIP
-	chains  []chain    // without repetition
+	held              []holding // what it has if it holds the destinations
+	affinityEndpoints []element
+	servers           []server
+	address           netip.Addr // the ClusterIP
+	chains            []chain    // without repetition
 }
 
 // holding is all that is known by one destination.
@@ -120,8 +120,8 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 		}
 	}
 	most, n := localSlot-1, max(len(p.Cluster), len(p.Local))
-	if p.Affinity > 0 { // those of both sets sit in chairs of their own
-		most = chairMask
+	if p.Affinity > 0 { // those of both sets have slots of their own
+		most = slotMask
 		all := slices.Concat(p.Cluster, p.Local)
 		slices.SortFunc(all, netip.AddrPort.Compare)
 		n = len(slices.Compact(all))
@@ -184,7 +184,7 @@ func (r *renderer) group(local, policyLocal bool) group {
 		return group{silent: policyLocal && len(r.port.Local) == 0 && r.port.Anywhere}
 	}
 	g := group{size: uint32(len(endpoints)), local: local}
-	if r.seating != nil {
+	if r.assignment != nil {
 		g.seconds = uint32(max(r.port.Affinity.Seconds(), 1))
 	}
 	return g
@@ -193,7 +193,7 @@ func (r *renderer) group(local, policyLocal bool) group {
 // hold adds all that is known by a destination, and the chains that it leads to.
 func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 	h := holding{at: destination{at, r.protocol, port}, rank: r.port.Rank(at)}
-	key, w := h.at.key(), h.at.way()
+	key, w := h.at.key(), h.at.matchKind()
 	needed := r.chains(c, w)
 	known := addresses
 	if w == byNodePort {
@@ -205,8 +205,8 @@ func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 			r.out.chains = append(r.out.chains, c)
 		}
 	}
-	if r.seating != nil && c.main.size+c.others.size > 0 {
-		h.elements = append(h.elements, element{item{w.of(seatings), key}, word(r.seating.id)})
+	if r.assignment != nil && c.main.size+c.others.size > 0 {
+		h.elements = append(h.elements, element{item{w.of(affinityPorts), key}, word(r.assignment.id)})
 	}
 	for _, g := range []group{c.main, c.others} {
 		h.elements = append(h.elements, r.slots(key, w, g)...)
@@ -224,7 +224,7 @@ func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 }
 
 // slots are what the chain of a group finds of this destination.
-func (r *renderer) slots(key string, w way, g group) []element {
+func (r *renderer) slots(key string, w matchKind, g group) []element {
 	if g.size == 0 {
 		return nil
 	}
@@ -235,8 +235,8 @@ func (r *renderer) slots(key string, w way, g group) []element {
 	elements := make([]element, 0, len(all))
 	for i, e := range all {
 		slot := key + word(g.first()+uint32(i))
-		if r.seating != nil {
-			elements = append(elements, element{item{w.of(chairs), slot}, word(r.seating.seat(e))})
+		if r.assignment != nil {
+			elements = append(elements, element{item{w.of(affinitySlots), slot}, word(r.assignment.slot(e))})
 			continue
 		}
 		elements = append(elements, element{item{w.of(endpoints), slot}, endpoint(e)})
@@ -251,12 +251,12 @@ func (r *renderer) endpoints() {
 	for _, e := range all {
 		r.out.servers = append(r.out.servers, server{e, r.protocol})
 	}
-	if r.seating == nil {
+	if r.assignment == nil {
 		return
 	}
-	for set, all := range map[setID][]netip.AddrPort{seats: r.port.Cluster, localSeats: r.port.Local} {
+	for set, all := range map[setID][]netip.AddrPort{affinityEndpoints: r.port.Cluster, localAffinityEndpoints: r.port.Local} {
 		for _, e := range all {
-			r.out.seats = append(r.out.seats, element{item{set, word(r.seating.seat(e))}, endpoint(e)})
+			r.out.affinityEndpoints = append(r.out.affinityEndpoints, element{item{set, word(r.assignment.slot(e))}, endpoint(e)})
 		}
 	}
 }

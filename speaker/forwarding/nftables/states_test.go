@@ -47,7 +47,7 @@ func newClusterOf(t *testing.T, change func(*Backend)) *cluster {
 // old is a backend on a kernel that knows no tables that persist.
 func old(b *Backend) { b.link.persists = false }
 
-// state is all that the kernel has of ours. Seats are left out: who sits where depends
+// state is all that the kernel has of ours. Affinity slots are left out: which endpoint has which depends
 // on who came first.
 func (c *cluster) state() string {
 	c.t.Helper()
@@ -63,7 +63,7 @@ func (c *cluster) state() string {
 				name := "chain"
 				switch i.set {
 				case chains:
-				case seats, localSeats, seatings, nodeSeatings, chairs, nodeChairs:
+				case affinityEndpoints, localAffinityEndpoints, affinityPorts, nodeAffinityPorts, affinitySlots, nodeAffinitySlots:
 					i.key, e.was = i.key[:max(len(i.key)-4, 0)], ""
 					fallthrough
 				default:
@@ -133,7 +133,7 @@ func TestEveryFormIsShown(t *testing.T) {
 	out := c.Run("nft", "list", "ruleset")
 	for _, want := range []string{
 		`comment "shop/sticky:web"`, "update @affinity", "delete @affinity", "numgen random mod 2 offset", "ct state invalid",
-		"map @local-seats", "fib daddr type local", "reject",
+		"map @local-affinity-endpoints", "fib daddr type local", "reject",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("nft does not show %q:\n%s", want, out)
@@ -404,9 +404,9 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 func (c *cluster) poison() {
 	odd := []rule{{"by magic", []expr.Any{&expr.Numgen{Register: reg(0), Type: 1}}}} // modulo 0
 	for _, f := range c.backend.families {
-		for _, w := range []way{byAddress, byNodePort} {
+		for _, w := range []matchKind{byAddress, byNodePort} {
 			for _, e := range []entry{internal, masked} {
-				f.made[reached{class{entry: e, main: group{size: 5}}, w}] = []chain{{name: fmt.Sprint("odd-", w, e), rules: odd}}
+				f.made[classKey{class{entry: e, main: group{size: 5}}, w}] = []chain{{name: fmt.Sprint("odd-", w, e), rules: odd}}
 			}
 		}
 	}

@@ -94,7 +94,8 @@ func (t *Table) Apply() error {
 }
 
 // Fill tells how many flows the connection table of this machine has, and how many it has room
-// for. The kernel's figures are below dir, see Dir. It fails while the kernel tracks no connections at all.
+// for. The kernel's figures are below dir, see Dir. It returns an
+// error while the kernel tracks no connections at all.
 func Fill(dir string) (flows, room int, err error) {
 	if flows, err = number(filepath.Join(dir, "nf_conntrack_count")); err != nil {
 		return 0, 0, err

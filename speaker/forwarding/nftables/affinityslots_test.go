@@ -14,13 +14,13 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// TestSeats holds, through any comings and goings, that no two endpoints have one seat,
+// TestAffinitySlots holds, through any comings and goings, that no two endpoints have one affinity slot,
 // that those who stay keep theirs, and that who comes back gets another.
-func TestSeats(t *testing.T) {
+func TestAffinitySlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &seating{id: 7 * idStep}
+		s := &slotAssignment{id: 7 * idStep}
 		var before map[netip.AddrPort]uint32
-		last := map[netip.AddrPort]uint32{} // seats of all that were there
+		last := map[netip.AddrPort]uint32{} // slots of all that were there
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			var endpoints []netip.AddrPort
 			for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, 12), 0, 12, rapid.ID[int]).Draw(t, "endpoints") {
@@ -30,9 +30,9 @@ func TestSeats(t *testing.T) {
 			now := map[netip.AddrPort]uint32{}
 			seen := map[uint32]bool{}
 			for _, e := range endpoints {
-				now[e] = s.seat(e)
-				if seen[now[e]] || now[e]&^chairMask != s.id || now[e]&chairMask == 0 {
-					t.Fatalf("seat %#x of %s is not its own", now[e], e)
+				now[e] = s.slot(e)
+				if seen[now[e]] || now[e]&^slotMask != s.id || now[e]&slotMask == 0 {
+					t.Fatalf("slot %#x of %s is not its own", now[e], e)
 				}
 				seen[now[e]] = true
 				old, stayed := before[e]
@@ -49,24 +49,24 @@ func TestSeats(t *testing.T) {
 	})
 }
 
-// TestSeatsRunOut holds that a port whose chairs have all been used goes on.
-func TestSeatsRunOut(t *testing.T) {
-	s := &seating{id: idStep, last: chairMask - 1}
+// TestSlotsRunOut holds that a port whose slots have all been used goes on.
+func TestSlotsRunOut(t *testing.T) {
+	s := &slotAssignment{id: idStep, last: slotMask - 1}
 	var endpoints []netip.AddrPort
 	for n := range byte(4) {
 		endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n}), 80))
 	}
 	s = s.next(endpoints)
-	want := []uint32{chairMask, 1, 2, 3}
+	want := []uint32{slotMask, 1, 2, 3}
 	for i, e := range endpoints {
-		if got := s.seat(e) & chairMask; got != want[i] {
-			t.Errorf("endpoint %d has chair %d, want %d", i, got, want[i])
+		if got := s.slot(e) & slotMask; got != want[i] {
+			t.Errorf("endpoint %d has slot %d, want %d", i, got, want[i])
 		}
 	}
 }
 
 // TestMoreEndpointsThanChairs holds that a port with affinity is refused that has more endpoints than
-// there are chairs, in both of its sets together, and one with as many is not.
+// there are slots, in both of its sets together, and one with as many is not.
 func TestMoreEndpointsThanChairs(t *testing.T) {
 	at := func(from, to int) (all []netip.AddrPort) {
 		for n := from; n < to; n++ {
@@ -80,13 +80,13 @@ func TestMoreEndpointsThanChairs(t *testing.T) {
 		cluster, local []netip.AddrPort
 		wanted         bool
 	}{
-		{at(0, chairMask), nil, true},
-		{at(0, chairMask), at(0, 10), true},
-		{at(0, chairMask), at(chairMask, chairMask+1), false},
-		{at(0, chairMask+1), nil, false},
+		{at(0, slotMask), nil, true},
+		{at(0, slotMask), at(0, 10), true},
+		{at(0, slotMask), at(slotMask, slotMask+1), false},
+		{at(0, slotMask+1), nil, false},
 	} {
 		p.Cluster, p.Local = test.cluster, test.local
-		l := newLedger(newLayout(addr.IPv4, 0))
+		l := newModel(newLayout(addr.IPv4, 0))
 		if _, err := l.step(desired.Change{Key: key, To: &p}); (err == nil) != test.wanted {
 			t.Errorf("%d and %d endpoints: %v", len(test.cluster), len(test.local), err)
 		}
@@ -104,17 +104,17 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	i := newIDs()
-	at := func(n int) []item { return []item{{seatings, fmt.Sprint(n)}} }
+	at := func(n int) []item { return []item{{affinityPorts, fmt.Sprint(n)}} }
 	a := netip.MustParseAddrPort("10.0.0.1:80")
-	i.remember(recall{ids: map[item]uint32{at(9)[0]: 5 * idStep}, chairs: map[uint32]map[netip.AddrPort]uint32{5 * idStep: {a: 3}}})
+	i.remember(recall{ids: map[item]uint32{at(9)[0]: 5 * idStep}, slots: map[uint32]map[netip.AddrPort]uint32{5 * idStep: {a: 3}}})
 	is(i, 1, nil, 6)
 	is(i, 2, nil, 7)
 	is(i, 1, nil, 6)
 	i.release(key(1))
 	is(i, 3, nil, 8)
 	is(i, 9, at(9), 5)
-	if s, _ := i.begin(key(9), at(9)); s.chairs[a] != 3 || s.last != 3 {
-		t.Errorf("the seats of an earlier process are %v", s)
+	if s, _ := i.begin(key(9), at(9)); s.slots[a] != 3 || s.last != 3 {
+		t.Errorf("the affinityEndpoints of an earlier process are %v", s)
 	}
 	is(i, 10, at(9), 9) // it is another's by now
 	i.last = idCount * idStep

@@ -13,17 +13,17 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
-// content is what the kernel has under the name of our table: chains and elements as
+// dump is what the kernel has under the name of our table: chains and elements as
 // found, nothing if there is no such table or it is not one of this layout.
-type content struct {
+type dump struct {
 	elements delta
-	// fleeting: the table does not persist, so that nobody can own it.
+	// fleeting: the table does not persist, so that no process can own it.
 	fleeting bool
 }
 
 // read asks for everything but what the kernel remembers by itself.
-func (l *layout) read() (*content, error) {
-	c := &content{elements: delta{}}
+func (l *layout) read() (*dump, error) {
+	c := &dump{elements: delta{}}
 	there, flags, err := l.look()
 	if err != nil || !there || flags&tableDormant != 0 {
 		return c, err
@@ -38,7 +38,7 @@ func (l *layout) read() (*content, error) {
 		}
 		switch err := l.readElements(setID(id), c.elements); {
 		case errors.Is(err, unix.ENOENT):
-			return &content{elements: delta{}}, nil
+			return &dump{elements: delta{}}, nil
 		case err != nil:
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func (l *layout) ofTable() nfnetlink.Attributes {
 func (l *layout) isTree(id setID) bool { return l.sets[id].Interval && !l.sets[id].Concatenation }
 
 // pair makes intervals of where they begin and what is behind them. One with nothing
-// behind reaches to the last key, or, if somebody made it so, to the next one.
+// behind reaches to the last key, or, if another program made it so, to the next one.
 func pair(begins, ends []string) []element {
 	slices.Sort(begins)
 	slices.Sort(ends)

@@ -60,8 +60,8 @@ func FuzzElement(f *testing.F) {
 			t.Errorf("%q is longer than what was read", e)
 		}
 		layout.stampOf(data)
-		c := content{elements: delta{}}
-		for _, set := range []setID{seatings, seats, chairs, pods} {
+		c := dump{elements: delta{}}
+		for _, set := range []setID{affinityPorts, affinityEndpoints, affinitySlots, pods} {
 			e.set = set
 			c.elements.found(e)
 		}

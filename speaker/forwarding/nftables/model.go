@@ -9,20 +9,20 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/conflicts"
 )
 
-// ledger is what one family's table is to hold, by who wants it. It keeps no list of
+// model is what one family's table is to hold, by the port that wants it. It keeps no list of
 // elements: those of a port follow from the port, and only what several ports may want
 // is counted.
-type ledger struct {
+type model struct {
 	*layout
-	ports    map[desired.PortKey]desired.Port
-	seatings map[desired.PortKey]*seating
-	ids      *ids
+	ports       map[desired.PortKey]desired.Port
+	assignments map[desired.PortKey]*slotAssignment
+	ids         *ids
 
 	precedence conflicts.Destinations[destination, struct{}]
 	servers    map[server]int32
 	heads      map[netip.Addr]int32 // ClusterIPs
 	chains     map[string]*used
-	around     surroundings
+	nodeSets   nodeSets
 }
 
 // used is a chain and how many ports use it.
@@ -32,9 +32,9 @@ type used struct {
 	by    int
 }
 
-func newLedger(l *layout) *ledger {
-	return &ledger{
-		layout: l, ports: map[desired.PortKey]desired.Port{}, seatings: map[desired.PortKey]*seating{},
+func newModel(l *layout) *model {
+	return &model{
+		layout: l, ports: map[desired.PortKey]desired.Port{}, assignments: map[desired.PortKey]*slotAssignment{},
 		ids: newIDs(), servers: map[server]int32{}, heads: map[netip.Addr]int32{}, chains: map[string]*used{},
 	}
 }
@@ -48,10 +48,10 @@ type step struct {
 func (s step) reverse() step { return step{s.key, s.to, s.from} }
 
 // step prepares a change. It errs if no kernel could make it.
-func (l *ledger) step(c desired.Change) (step, error) {
+func (l *model) step(c desired.Change) (step, error) {
 	s := step{key: c.Key}
 	if p, has := l.ports[c.Key]; has {
-		s.from = &version{p, l.seatings[c.Key]}
+		s.from = &version{p, l.assignments[c.Key]}
 	}
 	if c.To == nil {
 		return s, nil
@@ -63,46 +63,46 @@ func (l *ledger) step(c desired.Change) (step, error) {
 	if c.To.Affinity <= 0 {
 		return s, nil
 	}
-	before := l.seatings[c.Key]
+	before := l.assignments[c.Key]
 	if before == nil {
 		var err error
 		if before, err = l.ids.begin(c.Key, l.leading(c.Key, *c.To)); err != nil {
 			return s, err
 		}
 	}
-	s.to.seating = before.next(slices.Concat(c.To.Cluster, c.To.Local))
+	s.to.assignment = before.next(slices.Concat(c.To.Cluster, c.To.Local))
 	return s, nil
 }
 
 // leading are the elements that tell the id of a port. An address that is an ExternalIP alone may
 // have been another port's, as that served, whose clients this one would take over.
-func (l *ledger) leading(key desired.PortKey, p desired.Port) []item {
+func (l *model) leading(key desired.PortKey, p desired.Port) []item {
 	var all []item
 	for _, h := range l.render(key, version{port: p}).held {
 		if h.rank < desired.RankExternalIP {
-			all = append(all, item{h.at.way().of(seatings), h.at.key()})
+			all = append(all, item{h.at.matchKind().of(affinityPorts), h.at.key()})
 		}
 	}
 	return all
 }
 
 // take makes a step and adds to the delta what it changes in the kernel.
-func (l *ledger) take(s step, d delta) {
+func (l *model) take(s step, d delta) {
 	if s.from != nil {
 		l.withdraw(s.key, *s.from, d)
 		delete(l.ports, s.key)
-		delete(l.seatings, s.key)
+		delete(l.assignments, s.key)
 	}
 	if s.to != nil {
 		l.assert(s.key, *s.to, d)
 		l.ports[s.key] = s.to.port
-		if s.to.seating != nil {
-			l.seatings[s.key] = s.to.seating
+		if s.to.assignment != nil {
+			l.assignments[s.key] = s.to.assignment
 		}
 	}
 }
 
-func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
+func (l *model) withdraw(key desired.PortKey, v version, d delta) {
 	r := l.render(key, v)
 	for _, h := range r.held {
 		holder, held := l.precedence.Winner(h.at)
@@ -115,7 +115,7 @@ func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
 			d.add(next.Key, l.holding(next.Key, h.at)...)
 		}
 	}
-	d.remove(r.seats...)
+	d.remove(r.affinityEndpoints...)
 	for _, s := range r.servers {
 		if l.servers[s]--; l.servers[s] == 0 {
 			delete(l.servers, s)
@@ -138,7 +138,7 @@ func (l *ledger) withdraw(key desired.PortKey, v version, d delta) {
 	}
 }
 
-func (l *ledger) assert(key desired.PortKey, v version, d delta) {
+func (l *model) assert(key desired.PortKey, v version, d delta) {
 	r := l.render(key, v)
 	for _, c := range r.chains {
 		u := l.chains[c.name]
@@ -160,7 +160,7 @@ func (l *ledger) assert(key desired.PortKey, v version, d delta) {
 		}
 		d.add(key, h.elements...)
 	}
-	d.add(key, r.seats...)
+	d.add(key, r.affinityEndpoints...)
 	for _, s := range r.servers {
 		if l.servers[s]++; l.servers[s] == 1 {
 			d.add(key, s.element())
@@ -178,8 +178,8 @@ func headElement(clusterIP netip.Addr) element {
 }
 
 // holding is what a port that is there has at a destination.
-func (l *ledger) holding(key desired.PortKey, at destination) []element {
-	for _, h := range l.render(key, version{l.ports[key], l.seatings[key]}).held {
+func (l *model) holding(key desired.PortKey, at destination) []element {
+	for _, h := range l.render(key, version{l.ports[key], l.assignments[key]}).held {
 		if h.at == at {
 			return h.elements
 		}
@@ -187,17 +187,17 @@ func (l *ledger) holding(key desired.PortKey, at destination) []element {
 	return nil
 }
 
-// surroundings are where pods send from, or may while that is not known, where NodePorts answer
+// nodeSets are where pods send from, or may while that is not known, where NodePorts answer
 // and where ClusterIPs are from, and the guard of loopback addresses if there is to be one.
-type surroundings struct{ pods, perhapsPods, nodes, ranges, guard []element }
+type nodeSets struct{ pods, perhapsPods, nodes, ranges, guard []element }
 
-func (s surroundings) equal(o surroundings) bool {
+func (s nodeSets) equal(o nodeSets) bool {
 	return slices.Equal(s.pods, o.pods) && slices.Equal(s.perhapsPods, o.perhapsPods) && slices.Equal(s.nodes, o.nodes) &&
 		slices.Equal(s.ranges, o.ranges) && slices.Equal(s.guard, o.guard)
 }
 
-func (l *ledger) surroundings(want desired.Forwarding) surroundings {
-	s := surroundings{
+func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
+	s := nodeSets{
 		pods:   intervals(pods, "", l.mine(want.Pods)),
 		nodes:  intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
 		ranges: intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
@@ -211,45 +211,45 @@ func (l *ledger) surroundings(want desired.Forwarding) surroundings {
 	return s
 }
 
-// move exchanges the surroundings and returns the earlier ones.
-func (l *ledger) move(to surroundings, d delta) (from surroundings) {
-	from = l.around
+// move exchanges the sets of the node and returns the earlier ones.
+func (l *model) move(to nodeSets, d delta) (from nodeSets) {
+	from = l.nodeSets
 	d.exchange(from.pods, to.pods)
 	d.exchange(from.perhapsPods, to.perhapsPods)
 	d.exchange(from.nodes, to.nodes)
 	d.exchange(from.ranges, to.ranges)
 	d.exchange(from.guard, to.guard)
-	l.around = to
+	l.nodeSets = to
 	return from
 }
 
-func (l *ledger) mine(prefixes []netip.Prefix) []netip.Prefix {
+func (l *model) mine(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
 		return !p.IsValid() || addr.FamilyOf(p.Addr()) != l.family
 	})
 }
 
 // fill adds all that is wanted to a delta.
-func (l *ledger) fill(d delta) {
+func (l *model) fill(d delta) {
 	for _, c := range l.static() {
 		d.add(desired.PortKey{}, l.element(c))
 	}
 	for _, u := range l.chains {
 		d.add(desired.PortKey{}, u.chain)
 	}
-	d.add(desired.PortKey{}, l.around.pods...)
-	d.add(desired.PortKey{}, l.around.perhapsPods...)
-	d.add(desired.PortKey{}, l.around.nodes...)
-	d.add(desired.PortKey{}, l.around.ranges...)
-	d.add(desired.PortKey{}, l.around.guard...)
+	d.add(desired.PortKey{}, l.nodeSets.pods...)
+	d.add(desired.PortKey{}, l.nodeSets.perhapsPods...)
+	d.add(desired.PortKey{}, l.nodeSets.nodes...)
+	d.add(desired.PortKey{}, l.nodeSets.ranges...)
+	d.add(desired.PortKey{}, l.nodeSets.guard...)
 	for key, p := range l.ports {
-		r := l.render(key, version{p, l.seatings[key]})
+		r := l.render(key, version{p, l.assignments[key]})
 		for _, h := range r.held {
 			if holder, _ := l.precedence.Winner(h.at); holder.Key == key {
 				d.add(key, h.elements...)
 			}
 		}
-		d.add(key, r.seats...)
+		d.add(key, r.affinityEndpoints...)
 	}
 	for s := range l.servers {
 		d.add(desired.PortKey{}, s.element())

@@ -1,0 +1,142 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// An affinity slot is a number for an endpoint of a port with session affinity. No other has it,
+// and none that was at the same address before: one that comes back does not find the
+// clients that it had. Its upper part is the id of the port, the rest is a slot.
+const (
+	slotMask = 1<<14 - 1
+	idStep   = slotMask + 1
+	idCount  = 1<<32/idStep - 1 // 0 is none
+)
+
+// slotAssignment gives the endpoints of one port their affinity slots. It is never changed.
+type slotAssignment struct {
+	id    uint32
+	slots map[netip.AddrPort]uint32
+	last  uint32 // slot that was given
+}
+
+func (s *slotAssignment) slot(e netip.AddrPort) uint32 { return s.id | s.slots[e] }
+
+// next is the assignment of the port with these endpoints. Those that have a slot keep it.
+func (s *slotAssignment) next(endpoints []netip.AddrPort) *slotAssignment {
+	n := &slotAssignment{id: s.id, last: s.last, slots: make(map[netip.AddrPort]uint32, len(endpoints))}
+	taken := map[uint32]bool{0: true}
+	for _, e := range endpoints {
+		if slot, ok := s.slots[e]; ok {
+			n.slots[e], taken[slot] = slot, true
+		}
+	}
+	for _, e := range endpoints {
+		if _, has := n.slots[e]; has {
+			continue
+		}
+		for n.last = (n.last + 1) & slotMask; taken[n.last]; {
+			n.last = (n.last + 1) & slotMask
+		}
+		n.slots[e], taken[n.last] = n.last, true
+	}
+	return n
+}
+
+// ids are those that ports have.
+type ids struct {
+	of     map[desired.PortKey]uint32
+	taken  map[uint32]bool
+	last   uint32 // that was given: one that comes free is given again last, when its clients have timed out
+	recall recall
+}
+
+// recall is what the kernel had when this process began: ids by what leads to them,
+// and which endpoint has which slot.
+type recall struct {
+	ids   map[item]uint32
+	slots map[uint32]map[netip.AddrPort]uint32 // by id
+}
+
+func newIDs() *ids {
+	return &ids{of: map[desired.PortKey]uint32{}, taken: map[uint32]bool{}}
+}
+
+// remember takes in what the kernel had. None of its ids is given to a port that had another, as long as there are more.
+func (i *ids) remember(r recall) {
+	i.recall = r
+	for _, id := range r.ids {
+		i.last = max(i.last, id)
+	}
+}
+
+var errNoID = errors.New("too many ports have session affinity")
+
+// begin is the assignment of a port that had none: as an earlier process left it, if one
+// of these destinations was its own, else empty.
+func (i *ids) begin(key desired.PortKey, destinations []item) (*slotAssignment, error) {
+	if id, has := i.of[key]; has {
+		return i.recalled(id), nil
+	}
+	for _, d := range destinations {
+		if id, known := i.recall.ids[d]; known && !i.taken[id] {
+			i.take(key, id)
+			return i.recalled(id), nil
+		}
+	}
+	if len(i.taken) == idCount {
+		return nil, errNoID
+	}
+	for i.last += idStep; i.last == 0 || i.taken[i.last]; { // 0 is behind the highest
+		i.last += idStep
+	}
+	i.take(key, i.last)
+	return &slotAssignment{id: i.last}, nil
+}
+
+func (i *ids) take(key desired.PortKey, id uint32) { i.of[key], i.taken[id] = id, true }
+
+// release gives back the id of a port that is not in the kernel.
+func (i *ids) release(key desired.PortKey) {
+	if id, has := i.of[key]; has {
+		delete(i.taken, id)
+		delete(i.of, key)
+	}
+}
+
+func (i *ids) recalled(id uint32) *slotAssignment {
+	s := &slotAssignment{id: id, slots: i.recall.slots[id]}
+	for _, slot := range s.slots {
+		s.last = max(s.last, slot)
+	}
+	return s
+}
+
+// recall reads the assignments out of what the kernel has.
+func (c *dump) recall() recall {
+	r := recall{ids: map[item]uint32{}, slots: map[uint32]map[netip.AddrPort]uint32{}}
+	for i, d := range c.elements {
+		switch i.set {
+		case affinityPorts, nodeAffinityPorts:
+			if len(d.was) == 4 {
+				r.ids[i] = binary.NativeEndian.Uint32([]byte(d.was)) &^ slotMask
+			}
+		case affinityEndpoints, localAffinityEndpoints:
+			size := len(d.was) - 4
+			if a, ok := netip.AddrFromSlice([]byte(d.was[:max(size, 0)])); ok && len(i.key) == 4 {
+				affinitySlot := binary.NativeEndian.Uint32([]byte(i.key))
+				id, at := affinitySlot&^slotMask, netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(d.was[size:])))
+				if r.slots[id] == nil {
+					r.slots[id] = map[netip.AddrPort]uint32{}
+				}
+				r.slots[id][at] = affinitySlot & slotMask
+			}
+		default:
+		}
+	}
+	return r
+}
