@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 )
 
 // What kube-proxy leaves in a kernel, by mode. The chains that a kubelet makes for
@@ -29,13 +29,6 @@ const (
 // wholeChain is of table nat, too. kube-proxy makes its first chains one by one, empty, and
 // this one, with all rules, when it knows all Services and EndpointSlices.
 const wholeChain = "KUBE-NODEPORTS"
-
-// Attributes of nf_tables messages (linux/netfilter/nf_tables.h).
-const (
-	attrTableName  = 1 // NFTA_TABLE_NAME
-	attrChainTable = 1 // NFTA_CHAIN_TABLE
-	attrChainName  = 3 // NFTA_CHAIN_NAME
-)
 
 // askTimeout bounds one run of iptables-legacy, which reads a whole table.
 const askTimeout = 10 * time.Second
@@ -57,9 +50,9 @@ func Find(ctx context.Context) ([]string, error) {
 	}
 	for _, family := range addr.Families() {
 		k := of(family)
-		look("iptables rules (nft variant, "+family.String()+")", func() (bool, error) { return hasChain(k.number, "nat", proxyChain) })
+		look("iptables rules (nft variant, "+family.String()+")", func() (bool, error) { return hasChain(family, "nat", proxyChain) })
 		look("iptables rules (legacy variant, "+family.String()+")", func() (bool, error) { return k.hasLegacyChain(ctx, proxyChain) })
-		look("nftables rules ("+family.String()+")", func() (bool, error) { return hasTable(k.number, proxyTable) })
+		look("nftables rules ("+family.String()+")", func() (bool, error) { return hasTable(family, proxyTable) })
 	}
 	look("IPVS interface "+proxyLink, hasLink)
 	return found, errors.Join(errs...)
@@ -73,8 +66,8 @@ func Forwards(ctx context.Context, family addr.Family) (bool, error) {
 	k := of(family)
 	var errs []error
 	for _, has := range []func() (bool, error){
-		func() (bool, error) { return hasTable(k.number, proxyTable) }, // written as a whole
-		func() (bool, error) { return hasChain(k.number, "nat", wholeChain) },
+		func() (bool, error) { return hasTable(family, proxyTable) }, // written as a whole
+		func() (bool, error) { return hasChain(family, "nat", wholeChain) },
 		func() (bool, error) { return k.hasLegacyChain(ctx, wholeChain) },
 		func() (bool, error) { return hasAddress(k.number) },
 	} {
@@ -89,7 +82,7 @@ func Forwards(ctx context.Context, family addr.Family) (bool, error) {
 
 // kernel is how the kernel and the tools call a family.
 type kernel struct {
-	number  uint8
+	number  int // AF_INET or AF_INET6
 	program string
 	tables  string // the file that names those of legacy iptables
 }
@@ -101,23 +94,17 @@ func of(family addr.Family) kernel {
 	return kernel{unix.AF_INET, "iptables-legacy", "/proc/thread-self/net/ip_tables_names"}
 }
 
-func hasChain(family uint8, table, chain string) (bool, error) {
-	return ask(unix.NFT_MSG_GETCHAIN, family,
-		nl.NewRtAttr(attrChainTable, nl.ZeroTerminated(table)), nl.NewRtAttr(attrChainName, nl.ZeroTerminated(chain)))
+func hasChain(family addr.Family, table, chain string) (bool, error) {
+	return ask(unix.NFT_MSG_GETCHAIN, family, nfnetlink.Attributes{}.Text(unix.NFTA_CHAIN_TABLE, table).Text(unix.NFTA_CHAIN_NAME, chain))
 }
 
-func hasTable(family uint8, table string) (bool, error) {
-	return ask(unix.NFT_MSG_GETTABLE, family, nl.NewRtAttr(attrTableName, nl.ZeroTerminated(table)))
+func hasTable(family addr.Family, table string) (bool, error) {
+	return ask(unix.NFT_MSG_GETTABLE, family, nfnetlink.Attributes{}.Text(unix.NFTA_TABLE_NAME, table))
 }
 
 // ask asks nf_tables for one object by its name.
-func ask(message int, family uint8, attributes ...*nl.RtAttr) (bool, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, 0)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	for _, a := range attributes {
-		req.AddData(a)
-	}
-	_, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+func ask(message int, family addr.Family, name nfnetlink.Attributes) (bool, error) {
+	err := nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, message, 0, family, name, func([]byte) {})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -163,7 +150,7 @@ func hasLink() (bool, error) {
 
 // hasAddress tells whether the interface of IPVS has the address of a Service. What the kernel
 // itself gives to every interface does not count.
-func hasAddress(family uint8) (bool, error) {
+func hasAddress(family int) (bool, error) {
 	link, err := netlink.LinkByName(proxyLink)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return false, nil
@@ -171,7 +158,7 @@ func hasAddress(family uint8) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	addresses, err := netlink.AddrList(link, int(family))
+	addresses, err := netlink.AddrList(link, family)
 	for _, a := range addresses {
 		if !a.IP.IsLinkLocalUnicast() {
 			return true, nil
