@@ -59,7 +59,7 @@ func (l *Lab) startAPI(ctx context.Context) error {
 		"--tls-cert-file="+l.pkiFile("apiserver.crt"),
 		"--tls-private-key-file="+l.pkiFile("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file="+l.pkiFile("service-accounts.pub"),
+		"--service-account-key-file="+l.pkiFile("service-accounts.key"),
 		"--service-account-signing-key-file="+l.pkiFile("service-accounts.key"),
 		"--kubelet-certificate-authority="+l.pkiFile("ca.crt"),
 		"--kubelet-client-certificate="+l.pkiFile("apiserver-kubelet-client.crt"),

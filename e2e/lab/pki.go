@@ -54,7 +54,7 @@ func createPKI(dir string, now time.Time, nodes int) error {
 	if err := frontProxyCA.issue("front-proxy-client", identity{commonName: "front-proxy-client"}); err != nil {
 		return err
 	}
-	if err := p.serviceAccountKeys(); err != nil {
+	if _, err := p.key("service-accounts"); err != nil { // signs tokens and checks them
 		return err
 	}
 	if err := ca.issue("apiserver", apiServerIdentity()); err != nil {
@@ -160,19 +160,6 @@ func (p pki) key(name string) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	return key, p.write(name+".key", "EC PRIVATE KEY", der)
-}
-
-// serviceAccountKeys make the pair that signs and checks tokens.
-func (p pki) serviceAccountKeys() error {
-	key, err := p.key("service-accounts")
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return err
-	}
-	return p.write("service-accounts.pub", "PUBLIC KEY", der)
 }
 
 // kubeconfig writes NAME.conf for a user of the API server.
