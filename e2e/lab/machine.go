@@ -145,7 +145,7 @@ func (m *Machine) Get(ctx context.Context, url string) (body string, err error) 
 }
 
 // Get fetches a URL and returns the body; any status but 200 is an error.
-func Get(ctx context.Context, from *http.Client, url string) (string, error) {
+func Get(ctx context.Context, from *http.Client, url string) (body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
@@ -154,13 +154,14 @@ func Get(ctx context.Context, from *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	return Body(response)
 }
 
-// Body reads and closes the body of a response; any status but 200 is an error.
+// Body reads the body of a response; any status but 200 is an error.
 func Body(response *http.Response) (string, error) {
 	text, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("GET %s: %s: %s", response.Request.URL, response.Status, text)
 	}
 	return string(text), err

@@ -118,6 +118,7 @@ func (f *flooding) over(ctx context.Context, conn net.Conn, until time.Time) (po
 	if err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	return lab.Body(response)
 }
 

@@ -60,6 +60,7 @@ func askAgain(conn net.Conn, in *bufio.Reader, request *http.Request) (err error
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	_, err = lab.Body(response)
 	return err
 }
