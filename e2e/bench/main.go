@@ -22,18 +22,12 @@ import (
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/flows"
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/stage"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := dispatch(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { machine.Main("bench", dispatch) }
 
 // dispatch runs the benchmark or one of the parts that are processes of their own.
 func dispatch(ctx context.Context, args []string) error {

@@ -114,11 +114,7 @@ type step struct {
 // are named. It tells progress, one line a step with the seconds it took. An error names the step
 // that failed, with its output.
 func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
-	c, err := openCache()
-	if err != nil {
-		return err
-	}
-	steps, err := buildSteps(c, parts)
+	c, steps, err := buildSteps(parts)
 	if err != nil {
 		return err
 	}
@@ -151,11 +147,7 @@ func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
 // Built tells whether Build has nothing to do; its error names the first thing
 // that is missing or out of date.
 func Built(parts ...Part) error {
-	c, err := openCache()
-	if err != nil {
-		return err
-	}
-	steps, err := buildSteps(c, parts)
+	c, steps, err := buildSteps(parts)
 	if err != nil {
 		return err
 	}
@@ -178,36 +170,38 @@ func (s step) done(c cache) bool {
 
 func stampName(step string) string { return strings.ReplaceAll(step, "/", "-") }
 
-func buildSteps(c cache, parts []Part) ([]step, error) {
+func buildSteps(parts []Part) (c cache, steps []step, err error) {
+	if c, err = openCache(); err != nil {
+		return c, nil, err
+	}
 	source, err := sourceDir()
 	if err != nil {
-		return nil, err
+		return c, nil, err
 	}
-	var steps []step
 	for _, p := range programs() {
 		if !wanted(p.part, parts) {
 			continue
 		}
 		s, err := p.step(c, source)
 		if err != nil {
-			return nil, err
+			return c, nil, err
 		}
 		steps = append(steps, s)
 	}
 	base, err := baseSteps(c)
 	if err != nil {
-		return nil, err
+		return c, nil, err
 	}
 	steps = append(steps, base...)
 	steps = append(steps, imageSteps(c, steps, parts)...)
 	if wanted(MetalLB, parts) {
 		s, err := metallbManifest(c, source)
 		if err != nil {
-			return nil, err
+			return c, nil, err
 		}
 		steps = append(steps, s)
 	}
-	return steps, nil
+	return c, steps, nil
 }
 
 // wanted tells whether what belongs to a part is to be built.

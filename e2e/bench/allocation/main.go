@@ -10,30 +10,22 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 func main() {
-	log.SetLogger(logr.Discard()) // of the API server's starter, which has nothing to tell
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = bench(ctx, o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "allocation:", err)
-		os.Exit(1)
-	}
+	machine.Main("allocation", func(ctx context.Context, args []string) error {
+		o, err := parse(args)
+		if err != nil {
+			return err
+		}
+		return bench(ctx, o)
+	})
 }
 
 // options are the flags.

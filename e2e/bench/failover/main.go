@@ -9,34 +9,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	log.SetLogger(logr.Discard()) // of the API server's client, which would complain of none
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = compare(ctx, o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "failover:", err)
-		os.Exit(1)
-	}
-}
+func main() { machine.Main("failover", run) }
 
 // options are the flags.
 type options struct {
@@ -95,8 +78,12 @@ type protocol struct {
 	close    func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
 }
 
-// compare takes the figures of each contestant and writes the report.
-func compare(ctx context.Context, o options) error {
+// run takes the figures of each contestant and writes the report.
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
 	if absent := errors.Join(append(lab.Missing(), lab.Built(lab.MetalLB))...); absent != nil {
 		return absent
 	}

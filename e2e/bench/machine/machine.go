@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Facts are the day, the processors, the memory, the kernel and the checkout. An error says that
@@ -53,6 +58,17 @@ func field(file, name string) string {
 		}
 	}
 	return "unknown"
+}
+
+// Main is the main function of a benchmark: it runs until it is done or interrupted.
+func Main(name string, run func(ctx context.Context, args []string) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	log.SetLogger(logr.Discard()) // of the API server's starter and client, which would complain of none
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(1)
+	}
 }
 
 // Session is one run of a benchmark.
