@@ -5,6 +5,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 )
@@ -25,9 +26,29 @@ func Run(f func(tb testing.TB)) error {
 // the methods that are not here are not for environments to use.
 type run struct {
 	testing.TB
-	errs     []error
-	cleanups []func()
+	errs      []error
+	cleanups  []func()
+	artifacts string // a directory; "": none yet
 }
+
+// Failed reports whether an error was reported.
+func (r *run) Failed() bool { return len(r.errs) > 0 }
+
+// ArtifactDir makes a directory for what is left of a run that failed, and an error that names it.
+func (r *run) ArtifactDir() string {
+	if r.artifacts == "" {
+		dir, err := os.MkdirTemp("", "failed-run-")
+		if err != nil {
+			r.Error(err)
+			return os.TempDir()
+		}
+		r.artifacts = dir
+		r.Errorf("what is left of it is in %s", dir)
+	}
+	return r.artifacts
+}
+
+func (r *run) Log(args ...any) { fmt.Fprintln(os.Stderr, args...) }
 
 // over ends what do does.
 type over struct{}

@@ -1,7 +1,9 @@
 package program_test
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/testenv/program"
@@ -26,5 +28,39 @@ func TestRun(t *testing.T) {
 	}
 	if err := program.Run(func(testing.TB) {}); err != nil {
 		t.Errorf("nothing reported, yet %v", err)
+	}
+}
+
+// TestWhatIsLeftOfAFailedRun: environments ask a cleanup whether the run has failed, and where they may
+// leave what tells why; the error says where that is.
+func TestWhatIsLeftOfAFailedRun(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		var dir string
+		err := program.Run(func(tb testing.TB) {
+			tb.Cleanup(func() {
+				if tb.Failed() != fails {
+					t.Errorf("Failed gives %t, want %t", tb.Failed(), fails)
+				}
+				if tb.Failed() {
+					dir = tb.ArtifactDir()
+				}
+			})
+			if fails {
+				tb.Fatal("no end")
+			}
+		})
+		if !fails {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+		if err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("the error %v does not name %s", err, dir)
+		}
 	}
 }
