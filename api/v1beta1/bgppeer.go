@@ -184,9 +184,7 @@ type BGPPeerSpec struct {
 	// farther away can send (GTSM, RFC 5082). The router must be configured to
 	// send 255 (FRR: ttl-security hops 1; BIRD: ttl security on); by default
 	// eBGP routers commonly send 1, and the session would never come up. The
-	// node's own packets always have 255. Default: false. Then 255 is required
-	// only once a session is up, of eBGP routers without ebgpMultiHop that are
-	// found to send it; true also protects the opening of the session.
+	// node's own packets always have 255. Default: false, which drops nothing.
 	// +optional
 	TTLSecurity bool `json:"ttlSecurity,omitempty"`
 
