@@ -122,7 +122,7 @@ func TestCleanupRemovesOursAlone(t *testing.T) {
 	}
 	l.forward()
 	full := l.state()
-	for _, part := range []string{"FAIRLEAD-STAMP", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover"} {
+	for _, part := range []string{"FAIRLEAD-DISPATCH", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover"} {
 		if !strings.Contains(full, part) {
 			t.Errorf("there is no %q, so that this test holds too little", part)
 		}

@@ -112,7 +112,7 @@ func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 			continue
 		}
 		for _, t := range f.tables() {
-			rules += t.rules + len(t.jumps) + t.kernel[chainStamp].rules
+			rules += t.rules + len(t.jumps)
 		}
 		repairs = f.repairs + f.sets.repairs()
 	}
@@ -147,11 +147,6 @@ func (b *Backend) Tool() string {
 func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.families {
-		for i := range f.runners {
-			f.runners[i].dismiss()
-		}
-	}
 	b.families = nil
 	return Remove(ctx)
 }
@@ -172,17 +167,19 @@ func Remove(ctx context.Context) error {
 	return errors.Join(append(errs, destroySets())...)
 }
 
-// cleanup removes what is ours from both tables. Whoever asked for it would rather wait
-// than do it again.
+// cleanup removes what is ours from both tables. It returns the errors of a program, or of the kernel, and
+// waits longer for a lock than Apply: it is not called again.
 func (c commands) cleanup(ctx context.Context) error {
+	if c.variant == NFT {
+		return cleanupNFT(c.family)
+	}
 	r := runner{patience: defaultPatience}
-	defer r.dismiss()
 	for _, table := range []string{"nat", "filter"} {
 		s, err := c.saveTable(ctx, &r, table, 60*pace)
 		if err != nil {
 			return err
 		}
-		script := s.removal(table, c.part())
+		script := s.removal(table)
 		if script == "" {
 			continue
 		}

@@ -40,14 +40,6 @@ func (c commands) program(action string) string {
 	return name + "-" + string(c.variant) + "-" + action
 }
 
-// part is how many chains one transaction should concern, 0 for any number.
-func (c commands) part() int {
-	if c.variant == NFT {
-		return nftPart
-	}
-	return 0
-}
-
 // pace is how many lines of a script or a table a program gets through in a second at
 // the least, on a node that is busy.
 const pace = 2000
@@ -55,18 +47,9 @@ const pace = 2000
 // restore applies a script, each of its transactions as a whole.
 func (c commands) restore(ctx context.Context, r *runner, script string) error {
 	work := time.Duration(strings.Count(script, "\n")) * time.Second / pace
-	args := []string{"--noflush", "--wait", "1"}
-	if c.variant == NFT {
-		// Told to be verbose, it repeats a comment when it comes to it, and nobody needs to
-		// wait for its end; see nfnetlink.Lingering.
-		return r.tell(ctx, work, script+committed, c.program("restore"), append(args, "--verbose")...)
-	}
-	_, err := r.run(ctx, work, script, c.program("restore"), args...)
+	_, err := r.run(ctx, work, script, c.program("restore"), "--noflush", "--wait", "1")
 	return err
 }
-
-// committed is a comment by which a program says that all before it is in the kernel.
-const committed = "# FAIRLEAD: committed\n"
 
 // saveTable reads a table of about so many lines.
 func (c commands) saveTable(ctx context.Context, r *runner, table string, lines int) (saved, error) {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
-	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -22,8 +22,6 @@ type family struct {
 
 	nat, filter ruleset
 	runners     [2]runner // of the programs that work on nat and on filter
-	many        int       // chains to write are more than that
-	bulk        int       // bytes of a transaction that many are written by
 	socket      nfnetlink.Conn
 	sets        *sets
 	around      *surroundings // that the base was rendered for
@@ -54,7 +52,7 @@ func newFamily(s style, c commands, w *watch, log *slog.Logger) *family {
 		filter:  newRuleset(s, "filter", filterJumps()),
 		sets:    newSets(s, log),
 		ports:   map[desired.PortKey]desired.Port{},
-		reading: newReading(), many: c.part(), bulk: bulkSize,
+		reading: newReading(),
 	}
 	f.base(desired.Forwarding{})
 	return f
@@ -115,9 +113,6 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	}
 	if repairs {
 		f.reading.Healed(time.Since(began))
-		if f.sound {
-			f.reading.again(f.watch.look())
-		}
 	}
 	return err
 }
@@ -210,15 +205,14 @@ func (f *family) write(ctx context.Context) error {
 	f.sound = false
 	f.sets.fill()
 	if !f.loaded {
-		if _, err := f.compare(ctx); err != nil {
+		if _, err := f.compare(ctx, true); err != nil {
 			return err
 		}
 		f.loaded = true
 	}
 	err := f.writeTables(ctx)
-	if refused(err) && !f.reading.thorough { // perhaps for what a glance does not see
-		f.reading.deep = true
-		if _, unread := f.compare(ctx); unread == nil && len(f.nat.table.stray)+len(f.filter.table.stray) > 0 {
+	if refused(err) && f.watch.look() != f.reading.whole { // perhaps for what others wrote, and no count shows
+		if _, unread := f.compare(ctx, true); unread == nil {
 			f.sets.fill()
 			err = f.writeTables(ctx)
 		}
@@ -231,12 +225,12 @@ func (f *family) write(ctx context.Context) error {
 }
 
 func (f *family) writeTables(ctx context.Context) error {
-	if together, err := f.writeTogether(ctx); together {
-		return err
+	if f.commands.variant == NFT {
+		return f.writeNFT()
 	}
 	var errs []error
 	for i := range f.tables() {
-		err := f.writeTable(ctx, i)
+		err := f.writeLegacy(ctx, i)
 		errs = append(errs, err)
 		if errors.Is(err, errLocked) || errors.Is(err, exec.ErrNotFound) {
 			break // the other table would fare no better
@@ -245,59 +239,16 @@ func (f *family) writeTables(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writeTogether has one program write both tables, and tells whether it did. With
-// nf_tables a second one would wait until the kernel has destroyed what the first took away.
-//
-// What the program does not take, as a whole or in part, is to be written again, table by
-// table, which tells what it is about. So there must be nothing in it that is not the same
-// when it is done twice, as jumps are not.
-func (f *family) writeTogether(ctx context.Context) (bool, error) {
-	if f.commands.variant != NFT || f.runners[0].late != nil || f.runners[1].late != nil {
-		return false, nil
-	}
-	var scripts strings.Builder
-	for _, t := range f.tables() {
-		if len(t.dirty) > f.many || len(t.absent)+len(t.stray) > 0 {
-			return false, nil
-		}
-		script, transactions := t.script(f.commands.part())
-		if transactions != 1 {
-			return false, nil
-		}
-		scripts.WriteString(script)
-	}
-	err := f.commands.restore(ctx, &f.runners[0], scripts.String())
-	switch late := (*LateError)(nil); {
-	case errors.As(err, &late):
-		f.runners[1].late = f.runners[0].late // it may still write the other table, too
-		return true, fmt.Errorf("tables nat and filter: %w", err)
-	case err != nil:
-		return false, nil
-	}
-	for _, t := range f.tables() {
-		t.written()
-	}
-	f.watch.wrote(0, 2, 0)
-	return true, nil
-}
-
-func (f *family) writeTable(ctx context.Context, i int) error {
-	if err := f.writeBulk(ctx, i); err != nil {
-		return err
-	}
+func (f *family) writeLegacy(ctx context.Context, i int) error {
 	t := f.tables()[i]
-	script, transactions := t.script(f.commands.part())
-	if transactions == 0 {
+	if t.asWanted() {
 		t.written()
 		return nil
 	}
-	if err := f.restoreTable(ctx, i, script); err != nil {
-		if transactions > 1 {
-			t.unsure()
-		}
+	if err := f.restoreTable(ctx, i, t.script()); err != nil {
 		return err
 	}
-	f.watch.wrote(i, transactions, t.written())
+	f.watch.wrote(i, t.written())
 	return nil
 }
 
@@ -311,13 +262,26 @@ func (f *family) restoreTable(ctx context.Context, i int, script string) error {
 
 func (f *family) tables() []*table { return []*table{f.nat.table, f.filter.table} }
 
-// probe writes what is there already, to see whether the kernel takes anything.
+// probe writes a chain as it is, to see whether the kernel takes anything.
 func (f *family) probe(ctx context.Context) error {
-	for i, t := range f.tables() {
-		if err := f.commands.restore(ctx, &f.runners[i], t.probe()); err != nil {
+	for i, chain := range []string{chainShow, chainDrop} {
+		t := f.tables()[i]
+		var err error
+		if f.commands.variant == NFT {
+			tx := wire.New(f.family, 4096, &f.socket)
+			if err = t.put(tx, chain); err == nil {
+				err = f.send(tx)
+			}
+		} else {
+			s := newScript(t.name)
+			s.chains([]string{chain})
+			s.rules(chain, t.want[chain].text)
+			err = f.commands.restore(ctx, &f.runners[i], s.commit())
+			f.watch.wrote(i, 0)
+		}
+		if err != nil {
 			return err
 		}
-		f.watch.wrote(i, 1, 0)
 	}
 	return nil
 }

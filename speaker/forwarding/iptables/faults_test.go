@@ -167,6 +167,12 @@ func TestMissingProgram(t *testing.T) {
 			p.Cluster = blackbox.At(blackbox.ServePort, a.P1)
 		}})...)
 		missing, err = c.Try(more)
+		if c.variant == NFT { // it takes none
+			if err != nil || len(missing) > 0 {
+				t.Errorf("%d ports are missing, error %v", len(missing), err)
+			}
+			return
+		}
 		if !errors.Is(err, exec.ErrNotFound) || len(missing) != 4 {
 			t.Fatalf("%d ports are missing, error %v: want the four new ones and a program", len(missing), err)
 		}
@@ -178,7 +184,7 @@ func TestMissingProgram(t *testing.T) {
 // TestFailingProgram has the program fail whatever it is given: no Service is to blame,
 // and what is in the kernel stays.
 func TestFailingProgram(t *testing.T) {
-	eachFaulty(t, `[ -e $bin/fault ] && { echo "$name: it is broken" >&2; exit 1; }`, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, `[ -e $bin/fault ] && { echo "$name: it is broken" >&2; exit 1; }`, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.on()
 		missing, err := c.Try(want)
@@ -249,7 +255,7 @@ func TestSetOfNoPortThatFails(t *testing.T) {
 // written, nobody waits for it a second time, and it is picked up when it ends.
 func TestHangingProgram(t *testing.T) {
 	hang := `case $name in iptables-*-restore) while [ -e $bin/fault ] && grep -q '^\*nat' $in; do sleep 0.1; done;; esac`
-	eachFaulty(t, hang, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, hang, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.on()
 		began := time.Now()
@@ -280,53 +286,9 @@ func TestHangingProgram(t *testing.T) {
 	})
 }
 
-// TestProgramThatHangsOnBothTables has the one program hang that writes both tables of a
-// family, after the first write: neither is written by another one meanwhile.
-func TestProgramThatHangsOnBothTables(t *testing.T) {
-	hang := `case $name in iptables-*-restore) while [ -e $bin/fault ] && grep -q '^\*nat' $in && grep -q '^\*filter' $in; do sleep 0.1; done;; esac`
-	withFault(t, NFT, hang, func(t *testing.T, c *faulty) {
-		want := blackbox.Forwarding(blackbox.Services()...)
-		c.Apply(blackbox.Forwarding(blackbox.Services()[:2]...))
-		rules := c.rules()
-		c.on()
-		for range 2 {
-			missing, err := c.Try(want)
-			var late *LateError
-			if !errors.As(err, &late) || !strings.Contains(late.Command, "restore") {
-				t.Errorf("error %v, want one about a program that hangs", err)
-			}
-			if missingOf(missing, addr.IPv4) == 0 || missingOf(missing, addr.IPv6) != 0 {
-				t.Errorf("%d ports of IPv4 and %d of IPv6 are missing", missingOf(missing, addr.IPv4), missingOf(missing, addr.IPv6))
-			}
-		}
-		before, _, _ := strings.Cut(rules, addr.IPv6.String()+" nat")
-		if now, _, _ := strings.Cut(c.rules(), addr.IPv6.String()+" nat"); now != before {
-			t.Errorf("IPv4 was written beside the program that hangs:\n%s\nbefore:\n%s", now, before)
-		}
-		c.heals(want, c.off)
-	})
-}
-
-// TestProgramThatDoesNotEnd has the program do its work and stay. What it has committed is in
-// the kernel, and nobody waits for more.
-func TestProgramThatDoesNotEnd(t *testing.T) {
-	stay := `case $name in *-restore) $(PATH=${PATH#*:} command -v $name) "$@" <$in; while [ -e $bin/fault ]; do sleep 0.1; done; exit 1;; esac`
-	withFault(t, NFT, stay, func(t *testing.T, c *faulty) {
-		c.on()
-		defer c.off()
-		c.Apply(blackbox.Forwarding(blackbox.Services()[:2]...))
-		c.Apply(blackbox.Forwarding(blackbox.Services()...))
-		for _, f := range addr.Families() {
-			if !c.serves(f) {
-				t.Errorf("%s is not served", f)
-			}
-		}
-	})
-}
-
 // TestProgramThatHangsForGoodIsKilled has a program never end by itself.
 func TestProgramThatHangsForGoodIsKilled(t *testing.T) {
-	eachFaulty(t, `case $name in iptables-*-restore) [ -e $bin/fault ] && sleep 1000;; esac`, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, `case $name in iptables-*-restore) [ -e $bin/fault ] && sleep 1000;; esac`, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.Node.Do(func() {
 			c.backend = New(Config{Log: blackbox.Quiet(), Variant: c.variant, Patience: time.Second})
@@ -389,7 +351,7 @@ func TestLockHeldByOthers(t *testing.T) {
 // error names what is lacking, and all is well once it is there.
 func TestKernelWithoutAFeature(t *testing.T) {
 	lacks := `[ -e $bin/fault ] && grep -q -- '-m statistic' $in && { echo "$name v1.8.9: Couldn't load match 'statistic'" >&2; exit 2; }`
-	eachFaulty(t, lacks, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, lacks, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Service{Name: "shares", N: 2, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Local, p.ExternalLocal = blackbox.At(blackbox.ServePort, a.P1, a.P3), blackbox.At(blackbox.ServePort, a.P1), true
 		}}, blackbox.Service{Name: "single", N: 3, Fill: func(a blackbox.Addresses, p *desired.Port) {
@@ -405,10 +367,59 @@ func TestKernelWithoutAFeature(t *testing.T) {
 	})
 }
 
+// TestNFTNeedsNoProgram has all programs fail: what is wanted is written, and repaired, without them.
+func TestNFTNeedsNoProgram(t *testing.T) {
+	withFault(t, NFT, `[ -e $bin/fault ] && { echo "$name: it is broken" >&2; exit 1; }`, func(t *testing.T, c *faulty) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		sound := func() string { c.off(); defer c.on(); return c.rules() } // which runs iptables-nft-save
+		c.on()
+		c.Apply(blackbox.Forwarding(blackbox.Services()[:2]...))
+		c.Apply(want)
+		before := sound()
+		for _, damage := range []string{"flush table ip nat; flush table ip6 filter", "delete table ip filter; delete table ip6 nat", "flush ruleset"} {
+			c.Run("nft", damage)
+			c.Apply(want)
+			if got := sound(); got != before {
+				t.Errorf("after %s:\n%s\nwant\n%s", damage, got, before)
+			}
+			for _, f := range addr.Families() {
+				if !c.serves(f) {
+					t.Errorf("%s is not served after %s", f, damage)
+				}
+			}
+		}
+	})
+}
+
+// TestFeaturesAreAskedFor holds that this kernel has all that is asked for, that it can be told that one
+// is missing, and that asking leaves no traces.
+func TestFeaturesAreAskedFor(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		c.Apply(blackbox.Forwarding(blackbox.Services()...))
+		before := c.rules()
+		for _, f := range c.backend.families {
+			c.Node.Do(func() {
+				for _, has := range f.features() {
+					i := map[string]int{"nat": 0, "filter": 1}[has.table]
+					if err := f.try(t.Context(), i, has.rule); err != nil {
+						t.Errorf("%s: %v", has.name, err)
+					}
+				}
+				if err := f.try(t.Context(), 0, "-m nonsense -j RETURN"); !refused(err) {
+					t.Errorf("a match that nobody has: error %v", err)
+				}
+			})
+		}
+		if got := c.rules(); got != before {
+			t.Errorf("the rules are\n%s\nwant\n%s", got, before)
+		}
+	})
+}
+
 // TestKernelWithoutWhatAllNeed lacks what every Service needs.
 func TestKernelWithoutWhatAllNeed(t *testing.T) {
 	lacks := `[ -e $bin/fault ] && grep -q -- '-m addrtype' $in && { echo "$name: line 7 failed" >&2; exit 1; }`
-	eachFaulty(t, lacks, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, lacks, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.on()
 		for range 2 {
@@ -436,7 +447,7 @@ func TestKernelWithoutWhatAllNeed(t *testing.T) {
 // and does not try all the time.
 func TestHostWithoutIPv6(t *testing.T) {
 	broken := `case $name in ip6tables-*) [ -e $bin/fault ] && { echo "$name: Address family not supported by protocol" >&2; exit 3; };; esac`
-	eachFaulty(t, broken, func(t *testing.T, c *faulty) {
+	withFault(t, Legacy, broken, func(t *testing.T, c *faulty) {
 		both := blackbox.Forwarding(blackbox.Services()...)
 		single := both
 		single.Ports = map[desired.PortKey]desired.Port{}

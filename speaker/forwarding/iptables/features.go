@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -23,16 +24,16 @@ func (s style) features() []feature {
 		to = "[fd00::1]:80"
 	}
 	return []feature{
-		{"nat", "-m comment --comment x", "the match comment", "xt_comment"},
-		{"nat", s.in(ofPods, "src"), "the match set", "xt_set"},
-		{"nat", "-m statistic --mode random --probability 0.5", "the match statistic", "xt_statistic"},
-		{"nat", fromNode, "the match addrtype", "xt_addrtype"},
-		{"nat", "-m mark --mark 0x1/0x1", "the match mark", "xt_mark"},
+		{"nat", "-m comment --comment \"x\" -j RETURN", "the match comment", "xt_comment"},
+		{"nat", s.in(ofPods, "src") + " -j RETURN", "the match set", "xt_set"},
+		{"nat", "-m statistic --mode random --probability 0.5 -j RETURN", "the match statistic", "xt_statistic"},
+		{"nat", fromNode + " -j RETURN", "the match addrtype", "xt_addrtype"},
+		{"nat", "-m mark --mark 0x1/0x1 -j RETURN", "the match mark", "xt_mark"},
 		{"nat", "-j MARK --set-xmark 0x1/0x1", "the target MARK", "xt_mark"},
-		{"nat", "-p tcp -m tcp --dport 80", "the match tcp", "xt_tcpudp"},
+		{"nat", "-p tcp -m tcp --dport 80 -j RETURN", "the match tcp", "xt_tcpudp"},
 		{"nat", "-j MASQUERADE --random-fully", "the target MASQUERADE with --random-fully", "xt_MASQUERADE"},
 		{"nat", "-p tcp -j DNAT --to-destination " + to, "the target DNAT", "xt_nat"},
-		{"filter", "-m conntrack --ctstate NEW", "the match conntrack", "xt_conntrack"},
+		{"filter", "-m conntrack --ctstate NEW -j RETURN", "the match conntrack", "xt_conntrack"},
 		{"filter", "-j REJECT --reject-with " + reject, "the target REJECT", "ipt_REJECT or ip6t_REJECT"},
 	}
 }
@@ -47,18 +48,13 @@ func (f *family) explain(ctx context.Context) error {
 		return f.lacks
 	}
 	f.asked, f.lacks = time.Now(), nil
-	const probe = ours + "PROBE"
 	var lacks []error
 	for _, has := range f.features() {
 		i := 0
 		if has.table == f.filter.table.name {
 			i = 1
 		}
-		try := script{table: has.table}
-		try.chains([]string{probe})
-		try.rules(probe, newChain(has.rule))
-		try.commit()
-		err := f.commands.restore(ctx, &f.runners[i], try.text.String())
+		err := f.try(ctx, i, has.rule)
 		if refused(err) {
 			lacks = append(lacks, fmt.Errorf("the kernel does not have %s (module %s), or this iptables does not know it", has.name, has.module))
 			continue
@@ -66,14 +62,38 @@ func (f *family) explain(ctx context.Context) error {
 		if err != nil {
 			return nil // what keeps the program from running is told already
 		}
-		again := script{table: has.table}
-		again.clear([]string{probe}, 0)
-		if err := f.commands.restore(ctx, &f.runners[i], again.text.String()); err != nil {
-			return err
-		}
 	}
 	if len(lacks) < len(f.features()) { // else the program does not work at all
 		f.lacks = outcome.Caused(outcome.ReasonFeatureMissing, errors.Join(lacks...))
 	}
 	return f.lacks
+}
+
+// try writes a rule into a chain of its own, and removes it. It returns what a program or the kernel says
+// of it.
+func (f *family) try(ctx context.Context, i int, rule string) error {
+	const chain = ours + "PROBE"
+	t := f.tables()[i]
+	if f.commands.variant == NFT {
+		tx := wire.New(f.family, 4096, &f.socket)
+		tx.Make(t.name, chain)
+		err := tx.Append(t.name, chain, rule, 0)
+		tx.Clear(t.name, chain)
+		tx.Remove(t.name, chain)
+		if err != nil {
+			return err
+		}
+		return f.send(tx)
+	}
+	s := newScript(t.name)
+	s.chains([]string{chain})
+	s.rules(chain, rule+"\n")
+	err := f.commands.restore(ctx, &f.runners[i], s.commit())
+	if err != nil {
+		return err
+	}
+	s = newScript(t.name)
+	s.chains([]string{chain})
+	s.drop([]string{chain})
+	return f.commands.restore(ctx, &f.runners[i], s.commit())
 }

@@ -19,8 +19,8 @@ type fingerprint struct {
 
 type legacyCounts struct{ entries, bytes uint32 }
 
-// follows tells whether nothing but transactions of ours, on the i-th
-// table, lies between two fingerprints; they made the table longer by this many entries.
+// follows tells whether nothing but one transaction of ours, on the i-th table, lies between two
+// fingerprints; it made the table longer by this many entries.
 func (f fingerprint) follows(before fingerprint, i, longer int) bool {
 	other := 1 - i
 	return f.tables[other] == before.tables[other] &&
@@ -74,12 +74,8 @@ func (w *watch) look() int {
 	return w.epoch
 }
 
-// wrote takes note of transactions of ours on the i-th table.
-func (w *watch) wrote(i, transactions, longer int) {
-	if w.variant == NFT {
-		_ = w.generation.Write(func() (int, error) { return transactions, nil })
-		return
-	}
+// wrote takes note of one transaction of ours on the i-th table of legacy iptables.
+func (w *watch) wrote(i, longer int) {
 	now, err := w.read()
 	if err != nil || !now.follows(w.seen, i, longer) {
 		w.epoch++

@@ -9,10 +9,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
 	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -25,20 +25,10 @@ const (
 	killAfter       = 20 // times the patience
 )
 
-// A program that has committed a script stays for the next one for so long, unless the script was
-// longer than this: to start one takes ten times as long as what it then does for a Service. The
-// memory that a long script took it would keep.
-const (
-	residence = time.Minute
-	short     = 64 << 10
-)
-
 // runner runs one program at a time.
 type runner struct {
 	patience time.Duration
 	late     *process
-	resident *process // has done what it was told, and stays for more
-	streams  bool     // programs are known to begin before they have read all
 }
 
 // process is one run of a program.
@@ -49,45 +39,7 @@ type process struct {
 	done           chan struct{} // closed when it has ended
 	err            error
 	stdin          io.WriteCloser
-	stdout, stderr output
-	fed            chan struct{} // closed when it was given all of a script
-	leave          *time.Timer   // until stdin is closed, by which it ends
-}
-
-// output is what a program says.
-type output struct {
-	mu      sync.Mutex
-	all     bytes.Buffer
-	through chan struct{} // nil: nobody waits for the word that it has committed
-}
-
-// Write implements io.Writer.
-func (o *output) Write(said []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n, err := o.all.Write(said)
-	if o.through != nil && bytes.HasSuffix(o.all.Bytes(), []byte(committed)) {
-		close(o.through)
-		o.through = nil
-	}
-	return n, err
-}
-
-// afresh forgets what was said, and gives what is closed at the word that all is committed.
-func (o *output) afresh() <-chan struct{} {
-	through := make(chan struct{})
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.all.Reset()
-	o.through = through
-	return through
-}
-
-// bytes are all that was said, for when nothing more is.
-func (o *output) bytes() []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Bytes()
+	stdout, stderr bytes.Buffer // to be read when it has ended
 }
 
 // LateError says that a program takes longer than its work should. It is not run again
@@ -115,53 +67,17 @@ func (r *runner) run(ctx context.Context, work time.Duration, stdin, program str
 		_, _ = io.WriteString(p.stdin, stdin) // what fails it will tell
 		_ = p.stdin.Close()
 	}()
-	if err := r.await(ctx, p, nil, work); err != nil {
+	if err := r.await(ctx, p, work); err != nil {
 		return nil, err
 	}
-	return p.stdout.bytes(), nil
-}
-
-// tell has a program commit a script, for as long as that should take. It is the one that
-// did the last, if that is still there.
-func (r *runner) tell(ctx context.Context, work time.Duration, script, program string, args ...string) error {
-	if r.late != nil {
-		return r.isLate()
-	}
-	p := r.resident
-	if r.resident = nil; p == nil || !p.stays() {
-		var err error
-		if p, err = r.start(ctx, program, args...); err != nil {
-			return err
-		}
-	}
-	p.began, p.fed = time.Now(), make(chan struct{})
-	_, through := p.stderr.afresh(), p.stdout.afresh()
-	linger := nfnetlink.Lingering
-	if r.streams {
-		linger = r.limit(work) // if it takes long, it is not for that
-	}
-	go p.feed(script, linger)
-	if err := r.await(ctx, p, through, work); err != nil {
-		return err
-	}
-	if <-p.fed; !p.leave.Stop() {
-		return nil
-	}
-	r.streams = true
-	if len(script) > short {
-		p.leave.Reset(nfnetlink.Lingering)
-		return nil
-	}
-	p.leave.Reset(residence)
-	r.resident = p
-	return nil
+	return p.stdout.Bytes(), nil
 }
 
 // limit is when a program is killed.
 func (r *runner) limit(work time.Duration) time.Duration { return work + killAfter*r.patience }
 
-// await waits until a program has ended or committed.
-func (r *runner) await(ctx context.Context, p *process, through <-chan struct{}, work time.Duration) error {
+// await waits until a program has ended.
+func (r *runner) await(ctx context.Context, p *process, work time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, r.limit(work))
 	spare := context.AfterFunc(limited, func() {
 		p.kill(limited.Err())
@@ -173,7 +89,6 @@ func (r *runner) await(ctx context.Context, p *process, through <-chan struct{},
 	select {
 	case <-p.done:
 		err = p.err
-	case <-through:
 	case <-timer.C:
 		r.late = p
 		return r.isLate()
@@ -237,40 +152,10 @@ func (r *runner) start(ctx context.Context, program string, args ...string) (*pr
 		defer kill(nil)
 		defer close(p.done)
 		if err := cmd.Wait(); err != nil {
-			p.err = failed(p.command, errors.Join(err, context.Cause(ctx)), string(p.stderr.bytes()))
+			p.err = failed(p.command, errors.Join(err, context.Cause(ctx)), p.stderr.String())
 		}
 	}()
 	return p, nil
-}
-
-// feed gives a program a script. What fails the program will tell. It is kept from ending, and so from
-// closing its socket, and not for longer than that unless it has committed by then: some
-// versions read to the end before they begin.
-func (p *process) feed(script string, linger time.Duration) {
-	_, _ = io.WriteString(p.stdin, script)
-	p.leave = time.AfterFunc(linger, func() { _ = p.stdin.Close() })
-	close(p.fed)
-}
-
-// dismiss has the program that stays end.
-func (r *runner) dismiss() {
-	if r.resident != nil && r.resident.stays() {
-		_ = r.resident.stdin.Close() // there is nothing in it
-	}
-	r.resident = nil
-}
-
-// stays tells whether the program is still there, and has it stay until it is fed again.
-func (p *process) stays() bool {
-	if !p.leave.Stop() {
-		return false
-	}
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
 }
 
 // failed says what a program said of its failure.
@@ -301,9 +186,10 @@ func lacksTables(said string) bool {
 var errLocked = outcome.Caused(outcome.ReasonTablesLocked,
 	errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free"))
 
-// refused tells whether a program ran and did not like what it was given, as against
-// one that could not be run or did not come to it.
+// refused tells whether a program, or the kernel, did not take the rules that it was given, as against
+// a program that could not be run or did not come to it.
 func refused(err error) bool {
 	var exit *exec.ExitError
-	return errors.As(err, &exit) && exit.Exited() && !errors.Is(err, errLocked)
+	var kernel *nfnetlink.RefusedError
+	return errors.Is(err, wire.ErrRule) || errors.As(err, &kernel) || errors.As(err, &exit) && exit.Exited() && !errors.Is(err, errLocked)
 }

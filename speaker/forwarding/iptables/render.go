@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,7 +37,6 @@ const (
 	chainDrop        = ours + "DROP"
 	chainServices    = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
 	chainNodePorts   = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
-	chainStamp       = ours + "STAMP"     // never entered; its rule is a digest of all other chains
 )
 
 // What the chains of a port are for; their names go on with a digest of its key.
@@ -49,16 +49,26 @@ const (
 )
 
 // jump is a rule that leads from a chain of others, such as a built-in one, to ours.
-type jump struct{ from, rule string }
+type jump struct {
+	from, rule string
+	handle     uint64 // by which nf_tables knows it
+}
+
+// same tells whether another rule of the chain does the same.
+func (j jump) same(o jump) bool { return j.from == o.from && j.rule == o.rule }
 
 func natJumps() []jump {
 	return []jump{
-		{"PREROUTING", "-j " + chainDispatch}, {"OUTPUT", "-j " + chainDispatch}, {"POSTROUTING", "-j " + chainPostrouting},
+		{from: "PREROUTING", rule: "-j " + chainDispatch},
+		{from: "OUTPUT", rule: "-j " + chainDispatch},
+		{from: "POSTROUTING", rule: "-j " + chainPostrouting},
 	}
 }
 
 func filterJumps() []jump {
-	return []jump{{"INPUT", "-j " + chainInput}, {"FORWARD", "-j " + chainForward}, {"OUTPUT", "-j " + chainOutput}}
+	return []jump{
+		{from: "INPUT", rule: "-j " + chainInput}, {from: "FORWARD", rule: "-j " + chainForward}, {from: "OUTPUT", rule: "-j " + chainOutput},
+	}
 }
 
 // digest is 16 characters that stand for a text in the name of a chain.
@@ -269,7 +279,7 @@ func (r *portRenderer) clusterIPMarks() []string {
 	if !r.port.MasqueradeAll && r.port.PodLinks == (desired.Links{}) {
 		return nil
 	}
-	here := fmt.Sprintf("-d %s ", r.port.ClusterIP)
+	here := fmt.Sprintf("-d %s ", addr.HostPrefix(r.port.ClusterIP))
 	marks := []string{here + r.markRule()}
 	if !r.port.MasqueradeAll {
 		marks = append(marks, here+r.fromPod()+" -j "+chainShow)
@@ -376,7 +386,11 @@ func (r *portRenderer) vips(table *part, chain, otherwise string) {
 	if r.port.Restricted {
 		var rules []string
 		for _, source := range r.port.SourceRanges {
-			rules = append(rules, fmt.Sprintf("-s %s -g %s", source, chain))
+			from := ""
+			if source.Bits() > 0 {
+				from = fmt.Sprintf("-s %s ", source.Masked())
+			}
+			rules = append(rules, from+"-g "+chain)
 		}
 		chain = r.entrance(table, kindVIP, append(rules, otherwise))
 	}
@@ -439,20 +453,26 @@ func (r *portRenderer) sharesOf(of string, endpoints []netip.AddrPort) []string 
 	rules := make([]string, 0, len(endpoints))
 	verdicts := make([]string, len(endpoints))
 	for i, endpoint := range endpoints {
-		verdicts[i] = of + dnat(endpoint)
+		verdicts[i] = dnat(endpoint)
 		if r.port.Affinity > 0 {
 			chain, clients := r.remembering(endpoint)
-			verdicts[i] = "-g " + chain
+			of, verdicts[i] = "", "-g "+chain
 			rules = append(rules, fmt.Sprintf("-m set --match-set %s src %s", clients, verdicts[i]))
 		}
 	}
 	for i, verdict := range verdicts {
 		if left := len(verdicts) - i; left > 1 {
-			verdict = fmt.Sprintf("-m statistic --mode random --probability %.10f %s", 1/float64(left), verdict)
+			verdict = fmt.Sprintf("-m statistic --mode random --probability %.11f %s", probability(left), verdict)
 		}
-		rules = append(rules, verdict)
+		rules = append(rules, of+verdict)
 	}
 	return rules
+}
+
+// probability is one of so many, as a multiple of what the kernel can tell apart.
+func probability(of int) float64 {
+	const unit = 1 << 31
+	return math.Round(unit/float64(of)) / unit
 }
 
 // protocol is the match without which DNAT takes no port.

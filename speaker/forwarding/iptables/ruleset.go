@@ -14,7 +14,7 @@ type ruleset struct {
 
 func newRuleset(s style, name string, jumps []jump) ruleset {
 	return ruleset{
-		table:     newTable(s.family, name, jumps),
+		table:     newTable(name, jumps),
 		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: s.family.Bits(), leaf: s.leaf()}),
 		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-", leaf: s.leaf()}),
 	}

@@ -7,40 +7,25 @@ import (
 	"strings"
 )
 
-// nftPart is how many chains one transaction of nf_tables should mention. Its
-// iptables-restore looks each of them up in a list at each rule, so that the time grows by
-// the square, and the kernel walks all chains that there are at each commit: with many
-// small transactions that is what takes longest. Legacy iptables writes the whole table in
-// every transaction and is better off with one.
-const nftPart = 400
+// script is one transaction on a table, as iptables-restore --noflush reads it.
+type script struct{ text strings.Builder }
 
-// script is what iptables-restore --noflush reads for one table.
-type script struct {
-	table        string
-	text         strings.Builder
-	open         bool
-	transactions int
-}
-
-func (s *script) begin() {
-	if !s.open {
-		s.open = true
-		fmt.Fprintf(&s.text, "*%s\n", s.table)
-	}
+func newScript(table string) *script {
+	s := &script{}
+	fmt.Fprintf(&s.text, "*%s\n", table)
+	return s
 }
 
 // chains creates chains, or empties them.
 func (s *script) chains(names []string) {
-	s.begin()
 	for _, name := range names {
 		fmt.Fprintf(&s.text, ":%s - [0:0]\n", name)
 	}
 }
 
 // rules appends the rules of a chain.
-func (s *script) rules(name string, c chain) {
-	s.begin()
-	for rule := range strings.Lines(c.text) {
+func (s *script) rules(name, rules string) {
+	for rule := range strings.Lines(rules) {
 		for _, part := range []string{"-A ", name, " ", rule} {
 			s.text.WriteString(part)
 		}
@@ -49,7 +34,6 @@ func (s *script) rules(name string, c chain) {
 
 // jumps deletes some rules of others' chains and puts some at their beginning.
 func (s *script) jumps(gone, come []jump) {
-	s.begin()
 	for _, j := range gone {
 		fmt.Fprintf(&s.text, "-D %s %s\n", j.from, j.rule)
 	}
@@ -60,51 +44,49 @@ func (s *script) jumps(gone, come []jump) {
 
 // drop removes chains that are empty and that no rule leads to.
 func (s *script) drop(names []string) {
-	s.begin()
 	for _, name := range names {
 		fmt.Fprintf(&s.text, "-X %s\n", name)
 	}
 }
 
-// clear empties and removes chains that only they themselves lead to, in transactions
-// of their own.
-func (s *script) clear(names []string, part int) {
-	names = slices.Clone(names)
-	slices.Reverse(names)
-	if part == 0 {
-		part = max(len(names), 1)
-	}
-	for some := range slices.Chunk(names, part) {
-		s.chains(some)
-		s.commit()
-	}
-	for some := range slices.Chunk(names, part) {
-		s.drop(some)
-		s.commit()
-	}
+func (s *script) commit() string {
+	s.text.WriteString("COMMIT\n")
+	return s.text.String()
 }
 
-func (s *script) commit() {
-	s.begin()
-	s.open = false
-	s.text.WriteString("COMMIT\n")
-	s.transactions++
+// script renders what turns what the kernel has into what is wanted.
+func (t *table) script() string {
+	write, remove := t.differences()
+	s := newScript(t.name)
+	s.text.Grow(t.length(write))
+	s.chains(slices.Concat(write, remove))
+	for _, name := range write {
+		s.rules(name, t.want[name].text)
+	}
+	s.jumps(t.stray, t.absent)
+	s.drop(remove)
+	return s.commit()
+}
+
+// length is about how much text it takes to write chains, a little too much.
+func (t *table) length(names []string) int {
+	const more = len("-A :  - [0:0]\n")
+	n := 0
+	for _, name := range names {
+		c := t.want[name]
+		n += len(c.text) + (c.rules+1)*(len(name)+more)
+	}
+	return n
 }
 
 // removal renders what removes everything of ours; "" if there is nothing.
-func (s saved) removal(table string, part int) string {
+func (s *saved) removal(table string) string {
 	if len(s.chains)+len(s.jumps) == 0 {
 		return ""
 	}
-	out := script{table: table}
-	var jumps []jump
-	for j, n := range s.jumps {
-		jumps = append(jumps, slices.Repeat([]jump{j}, n)...)
-	}
-	if len(jumps) > 0 {
-		out.jumps(jumps, nil)
-		out.commit()
-	}
-	out.clear(slices.Sorted(maps.Keys(s.chains)), part)
-	return out.text.String()
+	out, names := newScript(table), slices.Sorted(maps.Keys(s.chains))
+	out.jumps(s.jumps, nil)
+	out.chains(names)
+	out.drop(names)
+	return out.commit()
 }

@@ -161,10 +161,11 @@ func (s *set) differences(some iter.Seq[ipset.Element]) (missing, surplus []ipse
 	return missing, surplus
 }
 
-// check reads the set anew if the kernel has another number of elements in it
-// than it was left with, or another set. It costs the same however many there are.
-func (s *set) check() error {
-	if s.known && s.asLeft() {
+// check reads the set anew if the kernel has another set, or another number of elements in it than it was
+// left with, which costs the same however many there are; if full, also if it has other elements. It returns
+// the kernel's errors.
+func (s *set) check(full bool) error {
+	if s.known && s.asLeft() && (!full || s.holds()) {
 		return nil
 	}
 	if s.known {
@@ -176,6 +177,12 @@ func (s *set) check() error {
 func (s *set) asLeft() bool {
 	head, err := ipset.Look(s.socket, s.Name)
 	return err == nil && head == (ipset.Header{Spec: s.Spec, Elements: s.present})
+}
+
+// holds tells whether the kernel has the elements that the set was left with.
+func (s *set) holds() bool {
+	elements, err := ipset.Elements(s.Name)
+	return err == nil && !slices.ContainsFunc(elements, func(e ipset.Element) bool { return !s.members[e].present })
 }
 
 // fill adds what is wanted and missing. What the set does not take is tried again

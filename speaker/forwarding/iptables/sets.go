@@ -230,11 +230,12 @@ func (s *sets) trim() error {
 	return errors.Join(errs...)
 }
 
-// check looks whether the fixed sets are as they were left.
-func (s *sets) check() error {
+// check looks whether the fixed sets are as they were left: by the number of elements, or if full by the
+// elements. It returns the kernel's errors.
+func (s *sets) check(full bool) error {
 	var errs []error
 	for _, each := range s.fixed {
-		errs = append(errs, each.check())
+		errs = append(errs, each.check(full))
 	}
 	return errors.Join(errs...)
 }

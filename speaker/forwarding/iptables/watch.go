@@ -69,7 +69,7 @@ func (f *family) disturbed() bool {
 	case !f.loaded || !f.sound || !f.reading.Allowed():
 		return false
 	}
-	if f.watch.look() != f.reading.epoch {
+	if f.watch.look() != f.reading.epoch || f.reading.due() {
 		return true
 	}
 	if time.Since(f.sets.looked) < kernelwatch.Interval {
@@ -91,93 +91,87 @@ func lockIsFree() bool {
 
 // reading bounds and directs the reading of the tables of a family.
 type reading struct {
-	epoch    int  // of the watch when the tables were last compared; unread: they must be
-	repaired int  // epoch in which a glance saw damage that was repaired since; unread: none
-	thorough bool // they were read rule by rule
-	deep     bool // the next reading must be thorough
-	unfit    bool // glances see damage where there is none: every reading must be
-	alarmed  bool // a glance saw damage that nobody did
+	epoch int       // of the watch when the tables were last compared
+	full  time.Time // when all of them, and of the sets, was last compared
+	whole int       // the epoch at that time
 
 	kernelwatch.RateLimit // for reading and repairing
 }
 
-// unread is no epoch of a watch.
-const unread = -1
+func newReading() reading { return reading{full: time.Now(), RateLimit: kernelwatch.NewRateLimit()} }
 
-func newReading() reading { return reading{repaired: unread, RateLimit: kernelwatch.NewRateLimit()} }
+// fullEvery is how often all is compared: that others put as many rules or elements in place of ours shows
+// in no count.
+const fullEvery = 30 * time.Second
 
-// again has the tables read once more after a repair, if others wrote nothing since the reading
-// that it was for: what is amiss then, a glance does not see for what it is.
-func (r *reading) again(now int) {
-	if now == r.epoch && !r.thorough {
-		r.repaired, r.epoch = now, unread
-	}
-}
-
-// check looks whether the kernel still is as it was written. Differences are written
-// by the next write.
+// check compares the kernel with what was written: what counters say was changed, and all once in
+// fullEvery. Differences are written by the next write.
 func (f *family) check(ctx context.Context) error {
 	if !f.loaded || !f.reading.Allowed() {
 		return nil
 	}
-	began := time.Now()
-	if now := f.watch.look(); now != f.reading.epoch {
-		damage, err := f.compare(ctx)
-		if err != nil {
+	began, full := time.Now(), f.reading.due()
+	if full {
+		f.reading.full = began
+	}
+	var damage []string
+	now := f.watch.look()
+	if full && (now != f.reading.whole || f.commands.variant == Legacy) || now != f.reading.epoch {
+		var err error
+		if damage, err = f.compare(ctx, full); err != nil {
 			return err
 		}
-		f.judge(damage, now == f.reading.repaired)
-		if len(damage) == 0 { // else the repair is counted along with it
-			f.reading.Spend(time.Since(began))
-		}
+		f.judge(damage)
 	}
-	return f.sets.check()
+	err := f.sets.check(full)
+	if len(damage) == 0 { // else the repair is counted along with it
+		f.reading.Spend(time.Since(began))
+	}
+	return err
 }
 
-// judge takes note of damage that others did, or that nobody did since it was repaired.
-func (f *family) judge(damage []string, again bool) {
-	r := &f.reading
-	switch {
-	case len(damage) == 0 && r.thorough && r.alarmed:
-		r.unfit = true
-	case len(damage) == 0 || r.thorough:
-		r.alarmed = false
-	case again:
-		r.alarmed, r.deep = true, true
-	}
-	r.repaired = unread
+// due tells whether it is time to compare all.
+func (r *reading) due() bool { return time.Since(r.full) >= fullEvery }
+
+// judge takes note of damage that others did.
+func (f *family) judge(damage []string) {
 	if len(damage) == 0 {
 		return
 	}
 	f.damaged = true
 	f.repairs += len(damage)
 	f.sets.forget()
-	f.log.Warn("Somebody changed rules of ours; writing them again",
+	f.log.Warn("Others changed rules of ours; writing them again",
 		"changed", len(damage), "example", damage[:min(len(damage), 3)])
 }
 
-// compare asks the kernel for the chains of ours and returns those that are not
-// as they were written.
-func (f *family) compare(ctx context.Context) (damage []string, err error) {
+// compare reads the tables, and all of them if full, and returns the chains and jumps of ours that are not as
+// they were written. It returns the errors of the kernel or a program.
+func (f *family) compare(ctx context.Context, full bool) (damage []string, err error) {
 	// First: what changes while the tables are read shows next time.
 	epoch := f.watch.look()
-	thorough := f.commands.variant == Legacy || f.reading.deep || f.reading.unfit
 	for i, t := range f.tables() {
 		var s saved
-		if thorough {
+		switch {
+		case f.commands.variant == Legacy:
 			s, err = f.commands.saveTable(ctx, &f.runners[i], t.name, t.lines())
-		} else {
-			s, err = glance(f.family, t.name, t.jumps)
+		case full:
+			s, err = t.fullCheck(f.family)
+		default:
+			s, err = t.quickCheck(f.family)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if t.anotherWrote(s) {
-			f.log.Warn("Another speaker on this node wrote to our chains, or a program of ours that seemed to have failed; writing all of them again", "table", t.name)
+		damage = append(damage, t.compare(s, epoch == f.reading.epoch)...)
+		if t.another {
+			f.log.Warn("Another speaker on this node wrote to our chains; writing them again", "table", t.name)
 			f.sets.doubt()
 		}
-		damage = append(damage, t.compare(s)...)
 	}
-	f.reading.epoch, f.reading.thorough, f.reading.deep = epoch, thorough, false
+	f.reading.epoch = epoch
+	if full {
+		f.reading.whole = epoch
+	}
 	return damage, nil
 }

@@ -61,8 +61,10 @@ func (c *cluster) state() string {
 					note("%s %s %v %v", f, table, counts, err)
 					continue
 				}
-				jumps := map[string][]jump{"nat": natJumps(), "filter": filterJumps()}[table]
-				s, err := glance(f, table, jumps)
+				s, err := newTable(table, nil).fullCheck(f)
+				for i := range s.jumps {
+					s.jumps[i].handle = 0
+				}
 				note("%s %s %v %v %v", f, table, s.chains, s.jumps, err)
 			}
 		}

@@ -147,6 +147,11 @@ func failures(fd int, excuse func(unix.Errno) bool) (int, error) {
 // when there are no more: when a message to netfilter is sent, the kernel has done all of it
 // and said what it has to say. The error is ENOBUFS if the socket had no room for some of them.
 func Receipts(fd int, f func(unix.Errno)) error {
+	return receipts(fd, func(_ uint32, errno unix.Errno) { f(errno) })
+}
+
+// receipts is Receipts with the sequence number of what each receipt is for.
+func receipts(fd int, f func(sequence uint32, errno unix.Errno)) error {
 	buffer := make([]byte, 1<<16)
 	var lost error
 	for {
@@ -167,14 +172,14 @@ func Receipts(fd int, f func(unix.Errno)) error {
 }
 
 // eachReceipt calls f for each receipt, up to the first message that is not whole.
-func eachReceipt(said []byte, f func(unix.Errno)) {
+func eachReceipt(said []byte, f func(sequence uint32, errno unix.Errno)) {
 	for len(said) >= unix.SizeofNlMsghdr+4 {
 		size := int(binary.NativeEndian.Uint32(said))
 		if size < unix.SizeofNlMsghdr+4 || size > len(said) {
 			return
 		}
 		if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
-			f(unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
+			f(binary.NativeEndian.Uint32(said[8:]), unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
 		}
 		said = said[min((size+3)&^3, len(said)):]
 	}

@@ -90,7 +90,7 @@ func FuzzReceipts(f *testing.F) {
 	f.Add([]byte{3, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		told := 0
-		eachReceipt(said, func(unix.Errno) { told++ })
+		eachReceipt(said, func(uint32, unix.Errno) { told++ })
 		if told > len(said)/20 {
 			t.Errorf("%x: %d receipts are told", said, told)
 		}

@@ -1,6 +1,7 @@
 package nfnetlink
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -16,18 +17,23 @@ type Transaction struct {
 	commands  uint32
 }
 
-// NewTransaction begins one that is about so many bytes long.
-func NewTransaction(subsystem int, family addr.Family, size int) *Transaction {
-	t := &Transaction{subsystem: uint16(subsystem), family: family, message: make(Attributes, 0, size+size/8)}
-	t.Reset()
-	return t
+// RefusedError says which command of a transaction the kernel refused first.
+type RefusedError struct {
+	Command int
+	Err     unix.Errno
 }
 
-// Reset begins another one, in the same place.
-func (t *Transaction) Reset() {
-	t.message, t.commands = t.message[:0], 0
+func (e *RefusedError) Error() string { return "the kernel refuses it: " + e.Err.Error() }
+
+// Unwrap returns the kernel's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// NewTransaction begins one that will have about so many bytes.
+func NewTransaction(subsystem int, family addr.Family, size int) *Transaction {
+	t := &Transaction{subsystem: uint16(subsystem), family: family, message: make(Attributes, 0, size)}
 	// Its header names the subsystem where others have a number of their own.
 	t.command(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
+	return t
 }
 
 // Add appends a command with the attributes that body appends.
@@ -35,7 +41,10 @@ func (t *Transaction) Add(command, flags int, body func(Attributes) Attributes) 
 	t.command(t.subsystem<<8|uint16(command), uint16(flags), Protocol(t.family), 0, body)
 }
 
-// Size is how long the transaction is.
+// Commands returns the number that the next command gets.
+func (t *Transaction) Commands() int { return int(t.commands) }
+
+// Size returns how many bytes the transaction has.
 func (t *Transaction) Size() int { return len(t.message) }
 
 func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint16, body func(Attributes) Attributes) {
@@ -43,46 +52,31 @@ func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint1
 	t.commands++
 }
 
-// Send has the kernel do it while the caller does something else: wait returns once it
-// has. Until then the transaction must be left alone. The error wraps what the kernel minds in the
-// commands that it does not take.
-func (t *Transaction) Send() (wait func() error) {
+// Send has the kernel do it, once. It returns a *RefusedError about the first command that the kernel does
+// not take, or an error of the socket.
+func (t *Transaction) Send() error {
 	t.command(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
-	fd, err := t.open() // here: a socket is of the network namespace of the thread that opens it
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return func() error { return err }
+		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer release(func() { _ = unix.Close(fd) })
-		done <- t.deliver(fd)
-	}()
-	return func() error { return <-done }
-}
-
-// open opens a socket that the transaction fits into, which it must as one message.
-func (t *Transaction) open() (fd int, err error) {
-	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return 0, err
+	defer release(func() { _ = unix.Close(fd) })
+	// It must be one message, and so fit into the buffer.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
+		return fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
 	}
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
-		err = fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
-	} else {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return 0, err
-	}
-	return fd, nil
-}
-
-func (t *Transaction) deliver(fd int) error {
 	if err := unix.Sendto(fd, t.message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send a transaction of %d bytes: %w", len(t.message), err)
 	}
-	// Of one that is done it says nothing.
-	_, err := failures(fd, func(unix.Errno) bool { return false })
-	return err
+	// The kernel says nothing of one that is done.
+	var refused error
+	err = receipts(fd, func(command uint32, errno unix.Errno) {
+		if errno != 0 && refused == nil {
+			refused = &RefusedError{int(command), errno}
+		}
+	})
+	return errors.Join(refused, err)
 }

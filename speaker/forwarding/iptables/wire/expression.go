@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -56,12 +57,42 @@ func (l *list) compare(how uint32, with ...byte) {
 	})
 }
 
-func (l *list) protocol(number byte) {
+func (l *list) meta(key uint32) {
 	l.expression("meta", func() {
-		l.number(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)
+		l.number(unix.NFTA_META_KEY, key)
 		l.number(unix.NFTA_META_DREG, register)
 	})
+}
+
+func (l *list) protocol(number byte) {
+	l.meta(unix.NFT_META_L4PROTO)
 	l.equal(number)
+}
+
+// link matches the name of an interface, which ends with a zero byte, or how it begins.
+func (l *list) link(key uint32, of link) {
+	if of.name == "" {
+		return
+	}
+	name, begins := strings.CutSuffix(of.name, "+")
+	if !begins {
+		name += "\x00"
+	}
+	l.meta(key)
+	l.compare(comparison(of.not), []byte(name)...)
+}
+
+func (l *list) marked(bits, mask uint32, not bool) {
+	l.meta(unix.NFT_META_MARK)
+	l.mask(binary.NativeEndian.AppendUint32(nil, mask)...)
+	l.compare(comparison(not), binary.NativeEndian.AppendUint32(nil, bits)...)
+}
+
+// tcpFlags matches flags of TCP, of those that the mask has.
+func (l *list) tcpFlags(mask, flags byte) {
+	l.load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)
+	l.mask(mask)
+	l.equal(flags)
 }
 
 // ports matches the port that a packet of TCP or UDP is for.
@@ -90,7 +121,7 @@ var (
 
 // address matches a prefix, of which it looks at no more than the bytes that it has if it ends
 // with one.
-func (l *list) address(p netip.Prefix, offset uint32) {
+func (l *list) address(p netip.Prefix, offset uint32, not bool) {
 	if !p.IsValid() || p.Bits() == 0 {
 		return
 	}
@@ -104,15 +135,27 @@ func (l *list) address(p netip.Prefix, offset uint32) {
 		for i := range p.Bits() {
 			mask[i/8] |= 1 << (7 - i%8)
 		}
-		l.expression("bitwise", func() {
-			l.number(unix.NFTA_BITWISE_SREG, register)
-			l.number(unix.NFTA_BITWISE_DREG, register)
-			l.number(unix.NFTA_BITWISE_LEN, uint32(len(bytes)))
-			l.value(unix.NFTA_BITWISE_MASK, mask...)
-			l.value(unix.NFTA_BITWISE_XOR, make([]byte, len(bytes))...)
-		})
+		l.mask(mask...)
 	}
-	l.equal(bytes...)
+	l.compare(comparison(not), bytes...)
+}
+
+// mask leaves some bits of what was loaded.
+func (l *list) mask(bits ...byte) {
+	l.expression("bitwise", func() {
+		l.number(unix.NFTA_BITWISE_SREG, register)
+		l.number(unix.NFTA_BITWISE_DREG, register)
+		l.number(unix.NFTA_BITWISE_LEN, uint32(len(bits)))
+		l.value(unix.NFTA_BITWISE_MASK, bits...)
+		l.value(unix.NFTA_BITWISE_XOR, make([]byte, len(bits))...)
+	})
+}
+
+func comparison(not bool) uint32 {
+	if not {
+		return unix.NFT_CMP_NEQ
+	}
+	return unix.NFT_CMP_EQ
 }
 
 func (l *list) counter() { l.expression("counter", func() {}) }
@@ -214,11 +257,63 @@ func (l *list) addTo(s set, seconds uint32) {
 	l.target("SET", 3, info[:])
 }
 
-// fromHere is struct xt_addrtype_info_v1: the source is an address of this node.
-func (l *list) fromHere() {
+// isLocal is struct xt_addrtype_info_v1: an address is one of this node.
+func (l *list) isLocal(source, not bool) {
 	var info [8]byte
-	binary.NativeEndian.PutUint16(info[:], 1<<unix.RTN_LOCAL)
+	at, invert := 2, uint32(2)
+	if source {
+		at, invert = 0, 1
+	}
+	binary.NativeEndian.PutUint16(info[at:], 1<<unix.RTN_LOCAL)
+	if not {
+		binary.NativeEndian.PutUint32(info[4:], invert)
+	}
 	l.match("addrtype", 1, info[:])
+}
+
+// connection is struct xt_conntrack_mtinfo3.
+func (l *list) connection(states uint16, not, confirmed bool) {
+	const state, status, isConfirmed = 1, 64, 8 // XT_CONNTRACK_STATE, XT_CONNTRACK_STATUS, IPS_CONFIRMED
+	var info [168]byte
+	match, invert := uint16(state), uint16(0)
+	if not {
+		invert = state
+	}
+	if confirmed {
+		match |= status
+		binary.NativeEndian.PutUint16(info[152:], isConfirmed)
+	}
+	binary.NativeEndian.PutUint16(info[146:], match)
+	binary.NativeEndian.PutUint16(info[148:], invert)
+	binary.NativeEndian.PutUint16(info[150:], states)
+	l.match("conntrack", 3, info[:])
+}
+
+// sctpPorts is struct xt_sctp_info.
+func (l *list) sctpPorts(first, last uint16) {
+	var info [296]byte
+	binary.NativeEndian.PutUint16(info[:], first)
+	binary.NativeEndian.PutUint16(info[2:], last)
+	for i := range 4 {
+		info[268+3*i] = 0xff // no chunks are asked for
+	}
+	binary.NativeEndian.PutUint32(info[284:], 2) // XT_SCTP_DEST_PORTS
+	l.match("sctp", 0, info[:])
+}
+
+// masquerade is struct nf_nat_ipv4_multi_range_compat, for IPv6 struct nf_nat_range.
+func (l *list) masquerade(family addr.Family) {
+	const randomFully = 16 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+	if family == addr.IPv6 {
+		var info [40]byte
+		binary.NativeEndian.PutUint32(info[:], randomFully)
+		l.target("MASQUERADE", 0, info[:])
+		return
+	}
+	var info [24]byte
+	binary.NativeEndian.PutUint32(info[:], 1) // one range
+	binary.NativeEndian.PutUint32(info[4:], randomFully)
+	l.target("MASQUERADE", 0, info[:])
 }
 
 // verdict leads to a chain, or is final with none.

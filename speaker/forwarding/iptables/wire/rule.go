@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"math"
 	"net/netip"
 	"strconv"
@@ -14,54 +15,84 @@ import (
 // rule is one of iptables, as far as this package knows what there is in rules.
 type rule struct {
 	family              addr.Family
-	index               func(set string) (uint16, bool)
+	index               func(set string) (uint16, error)
+	in, out             link
 	protocol            byte // 0 for any
 	source, destination netip.Prefix
+	elsewhere           bool            // the source is not that
 	matches             []func(l *list) // in their order
 	verdict             func(l *list)
 }
 
-// read reads a rule, written as for iptables-restore but without its chain. It is not ok if
-// there is anything in it that is not known here, or is amiss: that iptables may judge.
-func read(family addr.Family, index func(set string) (uint16, bool), text string) (r rule, ok bool) {
-	r = rule{family: family, index: index}
+// link is a network interface that packets come by or leave by.
+type link struct {
+	name string // if it ends with +, the beginning of names
+	not  bool   // any other one
+}
+
+// ErrRule says that a rule cannot be written.
+var ErrRule = errors.New("it is not valid in this family, or it names a set that is missing")
+
+// read reads a rule, written as for iptables-restore but without its chain. It returns an error if
+// anything in it is not known or not valid.
+func (t *Transaction) read(text string) (rule, error) {
+	r := rule{family: t.family, index: t.index}
 	for text != "" {
-		if r.verdict != nil {
-			return rule{}, false
-		}
-		var option string
-		option, text, _ = strings.Cut(text, " ")
-		switch option {
-		case "-s":
-			text, ok = r.readPrefix(&r.source, text)
-		case "-d":
-			text, ok = r.readPrefix(&r.destination, text)
-		case "-p":
-			text, ok = r.readProtocol(text)
-		case "-m":
-			text, ok = r.readMatch(text)
-		case "-g":
-			ok = r.decide(unix.NFT_GOTO, text)
-			text = ""
-		case "-j":
-			text, ok = r.readTarget(text)
-		default:
-			ok = false
-		}
-		if !ok {
-			return rule{}, false
+		var ok bool
+		if text, ok = r.readOption(text); !ok || r.verdict != nil && text != "" {
+			return rule{}, ErrRule
 		}
 	}
-	return r, r.verdict != nil
+	if r.verdict == nil {
+		return rule{}, ErrRule
+	}
+	return r, nil
+}
+
+func (r *rule) readOption(text string) (rest string, ok bool) {
+	text, not := strings.CutPrefix(text, "! ")
+	option, text, _ := strings.Cut(text, " ")
+	switch option {
+	case "-s":
+		r.elsewhere = not
+		return r.readPrefix(&r.source, text)
+	case "-i":
+		r.in.name, rest, _ = strings.Cut(text, " ")
+		r.in.not = not
+		return rest, r.in.name != ""
+	case "-o":
+		r.out.name, rest, _ = strings.Cut(text, " ")
+		r.out.not = not
+		return rest, r.out.name != ""
+	}
+	if not {
+		return "", false
+	}
+	switch option {
+	case "-d":
+		return r.readPrefix(&r.destination, text)
+	case "-p":
+		return r.readProtocol(text)
+	case "-m":
+		return r.readMatch(text)
+	case "-g":
+		return "", r.decide(unix.NFT_GOTO, text)
+	case "-j":
+		return r.readTarget(text)
+	default:
+		return "", false
+	}
 }
 
 // write appends the rule's expressions, in the order in which iptables has them.
 func (r *rule) write(l *list) {
+	l.link(unix.NFT_META_IIFNAME, r.in)
+	l.link(unix.NFT_META_OIFNAME, r.out)
 	if r.protocol != 0 {
 		l.protocol(r.protocol)
 	}
-	l.address(r.source, sourceAt[r.family])
-	l.address(r.destination, destinationAt[r.family])
+	l.address(r.source, sourceAt[r.family], r.elsewhere)
+	l.address(r.destination, destinationAt[r.family], false)
 	for _, match := range r.matches {
 		match(l)
 	}
@@ -104,8 +135,17 @@ func protocolNumber(name string) byte {
 func (r *rule) readMatch(text string) (rest string, ok bool) {
 	name, rest, _ := strings.Cut(text, " ")
 	switch name {
-	case "tcp", "udp": // those of others are not the kernel's own, but iptables'
+	case "tcp":
+		if flags, ok := strings.CutPrefix(rest, "--tcp-flags "); ok {
+			return r.readFlags(flags)
+		}
 		return r.readPorts(protocolNumber(name), rest)
+	case "udp", "sctp":
+		return r.readPorts(protocolNumber(name), rest)
+	case "conntrack":
+		return r.readConnection(rest)
+	case "mark":
+		return r.readMarked(rest)
 	case "statistic":
 		return r.readChance(rest)
 	case "comment":
@@ -113,9 +153,7 @@ func (r *rule) readMatch(text string) (rest string, ok bool) {
 	case "set":
 		return r.readMembership(rest)
 	case "addrtype":
-		rest, ok = strings.CutPrefix(rest, "--src-type LOCAL ")
-		r.matches = append(r.matches, (*list).fromHere)
-		return rest, ok
+		return r.readAddressType(rest)
 	default:
 		return "", false
 	}
@@ -136,8 +174,68 @@ func (r *rule) readPorts(protocol byte, text string) (rest string, ok bool) {
 	if err != nil || first > last || first == 0 && last == math.MaxUint16 {
 		return "", false
 	}
-	r.matches = append(r.matches, func(l *list) { l.ports(uint16(first), uint16(last)) })
+	r.matches = append(r.matches, func(l *list) {
+		if protocol == unix.IPPROTO_SCTP { // its ports are a match of iptables, not of nf_tables
+			l.sctpPorts(uint16(first), uint16(last))
+		} else {
+			l.ports(uint16(first), uint16(last))
+		}
+	})
 	return rest, true
+}
+
+// tcpFlags are the bits of the header of TCP that rules ask for.
+var tcpFlags = map[string]byte{"SYN": 2, "RST": 4, "SYN,ACK": 0x12}
+
+func (r *rule) readFlags(text string) (rest string, ok bool) {
+	mask, text, _ := strings.Cut(text, " ")
+	flags, rest, _ := strings.Cut(text, " ")
+	m, known := tcpFlags[mask]
+	f, also := tcpFlags[flags]
+	r.matches = append(r.matches, func(l *list) { l.tcpFlags(m, f) })
+	return rest, known && also && r.protocol == unix.IPPROTO_TCP
+}
+
+// connectionStates are bits of struct xt_conntrack_mtinfo3.
+var connectionStates = map[string]uint16{"INVALID": 1, "ESTABLISHED": 2, "RELATED": 4, "NEW": 8, "SNAT": 64, "DNAT": 128}
+
+func (r *rule) readConnection(text string) (rest string, ok bool) {
+	text, not := strings.CutPrefix(text, "! ")
+	text, ok = strings.CutPrefix(text, "--ctstate ")
+	names, rest, _ := strings.Cut(text, " ")
+	var states uint16
+	for name := range strings.SplitSeq(names, ",") {
+		states |= connectionStates[name]
+		ok = ok && connectionStates[name] != 0
+	}
+	rest, confirmed := strings.CutPrefix(rest, "--ctstatus CONFIRMED ")
+	r.matches = append(r.matches, func(l *list) { l.connection(states, not, confirmed) })
+	return rest, ok
+}
+
+func (r *rule) readMarked(text string) (rest string, ok bool) {
+	text, not := strings.CutPrefix(text, "! ")
+	text, ok = strings.CutPrefix(text, "--mark ")
+	value, rest, _ := strings.Cut(text, " ")
+	bits, mask, valid := readBits(value)
+	r.matches = append(r.matches, func(l *list) { l.marked(bits, mask, not) })
+	return rest, ok && valid
+}
+
+// readBits reads a value and a mask of a mark.
+func readBits(text string) (bits, mask uint32, ok bool) {
+	of, under, both := strings.Cut(text, "/")
+	b, err := strconv.ParseUint(of, 0, 32)
+	m, failed := strconv.ParseUint(under, 0, 32)
+	return uint32(b), uint32(m), both && err == nil && failed == nil
+}
+
+func (r *rule) readAddressType(text string) (rest string, ok bool) {
+	text, not := strings.CutPrefix(text, "! ")
+	way, text, _ := strings.Cut(text, " ")
+	rest, ok = strings.CutPrefix(text, "LOCAL ")
+	r.matches = append(r.matches, func(l *list) { l.isLocal(way == "--src-type", not) })
+	return rest, ok && (way == "--src-type" || way == "--dst-type")
 }
 
 func (r *rule) readChance(text string) (rest string, ok bool) {
@@ -182,8 +280,9 @@ func (r *rule) readSet(text string) (s set, rest string, ok bool) {
 			return set{}, "", false
 		}
 	}
-	s.index, ok = r.index(name)
-	return s, rest, ok && s.dimensions <= 6 // IPSET_DIM_MAX
+	index, err := r.index(name)
+	s.index = index
+	return s, rest, err == nil && s.dimensions <= 6 // IPSET_DIM_MAX
 }
 
 func (r *rule) readComment(text string) (rest string, ok bool) {
@@ -215,6 +314,10 @@ func (r *rule) readTarget(text string) (rest string, ok bool) {
 		ok = r.readAddition(options)
 	case name == "REJECT":
 		ok = r.readRefusal(options)
+	case text == "MASQUERADE --random-fully":
+		r.verdict, ok = func(l *list) { l.masquerade(r.family) }, true
+	case text == "RETURN":
+		ok = r.decide(unix.NFT_RETURN, "")
 	case text == "ACCEPT":
 		ok = r.decide(accept, "")
 	case text == "DROP":
@@ -240,11 +343,9 @@ func (r *rule) readTranslation(options string) bool {
 
 func (r *rule) readMark(options string) bool {
 	value, ok := strings.CutPrefix(options, "--set-xmark ")
-	bits, mask, both := strings.Cut(value, "/")
-	b, err := strconv.ParseUint(bits, 0, 32)
-	m, failed := strconv.ParseUint(mask, 0, 32)
-	r.verdict = func(l *list) { l.mark(uint32(b), uint32(m)) }
-	return ok && both && err == nil && failed == nil
+	bits, mask, valid := readBits(value)
+	r.verdict = func(l *list) { l.mark(bits, mask) }
+	return ok && valid
 }
 
 func (r *rule) readRefusal(options string) bool {

@@ -55,29 +55,40 @@ var known = []string{
 	"-m set --match-set OUR-PLACES dst,dst -m set ! --match-set OUR-CLIENTS src -g " + other,
 	"-m set --match-set OUR-PLACES src,dst -g " + other,
 	"-j SET --add-set OUR-CLIENTS src --exist --timeout 10800",
+	"-i cali+ -j RETURN",
+	"! -i lo -j DROP",
+	"-d ADDRESS -o lo -m addrtype --dst-type LOCAL -j " + other,
+	"! -s NETWORK -m set --match-set OUR-CLIENTS src -j RETURN",
+	"-m addrtype ! --dst-type LOCAL -g " + other,
+	"-m conntrack --ctstate NEW -j " + other,
+	"-m conntrack --ctstate INVALID -j " + other,
+	"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
+	"! -i lo -m conntrack ! --ctstate SNAT,DNAT -j DROP",
+	"-m mark --mark 0x4000/0x4000 -j ACCEPT",
+	"-m mark ! --mark 0x4000/0x4000 -j RETURN",
+	"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
+	"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
+	"-p sctp -m sctp --dport 80 -g " + other,
+	"-p sctp -m sctp --dport 80:87 -g " + other,
+	"-j MASQUERADE --random-fully",
 }
 
 // unknown are rules of which something is not known, or amiss.
 var unknown = []string{
-	"",
 	"-p tcp",
 	"-j REJECT",
 	"-j REJECT --reject-with icmp-host-unreachable",
-	"-j MASQUERADE --random-fully",
+	"-j MASQUERADE",
 	"-j ACCEPT -p tcp",
 	"-j MARK --set-xmark 0x1/0x1 --more",
-	"-i eth0 -j ACCEPT",
-	"! -i eth0 -j ACCEPT",
 	"-p icmp -j ACCEPT",
 	"-p tcp -m udp --dport 53 -j ACCEPT",
 	"-m tcp --dport 53 -j ACCEPT",
-	"-p sctp -m sctp --dport 53 -j ACCEPT",
 	"-p tcp -m tcp --sport 53 -j ACCEPT",
 	"-p tcp -m tcp --dport 53:52 -j ACCEPT",
 	"-p tcp -m tcp --dport 65536 -j ACCEPT",
 	"-p tcp -p udp -j ACCEPT",
-	"-m mark --mark 0x1/0x1 -j ACCEPT",
-	"-m conntrack --ctstate NEW -j ACCEPT",
 	"-m statistic --mode nth --every 2 -j ACCEPT",
 	"-m statistic --mode random --probability 1.5 -j ACCEPT",
 	"-m statistic --mode random --probability NaN -j ACCEPT",
@@ -92,7 +103,6 @@ var unknown = []string{
 	"-m set --match-set OUR-ABSENT src -j ACCEPT",
 	"-m set --match-set OUR-CLIENTS src,up -j ACCEPT",
 	"-m set --match-set OUR-CLIENTS src,src,src,src,src,src,src,src -j ACCEPT",
-	"-m addrtype --dst-type LOCAL -j ACCEPT",
 	"-j SET --add-set OUR-CLIENTS src",
 	"-j SET --del-set OUR-CLIENTS src",
 }
@@ -105,7 +115,7 @@ func in(family addr.Family, rules []string) []string {
 	}
 	var all []string
 	for _, rule := range rules {
-		rule = strings.NewReplacer("TO", to, "REASON", reason).Replace(rule)
+		rule = strings.NewReplacer("TO", to, "REASON", reason, "NETWORK", prefixes[1]).Replace(rule)
 		if !strings.Contains(rule, "ADDRESS") {
 			all = append(all, rule)
 			continue
@@ -189,7 +199,7 @@ func TestSameAsIPTables(t *testing.T) {
 			})
 		}
 		sameAsIPTables(t, family, h, table, but("DROP", "REJECT"))
-		sameAsIPTables(t, family, h, filter, but("DNAT"))
+		sameAsIPTables(t, family, h, filter, but("DNAT", "MASQUERADE"))
 	})
 }
 
@@ -198,16 +208,9 @@ func sameAsIPTables(t *testing.T, family addr.Family, h *netlab.Host, table stri
 	script := "*" + table + "\n" + appended + strings.Join(rules, "\n"+appended) + "\nCOMMIT\n"
 	run(t, h, script, program(family, "restore"), "--noflush")
 	h.Do(func() {
-		tr := wire.New(family, table, 0, &nfnetlink.Conn{})
-		if !tr.Replace(here, "") {
-			t.Error("no rule at all is not known")
-		}
-		for _, rule := range rules {
-			if !tr.Fill(here, rule) {
-				t.Errorf("not known: %s", rule)
-			}
-		}
-		if err := tr.Send()(); err != nil {
+		tr := wire.New(family, 0, &nfnetlink.Conn{})
+		tr.Make(table, here)
+		if err := errors.Join(tr.Append(table, here, strings.Join(rules, "\n"), 0), tr.Send()); err != nil {
 			t.Error(err)
 		}
 		want, got := inKernel(t, family, table, theirs), inKernel(t, family, table, here)
@@ -233,64 +236,102 @@ func sameAsIPTables(t *testing.T, family addr.Family, h *netlab.Host, table stri
 	}
 }
 
-// TestUnknownRulesAreLeft holds that a chain stays out of a transaction that has a rule in
-// it which is not known in all its parts.
-func TestUnknownRulesAreLeft(t *testing.T) {
+// TestUnknownRules holds that a rule which is not known in all its parts is told.
+func TestUnknownRules(t *testing.T) {
 	t.Parallel()
 	eachFamily(t, func(t *testing.T, family addr.Family, h *netlab.Host) {
 		h.Do(func() {
-			tr := wire.New(family, table, 0, &nfnetlink.Conn{})
-			empty := tr.Size()
 			for _, rule := range in(family, unknown) {
-				if tr.Replace(here, "-j ACCEPT\n"+rule+"\n-j DROP") && rule != "" {
-					t.Errorf("known: %s", rule)
+				tr := wire.New(family, 0, &nfnetlink.Conn{})
+				if err := tr.Append(table, here, "-j ACCEPT\n"+rule+"\n-j DROP", 0); err == nil || !strings.Contains(err.Error(), rule) {
+					t.Errorf("%s: error %v", rule, err)
 				}
-				if tr.Size() != empty && rule != "" {
-					t.Errorf("%d bytes stay of what was not known: %s", tr.Size()-empty, rule)
-				}
-				tr.Reset()
 			}
 		})
 	})
 }
 
-// TestAllOrNothing holds that a transaction of which the kernel minds a part changes nothing,
-// and that rules are replaced by one that it takes.
+// TestAllOrNothing holds that a transaction of which the kernel minds a part changes nothing, and that the
+// error tells which chain it is about.
 func TestAllOrNothing(t *testing.T) {
 	t.Parallel()
 	eachFamily(t, func(t *testing.T, family addr.Family, h *netlab.Host) {
 		h.Do(func() {
 			commit := func(write func(tr *wire.Transaction)) error {
-				tr := wire.New(family, table, 0, &nfnetlink.Conn{})
+				tr := wire.New(family, 0, &nfnetlink.Conn{})
+				tr.Make(table, here)
+				tr.Clear(table, here)
 				write(tr)
-				return tr.Send()()
+				return tr.Send()
 			}
-			if err := commit(func(tr *wire.Transaction) { tr.Replace(here, "-j ACCEPT\n-g OUR-OTHER") }); err != nil {
+			add := func(tr *wire.Transaction, chain, rules string) {
+				if err := tr.Append(table, chain, rules, 7); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := commit(func(tr *wire.Transaction) { add(tr, here, "-j ACCEPT\n-g OUR-OTHER") }); err != nil {
 				t.Fatal(err)
 			}
 			before := inKernel(t, family, table, here)
 			err := commit(func(tr *wire.Transaction) {
-				tr.Replace(here, "-g OUR-OTHER")
-				tr.Fill(theirs, "-g OUR-ABSENT")
+				add(tr, here, "-g OUR-OTHER")
+				add(tr, theirs, "-g OUR-ABSENT")
 			})
-			if !errors.Is(err, unix.ENOENT) {
-				t.Errorf("a rule to a chain that is not there: %v, want %v", err, unix.ENOENT)
+			if !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), theirs) {
+				t.Errorf("a rule to a chain that is not there: %v, want %v about %s", err, unix.ENOENT, theirs)
 			}
 			if got := inKernel(t, family, table, here); !slices.Equal(got, before) || len(got) != 2 {
 				t.Errorf("the rules are now %v, were %v", got, before)
 			}
-			if err := commit(func(tr *wire.Transaction) { tr.Replace(here, "-g OUR-OTHER") }); err != nil {
+			if err := commit(func(tr *wire.Transaction) { add(tr, here, "-j ACCEPT") }); err != nil {
 				t.Fatal(err)
 			}
-			if got := inKernel(t, family, table, here); !slices.Equal(got, before[1:]) {
-				t.Errorf("replaced, the rules are %v, want %v", got, before[1:])
+			if got := inKernel(t, family, table, here); !slices.Equal(got, before[:1]) {
+				t.Errorf("replaced, the rules are %v, want %v", got, before[:1])
 			}
 		})
 	})
 }
 
-// FuzzFill holds that no text makes a transaction that is not whole.
-func FuzzFill(f *testing.F) {
+// TestTag holds that a rule is read as it was written, and that iptables and nft do not mind its tag.
+func TestTag(t *testing.T) {
+	t.Parallel()
+	eachFamily(t, func(t *testing.T, family addr.Family, h *netlab.Host) {
+		var rules []wire.Rule
+		h.Do(func() {
+			tr := wire.New(family, 0, &nfnetlink.Conn{})
+			tr.Make(table, here)
+			if err := errors.Join(tr.Append(table, here, "-j ACCEPT\n-j OUR-OTHER", 1<<63), tr.Insert(table, theirs, "-j OUR-OTHER"), tr.Send()); err != nil {
+				t.Fatal(err)
+			}
+			query := nfnetlink.Attributes(nil).Text(unix.NFTA_RULE_TABLE, table)
+			err := nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family, query, func(answer []byte) {
+				rules = append(rules, wire.ParseRule(answer))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if len(rules) != 3 || rules[0].Text() != "-j OUR-OTHER" || rules[0].Chain != theirs || rules[1].Tag != 1<<63 || rules[2].Tag != 1<<63+1 {
+			t.Fatalf("the rules are read as %+v", rules)
+		}
+		run(t, h, "", program(family, "save"), "-t", table)
+		run(t, h, "", "nft", "list", "ruleset")
+		h.Do(func() {
+			tr := wire.New(family, 0, &nfnetlink.Conn{})
+			tr.Delete(table, theirs, rules[0].Handle)
+			if err := tr.Send(); err != nil {
+				t.Error(err)
+			}
+			if left := inKernel(t, family, table, theirs); len(left) != 0 {
+				t.Errorf("a rule that was deleted is left: %v", left)
+			}
+		})
+	})
+}
+
+// FuzzAppend holds that no text makes a transaction that is not whole.
+func FuzzAppend(f *testing.F) {
 	for _, family := range addr.Families() {
 		for _, rule := range in(family, slices.Concat(known, unknown)) {
 			f.Add(rule, family == addr.IPv6)
@@ -301,10 +342,10 @@ func FuzzFill(f *testing.F) {
 		if six {
 			family = addr.IPv6
 		}
-		tr := wire.New(family, table, 0, &nfnetlink.Conn{})
+		tr := wire.New(family, 0, &nfnetlink.Conn{})
 		before := tr.Size()
-		if known := tr.Fill(here, rule); known == (tr.Size() == before) && rule != "" || tr.Size()%4 != 0 {
-			t.Errorf("known: %v, and %d bytes are %d", known, before, tr.Size())
+		if err := tr.Append(table, here, rule, 1); err == nil && rule != "" && tr.Size() == before || tr.Size()%4 != 0 {
+			t.Errorf("error %v, and %d bytes are %d", err, before, tr.Size())
 		}
 	})
 }
