@@ -86,7 +86,8 @@ func goTest(ctx context.Context, g group, kept string, r *goRun, stderr io.Write
 	if err != nil {
 		return err
 	}
-	args := append([]string{"test", "-json", "-count=1", "-artifacts", "-outputdir=" + kept}, strings.Fields(g.flags)...)
+	// make lint vets, and more strictly.
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-artifacts", "-outputdir=" + kept}, strings.Fields(g.flags)...)
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
