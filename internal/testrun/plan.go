@@ -39,8 +39,12 @@ const (
 	bgpWhole = whole + "-gcflags=github.com/osrg/gobgp/v3/...=-race=false "
 
 	firstScripts = "^TestScenarios$/^[a-d]"
-	// replaced are the scenarios that take minutes each and are about what few changes touch.
+	// replaced are the scenarios about what Fairlead replaces, and what replaces it.
 	replaced = "IsReplacedAndComesBack$"
+	// later is what the gate leaves out, minutes each: besides those what tries the lab and not
+	// Fairlead, a second cluster of Kubernetes' tests, and in the lab what TestCrashes of the
+	// controller does beside an API server.
+	later = replaced + "|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$"
 )
 
 // The packages that have groups of their own.
@@ -57,7 +61,7 @@ var (
 func gate() []phase {
 	return []phase{
 		{{flags: short + "-race"}, {flags: short + "-race", packages: pulse}, {flags: short, packages: bgp}, {flags: short, packages: hellos}},
-		{{flags: short + "-p=1 -skip=" + replaced, packages: labs}},
+		{{flags: short + "-p=1 -skip=" + later, packages: labs}},
 	}
 }
 
