@@ -14,7 +14,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // listener accepts the connections of routers that dial. It is there only while a session is passive.
@@ -134,15 +133,12 @@ func (s *Speaker) expecting(l *listener, conn net.Conn) *session {
 		return nil // the keys have changed
 	}
 	for _, session := range s.sessions {
-		if expects(session.identity, local.Addr(), remote.Addr()) {
+		id := session.identity
+		if id.Passive && id.PeerAddress == remote.Addr() && (!id.SourceAddress.IsValid() || id.SourceAddress == local.Addr()) {
 			return session
 		}
 	}
 	return nil
-}
-
-func expects(id desired.Identity, local, remote netip.Addr) bool {
-	return id.Passive && id.PeerAddress == remote && (!id.SourceAddress.IsValid() || id.SourceAddress == local)
 }
 
 // listening reports which router a passive session waits for, or why it cannot.

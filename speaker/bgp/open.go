@@ -248,10 +248,7 @@ const restartState = 0x80
 // is for the first session of a process alone.
 func clearRestartState(open []byte) {
 	var ours capabilities
-	if len(open) <= headerLength+openFixed {
-		return
-	}
-	if parameters(open[headerLength+openFixed:], &ours) == nil && ours.restart != nil {
+	if len(open) > headerLength+openFixed && parameters(open[headerLength+openFixed:], &ours) == nil && ours.restart != nil {
 		ours.restart[0] &^= restartState // a part of the OPEN
 	}
 }

@@ -235,13 +235,9 @@ func (f refreshes) pass(request []byte, server io.Writer) {
 	if last.After(now) {
 		return
 	}
-	if wait := last.Add(refreshPause).Sub(now); wait > 0 {
-		f[family] = now.Add(wait)
-		time.AfterFunc(wait, func() { _, _ = server.Write(request) })
-		return
-	}
-	f[family] = now
-	_, _ = server.Write(request) // if it is closed, outward ends
+	wait := max(0, last.Add(refreshPause).Sub(now))
+	f[family] = now.Add(wait)
+	time.AfterFunc(wait, func() { _, _ = server.Write(request) }) // if it is closed, outward ends
 }
 
 // refuse ends the session with a NOTIFICATION to the router.

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"pgregory.net/rapid"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -107,70 +105,6 @@ func TestLocalPreferenceIsForIBGP(t *testing.T) {
 		if got := p.routes()[netip.MustParsePrefix(prefix)]; got.localPref != pref || len(got.asPath) != 0 {
 			t.Errorf("%s: %+v, want local preference %d and no AS path", prefix, got, pref)
 		}
-	}
-}
-
-func TestWhatRoutersChooseBy(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	for name, test := range map[string]struct {
-		asn  uint32
-		path []uint32
-	}{
-		"eBGP": {routerASN, []uint32{nodeASN, nodeASN, nodeASN}},
-		"iBGP": {nodeASN, nil}, // our own ASN in a path would have the router refuse it
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSpeaker(t)
-			p := startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = test.asn })
-			id := p.identity()
-			id.PeerASN = test.asn
-			all := desired.RouteAttrs{
-				MED: new(uint32(70)), Prepend: 2, Communities: []uint32{0xffffff01},
-				LargeCommunities: []view.LargeCommunity{{Global: 4200000000, Local1: 1, Local2: 2}, {Global: 64512}},
-			}
-			want := map[string]desired.Session{"tor": {Identity: id, Routes: map[netip.Prefix]desired.RouteAttrs{
-				netip.MustParsePrefix("192.0.2.0/24"):       all,
-				netip.MustParsePrefix("2001:db8:a::/64"):    all,
-				netip.MustParsePrefix("198.51.100.0/24"):    {MED: new(uint32)},
-				netip.MustParsePrefix("2001:db8:b::10/128"): {},
-			}}}
-			mustApply(t, s, want)
-			p.waitFor(t, "192.0.2.0/24", "2001:db8:a::/64", "198.51.100.0/24", "2001:db8:b::10/128")
-			for _, prefix := range []string{"192.0.2.0/24", "2001:db8:a::/64"} {
-				got := p.routes()[netip.MustParsePrefix(prefix)]
-				if got.med != 70 || !slices.Equal(got.asPath, test.path) || !slices.Equal(got.communities, all.Communities) ||
-					!slices.Equal(got.large, []string{"4200000000:1:2", "64512:0:0"}) {
-					t.Errorf("%s: %+v", prefix, got)
-				}
-			}
-			for prefix, med := range map[string]int{"198.51.100.0/24": 0, "2001:db8:b::10/128": -1} {
-				if got := p.routes()[netip.MustParsePrefix(prefix)]; got.med != med || got.large != nil {
-					t.Errorf("%s: %+v, want MED %d (-1: none)", prefix, got, med)
-				}
-			}
-			// A change of each replaces the path on the same session.
-			for i, change := range []func(*desired.RouteAttrs){
-				func(a *desired.RouteAttrs) { a.MED = new(uint32(71)) },
-				func(a *desired.RouteAttrs) { a.MED = nil },
-				func(a *desired.RouteAttrs) { a.Prepend = 1 },
-				func(a *desired.RouteAttrs) { a.LargeCommunities = a.LargeCommunities[:1] },
-			} {
-				attrs := want["tor"].Routes[netip.MustParsePrefix("192.0.2.0/24")]
-				change(&attrs)
-				want["tor"].Routes[netip.MustParsePrefix("192.0.2.0/24")] = attrs
-				mustApply(t, s, want)
-				waitFor(t, fmt.Sprintf("change %d", i), func() bool {
-					got := p.routes()[netip.MustParsePrefix("192.0.2.0/24")]
-					return (got.med == -1) == (attrs.MED == nil) && (attrs.MED == nil || got.med == int(*attrs.MED)) &&
-						len(got.large) == len(attrs.LargeCommunities) && (test.path == nil || len(got.asPath) == attrs.Prepend+1)
-				})
-			}
-			if established, _ := p.sessions(); established != 1 {
-				t.Errorf("the session was restarted %d times", established-1)
-			}
-		})
 	}
 }
 
@@ -311,96 +245,6 @@ func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
 	t.Logf("routes %v after Established", time.Since(start))
 	if took := time.Since(start); took > patience/2 { // GoBGP itself would wait for six minutes
 		t.Errorf("routes came %v after the session", took)
-	}
-}
-
-// A family that a session cannot carry is told, and is no failure: the agent
-// would try again for ever, and log each time.
-func TestFamilyThatCannotBeAnnouncedIsToldOnce(t *testing.T) {
-	if netlab.Apart(t) {
-		return
-	}
-	var log buffer
-	s := newSpeaker(t, slog.NewTextHandler(&log, nil))
-	old := startPeer(t, "127.0.0.11:0", func(p *peer) { p.families = p.families[:1] })
-	both := startPeer(t, "127.0.0.12:0", nil)
-	routes := prefixes(vip, vip6, "2001:db8:a::11/128", "2001:db8:a::9/128")
-	want := map[string]desired.Session{
-		"old":  {Identity: old.identity(), Routes: routes},
-		"both": {Identity: both.identity(), Routes: routes},
-	}
-	mustApply(t, s, want)
-	old.waitFor(t, vip)
-	both.waitFor(t, vip, vip6, "2001:db8:a::11/128", "2001:db8:a::9/128")
-	up := func() bool {
-		states := s.States()
-		return states["old"].Phase == Established && states["both"].Phase == Established
-	}
-	waitFor(t, "both states are Established", up)
-	// One router does not speak IPv6; for the other, the node lost its next hop.
-	lost := want["both"]
-	lost.Identity.NextHop6 = netip.Addr{}
-	want["both"] = lost
-	check := func() {
-		t.Helper()
-		mustApply(t, s, want)
-		have := s.inPlace()
-		for peer, reason := range map[string]error{"old": errFamily, "both": errNoNextHop6} {
-			if !maps.EqualFunc(have[peer].Announced, prefixes(vip), desired.RouteAttrs.Equal) {
-				t.Errorf("announced to %s: %v", peer, have[peer].Announced)
-			}
-			state := s.States()[peer]
-			if state.Advertised != 1 || !state.IPv4 || state.IPv6 != (peer == "both") {
-				t.Errorf("state of %s: %+v", peer, state)
-			}
-			wanted := []Unannounced{{Family: addr.IPv6, Prefixes: 3, Example: netip.MustParsePrefix("2001:db8:a::9/128"), Err: reason}}
-			if !slices.Equal(state.Unannounced, wanted) {
-				t.Errorf("not announced to %s: %v, want %v", peer, state.Unannounced, wanted)
-			}
-		}
-	}
-	for range 5 {
-		check()
-	}
-	both.waitFor(t, vip)
-	// The session comes back as it was: that is no news either.
-	was := s.States()["old"].Established
-	old.drop()
-	waitFor(t, "a new session", func() bool { return s.States()["old"].Established > was && up() })
-	check()
-	if told := strings.Count(log.text(), "not announced"); told != 2 {
-		t.Errorf("told %d times, want once a session:\n%s", told, log.text())
-	}
-	// The node has an IPv6 address again.
-	lost.Identity.NextHop6 = netip.MustParseAddr("2001:db8::2")
-	mustApply(t, s, map[string]desired.Session{"both": lost})
-	if state := s.States()["both"]; len(state.Unannounced) != 0 || state.Advertised != len(routes) {
-		t.Errorf("state with a next hop: %+v", state)
-	}
-	if !strings.Contains(log.text(), "all prefixes of a family are announced") {
-		t.Errorf("the end was not told:\n%s", log.text())
-	}
-}
-
-// What is said of many prefixes does not depend on the order of a map, so that
-// it is logged once and not at each attempt.
-func TestTallySaysTheSameInAnyOrder(t *testing.T) {
-	list := slices.Collect(maps.Keys(prefixes(vip, vip2, vip6, "2001:db8:a::11/128", "192.0.2.9/32")))
-	want := "BGPPeer/tor: 3 prefixes, such as 192.0.2.9/32, are not announced: 192.0.2.9/32 is refused\n" +
-		"BGPPeer/tor: 2 prefixes, such as 2001:db8:a::10/128, are not announced: 2001:db8:a::10/128 is refused"
-	rapid.Check(t, func(t *rapid.T) {
-		all := tally{}
-		for _, prefix := range rapid.Permutation(list).Draw(t, "order") {
-			all.add(prefix, fmt.Errorf("%s is refused", prefix))
-		}
-		if got := errors.Join(all.errors("tor", "announced")...).Error(); got != want {
-			t.Fatalf("got  %s\nwant %s", got, want)
-		}
-	})
-	one := tally{}
-	one.add(netip.MustParsePrefix(vip), errFamily)
-	if got, want := one.list()[0].String(), vip+" is not announced: "+errFamily.Error(); got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
