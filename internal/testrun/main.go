@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,9 +87,14 @@ func goTest(ctx context.Context, g group, kept string, r *goRun, stderr io.Write
 	if err != nil {
 		return err
 	}
+	var command []string
+	if g.gentle {
+		command = []string{"nice"}
+	}
 	// make lint vets, and more strictly.
-	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-artifacts", "-outputdir=" + kept}, strings.Fields(g.flags)...)
-	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
+	command = append(command, "go", "test", "-json", "-count=1", "-vet=off", "-artifacts", "-outputdir="+kept)
+	command = slices.Concat(command, strings.Fields(g.flags), packages)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopDelay

@@ -197,7 +197,7 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			says: []string{"FAIL go test -timeout=never ./good: exit status"},
 		},
 		"groups of a phase run beside one another": {
-			run:  []phase{{{packages: []string{"./waits/left"}}, {packages: []string{"./waits/right"}}, {packages: []string{"./bad"}}}},
+			run:  []phase{{{packages: []string{"./waits/left"}, gentle: true}, {packages: []string{"./waits/right"}}, {packages: []string{"./bad"}}}},
 			last: "4 passed, 2 failed",
 			says: []string{"ok   ends/waits/left: 1 passed", "ok   ends/waits/right: 1 passed", "go test  ./bad: ended after"},
 		},
