@@ -24,7 +24,7 @@ func (d *detection) register(flags *flag.FlagSet) {
 // to the kernel and to both backends: to iptables a "+" at the end is any rest.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-// parse reads the flags. One that the mode does not use is an error: an operator who sets it believes that it
+// parse reads the flags. One that the mode does not use is an error: an operator would believe that it
 // counts.
 func (d *detection) parse() (desired.PodDetection, error) {
 	var says desired.PodDetection

@@ -21,7 +21,7 @@ type RateLimit struct {
 	since  time.Time // when the credit was last counted
 }
 
-// New is one of which nothing was spent.
+// NewRateLimit returns a full one.
 func NewRateLimit() RateLimit { return RateLimit{credit: atOnce, since: time.Now()} }
 
 // Allowed reports whether work may begin.

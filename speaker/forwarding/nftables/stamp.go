@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables/expr"
@@ -26,7 +27,7 @@ func (l *layout) stamp(r rule) string {
 }
 
 func (l *layout) digest(expressions []byte) string {
-	sum := sha256.Sum256(append(l.salt[:len(l.salt):len(l.salt)], expressions...))
+	sum := sha256.Sum256(slices.Concat(l.salt, expressions))
 	return hex.EncodeToString(sum[:6])
 }
 
