@@ -77,3 +77,10 @@ func (p *BFDProfile) Equal(o *BFDProfile) bool {
 func (p *BFDProfile) Object() problem.Object {
 	return problem.Object{Kind: "BFDProfile", Name: p.Name}
 }
+
+// BGPSession is the state of a node's session with a peer, as its speaker reports it.
+type BGPSession struct {
+	Node, Peer  string
+	Established bool
+	LastError   string // why it is not; of one that is, nothing
+}

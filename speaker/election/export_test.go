@@ -6,4 +6,4 @@ func Capacity(node string, addresses, nodes int) int {
 }
 
 // Held counts what a Spread remembers.
-func (s *Spread) Held() int { return len(s.groups) + len(s.of) + len(s.stirred) }
+func (s *Spread) Held() int { return len(s.groups) + len(s.of) + len(s.changed) }

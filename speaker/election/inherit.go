@@ -12,7 +12,7 @@ func (g *Group) inherit() {
 	for _, b := range former.nodes {
 		known[b.node] = b
 	}
-	heirs := make(map[*bin]*bin, len(g.nodes))
+	successors := make(map[*bin]*bin, len(g.nodes))
 	var added []*bin
 	for _, b := range g.nodes {
 		was := known[b.node]
@@ -21,16 +21,16 @@ func (g *Group) inherit() {
 			added = append(added, b)
 			continue
 		}
-		heirs[was] = b
+		successors[was] = b
 		b.capacity, b.vacant = was.capacity, was.vacant || len(was.held) == was.capacity
 	}
 	for m := range g.come {
-		at := heirs[m.at]
+		at := successors[m.at]
 		if m.from != former || at == nil {
 			continue
 		}
 		var first weight
-		if m.first = heirs[m.first]; m.first == nil {
+		if m.first = successors[m.first]; m.first == nil {
 			m.first, first = m.of.best(g.nodes)
 		} else {
 			first = m.of.weigh(m.first.node)

@@ -24,23 +24,12 @@ import (
 type Spread struct {
 	groups map[string]*Group
 	of     map[netip.Addr]*member
-	// stirred are the groups in which addresses came or went since Settle.
-	stirred map[*Group]struct{}
-	// asked are the groups that were asked for since Settle, as thousands of addresses may go
-	// to the same thousand nodes.
-	asked map[list]*Group
-}
-
-// list is a list of nodes and no copy of it.
-type list struct {
-	family addr.Family
-	first  *string
-	len    int
+	// changed are the groups in which addresses came or went since Settle.
+	changed map[*Group]struct{}
 }
 
 // Group are the nodes that some addresses may go to.
 type Group struct {
-	key   string
 	nodes []*bin
 	// count of addresses, those included that are only to come or to go when all settles.
 	count     int
@@ -68,34 +57,28 @@ type member struct {
 	weight  weight // of at
 	first   *bin   // where it would be if it were alone
 	of      weigher
-	anew    bool   // it came since Settle
+	isNew   bool   // it came since Settle
 	from    *Group // in which it was until then; nil: in none
 }
 
 // Among returns the group of the addresses of a family that may go to these nodes, which are
-// sorted; nil for no nodes. The caller does not change nodes before the next Settle.
+// sorted; nil for no nodes.
 func (s *Spread) Among(family addr.Family, nodes []string) *Group {
 	if len(nodes) == 0 {
 		return nil
 	}
-	same := list{family, &nodes[0], len(nodes)}
-	if g := s.asked[same]; g != nil {
-		return g
-	}
 	if s.groups == nil {
-		s.groups, s.of, s.stirred = map[string]*Group{}, map[netip.Addr]*member{}, map[*Group]struct{}{}
-		s.asked = map[list]*Group{}
+		s.groups, s.of, s.changed = map[string]*Group{}, map[netip.Addr]*member{}, map[*Group]struct{}{}
 	}
 	key := family.String() + " " + strings.Join(nodes, " ")
 	if g := s.groups[key]; g != nil {
-		s.asked[same] = g
 		return g
 	}
-	g := &Group{key: key, come: map[*member]struct{}{}, displaced: map[*member]struct{}{}}
+	g := &Group{come: map[*member]struct{}{}, displaced: map[*member]struct{}{}}
 	for _, node := range nodes {
 		g.nodes = append(g.nodes, &bin{of: g, node: node, phase: phaseOf(node)})
 	}
-	s.groups[key], s.asked[same] = g, g
+	s.groups[key] = g
 	return g
 }
 
@@ -109,7 +92,7 @@ func (s *Spread) Put(address netip.Addr, into *Group) {
 	if m != nil {
 		delete(s.of, address)
 		m.group.count--
-		s.stirred[m.group] = struct{}{}
+		s.changed[m.group] = struct{}{}
 		if _, came := m.group.come[m]; came {
 			delete(m.group.come, m)
 		} else {
@@ -118,7 +101,7 @@ func (s *Spread) Put(address netip.Addr, into *Group) {
 		}
 	}
 	if into != nil {
-		came := &member{address: address, group: into, anew: true}
+		came := &member{address: address, group: into, isNew: true}
 		switch {
 		case m == nil:
 			came.of = newWeigher(address)
@@ -131,13 +114,13 @@ func (s *Spread) Put(address netip.Addr, into *Group) {
 		s.of[address] = m
 		into.count++
 		into.come[m] = struct{}{}
-		s.stirred[into] = struct{}{}
+		s.changed[into] = struct{}{}
 	}
 }
 
 // origin is the group in which an address was when all was settled last.
 func (m *member) origin() *Group {
-	if m.anew {
+	if m.isNew {
 		return m.from
 	}
 	return m.group
@@ -155,12 +138,12 @@ func (s *Spread) Keep(keep func(netip.Addr) bool) {
 // Settle gives every address its node, and returns the addresses that moved from one node to another.
 func (s *Spread) Settle() map[netip.Addr]struct{} {
 	moved := map[netip.Addr]struct{}{}
-	for g := range s.stirred { // before any that it may inherit from is settled
+	for g := range s.changed { // before any that it may inherit from is settled
 		if !g.isOld {
 			g.inherit()
 		}
 	}
-	for g := range s.stirred {
+	for g := range s.changed {
 		g.settle(moved)
 	}
 	for key, g := range s.groups {
@@ -168,15 +151,14 @@ func (s *Spread) Settle() map[netip.Addr]struct{} {
 			delete(s.groups, key)
 		}
 	}
-	clear(s.stirred)
-	clear(s.asked)
+	clear(s.changed)
 	return moved
 }
 
 // Node returns the node of an address; false if it is in no group.
 func (s *Spread) Node(address netip.Addr) (string, bool) {
 	m := s.of[address]
-	if m == nil || m.anew {
+	if m == nil || m.isNew {
 		return "", false
 	}
 	return m.at.node, true
@@ -203,35 +185,35 @@ func (g *Group) settle(moved map[netip.Addr]struct{}) {
 			shrunk = append(shrunk, b)
 		}
 	}
-	g.callBack(note)
-	homeless := make([]*member, 0, len(g.come))
+	g.fillVacant(note)
+	unmatched := make([]*member, 0, len(g.come))
 	for m := range g.come {
 		if m.at == nil || m.at.of != g {
 			m.at = nil
-			homeless = append(homeless, m)
+			unmatched = append(unmatched, m)
 		}
 	}
 	for _, b := range shrunk {
 		b.capacity = capacity(b.phase, g.count, len(g.nodes))
 		for len(b.held) > b.capacity {
-			homeless = append(homeless, b.pop())
+			unmatched = append(unmatched, b.pop())
 		}
 	}
-	g.house(homeless, note)
+	g.match(unmatched, note)
 	for m, b := range before {
-		if !m.anew && b != m.at {
+		if !m.isNew && b != m.at {
 			moved[m.address] = struct{}{}
 		}
 	}
 	for m := range g.come {
-		m.anew, m.from = false, nil
+		m.isNew, m.from = false, nil
 	}
 	clear(g.come)
 	g.isOld = true
 }
 
-// callBack fills the vacant nodes with those that would rather be there, the least weight first.
-func (g *Group) callBack(note func(*member)) {
+// fillVacant fills the vacant nodes with those that would rather be there, the least weight first.
+func (g *Group) fillVacant(note func(*member)) {
 	var vacant []*bin
 	for _, b := range g.nodes {
 		if b.vacant {
@@ -269,12 +251,12 @@ func (g *Group) wanting(b *bin) (next *member, least weight) {
 	return next, least
 }
 
-// house gives each of the homeless the best node that takes it. An address that has to make room for it is
-// homeless then.
-func (g *Group) house(homeless []*member, note func(*member)) {
-	for len(homeless) > 0 {
-		m := homeless[len(homeless)-1]
-		homeless = homeless[:len(homeless)-1]
+// match gives each of the unmatched the best node that takes it. An address that has to make room for it is
+// unmatched then.
+func (g *Group) match(unmatched []*member, note func(*member)) {
+	for len(unmatched) > 0 {
+		m := unmatched[len(unmatched)-1]
+		unmatched = unmatched[:len(unmatched)-1]
 		note(m)
 		var first, to *bin
 		var least, weight weight
@@ -290,7 +272,7 @@ func (g *Group) house(homeless []*member, note func(*member)) {
 		m.first = first
 		g.settleAt(m, to, weight)
 		if len(to.held) > to.capacity {
-			homeless = append(homeless, to.pop())
+			unmatched = append(unmatched, to.pop())
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -77,90 +76,6 @@ type Watch struct {
 	waiting *time.Timer   // for it; nil: not yet, or no need to
 
 	changed chan struct{}
-}
-
-// kind is one kind of object that is watched.
-type kind struct {
-	example client.Object
-	// read takes out of an object all that decisions need, nil for nothing.
-	read func(object client.Object) any
-	// apply stores what was read of an object, nil for nothing or if it is gone, and
-	// reports whether anything that a decision reads has changed.
-	apply func(key client.ObjectKey, value any) bool
-	// touches: apply notes by itself which Service it touched.
-	touches bool
-	// core kinds are needed for forwarding; the others only for announcing, and optional
-	// ones for neither: an API server may be too old to have them, or an older role not allow them.
-	core, optional bool
-	synced         bool
-	unread         unread
-}
-
-// option sets a field of a kind.
-type option func(*kind)
-
-func core(k *kind) { k.core = true }
-
-func optional(k *kind) { k.optional = true }
-
-func touching(k *kind) { k.touches = true }
-
-// watched makes a kind; present is false where there is no value.
-func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool, options ...option) *kind {
-	k := &kind{
-		example: example,
-		read: func(object client.Object) any {
-			o, ok := object.(O)
-			if !ok {
-				return nil
-			}
-			value, present := read(o)
-			if !present {
-				return nil
-			}
-			return value
-		},
-		apply: func(key client.ObjectKey, value any) bool {
-			v, present := value.(V)
-			return apply(key, v, present)
-		},
-	}
-	for _, set := range options {
-		set(k)
-	}
-	return k
-}
-
-// known is all that the informers keep of an object: they share its value
-// with the snapshots. Whole objects would be half of the memory of a speaker.
-type known struct {
-	key     client.ObjectKey
-	version string // tells the informers whether it is news
-	value   any
-}
-
-// GetObjectMeta is how informers ask for the name and the version of an object.
-func (k *known) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Namespace: k.key.Namespace, Name: k.key.Name, ResourceVersion: k.version}
-}
-
-// know is the transform of the informers: it reads an object, once.
-func (w *Watch) know(o any) (any, error) {
-	object, ok := o.(client.Object)
-	if !ok {
-		return o, nil // known already, or a note that the object is gone
-	}
-	i := slices.IndexFunc(w.kinds, func(k *kind) bool { return reflect.TypeOf(k.example) == reflect.TypeOf(o) })
-	if i < 0 {
-		return o, nil
-	}
-	// There are few namespaces and many objects.
-	object.SetNamespace(unique.Make(object.GetNamespace()).Value())
-	object.SetManagedFields(nil)
-	return &known{
-		key: client.ObjectKeyFromObject(object), version: object.GetResourceVersion(),
-		value: w.kinds[i].read(object),
-	}, nil
 }
 
 // retryContact is the pause before an API server that does not answer is asked again.
@@ -387,68 +302,6 @@ func (w *Watch) read(k *kind) bool {
 		w.awaitOwn()
 	}
 	return true
-}
-
-// located reports whether this node's Node is complete, or has been waited for long enough. A
-// Node exists before the kubelet or a cloud's controller has written all of it.
-func (w *Watch) located() bool {
-	_, lacks := w.unknown()
-	return w.config.Node == "" || w.without || !lacks
-}
-
-// lack is what is not known of this node's Node, what that means, and the remedy.
-type lack struct{ what, without, hint string }
-
-// unknown is the first thing that this node's Node lacks; false if it is complete.
-func (w *Watch) unknown() (lack, bool) {
-	switch own := w.objects.lastOwn; {
-	case own == nil:
-		return lack{
-			"the cluster has no Node of our name", "going on without our own Node: NodePorts answer nowhere on this node",
-			"the kubelet registers it; it has the name that kubectl get nodes shows",
-		}, true
-	case len(own.Addresses) == 0:
-		return lack{
-			"our own Node has no addresses", "going on without addresses of our own Node: NodePorts answer nowhere on this node",
-			"the kubelet or the cloud's controller writes status.addresses",
-		}, true
-	case w.config.OwnPods && len(own.PodCIDRs) == 0 && w.objects.podCIDRsWritten():
-		return lack{
-			"our own Node has no podCIDRs", "going on without podCIDRs of our own Node: nothing for ClusterIPs is masqueraded",
-			"the controller manager writes spec.podCIDRs; if none does, choose another forwarding.detectLocalMode",
-		}, true
-	}
-	return lack{}, false
-}
-
-// awaitOwn begins to wait for this node's Node, unless it is complete.
-func (w *Watch) awaitOwn() {
-	if w.located() {
-		return
-	}
-	lacks, _ := w.unknown()
-	w.config.Log.Warn("our own Node is waited for: what the kernel has stays as it is meanwhile",
-		"node", w.config.Node, "lacking", lacks.what, "waiting", w.config.OwnIn.String(), "hint", lacks.hint)
-	w.waiting = time.AfterFunc(w.config.OwnIn, func() {
-		w.update(func() bool {
-			if w.newest != nil || w.located() {
-				return false
-			}
-			lacks, _ := w.unknown()
-			w.config.Log.Error("our own Node was waited for in vain", "node", w.config.Node, "now", lacks.without, "hint", lacks.hint)
-			w.without = true
-			return true
-		})
-	})
-}
-
-// waitNoMore ends the wait for this node's Node.
-func (w *Watch) waitNoMore() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.waiting != nil {
-		w.waiting.Stop()
-	}
 }
 
 func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (toolscache.ResourceEventHandlerRegistration, error) {

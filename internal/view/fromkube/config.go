@@ -162,12 +162,12 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		Name:            p.Name,
 		UID:             string(p.UID),
 		Created:         p.CreationTimestamp.Time,
-		MyASN:           uint32(p.Spec.MyASN),
+		MyASN:           uint32(cmp.Or(p.Spec.LocalASN, p.Spec.MyASN)),
 		PeerASN:         uint32(p.Spec.PeerASN),
 		DynamicASN:      p.Spec.DynamicASN != "",
 		Interface:       p.Spec.Interface,
 		Passive:         p.Spec.Passive,
-		PeerPort:        uint16(p.Spec.PeerPort),
+		PeerPort:        uint16(cmp.Or(p.Spec.PeerPort, defaultPeerPort)),
 		HoldTime:        duration(p.Spec.HoldTime, defaultHoldTime),
 		ConnectTime:     duration(p.Spec.ConnectTime, defaultConnectTime),
 		EBGPMultiHop:    p.Spec.EBGPMultiHop,
@@ -177,14 +177,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		BFDProfile:      p.Spec.BFDProfile,
 		Password:        view.Secret(p.Spec.Password),
 	}
-	if p.Spec.LocalASN != 0 {
-		v.MyASN = uint32(p.Spec.LocalASN)
-	}
 	if p.Spec.DynamicASN == v1beta1.DynamicInternal {
 		v.PeerASN = v.MyASN
-	}
-	if v.PeerPort == 0 {
-		v.PeerPort = defaultPeerPort
 	}
 	v.KeepaliveTime = duration(p.Spec.KeepaliveTime, v.HoldTime/3)
 	r := selectorReader{object: v.Object()}

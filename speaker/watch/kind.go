@@ -1,0 +1,94 @@
+package watch
+
+import (
+	"reflect"
+	"slices"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// kind is one kind of object that is watched.
+type kind struct {
+	example client.Object
+	// read takes out of an object all that decisions need, nil for nothing.
+	read func(object client.Object) any
+	// apply stores what was read of an object, nil for nothing or if it is gone, and
+	// reports whether anything that a decision reads has changed.
+	apply func(key client.ObjectKey, value any) bool
+	// touches: apply notes by itself which Service it touched.
+	touches bool
+	// core kinds are needed for forwarding; the others only for announcing, and optional
+	// ones for neither: an API server may be too old to have them, or an older role not allow them.
+	core, optional bool
+	synced         bool
+	unread         unread
+}
+
+// option sets a field of a kind.
+type option func(*kind)
+
+func core(k *kind) { k.core = true }
+
+func optional(k *kind) { k.optional = true }
+
+func touching(k *kind) { k.touches = true }
+
+// watched makes a kind; present is false where there is no value.
+func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool, options ...option) *kind {
+	k := &kind{
+		example: example,
+		read: func(object client.Object) any {
+			o, ok := object.(O)
+			if !ok {
+				return nil
+			}
+			value, present := read(o)
+			if !present {
+				return nil
+			}
+			return value
+		},
+		apply: func(key client.ObjectKey, value any) bool {
+			v, present := value.(V)
+			return apply(key, v, present)
+		},
+	}
+	for _, set := range options {
+		set(k)
+	}
+	return k
+}
+
+// known is all that the informers keep of an object: they share its value
+// with the snapshots. Whole objects would be half of the memory of a speaker.
+type known struct {
+	key     client.ObjectKey
+	version string // tells the informers whether it is news
+	value   any
+}
+
+// GetObjectMeta is how informers ask for the name and the version of an object.
+func (k *known) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: k.key.Namespace, Name: k.key.Name, ResourceVersion: k.version}
+}
+
+// know is the transform of the informers: it reads an object, once.
+func (w *Watch) know(o any) (any, error) {
+	object, ok := o.(client.Object)
+	if !ok {
+		return o, nil // known already, or a note that the object is gone
+	}
+	i := slices.IndexFunc(w.kinds, func(k *kind) bool { return reflect.TypeOf(k.example) == reflect.TypeOf(o) })
+	if i < 0 {
+		return o, nil
+	}
+	// There are few namespaces and many objects.
+	object.SetNamespace(unique.Make(object.GetNamespace()).Value())
+	object.SetManagedFields(nil)
+	return &known{
+		key: client.ObjectKeyFromObject(object), version: object.GetResourceVersion(),
+		value: w.kinds[i].read(object),
+	}, nil
+}
