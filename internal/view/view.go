@@ -385,7 +385,7 @@ func (s Secret) String() string {
 // GoString hides the value from %#v as well.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalText hides the value from encoders.
+// MarshalText hides the value from encoders. The error is always nil.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MatchesAny reports whether one of the selectors matches; no selectors match all.
