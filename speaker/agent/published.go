@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -163,19 +162,8 @@ func missingAddresses(want desired.Forwarding, lacking outcome.Missing) map[neti
 // lacksFamily reports whether a family of which ports are wanted has none in the kernel,
 // as when its table could not be written at all.
 func lacksFamily(want desired.Forwarding, missing outcome.Missing) bool {
-	if len(missing) == 0 {
-		return false
-	}
-	lacks, has := map[addr.Family]bool{}, map[addr.Family]bool{}
-	for key := range want.Ports {
-		if _, lacking := missing[key]; lacking {
-			lacks[key.Family] = true
-		} else {
-			has[key.Family] = true
-		}
-	}
-	for family := range lacks {
-		if !has[family] {
+	for family, lacking := range missing.Of(want) {
+		if lacking == want.Count[family] {
 			return true
 		}
 	}

@@ -213,28 +213,19 @@ func (a *announcer) tiersOf(candidates []string, in *scope) *election.Tiers {
 	if isAll && in.tiers != nil {
 		return in.tiers
 	}
-	type tier struct {
-		unready   bool
-		preferred int
-	}
-	of := map[tier][]string{}
+	of := map[int][]string{}
 	for _, node := range candidates {
-		t := tier{a.unready[node], in.preferred[node]}
-		of[t] = append(of[t], node)
+		tier := -in.preferred[node]
+		if a.unready[node] {
+			tier += 1 << 30 // more than all weights
+		}
+		of[tier] = append(of[tier], node)
 	}
 	groups := [][]string{candidates} // itself, for the orders to be compared quickly
 	if len(of) > 1 {
 		groups = nil
-		for _, t := range slices.SortedFunc(maps.Keys(of), func(one, other tier) int {
-			if one.unready != other.unready {
-				if other.unready {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(other.preferred, one.preferred)
-		}) {
-			groups = append(groups, of[t])
+		for _, tier := range slices.Sorted(maps.Keys(of)) {
+			groups = append(groups, of[tier])
 		}
 	}
 	tiers := election.NewTiers(groups...)
@@ -242,32 +233,6 @@ func (a *announcer) tiersOf(candidates []string, in *scope) *election.Tiers {
 		in.tiers = tiers
 	}
 	return tiers
-}
-
-// interfaces is the union of the interfaces of several advertisements; one that
-// names none allows all.
-type interfaces struct {
-	all  bool
-	some map[string]bool
-}
-
-func (i *interfaces) add(names []string) {
-	if len(names) == 0 {
-		i.all = true
-	}
-	if i.some == nil {
-		i.some = map[string]bool{}
-	}
-	for _, name := range names {
-		i.some[name] = true
-	}
-}
-
-func (i *interfaces) names() []string {
-	if i.all {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(i.some))
 }
 
 // matchesAll reports whether the selectors match every one of the Services that

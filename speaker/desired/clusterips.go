@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -38,30 +39,17 @@ func (c *clusterIPs) update(ref view.Ref, now *view.Service, again map[view.Ref]
 	if c.services[ref] = now; now == nil {
 		delete(c.services, ref)
 	}
-	had, has := internalOf(before), internalOf(now)
-	if !slices.Equal(had, has) {
-		exchange(c.internal, ref, had, has)
-		for _, a := range slices.Concat(had, has) {
+	none := &view.Service{}
+	had, has := cmp.Or(before, none), cmp.Or(now, none)
+	if !slices.Equal(had.ClusterIPs, has.ClusterIPs) {
+		exchange(c.internal, ref, had.ClusterIPs, has.ClusterIPs)
+		for _, a := range slices.Concat(had.ClusterIPs, has.ClusterIPs) {
 			for _, other := range c.external[a] {
 				again[other] = struct{}{}
 			}
 		}
 	}
-	exchange(c.external, ref, externalOf(before), externalOf(now))
-}
-
-func internalOf(s *view.Service) []netip.Addr {
-	if s == nil {
-		return nil
-	}
-	return s.ClusterIPs
-}
-
-func externalOf(s *view.Service) []netip.Addr {
-	if s == nil {
-		return nil
-	}
-	return slices.Concat(s.ExternalIPs, s.VIPs)
+	exchange(c.external, ref, slices.Concat(had.ExternalIPs, had.VIPs), slices.Concat(has.ExternalIPs, has.VIPs))
 }
 
 // exchange replaces the addresses by which a Service is indexed.

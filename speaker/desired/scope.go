@@ -45,7 +45,7 @@ func (a *announcer) scopeOf(entry *announced) *scope {
 
 func (a *announcer) newScope(ads []string) *scope {
 	s := &scope{preferred: map[string]int{}}
-	on := map[string]*interfaces{}
+	on := map[string]map[string]bool{} // the interfaces of each node; "": all
 	for _, name := range ads {
 		ad := a.cluster.L2Advertisements[name]
 		for _, node := range a.nodes {
@@ -54,9 +54,12 @@ func (a *announcer) newScope(ads []string) *scope {
 				continue
 			}
 			if on[node] == nil {
-				on[node] = &interfaces{}
+				on[node] = map[string]bool{}
 			}
-			on[node].add(ad.Interfaces)
+			on[node][""] = on[node][""] || len(ad.Interfaces) == 0
+			for _, name := range ad.Interfaces {
+				on[node][name] = true
+			}
 			if weight := ad.Prefers(labels); weight > 0 {
 				s.preferred[node] += weight
 			}
@@ -67,12 +70,13 @@ func (a *announcer) newScope(ads []string) *scope {
 	}
 	s.nodes = slices.Sorted(maps.Keys(on))
 	for _, node := range s.nodes {
-		if !on[node].all {
+		if !on[node][""] {
 			s.named = append(s.named, node)
 		}
 	}
-	if here := on[a.options.Node]; here != nil {
-		s.interfaces = here.names()
+	if here := on[a.options.Node]; here != nil && !here[""] {
+		delete(here, "")
+		s.interfaces = slices.Sorted(maps.Keys(here))
 	}
 	most := 0
 	for _, weight := range s.preferred {
