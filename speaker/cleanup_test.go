@@ -78,7 +78,7 @@ func (l *littered) forward() {
 	a := blackbox.Plan(addr.IPv4)
 	want.Loopback, want.Guard = []netip.Prefix{addr.Loopback()}, true
 	less.Loopback, less.Guard = want.Loopback, want.Guard
-	want.Former, want.Handing = map[netip.Addr]netip.Addr{blackbox.Nth(a.VIPs, 1): a.Other}, 1
+	want.Former, want.FormerRevision = map[netip.Addr]netip.Addr{blackbox.Nth(a.VIPs, 1): a.Other}, 1
 	apply := func(what string, create func() (blackbox.Backend, error)) {
 		l.t.Helper()
 		l.Node.Do(func() {

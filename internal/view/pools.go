@@ -61,3 +61,13 @@ func (a *BGPAdvertisement) Aggregate(address netip.Addr, p *Pool) netip.Prefix {
 	}
 	return alone
 }
+
+// Avoids reports whether the pool never gives the address, since old equipment takes it for
+// that of a network or a broadcast: IPv4 ending in .0 or .255.
+func (p *Pool) Avoids(a netip.Addr) bool {
+	if !p.AvoidBuggyIPs || !a.Is4() {
+		return false
+	}
+	last := a.As4()[3]
+	return last == 0 || last == 255
+}

@@ -316,16 +316,6 @@ func (p *Pool) Had(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Former, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
-// Avoids reports whether the pool never gives the address, since old equipment takes it for
-// that of a network or a broadcast: IPv4 ending in .0 or .255.
-func (p *Pool) Avoids(a netip.Addr) bool {
-	if !p.AvoidBuggyIPs || !a.Is4() {
-		return false
-	}
-	last := a.As4()[3]
-	return last == 0 || last == 255
-}
-
 // Chooses reports whether the pool is not for all Services.
 func (p *Pool) Chooses() bool {
 	return len(p.Namespaces)+len(p.NamespaceSelectors)+len(p.ServiceSelectors) > 0

@@ -129,7 +129,7 @@ func (h *history) change(c *view.Cluster) {
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	numbers := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".Revision", ".Since", ".Changed", ".Announced", ".Handing":
+		case ".Revision", ".Since", ".Changed", ".Announced", ".FormerRevision":
 			return true
 		}
 		return false

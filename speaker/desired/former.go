@@ -11,7 +11,7 @@ func (e *Engine) updateFormers() {
 	f := &e.node.Forwarding
 	if f.Former == nil {
 		f.Former = map[netip.Addr]netip.Addr{}
-		f.Handing++
+		f.FormerRevision++
 	}
 	for address := range f.Former {
 		e.updateFormer(address)
@@ -41,7 +41,7 @@ func (e *Engine) updateFormer(address netip.Addr) {
 	case is:
 		delete(f.Former, address)
 	}
-	f.Handing++
+	f.FormerRevision++
 }
 
 // formerOf is the address of the node that owned an address before this one; invalid if there is

@@ -73,7 +73,7 @@ func TestHandingIsNumbered(t *testing.T) {
 	c.Configured, c.Changes = true, view.Changes{Revision: 1, Others: true}
 	engine := desired.NewEngine(onNode("a"))
 	first, _ := engine.Decide(c)
-	before, number := maps.Clone(first.Forwarding.Former), first.Forwarding.Handing
+	before, number := maps.Clone(first.Forwarding.Former), first.Forwarding.FormerRevision
 	if len(before) == 0 || number == 0 {
 		t.Fatalf("%v, numbered %d", before, number)
 	}
@@ -84,13 +84,13 @@ func TestHandingIsNumbered(t *testing.T) {
 	}
 	again := *c
 	again.Changes = view.Changes{Revision: 2, Since: 1}
-	if got, _ := engine.Decide(&again); got.Forwarding.Handing != number {
-		t.Errorf("numbered %d though nothing changed, want %d", got.Forwarding.Handing, number)
+	if got, _ := engine.Decide(&again); got.Forwarding.FormerRevision != number {
+		t.Errorf("numbered %d though nothing changed, want %d", got.Forwarding.FormerRevision, number)
 	}
 	moved := again
 	moved.Former = &view.Former{Of: map[netip.Addr]string{ip("192.0.2.10"): ""}}
 	moved.Changes = view.Changes{Revision: 3, Since: 2}
-	if got, _ := engine.Decide(&moved); got.Forwarding.Handing == number || len(got.Forwarding.Former) != len(before)-1 {
-		t.Errorf("%v, numbered %d, after nobody had it", got.Forwarding.Former, got.Forwarding.Handing)
+	if got, _ := engine.Decide(&moved); got.Forwarding.FormerRevision == number || len(got.Forwarding.Former) != len(before)-1 {
+		t.Errorf("%v, numbered %d, after nobody had it", got.Forwarding.Former, got.Forwarding.FormerRevision)
 	}
 }

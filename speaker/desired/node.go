@@ -142,8 +142,8 @@ type Forwarding struct {
 	// that are open by then, and that this node's connection table does not know, are handed
 	// over to that node unchanged. nil: not known yet; what an earlier process knew is kept.
 	Former map[netip.Addr]netip.Addr
-	// Handing is the revision of Former, 0: not counted.
-	Handing uint64
+	// FormerRevision is the revision of Former, 0: not counted.
+	FormerRevision uint64
 
 	Delta[PortKey] // of Ports, see Changes
 }

@@ -29,7 +29,7 @@ func (h *handover) apply(want desired.Forwarding) error {
 	if want.Former == nil {
 		return nil
 	}
-	if err := h.Apply(want.Former, want.Handing); err != nil {
+	if err := h.Apply(want.Former, want.FormerRevision); err != nil {
 		return &outcome.SettingError{Of: "handover", Err: err}
 	}
 	return nil

@@ -53,13 +53,13 @@ func TestOurOwnWritesWakeNothing(t *testing.T) {
 			for i, node := range []string{"10.0.1.2", "10.0.2.2"} {
 				want.Former = maps.Clone(want.Former)
 				want.Former[f.other] = netip.MustParseAddr(node)
-				want.Handing = uint64(i + 1)
+				want.FormerRevision = uint64(i + 1)
 				if apply(want); !quiet() {
 					t.Errorf("the address moves from %s: told", node)
 				}
 			}
 			next := f.want(f.vip, 30053, "e2")
-			next.Former, next.Handing = want.Former, want.Handing
+			next.Former, next.FormerRevision = want.Former, want.FormerRevision
 			if apply(next); !quiet() {
 				t.Error("a Service changes: told")
 			}
