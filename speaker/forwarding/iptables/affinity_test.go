@@ -99,7 +99,7 @@ func (c *cluster) full(f addr.Family, clients int) (full int) {
 			c.t.Error(err)
 		}
 		for _, head := range all {
-			if head.Family == f && strings.HasPrefix(head.Name, ours+"C") && head.Timeout > 0 && head.Elements >= clients {
+			if head.Family == f && strings.HasPrefix(head.Name, ours+"AFF") && head.Timeout > 0 && head.Elements >= clients {
 				full++
 			}
 		}

@@ -36,15 +36,14 @@ func (s surroundings) equal(o surroundings) bool {
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
 //
-// Masquerade is asked for before it is known whether a packet is for a Service, and taken
-// back of those that are for none and where policy is Local. To ask in the chains of the ports
-// would take two rules for each of them, a quarter of the table: what a repair costs, and with
-// legacy iptables each change, goes with the number of rules.
+// The masquerade mark is set before the Service of a packet is looked up, and cleared for packets that match none
+// and where policy is Local: to set it in the chain of each port would take two rules a port, a quarter of the
+// table, and the time of a repair, and of each change with legacy iptables, grows with the rules.
 func (s style) natBase(around surroundings) map[string][]string {
 	unmark := fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark)
 	return map[string][]string{
-		chainDispatch: {"-j " + chainHide, "-j " + chainFind, "-j " + chainShow},
-		chainFind:     s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainDispatch: {"-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq},
+		chainLookup:   s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainPostrouting: {
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
 			"-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,src") + " " + s.markRule(),
@@ -54,14 +53,14 @@ func (s style) natBase(around surroundings) map[string][]string {
 			"-j MASQUERADE --random-fully",
 		},
 		// What pods send to a ClusterIP keeps its source.
-		chainHide:     {s.perhapsPods(around) + " -j RETURN", s.markRule()},
-		chainShow:     {unmark},
-		chainUnserved: {unmark, "-j ACCEPT"},
+		chainMarkMasq:  {s.perhapsPods(around) + " -j RETURN", s.markRule()},
+		chainClearMasq: {unmark},
+		chainSkipNAT:   {unmark, "-j ACCEPT"},
 	}
 }
 
-// perhapsPods matches what pods send to a ClusterIP; while it is not known who they are, what all
-// do whom a pod could answer.
+// perhapsPods matches what pods send to a ClusterIP; while the addresses of pods are not known, all packets to
+// one that do not come from a loopback address.
 func (s style) perhapsPods(around surroundings) string {
 	if around.pods {
 		return s.in(ofClusterIPs, "dst") + " " + s.in(ofPods, "src")
@@ -71,19 +70,19 @@ func (s style) perhapsPods(around surroundings) string {
 
 // filterBase renders the chains of the filter table that are always there. They are done
 // first with packets of known flows, which are nearly all: every match costs each of them.
-// What is forwarded for a Service, also before anybody has answered, meets one match, which asks two things of its connection:
+// What is forwarded for a Service, also before the first answer, meets one match, which asks two things of its connection:
 // it is confirmed once its first packet has passed, and the mark is on none but that one, since
 // it alone goes through nat. Only the guard comes before, since a
 // forged packet may seem to belong to such a flow. Then comes what is left of the translated ones, the
-// first packets: whoever has translated it knows where it goes, and neither refuses it.
+// first packets: what has been translated has a destination that serves, and is not refused.
 func (s style) filterBase(around surroundings) map[string][]string {
-	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
+	refuse := "-m conntrack --ctstate NEW -j " + chainNoEndpoints
 	reject := "icmp-port-unreachable"
 	if s.family == addr.IPv6 {
 		reject = "icmp6-port-unreachable"
 	}
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
-	stray := "-m conntrack --ctstate NEW -j " + chainStray
+	stray := "-m conntrack --ctstate NEW -j " + chainUnknownService
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	const translated = "-m conntrack --ctstate DNAT -j RETURN"
 	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
@@ -105,9 +104,9 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		input, forward = slices.Insert(input, 0, from, to), slices.Insert(forward, 0, from)
 	}
 	return map[string][]string{
-		chainRefuse: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainNoEndpoints: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainInvalid: append([]string{
-			// Without a SYN before it this begins half a flow of others, and a reset harms nobody.
+			// Without a SYN before it this begins half a flow of others, and a reset does no harm.
 			"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
 			"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
 			s.in(ofEndpoints, "src,src,src") + " -j DROP",
@@ -116,7 +115,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		chainInput:   input,
 		chainOutput:  {known + "-j RETURN", translated, invalid, refuse, stray},
 		chainForward: forward,
-		chainStray: {
+		chainUnknownService: {
 			// To a port that the ClusterIP has goes what began before the Service was there: it
 			// is not translated until its flow is forgotten, and must not end.
 			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + " -m addrtype ! --dst-type LOCAL -g " + chainReject,
@@ -127,7 +126,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	}
 }
 
-// admitHealth lets in those who ask for the health of a Service, where they get an answer.
+// admitHealth admits health checks of Services, on the addresses that answer them.
 func (s style) admitHealth(around surroundings) []string {
 	admit := "-p tcp " + s.in(ofHealthPorts, "dst") + " -j ACCEPT"
 	var rules []string

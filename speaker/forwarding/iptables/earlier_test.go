@@ -46,8 +46,16 @@ func TestEarlierVersionIsReplaced(t *testing.T) {
 			c.Run("sh", "-c", fmt.Sprintf(`cat <<'END' | %s --noflush
 *nat
 :FAIRLEAD-DISPATCH - [0:0]
+:FAIRLEAD-HIDE - [0:0]
+:FAIRLEAD-FIND - [0:0]
+:FAIRLEAD-SHOW - [0:0]
 :FAIRLEAD-OLD - [0:0]
 :FAIRLEAD-OLDER - [0:0]
+-A FAIRLEAD-DISPATCH -j FAIRLEAD-HIDE
+-A FAIRLEAD-DISPATCH -j FAIRLEAD-FIND
+-A FAIRLEAD-DISPATCH -j FAIRLEAD-SHOW
+-A FAIRLEAD-HIDE -j MARK --set-xmark 0x4000/0x4000
+-A FAIRLEAD-SHOW -j MARK --set-xmark 0x0/0x4000
 -A FAIRLEAD-DISPATCH -m recent --name FAIRLEAD-x --set -j FAIRLEAD-OLD
 -A FAIRLEAD-OLD -m set --match-set FAIRLEAD-HAIRPIN%[2]d dst,dst,src -g FAIRLEAD-OLDER
 -A FAIRLEAD-OLDER -j SET --add-set FAIRLEAD-C%[2]d-OLD src --exist
@@ -66,6 +74,11 @@ COMMIT
 END`, restore, f))
 		}
 		c.Apply(want)
+		for _, f := range addr.Families() {
+			if !(&faulty{cluster: c}).serves(f) {
+				t.Errorf("%s is not served", f)
+			}
+		}
 		if got := c.rules(); got != fresh {
 			t.Errorf("rules after another version:\n%s\nwant\n%s", got, fresh)
 		}

@@ -39,7 +39,7 @@ type family struct {
 	damaged bool // others took rules of ours away that are not back yet
 	watch   *watch
 	reading reading
-	tried   time.Time // the last attempt, if nobody wants this family
+	tried   time.Time // the last attempt, if no port wants this family
 	asked   time.Time // when the kernel was last asked what it lacks
 	lacks   error     // and what that is
 }
@@ -92,11 +92,12 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 	return nil
 }
 
-// unwantedPause is how often a family is tried that nobody wants and that fails.
+// unwantedPause is how often a family is tried that no port wants and that fails.
 const unwantedPause = time.Minute
 
 // bring checks that the kernel is as it was left, makes the changes, and only
-// then takes away what nobody uses any more.
+// then takes away what is not used any more. It returns a *outcome.RefusedError for each port that the
+// kernel refuses, and what fails for all.
 func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	began := time.Now()
 	f.resume()
@@ -104,7 +105,7 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	repairs := f.damaged
 	changes, again, told := f.refused.Part(changes, time.Now())
 	err := f.place(ctx, changes)
-	if len(again) > 0 && f.sound { // apart, so that they hold nobody up
+	if len(again) > 0 && f.sound { // apart, so that they do not hold up others
 		err = errors.Join(err, f.place(ctx, again))
 	}
 	err = errors.Join(unread, f.sets.failure, err, told)
@@ -264,7 +265,7 @@ func (f *family) tables() []*table { return []*table{f.nat.table, f.filter.table
 
 // probe writes a chain as it is, to see whether the kernel takes anything.
 func (f *family) probe(ctx context.Context) error {
-	for i, chain := range []string{chainShow, chainDrop} {
+	for i, chain := range []string{chainClearMasq, chainDrop} {
 		t := f.tables()[i]
 		var err error
 		if f.commands.variant == NFT {

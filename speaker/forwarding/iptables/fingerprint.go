@@ -27,7 +27,7 @@ func (f fingerprint) follows(before fingerprint, i, longer int) bool {
 		int64(f.tables[i].entries) == int64(before.tables[i].entries)+int64(longer)
 }
 
-// watch notices that somebody else wrote. The families share one where the
+// watch notices that other programs wrote. The families share one where the
 // kernel counts their changes together.
 type watch struct {
 	variant Variant

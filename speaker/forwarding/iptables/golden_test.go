@@ -45,16 +45,16 @@ func TestGolden(t *testing.T) {
 		localhost.Loopback, localhost.Guard = []netip.Prefix{addr.Loopback()}, true
 		golden(t, strings.ToLower(f.String())+"-localhost", f, localhost)
 		// Of legacy iptables: endpoints in the tree, where nothing but a ClusterIP leads to them.
-		brief := blackbox.Forwarding()
+		few := blackbox.Forwarding()
 		for n := range byte(2) {
-			maps.Copy(brief.Ports, blackbox.Forwarding(blackbox.Service{Name: fmt.Sprintf("s%02d", n), N: n, Fill: func(a blackbox.Addresses, p *desired.Port) {
+			maps.Copy(few.Ports, blackbox.Forwarding(blackbox.Service{Name: fmt.Sprintf("s%02d", n), N: n, Fill: func(a blackbox.Addresses, p *desired.Port) {
 				p.Cluster = blackbox.At(blackbox.ServePort, a.P1, a.P3)
 				if n == 0 {
 					p.VIPs, p.ExternalIPs, p.NodePort = nil, nil, 0
 				}
 			}}).Ports)
 		}
-		goldenOf(t, strings.ToLower(f.String())+"-brief", style{family: f, mark: desired.MasqueradeMark, brief: true}, brief)
+		goldenOf(t, strings.ToLower(f.String())+"-legacy-layout", style{family: f, mark: desired.MasqueradeMark, legacyLayout: true}, few)
 	}
 }
 

@@ -128,7 +128,7 @@ func (r *runner) start(ctx context.Context, program string, args ...string) (*pr
 	if r.late != nil {
 		return nil, r.isLate()
 	}
-	ctx, kill := context.WithCancelCause(context.WithoutCancel(ctx)) // it may outlive who began it
+	ctx, kill := context.WithCancelCause(context.WithoutCancel(ctx)) // it may outlive the Apply that began it
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = 10 * time.Second // what it said may take a moment to come on a node that is overloaded
 	// With all that it starts, lest a child of it go on holding the lock.
@@ -182,7 +182,7 @@ func lacksTables(said string) bool {
 	}, func(words string) bool { return strings.Contains(said, words) })
 }
 
-// errLocked says that somebody else keeps legacy iptables to himself.
+// errLocked says that another program holds the lock of legacy iptables.
 var errLocked = outcome.Caused(outcome.ReasonTablesLocked,
 	errors.New("another program holds the lock of iptables, /run/xtables.lock, for more than a second; it is tried again as soon as it is free"))
 

@@ -1,8 +1,6 @@
 package iptables
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"math"
 	"net/netip"
@@ -11,146 +9,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/ipset"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
-)
-
-// Names of chains. Those that begin with ours belong to this package, and no
-// other chain does; built-in chains hold one jump each.
-const (
-	ours         = "FAIRLEAD-"
-	maxChainName = 28
-
-	chainDispatch    = ours + "DISPATCH"    // nat: what to ask for, then to the Service of a packet
-	chainFind        = ours + "FIND"        // nat: to the Service of a packet
-	chainPostrouting = ours + "POSTROUTING" // nat: masquerade
-	chainInput       = ours + "INPUT"       // filter
-	chainForward     = ours + "FORWARD"     // filter
-	chainOutput      = ours + "OUTPUT"      // filter
-	chainInvalid     = ours + "INVALID"     // filter: packets that conntrack makes no sense of
-	chainRefuse      = ours + "REFUSE"      // filter: destinations that nobody serves
-	chainStray       = ours + "STRAY"       // filter: past all Services, but to addresses of theirs
-	chainReject      = ours + "REJECT"
-	chainUnserved    = ours + "UNSERVED" // nat: to REFUSE as they are, past the ports of others
-	chainHide        = ours + "HIDE"     // nat: asks for masquerade
-	chainShow        = ours + "SHOW"     // nat: takes that back
-	chainDrop        = ours + "DROP"
-	chainServices    = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
-	chainNodePorts   = ours + "NODEPORTS" // root of the tree of NodePorts, in nat and filter
-)
-
-// What the chains of a port are for; their names go on with a digest of its key.
-const (
-	kindInternal = "I" // the ClusterIP, and all that goes to the same endpoints
-	kindExternal = "X" // VIPs, ExternalIPs and the NodePort, where they have endpoints of their own
-	kindVIP      = "V" // a VIP that admits some sources only
-	kindCluster  = "C" // endpoints of the whole cluster, for pods and this node under policy Local
-	kindEndpoint = "E" // an endpoint that remembers its clients
-)
-
-// jump is a rule that leads from a chain of others, such as a built-in one, to ours.
-type jump struct {
-	from, rule string
-	handle     uint64 // by which nf_tables knows it
-}
-
-// same tells whether another rule of the chain does the same.
-func (j jump) same(o jump) bool { return j.from == o.from && j.rule == o.rule }
-
-func natJumps() []jump {
-	return []jump{
-		{from: "PREROUTING", rule: "-j " + chainDispatch},
-		{from: "OUTPUT", rule: "-j " + chainDispatch},
-		{from: "POSTROUTING", rule: "-j " + chainPostrouting},
-	}
-}
-
-func filterJumps() []jump {
-	return []jump{
-		{from: "INPUT", rule: "-j " + chainInput}, {from: "FORWARD", rule: "-j " + chainForward}, {from: "OUTPUT", rule: "-j " + chainOutput},
-	}
-}
-
-// digest is 16 characters that stand for a text in the name of a chain.
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return base32.StdEncoding.EncodeToString(sum[:10])
-}
-
-// style is what rendering depends on besides the ports.
-type style struct {
-	family addr.Family
-	mark   uint32 // the one bit that asks for masquerade
-	// brief rules are as few and as short as can be, since legacy iptables copies the whole table
-	// and checks each rule of it at each change. They name no Service, as the kernel has 288 bytes
-	// for a comment: what leads to a chain says for which destination. And they give a ClusterIP
-	// a chain of its own, with its head, its end and the rule that leads to it, only if more
-	// than that leads there or it has many endpoints.
-	brief bool
-}
-
-// leaf is how many rules a chain of a tree may list. Each costs a packet some ten nanoseconds
-// with nf_tables and three with legacy iptables. Each chain costs a transaction of nf_tables as
-// many, whatever it is about, and legacy iptables as much as two rules.
-func (s style) leaf() int {
-	if s.brief {
-		return 64
-	}
-	return 16
-}
-
-// listed is how many endpoints a tree may list in place of a chain of their own.
-const listed = 16
-
-// setName names a set of this family that is there whatever Services exist.
-func (s style) setName(of string) string { return fmt.Sprintf("%s%s%d", ours, of, s.family) }
-
-// What the fixed sets are of.
-const (
-	ofPods         = "PODS"
-	ofEndpoints    = "ENDPOINTS"
-	ofDestinations = "SERVICES"
-	ofNodePorts    = "NODEPORTS"
-	ofHealthPorts  = "HEALTH"
-	ofClusterIPs   = "CLUSTERIPS"
-	ofRanges       = "RANGES"
-)
-
-// fixedSets makes the sets that are there whatever Services exist, empty, by what they
-// are of.
-func (s style) fixedSets() map[string]*set {
-	sets, socket := map[string]*set{}, &nfnetlink.Conn{}
-	for of, kind := range map[string]ipset.Type{
-		ofPods:         ipset.HashNet,      // where pods send from
-		ofEndpoints:    ipset.HashIPPortIP, // endpoint, port, the same endpoint
-		ofDestinations: ipset.HashIPPort,   // ClusterIPs, ExternalIPs and VIPs with their ports
-		ofNodePorts:    ipset.BitmapPort,
-		ofHealthPorts:  ipset.BitmapPort, // healthCheckNodePorts
-		ofClusterIPs:   ipset.HashIP,
-		ofRanges:       ipset.HashNet, // where nothing but ClusterIPs can be
-	} {
-		sets[of] = newSet(s.setName(of), kind, s.family, socket)
-	}
-	return sets
-}
-
-func (s style) markRule() string {
-	return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", s.mark, s.mark)
-}
-
-// in is the match of packets that a set has.
-func (s style) in(of, directions string) string {
-	return fmt.Sprintf("-m set --match-set %s %s", s.setName(of), directions)
-}
-
-// notIn is the match of packets that a set does not have.
-func (s style) notIn(of, directions string) string {
-	return fmt.Sprintf("-m set ! --match-set %s %s", s.setName(of), directions)
-}
-
-const (
-	fromNode   = "-m addrtype --src-type LOCAL"
-	toUnserved = "-g " + chainUnserved
 )
 
 // rendering is what one port puts into the kernel.
@@ -188,7 +46,7 @@ func (p *part) dispatch(d destination, to target) {
 // render turns one port into rules. See desired.Port for what they must do.
 func (s style) render(key desired.PortKey, p desired.Port) rendering {
 	r := portRenderer{style: s, key: key, port: p, id: digest(fmt.Sprintf("%v", key))}
-	if !s.brief {
+	if !s.legacyLayout {
 		r.comment = comment(key)
 	}
 	r.internal()
@@ -226,7 +84,7 @@ func (r *portRenderer) dispatch(table *part, d destination, chain string) {
 	table.dispatch(d, to)
 }
 
-// name is the comment in a table: none in filter, where it would have nf_tables wait, see stampRule. What
+// name is the comment in a table: none in filter, where it would have nf_tables wait until what was taken away last is destroyed. What
 // is refused there has its name in nat, by the same destination.
 func (r *portRenderer) name(table *part) string {
 	if table == &r.out.filter {
@@ -258,12 +116,12 @@ func (r *portRenderer) internal() {
 	}
 	endpoints := r.endpoints(r.port.InternalLocal)
 	if len(endpoints) == 0 {
-		r.dispatch(&r.out.nat, r.at(r.port.ClusterIP), chainUnserved)
+		r.dispatch(&r.out.nat, r.at(r.port.ClusterIP), chainSkipNAT)
 		r.dispatch(&r.out.filter, r.at(r.port.ClusterIP), r.refusal(r.port.InternalLocal))
 		return
 	}
 	marks := r.clusterIPMarks()
-	if r.brief && len(marks) == 0 && len(endpoints) <= listed && r.port.Affinity == 0 && !r.reachableFromOutside() {
+	if r.legacyLayout && len(marks) == 0 && len(endpoints) <= listed && r.port.Affinity == 0 && !r.reachableFromOutside() {
 		r.out.nat.dispatch(r.at(r.port.ClusterIP), target{
 			verdicts: strings.Join(r.sharesOf("", endpoints), "\n"), rank: r.port.Rank(r.port.ClusterIP),
 		})
@@ -282,7 +140,7 @@ func (r *portRenderer) clusterIPMarks() []string {
 	here := fmt.Sprintf("-d %s ", addr.HostPrefix(r.port.ClusterIP))
 	marks := []string{here + r.markRule()}
 	if !r.port.MasqueradeAll {
-		marks = append(marks, here+r.fromPod()+" -j "+chainShow)
+		marks = append(marks, here+r.fromPod()+" -j "+chainClearMasq)
 	}
 	return marks
 }
@@ -344,11 +202,11 @@ func (r *portRenderer) external() {
 	if served {
 		chain := r.externalChain()
 		r.unrestricted(&r.out.nat, chain)
-		r.vips(&r.out.nat, chain, toUnserved)
+		r.vips(&r.out.nat, chain, toSkipNAT)
 	} else {
-		r.unrestricted(&r.out.nat, chainUnserved)
+		r.unrestricted(&r.out.nat, chainSkipNAT)
 		for _, a := range p.VIPs {
-			r.dispatch(&r.out.nat, r.at(a), chainUnserved)
+			r.dispatch(&r.out.nat, r.at(a), chainSkipNAT)
 		}
 	}
 	if refused {
@@ -356,7 +214,7 @@ func (r *portRenderer) external() {
 		r.unrestricted(&r.out.filter, verdict)
 		r.vips(&r.out.filter, verdict, "-j DROP")
 	} else if p.Restricted {
-		// Whoever may use the VIP got another destination in nat already.
+		// Packets of sources that the VIP admits have another destination since nat.
 		for _, a := range p.VIPs {
 			r.dispatch(&r.out.filter, r.at(a), chainDrop)
 		}
@@ -416,12 +274,12 @@ func (r *portRenderer) externalRules() []string {
 	cluster := r.clusterVerdict()
 	rules := []string{
 		r.fromOthers() + " " + fromNode + " " + cluster,
-		"-j " + chainShow,
+		"-j " + chainClearMasq,
 		r.fromPod() + " " + cluster,
 	}
 	switch {
 	case len(r.port.Local) == 0:
-		return append(rules, toUnserved)
+		return append(rules, toSkipNAT)
 	case r.inside(true):
 		return append(rules, "-g "+r.chain(kindInternal))
 	default:
@@ -433,7 +291,7 @@ func (r *portRenderer) externalRules() []string {
 func (r *portRenderer) clusterVerdict() string {
 	switch {
 	case len(r.port.Cluster) == 0:
-		return toUnserved
+		return toSkipNAT
 	case r.inside(false):
 		return "-g " + r.chain(kindInternal)
 	default:
@@ -487,7 +345,7 @@ func dnat(to netip.AddrPort) string { return fmt.Sprintf("-j DNAT --to-destinati
 // share them, so that a client keeps its endpoint whichever way it came.
 func (r *portRenderer) remembering(endpoint netip.AddrPort) (chain, clients string) {
 	id := digest(fmt.Sprintf("%v %s", r.key, endpoint))
-	chain, clients = ours+kindEndpoint+"-"+id, fmt.Sprintf("%sC%d-%s", ours, r.family, id)
+	chain, clients = ours+kindEndpoint+"-"+id, fmt.Sprintf("%sAFF%d-%s", ours, r.family, id)
 	if !slices.Contains(r.out.clients, clients) {
 		r.out.clients = append(r.out.clients, clients)
 	}

@@ -15,8 +15,8 @@ type ruleset struct {
 func newRuleset(s style, name string, jumps []jump) ruleset {
 	return ruleset{
 		table:     newTable(name, jumps),
-		services:  newDispatcher(shape{root: chainServices, prefix: ours + "S-", bits: s.family.Bits(), leaf: s.leaf()}),
-		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "N-", leaf: s.leaf()}),
+		services:  newDispatcher(shape{root: chainServices, prefix: ours + "IP-", bits: s.family.Bits(), leaf: s.leaf()}),
+		nodePorts: newDispatcher(shape{root: chainNodePorts, prefix: ours + "NP-", leaf: s.leaf()}),
 	}
 }
 

@@ -26,8 +26,8 @@ type sets struct {
 	room    uint32 // for how many each has room
 	full    int    // of those, when they were last counted
 	counted time.Time
-	looked  time.Time // when somebody last asked whether others changed them
-	// dirty are the names that need a look, by whose turn it is.
+	looked  time.Time // when their numbers of elements were last compared
+	// dirty are the names that need a look, by their turns.
 	dirty map[string]int
 	turns int
 	// kernel are all other sets of ours that the kernel has: the lists of clients,
@@ -75,7 +75,7 @@ func (s *sets) mark(name string) {
 	}
 }
 
-// forget has the lists looked for again: somebody may have taken them away.
+// forget has the lists looked for again: others may have taken them away.
 func (s *sets) forget() { s.kernel = nil }
 
 // doubt has all sets read anew: another speaker may have changed them, and left as many elements in them.
@@ -182,7 +182,7 @@ func (s *sets) tryFill() error {
 
 // lacking are the lists that are wanted and not in the kernel, in the order in which they came to
 // be wanted, which is that of the names of their Services. The kernel may have no room for all: then
-// it is not up to chance who gets one, and who has one keeps it.
+// it is not up to chance which Service gets one, and those that have one keep it.
 func (s *sets) lacking() []string {
 	var names []string
 	for name := range s.dirty {
@@ -293,7 +293,7 @@ func destroySet(name string, patiently bool) error {
 		if err == nil || errors.Is(err, ipset.ErrMissing) {
 			return nil
 		}
-		if !patiently || wait > 128*time.Millisecond || !errors.Is(err, ipset.ErrBusy) {
+		if !patiently || wait > 512*time.Millisecond || !errors.Is(err, ipset.ErrBusy) {
 			return err
 		}
 		time.Sleep(wait)

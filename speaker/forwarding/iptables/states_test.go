@@ -165,7 +165,7 @@ func TestExchangesAreRepaired(t *testing.T) {
 			return fmt.Sprintf("%s -t %s -R %s %d -d 192.0.2.99/32 -j RETURN", v4, table, chain, len(lines))
 		}
 		for _, damage := range []string{
-			rule("filter", chainForward), rule("nat", chainShow), rule("nat", chain), rule("filter", chainServices),
+			rule("filter", chainForward), rule("nat", chainClearMasq), rule("nat", chain), rule("filter", chainServices),
 			"ipset del FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8080,10.244.1.11; ipset add FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8081,10.244.1.11",
 			"ipset del FAIRLEAD-CLUSTERIPS4 10.96.0.2; ipset add FAIRLEAD-CLUSTERIPS4 10.97.0.2",
 		} {

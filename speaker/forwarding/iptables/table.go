@@ -172,7 +172,7 @@ func (c content) entries(exists bool) int {
 
 // compare takes over what the kernel holds. It returns the names of chains that others changed,
 // emptied or removed since they were written, and the jumps that are gone or too many. If quiet,
-// nobody else has written since the last write.
+// others have not written since the last write.
 func (t *table) compare(s saved, quiet bool) (damaged []string) {
 	fresh := len(t.kernel) == 0
 	t.another = false

@@ -38,11 +38,11 @@ type destination struct {
 	port     uint16
 }
 
-// target is where packets for a destination go, and for whom.
+// target is where packets for a destination go, and the Service that they are for.
 type target struct {
 	chain, comment string
 	verdicts       string // what happens to them in place of a chain, a rule each line
-	rank           int    // of whose they are, see desired.Port
+	rank           int    // of the port, see desired.Port
 }
 
 // rules is how many a destination takes in the chain that lists it.

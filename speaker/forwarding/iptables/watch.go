@@ -26,7 +26,7 @@ func (b *Backend) Watch(ctx context.Context, disturbed func()) {
 	kernelwatch.Poll(ctx, tablesEvery, b.disturbed, disturbed)
 }
 
-// tablesEvery is the time between two looks at the tables. While rules are gone nobody is
+// tablesEvery is the time between two looks at the tables. While rules are gone no Service is
 // served, so it is short, and a look at all of them costs the kernel a request or four. The
 // sets cost ten for each family.
 const tablesEvery = 50 * time.Millisecond
@@ -79,11 +79,11 @@ func (f *family) disturbed() bool {
 	return f.sets.differ()
 }
 
-// lockIsFree tells whether nobody holds the lock of legacy iptables.
+// lockIsFree tells whether the lock of legacy iptables is free.
 func lockIsFree() bool {
 	lock, err := os.Open(lockFile())
 	if err != nil {
-		return true // whoever needs it will say why it cannot be had
+		return true // the program that needs it tells why it cannot be had
 	}
 	defer func() { _ = lock.Close() }() // and with it the lock
 	return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil

@@ -103,7 +103,7 @@ func TestForeignChangesAreRepairedWithinASecond(t *testing.T) {
 			v4 + " -t nat -F",
 			v6 + " -t filter -F",
 			v6 + " -t nat -D PREROUTING -j " + chainDispatch,
-			v4 + " -t filter -F " + chainRefuse,
+			v4 + " -t filter -F " + chainNoEndpoints,
 			v4 + " -t nat -F " + chain,
 			v4 + " -t nat -F " + chainServices + " && " + v4 + " -t nat -F " + chain,
 			v4 + " -t filter -I " + chainForward + " -j RETURN",
