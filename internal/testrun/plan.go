@@ -62,8 +62,10 @@ var (
 func gate() []phase {
 	return []phase{
 		{
-			{flags: short + "-race", gentle: true}, {flags: short, packages: hellos, gentle: true},
-			{flags: short + "-race", packages: pulse}, {flags: short, packages: bgp},
+			{flags: short + "-race", gentle: true},
+			{flags: short, packages: hellos, gentle: true},
+			{flags: short + "-race", packages: pulse},
+			{flags: short, packages: bgp},
 		},
 		{{flags: short + "-p=1 -skip=" + later, packages: labs}},
 	}
