@@ -263,13 +263,10 @@ func TestPartition(t *testing.T) {
 	w.expect(t, "healed", 0, 1, 2, 3, 4)
 }
 
-// TestScale: two hundred nodes, or with -short eighty, hear each other, lose ten and find them again.
+// TestScale: two hundred nodes hear each other, lose ten and find them again.
 func TestScale(t *testing.T) {
-	size, dead := 200, 10
-	if testing.Short() {
-		size = 80
-	}
-	interval := time.Duration(size-1) * each // between so many
+	const size, dead = 200, 10
+	const interval = (size - 1) * each // between so many
 	w := newWorld(size, 5)
 	for i := range size {
 		w.start(i)
