@@ -10,7 +10,7 @@ import (
 )
 
 // unread are directories whose comments are not held to these rules.
-var unread = []string{"speaker/pulse", "speaker/forwarding/iptables", "speaker/forwarding/ipset"}
+var unread = []string{"speaker/pulse"}
 
 // persons are words for people, where a node, a router, a process or the kernel acts. Quoted names,
 // such as that of a command, are left out.
@@ -44,7 +44,7 @@ func TestDocumentationTellsOfErrors(t *testing.T) {
 		}
 		for _, declaration := range s.Decls {
 			function, ok := declaration.(*ast.FuncDecl)
-			if ok && exported(function) && fails(function.Type) && !failures.MatchString(function.Doc.Text()) {
+			if ok && exported(function) && function.Name.Name != "Unwrap" && fails(function.Type) && !failures.MatchString(function.Doc.Text()) {
 				t.Errorf("%s: the comment of %s does not say which error it returns, or when", s.lines.Position(function.Pos()), function.Name.Name)
 			}
 		}

@@ -135,18 +135,18 @@ func hashSize(room int) uint32 {
 	return uint32(min(max(1<<bits.Len(uint(room)), least), most))
 }
 
-// Destroy removes a set that no rule uses.
+// Destroy removes a set that no rule uses. It returns ErrMissing for none, or the error of the kernel.
 func Destroy(name string) error {
 	return about("destroy", name, call(nl.IPSET_CMD_DESTROY, 0, named(name), ignore))
 }
 
-// Flush empties a set.
+// Flush empties a set. It returns ErrMissing for none, or the error of the kernel.
 func Flush(name string) error {
 	return about("empty", name, call(nl.IPSET_CMD_FLUSH, 0, named(name), ignore))
 }
 
 // Swap exchanges the names of two sets of one type and family at once, so that
-// the rules which use one of them use the other.
+// the rules which use one of them use the other. It returns ErrMissing if there is not one of them.
 func Swap(a, b string) error {
 	return about("swap", a+" and "+b, call(nl.IPSET_CMD_SWAP, 0, named(a).Text(nl.IPSET_ATTR_SETNAME2, b), ignore))
 }
@@ -155,12 +155,13 @@ func Swap(a, b string) error {
 const batch = 500
 
 // Add puts elements into a set; those that are there already stay. What the set
-// does not take does not keep the others out, but a full set takes nothing more.
+// does not take does not keep the others out, but a full set takes nothing more. The
+// errors, ErrFull among them, name the elements.
 func Add(name string, elements []Element) error {
 	return about("add to", name, change(nl.IPSET_CMD_ADD, name, elements))
 }
 
-// Delete takes elements out of a set; those that are not there do no harm.
+// Delete takes elements out of a set; those that are not there are no error.
 func Delete(name string, elements []Element) error {
 	return about("delete from", name, change(nl.IPSET_CMD_DEL, name, elements))
 }
@@ -199,7 +200,7 @@ func send(command int, name string, elements []Element) error {
 func ignore([]byte) {}
 
 // Look reads the header of one set, over a socket that is kept since this is asked often.
-// It costs the same however many elements there are.
+// It costs the same however many elements there are. It returns ErrMissing for no such set.
 func Look(over *nfnetlink.Conn, name string) (Header, error) {
 	found, err := headers(over.Ask, named(name))
 	if err != nil {
@@ -211,7 +212,8 @@ func Look(over *nfnetlink.Conn, name string) (Header, error) {
 	return found[0], nil
 }
 
-// Index is the number by which rules know a set of a name, until it is destroyed or swapped.
+// Index is the number by which rules know a set of a name, until it is destroyed or swapped. It
+// returns ErrMissing for no such set.
 func Index(over *nfnetlink.Conn, name string) (uint16, error) {
 	// IPSET_CMD_GET_BYNAME, since Linux 4.20, and IPSET_ATTR_INDEX.
 	const protocol, byName, attribute = 7, 14, 11
@@ -224,7 +226,7 @@ func Index(over *nfnetlink.Conn, name string) (uint16, error) {
 	return uint16(index), about("look up", name, err)
 }
 
-// All reads the headers of all sets, of everybody.
+// All reads the headers of all sets of the node, or returns the error of the kernel.
 func All() ([]Header, error) {
 	found, err := headers(nfnetlink.Request, protocol())
 	if err != nil {
@@ -243,7 +245,7 @@ func headers(ask request, of nfnetlink.Attributes) ([]Header, error) {
 	return found, err
 }
 
-// Elements reads what a set holds.
+// Elements reads what a set holds. It returns ErrMissing for no such set.
 func Elements(name string) ([]Element, error) {
 	var found []Element
 	err := call(nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { // a large set comes in several

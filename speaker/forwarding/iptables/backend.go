@@ -143,7 +143,7 @@ func (b *Backend) Tool() string {
 	return "iptables-" + string(b.variant)
 }
 
-// Cleanup removes what Remove does. A later Apply begins anew.
+// Cleanup removes what Remove does, and returns its errors. A later Apply begins anew.
 func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +152,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 }
 
 // Remove removes all chains, rules and sets of ours from this network namespace, of both
-// variants, and nothing else.
+// variants, and nothing else. The errors are those of the tools and of the kernel, joined.
 func Remove(ctx context.Context) error {
 	var errs []error
 	for _, family := range addr.Families() {

@@ -13,7 +13,7 @@ import (
 
 // Placed reads from the kernel what Services are reached at by our rules, whichever
 // process wrote them, and their endpoints. NodePorts, which are those of all protocols, have
-// no address.
+// no address. The errors are those of ipset.Elements.
 func Placed(family addr.Family, protocol view.Protocol) (services, endpoints []netip.AddrPort, err error) {
 	read := func(of string) []netip.AddrPort {
 		elements, failed := ipset.Elements(style{family: family}.setName(of))
