@@ -47,7 +47,7 @@ func TestEcho(t *testing.T) {
 						timeout = answerIn
 					}
 					all.add(func() error {
-						if got := s.host.Echo(s.from, to, timeout); !errors.Is(got, answer) {
+						if got := ping(s.host, s.from, to, timeout); !errors.Is(got, answer) {
 							return fmt.Errorf("%s (%s) -> %s: %w, want %s", s.name, s.from, to, got, fmt.Sprint(answer))
 						}
 						return nil

@@ -129,7 +129,7 @@ func (c *cluster) survives(f addr.Family, from, kind string, n byte, server stri
 	if sender == "" {
 		sender = from
 	}
-	tap := hosts[sender].Tap(f)
+	tap := newTap(c.t, hosts[sender], f)
 	flow, err := hosts[from].Dial("tcp", netip.AddrPort{}, to, answerIn)
 	if err != nil {
 		return err
@@ -147,21 +147,21 @@ func (c *cluster) survives(f addr.Family, from, kind string, n byte, server stri
 	if server != "" {
 		mine, theirs = served[server], netip.AddrPort{}
 	}
-	heard, err := tap.Next(answerIn, func(s netlab.Segment) bool {
+	heard, err := tap.next(answerIn, func(s tcpSegment) bool {
 		return s.To.Port() == mine.Port() && s.Data > 0 && (!theirs.IsValid() || s.From == theirs)
 	})
 	if err != nil {
 		return fmt.Errorf("hear the flow: %w", err)
 	}
-	bad := netlab.Segment{
-		From: mine, To: heard.From, Flags: netlab.ACK, Data: 10,
+	bad := tcpSegment{
+		From: mine, To: heard.From, Flags: tcpACK, Data: 10,
 		Seq: heard.Ack + farAhead, Ack: heard.Seq + uint32(heard.Data),
 	}
-	if err := tap.Send(bad); err != nil {
+	if err := tap.send(bad); err != nil {
 		return err
 	}
 	// What the segment may stir up comes back to its sender.
-	if reset, err := tap.Next(silenceAfter, func(s netlab.Segment) bool { return s.Flags&netlab.RST != 0 }); err == nil {
+	if reset, err := tap.next(silenceAfter, func(s tcpSegment) bool { return s.Flags&tcpRST != 0 }); err == nil {
 		return fmt.Errorf("%+v was answered with %+v", bad, reset)
 	}
 	_, err = flow.Ask()
@@ -175,17 +175,17 @@ func TestInvalidIsNotAllDropped(t *testing.T) {
 		c.Apply(blackbox.Forwarding(blackbox.Services()...))
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
-			sender, receiver := c.P3.Tap(f), c.Client.Tap(f)
+			sender, receiver := newTap(t, c.P3, f), newTap(t, c.Client, f)
 			// arrives tells whether what belongs to no flow that the node has seen does.
 			arrives := func(from uint16, flags uint8, within time.Duration) bool {
-				s := netlab.Segment{
+				s := tcpSegment{
 					From: netip.AddrPortFrom(a.P3, from), To: netip.AddrPortFrom(a.Client, 5555),
 					Flags: flags, Seq: 1, Ack: 1,
 				}
-				if err := sender.Send(s); err != nil {
+				if err := sender.send(s); err != nil {
 					t.Fatal(err)
 				}
-				_, err := receiver.Next(within, func(got netlab.Segment) bool { return got.From == s.From && got.Flags == flags })
+				_, err := receiver.next(within, func(got tcpSegment) bool { return got.From == s.From && got.Flags == flags })
 				return err == nil
 			}
 			const port = blackbox.ServePort
@@ -194,15 +194,15 @@ func TestInvalidIsNotAllDropped(t *testing.T) {
 				from  uint16
 				flags uint8
 			}{
-				{"what is of no Service", 9999, netlab.FIN | netlab.ACK},
-				{"an endpoint's answer to a SYN that went another way", port, netlab.SYN | netlab.ACK},
-				{"an endpoint's refusal of it", port, netlab.RST | netlab.ACK},
+				{"what is of no Service", 9999, tcpFIN | tcpACK},
+				{"an endpoint's answer to a SYN that went another way", port, tcpSYN | tcpACK},
+				{"an endpoint's refusal of it", port, tcpRST | tcpACK},
 			} {
 				if !arrives(pass.from, pass.flags, answerIn) {
 					t.Errorf("%s: %s is lost", f, pass.what)
 				}
 			}
-			if arrives(port, netlab.FIN|netlab.ACK, silenceAfter) {
+			if arrives(port, tcpFIN|tcpACK, silenceAfter) {
 				t.Errorf("%s: the answer of an endpoint to nobody's request passed: this test proves nothing", f)
 			}
 		}
@@ -265,15 +265,15 @@ func TestEndpointThatTerminatesIsCovered(t *testing.T) {
 		c.Apply(want)
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
-			sender, receiver := c.P3.Tap(f), c.Client.Tap(f)
-			err := sender.Send(netlab.Segment{
+			sender, receiver := newTap(t, c.P3, f), newTap(t, c.Client, f)
+			err := sender.send(tcpSegment{
 				From: netip.AddrPortFrom(a.P3, blackbox.ServePort), To: netip.AddrPortFrom(a.Client, 5555),
-				Flags: netlab.FIN | netlab.ACK, Seq: 1, Ack: 1,
+				Flags: tcpFIN | tcpACK, Seq: 1, Ack: 1,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := receiver.Next(silenceAfter, func(s netlab.Segment) bool { return s.From.Addr() == a.P3 }); err == nil {
+			if _, err := receiver.next(silenceAfter, func(s tcpSegment) bool { return s.From.Addr() == a.P3 }); err == nil {
 				t.Errorf("%s: a segment of the endpoint passed with its own address", f)
 			}
 		}

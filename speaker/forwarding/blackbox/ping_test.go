@@ -1,15 +1,18 @@
-package netlab
+package blackbox_test
 
 import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // Numbers of protocols, as golang.org/x/net/icmp wants them.
@@ -18,11 +21,11 @@ const (
 	icmp6 = 58
 )
 
-// Echo sends ICMP echo requests from one address of the host to another, and waits for a
-// reply of the latter: nil, ErrRefused if anybody says that the destination is unreachable,
+// ping sends ICMP echo requests from one address of the host to another, and waits for a
+// reply of the latter: nil, ErrRefused if a host says that the destination is unreachable,
 // ErrSilence after the timeout. The host's processes must send no others meanwhile from
 // there to there.
-func (h *Host) Echo(from, to netip.Addr, timeout time.Duration) error {
+func ping(h *netlab.Host, from, to netip.Addr, timeout time.Duration) error {
 	network, protocol, request := "ip4:icmp", icmp4, icmp.Type(ipv4.ICMPTypeEcho)
 	if to.Is6() {
 		network, protocol, request = "ip6:ipv6-icmp", icmp6, ipv6.ICMPTypeEchoRequest
@@ -48,8 +51,11 @@ func (h *Host) Echo(from, to netip.Addr, timeout time.Duration) error {
 	buffer := make([]byte, 1500)
 	for {
 		n, by, err := c.ReadFrom(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return netlab.ErrSilence
+		}
 		if err != nil {
-			return classify(err)
+			return err
 		}
 		m, err := icmp.ParseMessage(protocol, buffer[:n])
 		if err != nil {
@@ -62,7 +68,7 @@ func (h *Host) Echo(from, to netip.Addr, timeout time.Duration) error {
 			}
 		case ipv4.ICMPTypeDestinationUnreachable, ipv6.ICMPTypeDestinationUnreachable:
 			if unreachable, ok := m.Body.(*icmp.DstUnreach); ok && about(unreachable.Data, to) {
-				return ErrRefused
+				return netlab.ErrRefused
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package netlab
+package blackbox_test
 
 import (
 	"encoding/binary"
@@ -6,70 +6,72 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // Flags of a TCP segment.
 const (
-	SYN = 0x02
-	FIN = 0x01
-	RST = 0x04
-	ACK = 0x10
+	tcpSYN = 0x02
+	tcpFIN = 0x01
+	tcpRST = 0x04
+	tcpACK = 0x10
 )
 
-// Segment is a TCP segment without options.
-type Segment struct {
+// tcpSegment is a TCP segment without options.
+type tcpSegment struct {
 	From, To netip.AddrPort
 	Seq, Ack uint32
 	Flags    byte
 	Data     int // bytes
 }
 
-// Tap sees the TCP segments of one family that reach a host, whatever the host
+// tap sees the TCP segments of one family that reach a host, whatever the host
 // then does with them, and sends any.
-type Tap struct {
+type tap struct {
 	family addr.Family
 	conn   *os.File
 	fd     int
 }
 
-// Tap opens a tap on the host.
-func (h *Host) Tap(family addr.Family) *Tap {
-	h.t.Helper()
+// newTap opens a tap on the host.
+func newTap(t *testing.T, h *netlab.Host, family addr.Family) *tap {
+	t.Helper()
 	domain := unix.AF_INET
 	if family == addr.IPv6 {
 		domain = unix.AF_INET6
 	}
-	tap := &Tap{family: family}
+	opened := &tap{family: family}
 	var err error
 	h.Do(func() {
-		tap.fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+		opened.fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
 	})
 	if err != nil {
-		h.t.Fatalf("%s: tap: %v", h.Name, err)
+		t.Fatalf("%s: tap: %v", h.Name, err)
 	}
-	tap.conn = os.NewFile(uintptr(tap.fd), "tap")
-	h.t.Cleanup(func() { _ = tap.conn.Close() })
-	return tap
+	opened.conn = os.NewFile(uintptr(opened.fd), "tap")
+	t.Cleanup(func() { _ = opened.conn.Close() })
+	return opened
 }
 
-// Next waits for a segment that the function picks, and returns an error when none
+// next waits for a segment that the function picks, and returns an error when none
 // comes in time.
-func (t *Tap) Next(timeout time.Duration, pick func(Segment) bool) (Segment, error) {
+func (t *tap) next(timeout time.Duration, pick func(tcpSegment) bool) (tcpSegment, error) {
 	if err := t.conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		return Segment{}, err
+		return tcpSegment{}, err
 	}
 	raw, err := t.conn.SyscallConn()
 	if err != nil {
-		return Segment{}, err
+		return tcpSegment{}, err
 	}
 	buffer := make([]byte, 1<<16)
 	for {
-		var s Segment
+		var s tcpSegment
 		var ok bool
 		var failed error
 		err := raw.Read(func(fd uintptr) bool {
@@ -84,10 +86,10 @@ func (t *Tap) Next(timeout time.Duration, pick func(Segment) bool) (Segment, err
 			return true
 		})
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return Segment{}, ErrSilence
+			return tcpSegment{}, netlab.ErrSilence
 		}
 		if err := errors.Join(err, failed); err != nil {
-			return Segment{}, err
+			return tcpSegment{}, err
 		}
 		if ok && pick(s) {
 			return s, nil
@@ -97,8 +99,8 @@ func (t *Tap) Next(timeout time.Duration, pick func(Segment) bool) (Segment, err
 
 // parse reads a segment. With IPv4 the kernel hands out the header before it; with
 // IPv6 it does not, and the destination's address stays unknown.
-func (t *Tap) parse(packet []byte, from unix.Sockaddr) (Segment, bool) {
-	var s Segment
+func (t *tap) parse(packet []byte, from unix.Sockaddr) (tcpSegment, bool) {
+	var s tcpSegment
 	var source, destination netip.Addr
 	if t.family == addr.IPv4 {
 		if len(packet) < 20 || len(packet) < int(packet[0]&15)*4 {
@@ -120,9 +122,9 @@ func (t *Tap) parse(packet []byte, from unix.Sockaddr) (Segment, bool) {
 	return s, true
 }
 
-// Send sends a segment from the host, which must have its source address. From then
+// send sends a segment from the host, which must have its source address. From then
 // on the tap sees what is sent to that address only. The error is the kernel's.
-func (t *Tap) Send(s Segment) error {
+func (t *tap) send(s tcpSegment) error {
 	packet := make([]byte, 20+s.Data)
 	binary.BigEndian.PutUint16(packet, s.From.Port())
 	binary.BigEndian.PutUint16(packet[2:], s.To.Port())
