@@ -84,6 +84,9 @@ func (h *Host) Do(f func()) {
 	}
 }
 
+// FD is the file descriptor of the namespace. It is open as long as the test runs.
+func (h *Host) FD() int { return int(h.ns) }
+
 // check ends f of Do with a note on what failed.
 func (h *Host) check(err error, format string, args ...any) {
 	if err != nil {
@@ -119,16 +122,17 @@ func (h *Host) Forward() {
 func Connect(a *Host, nameA string, b *Host, nameB string) {
 	a.Do(func() {
 		a.check(netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.ns),
+			LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.FD()),
 		}), "add veth %s to %s", nameA, b.Name)
 		a.up(nameA)
 	})
 	b.Do(func() { b.up(nameB) })
-	a.awaitCarrier(nameA)
-	b.awaitCarrier(nameB)
+	a.AwaitCarrier(nameA)
+	b.AwaitCarrier(nameB)
 }
 
-func (h *Host) awaitCarrier(name string) {
+// AwaitCarrier waits until an interface carries frames.
+func (h *Host) AwaitCarrier(name string) {
 	const patience = time.Minute
 	h.Do(func() {
 		for began := time.Now(); ; time.Sleep(time.Millisecond) {

@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -25,8 +21,8 @@ import (
 
 // Host is a network namespace of its own with its loopback up.
 type Host struct {
-	t  testing.TB
-	ns netns.NsHandle
+	t         testing.TB
+	namespace *netlab.Host
 	// Netlink changes the host's links, addresses and routes.
 	Netlink *netlink.Handle
 }
@@ -35,28 +31,11 @@ type Host struct {
 // naming what is missing, where namespaces may not be made.
 func NewHost(t testing.TB) *Host {
 	t.Helper()
-	h := &Host{t: t}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		ns, err := netns.New()
-		h.ns = ns
-		made <- err
-	}()
-	switch err := <-made; {
-	case errors.Is(err, os.ErrPermission):
-		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN to make network namespaces")
-	case err != nil:
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	t.Cleanup(func() { _ = h.ns.Close() })
-	t.Cleanup(func() { <-h.Go(func() { netlab.KeepState(t, "host") }) })
-	h.must(func() (err error) { h.Netlink, err = netlink.NewHandleAt(h.ns); return err })
+	h := &Host{t: t, namespace: netlab.NewHost(t, "host")}
+	h.must(func() error {
+		return h.Do(func() (err error) { h.Netlink, err = netlink.NewHandle(); return err })
+	})
 	t.Cleanup(h.Netlink.Close)
-	// An IPv6 address works at once; a test that is about duplicates asks for more.
-	h.Sysctl("ipv6/conf/all/accept_dad", "0")
-	h.Sysctl("ipv6/conf/default/accept_dad", "0")
-	h.SetUp("lo")
 	return h
 }
 
@@ -66,9 +45,7 @@ func (h *Host) Go(f func()) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := netlab.Inside(h.ns, f); err != nil {
-			h.t.Errorf("enter a network namespace: %v", err)
-		}
+		h.namespace.Do(f)
 	}()
 	return ended
 }
@@ -76,7 +53,7 @@ func (h *Host) Go(f func()) (done <-chan struct{}) {
 // Do is Go, and waits for f. It returns the error of f.
 func (h *Host) Do(f func() error) error {
 	err := errors.New("not run")
-	<-h.Go(func() { err = f() })
+	h.namespace.Do(func() { err = f() })
 	return err
 }
 
@@ -117,10 +94,7 @@ func (h *Host) Ask(a netip.Addr) {
 
 // Sysctl writes a value of the host's /proc/sys/net.
 func (h *Host) Sysctl(name, value string) {
-	h.t.Helper()
-	h.must(func() error {
-		return h.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0o644) })
-	})
+	h.namespace.Do(func() { h.namespace.Sysctl("net/"+name, value) })
 }
 
 // Link returns the link with the name.
@@ -157,23 +131,19 @@ func (h *Host) SetDown(name string) {
 // AddAddress gives a link an address, which works at once: without duplicate address
 // detection.
 func (h *Host) AddAddress(name, prefix string) {
-	h.t.Helper()
-	a := address(prefix)
-	a.Flags = unix.IFA_F_NODAD
-	h.must(func() error { return h.Netlink.AddrAdd(h.Link(name), a) })
+	h.namespace.Addr(name, prefix)
 }
 
 // DeleteAddress takes it away.
 func (h *Host) DeleteAddress(name, prefix string) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.AddrDel(h.Link(name), address(prefix)) })
-}
-
-func address(prefix string) *netlink.Addr {
-	p := netip.MustParsePrefix(prefix)
-	return &netlink.Addr{IPNet: &net.IPNet{
-		IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
-	}}
+	h.must(func() error {
+		a, err := netlink.ParseAddr(prefix)
+		if err != nil {
+			return err
+		}
+		return h.Netlink.AddrDel(h.Link(name), a)
+	})
 }
 
 func (h *Host) must(f func() error) {
@@ -221,17 +191,6 @@ func (h *Host) Reachable(link string, a netip.Addr) bool {
 	h.t.Helper()
 	n := h.entry(link, a)
 	return n != nil && n.State == netlink.NUD_REACHABLE
-}
-
-// Probe makes the host's kernel ask the station under which it knows the address, and no other
-// one, whether it is still there.
-func (h *Host) Probe(link string, a netip.Addr) {
-	h.t.Helper()
-	h.must(func() error {
-		return h.Netlink.NeighSet(&netlink.Neigh{
-			LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice(), HardwareAddr: h.Neighbour(link, a), State: netlink.NUD_PROBE,
-		})
-	})
 }
 
 // entry is what the host's kernel has noted of the address.
@@ -282,7 +241,7 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 	h.t.Helper()
 	s.ports++
 	plug = fmt.Sprintf("port%d", s.ports)
-	s.host.Add(&netlink.Veth{LinkAttrs: attrs(plug), PeerName: name, PeerNamespace: netlink.NsFd(int(h.ns))})
+	s.host.Add(&netlink.Veth{LinkAttrs: attrs(plug), PeerName: name, PeerNamespace: netlink.NsFd(h.namespace.FD())})
 	s.join(h, plug, name, prefixes...)
 	return plug
 }
@@ -298,8 +257,8 @@ func (s *Segment) join(h *Host, plug, name string, prefixes ...string) {
 	for _, p := range prefixes {
 		h.AddAddress(name, p)
 	}
-	s.host.waitUp(plug)
-	h.waitUp(name)
+	s.host.namespace.AwaitCarrier(plug)
+	h.namespace.AwaitCarrier(name)
 }
 
 // Replace takes an interface of the host away, as when it is moved to another network namespace, and gives
@@ -316,23 +275,9 @@ func (s *Segment) Replace(h *Host, name string, prefixes ...string) (plug string
 				strconv.Itoa(old.Index), "type", "veth", "peer", "name", plug).Run()
 		})
 	})
-	h.must(func() error { return h.Netlink.LinkSetNsFd(h.Link(plug), int(s.host.ns)) })
+	h.must(func() error { return h.Netlink.LinkSetNsFd(h.Link(plug), s.host.namespace.FD()) })
 	s.join(h, plug, name, prefixes...)
 	return plug
-}
-
-// waitUp waits until a link carries frames. The kernel takes up to a second to see a
-// carrier when it just saw others, and drops all frames before.
-func (h *Host) waitUp(name string) {
-	h.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if h.Link(name).Attrs().OperState == netlink.OperUp {
-			return
-		}
-		if time.Now().After(deadline) {
-			h.t.Fatalf("%s gets no carrier", name)
-		}
-	}
 }
 
 // Exec runs a program where the segment is, and returns what it printed. The error is that of exec.Cmd.

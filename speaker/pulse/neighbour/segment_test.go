@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
@@ -195,6 +196,18 @@ func TestAKernelResolvesOurAddressesOnly(t *testing.T) {
 	})
 }
 
+// probe makes the client's kernel ask the station under which it knows the address, and no
+// other one, whether it is still there.
+func probe(t *testing.T, client *linkstest.Host, a netip.Addr) {
+	t.Helper()
+	err := client.Netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: client.Link("eth0").Attrs().Index, IP: a.AsSlice(), HardwareAddr: client.Neighbour("eth0", a), State: netlink.NUD_PROBE,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A neighbour that has not heard from an address for a while asks the station that
 // it knows, before it asks everybody.
 func TestAProbeIsAnswered(t *testing.T) {
@@ -206,7 +219,7 @@ func TestAProbeIsAnswered(t *testing.T) {
 		resolves(t, client, p.vip, st, "at first")
 		for range 5 {
 			before := st.responder.Stats().Answers
-			client.Probe("eth0", p.vip)
+			probe(t, client, p.vip)
 			until(t, "the kernel has confirmed the address", func() bool { return client.Reachable("eth0", p.vip) })
 			// An answer is counted when it was sent: the kernel may be quicker.
 			until(t, "who confirmed it counts the answer", func() bool { return st.responder.Stats().Answers > before })
