@@ -76,7 +76,7 @@ func TestThisHostHasBothFamilies(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutIPv6 has programs of IPv4 alone, on a node that has no address of IPv6, gets one,
+// TestNodeWithoutIPv6 has programs of legacy iptables for IPv4 alone (nf_tables needs none), on a node that has no address of IPv6, gets one,
 // and loses it; and the programs, which may come while it has none.
 func TestNodeWithoutIPv6(t *testing.T) {
 	bin := t.TempDir()
@@ -94,10 +94,10 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	node, next := netlab.NewHost(t, "node"), netlab.NewHost(t, "next")
 	netlab.Connect(node, "eth0", next, "eth0")
 	node.Addr("eth0", "10.0.0.1/24")
-	install("iptables-nft-restore", "iptables-nft-save", "ip6tables-nft-restore", "ip6tables-nft-save")
+	install("iptables-legacy-restore", "iptables-legacy-save", "ip6tables-legacy-restore", "ip6tables-legacy-save")
 	all := bin
 	bin = t.TempDir()
-	install("iptables-nft-restore", "iptables-nft-save")
+	install("iptables-legacy-restore", "iptables-legacy-save")
 	t.Setenv("PATH", bin)
 
 	both := families()[0].want(families()[0].vip, 30053, "e1")
