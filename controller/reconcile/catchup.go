@@ -2,11 +2,12 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,44 +51,26 @@ func (o *objects) catchUp(ctx context.Context, live client.Reader) error {
 // IPAddressPools, past all caches.
 func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]string, error) {
 	versions := map[problem.Object]string{}
-	note := func(kind string, o client.Object) {
-		versions[problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}] = o.GetResourceVersion()
-	}
-	var services corev1.ServiceList
-	var reservations v1beta1.IPReservationList
-	var pools v1beta1.IPAddressPoolList
-	return versions, errors.Join(
-		eachPage(ctx, live, &services, func() {
-			for i := range services.Items {
-				if s := &services.Items[i]; relevant(s) {
-					note("Service", s)
-				}
+	for kind, page := range map[string]client.ObjectList{
+		"Service": &corev1.ServiceList{}, "IPReservation": &v1beta1.IPReservationList{}, "IPAddressPool": &v1beta1.IPAddressPoolList{},
+	} {
+		for more := true; more; more = page.GetContinue() != "" {
+			err := live.List(ctx, page, client.Limit(pageSize), client.Continue(page.GetContinue()))
+			if err == nil {
+				err = meta.EachListItem(page, func(listed runtime.Object) error {
+					o := listed.(client.Object)
+					if s, is := o.(*corev1.Service); !is || relevant(s) {
+						versions[problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}] = o.GetResourceVersion()
+					}
+					return nil
+				})
 			}
-		}),
-		eachPage(ctx, live, &reservations, func() {
-			for i := range reservations.Items {
-				note("IPReservation", &reservations.Items[i])
+			if err != nil {
+				return nil, fmt.Errorf("list each %s: %w", kind, err)
 			}
-		}),
-		eachPage(ctx, live, &pools, func() {
-			for i := range pools.Items {
-				note("IPAddressPool", &pools.Items[i])
-			}
-		}),
-	)
-}
-
-// eachPage lists all objects of a kind, one page at a time.
-func eachPage(ctx context.Context, live client.Reader, page client.ObjectList, read func()) error {
-	for {
-		if err := live.List(ctx, page, client.Limit(pageSize), client.Continue(page.GetContinue())); err != nil {
-			return fmt.Errorf("list %T: %w", page, err)
-		}
-		read()
-		if page.GetContinue() == "" {
-			return nil
 		}
 	}
+	return versions, nil
 }
 
 // behind returns those of the objects of which the mirror has an older version, or none.

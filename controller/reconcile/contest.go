@@ -113,13 +113,10 @@ func remember[T comparable](list []T, newest T) []T {
 // lasting are the objects whose status is contested, and until when if nothing happens. It
 // forgets those that have been quiet.
 func (c contests) lasting(now time.Time) map[problem.Object]time.Time {
-	var found map[problem.Object]time.Time
+	found := map[problem.Object]time.Time{}
 	for object, k := range c {
 		switch over := k.undone.Add(quiet); {
 		case k.rounds >= fewest && now.Before(over):
-			if found == nil {
-				found = map[problem.Object]time.Time{}
-			}
 			found[object] = over
 		case now.Sub(k.at) >= quiet && !now.Before(over):
 			delete(c, object)

@@ -233,16 +233,15 @@ func (o *objects) setServiceCIDR(key client.ObjectKey, s *networkingv1.ServiceCI
 // setNamespace keeps the labels of a namespace, for selectors.
 func (o *objects) setNamespace(key client.ObjectKey, n *metav1.PartialObjectMetadata) bool {
 	labels, known := o.namespaces[key.Name]
-	switch {
-	case n == nil:
-		delete(o.namespaces, key.Name)
-		o.others, o.places = true, true
-		return false // its Services are gone, or about to
-	case known && maps.Equal(labels, n.Labels):
+	if n != nil && known && maps.Equal(labels, n.Labels) {
 		return false
 	}
-	o.namespaces[key.Name] = n.Labels
 	o.others, o.places = true, true
+	if n == nil {
+		delete(o.namespaces, key.Name)
+		return false // its Services are gone, or about to
+	}
+	o.namespaces[key.Name] = n.Labels
 	return true
 }
 

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -184,11 +183,8 @@ func (p *publisher) publish(ctx context.Context, from queue, object problem.Obje
 		q.Add(object) // it was wanted anew while it failed
 		return
 	}
-	var err error
-	if w.next == nil {
-		err = p.remove(ctx, w)
-	} else {
-		err = p.patch(ctx, w)
+	err := p.send(ctx, w)
+	if w.next != nil {
 		p.metrics.wrote(object.Kind, err)
 	}
 	switch {
@@ -207,28 +203,15 @@ func (p *publisher) publish(ctx context.Context, from queue, object problem.Obje
 	}
 }
 
-// patch writes one status, if the object is still at the version that it was
-// decided for.
-func (p *publisher) patch(ctx context.Context, w write) error {
+// send writes one status, or deletes the object, if it is still at the version that this was decided for.
+func (p *publisher) send(ctx context.Context, w write) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	next, ok := w.next.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("a copy of %T is no object", w.next)
+	if w.next == nil {
+		uid, version := w.base.GetUID(), w.base.GetResourceVersion()
+		return p.client.Delete(ctx, w.base.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version})
 	}
-	return p.client.Status().Patch(ctx, next, client.MergeFromWithOptions(w.base, client.MergeFromWithOptimisticLock{}))
-}
-
-// remove deletes one object, if it is still at the version that it was decided for.
-func (p *publisher) remove(ctx context.Context, w write) error {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	uid, version := w.base.GetUID(), w.base.GetResourceVersion()
-	object, ok := w.base.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("a copy of %T is no object", w.base)
-	}
-	return p.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	return p.client.Status().Patch(ctx, w.next.DeepCopyObject().(client.Object), client.MergeFromWithOptions(w.base, client.MergeFromWithOptimisticLock{}))
 }
 
 // written notes that the write has succeeded, and returns what there is to tell of it.

@@ -86,18 +86,16 @@ func (r *roll) note(ref view.Ref, addresses []netip.Addr) {
 	}
 	before := r.of[ref]
 	for _, a := range before {
-		if slices.Contains(now, a) {
-			continue
+		if !slices.Contains(now, a) {
+			r.changed[a] = struct{}{}
+			r.on.Remove(a, ref)
 		}
-		r.changed[a] = struct{}{}
-		r.on.Remove(a, ref)
 	}
 	for _, a := range now {
-		if slices.Contains(before, a) {
-			continue
+		if !slices.Contains(before, a) {
+			r.changed[a] = struct{}{}
+			r.on.Add(a, ref)
 		}
-		r.changed[a] = struct{}{}
-		r.on.Add(a, ref)
 	}
 	if r.of[ref] = now; len(now) == 0 {
 		delete(r.of, ref)

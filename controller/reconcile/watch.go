@@ -108,45 +108,40 @@ func watched[T any, O interface {
 	*T
 	client.Object
 }](ctx context.Context, informers cache.Informers, o *objects, kind O, set func(client.ObjectKey, O) bool) func() (toolscache.DoneChecker, error) {
-	return func() (toolscache.DoneChecker, error) { return watch(ctx, informers, o, kind, set) }
-}
-
-func watch[T any, O interface {
-	*T
-	client.Object
-}](ctx context.Context, informers cache.Informers, o *objects, kind O, set func(client.ObjectKey, O) bool) (toolscache.DoneChecker, error) {
-	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	return func() (toolscache.DoneChecker, error) {
+		informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watch %T: %w", kind, err)
+		}
+		take := func(object any, gone bool) {
+			if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			newest, ok := object.(O)
+			if !ok {
+				return
+			}
+			key := client.ObjectKeyFromObject(newest)
+			if gone {
+				newest = nil
+			}
+			o.mu.Lock()
+			matters := set(key, newest)
+			o.mu.Unlock()
+			if matters {
+				o.notify()
+			}
+		}
+		registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { take(object, false) },
+			UpdateFunc: func(_, object any) { take(object, false) },
+			DeleteFunc: func(object any) { take(object, true) },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch %T: %w", kind, err)
+		}
+		return registration.HasSyncedChecker(), nil
 	}
-	take := func(object any, gone bool) {
-		if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-			object = last.Obj
-		}
-		newest, ok := object.(O)
-		if !ok {
-			return
-		}
-		key := client.ObjectKeyFromObject(newest)
-		if gone {
-			newest = nil
-		}
-		o.mu.Lock()
-		matters := set(key, newest)
-		o.mu.Unlock()
-		if matters {
-			o.notify()
-		}
-	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { take(object, false) },
-		UpdateFunc: func(_, object any) { take(object, false) },
-		DeleteFunc: func(object any) { take(object, true) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch %T: %w", kind, err)
-	}
-	return registration.HasSyncedChecker(), nil
 }
 
 // notify fills the one slot of wake; it is full when a pass is due already.

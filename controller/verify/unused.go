@@ -132,10 +132,8 @@ func (r *reach) covers(other, ad *view.BGPAdvertisement) bool {
 	if len(r.unknown[other.Name]) > 0 || len(other.ServiceSelectors) > 0 || ad.WithoutEndpoints && !other.WithoutEndpoints {
 		return false
 	}
-	for _, family := range addr.Families() {
-		if lengthOf(ad, family) != lengthOf(other, family) {
-			return false
-		}
+	if slices.ContainsFunc(addr.Families(), func(f addr.Family) bool { return lengthOf(ad, f) != lengthOf(other, f) }) {
+		return false
 	}
 	for _, p := range r.cluster.Pools {
 		if ad.Pools.Matches(p) && !other.Pools.Matches(p) {

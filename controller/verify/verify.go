@@ -44,21 +44,14 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	var problems []problem.Problem
 	for _, ad := range c.L2Advertisements {
 		object := ad.Object()
-		problems = append(problems, pools(c, object, ad.Pools)...)
-		problems = append(problems, vain(c, object, reach.vainLayer2(ad))...)
-		problems = append(problems, services(c, object, ad.ServiceSelectors)...)
+		problems = append(problems, slices.Concat(
+			pools(c, object, ad.Pools), vain(c, object, reach.vainLayer2(ad)), services(c, object, ad.ServiceSelectors))...)
 	}
 	for _, ad := range c.BGPAdvertisements {
 		problems = append(problems, advertisement(reach, ad)...)
 	}
-	problems = append(problems, peers(reach)...)
-	problems = append(problems, spare(c)...)
-	problems = append(problems, together(reach)...)
-	problems = append(problems, ambiguous(c)...)
-	problems = append(problems, crowded(reach)...)
-	problems = append(problems, apart(c)...)
-	problems = append(problems, nowhere(reach)...)
-	problems = append(problems, occupied(c, used)...)
+	problems = slices.Concat(problems, peers(reach), spare(c), together(reach), ambiguous(c),
+		crowded(reach), apart(c), nowhere(reach), occupied(c, used))
 	problem.Sort(problems)
 	return problems
 }
