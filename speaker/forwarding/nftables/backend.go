@@ -128,12 +128,17 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 
 // Remove removes our tables from this network namespace, and nothing else. It asks
 // less of the kernel than a Backend does. The errors are the kernel's.
-func Remove(_ context.Context) error {
+func Remove(context.Context) error {
+	return removeEach(func(f addr.Family) *layout { return newLayout(f, 0) })
+}
+
+// removeEach removes the table of each family. The errors are the kernel's.
+func removeEach(of func(addr.Family) *layout) error {
 	k := newLink(nil)
 	defer k.close()
 	var errs []error
 	for _, f := range addr.Families() {
-		l := newLayout(f, 0)
+		l := of(f)
 		there, _, err := l.look()
 		if there {
 			err = k.commit(func(b *batch) { b.conn.DelTable(l.table) })

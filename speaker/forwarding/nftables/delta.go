@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"maps"
 	"slices"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -64,11 +65,7 @@ func (d delta) exchange(from, to []element) {
 
 // prune forgets what does not differ and, without removals, what would leave the kernel.
 func (d delta) prune(removals bool) {
-	for i, c := range d {
-		if c.none() || !removals && !c.has {
-			delete(d, i)
-		}
-	}
+	maps.DeleteFunc(d, func(_ item, c difference) bool { return c.none() || !removals && !c.has })
 }
 
 // growth is by how many elements more the kernel has afterwards.

@@ -67,13 +67,7 @@ func (l *layout) readChains(into delta) error {
 		if nfnetlink.Text(chain, unix.NFTA_CHAIN_TABLE) != l.table.Name { // the kernel tells all
 			return
 		}
-		name := nfnetlink.Text(chain, unix.NFTA_CHAIN_NAME)
-		values[name] = ""
-		if number, hooked := nfnetlink.Number(chain, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_HOOKNUM); hooked {
-			priority, _ := nfnetlink.Number(chain, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_PRIORITY)
-			policy, _ := nfnetlink.Number(chain, unix.NFTA_CHAIN_POLICY)
-			values[name] = describeHook(nfnetlink.Text(chain, unix.NFTA_CHAIN_TYPE), number, int32(priority), policy)
-		}
+		values[nfnetlink.Text(chain, unix.NFTA_CHAIN_NAME)] = hookOf(chain)
 	})
 	if err == nil {
 		err = l.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, l.ofTable(), func(rule []byte) {
@@ -89,6 +83,17 @@ func (l *layout) readChains(into delta) error {
 		into.found(element{item{chains, name}, value})
 	}
 	return nil
+}
+
+// hookOf describes the hook of a chain in the kernel, "" for one without.
+func hookOf(chain []byte) string {
+	number, hooked := nfnetlink.Number(chain, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_HOOKNUM)
+	if !hooked {
+		return ""
+	}
+	priority, _ := nfnetlink.Number(chain, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_PRIORITY)
+	policy, _ := nfnetlink.Number(chain, unix.NFTA_CHAIN_POLICY)
+	return describeHook(nfnetlink.Text(chain, unix.NFTA_CHAIN_TYPE), number, int32(priority), policy)
 }
 
 // counted are the packets that all counters of the table have counted since their rules were

@@ -235,7 +235,7 @@ func (f *family) broken() bool {
 			return true
 		}
 	}
-	for _, e := range f.nodeSets.guard {
+	for _, e := range f.nodeSets[guardAt] {
 		if found := f.found.elements[e.item]; found.had && found.was != e.value {
 			return true
 		}

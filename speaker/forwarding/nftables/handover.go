@@ -97,18 +97,7 @@ func (h *Handover) Cleanup() error {
 
 // RemoveHandover removes the tables from this network namespace. The errors are the kernel's.
 func RemoveHandover() error {
-	k := newLink(nil)
-	defer k.close()
-	var errs []error
-	for _, f := range addr.Families() {
-		l := newHanding(f).layout
-		there, _, err := l.look()
-		if there {
-			err = k.commit(func(b *batch) { b.conn.DelTable(l.table) })
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return removeEach(func(f addr.Family) *layout { return newHanding(f).layout })
 }
 
 const (
@@ -169,21 +158,18 @@ func (h *handing) arriving() chain {
 			&expr.Cmp{Op: op, Register: reg(0), Data: []byte{0}},
 		}
 	}
-	state := func(bits uint32, op expr.CmpOp) []expr.Any {
-		return []expr.Any{
-			&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}, bitwise(0, bits, 0),
-			&expr.Cmp{Op: op, Register: reg(0), Data: number(0)},
-		}
-	}
 	return chain{arrivingChain, hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, beforeMangle}, []rule{
-		{"of a known connection", flat(state(expr.CtStateBitNEW|expr.CtStateBitINVALID, expr.CmpOpEq), leave())},
+		{"of a known connection", flat([]expr.Any{
+			&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}, bitwise(0, expr.CtStateBitNEW|expr.CtStateBitINVALID, 0),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(0)},
+		}, leave())},
 		{"not TCP", flat([]expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}},
 		}, leave())},
 		{"begins a connection", flat(flags(synFlag, expr.CmpOpNeq), leave())},
 		// The end of an unknown connection is INVALID. So is what is out of the window of a known one.
-		{"does not end one, and makes no sense", flat(state(expr.CtStateBitINVALID, expr.CmpOpNeq), flags(finFlag|rstFlag, expr.CmpOpEq), leave())},
+		{"does not end one, and makes no sense", flat(ifInvalid(), flags(finFlag|rstFlag, expr.CmpOpEq), leave())},
 		{"handed over already", flat(h.ifTTL(handedTTL), leave())},
 		{"to the node that had the address", flat(
 			h.destinationAddress(0),
@@ -270,11 +256,7 @@ func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 		return h.refused
 	}
 	h.made, h.refused = true, nil
-	for a := range h.placed {
-		if _, stays := want[a]; !stays {
-			delete(h.placed, a)
-		}
-	}
+	maps.DeleteFunc(h.placed, func(a, _ netip.Addr) bool { _, stays := want[a]; return !stays })
 	for _, e := range come {
 		a, _ := netip.AddrFromSlice(e.Key)
 		h.placed[a], _ = netip.AddrFromSlice(e.Val)
@@ -329,10 +311,7 @@ func (h *handing) read() error {
 func (h *handing) asMade() (bool, error) {
 	value := ""
 	err := h.ask(unix.NFT_MSG_GETCHAIN, 0, h.ofTable().Text(unix.NFTA_CHAIN_NAME, arrivingChain), func(c []byte) {
-		number, _ := nfnetlink.Number(c, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_HOOKNUM)
-		priority, _ := nfnetlink.Number(c, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_PRIORITY)
-		policy, _ := nfnetlink.Number(c, unix.NFTA_CHAIN_POLICY)
-		value = describeHook(nfnetlink.Text(c, unix.NFTA_CHAIN_TYPE), number, int32(priority), policy)
+		value = hookOf(c)
 	})
 	if err == nil {
 		err = h.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, h.ofTable().Text(unix.NFTA_RULE_CHAIN, arrivingChain), func(r []byte) {

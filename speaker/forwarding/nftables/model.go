@@ -189,36 +189,36 @@ func (l *model) holding(key desired.PortKey, at destination) []element {
 
 // nodeSets are where pods send from, or may while that is not known, where NodePorts answer
 // and where ClusterIPs are from, and the guard of loopback addresses if there is to be one.
-type nodeSets struct{ pods, perhapsPods, nodes, ranges, guard []element }
+type nodeSets [5][]element
 
-func (s nodeSets) equal(o nodeSets) bool {
-	return slices.Equal(s.pods, o.pods) && slices.Equal(s.perhapsPods, o.perhapsPods) && slices.Equal(s.nodes, o.nodes) &&
-		slices.Equal(s.ranges, o.ranges) && slices.Equal(s.guard, o.guard)
-}
+// guardAt is the index of the guard.
+const guardAt = 4
+
+func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], slices.Equal) }
 
 func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
-	s := nodeSets{
-		pods:   intervals(pods, "", l.mine(want.Pods)),
-		nodes:  intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
-		ranges: intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
-	}
+	var unknown, guard []element
 	if !want.PodsKnown(l.family) {
-		s.perhapsPods = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.family.Everything()}))
+		unknown = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.family.Everything()}))
 	}
 	if want.Guard && l.family == addr.IPv4 {
-		s.guard = []element{l.element(l.guard())}
+		guard = []element{l.element(l.guard())}
 	}
-	return s
+	return nodeSets{
+		intervals(pods, "", l.mine(want.Pods)),
+		unknown,
+		intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
+		intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
+		guardAt: guard,
+	}
 }
 
 // move exchanges the sets of the node and returns the earlier ones.
 func (l *model) move(to nodeSets, d delta) (from nodeSets) {
 	from = l.nodeSets
-	d.exchange(from.pods, to.pods)
-	d.exchange(from.perhapsPods, to.perhapsPods)
-	d.exchange(from.nodes, to.nodes)
-	d.exchange(from.ranges, to.ranges)
-	d.exchange(from.guard, to.guard)
+	for i := range to {
+		d.exchange(from[i], to[i])
+	}
 	l.nodeSets = to
 	return from
 }
@@ -237,11 +237,7 @@ func (l *model) fill(d delta) {
 	for _, u := range l.chains {
 		d.add(desired.PortKey{}, u.chain)
 	}
-	d.add(desired.PortKey{}, l.nodeSets.pods...)
-	d.add(desired.PortKey{}, l.nodeSets.perhapsPods...)
-	d.add(desired.PortKey{}, l.nodeSets.nodes...)
-	d.add(desired.PortKey{}, l.nodeSets.ranges...)
-	d.add(desired.PortKey{}, l.nodeSets.guard...)
+	d.add(desired.PortKey{}, slices.Concat(l.nodeSets[:]...)...)
 	for key, p := range l.ports {
 		r := l.render(key, version{p, l.assignments[key]})
 		for _, h := range r.held {

@@ -96,13 +96,13 @@ func (k *link) receipts(of int) error {
 	if err != nil {
 		return err
 	}
-	var said []unix.Errno
+	var said []error
 	received := 0
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		failed = nfnetlink.Receipts(int(fd), func(errno unix.Errno) {
 			received++
-			if errno != 0 && !slices.Contains(said, errno) {
+			if errno != 0 && !slices.Contains(said, error(errno)) {
 				said = append(said, errno)
 			}
 		})
@@ -114,11 +114,7 @@ func (k *link) receipts(of int) error {
 	case err != nil || failed != nil:
 		return errors.Join(err, failed)
 	case len(said) > 0:
-		var errs []error
-		for _, errno := range said {
-			errs = append(errs, errno)
-		}
-		return errors.Join(errs...)
+		return errors.Join(said...)
 	case received < of:
 		return errNoReceipt
 	}
