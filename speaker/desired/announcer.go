@@ -57,15 +57,7 @@ func (e *announced) endpoints() int {
 // serves reports whether the node can serve every one of the Services on the address
 // that any node can serve. A Service without any endpoints does not count.
 func (e *announced) serves(node string) bool {
-	if len(e.can) == 0 {
-		return false
-	}
-	for _, can := range e.can {
-		if !can(node) {
-			return false
-		}
-	}
-	return true
+	return len(e.can) > 0 && !slices.ContainsFunc(e.can, func(can func(string) bool) bool { return !can(node) })
 }
 
 // reset takes over a snapshot in which anything may have changed.
@@ -173,15 +165,7 @@ func usable(s *view.Service, endpoints view.Usable) []string {
 // only where no other node could.
 func (a *announcer) candidacy(address netip.Addr, entry *announced) (candidacy Candidacy, ours bool) {
 	in := a.scopeOf(entry)
-	candidates := in.nodes
-	if slices.ContainsFunc(candidates, func(node string) bool { return !entry.serves(node) }) {
-		candidates = nil
-		for _, node := range in.nodes {
-			if entry.serves(node) {
-				candidates = append(candidates, node)
-			}
-		}
-	}
+	candidates := only(in.nodes, entry.serves)
 	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
 		return Candidacy{Candidates: candidates}, false
 	}
@@ -192,17 +176,18 @@ func (a *announcer) candidacy(address netip.Addr, entry *announced) (candidacy C
 	}
 	return Candidacy{
 		Candidates: tiers.Order(a.orders.Rank(address, candidates), first), Tiers: tiers, First: first,
-		Interfaces: in.interfaces, Named: named(in.named, candidates), AnnounceInterval: in.interval,
+		Interfaces: in.interfaces, AnnounceInterval: in.interval,
+		Named: only(in.named, func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }),
 	}, true
 }
 
-// named are those of the nodes that are candidates: mostly all, or none.
-func named(nodes, candidates []string) []string {
-	isCandidate := func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }
-	if !slices.ContainsFunc(nodes, func(node string) bool { return !isCandidate(node) }) {
+// only returns the nodes that are wanted: mostly all, which are not copied then.
+func only(nodes []string, wanted func(node string) bool) []string {
+	unwanted := func(node string) bool { return !wanted(node) }
+	if !slices.ContainsFunc(nodes, unwanted) {
 		return nodes
 	}
-	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return !isCandidate(node) })
+	return slices.DeleteFunc(slices.Clone(nodes), unwanted)
 }
 
 // tiersOf orders the candidates: those that are ready, then those that the advertisements
@@ -238,12 +223,7 @@ func (a *announcer) tiersOf(candidates []string, in *scope) *election.Tiers {
 // matchesAll reports whether the selectors match every one of the Services that
 // share an address.
 func matchesAll(selectors []view.Selector, services []*view.Service) bool {
-	for _, s := range services {
-		if !view.MatchesAny(selectors, s.Labels) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(services, func(s *view.Service) bool { return !view.MatchesAny(selectors, s.Labels) })
 }
 
 // sessions returns this node's BGP sessions with their routes. A peer that cannot be used, or

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,11 +51,7 @@ func (l *latency) begin(triggers map[view.EndpointsOf]time.Time, news news) {
 		}
 	}
 	if len(l.measured) > 2*len(triggers)+forgetAfter {
-		for of := range l.measured {
-			if _, recent := triggers[of]; !recent {
-				delete(l.measured, of)
-			}
-		}
+		maps.DeleteFunc(l.measured, func(of view.EndpointsOf, _ time.Time) bool { _, recent := triggers[of]; return !recent })
 	}
 }
 
@@ -73,16 +70,15 @@ func (l *latency) applied(missing outcome.Missing, absent map[addr.Family]bool) 
 	}
 	now := time.Now()
 	for of, at := range l.underway {
-		if absent[of.Family] {
-			delete(l.underway, of)
+		switch {
+		case absent[of.Family]:
+		case lacking[of]:
 			continue
+		default:
+			// The clock of the control plane may be ahead of ours.
+			l.histogram.WithLabelValues(of.Family.String()).Observe(max(now.Sub(at), 0).Seconds())
+			l.measured[of] = at
 		}
-		if lacking[of] {
-			continue
-		}
-		// The clock of the control plane may be ahead of ours.
-		l.histogram.WithLabelValues(of.Family.String()).Observe(max(now.Sub(at), 0).Seconds())
-		l.measured[of] = at
 		delete(l.underway, of)
 	}
 }

@@ -59,11 +59,6 @@ func readAddress(header syscall.NlMsghdr, message []byte) (addressNotice, error)
 	return n, nil
 }
 
-// askAddresses lists the addresses of all links.
-func askAddresses() ([]addressNotice, error) {
-	return ask(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC), unix.RTM_NEWADDR, readAddress)
-}
-
 // prefixes are the Prefixes and the Peered of a link with the addresses.
 func prefixes(all map[address]address) (own, peered []netip.Prefix) {
 	for _, a := range all {

@@ -29,27 +29,19 @@ func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []net
 		if slices.Contains(named, l.Name) {
 			byName = append(byName, l)
 		}
-		for _, p := range l.Prefixes {
-			if p.Contains(address) {
-				bySubnet = append(bySubnet, l)
-				break
-			}
+		if l.holds(address) {
+			bySubnet = append(bySubnet, l)
 		}
-		for _, p := range l.Prefixes {
-			if slices.Contains(nodeAddrs, p.Addr()) {
-				byNode = append(byNode, l)
-				break
-			}
+		if slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return slices.Contains(nodeAddrs, p.Addr()) }) {
+			byNode = append(byNode, l)
 		}
 	}
-	var chosen []Link
+	chosen := byNode
 	switch {
 	case len(named) > 0:
 		chosen = byName
 	case len(bySubnet) > 0:
 		chosen = bySubnet
-	default:
-		chosen = byNode
 	}
 	return slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
 }

@@ -3,6 +3,7 @@ package links
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -57,21 +58,10 @@ func (l Link) Own(neighbour netip.Addr) netip.Addr {
 func (l Link) holds(a netip.Addr) bool { return contain(l.Prefixes, a) }
 
 func contain(subnets []netip.Prefix, a netip.Addr) bool {
-	for _, p := range subnets {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Holding are the links, of those given, with a subnet that holds the address.
 func Holding(a netip.Addr, of []Link) []Link {
-	var found []Link
-	for _, l := range of {
-		if l.holds(a) {
-			found = append(found, l)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(of), func(l Link) bool { return !l.holds(a) })
 }

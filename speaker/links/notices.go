@@ -42,11 +42,6 @@ func read(header syscall.NlMsghdr, message []byte) (notice, error) {
 	return n, nil
 }
 
-// askLinks lists all links.
-func askLinks() ([]notice, error) {
-	return ask(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), unix.RTM_NEWLINK, read)
-}
-
 // ask lists what the kernel has of a kind: a request of one type is answered by messages of another type.
 func ask[N any](question int, about nl.NetlinkRequestData, answer uint16, read func(syscall.NlMsghdr, []byte) (N, error)) ([]N, error) {
 	request := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)

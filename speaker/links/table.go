@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,11 +24,11 @@ func newTable() *table {
 
 // list reads all links and addresses from the kernel.
 func (t *table) list() error {
-	all, err := askLinks()
+	all, err := ask(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), unix.RTM_NEWLINK, read)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := askAddresses()
+	addrs, err := ask(unix.RTM_GETADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC), unix.RTM_NEWADDR, readAddress)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}

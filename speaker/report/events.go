@@ -90,10 +90,12 @@ func without(problems, others []problem.Problem) []problem.Problem {
 
 // problemEvent writes the Event of a problem that has come, if it is this node's to write.
 func (r *Reporter) problemEvent(p problem.Problem) {
+	here := p.Reason == ReasonRefused || resolutionOf(p.Reason) != nil                       // no other node finds it
+	all := p.Reason == fromkube.ReasonUnreadable || p.Reason == desired.ReasonClusterIPTaken // all do, and one writes
 	switch {
 	case p.Object == r.self():
 		r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
-	case r.cluster == nil || !seenHere(p.Reason) && (!seenByAll(p.Reason) || !r.first()):
+	case r.cluster == nil || !here && (!all || !r.first()):
 	case p.Object.Kind == "EndpointSlice":
 		reference := &corev1.ObjectReference{Kind: p.Object.Kind, APIVersion: "discovery.k8s.io/v1", Namespace: p.Object.Namespace, Name: p.Object.Name}
 		r.event(reference, corev1.EventTypeWarning, p.Reason, "%s", p.Message)
@@ -102,14 +104,6 @@ func (r *Reporter) problemEvent(p problem.Problem) {
 			r.event(serviceReference(s), corev1.EventTypeWarning, p.Reason, "%s", p.Message)
 		}
 	}
-}
-
-// seenHere reports whether this node alone finds such a problem of a Service.
-func seenHere(reason string) bool { return reason == ReasonRefused || resolutionOf(reason) != nil }
-
-// seenByAll reports whether all nodes find such a problem, so that one of them writes the Event.
-func seenByAll(reason string) bool {
-	return reason == fromkube.ReasonUnreadable || reason == desired.ReasonClusterIPTaken
 }
 
 // resolution is the Normal Event that follows when the last problem of a Service with one of the reasons is gone.

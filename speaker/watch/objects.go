@@ -176,12 +176,8 @@ func (o *objects) readOthers(c *view.Cluster) {
 // podCIDRsWritten reports whether the Nodes of the cluster get podCIDRs, as far as is known: of several Nodes,
 // one has some.
 func (o *objects) podCIDRsWritten() bool {
-	for _, n := range o.nodes {
-		if len(n.PodCIDRs) > 0 {
-			return true
-		}
-	}
-	return len(o.nodes) < 2
+	written := func(n *view.Node) bool { return len(n.PodCIDRs) > 0 }
+	return len(o.nodes) < 2 || slices.ContainsFunc(slices.Collect(maps.Values(o.nodes)), written)
 }
 
 // takeHelloKey moves the key of the hellos into the snapshot. Without a key there is a problem, and the

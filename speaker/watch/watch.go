@@ -344,8 +344,7 @@ func (w *Watch) apply(k *kind, key client.ObjectKey, value any) {
 func (w *Watch) update(change func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !change() {
-		return
+	if change() {
+		signal.Send(w.changed)
 	}
-	signal.Send(w.changed)
 }
