@@ -164,16 +164,27 @@ func TestExchangesAreRepaired(t *testing.T) {
 			lines := strings.Split(last, "\n-A ")
 			return fmt.Sprintf("%s -t %s -R %s %d -d 192.0.2.99/32 -j RETURN", v4, table, chain, len(lines))
 		}
+		compareAll := func() {
+			for _, f := range c.backend.families {
+				f.reading.full = time.Now().Add(-fullEvery)
+			}
+		}
 		for _, damage := range []string{
 			rule("filter", chainForward), rule("nat", chainClearMasq), rule("nat", chain), rule("filter", chainServices),
 			"ipset del FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8080,10.244.1.11; ipset add FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8081,10.244.1.11",
 			"ipset del FAIRLEAD-CLUSTERIPS4 10.96.0.2; ipset add FAIRLEAD-CLUSTERIPS4 10.97.0.2",
 		} {
 			for name, later := range map[string]func(){
-				"while it runs": func() {
-					for _, f := range c.backend.families {
-						f.reading.full = time.Now().Add(-fullEvery)
-					}
+				"while it runs": compareAll,
+				"while it runs, a second time": func() {
+					c.Apply(want) // no count shows it
+					compareAll()
+					c.Apply(want) // written again
+					compareAll()
+					c.Apply(want) // found as written
+					c.Run("sh", "-c", damage)
+					c.Apply(want)
+					compareAll()
 				},
 				"while it does not": c.Restart,
 			} {
@@ -186,6 +197,8 @@ func TestExchangesAreRepaired(t *testing.T) {
 				if got := c.rules(); got != sound {
 					t.Errorf("%s, %s:\n%s\nwant\n%s", damage, name, got, sound)
 				}
+				compareAll()
+				c.Apply(want)
 			}
 		}
 	})

@@ -20,8 +20,8 @@ type table struct {
 	rules  int // in all wanted chains
 	// another speaker was found to have written chains when they were last compared.
 	another bool
-	// odd are contents that differed from what was written and are the same after another write: it
-	// is how this release of iptables-save prints our rules.
+	// odd are contents that differed from what was written, until a chain is found as written. Those that are
+	// the same after another write are how this release of iptables-save prints our rules.
 	odd map[string]content
 }
 
@@ -185,6 +185,7 @@ func (t *table) compare(s saved, quiet bool) (damaged []string) {
 			t.odd[name] = got
 			t.another = t.another || got.sum != 0
 		} else if ours {
+			delete(t.odd, name)
 			continue
 		}
 		damaged = append(damaged, name)
