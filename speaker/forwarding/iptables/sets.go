@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -212,7 +213,7 @@ func (s *sets) trim() error {
 			continue
 		}
 		h, waited := s.held[name]
-		switch err := destroySet(name, !waited); {
+		switch err := destroySet(name, waited); {
 		case err == nil:
 			delete(s.kernel, name)
 			delete(s.held, name)
@@ -285,17 +286,18 @@ func (s *sets) repairs() int {
 	return n
 }
 
-// destroySet removes a set. The kernel lets go of the rules of nf_tables that
-// used it a moment after they are gone, so a busy set is tried again.
-func destroySet(name string, patiently bool) error {
+// destroySet removes a set. The kernel lets go of the rules of nf_tables that used it a moment after they are
+// gone, longer on a busy node, so a busy set is tried again unless it is known to be held by other rules.
+func destroySet(name string, held bool) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := ipset.Destroy(name)
 		if err == nil || errors.Is(err, ipset.ErrMissing) {
 			return nil
 		}
-		if !patiently || wait > 512*time.Millisecond || !errors.Is(err, ipset.ErrBusy) {
+		if held || wait > 512*time.Millisecond || !errors.Is(err, ipset.ErrBusy) {
 			return err
 		}
+		nfnetlink.Settle()
 		time.Sleep(wait)
 	}
 }
@@ -309,7 +311,7 @@ func destroySets() error {
 	var errs []error
 	for _, head := range all {
 		if strings.HasPrefix(head.Name, ours) {
-			errs = append(errs, destroySet(head.Name, true))
+			errs = append(errs, destroySet(head.Name, false))
 		}
 	}
 	return errors.Join(errs...)

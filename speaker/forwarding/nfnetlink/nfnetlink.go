@@ -92,6 +92,17 @@ const Lingering = 200 * time.Millisecond
 // release calls what closes a socket, later.
 func release(socket func()) { time.AfterFunc(Lingering, socket) }
 
+// Settle waits until the kernel has destroyed what transactions of nf_tables have taken away, as far as it does
+// before it closes a socket.
+func Settle() {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return
+	}
+	_ = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // without an address the kernel would not wait
+	_ = unix.Close(fd)
+}
+
 // Batch sends a command for each of the bodies, many in one message, and returns how many
 // succeeded. The error joins the unix.Errno of those that did not, unless it is excused.
 func Batch(subsystem, command, flags int, family addr.Family, bodies []Attributes, excuse func(unix.Errno) bool) (done int, err error) {
