@@ -85,15 +85,10 @@ func (f *family) try(ctx context.Context, i int, rule string) error {
 		}
 		return f.send(tx)
 	}
-	s := newScript(t.name)
-	s.chains([]string{chain})
-	s.rules(chain, rule+"\n")
-	err := f.commands.restore(ctx, &f.runners[i], s.commit())
-	if err != nil {
-		return err
-	}
-	s = newScript(t.name)
-	s.chains([]string{chain})
-	s.drop([]string{chain})
-	return f.commands.restore(ctx, &f.runners[i], s.commit())
+	put, remove := newScript(t.name), newScript(t.name)
+	put.chains([]string{chain})
+	put.rules(chain, rule+"\n")
+	remove.chains([]string{chain})
+	remove.drop([]string{chain})
+	return f.commands.restore(ctx, &f.runners[i], put.commit()+remove.commit())
 }
