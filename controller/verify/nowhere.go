@@ -69,10 +69,7 @@ func nowhere(r *reach) []problem.Problem {
 		for _, s := range r.cluster.Services {
 			if s.Type == view.LoadBalancer {
 				look(s, func(vip netip.Addr, covering []way) *problem.Problem {
-					if p := unchosen(s, vip, covering); p != nil {
-						return p
-					}
-					return unchosenTogether(s, sharers[vip], vip, covering)
+					return unchosen(s, sharers[vip], vip, covering)
 				})
 			}
 		}
@@ -111,36 +108,30 @@ func choosing(ways []way, services ...*view.Service) []way {
 	})
 }
 
-// unchosen is the problem of an address, if of the advertisements of its pool none chooses the Service.
-func unchosen(s *view.Service, vip netip.Addr, covering []way) *problem.Problem {
-	if len(covering) == 0 || len(choosing(covering, s)) > 0 {
+// unchosen is the problem of an address, if of the advertisements of its pool none chooses the Service, or
+// each of several that share it is chosen by some, and all of them by none.
+func unchosen(s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
+	alone := len(choosing(covering, s)) > 0
+	if len(covering) == 0 || alone && len(choosing(covering, sharers...)) > 0 {
 		return nil
 	}
-	var names []string
-	for _, w := range covering {
-		names = append(names, w.object.Kind+" "+w.object.Name)
+	names := func(chosen ...*view.Service) string {
+		var names []string
+		for _, w := range covering {
+			if slices.ContainsFunc(chosen, func(s *view.Service) bool { return !alone || view.MatchesAny(w.services, s.Labels) }) {
+				names = append(names, w.object.Kind+" "+w.object.Name)
+			}
+		}
+		return problem.List(names, ", ")
 	}
 	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
 		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
-			"label the Service, or correct the selectors", vip, problem.List(names, ", "))
-	return &p
-}
-
-// unchosenTogether is the problem of an address that several Services share, each of which some
-// advertisement chooses, and none all of them.
-func unchosenTogether(s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
-	if len(covering) == 0 || len(choosing(covering, sharers...)) > 0 {
-		return nil
+			"label the Service, or correct the selectors", vip, names(s))
+	if alone {
+		p = problem.Advice(s.Object(), ReasonServiceNotSelected,
+			"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses all the Services that share it by spec.serviceSelectors: "+
+				"some are chosen by %s; label the Services, or correct the selectors", vip, names(sharers...))
 	}
-	var names []string
-	for _, w := range covering {
-		if slices.ContainsFunc(sharers, func(s *view.Service) bool { return view.MatchesAny(w.services, s.Labels) }) {
-			names = append(names, w.object.Kind+" "+w.object.Name)
-		}
-	}
-	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
-		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses all the Services that share it by spec.serviceSelectors: "+
-			"some are chosen by %s; label the Services, or correct the selectors", vip, problem.List(names, ", "))
 	return &p
 }
 

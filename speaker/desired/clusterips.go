@@ -22,13 +22,6 @@ type clusterIPs struct {
 	lost     map[view.Ref]problem.Problem // of the Services that list the ClusterIP of another
 }
 
-func newClusterIPs() clusterIPs {
-	return clusterIPs{
-		services: map[view.Ref]*view.Service{}, internal: view.Index{}, external: view.Index{},
-		lost: map[view.Ref]problem.Problem{},
-	}
-}
-
 // update takes over a Service; nil: it is gone. It adds to again the Services that may get
 // other addresses by that.
 func (c *clusterIPs) update(ref view.Ref, now *view.Service, again map[view.Ref]struct{}) {

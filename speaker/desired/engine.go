@@ -37,8 +37,9 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}, Foreign: map[view.Ref][]netip.Addr{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys: map[view.Ref][]PortKey{}, clusterIPs: newClusterIPs(),
-		holders: holders{map[view.Ref]ability{}, view.Index{}},
+		keys:       map[view.Ref][]PortKey{},
+		clusterIPs: clusterIPs{map[view.Ref]*view.Service{}, view.Index{}, view.Index{}, map[view.Ref]problem.Problem{}},
+		holders:    holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }
 

@@ -170,7 +170,8 @@ func walk(err error, visit func(err error, leaf bool) bool) {
 		return
 	}
 	_, joins := errors.AsType[several](err)
-	if !visit(err, !joins && !contains[*RefusedError](err)) {
+	_, refuses := errors.AsType[*RefusedError](err)
+	if !visit(err, !joins && !refuses) {
 		return
 	}
 	switch wrapper := any(err).(type) {
@@ -181,11 +182,6 @@ func walk(err error, visit func(err error, leaf bool) bool) {
 	case interface{ Unwrap() error }:
 		walk(wrapper.Unwrap(), visit)
 	}
-}
-
-func contains[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
 }
 
 // several is what errors.Join makes.

@@ -93,12 +93,12 @@ func (b *Backend) disturbed() bool {
 func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.families {
-		if f.family == of {
-			return f.size, f.repairs
-		}
-	}
-	return 0, 0
+	f := b.family(of)
+	return f.size, f.repairs
+}
+
+func (b *Backend) family(of addr.Family) *family {
+	return b.families[slices.Index(addr.Families(), of)]
 }
 
 // AffinityOverflows is 1 if the map of the clients of one family had no room for some that came in the
@@ -106,10 +106,8 @@ func (b *Backend) Tally(of addr.Family) (elements, repairs int) {
 func (b *Backend) AffinityOverflows(of addr.Family) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.families {
-		if f.family == of && f.affinityOverflow.full {
-			return 1
-		}
+	if b.family(of).affinityOverflow.full {
+		return 1
 	}
 	return 0
 }

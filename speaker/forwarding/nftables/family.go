@@ -209,7 +209,8 @@ func (f *family) commit(d delta, anew bool) error {
 		return f.link.commit(func(b *batch) { b.change(f.layout, d, f.rules) })
 	}
 	return f.link.replace(f.layout, func(b *batch) {
-		b.create(f.layout)
+		b.sets(f.layout)
+		b.chains(f.layout, f.static())
 		b.change(f.layout, d, f.rules)
 	})
 }

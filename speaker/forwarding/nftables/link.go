@@ -90,12 +90,7 @@ type batch struct {
 	err  error
 }
 
-// create makes all that is always there, but no elements, in an empty table.
-func (b *batch) create(l *layout) {
-	b.sets(l)
-	b.chains(l, l.static())
-}
-
+// sets makes all sets, in an empty table.
 func (b *batch) sets(l *layout) {
 	for _, s := range l.sets {
 		b.note(b.conn.AddSet(s, nil))
