@@ -174,15 +174,17 @@ func (c commands) cleanup(ctx context.Context) error {
 		return cleanupNFT(c.family)
 	}
 	r := runner{patience: defaultPatience}
-	for _, table := range []string{"nat", "filter"} {
-		s, err := c.saveTable(ctx, &r, table, 60*pace)
+	for _, name := range []string{"nat", "filter"} {
+		s, err := c.saveTable(ctx, &r, name, 60*pace)
 		if err != nil {
 			return err
 		}
-		script := s.removal(table)
-		if script == "" {
+		t := newTable(name, nil) // in which nothing is wanted
+		t.compare(s, false)
+		if t.asWanted() {
 			continue
 		}
+		script := t.script()
 		err = c.restore(ctx, &r, script)
 		for attempts := 10; errors.Is(err, errLocked) && attempts > 0; attempts-- {
 			err = c.restore(ctx, &r, script)

@@ -245,18 +245,11 @@ func (f *family) writeLegacy(ctx context.Context, i int) error {
 		t.written()
 		return nil
 	}
-	if err := f.restoreTable(ctx, i, t.script()); err != nil {
-		return err
+	if err := f.commands.restore(ctx, &f.runners[i], t.script()); err != nil {
+		f.sets.forget() // the reason may be that one is gone
+		return fmt.Errorf("table %s: %w", t.name, err)
 	}
 	f.watch.wrote(i, t.written())
-	return nil
-}
-
-func (f *family) restoreTable(ctx context.Context, i int, script string) error {
-	if err := f.commands.restore(ctx, &f.runners[i], script); err != nil {
-		f.sets.forget() // the reason may be that one is gone
-		return fmt.Errorf("table %s: %w", f.tables()[i].name, err)
-	}
 	return nil
 }
 

@@ -3,8 +3,6 @@ package iptables
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -141,20 +139,15 @@ func (t *table) put(tx *wire.Transaction, name string) error {
 // cleanupNFT removes all that is ours from the tables of nf_tables. It returns the kernel's errors.
 func cleanupNFT(family addr.Family) error {
 	tx := wire.New(family, 4096, &nfnetlink.Conn{})
-	for _, table := range []string{"nat", "filter"} {
-		s, err := newTable(table, nil).fullCheck(family)
+	for _, name := range []string{"nat", "filter"} {
+		t := newTable(name, nil) // in which nothing is wanted
+		s, err := t.fullCheck(family)
 		if err != nil {
 			return err
 		}
-		names := slices.Sorted(maps.Keys(s.chains))
-		for _, j := range s.jumps {
-			tx.Delete(table, j.from, j.handle)
-		}
-		for _, name := range names {
-			tx.Clear(table, name)
-		}
-		for _, name := range names {
-			tx.Remove(table, name)
+		t.compare(s, false)
+		if err := t.encode(tx); err != nil {
+			return err
 		}
 	}
 	if tx.Empty() {

@@ -49,7 +49,7 @@ func parseSave(r io.Reader) (saved, error) {
 			}
 			texts[name].WriteString(rule + "\n")
 			rules[name]++
-		} else if intoOurs(rule) {
+		} else if leadsTo(rule) != "" {
 			s.jumps = append(s.jumps, jump{from: name, rule: rule})
 		}
 	}
@@ -57,16 +57,6 @@ func parseSave(r io.Reader) (saved, error) {
 		s.chains[name] = contentOf(name, text.String(), rules[name])
 	}
 	return s, lines.Err()
-}
-
-// intoOurs tells whether a rule leads to a chain of ours.
-func intoOurs(rule string) bool {
-	for i, part := range strings.Split(strings.ReplaceAll(rule, `\"`, ""), `"`) {
-		if i%2 == 0 && (strings.Contains(" "+part, " -j "+ours) || strings.Contains(" "+part, " -g "+ours)) {
-			return true // not in quotes, as a comment is
-		}
-	}
-	return false
 }
 
 // readNFT reads a table of nf_tables: all rules, or those of some chains. It returns the kernel's errors.

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -77,16 +76,4 @@ func (t *table) length(names []string) int {
 		n += len(c.text) + (c.rules+1)*(len(name)+more)
 	}
 	return n
-}
-
-// removal renders what removes everything of ours; "" if there is nothing.
-func (s *saved) removal(table string) string {
-	if len(s.chains)+len(s.jumps) == 0 {
-		return ""
-	}
-	out, names := newScript(table), slices.Sorted(maps.Keys(s.chains))
-	out.jumps(s.jumps, nil)
-	out.chains(names)
-	out.drop(names)
-	return out.commit()
 }

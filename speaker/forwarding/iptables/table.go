@@ -124,11 +124,13 @@ func (t *table) uses() map[string]int {
 
 // leadsTo is the chain of ours to which a rule leads, if any.
 func leadsTo(rule string) string {
-	i := strings.LastIndexByte(rule, ' ')
-	if !strings.HasPrefix(rule[i+1:], ours) || !strings.HasSuffix(rule[:i], "-j") && !strings.HasSuffix(rule[:i], "-g") {
+	i := max(strings.LastIndexByte(rule, ' '), 0)
+	condition, to := rule[:i], strings.TrimPrefix(rule[i:], " ")
+	if !strings.HasPrefix(to, ours) || !strings.HasSuffix(condition, "-j") && !strings.HasSuffix(condition, "-g") ||
+		strings.HasSuffix(to, `"`) { // the end of a comment
 		return ""
 	}
-	return rule[i+1:]
+	return to
 }
 
 // lines is how many lines of iptables-save the table takes, as far as it is ours.
