@@ -5,6 +5,7 @@
 package malformed
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -107,18 +108,40 @@ func unmatched(others, field string) []told {
 	}
 }
 
+// refused are texts in a field, or in its list if it ends in [], that the API server refuses, and why.
+func refused(field, why string, texts ...string) []spec {
+	name, list := strings.CutSuffix(field, "[]")
+	found := make([]spec, 0, len(texts))
+	for _, text := range texts {
+		value, at := "'"+text+"'", "spec."+name
+		if list {
+			value, at = "["+value+"]", at+"[0]"
+		}
+		found = append(found, spec{name + " " + text, "{" + name + ": " + value + "}", fmt.Sprintf("%s: Invalid value: %q: %s", at, text, why)})
+	}
+	return found
+}
+
+// limits are the numbers next to those that a field may have.
+func limits(field string, least, most int64) []spec {
+	beyond := func(number int64, comparison string, limit int64) spec {
+		return spec{
+			fmt.Sprint(field, " ", number), fmt.Sprintf("{%s: %d}", field, number),
+			fmt.Sprintf("spec.%[1]s: Invalid value: %[2]d: spec.%[1]s in body should be %[3]s than or equal to %[4]d", field, number, comparison, limit),
+		}
+	}
+	return []spec{beyond(least-1, "greater", least), beyond(most+1, "less", most)}
+}
+
 // names are the cases of a list of object names.
 func names(field string) []spec {
 	at := "spec." + field
-	return []spec{
+	return append(refused(field+"[]", "must be the name of an object", "Router", "a..b", "a-"), []spec{
 		{field + " good", "{" + field + ": [a, a-1, a.b, '1']}", ""},
-		{field + " in capitals", "{" + field + ": [Router]}", at + "[0]: Invalid value: \"Router\": must be the name of an object"},
 		{field + " empty", "{" + field + ": [a, '']}", at + "[1]: Invalid value: \"\": must be the name of an object"},
-		{field + " with two dots", "{" + field + ": [a..b]}", at + "[0]: Invalid value: \"a..b\": must be the name of an object"},
-		{field + " ends in a dash", "{" + field + ": [a-]}", at + "[0]: Invalid value: \"a-\": must be the name of an object"},
 		{field + " twice", "{" + field + ": [a, b, a]}", at + "[2]: Duplicate value: \"a\""},
 		{field + " too long", "{" + field + ": [" + strings.Repeat("a", 254) + "]}", at + "[0]: Too long: may not be more than 253 bytes"},
-	}
+	}...)
 }
 
 // selectors are the cases of a list of label selectors.

@@ -12,7 +12,8 @@ func peerWith(fields string) string { return "{" + aPeer + ", " + fields + "}" }
 
 // bgpPeers are the cases of BGPPeer.
 func bgpPeers() []Case {
-	specs := slices.Concat(peersWhole(), peerNumbers(), peerAddresses(), peerTimes(), peerReferences(), prefixed(aPeer, selectors("nodeSelectors")))
+	specs := slices.Concat(peersWhole(), peerAddresses(), peerTimes(), prefixed(aPeer, selectors("nodeSelectors")),
+		nested(aPeer, "passwordSecret", refused("name", "must be the name of a Secret", "", "ns/secret")))
 	return append(cases("BGPPeer", specs), conditions("BGPPeer", slices.Concat([]told{
 		{"passwordSecret missing", peerWith("passwordSecret: {name: missing}"), "spec.passwordSecret.name", "SecretMissing", `spec.passwordSecret: there is no Secret "missing"`},
 		{"passive as another peer", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.253, passive: true, sourceAddress: 192.0.2.211}", "spec.passive", "PeerDuplicate", `BGPPeer "waiting" waits for connections of 192.0.2.253 on node neighbour as well`},
@@ -62,74 +63,45 @@ func peersWhole() []spec {
 		{"ASNs of 32 bits", "{myASN: 4200000000, peerASN: 4294967294, peerAddress: 192.0.2.1}", ""},
 		{"a daemon on the node", "{myASN: 64500, peerASN: 64512, peerAddress: 127.0.0.1}", ""},
 		{"IPv4 link-local", "{myASN: 64500, peerASN: 64512, peerAddress: 169.254.1.1}", ""},
-	}
-}
-
-// peerNumbers are of the numbers of autonomous systems.
-func peerNumbers() []spec {
-	return []spec{
+		{"ebgpMultiHop with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
+		{"ebgpMultiHop false with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: false}", ""},
+		{"bfdProfile with a bad name", peerWith("bfdProfile: Fast"), "spec.bfdProfile: Invalid value: \"Fast\": must be the name of a BFDProfile"},
 		{"myASN 0", "{myASN: 0, peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN: Invalid value: 0: spec.myASN in body should be greater than or equal to 1"},
 		{"myASN AS_TRANS", "{myASN: 23456, peerASN: 64512, peerAddress: 192.0.2.1}", "spec.myASN: Invalid value: 23456: myASN must be the number of a real autonomous system"},
 		{"peerASN last of 16 bits", "{myASN: 64500, peerASN: 65535, peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: 65535: peerASN must be the number of a real autonomous system"},
 		{"peerASN last of 32 bits", "{myASN: 64500, peerASN: 4294967295, peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: 4294967295: spec.peerASN in body should be less than or equal to 4294967294"},
 		{"peerASN as text", "{myASN: 64500, peerASN: '64512', peerAddress: 192.0.2.1}", "spec.peerASN: Invalid value: \"string\": spec.peerASN in body must be of type integer"},
+		{"passwordSecret without name", peerWith("passwordSecret: {}"), "spec.passwordSecret.name: Required value"},
 	}
 }
 
 // peerAddresses are the cases of the two ends of a session.
 func peerAddresses() []spec {
-	return []spec{
-		{"peerAddress a name", "{myASN: 64500, peerASN: 64512, peerAddress: router}", "spec.peerAddress: Invalid value: \"router\": peerAddress must be the unicast address of a router"},
-		{"peerAddress with a mask", "{myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.1/24}", "spec.peerAddress: Invalid value: \"192.0.2.1/24\": peerAddress must be the unicast address of a router"},
-		{"peerAddress IPv4-mapped", "{myASN: 64500, peerASN: 64512, peerAddress: '::ffff:192.0.2.1'}", "spec.peerAddress: Invalid value: \"::ffff:192.0.2.1\": peerAddress must be the unicast"},
-		{"peerAddress with a zone", "{myASN: 64500, peerASN: 64512, peerAddress: 'fe80::1%eth0'}", "spec.peerAddress: Invalid value: \"fe80::1%eth0\": peerAddress must be the unicast"},
-		{"peerAddress IPv6 link-local", "{myASN: 64500, peerASN: 64512, peerAddress: 'fe80::1'}", "spec.peerAddress: Invalid value: \"fe80::1\": peerAddress must be the unicast"},
-		{"peerAddress unspecified", "{myASN: 64500, peerASN: 64512, peerAddress: 0.0.0.0}", "spec.peerAddress: Invalid value: \"0.0.0.0\": peerAddress must be the unicast"},
-		{"peerAddress multicast", "{myASN: 64500, peerASN: 64512, peerAddress: 224.0.0.5}", "spec.peerAddress: Invalid value: \"224.0.0.5\": peerAddress must be the unicast"},
-		{"peerAddress empty", "{myASN: 64500, peerASN: 64512, peerAddress: ''}", "spec.peerAddress: Invalid value: \"\": peerAddress must be the unicast"},
-		{"peerPort 0", peerWith("peerPort: 0"), "spec.peerPort: Invalid value: 0: spec.peerPort in body should be greater than or equal to 1"},
-		{"peerPort too great", peerWith("peerPort: 65536"), "spec.peerPort: Invalid value: 65536: spec.peerPort in body should be less than or equal to 65535"},
-		{"sourceAddress bad", peerWith("sourceAddress: eth0"), "spec.sourceAddress: Invalid value: \"eth0\": sourceAddress must be a unicast address of the node"},
+	return slices.Concat([]spec{
 		{"sourceAddress of the other family", peerWith("sourceAddress: '2001:db8::1'"), "spec.sourceAddress: Invalid value: sourceAddress must be of the same family as peerAddress"},
-		{"routerID IPv6", peerWith("routerID: '2001:db8::1'"), "spec.routerID: Invalid value: \"2001:db8::1\": routerID must be written as an IPv4 address"},
-		{"routerID zero", peerWith("routerID: 0.0.0.0"), "spec.routerID: Invalid value: \"0.0.0.0\": routerID must be written as an IPv4 address"},
-		{"routerID a number", peerWith("routerID: '7'"), "spec.routerID: Invalid value: \"7\": routerID must be written as an IPv4 address"},
-	}
+	}, prefixed("myASN: 64500, peerASN: 64512", refused("peerAddress", "peerAddress must be the unicast address of a router",
+		"router", "192.0.2.1/24", "::ffff:192.0.2.1", "fe80::1%eth0", "fe80::1", "0.0.0.0", "224.0.0.5", "",
+	)), prefixed(aPeer, slices.Concat(
+		limits("peerPort", 1, 65535),
+		refused("sourceAddress", "sourceAddress must be a unicast address of the node", "eth0"),
+		refused("routerID", "routerID must be written as an IPv4 address", "2001:db8::1", "0.0.0.0", "7"),
+	)))
 }
 
 // peerTimes are of timers.
 func peerTimes() []spec {
-	return []spec{
-		{"holdTime 0", peerWith("holdTime: 0s"), "spec.holdTime: Invalid value: \"0s\": holdTime must be 3s to 65535s"},
+	return slices.Concat([]spec{
 		{"holdTime in minutes", peerWith("holdTime: 1m30s, keepaliveTime: 1m29s"), ""},
 		{"holdTime the longest", peerWith("holdTime: 65535s"), ""},
-		{"holdTime too short", peerWith("holdTime: 2s"), "spec.holdTime: Invalid value: \"2s\": holdTime must be 3s to 65535s"},
-		{"holdTime too long", peerWith("holdTime: 65536s"), "spec.holdTime: Invalid value: \"65536s\": holdTime must be 3s to 65535s"},
-		{"holdTime in parts of a second", peerWith("holdTime: 3500ms"), "spec.holdTime: Invalid value: \"3500ms\": holdTime must be 3s to 65535s"},
-		{"holdTime without unit", peerWith("holdTime: '90'"), "spec.holdTime: Invalid value: \"90\": holdTime must be 3s to 65535s"},
 		{"holdTime a number", peerWith("holdTime: 90"), "spec.holdTime: Invalid value: \"integer\": spec.holdTime in body must be of type string"},
-		{"holdTime negative", peerWith("holdTime: -9s"), "spec.holdTime: Invalid value: \"-9s\": holdTime must be 3s to 65535s"},
-		{"holdTime empty", peerWith("holdTime: ''"), "spec.holdTime: Invalid value: \"\": holdTime must be 3s to 65535s"},
-		{"holdTime in days", peerWith("holdTime: 1d"), "spec.holdTime: Invalid value: \"1d\": holdTime must be 3s to 65535s"},
 		{"keepaliveTime as long as holdTime", peerWith("holdTime: 9s, keepaliveTime: 9s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
 		{"keepaliveTime longer than the default holdTime", peerWith("keepaliveTime: 90s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
 		{"keepaliveTime 0", peerWith("keepaliveTime: 0s"), "spec.keepaliveTime: Invalid value: keepaliveTime must be at least 1s and less than holdTime"},
-		{"keepaliveTime bad", peerWith("keepaliveTime: soon"), "spec.keepaliveTime: Invalid value: \"soon\": keepaliveTime must be whole seconds"},
-		{"connectTime too short", peerWith("connectTime: 0s"), "spec.connectTime: Invalid value: \"0s\": connectTime must be 1s to 65535s"},
-		{"connectTime too long", peerWith("connectTime: 19h"), "spec.connectTime: Invalid value: \"19h\": connectTime must be 1s to 65535s"},
-	}
-}
-
-// peerReferences are of what else a peer names.
-func peerReferences() []spec {
-	return []spec{
-		{"ebgpMultiHop with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: true}", "spec.ebgpMultiHop: Invalid value: ebgpMultiHop is for eBGP only"},
-		{"ebgpMultiHop false with iBGP", "{myASN: 64500, peerASN: 64500, peerAddress: 192.0.2.1, ebgpMultiHop: false}", ""},
-		{"bfdProfile with a bad name", peerWith("bfdProfile: Fast"), "spec.bfdProfile: Invalid value: \"Fast\": must be the name of a BFDProfile"},
-		{"passwordSecret without name", peerWith("passwordSecret: {}"), "spec.passwordSecret.name: Required value"},
-		{"passwordSecret with an empty name", peerWith("passwordSecret: {name: ''}"), "spec.passwordSecret.name: Invalid value: \"\": must be the name of a Secret"},
-		{"passwordSecret with a bad name", peerWith("passwordSecret: {name: ns/secret}"), "spec.passwordSecret.name: Invalid value: \"ns/secret\": must be the name of a Secret"},
-	}
+	}, prefixed(aPeer, slices.Concat(
+		refused("holdTime", "holdTime must be 3s to 65535s", "0s", "2s", "65536s", "3500ms", "90", "-9s", "", "1d"),
+		refused("keepaliveTime", "keepaliveTime must be whole seconds", "soon"),
+		refused("connectTime", "connectTime must be 1s to 65535s", "0s", "19h"),
+	)))
 }
 
 // PeerFieldsOfMetalLB are the fields of the spec of its BGPPeer (v1beta2 of v0.16.1). None
