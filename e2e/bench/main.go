@@ -96,7 +96,6 @@ type options struct {
 	settle      time.Duration
 	out         string
 	bin         string
-	speaker     string
 	before      string
 	cpu         int
 }
@@ -114,7 +113,6 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	flags.StringVar(&o.bin, "bin", lab(), "where kube-apiserver, etcd and kube-proxy are")
-	flags.StringVar(&o.speaker, "speaker", "", "the speaker to measure; empty: that of this checkout")
 	flags.StringVar(&o.before, "before", "", "an earlier build of the speaker, which takes part beside this one in the same run")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err

@@ -39,7 +39,6 @@ type options struct {
 	settle       time.Duration
 	out          string
 	bin          string
-	controller   string
 }
 
 func parse(args []string) (options, error) {
@@ -53,7 +52,6 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "how long to wait for the machine to become idle before a measurement")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	flags.StringVar(&o.bin, "bin", os.Getenv(apiserver.BinEnv), "where kube-apiserver, etcd and metallb-controller are")
-	flags.StringVar(&o.controller, "controller", "", "the controller to measure; empty: that of this checkout")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

@@ -38,8 +38,9 @@ const (
 type run struct {
 	options
 	*machine.Session
-	results *figures.Results
-	dir     string
+	results    *figures.Results
+	dir        string
+	controller string // the program
 }
 
 // pool is one of the pools that are measured.
@@ -70,12 +71,10 @@ func bench(ctx context.Context, o options) error {
 	if err := os.Setenv(apiserver.BinEnv, o.bin); err != nil {
 		return err
 	}
-	if r.controller == "" {
-		r.controller = filepath.Join(r.dir, "controller")
-		r.Say("building the controller")
-		if err := process.Build(ctx, "fairlead.dev/fairlead/controller", r.controller); err != nil {
-			return err
-		}
+	r.controller = filepath.Join(r.dir, "controller")
+	r.Say("building the controller")
+	if err := process.Build(ctx, "fairlead.dev/fairlead/controller", r.controller); err != nil {
+		return err
 	}
 	for n := range o.rounds {
 		for _, c := range r.turns(n) {

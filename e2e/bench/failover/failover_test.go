@@ -89,7 +89,7 @@ func TestReportOfBGP(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-protocol", "ospf"}, {"-rounds", "0"}, {"-only", "ours"}, {"-window", "1ms"}, {"-many", "-1"}, {"-patience", "0s"}} {
+	for _, args := range [][]string{{"-protocol", "ospf"}, {"-rounds", "0"}, {"-window", "1ms"}, {"-many", "-1"}, {"-patience", "0s"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}

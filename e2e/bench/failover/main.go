@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ type options struct {
 	window   time.Duration // for which the client is watched after each incident
 	many     int           // addresses that are announced at once
 	patience time.Duration // for which that is tried
-	only     string        // the contestant to measure; "": both
 	out      string
 }
 
@@ -41,7 +39,6 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.window, "window", 10*time.Second, "how long the client is watched after each incident")
 	flags.IntVar(&o.many, "many", 10_000, "by BGP: how many addresses are announced at once over two sessions; 0: none")
 	flags.DurationVar(&o.patience, "patience", 10*time.Minute, "how long a contestant may take for all that is measured of these")
-	flags.StringVar(&o.only, "only", "", "fairlead or metallb: measure no other; empty: both")
 	flags.StringVar(&o.out, "out", "", "the file to write the report to; empty: standard output")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
@@ -53,9 +50,6 @@ func parse(args []string) (options, error) {
 	}
 	if o.protocol.name == "" {
 		return options{}, fmt.Errorf("-protocol %s: want layer2 or bgp", *name)
-	}
-	if o.only != "" && !slices.ContainsFunc(contestants(), func(c contestant) bool { return c.name == o.only }) {
-		return options{}, fmt.Errorf("-only %s: want fairlead or metallb", o.only)
 	}
 	if o.many < 0 || o.many > 60_000 {
 		return options{}, fmt.Errorf("-many %d: want 0 to 60000", o.many)
@@ -99,9 +93,6 @@ func run(ctx context.Context, args []string) error {
 	results, began := figures.New(), time.Now()
 	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
 	for i, c := range contestants() {
-		if o.only != "" && c.name != o.only {
-			continue
-		}
 		b := &bench{contestant: c, options: o, dir: dir, results: results, tell: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
 		}}
