@@ -87,7 +87,8 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 	if err := r.programs.Prepare(); err != nil {
 		return err
 	}
-	if err := r.build(ctx); err != nil {
+	r.Say("building the speaker")
+	if err := process.Build(ctx, "fairlead.dev/fairlead/speaker", r.programs.Speaker); err != nil {
 		return err
 	}
 	r.Say("starting the API server")
@@ -102,16 +103,6 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 	}
 	r.services, err = objects.New(ctx, server.Config)
 	return err
-}
-
-// build makes the speaker, unless there is one.
-func (r *run) build(ctx context.Context) error {
-	if r.speaker != "" {
-		r.programs.Speaker = r.speaker
-		return nil
-	}
-	r.Say("building the speaker")
-	return process.Build(ctx, "fairlead.dev/fairlead/speaker", r.programs.Speaker)
 }
 
 // round measures all contestants once with this many Services. The networks of the very

@@ -128,16 +128,13 @@ func measure(ctx context.Context, tb testing.TB, dir, speaker string, count int,
 // which has too little room for what fifty nodes would learn.
 func introduce(nodes []*node) error {
 	for _, n := range nodes {
-		link, err := n.Netlink.LinkByName("eth0")
-		if err != nil {
-			return fmt.Errorf("%s: %w", n.name, err)
-		}
+		index := n.Link("eth0").Attrs().Index
 		for _, other := range nodes {
 			if other == n {
 				continue
 			}
 			err := n.Netlink.NeighSet(&netlink.Neigh{
-				LinkIndex: link.Attrs().Index, IP: other.address.AsSlice(), HardwareAddr: other.MAC("eth0"), State: netlink.NUD_PERMANENT,
+				LinkIndex: index, IP: other.address.AsSlice(), HardwareAddr: other.MAC("eth0"), State: netlink.NUD_PERMANENT,
 			})
 			if err != nil {
 				return fmt.Errorf("%s: tell it of %s: %w", n.name, other.name, err)
@@ -234,13 +231,10 @@ func total(nodes []*node) (s sum, err error) {
 		if err != nil {
 			return s, err
 		}
-		link, err := n.Netlink.LinkByName("eth0")
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", n.name, err)
-		}
+		packets := n.Link("eth0").Attrs().Statistics
 		s.cpu += use.CPU
-		s.sent += link.Attrs().Statistics.TxPackets
-		s.received += link.Attrs().Statistics.RxPackets
+		s.sent += packets.TxPackets
+		s.received += packets.RxPackets
 	}
 	return s, nil
 }

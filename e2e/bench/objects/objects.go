@@ -74,13 +74,10 @@ func New(ctx context.Context, config *rest.Config) (*Set, error) {
 	return &Set{client: client}, nil
 }
 
-// Len is how many Services there are.
-func (s *Set) Len() int { return len(s.uids) }
-
 // Grow creates Services and their endpoints until there are n. An error is that of the first
 // creation that failed.
 func (s *Set) Grow(ctx context.Context, n int) error {
-	from := s.Len()
+	from := len(s.uids)
 	if n <= from {
 		return nil
 	}

@@ -139,9 +139,7 @@ func (r *Running) Synced() (time.Time, bool) {
 func (r *Running) Ended() error {
 	select {
 	case <-r.ended:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return fmt.Errorf("%s ended; its log:\n%s", r.name, strings.Join(r.tail, "\n"))
+		return fmt.Errorf("%s ended; its log:\n%s", r.name, r.Tail())
 	default:
 		return nil
 	}

@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/e2e/bench/flows"
 	"fairlead.dev/fairlead/e2e/bench/objects"
@@ -56,11 +55,7 @@ func New(ctx context.Context, tb testing.TB, cpu int) *Stage {
 	s.client.Route("0.0.0.0/0", clientGateway, "eth0")
 	s.pods.Route("0.0.0.0/0", podsGateway, "eth0")
 	s.node.Route(objects.Endpoints, "10.128.1.2", "pods")
-	s.pods.Do(func() {
-		if err := answerFor(objects.Endpoints); err != nil {
-			tb.Errorf("pods: answer for all endpoints: %v", err)
-		}
-	})
+	s.pods.Own(netip.MustParsePrefix(objects.Endpoints))
 	for _, h := range []*netlab.Host{s.client, s.pods} {
 		// Tens of thousands of flows in a few seconds: none may hold its port.
 		h.Do(func() {
@@ -72,19 +67,6 @@ func New(ctx context.Context, tb testing.TB, cpu int) *Stage {
 	s.node.Do(func() { s.node.Sysctl("net/ipv4/icmp_ratelimit", "0") })
 	s.serve(ctx, tb)
 	return s
-}
-
-// answerFor has the kernel take all addresses of a range for its own.
-func answerFor(prefix string) error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	dst, err := netlink.ParseIPNet(prefix)
-	if err != nil {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: dst, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST})
 }
 
 // serve starts the process that answers for all endpoints. It ends with the test, and
