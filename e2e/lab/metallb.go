@@ -85,10 +85,3 @@ func (l *Lab) InstallMetalLB(ctx context.Context) error {
 	}
 	return nil
 }
-
-// RemoveMetalLB removes all that [Lab.InstallMetalLB] installed, and MetalLB's objects. An error
-// is kubectl's.
-func (l *Lab) RemoveMetalLB(ctx context.Context) error {
-	_, err := l.Kubectl(ctx, "delete", "--ignore-not-found", "--timeout=3m", "-f", l.dir.metallb())
-	return err
-}

@@ -90,11 +90,6 @@ func (n namespace) remove() error {
 	return fmt.Errorf("remove network namespace %s: %w", n, err)
 }
 
-func (n namespace) exists() bool {
-	_, err := os.Lstat(n.path())
-	return err == nil
-}
-
 // links runs f with a netlink handle of the namespace.
 func (n namespace) links(f func(*netlink.Handle) error) error {
 	ns, err := netns.GetFromName(string(n))

@@ -142,7 +142,11 @@ func becomeTheirs(t *testing.T, c *product.Cluster) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		if err := c.RemoveMetalLB(ctx); err != nil {
+		manifests, err := lab.MetalLBManifests()
+		if err == nil { // MetalLB goes, and its objects
+			_, err = c.Kubectl(ctx, "delete", "--ignore-not-found", "--timeout=3m", "-f", manifests)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 		forget(ctx)
