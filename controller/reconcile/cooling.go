@@ -15,7 +15,6 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// maxCooling is how many cooling addresses the status of a pool lists.
 const maxCooling = 256
 
 // ReasonLedgerUnwritten is on a pool with a cool-down: the holders of its addresses cannot be

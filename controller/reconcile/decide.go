@@ -246,7 +246,6 @@ func ranges(all []netipx.IPRange) []string {
 	return texts
 }
 
-// ready plans the condition Ready of all objects of one kind of ours.
 func ready[O interface {
 	client.Object
 	DeepCopy() O

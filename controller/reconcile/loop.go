@@ -142,7 +142,6 @@ func (l *Loop) due() <-chan time.Time {
 	return time.After(time.Until(at))
 }
 
-// catchUp tries until it succeeds or the context ends.
 func (l *Loop) catchUp(ctx context.Context) bool {
 	said := ""
 	for {

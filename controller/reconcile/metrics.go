@@ -61,13 +61,10 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 		to.Register(m.writes), to.Register(m.ledger), to.Register(m.passes))
 }
 
-// wrote counts one write of a status.
 func (m *Metrics) wrote(kind string, err error) { m.writes.WithLabelValues(kind, result(err)).Inc() }
 
-// recorded counts one write of the ledger.
 func (m *Metrics) recorded(err error) { m.ledger.WithLabelValues(result(err)).Inc() }
 
-// result says how a write went.
 func result(err error) string {
 	switch {
 	case apierrors.IsConflict(err):
@@ -102,7 +99,6 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	tally(m.bookings, d.outcome.Assigned.Reservations)
 }
 
-// tally counts the objects with addresses and those without.
 func tally(into *prometheus.GaugeVec, assigned map[view.Ref]allocation.Assignment) {
 	allocated := 0
 	for _, a := range assigned {

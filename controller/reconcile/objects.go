@@ -218,7 +218,6 @@ func (o *objects) setNode(key client.ObjectKey, n *corev1.Node) bool {
 	return set(o, o.nodes, key.Name, v)
 }
 
-// setServiceCIDR keeps the ranges of a ServiceCIDR.
 func (o *objects) setServiceCIDR(key client.ObjectKey, s *networkingv1.ServiceCIDR) bool {
 	before := o.ServiceCIDRs[key.Name]
 	o.others, o.places = true, true
@@ -230,7 +229,6 @@ func (o *objects) setServiceCIDR(key client.ObjectKey, s *networkingv1.ServiceCI
 	return !slices.Equal(before, o.ServiceCIDRs[key.Name])
 }
 
-// setNamespace keeps the labels of a namespace, for selectors.
 func (o *objects) setNamespace(key client.ObjectKey, n *metav1.PartialObjectMetadata) bool {
 	labels, known := o.namespaces[key.Name]
 	if n != nil && known && maps.Equal(labels, n.Labels) {
@@ -245,7 +243,6 @@ func (o *objects) setNamespace(key client.ObjectKey, n *metav1.PartialObjectMeta
 	return true
 }
 
-// set stores what is there and deletes what is not.
 func set[T any](o *objects, into map[string]*T, name string, value *T) bool {
 	if value == nil {
 		delete(into, name)

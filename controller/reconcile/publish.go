@@ -169,7 +169,6 @@ func (p *publisher) next(object problem.Object) (w write, wait time.Duration, q 
 	return w, time.Until(p.contests.due(object)), p.queueOf(object), ok && p.spent[object] != w.base.GetResourceVersion()
 }
 
-// publish writes the wanted status of an object from a queue.
 func (p *publisher) publish(ctx context.Context, from queue, object problem.Object) {
 	w, wait, q, ok := p.next(object)
 	switch {

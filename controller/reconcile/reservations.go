@@ -26,7 +26,6 @@ func (o *objects) setReservation(key client.ObjectKey, r *v1beta1.IPReservation)
 	return true
 }
 
-// reservation plans the status of an IPReservation.
 func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *view.Reservation) {
 	assignment, ours := w.outcome.Assigned.Reservations[ref]
 	if !ours {

@@ -76,7 +76,6 @@ func (r *roll) look(c *view.Cluster, assigned allocation.Assignments, services i
 	r.reserved = reserved
 }
 
-// note takes in what one Service has.
 func (r *roll) note(ref view.Ref, addresses []netip.Addr) {
 	var now []netip.Addr
 	for _, a := range addresses {

@@ -16,7 +16,6 @@ import (
 // object that it belongs to may be younger than what we know.
 const orphanhood = time.Minute
 
-// peer plans the status of a BGPPeer.
 func (w *statusPlanner) peer(p *v1beta1.BGPPeer, count verify.Sessions) {
 	object := problem.Object{Kind: "BGPPeer", Name: p.Name}
 	after := status.Peer(p, w.problems[object], !w.unmet[object], count.Established, count.Nodes, count.Lacking, w.now)

@@ -103,7 +103,6 @@ func optional(err error) bool {
 	return errors.As(err, &missing) && missing.GroupKind.Group == networkingv1.GroupName
 }
 
-// watched prepares to watch one kind.
 func watched[T any, O interface {
 	*T
 	client.Object

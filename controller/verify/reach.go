@@ -91,7 +91,6 @@ func served(c *view.Cluster) iter.Seq2[*view.Service, []view.Endpoint] {
 	}
 }
 
-// overlap reports whether a node is in both.
 func overlap(some, others []bool) bool {
 	for i := range some {
 		if some[i] && others[i] {

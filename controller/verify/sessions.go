@@ -18,7 +18,6 @@ type Sessions struct {
 	Lacking []string
 }
 
-// pair is what a session is between.
 type pair struct{ node, peer string }
 
 // CountSessions counts the sessions of each BGPPeer. That of a node which Kubernetes does

@@ -52,7 +52,6 @@ func apart(c *view.Cluster) []problem.Problem {
 	return problems
 }
 
-// meet reports whether some node can serve all.
 func meet(all []local) bool {
 	return slices.ContainsFunc(all[0].nodes, func(node string) bool {
 		return !slices.ContainsFunc(all[1:], func(l local) bool { return !slices.Contains(l.nodes, node) })

@@ -156,7 +156,6 @@ func (d *daemon) addPeer(id desired.Identity, r *relay) error {
 	return d.bgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer})
 }
 
-// families returns those that the session offers.
 func families(id desired.Identity) (offered []*api.AfiSafi) {
 	for _, family := range addr.Families() {
 		afi := api.Family_AFI_IP

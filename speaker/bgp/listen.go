@@ -98,7 +98,6 @@ func (l *listener) close() {
 	}
 }
 
-// accept accepts connections until the socket is closed.
 func (s *Speaker) accept(l *listener, socket net.Listener) {
 	const mostPause = time.Second
 	var pause time.Duration

@@ -106,7 +106,6 @@ func negotiate(id desired.Identity, asn uint32, hold time.Duration, has capabili
 	return n
 }
 
-// renderOpen returns an OPEN with these capabilities.
 func renderOpen(body []byte, has capabilities) []byte {
 	var all []byte
 	add := func(code packet.BGPCapabilityCode, value ...byte) {
@@ -219,7 +218,6 @@ func (c *capabilities) take(code packet.BGPCapabilityCode, value []byte) bool {
 	return true
 }
 
-// offers returns whether the router has the unicast family.
 func (c *capabilities) offers(afi uint16) bool {
 	return slices.ContainsFunc(c.families, func(family []byte) bool { return unicast(family) && binary.BigEndian.Uint16(family) == afi })
 }

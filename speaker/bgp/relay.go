@@ -240,7 +240,6 @@ func (f refreshes) pass(request []byte, server io.Writer) {
 	time.AfterFunc(wait, func() { _, _ = server.Write(request) }) // if it is closed, outward ends
 }
 
-// refuse ends the session with a NOTIFICATION to the router.
 func (r *relay) refuse(why *refusal, server *net.TCPConn) {
 	could := r.stopSending(why)
 	_ = r.router.SetWriteDeadline(time.Now().Add(flush)) // also of a write in progress
@@ -255,7 +254,6 @@ func (r *relay) refuse(why *refusal, server *net.TCPConn) {
 	_, _ = io.Copy(io.Discard, r.router)
 }
 
-// negotiated returns what both OPENs agree on.
 func (r *relay) negotiated() Negotiated {
 	r.mu.Lock()
 	defer r.mu.Unlock()

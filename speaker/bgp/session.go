@@ -96,7 +96,6 @@ func newSession(name string, id desired.Identity, l limits, log *slog.Logger, no
 	return s, nil
 }
 
-// run follows the session's state.
 func (s *session) run() {
 	for {
 		select {
@@ -108,7 +107,6 @@ func (s *session) run() {
 	}
 }
 
-// follow takes one change of state over.
 func (s *session) follow(peer *api.Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,14 +14,12 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// onSocket calls set with the descriptor of an open socket.
 func onSocket(raw syscall.RawConn, set func(fd int) error) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) { failed = set(int(fd)) })
 	return errors.Join(err, failed)
 }
 
-// onConnection calls set with the descriptor of an open connection.
 func onConnection(conn *net.TCPConn, set func(fd int) error) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

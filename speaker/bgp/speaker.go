@@ -24,7 +24,6 @@ import (
 // millisecond with a peer that is alive; a dead one must not hold up the others.
 const handOver = 250 * time.Millisecond
 
-// errClosed is returned by Apply after Close.
 var errClosed = errors.New("the BGP speaker is closed")
 
 // PeerError says that one session is not as wanted, or some prefixes on it are not.

@@ -59,7 +59,6 @@ type Negotiated struct {
 	unextended      bool // IPv4 is not among them for want of IPv6 next hops (RFC 8950)
 }
 
-// carries returns whether the family was negotiated.
 func (n *Negotiated) carries(family addr.Family) bool {
 	if family == addr.IPv4 {
 		return n.IPv4

@@ -89,7 +89,6 @@ func (t tally) add(prefix netip.Prefix, err error) {
 	t[u.Family] = u
 }
 
-// list returns the families in their order.
 func (t tally) list() []Unannounced {
 	var all []Unannounced
 	for _, family := range addr.Families() {
@@ -150,7 +149,6 @@ func (s *session) pending() int {
 	return n
 }
 
-// mostListed is how many prefixes of a session a State lists.
 const mostListed = 100
 
 // list returns the announced prefixes, of which there are so many, or nil if these are too many to list.

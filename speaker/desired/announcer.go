@@ -274,7 +274,6 @@ func identity(peer *view.BGPPeer, node *view.Node, adjacent view.Adjacency) Iden
 	return id
 }
 
-// unnumbered is the identity of such a session over an interface.
 func (id Identity) unnumbered(over string, adjacent view.Adjacency) Identity {
 	id.Interface = over
 	if adjacent.Router.IsValid() {

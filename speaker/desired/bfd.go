@@ -33,7 +33,6 @@ func (a *announcer) bfd(sessions map[string]Session) map[string]BFD {
 	return wanted
 }
 
-// beside is the BFD session beside one of BGP.
 func beside(id Identity, peer *view.BGPPeer, profile *view.BFDProfile) BFD {
 	b := BFD{
 		Peer: id.PeerAddress, Local: id.SourceAddress,
@@ -46,7 +45,6 @@ func beside(id Identity, peer *view.BGPPeer, profile *view.BFDProfile) BFD {
 	return b
 }
 
-// unnumbered are the interfaces of unnumbered sessions.
 func unnumbered(sessions map[string]Session) []string {
 	var names []string
 	for _, session := range sessions {

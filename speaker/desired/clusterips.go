@@ -45,7 +45,6 @@ func (c *clusterIPs) update(ref view.Ref, now *view.Service, again map[view.Ref]
 	exchange(c.external, ref, slices.Concat(had.ExternalIPs, had.VIPs), slices.Concat(has.ExternalIPs, has.VIPs))
 }
 
-// exchange replaces the addresses by which a Service is indexed.
 func exchange(by view.Index, ref view.Ref, had, has []netip.Addr) {
 	for _, a := range had {
 		by.Remove(a, ref)

@@ -7,7 +7,6 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// zoneLabel is where Kubernetes keeps a node's zone.
 const zoneLabel = "topology.kubernetes.io/zone"
 
 // endpointSets are the endpoints of one Service port that one node may use.

@@ -125,7 +125,6 @@ func (e *Engine) updateOwn(c *view.Cluster) bool {
 	return moved
 }
 
-// touched are the Services to decide.
 func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{} {
 	if !everything {
 		return c.Touched
@@ -181,7 +180,6 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	e.keys[ref] = slices.Collect(maps.Keys(ports))
 }
 
-// announce decides all that is announced.
 func (e *Engine) announce(c *view.Cluster) {
 	a := &e.announcer
 	a.reset(c, e.options, &e.holders)
@@ -233,7 +231,6 @@ func (e *Engine) reannounce(c *view.Cluster, moved map[netip.Addr]struct{}) {
 	e.node.Announced.Advance(rerouted)
 }
 
-// updateCandidacy decides which nodes may answer for an address.
 func (e *Engine) updateCandidacy(address netip.Addr) {
 	delete(e.node.Layer2, address)
 	at, listed := slices.BinarySearchFunc(e.node.Elsewhere, address, netip.Addr.Compare)

@@ -6,7 +6,6 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 )
 
-// updateFormers decides the previous owners of all addresses.
 func (e *Engine) updateFormers() {
 	f := &e.node.Forwarding
 	if f.Former == nil {
@@ -26,7 +25,6 @@ func (e *Engine) updateFormers() {
 	}
 }
 
-// updateFormer decides the previous owner of one address.
 func (e *Engine) updateFormer(address netip.Addr) {
 	f := &e.node.Forwarding
 	if f.Former == nil {

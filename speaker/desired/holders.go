@@ -17,7 +17,6 @@ type ability struct {
 	here    map[addr.Family]int      // usable endpoints on this node, under policy Local
 }
 
-// abilityOf reads a Service.
 func abilityOf(c *view.Cluster, ref view.Ref, o Options) ability {
 	s := c.Services[ref]
 	if s == nil || !announceable(s, o) {
@@ -40,7 +39,6 @@ func (a ability) equal(o ability) bool {
 	return a.service == o.service && maps.Equal(a.here, o.here) && maps.EqualFunc(a.usable, o.usable, slices.Equal[[]string])
 }
 
-// vips are the addresses that are announced for it.
 func (a ability) vips() []netip.Addr {
 	if a.service == nil {
 		return nil

@@ -32,7 +32,6 @@ func nodes(c *view.Cluster, o Options) iter.Seq2[string, *view.Node] {
 	}
 }
 
-// ownNode returns the problems of this node's own Node.
 func ownNode(c *view.Cluster, f Forwarding, o Options) []problem.Problem {
 	object := problem.Object{Kind: "Node", Name: o.Node}
 	node, own := c.Nodes[o.Node], c.OwnNode(o.Node)
@@ -67,7 +66,6 @@ func ownNode(c *view.Cluster, f Forwarding, o Options) []problem.Problem {
 	return problems
 }
 
-// hasNodePort reports whether a port of the family has a NodePort.
 func (f Forwarding) hasNodePort(family addr.Family) bool {
 	if f.Count[family] > 0 {
 		for key, port := range f.Ports {

@@ -109,7 +109,6 @@ func (a RouteAttrs) with(ad *view.BGPAdvertisement, endpoints int) RouteAttrs {
 	return a
 }
 
-// united are all values of both lists.
 func united[T comparable](some, more []T) []T {
 	for _, value := range more {
 		if !slices.Contains(some, value) {

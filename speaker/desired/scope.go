@@ -25,7 +25,6 @@ type scope struct {
 	tiers *election.Tiers // of all nodes; nil: not known yet
 }
 
-// scopeOf is the scope of an address.
 func (a *announcer) scopeOf(entry *announced) *scope {
 	var names []string
 	for name, ad := range a.cluster.L2Advertisements {

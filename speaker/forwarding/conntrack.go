@@ -186,7 +186,6 @@ func (c *conntrackReconciler) lookAgain() {
 	}
 }
 
-// done takes note of a look.
 func (c *conntrackReconciler) done(at destination) {
 	delete(c.pending, at)
 	if c.last[at] {
@@ -256,7 +255,6 @@ func (c *conntrackReconciler) finish() {
 	}
 }
 
-// search is what a look at flows is for.
 type search struct {
 	own     map[netip.Addr]bool
 	allowed map[destination][]netip.AddrPort // where flows to the pending destinations may go
@@ -265,7 +263,6 @@ type search struct {
 	others map[destination]struct{}
 }
 
-// cleanOf does so for one family and protocol.
 func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol, look search) error {
 	var mine []destination
 	for at := range c.pending {

@@ -63,7 +63,6 @@ func (d familyDetection) lacks(family addr.Family, failed error) error {
 	return fmt.Errorf("this node has no %s: no interface has an address of it, and what forwards it is not there", family)
 }
 
-// socket opens a socket of a family and closes it.
 func socket(family addr.Family) error {
 	domain := unix.AF_INET
 	if family == addr.IPv6 {

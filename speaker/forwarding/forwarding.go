@@ -157,7 +157,6 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 		f.sysctls.Apply())
 }
 
-// settle calls settled once, beside all else.
 func (f *Forwarder) settle() {
 	if f.settled != nil {
 		go f.settled()

@@ -63,7 +63,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// timed measures a way to delete flows.
 func (m *metrics) timed(del deleteFlows) deleteFlows {
 	return func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
 		began := time.Now()
@@ -74,7 +73,6 @@ func (m *metrics) timed(del deleteFlows) deleteFlows {
 	}
 }
 
-// count takes in how an Apply of a backend went.
 func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err error, took time.Duration, of Gauge) {
 	kind := "full"
 	switch m.revision {
@@ -126,7 +124,6 @@ const (
 
 func policies() []policy { return []policy{internal, external} }
 
-// group is what is counted together.
 type group struct {
 	policy policy
 	family addr.Family
@@ -144,7 +141,6 @@ func newUnserved() unserved {
 	return unserved{ports: map[desired.PortKey]map[policy]bool{}, count: map[group]int{}}
 }
 
-// update counts again what has changed.
 func (u *unserved) update(want desired.Forwarding) {
 	for key := range want.ChangedSince(u.revision, maps.Keys(u.ports)) {
 		u.look(key, want.Ports[key])

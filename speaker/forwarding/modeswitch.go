@@ -27,7 +27,6 @@ type modeSwitch struct {
 	tried time.Time
 }
 
-// tryEvery is the least time between two attempts.
 const tryEvery = 5 * time.Second
 
 // cleanUp does its work once, and is to be called when all that is wanted is in place.
@@ -92,7 +91,6 @@ func (l localnet) removeAll(ctx context.Context) error {
 	return errors.Join(nftables.RemoveHandover(), removeJournals(), removeAllBut(None)(ctx))
 }
 
-// removeAllBut removes what all modes but one put into the kernel.
 func removeAllBut(stays Mode) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error

@@ -189,7 +189,6 @@ const answerFormat = `{
 	"serviceProxyHealthy": %v
 }`
 
-// failing counts the ports that cannot be served.
 func (c *checks) failing() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fairlead_health_check_ports_failing",

@@ -117,7 +117,6 @@ type news struct {
 	services map[view.Ref]struct{}
 }
 
-// in is the news of the next snapshot.
 func (n news) in(c *view.Cluster) news {
 	switch {
 	case c.Revision != 0 && c.Revision == n.seen:

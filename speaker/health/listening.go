@@ -20,13 +20,11 @@ import (
 // binding is what a listener is bound to, in the words of package net.
 type binding struct{ network, address string }
 
-// listening serves a check on one binding.
 type listening struct {
 	failing atomic.Bool
 	stop    func() // and waits until nothing listens
 }
 
-// failing reports whether the check cannot be served on some binding.
 func (s *check) failing() bool {
 	for _, l := range s.listening {
 		if l.failing.Load() {
@@ -36,7 +34,6 @@ func (s *check) failing() bool {
 	return false
 }
 
-// bindings are those of a check on a node that answers on these addresses.
 func (s *check) bindings(addrs []netip.Addr) map[binding]bool {
 	bindings, whole := map[binding]bool{}, 0
 	if s.port == 0 {

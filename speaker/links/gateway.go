@@ -54,7 +54,6 @@ func (l Link) Own(neighbour netip.Addr) netip.Addr {
 	return own
 }
 
-// holds reports whether an address is in a subnet of the link.
 func (l Link) holds(a netip.Addr) bool { return contain(l.Prefixes, a) }
 
 func contain(subnets []netip.Prefix, a netip.Addr) bool {

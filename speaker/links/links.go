@@ -56,7 +56,6 @@ func (l Link) Equal(o Link) bool {
 		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered)
 }
 
-// carries reports whether frames can pass.
 func (l Link) carries() bool { return l.Up && l.Running }
 
 // speaks6 reports whether the link has an IPv6 address, a link-local one at least. The

@@ -21,7 +21,6 @@ type notice struct {
 	carriers uint32
 }
 
-// read decodes a message of the kernel about a link.
 func read(header syscall.NlMsghdr, message []byte) (notice, error) {
 	raw := unix.NlMsghdr(header)
 	link, err := netlink.LinkDeserialize(&raw, message)

@@ -22,7 +22,6 @@ func newTable() *table {
 	return &table{links: map[int]Link{}, addresses: map[int]map[address]address{}, carriers: map[int]uint32{}}
 }
 
-// list reads all links and addresses from the kernel.
 func (t *table) list() error {
 	all, err := ask(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), unix.RTM_NEWLINK, read)
 	if err != nil {
@@ -163,7 +162,6 @@ func (t *table) failOver(index int) {
 	}
 }
 
-// address applies one notice about an address.
 func (t *table) address(n addressNotice) {
 	if n.deleted || !n.own.IsValid() {
 		delete(t.addresses[n.link], n.key())

@@ -102,7 +102,6 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	}
 }
 
-// follow applies a change to the table.
 func (w *Watcher) follow(t *table, c change) {
 	switch {
 	case c.link != nil:

@@ -67,7 +67,6 @@ func (m Missing) Add(a Attempt) {
 	}
 }
 
-// addFailed adds the changes that were not made.
 func (m Missing) addFailed(a Attempt) {
 	for _, c := range a.Changes {
 		placed, has := a.Held[c.Key]

@@ -166,7 +166,6 @@ func (r *Reporter) Contests(contested map[netip.Addr]pulse.Contest, doubted map[
 	r.writeAddresses()
 }
 
-// contests returns the problems of the Services with such addresses.
 func (r *Reporter) contests() []problem.Problem {
 	if len(r.contested)+len(r.doubted) == 0 || r.cluster == nil {
 		return nil

@@ -79,7 +79,6 @@ func (r *Reporter) publishProblems() {
 	r.writeForwarding()
 }
 
-// without returns the problems that are not among others.
 func without(problems, others []problem.Problem) []problem.Problem {
 	known := make(map[problem.Problem]struct{}, len(others))
 	for _, p := range others {
@@ -151,7 +150,6 @@ func (r *Reporter) resolvedEvent(p problem.Problem) {
 	}
 }
 
-// serviceOf returns the Service that a problem is about, nil if there is none.
 func (r *Reporter) serviceOf(p problem.Problem) *view.Service {
 	return r.cluster.Services[view.Ref{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 }

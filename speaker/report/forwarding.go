@@ -56,7 +56,6 @@ type Forwarding struct {
 // quiet is how long our rules must have been left alone to count as undisturbed.
 const quiet = 10 * time.Minute
 
-// forwarding is what the Reporter knows of the forwarding.
 type forwarding struct {
 	mode   string
 	kernel Kernel // nil: another proxy forwards
@@ -72,7 +71,6 @@ type forwarding struct {
 	unseen error // why not everything could be looked at
 }
 
-// programmed records what a pass did to the kernel.
 func (r *Reporter) programmed(o agent.Outcome) {
 	f := &r.forwarding
 	if f.kernel == nil {

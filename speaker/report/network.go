@@ -72,7 +72,6 @@ func (r *Reporter) isolation() []problem.Problem {
 	return problems
 }
 
-// listed joins addresses for a message.
 func listed(addresses []netip.Addr) string {
 	var text []string
 	for _, a := range addresses {

@@ -60,14 +60,12 @@ func (r *Reporter) Obstacles(found map[hostchecks.Obstacle][]netip.Addr) {
 	r.writeAddresses()
 }
 
-// sorted returns the obstacles in one order.
 func sorted(found map[hostchecks.Obstacle][]netip.Addr) []hostchecks.Obstacle {
 	return slices.SortedFunc(maps.Keys(found), func(a, b hostchecks.Obstacle) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Interface, b.Interface), strings.Compare(a.Via, b.Via))
 	})
 }
 
-// obstructions returns the problems of this node with them.
 func (r *Reporter) obstructions() []problem.Problem {
 	var problems []problem.Problem
 	for _, o := range sorted(r.obstacles) {

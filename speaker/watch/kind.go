@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kind is one kind of object that is watched.
 type kind struct {
 	example client.Object
 	// read takes out of an object all that decisions need, nil for nothing.
@@ -26,7 +25,6 @@ type kind struct {
 	unread         unread
 }
 
-// option sets a field of a kind.
 type option func(*kind)
 
 func core(k *kind) { k.core = true }

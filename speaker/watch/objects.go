@@ -63,7 +63,6 @@ func put[K comparable, V any](into map[K]V, key K, value V, present bool) bool {
 	return true
 }
 
-// putNamed stores values of a cluster-wide kind by name.
 func putNamed[V any](into map[string]V) func(client.ObjectKey, V, bool) bool {
 	return func(key client.ObjectKey, value V, present bool) bool { return put(into, key.Name, value, present) }
 }
@@ -152,7 +151,6 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	return c
 }
 
-// readOthers copies all but Services and endpoints.
 func (o *objects) readOthers(c *view.Cluster) {
 	o.Fill(c)
 	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn

@@ -57,7 +57,6 @@ func (w *Watch) awaitOwn() {
 	})
 }
 
-// waitNoMore ends the wait for this node's Node.
 func (w *Watch) waitNoMore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

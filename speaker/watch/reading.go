@@ -16,10 +16,8 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
-// whole keeps an object of ours.
 func whole[O any](object O) (O, bool) { return object, true }
 
-// readService reads a Service.
 func readService(s *corev1.Service) (*view.Service, bool) {
 	v := fromkube.Service(s)
 	return v, v != nil

@@ -22,7 +22,6 @@ func newTriggers() triggers {
 	return triggers{since: time.Now(), times: map[view.EndpointsOf]time.Time{}}
 }
 
-// note takes in the trigger of a change.
 func (t *triggers) note(of view.EndpointsOf, at time.Time) {
 	if at.Before(t.since) || !at.After(t.times[of]) {
 		return
@@ -39,7 +38,6 @@ func (t *triggers) note(of view.EndpointsOf, at time.Time) {
 	t.times[of] = at
 }
 
-// share returns the triggers for a snapshot.
 func (t *triggers) share() map[view.EndpointsOf]time.Time {
 	t.shared = true
 	return t.times

@@ -288,7 +288,6 @@ func (w *Watch) follow(ctx context.Context, informers cache.Cache, k *kind) {
 	}
 }
 
-// read notes that the first list of a kind is in.
 func (w *Watch) read(k *kind) bool {
 	k.synced, w.objects.others = true, true
 	if k.unread.reason != "" {
@@ -340,7 +339,6 @@ func (w *Watch) apply(k *kind, key client.ObjectKey, value any) {
 	})
 }
 
-// update changes the objects, and signals that.
 func (w *Watch) update(change func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -47,7 +47,6 @@ func (s *slotAssignment) next(endpoints []netip.AddrPort) *slotAssignment {
 	return n
 }
 
-// ids are those that ports have.
 type ids struct {
 	of     map[desired.PortKey]uint32
 	taken  map[uint32]bool

@@ -77,7 +77,6 @@ func (b *Backend) Watch(ctx context.Context, disturbed func()) {
 	kernelwatch.Poll(ctx, kernelwatch.Interval, b.disturbed, disturbed)
 }
 
-// disturbed asks the kernel for a number.
 func (b *Backend) disturbed() bool {
 	if !b.mu.TryLock() {
 		return false // an Apply is at work
@@ -130,7 +129,6 @@ func Remove(context.Context) error {
 	return removeEach(func(f addr.Family) *layout { return newLayout(f, 0) })
 }
 
-// removeEach removes the table of each family. The errors are the kernel's.
 func removeEach(of func(addr.Family) *layout) error {
 	k := newLink(nil)
 	defer k.close()

@@ -44,7 +44,6 @@ func (g group) first() uint32 {
 	return 0
 }
 
-// chain chooses an endpoint.
 func (l *layout) chain(g group, w matchKind) chain {
 	c := chain{name: g.name(w)}
 	if g.seconds > 0 {
@@ -91,7 +90,6 @@ func (l *layout) sticky(g group, w matchKind) []rule {
 // entry is what happens to a packet before an endpoint is chosen.
 type entry uint8
 
-// Entries.
 const (
 	plain    entry = iota // nothing
 	internal              // masquerade unless a pod sends
@@ -119,7 +117,6 @@ func (c class) telling() string {
 	}
 }
 
-// classKey is a class and how packets find it.
 type classKey struct {
 	class
 	matchKind

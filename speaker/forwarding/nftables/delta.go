@@ -19,7 +19,6 @@ type difference struct {
 
 func (c difference) none() bool { return c.had == c.has && (!c.has || c.was == c.is) }
 
-// found notes what the kernel has.
 func (d delta) found(e element) {
 	c := d[e.item]
 	c.had, c.was = true, e.value

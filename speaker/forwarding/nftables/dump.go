@@ -60,7 +60,6 @@ func (l *layout) look() (there bool, flags uint32, err error) {
 	return true, flags, nil
 }
 
-// readChains notes each chain with its rules.
 func (l *layout) readChains(into delta) error {
 	values := map[string]string{}
 	err := l.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, l.ofTable(), func(chain []byte) {
@@ -117,7 +116,6 @@ func (l *layout) counted() (packets uint64, err error) {
 	return packets, nil
 }
 
-// readElements notes what a set or map has.
 func (l *layout) readElements(id setID, into delta) error {
 	about := l.ofTable().Text(unix.NFTA_SET_ELEM_LIST_SET, l.sets[id].Name)
 	var begins, ends []string

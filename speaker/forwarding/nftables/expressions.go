@@ -36,7 +36,6 @@ func (l *layout) words() uint32 {
 	return 1
 }
 
-// destination loads what a packet is addressed to.
 func (l *layout) destination(w matchKind) []expr.Any {
 	if w == byNodePort {
 		return transport(0, destinationPort)
@@ -58,7 +57,6 @@ const (
 	destinationPort = 2
 )
 
-// transport loads the protocol and a port.
 func transport(at, which uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(at)},

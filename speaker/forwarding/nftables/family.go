@@ -270,7 +270,6 @@ func (f *family) aftermath() error {
 	return f.load()
 }
 
-// load reads what the kernel has.
 func (f *family) load() error {
 	sealed := f.link.holds(f.layout)
 	var found *dump

@@ -217,7 +217,6 @@ func (h *handing) ttl() (offset uint32, checksum bool) {
 	return 8, true
 }
 
-// apply brings the table to what is wanted of the family.
 func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	if !h.known {
 		epoch, err := k.generation.Read(h.read)
@@ -280,7 +279,6 @@ func (h *handing) differences(want map[netip.Addr]netip.Addr) (gone, come []nft.
 	return gone, come
 }
 
-// failed says what follows from an error.
 func (h *handing) failed(err error) error {
 	return fmt.Errorf("connections of %s that are open while an address moves to this node may break, as they are not handed over: %w", h.family, err)
 }
@@ -329,7 +327,6 @@ func (h *handing) asMade() (bool, error) {
 	return value == h.element(h.arriving()).value, nil
 }
 
-// elements are those of the map.
 func (h *handing) elements() (map[netip.Addr]netip.Addr, error) {
 	found := map[netip.Addr]netip.Addr{}
 	about := h.ofTable().Text(unix.NFTA_SET_ELEM_LIST_SET, formerMap)

@@ -26,7 +26,6 @@ type layout struct {
 	made   map[classKey][]chain // by chains, of up to mostMade classes
 }
 
-// setID names one of our sets and maps.
 type setID uint8
 
 // The sets and maps. A destination is an address, a protocol and a port; of a
@@ -205,7 +204,6 @@ func (l *layout) static() []chain {
 // about the first packet of a flow alone, and none behind one that translates it.
 const afterNAT = -100 + 50
 
-// guarding is the name of the guard.
 const guarding = "guard"
 
 // guard is the chain that has 127.0.0.0/8 to this host alone. It comes before all
@@ -234,7 +232,6 @@ func lost() rule {
 // alone, on an address of this node.
 type matchKind uint8
 
-// The two ways.
 const (
 	byAddress matchKind = iota
 	byNodePort

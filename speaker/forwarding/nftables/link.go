@@ -84,13 +84,11 @@ func (k *link) probe(l *layout) error {
 	})
 }
 
-// batch composes a transaction.
 type batch struct {
 	conn *nft.Conn
 	err  error
 }
 
-// sets makes all sets, in an empty table.
 func (b *batch) sets(l *layout) {
 	for _, s := range l.sets {
 		b.note(b.conn.AddSet(s, nil))

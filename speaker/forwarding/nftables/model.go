@@ -25,7 +25,6 @@ type model struct {
 	nodeSets   nodeSets
 }
 
-// used is a chain and how many ports use it.
 type used struct {
 	chain element
 	rules chain
@@ -191,7 +190,6 @@ func (l *model) holding(key desired.PortKey, at destination) []element {
 // and where ClusterIPs are from, and the guard of loopback addresses if there is to be one.
 type nodeSets [5][]element
 
-// guardAt is the index of the guard.
 const guardAt = 4
 
 func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], slices.Equal) }
@@ -229,7 +227,6 @@ func (l *model) mine(prefixes []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// fill adds all that is wanted to a delta.
 func (l *model) fill(d delta) {
 	for _, c := range l.static() {
 		d.add(desired.PortKey{}, l.element(c))

@@ -261,7 +261,6 @@ func (r *renderer) endpoints() {
 	}
 }
 
-// endpoint is an endpoint as registers hold it.
 func endpoint(e netip.AddrPort) string { return string(e.Addr().AsSlice()) + word16(e.Port()) }
 
 // intervals are prefixes as an interval set takes them, behind what begins its keys.

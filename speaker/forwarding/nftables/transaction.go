@@ -59,7 +59,6 @@ func (k *link) transact(messages ...netlink.Message) error {
 	})
 }
 
-// frame begins or ends a transaction.
 func frame(kind netlink.HeaderType) netlink.Message {
 	return netlink.Message{
 		Header: netlink.Header{Type: kind, Flags: netlink.Request},

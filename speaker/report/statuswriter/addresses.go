@@ -43,7 +43,6 @@ func (a *Addresses) Set(uid types.UID, addresses map[netip.Addr]report.Address) 
 	a.want(objects)
 }
 
-// addressKind are L2Addresses.
 type addressKind struct {
 	node string
 	api  client.Client
@@ -71,7 +70,6 @@ func (addressKind) compare(have, want *v1beta1.L2Address) urgency {
 	return throttled
 }
 
-// summary returns the types and statuses of the conditions.
 func summary(object *v1beta1.L2Address) string {
 	var text strings.Builder
 	for _, c := range object.Status.Conditions {
@@ -111,7 +109,6 @@ func (k addressKind) write(ctx context.Context, have, want *v1beta1.L2Address) (
 	return written, nil
 }
 
-// applicable returns the fields to be written, and no others.
 func applicable(object *v1beta1.L2Address) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -149,7 +146,6 @@ func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) erro
 	return fmt.Errorf("delete L2Address %s: it changes too often: %w", object.Name, err)
 }
 
-// renderAddress returns the object of one address.
 func renderAddress(node string, uid types.UID, address netip.Addr, a report.Address) *v1beta1.L2Address {
 	// As the API server stores it, to be compared with that.
 	second := func(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

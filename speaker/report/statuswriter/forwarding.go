@@ -32,7 +32,6 @@ func (f *Forwardings) Set(uid types.UID, is report.Forwarding) {
 	f.want([]*v1beta1.NodeForwarding{renderForwarding(f.node, uid, is)})
 }
 
-// forwardingKind are NodeForwardings.
 type forwardingKind struct {
 	private[*v1beta1.NodeForwarding]
 	node string
@@ -80,7 +79,6 @@ func withForwardingStatus(object, of *v1beta1.NodeForwarding) *v1beta1.NodeForwa
 	return next
 }
 
-// renderForwarding returns the object of the node.
 func renderForwarding(node string, uid types.UID, f report.Forwarding) *v1beta1.NodeForwarding {
 	object := &v1beta1.NodeForwarding{
 		ObjectMeta: metav1.ObjectMeta{

@@ -43,7 +43,6 @@ func (k private[T]) remove(ctx context.Context, object T) error {
 	return nil
 }
 
-// ofNode selects the objects of a node.
 func ofNode(node string) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelNode: v1beta1.LabelValue(node)}
 }

@@ -38,7 +38,6 @@ func (s *Sessions) Set(uid types.UID, sessions map[string]bgp.State, paths map[s
 	s.want(objects)
 }
 
-// sessionKind are BGPSessions.
 type sessionKind struct {
 	private[*v1beta1.BGPSession]
 	node string

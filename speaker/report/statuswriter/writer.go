@@ -44,7 +44,6 @@ const (
 	lastRetry  = time.Minute
 )
 
-// urgency is how soon a change has to be written.
 type urgency int
 
 const (
@@ -109,7 +108,6 @@ func newWriter[T client.Object](of kind[T], api client.Reader, name string, log 
 	return &Writer[T]{of: of, api: api, name: name, log: log, news: make(chan struct{}, 1), paces: map[string]*pace{}}
 }
 
-// want takes in the whole of what is to be written.
 func (w *Writer[T]) want(objects []T) {
 	wanted := make(map[string]T, len(objects))
 	for _, object := range objects {
@@ -181,7 +179,6 @@ func (w *Writer[T]) after(p pass, err error) time.Duration {
 	return w.retry
 }
 
-// longer returns the pause after one more failure.
 func longer(retry time.Duration) time.Duration { return min(max(2*retry, firstRetry), lastRetry) }
 
 // bring makes the objects those wanted, as far as they may be written now, the most urgent first. It returns
@@ -212,7 +209,6 @@ func (w *Writer[T]) bring(ctx context.Context) (pass, error) {
 	return p, err
 }
 
-// removeOthers removes what is not wanted.
 func (w *Writer[T]) removeOthers(ctx context.Context, wanted map[string]T, p *pass) error {
 	for _, name := range slices.Sorted(maps.Keys(w.have)) {
 		have := w.have[name]
@@ -234,7 +230,6 @@ func (w *Writer[T]) removeOthers(ctx context.Context, wanted map[string]T, p *pa
 	return nil
 }
 
-// writeChanges writes what is wanted and not so.
 func (w *Writer[T]) writeChanges(ctx context.Context, wanted map[string]T, p *pass) error {
 	for _, c := range w.changes(wanted) {
 		if later := w.later(c); later > 0 {
@@ -293,7 +288,6 @@ func isRefusal(err error) bool {
 	}
 }
 
-// change is an object that is to be written.
 type change struct {
 	name    string
 	urgency urgency
