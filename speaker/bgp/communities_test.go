@@ -9,7 +9,6 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -18,7 +17,7 @@ import (
 // message, also when the node asks it to prefer others. A route with more is told, is there no more if it was,
 // and nothing else is the worse for it.
 func TestCommunitiesThatNoMessageHasRoomFor(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

@@ -8,14 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestASessionOutlivesAWantOfFiles has a process open all the files that it may have, just as a connection comes to
 // GoBGP: it takes no more of them for good, and the next session comes up nevertheless.
 func TestASessionOutlivesAWantOfFiles(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	var log buffer

@@ -9,14 +9,13 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestDrainWaitsForRouters: routers have the time that they are given to prefer others, and
 // nobody waits where none has a route, or longer than he wants to.
 func TestDrainWaitsForRouters(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
@@ -60,7 +59,7 @@ func TestDrainWaitsForRouters(t *testing.T) {
 
 // TestDrainingSaysNothingTwice: a route may have the community of those that are about to go all along.
 func TestDrainingSaysNothingTwice(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", func(p *peer) { p.asn = nodeASN })

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -44,7 +43,7 @@ func (s *Speaker) told(t *testing.T, name string) State {
 // TestARouterThatFreezesHoldsUpNobody has a router neither read nor say anything from some time on, as one that
 // hangs, while there is more to be told than both kernels take in.
 func TestARouterThatFreezesHoldsUpNobody(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -68,7 +67,7 @@ func TestARouterThatFreezesHoldsUpNobody(t *testing.T) {
 
 // TestNothingIsLeftOfASessionThatIsCut has BFD end a session while a message to the router is half written.
 func TestNothingIsLeftOfASessionThatIsCut(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

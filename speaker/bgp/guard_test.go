@@ -13,7 +13,6 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -202,7 +201,7 @@ func FuzzGuard(f *testing.F) {
 // read it, and more that has no place, at each time of a session. Each is told why, and
 // nobody else notices.
 func TestNoBytesOfARouterEndTheSpeaker(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -255,7 +254,7 @@ func TestNoBytesOfARouterEndTheSpeaker(t *testing.T) {
 // TestARouterThatAlwaysWantsAllAgain asks for all routes far more often than is of use: what
 // is sent for it is bounded, and each asking is still answered by what is sent after it.
 func TestARouterThatAlwaysWantsAllAgain(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	bad := startPeer(t, "127.0.0.32:0", nil)
@@ -275,7 +274,7 @@ func TestARouterThatAlwaysWantsAllAgain(t *testing.T) {
 // TestARouterThatWantsAllAgainIsHeard asks for all routes many times, and goes on saying that it is there: that is
 // not overlooked meanwhile.
 func TestARouterThatWantsAllAgainIsHeard(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)
@@ -298,7 +297,7 @@ func TestARouterThatWantsAllAgainIsHeard(t *testing.T) {
 
 // TestARouterWithoutAHoldTimeIsToldSo: it is refused in words, and its session does not come up and end for ever.
 func TestARouterWithoutAHoldTimeIsToldSo(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

@@ -39,7 +39,7 @@ func newListener(t *testing.T) *Speaker {
 // right password does not even connect, one that is too far away is not heard, and a port that
 // another daemon has is told.
 func TestPassivePeersRefuseWhoIsNotMeant(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	r := startRouter(t, dialingLines(node4, nodeASN, "password wrong"))
@@ -109,7 +109,7 @@ func dropped(t *testing.T, name string) int {
 // TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB: a router that kept the routes of an earlier process
 // connects while there are more than are handed over at once.
 func TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newListener(t), startPeer(t, "127.0.0.11:0", nil)
@@ -137,7 +137,7 @@ func TestARouterThatDialsSoonHasAllBeforeTheEndOfRIB(t *testing.T) {
 // TestConnectionsThatCannotBeTakenAreTriedAgainAtLeisure has the process have as many files as it may, while
 // somebody connects.
 func TestConnectionsThatCannotBeTakenAreTriedAgainAtLeisure(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	if !netlab.IsIsolated() {

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 func TestWhatRoutersChooseBy(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	for name, test := range map[string]struct {

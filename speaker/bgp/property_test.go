@@ -9,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -22,7 +21,7 @@ func TestAnyStateToAnyState(t *testing.T) { anyStateToAnyState(t, defaultBurst) 
 func TestAnyStateToAnyStateByAndBy(t *testing.T) { anyStateToAnyState(t, 1) }
 
 func anyStateToAnyState(t *testing.T, burst int) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

@@ -15,7 +15,7 @@ import (
 // TestConnectTimeIsBetweenAttempts counts the connections that are tried to a port where nobody
 // listens: after the first, none sooner than connectTime says, nor much later.
 func TestConnectTimeIsBetweenAttempts(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	if !netlab.IsIsolated() {
@@ -43,7 +43,7 @@ func TestConnectTimeIsBetweenAttempts(t *testing.T) {
 
 // TestConnectTimeIsOfNoSession: a change of it leaves a session as it is, and one that waits does so no longer.
 func TestConnectTimeIsOfNoSession(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", nil)

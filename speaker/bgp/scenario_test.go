@@ -139,7 +139,7 @@ func TestScenarios(t *testing.T) {
 			t.Parallel()
 			for _, c := range cells {
 				t.Run(c.String(), func(t *testing.T) {
-					if netlab.Apart(t) {
+					if runsApart(t) {
 						return
 					}
 					if !netlab.IsIsolated() {

@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestRouterThatTakesNothingIsLeft has a router say that it is there, for ever, and read nothing: it
 // never hears that routes are withdrawn.
 func TestRouterThatTakesNothingIsLeft(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

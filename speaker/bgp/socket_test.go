@@ -12,14 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestPassivePeersLookAtTheFirstPacket: of a router that must be next to us nothing is read that
 // came in before its TTL was looked at.
 func TestPassivePeersLookAtTheFirstPacket(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	for name, router := range map[string]netip.Addr{"IPv4": netip.MustParseAddr("127.0.0.44"), "IPv6": netip.IPv6Loopback()} {

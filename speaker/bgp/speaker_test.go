@@ -15,7 +15,6 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -43,7 +42,7 @@ func (p *peer) waitFor(t testing.TB, want ...string) {
 }
 
 func TestRoutesReachTheRouterWithTheirAttributes(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -89,7 +88,7 @@ func TestRoutesReachTheRouterWithTheirAttributes(t *testing.T) {
 }
 
 func TestLocalPreferenceIsForIBGP(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -110,7 +109,7 @@ func TestLocalPreferenceIsForIBGP(t *testing.T) {
 
 // The number comes from the router; which of the two kinds of session it is, is ours to say.
 func TestTheRoutersNumberMayBeAnyOther(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -147,7 +146,7 @@ func TestTheRoutersNumberMayBeAnyOther(t *testing.T) {
 }
 
 func TestASessionOfOneFamily(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -181,7 +180,7 @@ func TestASessionOfOneFamily(t *testing.T) {
 }
 
 func TestChangeReachesTheRouterAtOnce(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -233,7 +232,7 @@ func capability[C packet.ParameterCapabilityInterface](open *packet.BGPOpen) (fo
 }
 
 func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -249,7 +248,7 @@ func TestRouterThatNeverEndsItsRIBDelaysRoutesLittle(t *testing.T) {
 }
 
 func TestCloseTellsOrKeepsSilent(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	speakers, peers := map[bool]*Speaker{}, map[bool]*peer{}
@@ -282,7 +281,7 @@ func TestCloseTellsOrKeepsSilent(t *testing.T) {
 // A router that has our KEEPALIVE has a session, and perhaps routes of an earlier process, while its
 // own KEEPALIVE is on the way: a speaker that ends in between must not tell it to drop them.
 func TestASessionThatIsUpForTheRouterAloneEndsSilently(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s, p := newSpeaker(t), startPeer(t, "127.0.0.11:0", func(p *peer) { p.slow = true })
@@ -303,7 +302,7 @@ func TestASessionThatIsUpForTheRouterAloneEndsSilently(t *testing.T) {
 }
 
 func TestChangedTellsOfSessions(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -345,7 +344,7 @@ func (b *buffer) text() string {
 }
 
 func TestPasswordIsNotLogged(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	var log buffer
@@ -376,7 +375,7 @@ func TestPasswordIsNotLogged(t *testing.T) {
 // another set of them before all can have been: a router that kept those of an earlier
 // process drops at the End-of-RIB what it was not told of.
 func TestManyRoutesComeBeforeTheEndOfRIB(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

@@ -6,14 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestStatesTellWhatWasNegotiated: with each router what its OPEN says, and after it came
 // back, why it was away.
 func TestStatesTellWhatWasNegotiated(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -48,7 +47,7 @@ func TestStatesTellWhatWasNegotiated(t *testing.T) {
 // TestPrefixesAreListedUnlessTheyAreMany: what the router has been told of is listed, but for
 // families that the session does not carry; of more than a hundred the number is enough.
 func TestPrefixesAreListedUnlessTheyAreMany(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

@@ -10,12 +10,11 @@ import (
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 func TestDeadPeersHoldUpNobody(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -88,7 +87,7 @@ func TestDeadPeersHoldUpNobody(t *testing.T) {
 }
 
 func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)
@@ -102,7 +101,7 @@ func TestPeerThatNeverOpensIsLeftAndTriedAgain(t *testing.T) {
 }
 
 func TestSessionComesBackFastAfterADrop(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	s := newSpeaker(t)

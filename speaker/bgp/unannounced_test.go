@@ -13,14 +13,13 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // A family that a session cannot carry is told, and is no failure: the agent
 // would try again for ever, and log each time.
 func TestFamilyThatCannotBeAnnouncedIsToldOnce(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	var log buffer

@@ -7,7 +7,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -16,7 +15,7 @@ import (
 // its open window have to arrive all the while: no packet of a router is dropped for its TTL unless the user
 // asks for that (GTSM, RFC 5082).
 func TestARouterWithAClosedWindowKeepsItsSession(t *testing.T) {
-	if netlab.Apart(t) {
+	if runsApart(t) {
 		return
 	}
 	const router = "198.51.100.7"

@@ -1,4 +1,4 @@
-package netlab
+package bgp
 
 import (
 	"os"
@@ -11,31 +11,33 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // apart tells that this process runs one test for another one.
 const apart = "FAIRLEAD_TEST_APART"
 
-// Apart runs a test, or one of its subtests, beside others in a process and a network of its
+// runsApart runs a test, or one of its subtests, beside others in a process and a network of its
 // own, and tells that it has: the test has nothing left to do then. It tells false where the
 // test is to go on, which is in that process, and everywhere if nothing is isolated.
 //
-//	if netlab.Apart(t) {
+//	if runsApart(t) {
 //		return
 //	}
 //
 // It is for tests that wait more than they work and that need interfaces, addresses or daemons
 // which no other test may have. The test around a subtest has to be parallel, too.
-func Apart(t *testing.T) (done bool) {
+func runsApart(t *testing.T) (done bool) {
 	t.Helper()
-	if !IsIsolated() || os.Getenv(apart) != "" {
-		if IsIsolated() {
-			t.Cleanup(func() { KeepState(t, "host") })
+	if !netlab.IsIsolated() || os.Getenv(apart) != "" {
+		if netlab.IsIsolated() {
+			t.Cleanup(func() { netlab.KeepState(t, "host") })
 		}
 		return false
 	}
 	t.Parallel()
-	args := []string{"-test.v", "-test.count=1", "-test.run=" + only(t.Name())}
+	args := []string{"-test.v", "-test.count=1", "-test.run=" + onlyTest(t.Name())}
 	if end, ok := t.Deadline(); ok {
 		args = append(args, "-test.timeout="+time.Until(end).String())
 	}
@@ -68,8 +70,8 @@ func Apart(t *testing.T) (done bool) {
 	return true
 }
 
-// only is the pattern of one test.
-func only(name string) string {
+// onlyTest is the pattern of one test.
+func onlyTest(name string) string {
 	elements := strings.Split(name, "/")
 	for i, element := range elements {
 		elements[i] = "^" + regexp.QuoteMeta(element) + "$"
