@@ -174,10 +174,11 @@ func buildSteps(parts []Part) (c cache, steps []step, err error) {
 	if c, err = openCache(); err != nil {
 		return c, nil, err
 	}
-	source, err := sourceDir()
+	root, err := Checkout()
 	if err != nil {
 		return c, nil, err
 	}
+	source := filepath.Join(root, "e2e", "lab") // which has the pinned modules
 	for _, p := range programs() {
 		if !wanted(p.part, parts) {
 			continue

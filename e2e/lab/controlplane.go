@@ -2,8 +2,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -91,21 +89,8 @@ func (l *Lab) waitForAPI(ctx context.Context) error {
 		return err
 	}
 	return l.procs.untilReady(ctx, server, func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, apiServerURL()+"/readyz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		if err := resp.Body.Close(); err != nil {
-			return err
-		}
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz: %s", resp.Status)
-		}
-		return nil
+		_, err := Get(ctx, client, apiServerURL()+"/readyz")
+		return err
 	})
 }
 

@@ -157,9 +157,8 @@ func (c cache) image(name string) string    { return c.path("images", name) }
 func (c cache) stamp(name string) string    { return c.path("stamps", name) }
 func (c cache) state(elem ...string) string { return c.path(append([]string{"state"}, elem...)...) }
 
-// sourceDir finds this package's directory, which holds the pinned modules,
-// from the working directory upwards.
-func sourceDir() (string, error) {
+// Checkout finds the checkout that the working directory is in. It is an error if that is in none.
+func Checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -167,7 +166,7 @@ func sourceDir() (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		mod, err := os.ReadFile(filepath.Join(at, "go.mod"))
 		if err == nil && strings.HasPrefix(string(mod), "module fairlead.dev/fairlead\n") {
-			return filepath.Join(at, "e2e", "lab"), nil
+			return at, nil
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err

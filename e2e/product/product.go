@@ -41,7 +41,7 @@ type Cluster struct {
 // New connects to the API server of a lab that is up. It is an error if this is no checkout or
 // the lab has no kubeconfig.
 func New(l *lab.Lab) (*Cluster, error) {
-	root, err := checkout()
+	root, err := lab.Checkout()
 	if err != nil {
 		return nil, err
 	}
@@ -60,23 +60,6 @@ func New(l *lab.Lab) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{Lab: l, API: api, Root: root}, nil
-}
-
-// checkout is the directory of the go.mod above the working directory.
-func checkout() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("run this from a checkout of Fairlead")
-		}
-		dir = filepath.Dir(dir)
-	}
 }
 
 // LoadImage gives the image of this checkout to every node. It is an error if the image is not built.
