@@ -45,6 +45,9 @@ func New(cfg Config) *Backend {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
 	}
+	if cfg.Generation == nil {
+		cfg.Generation = new(kernelwatch.Generation)
+	}
 	b := &Backend{config: cfg}
 	_ = b.prepare(context.Background()) // Apply tells
 	return b
@@ -61,10 +64,9 @@ func (b *Backend) prepare(ctx context.Context) error {
 			return fmt.Errorf("find out which iptables this host uses: %w", err)
 		}
 	}
-	watch := watches(b.variant, b.config.Generation)
 	for _, f := range addr.Families() {
 		s := style{f, desired.MasqueradeMark, b.variant == Legacy}
-		family := newFamily(s, commands{b.variant, f}, watch[f], b.config.Log)
+		family := newFamily(s, commands{b.variant, f}, &watch{variant: b.variant, family: f, generation: b.config.Generation}, b.config.Log)
 		for i := range family.runners {
 			family.runners[i].patience = b.config.Patience
 		}

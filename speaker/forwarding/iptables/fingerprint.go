@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -13,9 +12,7 @@ import (
 
 // fingerprint is a cheap digest of what the kernel holds with legacy iptables, of everybody's rules:
 // while it stays the same, ours are as they were.
-type fingerprint struct {
-	tables [2]legacyCounts // of nat and filter
-}
+type fingerprint [2]legacyCounts // of nat and filter
 
 type legacyCounts struct{ entries, bytes uint32 }
 
@@ -23,29 +20,17 @@ type legacyCounts struct{ entries, bytes uint32 }
 // fingerprints; it made the table longer by this many entries.
 func (f fingerprint) follows(before fingerprint, i, longer int) bool {
 	other := 1 - i
-	return f.tables[other] == before.tables[other] &&
-		int64(f.tables[i].entries) == int64(before.tables[i].entries)+int64(longer)
+	return f[other] == before[other] && int64(f[i].entries) == int64(before[i].entries)+int64(longer)
 }
 
-// watch notices that other programs wrote. The families share one where the
-// kernel counts their changes together.
+// watch notices that other programs wrote.
 type watch struct {
 	variant Variant
 	family  addr.Family
-	// generation counts for nf_tables, which all that writes to it in this process shares.
+	// generation counts for nf_tables. All that writes to it in this process shares one, both families too.
 	generation *kernelwatch.Generation
-	seen       fingerprint
-	epoch      int // goes up when others may have written
-}
-
-// watches has one for each family.
-func watches(variant Variant, g *kernelwatch.Generation) map[addr.Family]*watch {
-	v4 := &watch{variant: variant, family: addr.IPv4, generation: cmp.Or(g, new(kernelwatch.Generation))}
-	v6 := v4
-	if variant == Legacy {
-		v6 = &watch{variant: variant, family: addr.IPv6}
-	}
-	return map[addr.Family]*watch{addr.IPv4: v4, addr.IPv6: v6}
+	seen       fingerprint // with legacy iptables
+	epoch      int         // goes up when others may have written
 }
 
 // read asks the kernel, without a process.
@@ -53,7 +38,7 @@ func (w *watch) read() (fingerprint, error) {
 	var f fingerprint
 	var err error
 	for i, table := range []string{"nat", "filter"} {
-		if f.tables[i], err = legacyInfo(w.family, table); err != nil {
+		if f[i], err = legacyInfo(w.family, table); err != nil {
 			return f, err
 		}
 	}

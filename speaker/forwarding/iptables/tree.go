@@ -62,7 +62,7 @@ type node struct {
 	rules   int         // that the destinations below take
 	sample  destination // one that is or was below: its first level digits are those of all
 	entries []entry     // of a leaf, sorted
-	kids    *[1 << stride]*node
+	kids    []*node     // by digit; nil of a leaf
 	dirty   bool
 	name    string // of the chain it was last published as, "" if none
 }
@@ -111,7 +111,7 @@ func (t *tree) kid(n *node, d destination) *node {
 
 func (t *tree) split(n *node) {
 	entries := n.entries
-	n.entries, n.kids = nil, new([1 << stride]*node)
+	n.entries, n.kids = nil, make([]*node, 1<<stride)
 	for _, e := range entries {
 		t.insert(t.kid(n, e.destination), e)
 	}
@@ -167,11 +167,9 @@ func (t *tree) collapse(n *node) {
 
 func (n *node) all() []entry {
 	entries := slices.Clone(n.entries)
-	if n.kids != nil {
-		for _, kid := range n.kids {
-			if kid != nil {
-				entries = append(entries, kid.all()...)
-			}
+	for _, kid := range n.kids {
+		if kid != nil {
+			entries = append(entries, kid.all()...)
 		}
 	}
 	return entries
@@ -181,11 +179,9 @@ func (t *tree) retire(n *node) {
 	if n.name != "" {
 		t.retired = append(t.retired, n.name)
 	}
-	if n.kids != nil {
-		for _, kid := range n.kids {
-			if kid != nil {
-				t.retire(kid)
-			}
+	for _, kid := range n.kids {
+		if kid != nil {
+			t.retire(kid)
 		}
 	}
 }
@@ -215,7 +211,7 @@ func (t *tree) collect(n *node, changed *[]*node) {
 	switch {
 	case n == t.root:
 		name = t.shape.root
-	case n.kids == nil || n.only() == nil:
+	case n.only() == nil:
 		name = t.shape.chain(n.sample, n.level)
 	}
 	if n.name != name && n.name != "" {
@@ -225,11 +221,9 @@ func (t *tree) collect(n *node, changed *[]*node) {
 	if name != "" {
 		*changed = append(*changed, n)
 	}
-	if n.kids != nil {
-		for _, kid := range n.kids {
-			if kid != nil {
-				t.collect(kid, changed)
-			}
+	for _, kid := range n.kids {
+		if kid != nil {
+			t.collect(kid, changed)
 		}
 	}
 }
@@ -237,9 +231,6 @@ func (t *tree) collect(n *node, changed *[]*node) {
 // only is the single kid of n, nil if n has several or is a leaf.
 func (n *node) only() *node {
 	var only *node
-	if n.kids == nil {
-		return nil
-	}
 	for _, kid := range n.kids {
 		switch {
 		case kid == nil:
