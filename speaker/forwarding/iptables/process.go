@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -34,11 +33,9 @@ type runner struct {
 // process is one run of a program.
 type process struct {
 	command        string
-	began          time.Time // to do what it is at
-	kill           context.CancelCauseFunc
+	began          time.Time     // to do what it is at
 	done           chan struct{} // closed when it has ended
 	err            error
-	stdin          io.WriteCloser
 	stdout, stderr bytes.Buffer // to be read when it has ended
 }
 
@@ -59,43 +56,22 @@ func (e *LateError) Error() string {
 
 // run runs a program until it ends, for as long as its work should take, and gives what it said.
 func (r *runner) run(ctx context.Context, work time.Duration, stdin, program string, args ...string) ([]byte, error) {
-	p, err := r.start(ctx, program, args...)
+	p, err := r.start(ctx, work+killAfter*r.patience, stdin, program, args...)
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		_, _ = io.WriteString(p.stdin, stdin) // what fails it will tell
-		_ = p.stdin.Close()
-	}()
-	if err := r.await(ctx, p, work); err != nil {
-		return nil, err
-	}
-	return p.stdout.Bytes(), nil
-}
-
-// limit is when a program is killed.
-func (r *runner) limit(work time.Duration) time.Duration { return work + killAfter*r.patience }
-
-// await waits until a program has ended.
-func (r *runner) await(ctx context.Context, p *process, work time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, r.limit(work))
-	spare := context.AfterFunc(limited, func() {
-		p.kill(limited.Err())
-		cancel()
-	})
 	timer := time.NewTimer(r.patience + work)
 	defer timer.Stop()
-	var err error
 	select {
 	case <-p.done:
-		err = p.err
+		if p.err != nil {
+			return nil, p.err
+		}
+		return p.stdout.Bytes(), nil
 	case <-timer.C:
 		r.late = p
-		return r.isLate()
+		return nil, r.isLate()
 	}
-	spare()
-	cancel()
-	return err
 }
 
 func (r *runner) isLate() error { return &LateError{r.late.command, time.Since(r.late.began)} }
@@ -123,36 +99,31 @@ func (r *runner) over() bool {
 }
 
 // start starts a program unless there is one that is late, from the calling thread and so in
-// its network namespace.
-func (r *runner) start(ctx context.Context, program string, args ...string) (*process, error) {
+// its network namespace. It is killed when the context or its time has ended.
+func (r *runner) start(ctx context.Context, limit time.Duration, stdin, program string, args ...string) (*process, error) {
 	if r.late != nil {
 		return nil, r.isLate()
 	}
-	ctx, kill := context.WithCancelCause(context.WithoutCancel(ctx)) // it may outlive the Apply that began it
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = 10 * time.Second // what it said may take a moment to come on a node that is overloaded
 	// With all that it starts, lest a child of it go on holding the lock.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), kill: kill, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.stdout, &p.stderr
-	var err error
-	if p.stdin, err = cmd.StdinPipe(); err != nil {
-		kill(nil)
-		return nil, err
-	}
+	p := &process{command: strings.Join(cmd.Args, " "), began: time.Now(), done: make(chan struct{})}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &p.stdout, &p.stderr
 	if err := cmd.Start(); err != nil {
-		kill(nil)
+		cancel()
 		if errors.Is(err, exec.ErrNotFound) {
 			err = outcome.Caused(outcome.ReasonProgramMissing, fmt.Errorf("it is not in PATH: install iptables 1.8 or newer: %w", err))
 		}
 		return nil, fmt.Errorf("%s: %w", p.command, err)
 	}
 	go func() {
-		defer kill(nil)
+		defer cancel()
 		defer close(p.done)
 		if err := cmd.Wait(); err != nil {
-			p.err = failed(p.command, errors.Join(err, context.Cause(ctx)), p.stderr.String())
+			p.err = failed(p.command, errors.Join(err, ctx.Err()), p.stderr.String())
 		}
 	}()
 	return p, nil
