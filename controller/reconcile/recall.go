@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/controller/ledger/configmaps"
-	"fairlead.dev/fairlead/internal/view"
 )
 
 // recall is the ledger, and whether the leader knows what its predecessor wrote there.
@@ -21,7 +20,7 @@ type recall struct {
 // same, and what is read later holds from then on.
 func (l *Loop) recall(ctx context.Context, s *snapshot, now time.Time) {
 	r := &l.ledger
-	if r.done || now.Before(r.next) || !cools(s.cluster) {
+	if r.done || now.Before(r.next) || len(withCoolDown(s.cluster.PoolsByAge())) == 0 {
 		return
 	}
 	book, err := r.Read(ctx)
@@ -38,13 +37,4 @@ func (l *Loop) recall(ctx context.Context, s *snapshot, now time.Time) {
 	}
 	r.done, r.next = true, time.Time{}
 	l.last.book, l.last.roll = l.last.book.Recall(book), nil
-}
-
-func cools(c *view.Cluster) bool {
-	for _, p := range c.Pools {
-		if p.CoolDown > 0 {
-			return true
-		}
-	}
-	return false
 }

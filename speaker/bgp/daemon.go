@@ -36,8 +36,7 @@ type daemon struct {
 	quit        atomic.Bool
 }
 
-// startDaemon starts a server without a peer, which sends every change of the peer's state to events, in
-// order. The error is that of GoBGP, or of its listener.
+// startDaemon starts a server without a peer, which sends every change of the peer's state to events, in order.
 func startDaemon(id desired.Identity, log *slog.Logger, events chan<- *api.Peer) (*daemon, error) {
 	d := &daemon{log: serverLog{log: log}, served: make(chan struct{}), managed: make(chan struct{}, 1)}
 	d.bgp = server.NewBgpServer(server.LoggerOption(&d.log), server.TimingHookOption(d))

@@ -90,8 +90,7 @@ func (s *session) retime(interval time.Duration) {
 	}
 }
 
-// connect opens a connection to the router, and gives up before the next attempt is due. The error is that of the
-// dialer.
+// connect opens a connection to the router, and gives up before the next attempt is due.
 func connect(ctx context.Context, id desired.Identity, interval time.Duration) (*net.TCPConn, error) {
 	dialer := net.Dialer{
 		Timeout: max(interval-time.Second, time.Second),
@@ -182,8 +181,7 @@ func (s *session) unusable(err error) {
 	s.drop()
 }
 
-// renewDaemon replaces a server that accepts no more connections by one with the same routes. The error is that of the
-// new server. The caller holds s.mu.
+// renewDaemon replaces a server that accepts no more connections by one with the same routes. The caller holds s.mu.
 func (s *session) renewDaemon() error {
 	if !s.daemon.log.acceptFailed.Load() {
 		return nil

@@ -260,8 +260,7 @@ func (r *relay) negotiated() Negotiated {
 	return r.guard.negotiated
 }
 
-// closeSilently closes the connection with the router as the kernel does when the process dies. The error is that of
-// closing.
+// closeSilently closes the connection with the router as the kernel does when the process dies.
 func (r *relay) closeSilently() error {
 	r.stopSending(nil)
 	_ = r.router.SetWriteDeadline(time.Now())

@@ -36,11 +36,8 @@ func (o Options) podPrefixes(c *view.Cluster) []netip.Prefix {
 		told[addr.FamilyOf(p.Addr())] = true
 	}
 	for name, node := range nodes(c, o) {
-		if name != o.Node && o.Pods.OwnNode {
-			continue
-		}
 		for _, p := range node.PodCIDRs {
-			if !told[addr.FamilyOf(p.Addr())] {
+			if (name == o.Node || !o.Pods.OwnNode) && !told[addr.FamilyOf(p.Addr())] {
 				all = append(all, p)
 			}
 		}

@@ -157,13 +157,8 @@ func (u *unserved) look(key desired.PortKey, port desired.Port) {
 	if len(port.Local) > 0 || !port.Anywhere {
 		return
 	}
-	now := map[policy]bool{}
-	if port.InternalLocal {
-		now[internal] = true
-	}
-	if port.ExternalLocal {
-		now[external] = true
-	}
+	now := map[policy]bool{internal: port.InternalLocal, external: port.ExternalLocal}
+	maps.DeleteFunc(now, func(_ policy, is bool) bool { return !is })
 	for policy := range now {
 		u.count[group{policy, key.Family}]++
 	}

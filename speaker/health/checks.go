@@ -19,15 +19,6 @@ import (
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
-// answer is the answer on one healthCheckNodePort in one family.
-type answer struct {
-	port uint16
-	// alone: the Service has no other family, and the node's addresses of both answer.
-	// A load balancer knows the node, and may probe any of its addresses.
-	alone bool
-	ready int // local ready endpoints
-}
-
 // unserved returns the Services without an endpoint in the kernel, whatever ready ones there are: a load
 // balancer must not send clients to where they are dropped.
 func unserved(want desired.Forwarding, missing outcome.Missing) map[view.EndpointsOf]bool {
@@ -66,10 +57,12 @@ type checks struct {
 
 // check is what answers for one Service in one family.
 type check struct {
-	of        view.EndpointsOf
-	port      uint16
+	of   view.EndpointsOf
+	port uint16
+	// alone: the Service has no other family, and the node's addresses of both answer.
+	// A load balancer knows the node, and may probe any of its addresses.
 	alone     bool
-	ready     atomic.Int64
+	ready     atomic.Int64 // local ready endpoints
 	listening map[binding]*listening
 }
 
@@ -106,7 +99,7 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.P
 				ready = 0
 			}
 			alone := len(check.Ready) == 1
-			if server := c.said(of, answer{check.Port, alone, ready}, has && (alone || !absent[family])); server != nil {
+			if server := c.said(of, check.Port, alone, ready, has && (alone || !absent[family])); server != nil {
 				touched[of] = server
 			}
 		}
@@ -119,7 +112,7 @@ func (c *checks) apply(wanted map[view.Ref]desired.HealthCheck, within []netip.P
 
 // said sets the answer for a Service in a family, if there is to be one. It returns its check; nil if there
 // neither is nor was one.
-func (c *checks) said(of view.EndpointsOf, a answer, has bool) *check {
+func (c *checks) said(of view.EndpointsOf, port uint16, alone bool, ready int, has bool) *check {
 	server := c.servers[of]
 	switch {
 	case !has && server == nil:
@@ -132,8 +125,8 @@ func (c *checks) said(of view.EndpointsOf, a answer, has bool) *check {
 		server = &check{of: of, listening: map[binding]*listening{}}
 		c.servers[of] = server
 	}
-	server.port, server.alone = a.port, a.alone
-	server.ready.Store(int64(a.ready))
+	server.port, server.alone = port, alone
+	server.ready.Store(int64(ready))
 	return server
 }
 

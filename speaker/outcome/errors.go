@@ -103,13 +103,17 @@ func Behind(missing Missing, err error) map[addr.Family]bool {
 
 // Absent are the families of which the error of a backend says that the host has none.
 func Absent(err error) map[addr.Family]bool {
-	absent := map[addr.Family]bool{}
+	return families(err, func(failed *FamilyError) bool { return ReasonOf(failed.Err) == ReasonFamilyAbsent })
+}
+
+func families(err error, are func(*FamilyError) bool) map[addr.Family]bool {
+	of := map[addr.Family]bool{}
 	for _, failed := range AllOf[*FamilyError](err) {
-		if ReasonOf(failed.Err) == ReasonFamilyAbsent {
-			absent[failed.Family] = true
+		if are(failed) {
+			of[failed.Family] = true
 		}
 	}
-	return absent
+	return of
 }
 
 // Failing is what is left of an error without what families did that the host has not at all: they are
@@ -132,13 +136,7 @@ func Failing(err error) error {
 // Unsettled are the families of which the error of a backend says that something is not in
 // place that is no port's.
 func Unsettled(err error) map[addr.Family]bool {
-	unsettled := map[addr.Family]bool{}
-	for _, failed := range AllOf[*FamilyError](err) {
-		if !failed.Settled {
-			unsettled[failed.Family] = true
-		}
-	}
-	return unsettled
+	return families(err, func(failed *FamilyError) bool { return !failed.Settled })
 }
 
 // Refused are the ports that an error of several, joined and wrapped, says are refused.

@@ -89,7 +89,8 @@ func without(problems, others []problem.Problem) []problem.Problem {
 
 // problemEvent writes the Event of a problem that has come, if it is this node's to write.
 func (r *Reporter) problemEvent(p problem.Problem) {
-	here := p.Reason == ReasonRefused || resolutionOf(p.Reason) != nil                       // no other node finds it
+	followed, _ := resolutionOf(p.Reason)
+	here := p.Reason == ReasonRefused || followed != ""                                      // no other node finds it
 	all := p.Reason == fromkube.ReasonUnreadable || p.Reason == desired.ReasonClusterIPTaken // all do, and one writes
 	switch {
 	case p.Object == r.self():
@@ -105,48 +106,31 @@ func (r *Reporter) problemEvent(p problem.Problem) {
 	}
 }
 
-// resolution is the Normal Event that follows when the last problem of a Service with one of the reasons is gone.
-type resolution struct {
-	of           []string
-	reason, note string // the note with the node's name
-}
-
-// resolutionOf returns the resolution of problems with the reason, nil if no Event follows them.
-func resolutionOf(reason string) *resolution {
-	for _, r := range []resolution{
-		{
-			[]string{ReasonAddressContested, ReasonAddressTaken},
-			ReasonAddressUncontested,
-			"node %s hears no other station claim the addresses of this Service any more",
-		},
-		{
-			[]string{ReasonAddressUnanswered, ReasonAddressAnsweredElsewhere, ReasonAddressAnsweredTwice},
-			ReasonAddressAnswered,
-			"node %s finds the addresses of this Service answered for as they should be, or has no more to do with them",
-		},
-		{
-			[]string{ReasonAddressLeft},
-			ReasonAddressAgreed,
-			"node %s agrees with the others on who answers for the addresses of this Service",
-		},
-	} {
-		if slices.Contains(r.of, reason) {
-			return &r
-		}
+// resolutionOf returns the reason and the note, with the node's name, of the Normal Event that follows when the last
+// problem of a Service with such reasons is gone; "" if none does.
+func resolutionOf(of string) (reason, note string) {
+	switch of {
+	case ReasonAddressContested, ReasonAddressTaken:
+		return ReasonAddressUncontested, "node %s hears no other station claim the addresses of this Service any more"
+	case ReasonAddressUnanswered, ReasonAddressAnsweredElsewhere, ReasonAddressAnsweredTwice:
+		return ReasonAddressAnswered, "node %s finds the addresses of this Service answered for as they should be, or has no more to do with them"
+	case ReasonAddressLeft:
+		return ReasonAddressAgreed, "node %s agrees with the others on who answers for the addresses of this Service"
 	}
-	return nil
+	return "", ""
 }
 
 // resolvedEvent writes the Event that follows a problem, if the Service has no other one like it.
 func (r *Reporter) resolvedEvent(p problem.Problem) {
-	over := resolutionOf(p.Reason)
-	if over == nil || r.cluster == nil || slices.ContainsFunc(r.problems, func(o problem.Problem) bool {
-		return o.Object == p.Object && slices.Contains(over.of, o.Reason)
+	reason, note := resolutionOf(p.Reason)
+	if reason == "" || r.cluster == nil || slices.ContainsFunc(r.problems, func(o problem.Problem) bool {
+		other, _ := resolutionOf(o.Reason)
+		return o.Object == p.Object && other == reason
 	}) {
 		return
 	}
 	if s := r.serviceOf(p); s != nil {
-		r.event(serviceReference(s), corev1.EventTypeNormal, over.reason, over.note, r.node)
+		r.event(serviceReference(s), corev1.EventTypeNormal, reason, note, r.node)
 	}
 }
 
