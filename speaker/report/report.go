@@ -29,15 +29,20 @@ import (
 // Objects are the status objects in which this node says how it does. Each method takes in all that the
 // objects of one kind are to say; it neither waits nor fails. uid is that of the Node.
 type Objects interface {
-	// Addresses takes in the addresses that this node answers for, or would answer for.
-	Addresses(uid types.UID, addresses map[netip.Addr]Address)
-	// Doubts takes in what this node found about addresses of other nodes.
-	Doubts(doubts map[netip.Addr]pulse.Doubt)
+	L2Addresses
 	// Sessions takes in the BGP sessions and their BFD sessions, by BGPPeer.
 	Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status)
 	Forwarding(uid types.UID, f Forwarding)
 	// MarkStale takes in the dead nodes that this node is to mark as such, and since when they are dead.
 	MarkStale(nodes map[string]time.Time)
+}
+
+// L2Addresses are the status objects of addresses.
+type L2Addresses interface {
+	// Addresses takes in the addresses that this node answers for, or would answer for.
+	Addresses(uid types.UID, addresses map[netip.Addr]Address)
+	// Doubts takes in what this node found about addresses of other nodes.
+	Doubts(doubts map[netip.Addr]pulse.Doubt)
 }
 
 // Config is what a Reporter reports, and where to.

@@ -55,10 +55,7 @@ const (
 
 // kind is what differs between the kinds of objects. Objects are not changed.
 type kind[T client.Object] interface {
-	// selects returns an empty list and the labels by which it lists the objects of the node.
-	selects() (client.ObjectList, client.MatchingLabels)
-	// own returns the part of a listed object that is the node's, and false if none is.
-	own(object T) (T, bool)
+	lister[T]
 	// compare returns how soon an object that there is has to become what is wanted.
 	compare(have, want T) urgency
 	// write brings an object to the wanted state, and returns it as it is then; have is
@@ -66,6 +63,14 @@ type kind[T client.Object] interface {
 	write(ctx context.Context, have, want T) (T, error)
 	// remove deletes an object, if it is still as it was when it was read.
 	remove(ctx context.Context, object T) error
+}
+
+// lister finds the objects of a node.
+type lister[T client.Object] interface {
+	// selects returns an empty list and the labels by which it lists the objects of the node.
+	selects() (client.ObjectList, client.MatchingLabels)
+	// own returns the part of a listed object that is the node's, and false if none is.
+	own(object T) (T, bool)
 }
 
 // Writer writes the objects of one kind and one node.
