@@ -2,6 +2,7 @@ package netlab
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"testing"
@@ -17,7 +18,8 @@ const State = `for command in "ip -s address" "ip route show table all" "ip -6 r
 done`
 
 // KeepState keeps the state of the present namespace with what the test has to say, if it has
-// failed. It is for a test's cleanup, while the namespace is as it was.
+// failed. It is for a test's cleanup, while the namespace is as it was. Without go test -artifacts
+// the folder for it may be gone by then, and nothing is kept.
 func KeepState(t testing.TB, name string) {
 	if !t.Failed() {
 		return
@@ -28,7 +30,7 @@ func KeepState(t testing.TB, name string) {
 		_, err = file.Write(text)
 		err = errors.Join(err, file.Close())
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Log(err)
 	}
 }
