@@ -24,10 +24,7 @@ func TestWhatAnotherSpeakerWroteIsReplaced(t *testing.T) {
 		p1 := func(a blackbox.Addresses) netip.Addr { return a.P1 }
 		p2 := func(a blackbox.Addresses) netip.Addr { return a.P2 }
 		p3 := func(a blackbox.Addresses) netip.Addr { return a.P3 }
-		earlier := []blackbox.Service{service("moved", 40, p2), service("gone", 41, p3)}
-		if c.variant == Legacy {
-			earlier = append(earlier, service("gone-too", 43, p3))
-		}
+		earlier := []blackbox.Service{service("moved", 40, p2), service("gone", 41, p3), service("gone-too", 43, p3)}
 		now := blackbox.Forwarding(service("moved", 40, p1), service("new", 42, p3))
 		c.Apply(now)
 		c.Node.Do(func() {

@@ -117,7 +117,8 @@ const few = 64
 
 // quickCheck reads of a table of nf_tables the rules of those chains alone that are used more or less often
 // than what was written does, and of the built-in ones: to read all takes the kernel ten microseconds a rule.
-// If nothing of that differs, all is read. It returns the kernel's errors.
+// All is read if nothing of that differs, or if another speaker has written: its chains may have as many rules
+// as ours. It returns the kernel's errors.
 func (t *table) quickCheck(family addr.Family) (saved, error) {
 	s, uses, err := readChains(family, t.name)
 	if err != nil {
@@ -138,7 +139,8 @@ func (t *table) quickCheck(family addr.Family) (saved, error) {
 	if err := s.readNFT(family, t.name, slices.Concat(suspects, slices.Collect(maps.Keys(s.base)))...); err != nil {
 		return s, err
 	}
-	if len(suspects) > 0 && maps.Equal(s.chains, t.kernel) && len(s.jumps) == len(t.jumps) {
+	another := slices.ContainsFunc(suspects, func(name string) bool { return s.chains[name].sum != 0 && s.chains[name] != t.kernel[name] })
+	if another || len(suspects) > 0 && maps.Equal(s.chains, t.kernel) && len(s.jumps) == len(t.jumps) {
 		return t.fullCheck(family)
 	}
 	return s, nil
