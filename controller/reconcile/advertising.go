@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
@@ -14,10 +13,6 @@ import (
 type advertising struct {
 	pools     []*view.Pool // by age
 	uncovered map[string]problem.Problem
-}
-
-func newAdvertising(c *view.Cluster) advertising {
-	return advertising{c.PoolsByAge(), verify.Uncovered(c)}
 }
 
 // lack is the problem of a pool, nil where an advertisement covers it.

@@ -94,7 +94,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	problem.Sort(d.problems)
 
 	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
-	w.advertising = newAdvertising(s.cluster)
+	w.advertising = advertising{s.cluster.PoolsByAge(), verify.Uncovered(s.cluster)}
 	w.serviceStatuses(s, last)
 	for ref, r := range s.reservations {
 		w.reservation(ref, r, s.cluster.Reservations[ref])

@@ -45,16 +45,12 @@ func (o *objects) usable(ref view.Ref) string {
 	return strings.Join(nodes, "/")
 }
 
-// looksAt reports whether the endpoints of a Service are looked at here: under policy Local they decide
-// which nodes can announce it, and where there are aggregates, routers may send the nodes of one Service
-// packets for another. The endpoints of the others matter to speakers alone.
-func (o *objects) looksAt(s *view.Service) bool {
-	return s != nil && s.Type == view.LoadBalancer && (o.aggregates > 0 || s.ExternalLocal)
-}
-
-// endpoints are those of a Service, if they are looked at.
+// endpoints are those of a Service, if they are looked at here: under policy Local they decide which nodes can
+// announce it, and where there are aggregates, routers may send the nodes of one Service packets for another. The
+// endpoints of the others matter to speakers alone.
 func (o *objects) endpoints(ref view.Ref) []view.Endpoint {
-	if !o.looksAt(o.views[ref]) {
+	s := o.views[ref]
+	if s == nil || s.Type != view.LoadBalancer || o.aggregates == 0 && !s.ExternalLocal {
 		return nil
 	}
 	return o.endpointSlices.Of(ref)

@@ -96,14 +96,12 @@ func (r *relay) run(server *net.TCPConn) {
 	defer close(r.done)
 	defer func() { _ = errors.Join(r.router.Close(), server.Close()) }()
 	ended := make(chan struct{}, 2)
-	go func() {
-		r.outward(server)
-		ended <- struct{}{}
-	}()
-	go func() {
-		r.inward(server)
-		ended <- struct{}{}
-	}()
+	for _, pass := range []func(*net.TCPConn){r.outward, r.inward} {
+		go func() {
+			pass(server)
+			ended <- struct{}{}
+		}()
+	}
 	<-ended
 	r.mu.Lock()
 	r.ending = true

@@ -58,17 +58,11 @@ func (h *holders) update(ref view.Ref, now ability, moved map[netip.Addr]struct{
 	if before.equal(now) {
 		return
 	}
-	for _, address := range before.vips() {
+	exchange(h.of, ref, before.vips(), now.vips())
+	for _, address := range slices.Concat(before.vips(), now.vips()) {
 		moved[address] = struct{}{}
-		h.of.Remove(address, ref)
 	}
-	delete(h.able, ref)
-	if now.service == nil {
-		return
-	}
-	h.able[ref] = now
-	for _, address := range now.vips() {
-		moved[address] = struct{}{}
-		h.of.Add(address, ref)
+	if h.able[ref] = now; now.service == nil {
+		delete(h.able, ref)
 	}
 }

@@ -47,7 +47,7 @@ func New(c Config) *Node {
 		return &Node{config: c}
 	}
 	p := newProxy()
-	n := &Node{config: c, proxy: p, latency: newLatency(), checks: newChecks(c, func() bool { return p.health().Healthy })}
+	n := &Node{config: c, proxy: p, latency: newLatency(), checks: newChecks(c, func() bool { h, _ := p.health(); return h.Healthy })}
 	c.Metrics.MustRegister(p.metrics()...)
 	c.Metrics.MustRegister(n.latency.histogram, n.checks.failing())
 	return n

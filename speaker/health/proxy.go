@@ -143,11 +143,11 @@ type familyHealth struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// health is what is true now, without the node's eligibility.
-func (p *proxy) health() proxyHealth {
+// health is what is true now, and whether the node is eligible.
+func (p *proxy) health() (h proxyHealth, eligible bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := proxyHealth{CurrentTime: time.Now(), Healthy: true, Status: map[string]familyHealth{}}
+	h = proxyHealth{CurrentTime: time.Now(), Healthy: true, Status: map[string]familyHealth{}}
 	for _, family := range addr.Families() {
 		updated, known := p.updated[family]
 		healthy := p.age(family, h.CurrentTime) < patience
@@ -159,13 +159,7 @@ func (p *proxy) health() proxyHealth {
 			h.LastUpdated = updated
 		}
 	}
-	return h
-}
-
-func (p *proxy) isEligible() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.eligible
+	return h, p.eligible
 }
 
 // handler serves /healthz, which load balancers ask whether to send connections here,
@@ -173,12 +167,12 @@ func (p *proxy) isEligible() bool {
 func (p *proxy) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		h, eligible := p.health(), p.isEligible()
+		h, eligible := p.health()
 		h.NodeEligible = &eligible
 		respond(w, h, h.Healthy && eligible, p.healthz)
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
-		h := p.health()
+		h, _ := p.health()
 		respond(w, h, h.Healthy, p.livez)
 	})
 	return mux

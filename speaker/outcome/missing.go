@@ -52,7 +52,13 @@ type Attempt struct {
 // Those that are wanted no more it may have as they are held.
 func (m Missing) Add(a Attempt) {
 	if a.Known {
-		m.addFailed(a)
+		for _, c := range a.Changes {
+			placed, has := a.Held[c.Key]
+			made := c.To == nil && !has || c.To != nil && has && a.Sound && placed.Equal(*c.To)
+			if !made {
+				m[c.Key] = placed
+			}
+		}
 		return
 	}
 	for key := range a.Want.Ports {
@@ -63,16 +69,6 @@ func (m Missing) Add(a Attempt) {
 	for key, placed := range a.Held {
 		if _, wanted := a.Want.Ports[key]; !wanted {
 			m[key] = placed
-		}
-	}
-}
-
-func (m Missing) addFailed(a Attempt) {
-	for _, c := range a.Changes {
-		placed, has := a.Held[c.Key]
-		made := c.To == nil && !has || c.To != nil && has && a.Sound && placed.Equal(*c.To)
-		if !made {
-			m[c.Key] = placed
 		}
 	}
 }

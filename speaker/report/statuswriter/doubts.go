@@ -108,20 +108,18 @@ func (doubtKind) compare(have, want *v1beta1.L2Address) urgency {
 // write sets the label before the condition, so that there is no doubt that cannot be found again. To an
 // object that is not there nothing is written; it is looked for again.
 func (k doubtKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v1beta1.L2Address, error) {
+	var err error
 	if have == nil || len(have.Labels) == 0 {
 		by := want.Labels[v1beta1.LabelDoubtedBy]
-		err := label(ctx, k.api, want.Name, &by)
-		if apierrors.IsNotFound(err) {
-			return part(want.Name, nil, nil), nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("label L2Address %s: %w", want.Name, err)
-		}
+		err = label(ctx, k.api, want.Name, &by)
 	}
-	if err := k.apply(ctx, want); err != nil {
-		if apierrors.IsNotFound(err) {
-			return part(want.Name, nil, nil), nil
-		}
+	if err == nil {
+		err = k.apply(ctx, want)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return part(want.Name, nil, nil), nil
+	case err != nil:
 		return nil, fmt.Errorf("write the doubts about L2Address %s: %w", want.Name, err)
 	}
 	return want, nil
