@@ -39,6 +39,10 @@ const (
 	// values: it alone is built without the race detector.
 	bgpWhole = whole + "-gcflags=github.com/osrg/gobgp/v3/...=-race=false "
 
+	// many has more packages tested at once than there are processors: most wait for an API server or for
+	// timers, and two at a time left a processor idle for minutes.
+	many = "-p=4 "
+
 	firstScripts = "^TestScenarios$/^[a-d]"
 	// replaced are the scenarios about what Fairlead replaces, and what replaces it.
 	replaced = "IsReplacedAndComesBack$"
@@ -62,7 +66,7 @@ var (
 func gate() []phase {
 	return []phase{
 		{
-			{flags: short + "-race", gentle: true},
+			{flags: short + "-race " + many, gentle: true},
 			{flags: short, packages: hellos, gentle: true},
 			{flags: short + "-race", packages: pulse},
 			{flags: short, packages: bgp},
@@ -74,7 +78,7 @@ func gate() []phase {
 // shares are all tests there are, in whole and with the race detector.
 func shares() []share {
 	return []share{
-		{"all that is in no other share", phase{{flags: whole}}},
+		{"all that is in no other share", phase{{flags: whole + many}}},
 		{"the first BGP scripts", phase{{flags: bgpWhole + "-run=" + firstScripts, packages: bgp}}},
 		{"BGP and its other scripts", phase{{flags: bgpWhole + "-skip=" + firstScripts, packages: bgp}}},
 		{"hellos, and pulse in networks", phase{{flags: whole, packages: hellos, gentle: true}, {flags: whole, packages: pulse}}},
