@@ -47,9 +47,10 @@ const (
 	// replaced are the scenarios about what Fairlead replaces, and what replaces it.
 	replaced = "IsReplacedAndComesBack$"
 	// later is what the gate leaves out, minutes each: besides those what tries the lab and not
-	// Fairlead, a second cluster of Kubernetes' tests, and in the lab what TestCrashes of the
-	// controller does beside an API server.
-	later = replaced + "|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$"
+	// Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of the controller does
+	// beside an API server, and the scenarios about rare changes of a node and about many connections.
+	later = replaced + "|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
+		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$"
 )
 
 // The packages that have groups of their own.
