@@ -32,9 +32,7 @@ type Host struct {
 func NewHost(t testing.TB) *Host {
 	t.Helper()
 	h := &Host{t: t, namespace: netlab.NewHost(t, "host")}
-	h.must(func() error {
-		return h.Do(func() (err error) { h.Netlink, err = netlink.NewHandle(); return err })
-	})
+	h.must(h.Do(func() (err error) { h.Netlink, err = netlink.NewHandle(); return err }))
 	t.Cleanup(h.Netlink.Close)
 	return h
 }
@@ -83,13 +81,9 @@ func (h *Host) Ask(a netip.Addr) {
 	h.t.Helper()
 	const discard = 9
 	conn, err := h.Dial("udp", netip.AddrPortFrom(a, discard).String())
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(err)
 	_, err = conn.Write([]byte("who has it?"))
-	if err := errors.Join(err, conn.Close()); err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(errors.Join(err, conn.Close()))
 }
 
 // Sysctl writes a value of the host's /proc/sys/net.
@@ -113,19 +107,19 @@ func (h *Host) MAC(name string) net.HardwareAddr { return h.Link(name).Attrs().H
 // Add makes a link.
 func (h *Host) Add(l netlink.Link) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.LinkAdd(l) })
+	h.must(h.Netlink.LinkAdd(l))
 }
 
 // SetUp switches a link on.
 func (h *Host) SetUp(name string) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.LinkSetUp(h.Link(name)) })
+	h.must(h.Netlink.LinkSetUp(h.Link(name)))
 }
 
 // SetDown switches a link off.
 func (h *Host) SetDown(name string) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.LinkSetDown(h.Link(name)) })
+	h.must(h.Netlink.LinkSetDown(h.Link(name)))
 }
 
 // AddAddress gives a link an address, which works at once: without duplicate address
@@ -137,18 +131,14 @@ func (h *Host) AddAddress(name, prefix string) {
 // DeleteAddress takes it away.
 func (h *Host) DeleteAddress(name, prefix string) {
 	h.t.Helper()
-	h.must(func() error {
-		a, err := netlink.ParseAddr(prefix)
-		if err != nil {
-			return err
-		}
-		return h.Netlink.AddrDel(h.Link(name), a)
-	})
+	a, err := netlink.ParseAddr(prefix)
+	h.must(err)
+	h.must(h.Netlink.AddrDel(h.Link(name), a))
 }
 
-func (h *Host) must(f func() error) {
+func (h *Host) must(err error) {
 	h.t.Helper()
-	if err := f(); err != nil {
+	if err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -158,17 +148,15 @@ func (h *Host) must(f func() error) {
 func (h *Host) Stall(name string) {
 	h.t.Helper()
 	const trickle, most = 100, 2000 // bytes a second, and at once
-	h.must(func() error {
-		return h.Netlink.QdiscReplace(&netlink.Tbf{
-			QdiscAttrs: queue(h.Link(name)), Rate: trickle, Limit: 1 << 30, Buffer: netlink.Xmittime(trickle, most),
-		})
-	})
+	h.must(h.Netlink.QdiscReplace(&netlink.Tbf{
+		QdiscAttrs: queue(h.Link(name)), Rate: trickle, Limit: 1 << 30, Buffer: netlink.Xmittime(trickle, most),
+	}))
 }
 
 // Flow has a link that was stalled send again. What waited is lost.
 func (h *Host) Flow(name string) {
 	h.t.Helper()
-	h.must(func() error { return h.Netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: queue(h.Link(name))}) })
+	h.must(h.Netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: queue(h.Link(name))}))
 }
 
 func queue(l netlink.Link) netlink.QdiscAttrs {
@@ -197,9 +185,7 @@ func (h *Host) Reachable(link string, a netip.Addr) bool {
 func (h *Host) entry(link string, a netip.Addr) *netlink.Neigh {
 	h.t.Helper()
 	all, err := h.Netlink.NeighList(h.Link(link).Attrs().Index, nl.GetIPFamily(a.AsSlice()))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(err)
 	for _, n := range all {
 		if known, ok := netip.AddrFromSlice(n.IP); ok && known.Unmap() == a {
 			return &n
@@ -211,13 +197,10 @@ func (h *Host) entry(link string, a netip.Addr) *netlink.Neigh {
 // Forget removes what the host's kernel knows of the address.
 func (h *Host) Forget(link string, a netip.Addr) {
 	h.t.Helper()
-	h.must(func() error {
-		err := h.Netlink.NeighDel(&netlink.Neigh{LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice()})
-		if errors.Is(err, unix.ENOENT) {
-			return nil // it was forgotten already
-		}
-		return err
-	})
+	err := h.Netlink.NeighDel(&netlink.Neigh{LinkIndex: h.Link(link).Attrs().Index, IP: a.AsSlice()})
+	if !errors.Is(err, unix.ENOENT) { // it was forgotten already
+		h.must(err)
+	}
 }
 
 // Segment is an Ethernet segment: a bridge in a namespace of its own.
@@ -249,9 +232,7 @@ func (s *Segment) Attach(h *Host, name string, prefixes ...string) (plug string)
 // join has a cable be one of the segment, and the host's side of it have addresses.
 func (s *Segment) join(h *Host, plug, name string, prefixes ...string) {
 	h.t.Helper()
-	h.must(func() error {
-		return s.host.Netlink.LinkSetMaster(s.host.Link(plug), s.host.Link("segment"))
-	})
+	h.must(s.host.Netlink.LinkSetMaster(s.host.Link(plug), s.host.Link("segment")))
 	s.host.SetUp(plug)
 	h.SetUp(name)
 	for _, p := range prefixes {
@@ -266,16 +247,14 @@ func (s *Segment) join(h *Host, plug, name string, prefixes ...string) {
 func (s *Segment) Replace(h *Host, name string, prefixes ...string) (plug string) {
 	h.t.Helper()
 	old := h.Link(name).Attrs()
-	h.must(func() error { return h.Netlink.LinkDel(h.Link(name)) })
+	h.must(h.Netlink.LinkDel(h.Link(name)))
 	s.ports++
 	plug = fmt.Sprintf("port%d", s.ports)
-	h.must(func() error {
-		return h.Do(func() error {
-			return exec.CommandContext(h.t.Context(), "ip", "link", "add", name, "address", old.HardwareAddr.String(), "index",
-				strconv.Itoa(old.Index), "type", "veth", "peer", "name", plug).Run()
-		})
-	})
-	h.must(func() error { return h.Netlink.LinkSetNsFd(h.Link(plug), s.host.namespace.FD()) })
+	h.must(h.Do(func() error {
+		return exec.CommandContext(h.t.Context(), "ip", "link", "add", name, "address", old.HardwareAddr.String(), "index",
+			strconv.Itoa(old.Index), "type", "veth", "peer", "name", plug).Run()
+	}))
+	h.must(h.Netlink.LinkSetNsFd(h.Link(plug), s.host.namespace.FD()))
 	s.join(h, plug, name, prefixes...)
 	return plug
 }
