@@ -50,26 +50,27 @@ func bench(ctx context.Context, o options) error {
 	if err := os.Setenv(apiserver.BinEnv, o.bin); err != nil {
 		return err
 	}
-	return program.Run(func(tb testing.TB) {
+	return program.Run(func(tb testing.TB) error {
 		if err := r.prepare(ctx, tb); err != nil {
-			tb.Fatal(err)
+			return err
 		}
 		for _, size := range o.sizes {
 			r.Say("%d Services: creating them", size)
 			if err := r.services.Grow(ctx, size); err != nil {
-				tb.Fatal(err)
+				return err
 			}
 			for n := range o.rounds {
 				if err := r.round(ctx, tb, size, n); err != nil {
-					tb.Fatal(err)
+					return err
 				}
 			}
 			// After each size: what is measured is not lost if the rest fails.
 			if err := r.report(facts); err != nil {
-				tb.Fatal(err)
+				return err
 			}
 		}
 		r.Say("done")
+		return nil
 	})
 }
 
@@ -115,14 +116,12 @@ func (r *run) round(ctx context.Context, forGood testing.TB, size, n int) error 
 		}
 		return r.flowsOf(ctx, r.least, size, n)
 	}
-	return program.Run(func(tb testing.TB) {
+	return program.Run(func(tb testing.TB) error {
 		all, err := r.perform(ctx, tb, size, n)
-		if err == nil {
-			err = r.flowsOf(ctx, all, size, n)
-		}
 		if err != nil {
-			tb.Fatal(err)
+			return err
 		}
+		return r.flowsOf(ctx, all, size, n)
 	})
 }
 

@@ -108,22 +108,12 @@ func (r *run) turns(round int) []turn {
 // perform measures one contestant once, with every number of Services and every pool.
 func (r *run) perform(ctx context.Context, c contestant, sizes []int) error {
 	for _, size := range sizes {
-		err := program.Run(func(tb testing.TB) {
-			if err := r.fill(ctx, tb, c, size); err != nil {
-				tb.Fatal(err)
-			}
-		})
-		if err != nil {
+		if err := program.Run(func(tb testing.TB) error { return r.fill(ctx, tb, c, size) }); err != nil {
 			return fmt.Errorf("%d Services: %w", size, err)
 		}
 	}
 	for _, p := range r.pools {
-		err := program.Run(func(tb testing.TB) {
-			if err := r.large(ctx, tb, c, p); err != nil {
-				tb.Fatal(err)
-			}
-		})
-		if err != nil {
+		if err := program.Run(func(tb testing.TB) error { return r.large(ctx, tb, c, p) }); err != nil {
 			return fmt.Errorf("the pool %s: %w", p.addresses, err)
 		}
 	}

@@ -48,11 +48,9 @@ func Measure(ctx context.Context, speaker string, nodes int, during time.Duratio
 	if err != nil {
 		return cost, err
 	}
-	err = program.Run(func(tb testing.TB) {
-		var failed error
-		if cost, failed = measure(ctx, tb, dir, speaker, nodes, during); failed != nil {
-			tb.Error(failed)
-		}
+	err = program.Run(func(tb testing.TB) (err error) {
+		cost, err = measure(ctx, tb, dir, speaker, nodes, during)
+		return err
 	})
 	return cost, errors.Join(err, os.RemoveAll(dir))
 }

@@ -10,12 +10,16 @@ import (
 	"testing"
 )
 
-// Run gives f what the environments take for a test. What f and the cleanups that it
-// registered report is the error; the cleanups have run when Run returns. f must call
+// Run gives f what the environments take for a test. The error of f, and what f and the cleanups
+// that it registered report, are the error; the cleanups have run when Run returns. f must call
 // FailNow, Fatal and Skip, if at all, in its own goroutine.
-func Run(f func(tb testing.TB)) error {
+func Run(f func(tb testing.TB) error) error {
 	r := &run{}
-	r.do(func() { f(r) })
+	r.do(func() {
+		if err := f(r); err != nil {
+			r.errs = append(r.errs, err)
+		}
+	})
 	for _, cleanup := range slices.Backward(r.cleanups) {
 		r.do(cleanup)
 	}

@@ -1,6 +1,7 @@
 package program_test
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -14,11 +15,12 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	var order []string
-	err := program.Run(func(tb testing.TB) {
+	err := program.Run(func(tb testing.TB) error {
 		tb.Cleanup(func() { order = append(order, "first") })
 		tb.Cleanup(func() { order = append(order, "second"); tb.Errorf("no %s", "end") })
 		tb.Fatalf("no %s", "start")
 		order = append(order, "never")
+		return nil
 	})
 	if want := "no start\nno end"; err == nil || err.Error() != want {
 		t.Errorf("Run gives %q, want %q", err, want)
@@ -26,8 +28,16 @@ func TestRun(t *testing.T) {
 	if want := []string{"second", "first"}; !slices.Equal(order, want) {
 		t.Errorf("done: %q, want %q", order, want)
 	}
-	if err := program.Run(func(testing.TB) {}); err != nil {
+	if err := program.Run(func(testing.TB) error { return nil }); err != nil {
 		t.Errorf("nothing reported, yet %v", err)
+	}
+	failed := false
+	err = program.Run(func(tb testing.TB) error {
+		tb.Cleanup(func() { failed = tb.Failed() })
+		return os.ErrExist
+	})
+	if !errors.Is(err, os.ErrExist) || !failed {
+		t.Errorf("an error of the function gives %v, and Failed %t", err, failed)
 	}
 }
 
@@ -37,7 +47,7 @@ func TestWhatIsLeftOfAFailedRun(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		var dir string
-		err := program.Run(func(tb testing.TB) {
+		err := program.Run(func(tb testing.TB) error {
 			tb.Cleanup(func() {
 				if tb.Failed() != fails {
 					t.Errorf("Failed gives %t, want %t", tb.Failed(), fails)
@@ -49,6 +59,7 @@ func TestWhatIsLeftOfAFailedRun(t *testing.T) {
 			if fails {
 				tb.Fatal("no end")
 			}
+			return nil
 		})
 		if !fails {
 			if err != nil {
