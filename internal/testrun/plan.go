@@ -57,7 +57,7 @@ const (
 var (
 	bgp       = []string{"./speaker/bgp"}
 	hellos    = []string{"./speaker/pulse/hello"}
-	pulse     = []string{"./speaker/pulse/command"}
+	waiting   = []string{"./speaker/pulse/command", "./speaker/watch", "./speaker/report/statuswriter"}
 	lab       = []string{"./e2e/lab", "./e2e/conformance"}
 	scenarios = []string{"./e2e/scenarios"}
 	labs      = slices.Concat(lab, scenarios)
@@ -68,11 +68,13 @@ func gate() []phase {
 	return []phase{
 		{
 			{flags: short + "-race " + many, gentle: true},
-			{flags: short, packages: hellos, gentle: true},
-			{flags: short + "-race", packages: pulse},
+			{flags: short + "-race", packages: waiting},
 			{flags: short, packages: bgp},
 		},
-		{{flags: short + "-p=1 -skip=" + later, packages: labs}},
+		{
+			{flags: short + "-p=1 -skip=" + later, packages: labs},
+			{flags: short, packages: hellos, gentle: true},
+		},
 	}
 }
 
@@ -82,7 +84,7 @@ func shares() []share {
 		{"all that is in no other share", phase{{flags: whole + many}}},
 		{"the first BGP scripts", phase{{flags: bgpWhole + "-run=" + firstScripts, packages: bgp}}},
 		{"BGP and its other scripts", phase{{flags: bgpWhole + "-skip=" + firstScripts, packages: bgp}}},
-		{"hellos, and pulse in networks", phase{{flags: whole, packages: hellos, gentle: true}, {flags: whole, packages: pulse}}},
+		{"hellos, and what waits longest", phase{{flags: whole, packages: hellos, gentle: true}, {flags: whole, packages: waiting}}},
 		{"scenarios that replace nothing", phase{{flags: whole + "-skip=" + replaced, packages: scenarios}}},
 		{"scenarios that replace MetalLB and kube-proxy", phase{{flags: whole + "-run=" + replaced, packages: scenarios}}},
 		{"the lab and Kubernetes' tests", phase{{flags: whole + "-p=1", packages: lab}}},
@@ -131,7 +133,7 @@ func (g group) listed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	named, err := goList(ctx, slices.Concat(bgp, hellos, pulse, labs)...)
+	named, err := goList(ctx, slices.Concat(bgp, hellos, waiting, labs)...)
 	if err != nil {
 		return nil, err
 	}
