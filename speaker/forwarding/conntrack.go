@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

@@ -18,8 +18,8 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

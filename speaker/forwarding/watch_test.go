@@ -10,7 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // TestOurOwnWritesWakeNothing moves addresses and changes Services while the kernel is watched: only what

@@ -8,7 +8,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // What the library has no names for.

@@ -10,7 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // TestSets makes a set of each type, fills it over several messages, reads it back,

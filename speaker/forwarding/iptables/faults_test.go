@@ -18,7 +18,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

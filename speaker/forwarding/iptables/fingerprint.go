@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // fingerprint is a cheap digest of what the kernel holds with legacy iptables, of everybody's rules:

@@ -9,7 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

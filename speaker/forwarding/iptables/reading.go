@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // saved is what the kernel holds of one table, as far as it is ours.

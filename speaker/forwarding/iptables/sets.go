@@ -12,7 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

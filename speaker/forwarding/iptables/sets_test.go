@@ -7,7 +7,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables/wire"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // TestASetIsFreeOnceTheKernelHasSettled holds that a set can go as soon as the kernel has destroyed the rule that

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // lockFile is what all programs of legacy iptables lock while they work.

@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // keep applies want whenever the backend says that it is time, as the agent does, until

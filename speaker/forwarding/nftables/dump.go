@@ -10,7 +10,7 @@ import (
 	nft "github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // dump is what the kernel has under the name of our table: chains and elements as

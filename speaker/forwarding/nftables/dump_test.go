@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // TestIntervals holds that intervals are read as they were written, in a tree too,

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 

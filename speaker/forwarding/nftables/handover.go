@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // Handover keeps, in a table of its own, where packets go of connections that are open

@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // handedFrom are addresses that nodes had before; n of each family.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // link is the socket to nf_tables. It is opened when it is needed.

@@ -11,7 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // TestTheKernelRefusesAWhole has the kernel refuse transactions before it looks into them, so that

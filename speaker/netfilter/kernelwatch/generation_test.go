@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // TestGeneration holds that the transactions of others begin an epoch, and our own do not.

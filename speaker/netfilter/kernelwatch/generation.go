@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/fairlead/speaker/forwarding/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // Epoch is a time in which no other program wrote to nf_tables; 0 stands for none.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/forwarding/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 )
 
 // TestKeep holds that a disturbance is told soon, and as long as it lasts.
