@@ -160,7 +160,7 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 	case len(named) == 0:
 		where = "name no node"
 	case excluded:
-		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service or without network"
+		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network"
 	}
 	p := problem.Advice(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+

@@ -68,7 +68,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 				c.Endpoints, l2.NodeSelectors = serving("n2"), nil
 				c.Nodes["n2"].Excluded = true
 			},
-			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service or without network" + wayOut,
+			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network" + wayOut,
 		},
 		"it is, and what nobody serves is announced all the same": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {

@@ -270,13 +270,15 @@ type Node struct {
 	Excluded bool
 	Deleting bool
 	Cordoned bool // spec.unschedulable
-	// Condemned: the cluster autoscaler is about to delete it (taint
-	// ToBeDeletedByClusterAutoscaler), and load balancers ought to leave it (KEP-3836).
+	// Condemned: an autoscaler is about to delete it (taint ToBeDeletedByClusterAutoscaler
+	// or karpenter.sh/disrupted), and load balancers ought to leave it (KEP-3836).
 	Condemned bool
+	// KubeletPort is the TCP port of its kubelet; 0: not known.
+	KubeletPort uint16
 }
 
 // MayAnnounce reports whether the node may announce addresses at all.
-func (n *Node) MayAnnounce() bool { return !n.Excluded && !n.NetworkUnavailable }
+func (n *Node) MayAnnounce() bool { return !n.Excluded && !n.Condemned && !n.NetworkUnavailable }
 
 // Speaker is the speaker on one node, of one pod or of all.
 type Speaker struct {

@@ -38,6 +38,7 @@ func TestRoutesThatStillWorkAreLeftBeforeTheyGo(t *testing.T) {
 	}{
 		"the BGPPeer is deleted":          {func(c *view.Cluster) { delete(c.BGPPeers, "tor") }, true},
 		"the node is excluded":            {func(c *view.Cluster) { c.Nodes["a"].Excluded = true }, false},
+		"an autoscaler deletes the node":  {func(c *view.Cluster) { c.Nodes["a"].Condemned = true }, false},
 		"the BGPAdvertisement is deleted": {func(c *view.Cluster) { delete(c.BGPAdvertisements, "bgp") }, false},
 		"the BGPPeer selects others":      {func(c *view.Cluster) { c.BGPPeers["tor"].NodeSelectors = []view.Selector{never{}} }, true},
 		"both at once":                    {func(c *view.Cluster) { delete(c.BGPPeers, "tor"); c.Nodes["a"].Excluded = true }, true},

@@ -299,7 +299,8 @@ func (a *announcer) unannounced() []problem.Problem {
 	var problems []problem.Problem
 	for address, entry := range a.addresses {
 		problems = append(problems, problem.New(entry.services[0].Object(), ReasonNoNode,
-			"%s is announced by nobody: every node is without network, or has the label %s or the taint %s; remove them, or have the label ignored by the Helm value speaker.ignoreExcludeLB", address, excludeLabel, outOfServiceTaint))
+			"%s is announced by nobody: every node is without network, has the label %s or the taint %s, or is about to be deleted by an autoscaler; "+
+				"remove them, or have the label ignored by the Helm value speaker.ignoreExcludeLB", address, excludeLabel, outOfServiceTaint))
 	}
 	return problems
 }

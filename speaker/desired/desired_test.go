@@ -377,6 +377,11 @@ func TestWhoAnnounces(t *testing.T) {
 			change: func(c *view.Cluster) { c.Nodes["a"].Excluded, c.Nodes["b"].NetworkUnavailable = true, true },
 			layer2: []string{"c"}, bgp: []string{"c"},
 		},
+		"no node that an autoscaler is about to delete": {
+			service: service(), endpoints: everywhere,
+			change: func(c *view.Cluster) { c.Nodes["a"].Condemned = true },
+			layer2: []string{"b", "c"}, bgp: []string{"b", "c"},
+		},
 		"no Service of another class": {
 			service: service(func(s *view.Service) { s.Class = "example.com/other" }), endpoints: everywhere,
 		},

@@ -26,8 +26,11 @@ const (
 	defaultAffinity  = 10800 * time.Second
 )
 
-// taintCondemned is set by the cluster autoscaler on nodes that it is about to delete.
-const taintCondemned = "ToBeDeletedByClusterAutoscaler"
+// The taints that the cluster autoscaler and Karpenter set on nodes that they are about to delete.
+const (
+	taintCondemned = "ToBeDeletedByClusterAutoscaler"
+	taintDisrupted = "karpenter.sh/disrupted"
+)
 
 // Service reads of a Service what a speaker needs; nil for those that have no address to forward:
 // headless and ExternalName ones. Labels are most of a Service, of which a cluster has thousands: they
@@ -300,7 +303,8 @@ func (o Nodes) Read(n *corev1.Node) *view.Node {
 	}
 	_, labelled := n.Labels[labelExcludeNode]
 	v.Excluded = labelled && !o.IgnoreExclude || tainted(corev1.TaintNodeOutOfService)
-	v.Condemned = tainted(taintCondemned)
+	v.Condemned = tainted(taintCondemned) || tainted(taintDisrupted)
+	v.KubeletPort = uint16(n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	return v
 }
 

@@ -302,12 +302,13 @@ spec:
 status:
   addresses: [{type: Hostname, address: a}, {type: InternalIP, address: 192.0.2.1}, {type: ExternalIP, address: 203.0.113.1}, {type: InternalIP, address: "2001:db8::1"}]
   conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True"}]
+  daemonEndpoints: {kubeletEndpoint: {Port: 10250}}
 `)
 	want := &view.Node{
 		Name: "a", Labels: map[string]string{"node.kubernetes.io/exclude-from-external-load-balancers": ""},
 		Addresses: ips("192.0.2.1", "2001:db8::1"), ExternalIPs: ips("203.0.113.1"),
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
-		Ready:    true, NetworkUnavailable: true, Excluded: true, Condemned: true,
+		Ready:    true, NetworkUnavailable: true, Excluded: true, Condemned: true, KubeletPort: 10250,
 	}
 	if diff := cmp.Diff(want, fromkube.Nodes{}.Read(node), compare); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -316,8 +317,13 @@ status:
 	if diff := cmp.Diff(want, fromkube.Nodes{IgnoreExclude: true}.Read(node), compare); diff != "" {
 		t.Errorf("ignoring the label (-want +got):\n%s", diff)
 	}
-	if (fromkube.Nodes{}).Read(object[corev1.Node](t, `{spec: {taints: [{key: other, effect: NoSchedule}]}}`)).Condemned {
-		t.Error("any taint condemns a node")
+	for taint, condemned := range map[string]bool{
+		"other": false, "DeletionCandidateOfClusterAutoscaler": false, "karpenter.sh/disrupted": true, "ToBeDeletedByClusterAutoscaler": true,
+	} {
+		n := fromkube.Nodes{}.Read(object[corev1.Node](t, `{spec: {taints: [{key: `+taint+`, effect: NoSchedule}]}}`))
+		if n.Condemned != condemned || n.MayAnnounce() == condemned {
+			t.Errorf("taint %s: condemned %t, may announce %t", taint, n.Condemned, n.MayAnnounce())
+		}
 	}
 	for taint, excluded := range map[string]bool{
 		"node.kubernetes.io/out-of-service": true, "node.kubernetes.io/unschedulable": false, "node.kubernetes.io/not-ready": false,
