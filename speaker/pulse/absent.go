@@ -129,7 +129,7 @@ func (s *absences) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 		s.vouched = now
 	}
 	for _, n := range s.of {
-		if !slices.ContainsFunc(n.witnesses, asked) {
+		if !claim.Reply || !slices.ContainsFunc(n.witnesses, asked) {
 			continue
 		}
 		n.replied = true

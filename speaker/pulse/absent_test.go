@@ -48,7 +48,7 @@ func (l *lonely) pass(until time.Duration, answers func(since time.Duration, a n
 				asked = append(asked, now.Sub(noon))
 			}
 			if answers(now.Sub(noon), w.address) {
-				l.claimed(now, neighbour.Claim{Address: w.address, Station: colleague, Index: w.link})
+				l.claimed(now, neighbour.Claim{Address: w.address, Station: colleague, Index: w.link, Reply: true})
 				l.update(now)
 			}
 		}
@@ -142,7 +142,7 @@ func TestFewAreAskedAtATime(t *testing.T) {
 		}
 		for _, w := range ask {
 			asked[w.address] = true
-			l.claimed(noon, neighbour.Claim{Address: w.address, Station: colleague, Index: w.link})
+			l.claimed(noon, neighbour.Claim{Address: w.address, Station: colleague, Index: w.link, Reply: true})
 		}
 		l.update(noon)
 	}

@@ -48,6 +48,9 @@ type word struct {
 	what    neighbour.Word
 	address netip.Addr
 	link    int // index of the interface; 0: all on which the address is answered for
+	// to is the one station that a probe is for, with an address of this node as its sender, so that
+	// the answer comes to this node alone; unset: it is for the segment.
+	to neighbour.MAC
 }
 
 // nodes knows the stations of the nodes, so that no hand-over among them is taken for a
@@ -96,6 +99,16 @@ func (n *nodes) have(station neighbour.MAC) bool {
 
 // of is the node that has the station; empty if it is none's.
 func (n *nodes) of(station neighbour.MAC) string { return n.known[hello.Station(station)].node }
+
+// attribute tells of a claim which station made it. A frame that tells of the MAC of a node must come from a
+// station of that node, or it counts as a claim of the one that sent it: hosts read the ARP or NDP sender
+// alone, and anybody can write one. A MAC of no node may differ, as that of a virtual router does.
+func (n *nodes) attribute(claim neighbour.Claim) neighbour.Claim {
+	if claim.Source.Station() && n.have(claim.Station) && n.of(claim.Source) != n.of(claim.Station) {
+		claim.Station, claim.Source = claim.Source, neighbour.MAC{}
+	}
+	return claim
+}
 
 // strange tells whether a station is no node's, for sure.
 func (n *nodes) strange(station neighbour.MAC) bool { return n.complete && !n.have(station) }
@@ -171,14 +184,14 @@ func (c *contests) due(now time.Time) (say []word, over bool) {
 			over = true
 		case contest.heard.After(contest.defended) && !now.Before(contest.defended.Add(defendEvery)):
 			contest.defended = now
-			say = append(say, word{neighbour.Announcement, a, contest.link})
+			say = append(say, word{what: neighbour.Announcement, address: a, link: contest.link})
 		}
 	}
 	for a, at := range c.ask {
 		if now.Before(at) {
 			continue
 		}
-		say = append(say, word{neighbour.Probe, a, 0})
+		say = append(say, word{what: neighbour.Probe, address: a})
 		if delete(c.ask, a); c.of[a] != nil {
 			c.ask[a] = now.Add(askEvery)
 		}

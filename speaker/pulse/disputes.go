@@ -39,7 +39,8 @@ const (
 // is the newer one. The other leaves it until it hears that it is free.
 //
 // A node that does not hear the other one in hellos, though in frames, goes by the table:
-// who comes first among the candidates goes on.
+// who comes first among the candidates goes on. That one is left the address only once it has replied
+// to a poll, and while it goes on to do so: any station can send a frame in the name of a dead node.
 //
 // It is driven by one caller at a time, who calls due when next says so, and then keep.
 type disputes struct {
@@ -50,6 +51,8 @@ type disputes struct {
 	at     time.Time      // of the next turn
 	looked time.Time      // when keep was called last
 	vain   map[string]int // turns since a node was heard on the wire that is heard there only
+	// polls ask nodes of which no hello comes whether they answer, as a frame with their MAC says.
+	polls map[netip.Addr]*poll
 }
 
 // dispute is one address.
@@ -87,15 +90,21 @@ func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t
 	if slices.Contains(v.Silent, node) {
 		candidates := t.Claims[claim.Address].Candidates
 		theirs, ours := slices.Index(candidates, node), slices.Index(candidates, t.Node)
-		if d == nil {
-			d = ds.open(claim.Address, now)
-		}
 		if theirs < 0 || ours <= theirs {
+			if d == nil {
+				d = ds.open(claim.Address, now)
+			}
 			if defend = !now.Before(d.defended.Add(d.rest)); defend {
 				d.defended, d.rest = now, longer(d.rest)
 			}
 			d.tell, d.defend = now.Add(lingers), time.Time{}
 			return false, defend
+		}
+		if !ds.confirm(now, claim) {
+			return false, false
+		}
+		if d == nil {
+			d = ds.open(claim.Address, now)
 		}
 		news = !d.isLeft(now)
 		d.with, d.mute, d.asked, d.left = node, true, 0, now.Add(ds.round()*(muteAsks+1)+lingers)
@@ -110,6 +119,25 @@ func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t
 		d.by, d.defend = node, later(now, d.begins).Add(defendAfter)
 	}
 	return false, false
+}
+
+// confirm tells whether a claim is the reply to a poll, and else has its station polled.
+func (ds *disputes) confirm(now time.Time, claim neighbour.Claim) bool {
+	p := ds.polls[claim.Address]
+	if p == nil {
+		if p = (&poll{}); ds.polls == nil {
+			ds.polls = map[netip.Addr]*poll{}
+		}
+		ds.polls[claim.Address] = p
+	}
+	if p.isAnsweredBy(now, claim) {
+		p.left = 0
+		return true
+	}
+	if d := ds.of[claim.Address]; d == nil || !d.isLeft(now) { // or it is polled in turns
+		p.begin(now, claim)
+	}
+	return false
 }
 
 // isStale tells whether a dispute is only told of still, so that one which begins now has to be told
@@ -143,6 +171,10 @@ func (ds *disputes) round() time.Duration { return time.Duration(len(ds.of)/mute
 // addresses that are left to others.
 func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
 	ds.looked, ds.nodes = now, len(v.Alive)
+	maps.DeleteFunc(ds.polls, func(a netip.Addr, p *poll) bool {
+		d := ds.of[a]
+		return mine[a] == nil || p.isOver(now) && (d == nil || !d.isLeft(now))
+	})
 	for a, d := range ds.of {
 		_, alive := v.Alive[d.with]
 		switch {
@@ -263,6 +295,11 @@ func (ds *disputes) claims(now time.Time) []hello.Claim {
 // for a detection time is quiet, also if it is waited for longer: it was seen to answer, so
 // hellos are lost, and it hears by a frame that this node does, too.
 func (ds *disputes) due(now time.Time, quiet func(node string) bool) (say []word, news bool) {
+	for a, p := range ds.polls {
+		if p.isDue(now) {
+			say = append(say, word{neighbour.Probe, a, p.link, p.station})
+		}
+	}
 	for a, d := range ds.of {
 		if !d.defend.IsZero() && !now.Before(d.defend) {
 			switch {
@@ -271,7 +308,7 @@ func (ds *disputes) due(now time.Time, quiet func(node string) bool) (say []word
 			case d.by != "" && !quiet(d.by):
 				d.defend = now.Add(defendAfter)
 			default:
-				say = append(say, word{neighbour.Announcement, a, 0})
+				say = append(say, word{what: neighbour.Announcement, address: a})
 				d.by, d.defend, d.defended, d.rest = "", time.Time{}, now, longer(d.rest)
 			}
 		}
@@ -318,7 +355,11 @@ func (ds *disputes) inquire(now time.Time) (say []word, freed bool) {
 				d.left, freed = time.Time{}, true
 				continue
 			}
-			say = append(say, word{neighbour.Probe, a, 0})
+			w := word{what: neighbour.Probe, address: a}
+			if p := ds.polls[a]; p != nil {
+				w.link, w.to, p.asked = p.link, p.station, now
+			}
+			say = append(say, w)
 		}
 	}
 	maps.DeleteFunc(ds.vain, func(node string, _ int) bool { return of[node] == nil })
@@ -340,6 +381,9 @@ func (ds *disputes) free(node string) {
 // next is when due has something to do; zero: never.
 func (ds *disputes) next() time.Time {
 	var next time.Time
+	for _, p := range ds.polls {
+		next = sooner(next, p.next())
+	}
 	for _, d := range ds.of {
 		next = sooner(next, ds.at)
 		next = sooner(next, d.defend)

@@ -80,12 +80,12 @@ func (ks kernels) under() []witness {
 	return all
 }
 
-// claimed takes in who has an address, and tells whether that is the first word of a kernel. A
+// claimed takes in who has an address, and tells whether that is the first word of a kernel. A reply of a
 // station counts that the node had when it was heard in hellos: a router, for one, may
 // answer for all addresses.
 func (ks kernels) claimed(now time.Time, claim neighbour.Claim, of nodes) (news bool) {
 	k := ks[of.of(claim.Station)]
-	if k == nil || claim.Probe ||
+	if k == nil || !claim.Reply ||
 		!slices.ContainsFunc(k.witnesses, func(w witness) bool { return w.address == claim.Address && w.link == claim.Index }) {
 		return false
 	}

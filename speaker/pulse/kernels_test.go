@@ -45,7 +45,7 @@ func (b *bereft) update(now time.Time, silent ...string) {
 
 // answer is the word of a station.
 func (b *bereft) answer(now time.Time, station neighbour.MAC) (news bool) {
-	return b.claimed(now, neighbour.Claim{Address: b.at, Station: station, Index: b.on.Index}, b.nodes)
+	return b.claimed(now, neighbour.Claim{Address: b.at, Station: station, Index: b.on.Index, Reply: true}, b.nodes)
 }
 
 // pass lets time pass from noon on, in which the kernel answers for a while. It returns when it was
@@ -107,14 +107,15 @@ func TestWhoseWordIsTakenForAKernels(t *testing.T) {
 		want  bool
 	}{
 		"its own":            {func(*neighbour.Claim) {}, true},
+		"unsolicited":        {func(c *neighbour.Claim) { c.Reply = false }, false},
 		"a router's":         {func(c *neighbour.Claim) { c.Station = stranger }, false},
 		"of another address": {func(c *neighbour.Claim) { c.Address = vip4 }, false},
 		"on another network": {func(c *neighbour.Claim) { c.Index++ }, false},
-		"as it boots, to find out whether its address is free": {func(c *neighbour.Claim) { c.Probe = true }, false},
+		"as it boots, to find out whether its address is free": {func(c *neighbour.Claim) { c.Probe, c.Reply = true, false }, false},
 	} {
 		b := bereaved()
 		b.due(noon)
-		c := neighbour.Claim{Address: b.at, Station: colleague, Index: b.on.Index}
+		c := neighbour.Claim{Address: b.at, Station: colleague, Index: b.on.Index, Reply: true}
 		tt.claim(&c)
 		if got := b.claimed(now, c, b.nodes); got != tt.want {
 			t.Errorf("%s: %t, want %t", what, got, tt.want)

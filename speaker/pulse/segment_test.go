@@ -112,7 +112,12 @@ func (e *ears) does(a netip.Addr) bool {
 }
 
 // hears takes in that a station has an address.
-func (e *ears) hears(a netip.Addr, station int) {
+func (e *ears) hears(a netip.Addr, from int) {
+	e.take(a, from, false)
+}
+
+// take takes in that a station has an address, be it that it replies.
+func (e *ears) take(a netip.Addr, from int, reply bool) {
 	e = e.ear(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +125,7 @@ func (e *ears) hears(a netip.Addr, station int) {
 		return
 	}
 	e.claims = append(e.claims, neighbour.Claim{
-		Address: a, Station: neighbour.MAC{2, 0, 0, 0, 1, byte(station)}, Interface: "eth2", Index: 2,
+		Address: a, Station: station(from), Interface: "eth2", Index: 2, Reply: reply,
 	})
 	select {
 	case e.claimed <- struct{}{}:
@@ -159,28 +164,36 @@ func (e *ears) Say(what neighbour.Word, _ int, a netip.Addr) {
 		e.shout(a)
 		return
 	}
+	e.probe(a, neighbour.MAC{})
+}
+
+// station is the MAC of a node or the gateway.
+func station(i int) neighbour.MAC { return neighbour.MAC{2, 0, 0, 0, 1, byte(i)} }
+
+// probe asks all nodes for an address, or one.
+func (e *ears) probe(a netip.Addr, only neighbour.MAC) {
 	for j, n := range e.c.nodes {
 		to := n.answers.Load()
-		if j != e.node && e.c.lit(e.node, j) && e.c.lit(j, e.node) && to != nil && to.does(a) {
-			time.AfterFunc(2*simDelay, func() { e.hears(a, j) })
+		if j != e.node && (only == neighbour.MAC{} || only == station(j)) && e.c.lit(e.node, j) && e.c.lit(j, e.node) && to != nil && to.does(a) {
+			time.AfterFunc(2*simDelay, func() { e.take(a, j, true) })
 		}
 	}
 }
 
 // Ask is answered by the gateway, and by the kernels of nodes; for all other addresses by who
 // answers for them.
-func (e *ears) Ask(_ int, a, _ netip.Addr) {
-	station := slices.IndexFunc(e.c.nodes, func(n *simNode) bool { return n.addr == a })
+func (e *ears) Ask(_ int, a, _ netip.Addr, to neighbour.MAC) {
+	at := slices.IndexFunc(e.c.nodes, func(n *simNode) bool { return n.addr == a })
 	if a == gatewayAddress {
-		station = gatewayIndex
+		at = gatewayIndex
 	}
-	if station < 0 {
-		e.Say(neighbour.Probe, 0, a)
+	if at < 0 {
+		e.probe(a, to)
 		return
 	}
-	there := station == gatewayIndex || e.c.nodes[station].kernel.Load()
-	if there && e.c.lit(e.node, station) && e.c.lit(station, e.node) {
-		time.AfterFunc(2*simDelay, func() { e.hears(a, station) })
+	there := at == gatewayIndex || e.c.nodes[at].kernel.Load()
+	if there && e.c.lit(e.node, at) && e.c.lit(at, e.node) {
+		time.AfterFunc(2*simDelay, func() { e.take(a, at, true) })
 	}
 }
 

@@ -65,7 +65,7 @@ type Sentry interface {
 	Claimed() <-chan struct{}
 	Claims() []neighbour.Claim
 	Say(what neighbour.Word, index int, address netip.Addr)
-	Ask(index int, address, from netip.Addr)
+	Ask(index int, address, from netip.Addr, to neighbour.MAC)
 }
 
 // BFD holds BFD sessions; bfd.Sessions does. It runs longer than the server.

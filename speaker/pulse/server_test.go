@@ -58,13 +58,13 @@ func (o over) Answer(want, _ map[int][]netip.Addr, every map[netip.Addr]time.Dur
 	o.did = append(o.did, fmt.Sprintf("answers %v over %s", slices.Concat(slices.Collect(maps.Values(want))...), o.protocol))
 }
 
-func (o over) Open([]neighbour.Interface) (m map[int]error) { return m }
-func (o over) Broken() <-chan struct{}                      { return nil }
-func (o over) Claimed() <-chan struct{}                     { return nil }
-func (o over) Claims() []neighbour.Claim                    { return o.claims }
-func (o over) Say(neighbour.Word, int, netip.Addr)          {}
-func (o over) Ask(int, netip.Addr, netip.Addr)              {}
-func (o over) Close()                                       { o.did = append(o.did, "answers no more over "+o.protocol) }
+func (o over) Open([]neighbour.Interface) (m map[int]error)   { return m }
+func (o over) Broken() <-chan struct{}                        { return nil }
+func (o over) Claimed() <-chan struct{}                       { return nil }
+func (o over) Claims() []neighbour.Claim                      { return o.claims }
+func (o over) Say(neighbour.Word, int, netip.Addr)            {}
+func (o over) Ask(int, netip.Addr, netip.Addr, neighbour.MAC) {}
+func (o over) Close()                                         { o.did = append(o.did, "answers no more over "+o.protocol) }
 
 // path is the BFD around the server.
 // lone has no router at the other end of any interface.
@@ -266,6 +266,22 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			t.Errorf("%s: did %q, want %q", when, out.did, want)
 		}
 	}
+	meet := func(t *testing.T, out *around, s *Server) {
+		t.Helper()
+		reply := says(vip4, colleague)
+		out.claims = []neighbour.Claim{reply}
+		if s.hear(over{out, "ARP"}) {
+			t.Error("an unsolicited frame ends it")
+		}
+		is(t, out, s, "the other was heard", answers)
+		s.attend()
+		reply.Reply = true
+		out.claims = []neighbour.Claim{reply}
+		if !s.hear(over{out, "ARP"}) {
+			t.Error("the reply of the other is no news")
+		}
+		is(t, out, s, "the other has replied", silent)
+	}
 	for name, test := range map[string]func(t *testing.T, out *around, s *Server){
 		"the other is heard": func(t *testing.T, out *around, s *Server) {
 			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
@@ -279,11 +295,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 				t.Error("a probe, and a claim of another address, end it")
 			}
 			is(t, out, s, "the other asks", answers)
-			out.claims = []neighbour.Claim{says(vip4, colleague)}
-			if !s.hear(over{out, "ARP"}) {
-				t.Error("the claim of the other is no news")
-			}
-			is(t, out, s, "the other is heard", silent)
+			meet(t, out, s)
 			is(t, out, s, "for good", silent)
 			if len(s.State().Contested) > 0 {
 				t.Errorf("contested: %v", s.State().Contested)
@@ -317,11 +329,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			is(t, out, s, "drained", answers)
 			s.take(delivery{table: drained, number: 3})
 			is(t, out, s, "told again", answers)
-			out.claims = []neighbour.Claim{says(vip4, colleague)}
-			if !s.hear(over{out, "ARP"}) {
-				t.Error("the claim of the other is no news")
-			}
-			is(t, out, s, "the other is heard", silent)
+			meet(t, out, s)
 			is(t, out, s, "for good", silent)
 			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 4})
 			is(t, out, s, "back", answers)
@@ -343,9 +351,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 3})
 			is(t, out, s, "drained", answers)
 			is(t, out, s, "for long", answers)
-			out.claims = []neighbour.Claim{says(vip4, colleague)}
-			s.hear(over{out, "ARP"})
-			is(t, out, s, "the other is heard", silent)
+			meet(t, out, s)
 		},
 		"it is no candidate, and the Service goes": func(t *testing.T, out *around, s *Server) {
 			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})

@@ -49,6 +49,7 @@ func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Stat
 func (s *Server) hear(from Responder) (news bool) {
 	now := time.Now()
 	for _, claim := range from.Claims() {
+		claim = s.nodes.attribute(claim)
 		news = s.kernels.claimed(now, claim, s.nodes) || news
 		news = s.absences.claimed(now, claim) || news
 		witness, vouches := s.isolation.claimed(now, claim)
@@ -76,7 +77,7 @@ func (s *Server) taken(now time.Time, claim neighbour.Claim) (news bool) {
 		return false
 	}
 	if _, yields := s.yielding[claim.Address]; yields {
-		return s.yielding.claimed(claim)
+		return s.yielding.claimed(now, claim)
 	}
 	if s.table == nil || !s.answers(claim.Address) && s.disputes.of[claim.Address] == nil {
 		return false
@@ -110,7 +111,7 @@ func (s *Server) attend() (news bool) {
 	for _, w := range slices.Concat(words, probes, inquiries, successors) {
 		for _, l := range s.mine[w.address] {
 			if w.link == 0 || w.link == l.Index {
-				s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
+				s.utter(w, l)
 			}
 		}
 	}
@@ -118,7 +119,7 @@ func (s *Server) attend() (news bool) {
 	living, dead := s.kernels.due(now)
 	unheard, missed := s.absences.due(now)
 	for _, w := range slices.Concat(questions, living, unheard) {
-		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from)
+		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from, neighbour.MAC{})
 	}
 	return waits || over || free || found || again || dead || missed || talk
 }
@@ -158,12 +159,26 @@ func (s *Server) inquire(asks []netip.Addr) {
 	under := s.patrol.under()
 	for _, a := range asks {
 		for _, l := range under[a] {
-			if own := l.Own(a); own.IsValid() {
-				s.responder(addr.FamilyOf(a)).Ask(l.Index, a, own)
-			} else {
-				s.responder(addr.FamilyOf(a)).Say(neighbour.Probe, l.Index, a)
-			}
+			s.ask(a, l, neighbour.MAC{})
 		}
+	}
+}
+
+// ask asks for an address as a client does; without an address of its own the node probes.
+func (s *Server) ask(a netip.Addr, l links.Link, to neighbour.MAC) {
+	if own := l.Own(a); own.IsValid() {
+		s.responder(addr.FamilyOf(a)).Ask(l.Index, a, own, to)
+	} else {
+		s.responder(addr.FamilyOf(a)).Say(neighbour.Probe, l.Index, a)
+	}
+}
+
+// utter says a word on a link.
+func (s *Server) utter(w word, l links.Link) {
+	if w.to.Station() {
+		s.ask(w.address, l, w.to)
+	} else {
+		s.responder(addr.FamilyOf(w.address)).Say(w.what, l.Index, w.address)
 	}
 }
 

@@ -149,7 +149,7 @@ func (v *vetting) due(now time.Time) (say []word, free bool) {
 		}
 		q.sent++
 		q.next = now.Add(probeEvery)
-		say = append(say, word{neighbour.Probe, a, 0})
+		say = append(say, word{what: neighbour.Probe, address: a})
 	}
 	slices.SortFunc(say, func(a, b word) int { return a.address.Compare(b.address) })
 	return say, free

@@ -35,6 +35,7 @@ type handover struct {
 	asked bool
 	// adopted: nobody answered. It is asked whether that is so while silent, and answered for then.
 	adopted, silent bool
+	poll            poll // of the station that was heard
 	// on are the interfaces of the claim that the table had, for when it has none now.
 	on []string
 }
@@ -150,13 +151,20 @@ func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
 	}
 }
 
-// claimed takes in that another node claims an address, and tells whether that ends anything.
-func (y yielding) claimed(claim neighbour.Claim) (news bool) {
-	if h := y[claim.Address]; h.ask.IsZero() || claim.Probe {
+// claimed takes in that another node claims an address, and tells whether that ends anything: once the
+// node has replied to a poll.
+func (y yielding) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+	h := y[claim.Address]
+	if h.ask.IsZero() || claim.Probe {
 		return false
 	}
-	y[claim.Address] = handover{}
-	return true
+	if news = h.poll.isAnsweredBy(now, claim); news {
+		h = handover{}
+	} else {
+		h.poll.begin(now, claim)
+	}
+	y[claim.Address] = h
+	return news
 }
 
 // told takes in what other nodes say of addresses, and tells whether that ends anything: one
@@ -190,13 +198,17 @@ func (y yielding) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 // due returns what is to be asked now, and whether that is news for the other nodes.
 func (y yielding) due(now time.Time) (say []word, news bool) {
 	for a, h := range y {
+		if h.poll.isDue(now) {
+			y[a] = h
+			say = append(say, word{neighbour.Probe, a, h.poll.link, h.poll.station})
+		}
 		if h.ask.IsZero() || now.Before(h.ask) {
 			continue
 		}
 		news = news || !h.asked
 		h.ask, h.asked = now.Add(yieldAsk), true
 		y[a] = h
-		say = append(say, word{neighbour.Probe, a, 0})
+		say = append(say, word{what: neighbour.Probe, address: a})
 	}
 	return say, news
 }
@@ -205,7 +217,7 @@ func (y yielding) due(now time.Time) (say []word, news bool) {
 func (y yielding) next() time.Time {
 	var next time.Time
 	for _, h := range y {
-		next = sooner(next, h.ask)
+		next = sooner(sooner(next, h.ask), h.poll.next())
 	}
 	return next
 }

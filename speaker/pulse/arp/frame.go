@@ -46,9 +46,14 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 	asks := p.Operation == arp.OperationRequest
 	switch {
 	case ours.Concerns(p.SenderIP):
-		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.SenderIP, Station: asker}
+		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{
+			Address: p.SenderIP, Station: asker, Source: differing(f, asker),
+			Reply: p.Operation == arp.OperationReply && neighbour.MAC(f.Destination) == ours.MAC,
+		}
 	case asks && p.SenderIP.IsUnspecified() && ours.Probes(p.TargetIP):
-		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{Address: p.TargetIP, Station: asker, Probe: true}
+		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{
+			Address: p.TargetIP, Station: asker, Source: differing(f, asker), Probe: true,
+		}
 		return found, nil
 	case asks && ours.Includes(p.TargetIP):
 		found.What = neighbour.Asked
@@ -58,6 +63,14 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 		found.Reply, err = encode(arp.OperationReply, ours.MAC, p.TargetIP, asker, p.SenderIP, asker)
 	}
 	return found, err
+}
+
+// differing is the source of a frame, unset where that is the sender of the ARP packet.
+func differing(f ethernet.Frame, sender neighbour.MAC) neighbour.MAC {
+	if source := neighbour.MAC(f.Source); source != sender {
+		return source
+	}
+	return neighbour.MAC{}
 }
 
 // Frames is of neighbour.Protocol.
@@ -83,8 +96,11 @@ func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Add
 }
 
 // Question is of neighbour.Protocol.
-func (protocol) Question(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
-	return encode(arp.OperationRequest, mac, from, neighbour.MAC{}, address, neighbour.Broadcast())
+func (protocol) Question(mac neighbour.MAC, address, from netip.Addr, to neighbour.MAC) (neighbour.Frame, error) {
+	if !to.Station() {
+		to = neighbour.Broadcast()
+	}
+	return encode(arp.OperationRequest, mac, from, neighbour.MAC{}, address, to)
 }
 
 // encode makes a whole frame from sender to target, put on the wire for to.

@@ -14,6 +14,7 @@ import (
 var (
 	ourMAC    = neighbour.MAC{2, 0, 0, 0, 0, 1}
 	clientMAC = neighbour.MAC{2, 0, 0, 0, 0, 2}
+	forgerMAC = neighbour.MAC{2, 0, 0, 0, 0, 3}
 	vip       = netip.MustParseAddr("192.0.2.10")
 	other     = netip.MustParseAddr("192.0.2.11")
 	client    = netip.MustParseAddr("192.0.2.99")
@@ -146,15 +147,27 @@ func TestClaims(t *testing.T) {
 	probe := func(of netip.Addr, by neighbour.MAC) []byte {
 		return frame(t, arp.OperationRequest, by, netip.IPv4Unspecified(), of)
 	}
+	from := func(source neighbour.MAC, frame []byte) []byte {
+		copy(frame[6:12], source[:])
+		return frame
+	}
+	toUs := frame(t, arp.OperationReply, clientMAC, other, client)
+	copy(toUs, ourMAC[:])
 	probing := ours(other).Watching(vip)
 	for name, c := range map[string]struct {
 		frame []byte
 		want  neighbour.Claim
 	}{
-		"a reply about ours":              {frame(t, arp.OperationReply, clientMAC, other, client), neighbour.Claim{Address: other, Station: clientMAC}},
-		"a reply about the probed":        {frame(t, arp.OperationReply, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
-		"a question from the probed":      {frame(t, arp.OperationRequest, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
-		"another probes the same":         {probe(vip, clientMAC), neighbour.Claim{Address: vip, Station: clientMAC, Probe: true}},
+		"a reply about ours":         {frame(t, arp.OperationReply, clientMAC, other, client), neighbour.Claim{Address: other, Station: clientMAC}},
+		"a reply about the probed":   {frame(t, arp.OperationReply, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
+		"a question from the probed": {frame(t, arp.OperationRequest, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
+		"another probes the same":    {probe(vip, clientMAC), neighbour.Claim{Address: vip, Station: clientMAC, Probe: true}},
+		"a reply to us":              {toUs, neighbour.Claim{Address: other, Station: clientMAC, Reply: true}},
+		"a reply in another's name": {
+			from(forgerMAC, frame(t, arp.OperationReply, clientMAC, other, client)),
+			neighbour.Claim{Address: other, Station: clientMAC, Source: forgerMAC},
+		},
+		"a probe in another's name":       {from(forgerMAC, probe(vip, clientMAC)), neighbour.Claim{Address: vip, Station: clientMAC, Source: forgerMAC, Probe: true}},
 		"our own probe":                   {probe(vip, ourMAC), neighbour.Claim{}},
 		"a reply about somebody else":     {frame(t, arp.OperationReply, clientMAC, client, vip), neighbour.Claim{}},
 		"a question for the probed":       {frame(t, arp.OperationRequest, clientMAC, client, vip), neighbour.Claim{}},

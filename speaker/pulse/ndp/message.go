@@ -103,7 +103,9 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 		}
 		if ours.Concerns(body.TargetAddress) {
 			station, err := linkLayerAddress(body.Options, ndp.Target)
-			return m.claims(body.TargetAddress, station), err
+			found = m.claims(body.TargetAddress, station)
+			found.Claim.Reply = body.Solicited && !m.to.IsMulticast()
+			return found, err
 		}
 	}
 	return found, nil
@@ -112,10 +114,11 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 // claims is the finding that a station claims an address: the one that the options name,
 // which neighbours will believe, or else the one that sent the frame.
 func (m *message) claims(address netip.Addr, station neighbour.MAC) neighbour.Finding {
-	if !station.Station() {
-		station = m.station
+	claim := neighbour.Claim{Address: address, Station: m.station}
+	if station.Station() && station != m.station {
+		claim.Station, claim.Source = station, m.station
 	}
-	return neighbour.Finding{What: neighbour.Conflict, Claim: neighbour.Claim{Address: address, Station: station}}
+	return neighbour.Finding{What: neighbour.Conflict, Claim: claim}
 }
 
 // solicited decides on a solicitation. One without a source asks whether anybody
@@ -186,7 +189,7 @@ func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Add
 	var f neighbour.Frame
 	var err error
 	if what == neighbour.Probe {
-		f, err = solicit(mac, address, netip.IPv6Unspecified())
+		f, err = solicit(mac, address, netip.IPv6Unspecified(), neighbour.MAC{})
 	} else {
 		f, err = advertise(mac, address, neighbour.MAC{}, allNodes())
 	}
@@ -194,12 +197,12 @@ func (protocol) Frames(what neighbour.Word, mac neighbour.MAC, address netip.Add
 }
 
 // Question is of neighbour.Protocol.
-func (protocol) Question(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
-	return solicit(mac, address, from)
+func (protocol) Question(mac neighbour.MAC, address, from netip.Addr, to neighbour.MAC) (neighbour.Frame, error) {
+	return solicit(mac, address, from, to)
 }
 
-// solicit makes a whole frame that asks whether anybody has the address.
-func solicit(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, error) {
+// solicit makes a whole frame that asks all stations, or the one given, whether it has the address.
+func solicit(mac neighbour.MAC, address, from netip.Addr, to neighbour.MAC) (neighbour.Frame, error) {
 	group, err := ndp.SolicitedNodeMulticast(address)
 	if err != nil {
 		return neighbour.Frame{}, fmt.Errorf("solicitation of %s: %w", address, err)
@@ -212,7 +215,10 @@ func solicit(mac neighbour.MAC, address, from netip.Addr) (neighbour.Frame, erro
 	if err != nil {
 		return neighbour.Frame{}, fmt.Errorf("solicitation of %s: %w", address, err)
 	}
-	return envelop(mac, stationOf(group), from, group, message)
+	if !to.Station() {
+		to = stationOf(group)
+	}
+	return envelop(mac, to, from, group, message)
 }
 
 // stationOf is where the frames of a group go (RFC 2464, section 7).

@@ -246,7 +246,15 @@ func TestClaims(t *testing.T) {
 			frame(t, proxyMAC, vip, allNodes(), &ndp.NeighborAdvertisement{
 				TargetAddress: vip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: clientMAC[:]}},
 			}),
-			neighbour.Claim{Address: vip, Station: clientMAC},
+			neighbour.Claim{Address: vip, Station: clientMAC, Source: proxyMAC},
+		},
+		"one replies": {
+			frame(t, clientMAC, other, netip.MustParseAddr("fe80::1"), &ndp.NeighborAdvertisement{Solicited: true, TargetAddress: other}),
+			neighbour.Claim{Address: other, Station: clientMAC, Reply: true},
+		},
+		"one says to all that it replies": {
+			frame(t, clientMAC, other, allNodes(), &ndp.NeighborAdvertisement{Solicited: true, TargetAddress: other}),
+			neighbour.Claim{Address: other, Station: clientMAC},
 		},
 		"one asks from the probed":   {frame(t, clientMAC, vip, group(t, client), asks(client)), neighbour.Claim{Address: vip, Station: clientMAC}},
 		"another probes the same":    {frame(t, clientMAC, nobody, group(t, vip), asks(vip)), neighbour.Claim{Address: vip, Station: clientMAC, Probe: true}},

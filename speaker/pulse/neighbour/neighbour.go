@@ -53,8 +53,9 @@ type Phrases interface {
 	// Frames are what is said to the whole segment about an address.
 	Frames(what Word, mac MAC, address netip.Addr) ([]Frame, error)
 	// Question is what a host with the address from asks that wants to send something to
-	// the address.
-	Question(mac MAC, address, from netip.Addr) (Frame, error)
+	// the address. It is for all stations, or for one alone, as the polls of RFC 1122, section
+	// 2.3.2.1, and RFC 4861, section 7.3.1, are.
+	Question(mac MAC, address, from netip.Addr, to MAC) (Frame, error)
 }
 
 // Word is what is said to the whole segment about an address.
@@ -121,6 +122,10 @@ type Claim struct {
 	Index     int
 	// Probe: the station asks whether it may take the address, and has not got it.
 	Probe bool
+	// Reply: the frame is a reply to this node alone, as the answer to a question of it is.
+	Reply bool
+	// Source is the Ethernet source of the frame, unset where that is Station.
+	Source MAC
 }
 
 // Answers is what one interface answers with: an immutable table that the reader

@@ -249,8 +249,8 @@ func (p *port) say(what Word, mac MAC, address netip.Addr) {
 }
 
 // ask sends a question once.
-func (p *port) ask(address, from netip.Addr) {
-	frame, err := p.protocol.Question(p.answers.Load().MAC, address, from)
+func (p *port) ask(address, from netip.Addr, to MAC) {
+	frame, err := p.protocol.Question(p.answers.Load().MAC, address, from, to)
 	switch {
 	case err != nil:
 		p.count.sendErrors.Add(1)

@@ -40,7 +40,7 @@ func (plain) Handle(frame []byte, ours *Answers) (Finding, error) {
 	return Finding{What: Asked, Reply: Frame{To: MAC(frame[:6]), Bytes: frame}}, nil
 }
 
-func (plain) Question(MAC, netip.Addr, netip.Addr) (Frame, error) { return Frame{}, nil }
+func (plain) Question(MAC, netip.Addr, netip.Addr, MAC) (Frame, error) { return Frame{}, nil }
 
 func (plain) Frames(_ Word, mac MAC, address netip.Addr) ([]Frame, error) {
 	f := Frame{To: Broadcast(), Bytes: slices.Concat(mac[:], address.AsSlice())}

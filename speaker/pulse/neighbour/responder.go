@@ -124,12 +124,13 @@ func (r *Responder) Say(what Word, index int, address netip.Addr) {
 }
 
 // Ask asks once on an interface, if that is open, who has an address, as a host does that has
-// the address from. Who answers is heard while the address is probed.
-func (r *Responder) Ask(index int, address, from netip.Addr) {
+// the address from: the whole segment, or one station if to is set. Answers are heard while the
+// address is answered for or probed.
+func (r *Responder) Ask(index int, address, from netip.Addr, to MAC) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open := r.ports[index]; open != nil {
-		open.ask(address, from)
+		open.ask(address, from, to)
 	}
 }
 

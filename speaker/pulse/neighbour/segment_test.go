@@ -432,7 +432,7 @@ func TestAnInterfaceThatSendsNothingHoldsUpNoOther(t *testing.T) {
 			stalled := st.Link("eth1").Attrs().Index
 			for range 1000 {
 				st.responder.Say(neighbour.Announcement, stalled, p.vip)
-				st.responder.Ask(stalled, p.vip, p.first.Addr())
+				st.responder.Ask(stalled, p.vip, p.first.Addr(), neighbour.MAC{})
 			}
 		}()
 		select {
