@@ -94,13 +94,3 @@ type BFDProfileStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// BFDProfileList is a list of BFDProfiles.
-//
-// +kubebuilder:object:root=true
-type BFDProfileList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []BFDProfile `json:"items"`
-}

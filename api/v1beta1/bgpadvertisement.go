@@ -167,13 +167,3 @@ type BGPAdvertisementStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// BGPAdvertisementList is a list of BGPAdvertisements.
-//
-// +kubebuilder:object:root=true
-type BGPAdvertisementList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []BGPAdvertisement `json:"items"`
-}

@@ -279,13 +279,3 @@ type BGPPeerStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// BGPPeerList is a list of BGPPeers.
-//
-// +kubebuilder:object:root=true
-type BGPPeerList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []BGPPeer `json:"items"`
-}

@@ -175,13 +175,3 @@ type BFDSessionStatus struct {
 	// +optional
 	DetectionTime *metav1.Duration `json:"detectionTime,omitempty"`
 }
-
-// BGPSessionList is a list of BGPSessions.
-//
-// +kubebuilder:object:root=true
-type BGPSessionList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []BGPSession `json:"items"`
-}

@@ -66,13 +66,3 @@ type CommunityStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// CommunityList is a list of Communities.
-//
-// +kubebuilder:object:root=true
-type CommunityList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Community `json:"items"`
-}

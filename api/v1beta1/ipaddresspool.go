@@ -241,13 +241,3 @@ type CoolingAddress struct {
 	// +required
 	Until metav1.Time `json:"until"`
 }
-
-// IPAddressPoolList is a list of IPAddressPools.
-//
-// +kubebuilder:object:root=true
-type IPAddressPoolList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []IPAddressPool `json:"items"`
-}

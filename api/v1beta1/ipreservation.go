@@ -123,13 +123,3 @@ type AddressInUse struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Services []string `json:"services"`
 }
-
-// IPReservationList is a list of IPReservations.
-//
-// +kubebuilder:object:root=true
-type IPReservationList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []IPReservation `json:"items"`
-}

@@ -124,16 +124,6 @@ type L2AddressStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// L2AddressList is a list of L2Addresses.
-//
-// +kubebuilder:object:root=true
-type L2AddressList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []L2Address `json:"items"`
-}
-
 // L2AddressName is the name of the L2Address of an address: 192.0.2.10, or
 // 2001-0db8-0000-0000-0000-0000-0000-0010, since a name has no colons.
 func L2AddressName(address netip.Addr) string {

@@ -116,13 +116,3 @@ type L2AdvertisementStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// L2AdvertisementList is a list of L2Advertisements.
-//
-// +kubebuilder:object:root=true
-type L2AdvertisementList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []L2Advertisement `json:"items"`
-}

@@ -122,13 +122,3 @@ type NodeForwardingStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// NodeForwardingList is a list of NodeForwardings.
-//
-// +kubebuilder:object:root=true
-type NodeForwardingList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []NodeForwarding `json:"items"`
-}
