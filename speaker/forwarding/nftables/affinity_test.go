@@ -30,29 +30,29 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 	look := func(f *family) int {
 		f.affinityOverflow.looked = f.affinityOverflow.looked.Add(-recount)
 		c.Apply(want)
-		return c.backend.AffinityOverflows(f.family)
+		return c.backend.AffinityOverflows(f.Family)
 	}
 	for _, f := range c.backend.families {
 		if got := look(f); got != 0 {
-			t.Errorf("%s: %d maps are full before anybody came", f.family, got)
+			t.Errorf("%s: %d maps are full before anybody came", f.Family, got)
 		}
-		a := blackbox.Plan(f.family)
+		a := blackbox.Plan(f.Family)
 		known := c.answers(a, 1, room)
 		if got := look(f); got != 0 {
-			t.Errorf("%s: %d maps are told of that have room for all", f.family, got)
+			t.Errorf("%s: %d maps are told of that have room for all", f.Family, got)
 		}
 		c.answers(a, room+1, 3*room)
 		if again := c.answers(a, 1, room); !slices.Equal(again, known) {
-			t.Errorf("%s: the clients that were there first were sent to %v, and then to %v", f.family, known, again)
+			t.Errorf("%s: the clients that were there first were sent to %v, and then to %v", f.Family, known, again)
 		}
 		if got := look(f); got != 1 {
-			t.Errorf("%s: %d maps are told of, want the one that is full", f.family, got)
+			t.Errorf("%s: %d maps are told of, want the one that is full", f.Family, got)
 		}
 		if got := look(f); got != 0 {
-			t.Errorf("%s: %d maps are told of though nobody came since", f.family, got)
+			t.Errorf("%s: %d maps are told of though nobody came since", f.Family, got)
 		}
 		if n := c.remembered(f); n != room {
-			t.Errorf("%s: %d clients are remembered, want %d, or this test has not filled the map", f.family, n, room)
+			t.Errorf("%s: %d clients are remembered, want %d, or this test has not filled the map", f.Family, n, room)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (c *affinityOverflow) look(l *model) {
 	if time.Since(c.looked) < recount {
 		return
 	}
-	counted, err := l.counted()
+	counted, err := l.Packets()
 	if err != nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -119,27 +120,10 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.families = b.reset()
-	b.link.close() // lest it owns what is to go
+	b.link.Close() // lest it owns what is to go
 	return Remove(ctx)
 }
 
 // Remove removes our tables from this network namespace, and nothing else. It asks
 // less of the kernel than a Backend does. The errors are the kernel's.
-func Remove(context.Context) error {
-	return removeEach(func(f addr.Family) *layout { return newLayout(f, 0) })
-}
-
-func removeEach(of func(addr.Family) *layout) error {
-	k := newLink(nil)
-	defer k.close()
-	var errs []error
-	for _, f := range addr.Families() {
-		l := of(f)
-		there, _, err := l.look()
-		if there {
-			err = k.commit(func(b *batch) { b.conn.DelTable(l.table) })
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
+func Remove(context.Context) error { return nftable.Remove(tableName) }

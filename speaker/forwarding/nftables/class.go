@@ -45,19 +45,19 @@ func (g group) first() uint32 {
 }
 
 func (l *layout) chain(g group, w matchKind) chain {
-	c := chain{name: g.name(w)}
+	c := chain{Name: g.name(w)}
 	if g.seconds > 0 {
-		c.rules = l.sticky(g, w)
+		c.Rules = l.sticky(g, w)
 		return c
 	}
 	one := func(of uint32) []rule {
-		return []rule{{fmt.Sprintf("one of %d", of), flat(l.slot(w, of, g.first()), l.lookup(w.of(endpoints), 0), l.dnat(0))}}
+		return []rule{{Says: fmt.Sprintf("one of %d", of), Exprs: flat(l.slot(w, of, g.first()), l.lookup(w.of(endpoints), 0), l.dnat(0))}}
 	}
-	c.rules = one(g.size)
+	c.Rules = one(g.size)
 	if g.size > 1 { // for a packet that saw half of a change, and no endpoint in the slot
-		c.rules = append(c.rules, one(1)...)
+		c.Rules = append(c.Rules, one(1)...)
 	}
-	c.rules = append(c.rules, lost())
+	c.Rules = append(c.Rules, lost())
 	return c
 }
 
@@ -76,13 +76,13 @@ func (l *layout) sticky(g group, w matchKind) []rule {
 	leave := flat(clearNote(l.words()+2), l.dnat(endpointAt))
 	stay := flat(visit, l.remember(time.Duration(g.seconds)*time.Second), leave)
 	return []rule{
-		{"note the port", flat(l.destination(w), l.lookup(w.of(affinityPorts), 0), storeNote(0))},
-		{"note the affinity slot that the client knows", flat(l.source(0), loadNote(l.words()), l.lookup(affinity, 0), storeNote(0))},
-		{"it is taken: go there", stay},
-		{"it is empty: forget it", l.forget()},
-		{fmt.Sprintf("note one of %d", g.size), flat(l.slot(w, g.size, g.first()), l.lookup(w.of(affinitySlots), 0), storeNote(0))},
-		{"go there", stay},
-		{noRoom, flat(visit, counter(), leave)},
+		{Says: "note the port", Exprs: flat(l.destination(w), l.lookup(w.of(affinityPorts), 0), storeNote(0))},
+		{Says: "note the affinity slot that the client knows", Exprs: flat(l.source(0), loadNote(l.words()), l.lookup(affinity, 0), storeNote(0))},
+		{Says: "it is taken: go there", Exprs: stay},
+		{Says: "it is empty: forget it", Exprs: l.forget()},
+		{Says: fmt.Sprintf("note one of %d", g.size), Exprs: flat(l.slot(w, g.size, g.first()), l.lookup(w.of(affinitySlots), 0), storeNote(0))},
+		{Says: "go there", Exprs: stay},
+		{Says: noRoom, Exprs: flat(visit, counter(), leave)},
 		lost(),
 	}
 }
@@ -152,31 +152,31 @@ func (l *layout) makeChains(c class, w matchKind) []chain {
 	first := main
 	begin := func(name string, rules ...rule) {
 		first = name
-		all = append([]chain{{name: name, rules: rules}}, all...)
+		all = append([]chain{{Name: name, Rules: rules}}, all...)
 	}
 	maskedMain := func() {
-		begin(w.prefix()+"masked-"+c.main.name(matchKind(0)), rule{"masquerade", flat(l.setMark(), goTo(main))})
+		begin(w.prefix()+"masked-"+c.main.name(matchKind(0)), rule{Says: "masquerade", Exprs: flat(l.setMark(), goTo(main))})
 	}
 	switch c.entry {
 	case plain:
 	case internal:
 		begin(c.telling()+w.prefix()+"internal-"+c.main.name(matchKind(0)),
-			rule{"masquerade unless a pod sends", flat(l.ifNoPod(c.pods), l.setMark())}, rule{"choose", goTo(main)})
+			rule{Says: "masquerade unless a pod sends", Exprs: flat(l.ifNoPod(c.pods), l.setMark())}, rule{Says: "choose", Exprs: goTo(main)})
 	case masked:
 		maskedMain()
 	case outside:
 		others := add(c.others)
 		maskedMain()
 		begin(c.telling()+w.prefix()+c.others.name(matchKind(0))+"-or-"+c.main.name(matchKind(0)),
-			rule{"pods reach the whole cluster", flat(l.ifPod(c.pods), goTo(main))},
-			rule{"so does this node, masqueraded", flat(fromNode(), goTo(first))},
-			rule{"others reach this node", goTo(others)})
+			rule{Says: "pods reach the whole cluster", Exprs: flat(l.ifPod(c.pods), goTo(main))},
+			rule{Says: "so does this node, masqueraded", Exprs: flat(fromNode(), goTo(first))},
+			rule{Says: "others reach this node", Exprs: goTo(others)})
 	}
 	if c.guarded {
-		begin("guarded-"+first, rule{"sources that are admitted", flat(l.admitted(), goTo(first))}, rule{"others", drop()})
+		begin("guarded-"+first, rule{Says: "sources that are admitted", Exprs: flat(l.admitted(), goTo(first))}, rule{Says: "others", Exprs: drop()})
 	}
 	if len(all) == 0 { // a static chain is all
-		all = []chain{{name: first}}
+		all = []chain{{Name: first}}
 	}
 	return all
 }

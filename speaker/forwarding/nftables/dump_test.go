@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // TestIntervals holds that intervals are read as they were written, in a tree too,
@@ -55,15 +56,14 @@ func FuzzElement(f *testing.F) {
 	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nil).Nested(data, nfnetlink.Attributes{}.Nested(2, nfnetlink.Attributes{}.Text(2, "chain")))))
 	layout := newLayout(addr.IPv4, 1)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e, _ := parseElement(data)
-		if len(e.key)+len(e.value) > 2*len(data) {
-			t.Errorf("%q is longer than what was read", e)
+		key, is, _ := nftable.ParseElement(data)
+		if len(key)+len(is) > 2*len(data) {
+			t.Errorf("%q and %q are longer than what was read", key, is)
 		}
-		layout.stampOf(data)
+		layout.StampOf(data)
 		c := dump{elements: delta{}}
 		for _, set := range []setID{affinityPorts, affinityEndpoints, affinitySlots, pods} {
-			e.set = set
-			c.elements.found(e)
+			c.elements.found(element{item{set, key}, is})
 		}
 		c.recall() // must not panic
 	})

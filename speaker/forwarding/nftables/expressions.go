@@ -30,7 +30,7 @@ func flat(parts ...[]expr.Any) []expr.Any {
 
 // words is how many registers an address takes.
 func (l *layout) words() uint32 {
-	if l.family == addr.IPv6 {
+	if l.Family == addr.IPv6 {
 		return 4
 	}
 	return 1
@@ -69,7 +69,7 @@ func (l *layout) destinationAddress(at uint32) []expr.Any { return l.address(at,
 
 func (l *layout) address(at, offset4, offset6 uint32) []expr.Any {
 	offset := offset4
-	if l.family == addr.IPv6 {
+	if l.Family == addr.IPv6 {
 		offset = offset6
 	}
 	return []expr.Any{&expr.Payload{
@@ -112,7 +112,7 @@ func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}
 func (l *layout) reject() expr.Any {
 	const portUnreachable4, portUnreachable6 = 3, 4
 	code := uint8(portUnreachable4)
-	if l.family == addr.IPv6 {
+	if l.Family == addr.IPv6 {
 		code = portUnreachable6
 	}
 	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}
@@ -280,7 +280,7 @@ func (l *layout) slot(w matchKind, slots, first uint32) []expr.Any {
 // dnat sends the packet to the endpoint that was looked up.
 func (l *layout) dnat(at uint32) []expr.Any {
 	return []expr.Any{&expr.NAT{
-		Type: expr.NATTypeDestNAT, Family: uint32(l.table.Family),
+		Type: expr.NATTypeDestNAT, Family: uint32(l.NFT.Family),
 		RegAddrMin: reg(at), RegProtoMin: reg(at + l.words()),
 	}}
 }

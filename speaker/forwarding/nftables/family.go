@@ -43,17 +43,17 @@ type family struct {
 func newFamily(l *layout, k *link, log *slog.Logger) *family {
 	return &family{
 		model: newModel(l), link: k, reading: kernelwatch.NewRateLimit(),
-		log: log.With("family", l.family.String()),
+		log: log.With("family", l.Family.String()),
 	}
 }
 
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
-	changes := want.ChangesOf(f.family, f.ports, f.revision)
+	changes := want.ChangesOf(f.Family, f.ports, f.revision)
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
-	if !f.begun && !want.Has(f.family) {
+	if !f.begun && !want.Has(f.Family) {
 		f.log.Debug("This host cannot forward this family, and nothing wants it to", "error", err)
 		return nil
 	}
@@ -65,10 +65,10 @@ func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 		f.affinityOverflow.look(f.model)
 	}
 	missing.Add(outcome.Attempt{
-		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
+		Family: f.Family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
 	})
 	if err != nil {
-		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
+		return &outcome.FamilyError{Family: f.Family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
 	}
 	return nil
 }
@@ -206,12 +206,12 @@ func (f *family) write(d delta, removals bool) error {
 // commit sends a delta, of a table that is to be made anew or of the one that is there.
 func (f *family) commit(d delta, anew bool) error {
 	if !anew {
-		return f.link.commit(func(b *batch) { b.change(f.layout, d, f.rules) })
+		return f.link.Commit(func(b *batch) { f.change(b, d, f.rules) })
 	}
 	return f.link.replace(f.layout, func(b *batch) {
-		b.sets(f.layout)
-		b.chains(f.layout, f.static())
-		b.change(f.layout, d, f.rules)
+		f.addSets(b)
+		b.Chains(&f.Table, f.static())
+		f.change(b, d, f.rules)
 	})
 }
 
@@ -263,7 +263,7 @@ func (f *family) rules(name string) (chain, bool) {
 // aftermath finds out what a transaction left that seems to have failed. If its
 // receipt alone was lost, it did not fail.
 func (f *family) aftermath() error {
-	if !f.link.generation.Changed(f.epoch) {
+	if !f.link.Generation.Changed(f.epoch) {
 		return nil
 	}
 	f.loaded = false
@@ -273,7 +273,7 @@ func (f *family) aftermath() error {
 func (f *family) load() error {
 	sealed := f.link.holds(f.layout)
 	var found *dump
-	epoch, err := f.link.generation.Read(func() (err error) {
+	epoch, err := f.link.Generation.Read(func() (err error) {
 		found, err = f.read()
 		return err
 	})
@@ -322,5 +322,5 @@ func (f *family) check() error {
 
 // disturbed tells whether others wrote, and there is time to see what.
 func (f *family) disturbed() bool {
-	return f.loaded && f.reading.Allowed() && f.link.generation.Changed(f.epoch) && !f.untouched()
+	return f.loaded && f.reading.Allowed() && f.link.Generation.Changed(f.epoch) && !f.untouched()
 }

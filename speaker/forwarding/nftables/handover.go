@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // Handover keeps, in a table of its own, where packets go of connections that are open
@@ -71,7 +72,7 @@ func (h *Handover) Disturbed() bool {
 	defer h.mu.Unlock()
 	disturbed := false
 	for _, f := range h.families {
-		disturbed = f.disturbed(h.link.generation) || disturbed
+		disturbed = f.disturbed(h.link.Generation) || disturbed
 	}
 	if disturbed {
 		h.revision = 0
@@ -81,7 +82,7 @@ func (h *Handover) Disturbed() bool {
 
 // Packets counts what was handed over of a family since the rules were written. The errors are the kernel's.
 func (h *Handover) Packets(family addr.Family) (uint64, error) {
-	return newHanding(family).counted()
+	return newHanding(family).Packets()
 }
 
 // Cleanup removes the tables. A later Apply begins anew. The errors are the kernel's.
@@ -97,7 +98,7 @@ func (h *Handover) Cleanup() error {
 
 // RemoveHandover removes the tables from this network namespace. The errors are the kernel's.
 func RemoveHandover() error {
-	return removeEach(func(f addr.Family) *layout { return newHanding(f).layout })
+	return nftable.Remove(handoverTable)
 }
 
 const (
@@ -138,13 +139,13 @@ type handing struct {
 }
 
 func newHanding(family addr.Family) *handing {
-	l := &layout{family: family, table: &nft.Table{Name: handoverTable, Family: nft.TableFamilyIPv4}}
+	l := &layout{Table: nftable.New(family, handoverTable)}
 	ip := nft.TypeIPAddr
 	if family == addr.IPv6 {
-		l.table.Family, ip = nft.TableFamilyIPv6, nft.TypeIP6Addr
+		ip = nft.TypeIP6Addr
 	}
 	return &handing{layout: l, former: &nft.Set{
-		Table: l.table, ID: 1, Name: formerMap, KeyType: ip, DataType: ip, IsMap: true,
+		Table: l.NFT, ID: 1, Name: formerMap, KeyType: ip, DataType: ip, IsMap: true,
 	}}
 }
 
@@ -158,20 +159,20 @@ func (h *handing) arriving() chain {
 			&expr.Cmp{Op: op, Register: reg(0), Data: []byte{0}},
 		}
 	}
-	return chain{arrivingChain, hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, beforeMangle}, []rule{
-		{"of a known connection", flat([]expr.Any{
+	return chain{Name: arrivingChain, At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: beforeMangle}, Rules: []rule{
+		{Says: "of a known connection", Exprs: flat([]expr.Any{
 			&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}, bitwise(0, expr.CtStateBitNEW|expr.CtStateBitINVALID, 0),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(0)},
 		}, leave())},
-		{"not TCP", flat([]expr.Any{
+		{Says: "not TCP", Exprs: flat([]expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}},
 		}, leave())},
-		{"begins a connection", flat(flags(synFlag, expr.CmpOpNeq), leave())},
+		{Says: "begins a connection", Exprs: flat(flags(synFlag, expr.CmpOpNeq), leave())},
 		// The end of an unknown connection is INVALID. So is what is out of the window of a known one.
-		{"does not end one, and makes no sense", flat(ifInvalid(), flags(finFlag|rstFlag, expr.CmpOpEq), leave())},
-		{"handed over already", flat(h.ifTTL(handedTTL), leave())},
-		{"to the node that had the address", flat(
+		{Says: "does not end one, and makes no sense", Exprs: flat(ifInvalid(), flags(finFlag|rstFlag, expr.CmpOpEq), leave())},
+		{Says: "handed over already", Exprs: flat(h.ifTTL(handedTTL), leave())},
+		{Says: "to the node that had the address", Exprs: flat(
 			h.destinationAddress(0),
 			[]expr.Any{&expr.Lookup{SourceRegister: reg(0), DestRegister: reg(endpointAt), IsDestRegSet: true, SetName: formerMap}},
 			h.setTTL(handedTTL),
@@ -211,7 +212,7 @@ func (h *handing) setTTL(to byte) []expr.Any {
 
 // ttl is where it is in the header, and whether that has a checksum.
 func (h *handing) ttl() (offset uint32, checksum bool) {
-	if h.family == addr.IPv6 {
+	if h.Family == addr.IPv6 {
 		return 7, false
 	}
 	return 8, true
@@ -219,7 +220,7 @@ func (h *handing) ttl() (offset uint32, checksum bool) {
 
 func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	if !h.known {
-		epoch, err := k.generation.Read(h.read)
+		epoch, err := k.Generation.Read(h.read)
 		if err != nil {
 			return h.failed(err)
 		}
@@ -232,16 +233,16 @@ func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	if !h.made && h.refused != nil && time.Since(h.tried) < tryEvery {
 		return h.refused
 	}
-	err := k.commit(func(b *batch) {
+	err := k.Commit(func(b *batch) {
 		if !h.made {
-			b.conn.AddTable(h.table) // so that there is one to delete
-			b.conn.DelTable(h.table)
-			b.conn.AddTable(h.table)
-			b.note(b.conn.AddSet(h.former, nil))
-			b.chains(h.layout, []chain{h.arriving()})
+			b.Conn.AddTable(h.NFT) // so that there is one to delete
+			b.Conn.DelTable(h.NFT)
+			b.Conn.AddTable(h.NFT)
+			b.Note(b.Conn.AddSet(h.former, nil))
+			b.Chains(&h.Table, []chain{h.arriving()})
 		}
-		b.inMessages(gone, func(e []nft.SetElement) error { return b.conn.SetDeleteElements(h.former, e) })
-		b.inMessages(come, func(e []nft.SetElement) error { return b.conn.SetAddElements(h.former, e) })
+		b.InMessages(gone, func(e []nft.SetElement) error { return b.Conn.SetDeleteElements(h.former, e) })
+		b.InMessages(come, func(e []nft.SetElement) error { return b.Conn.SetAddElements(h.former, e) })
 	})
 	switch {
 	case err == nil:
@@ -251,7 +252,7 @@ func (h *handing) apply(k *link, want map[netip.Addr]netip.Addr) error {
 	default:
 		h.known, h.tried = false, time.Now()
 		h.refused = h.failed(fmt.Errorf("%w: the kernel must have NF_TABLES, NFT_CT and NFT_DUP_%s, as Linux 4.3 and newer can, "+
-			"and the process the capability NET_ADMIN", err, strings.ToUpper(h.family.String())))
+			"and the process the capability NET_ADMIN", err, strings.ToUpper(h.Family.String())))
 		return h.refused
 	}
 	h.made, h.refused = true, nil
@@ -272,7 +273,7 @@ func (h *handing) differences(want map[netip.Addr]netip.Addr) (gone, come []nft.
 		}
 	}
 	for a, node := range want {
-		if addr.FamilyOf(a) == h.family && h.placed[a] != node {
+		if addr.FamilyOf(a) == h.Family && h.placed[a] != node {
 			come = append(come, element(a, node))
 		}
 	}
@@ -280,14 +281,14 @@ func (h *handing) differences(want map[netip.Addr]netip.Addr) (gone, come []nft.
 }
 
 func (h *handing) failed(err error) error {
-	return fmt.Errorf("connections of %s that are open while an address moves to this node may break, as they are not handed over: %w", h.family, err)
+	return fmt.Errorf("connections of %s that are open while an address moves to this node may break, as they are not handed over: %w", h.Family, err)
 }
 
 // read takes in what the kernel has. A table that is not as ours are made counts for none.
 func (h *handing) read() error {
 	h.made, h.placed, h.looked = false, map[netip.Addr]netip.Addr{}, time.Now()
-	there, flags, err := h.look()
-	if err != nil || !there || flags&tableDormant != 0 {
+	there, flags, err := h.Look()
+	if err != nil || !there || flags&nftable.Dormant != 0 {
 		return err
 	}
 	as, err := h.asMade()
@@ -308,13 +309,13 @@ func (h *handing) read() error {
 // for this chain alone: others may have thousands.
 func (h *handing) asMade() (bool, error) {
 	value := ""
-	err := h.ask(unix.NFT_MSG_GETCHAIN, 0, h.ofTable().Text(unix.NFTA_CHAIN_NAME, arrivingChain), func(c []byte) {
-		value = hookOf(c)
+	err := h.Ask(unix.NFT_MSG_GETCHAIN, 0, h.Attributes().Text(unix.NFTA_CHAIN_NAME, arrivingChain), func(c []byte) {
+		value = nftable.HookOf(c)
 	})
 	if err == nil {
-		err = h.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, h.ofTable().Text(unix.NFTA_RULE_CHAIN, arrivingChain), func(r []byte) {
-			if nfnetlink.Text(r, unix.NFTA_RULE_TABLE) == h.table.Name {
-				value += "\n" + h.stampOf(r)
+		err = h.Ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, h.Attributes().Text(unix.NFTA_RULE_CHAIN, arrivingChain), func(r []byte) {
+			if nfnetlink.Text(r, unix.NFTA_RULE_TABLE) == h.NFT.Name {
+				value += "\n" + h.StampOf(r)
 			}
 		})
 	}
@@ -322,26 +323,26 @@ func (h *handing) asMade() (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read chain %s of table %s of %s: %w", arrivingChain, handoverTable, h.family, err)
+		return false, fmt.Errorf("read chain %s of table %s of %s: %w", arrivingChain, handoverTable, h.Family, err)
 	}
-	return value == h.element(h.arriving()).value, nil
+	return value == h.Content(h.arriving()), nil
 }
 
 func (h *handing) elements() (map[netip.Addr]netip.Addr, error) {
 	found := map[netip.Addr]netip.Addr{}
-	about := h.ofTable().Text(unix.NFTA_SET_ELEM_LIST_SET, formerMap)
-	err := h.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, about, func(list []byte) {
+	about := h.Attributes().Text(unix.NFTA_SET_ELEM_LIST_SET, formerMap)
+	err := h.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, about, func(list []byte) {
 		nfnetlink.Each(nfnetlink.Find(list, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, one []byte) {
-			e, _ := parseElement(one)
-			a, is := netip.AddrFromSlice([]byte(e.key))
-			node, too := netip.AddrFromSlice([]byte(e.value))
+			key, value, _ := nftable.ParseElement(one)
+			a, is := netip.AddrFromSlice([]byte(key))
+			node, too := netip.AddrFromSlice([]byte(value))
 			if is && too {
 				found[a] = node
 			}
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read map %s of table %s of %s: %w", formerMap, handoverTable, h.family, err)
+		return nil, fmt.Errorf("read map %s of table %s of %s: %w", formerMap, handoverTable, h.Family, err)
 	}
 	return found, nil
 }

@@ -121,7 +121,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 func TestAMoveOfAnAddressWakesNobodyElse(t *testing.T) {
 	c := newClusterOf(t, old)
 	g := new(kernelwatch.Generation)
-	c.backend.link.generation = g
+	c.backend.link.Generation = g
 	b, h := c.backend, NewHandover(g)
 	want := blackbox.Forwarding(blackbox.Services()...)
 	c.Node.Do(func() {
@@ -159,22 +159,22 @@ func TestAHandoverThatGoesWhileItIsReadIsRepaired(t *testing.T) {
 	want := handedFrom(1)
 	node.Do(func() {
 		others := newLink(nil)
-		defer others.close()
+		defer others.Close()
 		for i := range 200 {
 			if err := NewHandover(nil).Apply(want, 1); err != nil {
 				t.Fatal(err)
 			}
 			h, done := NewHandover(nil), make(chan error, 1)
-			table := h.families[0].table
+			table := h.families[0].NFT
 			go node.Do(func() {
 				time.Sleep(time.Duration(i) * 10 * time.Microsecond)
-				done <- others.commit(func(b *batch) { b.conn.DelTable(table) })
+				done <- others.Commit(func(b *batch) { b.Conn.DelTable(table) })
 			})
 			err := h.Apply(want, 1)
 			if gone := <-done; gone != nil {
 				t.Fatal(gone)
 			}
-			there, _, _ := h.families[0].look()
+			there, _, _ := h.families[0].Look()
 			if err == nil && !there && !h.Disturbed() {
 				t.Fatalf("attempt %d: the table is gone, and nothing is to be repaired", i)
 			}

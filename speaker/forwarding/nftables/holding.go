@@ -1,14 +1,13 @@
 package nftables
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // Flags of a table (linux/netfilter/nf_tables.h). The kernel changes one that has an owner
@@ -17,9 +16,8 @@ import (
 // process may own it (Linux 6.9). Whether a table persists is settled when it is made: one that
 // does not, is replaced.
 const (
-	tableDormant uint32 = 1 << iota
-	tableOwner
-	tablePersist
+	tableOwner   uint32 = 2
+	tablePersist uint32 = 4
 )
 
 // persistence finds out whether the kernel knows tables that persist. One that takes
@@ -29,24 +27,27 @@ func (k *link) persistence(l *layout) {
 		return
 	}
 	probe := l.as(probeTable)
-	k.persists = k.transact(probe.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist), probe.tableMessage(unix.NFT_MSG_DELTABLE, 0)) == nil
+	k.persists = k.Transact(probe.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist), probe.tableMessage(unix.NFT_MSG_DELTABLE, 0)) == nil
 }
 
 // own makes a table that persists this socket's own, until that is closed.
 func (k *link) own(l *layout) error {
-	err := k.transact(l.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist))
+	err := k.Transact(l.tableMessage(unix.NFT_MSG_NEWTABLE, tableOwner|tablePersist))
 	if err == nil {
-		k.owned[l.family] = true
+		k.owned[l.Family] = k.Conn()
 	}
 	return err
 }
 
 // holds reports whether no other process can change the table.
-func (k *link) holds(l *layout) bool { return k.socket != nil && k.owned[l.family] }
+func (k *link) holds(l *layout) bool {
+	conn := k.Conn()
+	return conn != nil && k.owned[l.Family] == conn
+}
 
 // tableMessage is a message about the table itself, for which the library has no flags.
 func (l *layout) tableMessage(command int, flags uint32) netlink.Message {
-	body := append([]byte{nfnetlink.Protocol(l.family), unix.NFNETLINK_V0, 0, 0}, l.ofTable()...)
+	body := append([]byte{nfnetlink.Protocol(l.Family), unix.NFNETLINK_V0, 0, 0}, l.Attributes()...)
 	if flags != 0 {
 		body = append(body, nfnetlink.Attributes{}.Uint32(unix.NFTA_TABLE_FLAGS, flags)...)
 	}
@@ -67,14 +68,14 @@ func (k *link) replace(l *layout, compose func(b *batch)) error {
 		k.persistence(l)
 	}
 	if !k.persists {
-		return k.commit(func(b *batch) {
-			b.conn.AddTable(l.table) // so that deleting it cannot fail
-			b.conn.DelTable(l.table)
-			b.conn.AddTable(l.table)
+		return k.Commit(func(b *batch) {
+			b.Conn.AddTable(l.NFT) // so that deleting it cannot fail
+			b.Conn.DelTable(l.NFT)
+			b.Conn.AddTable(l.NFT)
 			compose(b)
 		})
 	}
-	messages, err := record(compose)
+	messages, err := nftable.Record(compose)
 	if err != nil {
 		return err
 	}
@@ -83,19 +84,11 @@ func (k *link) replace(l *layout, compose func(b *batch)) error {
 		flags |= tableOwner
 	}
 	begin := []netlink.Message{l.tableMessage(destroyTable, 0), l.tableMessage(unix.NFT_MSG_NEWTABLE, flags)}
-	return k.transact(slices.Concat(begin, messages)...)
+	return k.Transact(slices.Concat(begin, messages)...)
 }
 
 // destroyTable is NFT_MSG_DESTROYTABLE, which deletes a table if there is one (Linux 6.3).
 const destroyTable = 26
-
-// held explains why others' tables cannot be changed.
-func held(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: another process on this node owns the table, as a speaker that still runs: it must end first", err)
-	}
-	return err
-}
 
 // hold keeps others from the table while Watch runs, where the kernel can. What others
 // did until then is seen by the epoch.
@@ -108,7 +101,7 @@ func (f *family) hold() {
 		f.log.Debug("The kernel cannot keep others from our table; what they do to it is repaired", "error", err)
 		return
 	}
-	f.sealed = !f.link.generation.Changed(f.epoch)
+	f.sealed = !f.link.Generation.Changed(f.epoch)
 }
 
 // untouched reports whether what others wrote cannot have been to the table.
@@ -117,8 +110,8 @@ func (f *family) untouched() bool {
 		return false
 	}
 	var flags uint32
-	epoch, err := f.link.generation.Read(func() (err error) {
-		_, flags, err = f.look()
+	epoch, err := f.link.Generation.Read(func() (err error) {
+		_, flags, err = f.Look()
 		return err
 	})
 	if err != nil || flags&tableOwner == 0 {
@@ -133,6 +126,6 @@ func (b *Backend) keep(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.link.keeping = on; !on {
-		b.link.close()
+		b.link.Close()
 	}
 }

@@ -102,7 +102,7 @@ func TestAnOwnerThatEndsIsSucceeded(t *testing.T) {
 		t.Errorf("a clean-up beside the owner: %v", err)
 	}
 	end()
-	if got := c.owners(); got != 0 || first.link.socket != nil {
+	if got := c.owners(); got != 0 || first.link.Conn() != nil {
 		t.Errorf("%d tables have an owner after its end", got)
 	}
 	c.Apply(less)
@@ -127,7 +127,7 @@ func TestAnEarlierLayoutThatPersistsIsReplaced(t *testing.T) {
 	c := newCluster(t)
 	want := blackbox.Forwarding(blackbox.Services()...)
 	for _, f := range c.backend.families {
-		f.salt = []byte("another version")
+		f.Salt = []byte("another version")
 	}
 	c.Apply(want)
 	end := c.watch()

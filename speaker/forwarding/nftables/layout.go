@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // tableName is the table of each family that is ours, and all of it is.
@@ -18,12 +19,10 @@ const tableName = "fairlead"
 // layout is what the table of one family looks like whatever Services there are. All
 // rules are such as the nft program can show: some of its versions abort at others.
 type layout struct {
-	family addr.Family
-	mark   uint32 // the one bit that asks for masquerade
-	table  *nft.Table
-	sets   [setCount]*nft.Set
-	salt   []byte               // stands for the sets in the stamps of the rules
-	made   map[classKey][]chain // by chains, of up to mostMade classes
+	nftable.Table
+	mark uint32 // the one bit that asks for masquerade
+	sets [setCount]*nft.Set
+	made map[classKey][]chain // by chains, of up to mostMade classes
 }
 
 type setID uint8
@@ -62,11 +61,10 @@ const (
 const maxClients = 1 << 20
 
 func newLayout(family addr.Family, mark uint32) *layout {
-	l := &layout{family: family, mark: mark, made: map[classKey][]chain{}}
-	l.table = &nft.Table{Name: tableName, Family: nft.TableFamilyIPv4}
+	l := &layout{Table: nftable.New(family, tableName), mark: mark, made: map[classKey][]chain{}}
 	ip := nft.TypeIPAddr
 	if family == addr.IPv6 {
-		l.table.Family, ip = nft.TableFamilyIPv6, nft.TypeIP6Addr
+		ip = nft.TypeIP6Addr
 	}
 	proto, port, slot, affinitySlot := nft.TypeInetProto, nft.TypeInetService, nft.TypeMark, nft.TypeClassID
 	row := nft.MustConcatSetType
@@ -94,7 +92,7 @@ func newLayout(family addr.Family, mark uint32) *layout {
 	}
 	digest := sha256.New()
 	for id, s := range l.sets {
-		s.Table = l.table
+		s.Table = l.NFT
 		s.ID = uint32(id) + 1
 		s.IsMap = s.DataType.Name != ""
 		s.Concatenation = strings.Contains(s.KeyType.Name, " . ")
@@ -105,98 +103,65 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		shape.Table = nil
 		fmt.Fprintf(digest, "%+v\n", shape)
 	}
-	l.salt = digest.Sum(nil)
+	l.Salt = digest.Sum(nil)
 	return l
 }
 
 // as is the same layout for a table of another name.
 func (l *layout) as(table string) *layout {
 	other := *l
-	other.table = &nft.Table{Name: table, Family: l.table.Family}
+	other.NFT = &nft.Table{Name: table, Family: l.NFT.Family}
 	for id, s := range l.sets {
 		copied := *s
-		copied.Table = other.table
+		copied.Table = other.NFT
 		other.sets[id] = &copied
 	}
 	return &other
 }
 
-// chain is one chain of ours, and where the kernel enters it by itself, if it does.
-type chain struct {
-	name  string
-	at    hook
-	rules []rule
-}
-
-// hook is a place in the path of packets; the zero value is none.
-type hook struct {
-	kind     nft.ChainType
-	number   nft.ChainHook
-	priority nft.ChainPriority
-}
-
-func (h hook) String() string {
-	if h.kind == "" {
-		return ""
-	}
-	return describeHook(string(h.kind), uint32(h.number), int32(h.priority), acceptPolicy)
-}
-
-// acceptPolicy is NF_ACCEPT.
-const acceptPolicy = 1
-
-func describeHook(kind string, number uint32, priority int32, policy uint32) string {
-	return fmt.Sprint(kind, " ", number, " ", priority, " ", policy)
-}
-
-// rule is one rule and what it does, in words.
-type rule struct {
-	says  string
-	exprs []expr.Any
-}
+type (
+	chain = nftable.Chain
+	hook  = nftable.Hook
+	rule  = nftable.Rule
+	batch = nftable.Batch
+)
 
 // element is a chain as an item: its value tells all rules.
-func (l *layout) element(c chain) element {
-	value := []string{c.at.String()}
-	for _, r := range c.rules {
-		value = append(value, l.stamp(r))
-	}
-	return element{item{chains, c.name}, strings.Join(value, "\n")}
-}
+func (l *layout) element(c chain) element { return element{item{chains, c.Name}, l.Content(c)} }
 
 // static are the chains that are always there.
 func (l *layout) static() []chain {
 	dispatch := []rule{
-		{"find the Service", flat(l.destination(byAddress), l.follow(services))},
-		{"find the NodePort", flat(l.ifNode(), l.destination(byNodePort), l.follow(nodeServices))},
+		{Says: "find the Service", Exprs: flat(l.destination(byAddress), l.follow(services))},
+		{Says: "find the NodePort", Exprs: flat(l.ifNode(), l.destination(byNodePort), l.follow(nodeServices))},
 	}
 	stray := []rule{
 		// One that it has is met by what began before the Service was there, and is not translated.
-		{"to a port that a ClusterIP does not have", flat(l.destinationAddress(0), l.find(clusterIPs, false),
+		{Says: "to a port that a ClusterIP does not have", Exprs: flat(l.destinationAddress(0), l.find(clusterIPs, false),
 			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
-		{"to an address that no Service has", flat(l.destinationAddress(0), l.find(serviceRanges, false), ifNotLocal(), drop())},
+		{Says: "to an address that no Service has", Exprs: flat(l.destinationAddress(0), l.find(serviceRanges, false), ifNotLocal(), drop())},
 	}
-	strange := []rule{{"what NAT keeps its hands off", flat(ifInvalid(), goTo("invalid"))}}
+	strange := []rule{{Says: "what NAT keeps its hands off", Exprs: flat(ifInvalid(), goTo("invalid"))}}
 	return []chain{
-		{"prerouting", hook{nft.ChainTypeNAT, *nft.ChainHookPrerouting, *nft.ChainPriorityNATDest}, dispatch},
-		{"output", hook{nft.ChainTypeNAT, *nft.ChainHookOutput, *nft.ChainPriorityNATDest}, dispatch},
-		{"stray-prerouting", hook{nft.ChainTypeNAT, *nft.ChainHookPrerouting, afterNAT}, stray},
-		{"stray-output", hook{nft.ChainTypeNAT, *nft.ChainHookOutput, afterNAT}, stray},
-		{"postrouting", hook{nft.ChainTypeNAT, *nft.ChainHookPostrouting, *nft.ChainPriorityNATSource}, []rule{
-			{"masquerade what is marked", flat(l.ifMarked(), l.clearMark(), masquerade())},
-			{"masquerade an endpoint that reaches itself", flat(ifDNAT(), l.hairpin(), masquerade())},
+		{Name: "prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityNATDest}, Rules: dispatch},
+		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityNATDest}, Rules: dispatch},
+		{Name: "stray-prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: afterNAT}, Rules: stray},
+		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: stray},
+		{Name: "postrouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPostrouting, Priority: *nft.ChainPriorityNATSource}, Rules: []rule{
+			{Says: "masquerade what is marked", Exprs: flat(l.ifMarked(), l.clearMark(), masquerade())},
+			{Says: "masquerade an endpoint that reaches itself", Exprs: flat(ifDNAT(), l.hairpin(), masquerade())},
 		}},
-		{"arriving", hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, *nft.ChainPriorityMangle}, strange},
-		{"leaving", hook{nft.ChainTypeFilter, *nft.ChainHookOutput, *nft.ChainPriorityMangle}, strange},
-		{name: "invalid", rules: []rule{
-			{"without a SYN before it: half a flow of others", flat(ifTCPFlags(synFlag|ackFlag), leave())},
-			{"a reset harms nobody", flat(ifTCPFlags(rstFlag), leave())},
-			{"from an endpoint: the client would see its own address", flat(l.fromServer(), drop())},
-			{"to a Service: whoever has its address would answer", flat(l.destination(byAddress), l.find(addresses, false), drop())},
-			{"to a NodePort: this node would answer", flat(l.ifNode(), l.destination(byNodePort), l.find(ports, false), drop())},
+		{Name: "arriving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: strange},
+		{Name: "leaving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityMangle}, Rules: strange},
+		{Name: "invalid", Rules: []rule{
+			{Says: "without a SYN before it: half a flow of others", Exprs: flat(ifTCPFlags(synFlag|ackFlag), leave())},
+			{Says: "a reset harms nobody", Exprs: flat(ifTCPFlags(rstFlag), leave())},
+			{Says: "from an endpoint: the client would see its own address", Exprs: flat(l.fromServer(), drop())},
+			{Says: "to a Service: whoever has its address would answer", Exprs: flat(l.destination(byAddress), l.find(addresses, false), drop())},
+			{Says: "to a NodePort: this node would answer", Exprs: flat(l.ifNode(), l.destination(byNodePort), l.find(ports, false), drop())},
 		}},
-		{name: rejecting, rules: []rule{{"nobody serves", []expr.Any{l.reject()}}}},
-		{name: dropping, rules: []rule{{"another node may serve", drop()}}},
+		{Name: rejecting, Rules: []rule{{Says: "nobody serves", Exprs: []expr.Any{l.reject()}}}},
+		{Name: dropping, Rules: []rule{{Says: "another node may serve", Exprs: drop()}}},
 	}
 }
 
@@ -210,9 +175,9 @@ const guarding = "guard"
 // translation: what is translated to a loopback address later, as an answer to this host
 // is, is not addressed to one here.
 func (l *layout) guard() chain {
-	return chain{guarding, hook{nft.ChainTypeFilter, *nft.ChainHookPrerouting, *nft.ChainPriorityMangle}, []rule{
-		{"to a loopback address, from elsewhere", flat(l.destinationAddress(0), ifLoopback(), ifFromElsewhere(), drop())},
-		{"in the name of a loopback address, from elsewhere", flat(l.source(0), ifLoopback(), ifFromElsewhere(), drop())},
+	return chain{Name: guarding, At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: []rule{
+		{Says: "to a loopback address, from elsewhere", Exprs: flat(l.destinationAddress(0), ifLoopback(), ifFromElsewhere(), drop())},
+		{Says: "in the name of a loopback address, from elsewhere", Exprs: flat(l.source(0), ifLoopback(), ifFromElsewhere(), drop())},
 	}}
 }
 
@@ -225,7 +190,7 @@ const (
 // lost ends chains that send each packet somewhere. Only a packet that saw half of a
 // change comes so far; its sender tries again.
 func lost() rule {
-	return rule{"came during a change: the next try meets all of it", drop()}
+	return rule{Says: "came during a change: the next try meets all of it", Exprs: drop()}
 }
 
 // matchKind is how a packet finds its Service: by the destination, or by protocol and port

@@ -1,102 +1,48 @@
 package nftables
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-
 	nft "github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
-// link is the socket to nf_tables. It is opened when it is needed.
+// link is the socket to nf_tables, and what is known of tables that it may own.
 type link struct {
-	generation *kernelwatch.Generation // in which its transactions are ours
-	socket     *netlink.Conn
-	persists   bool                 // the kernel knows tables that persist
-	unsure     bool                 // it is not known whether it does
-	keeping    bool                 // others are to be kept from our tables
-	owned      map[addr.Family]bool // of which the table is this socket's
+	*nftable.Socket
+	persists bool                          // the kernel knows tables that persist
+	unsure   bool                          // it is not known whether it does
+	keeping  bool                          // others are to be kept from our tables
+	owned    map[addr.Family]*netlink.Conn // of the socket that the table is
 }
 
 // newLink returns a socket that is not open yet.
 func newLink(g *kernelwatch.Generation) *link {
-	return &link{generation: cmp.Or(g, new(kernelwatch.Generation)), owned: map[addr.Family]bool{}}
-}
-
-const (
-	// writeBuffer must hold a whole transaction, and readBuffer its receipts. The
-	// kernel takes memory for what is there only.
-	writeBuffer = 256 << 20
-	readBuffer  = 16 << 20
-	// messageSize bounds the elements of one message: the length of an attribute
-	// has 16 bits.
-	messageSize = 48 << 10
-)
-
-func (k *link) open() error {
-	if k.socket != nil {
-		return nil
-	}
-	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return fmt.Errorf("open a socket to nf_tables: %w", err)
-	}
-	if err := errors.Join(socket.SetWriteBuffer(writeBuffer), socket.SetReadBuffer(readBuffer),
-		socket.SetOption(netlink.CapAcknowledge, true)); err != nil {
-		return errors.Join(fmt.Errorf("make room in a socket to nf_tables: %w", err), socket.Close())
-	}
-	k.socket = socket
-	return nil
-}
-
-func (k *link) close() {
-	if k.socket != nil {
-		_ = k.socket.Close() // nothing is on its way
-		k.socket = nil
-		clear(k.owned)
-	}
-}
-
-// commit sends one transaction that the function composes: all of it comes true, or
-// nothing.
-func (k *link) commit(compose func(b *batch)) error {
-	messages, err := record(compose)
-	if err != nil {
-		return err
-	}
-	return k.transact(messages...)
+	return &link{Socket: nftable.NewSocket(g), owned: map[addr.Family]*netlink.Conn{}}
 }
 
 // probe makes a table that does not stay, to see whether the kernel takes anything. That
 // is one transaction.
 func (k *link) probe(l *layout) error {
-	table := l.as(probeTable).table
-	return k.commit(func(b *batch) {
-		b.conn.AddTable(table)
-		b.conn.DelTable(table)
+	table := l.as(probeTable).NFT
+	return k.Commit(func(b *batch) {
+		b.Conn.AddTable(table)
+		b.Conn.DelTable(table)
 	})
 }
 
-type batch struct {
-	conn *nft.Conn
-	err  error
-}
-
-func (b *batch) sets(l *layout) {
+// addSets adds all sets and maps.
+func (l *layout) addSets(b *batch) {
 	for _, s := range l.sets {
-		b.note(b.conn.AddSet(s, nil))
+		b.Note(b.Conn.AddSet(s, nil))
 	}
 }
 
 // change makes a delta true. rules knows the chains that come.
-func (b *batch) change(l *layout, d delta, rules func(name string) (chain, bool)) {
+func (l *layout) change(b *batch, d delta, rules func(name string) (chain, bool)) {
 	gone, come := l.room(d)
 	var unused []string
 	var needed []chain
@@ -117,37 +63,18 @@ func (b *batch) change(l *layout, d delta, rules func(name string) (chain, bool)
 			}
 		}
 	}
-	b.chains(l, needed)
+	b.Chains(&l.Table, needed)
 	for id, s := range l.sets {
-		b.inMessages(gone[id], func(e []nft.SetElement) error { return b.conn.SetDeleteElements(s, e) })
+		b.InMessages(gone[id], func(e []nft.SetElement) error { return b.Conn.SetDeleteElements(s, e) })
 	}
 	for id, s := range l.sets {
-		b.inMessages(come[id], func(e []nft.SetElement) error { return b.conn.SetAddElements(s, e) })
+		b.InMessages(come[id], func(e []nft.SetElement) error { return b.Conn.SetAddElements(s, e) })
 	}
 	for _, name := range unused { // first all rules: they may lead to each other
-		b.conn.FlushChain(&nft.Chain{Name: name, Table: l.table})
+		b.Conn.FlushChain(&nft.Chain{Name: name, Table: l.NFT})
 	}
 	for _, name := range unused {
-		b.conn.DelChain(&nft.Chain{Name: name, Table: l.table})
-	}
-}
-
-// chains adds chains, which may lead to each other.
-func (b *batch) chains(l *layout, all []chain) {
-	for _, c := range all {
-		added := &nft.Chain{Name: c.name, Table: l.table, Type: c.at.kind}
-		if c.at.kind != "" {
-			added.Hooknum, added.Priority = &c.at.number, &c.at.priority
-		}
-		b.conn.AddChain(added)
-	}
-	for _, c := range all {
-		for _, r := range c.rules {
-			b.conn.AddRule(&nft.Rule{
-				Table: l.table, Chain: &nft.Chain{Name: c.name, Table: l.table}, Exprs: r.exprs,
-				UserData: userdata.AppendString(nil, userdata.TypeComment, l.stamp(r)),
-			})
-		}
+		b.Conn.DelChain(&nft.Chain{Name: name, Table: l.NFT})
 	}
 }
 
@@ -194,25 +121,3 @@ func (l *layout) elements(all []nft.SetElement, e element, comment string) []nft
 	}
 	return append(all, out)
 }
-
-// inMessages splits elements into messages that are not too large.
-func (b *batch) inMessages(all []nft.SetElement, send func([]nft.SetElement) error) {
-	const headers = 64 // more than all attributes of an element add to what they hold
-	size, begin := 0, 0
-	for i, e := range all {
-		more := headers + len(e.Key) + len(e.KeyEnd) + len(e.Val) + len(e.Comment)
-		if e.VerdictData != nil {
-			more += len(e.VerdictData.Chain)
-		}
-		if size+more > messageSize {
-			b.note(send(all[begin:i]))
-			size, begin = 0, i
-		}
-		size += more
-	}
-	if begin < len(all) {
-		b.note(send(all[begin:]))
-	}
-}
-
-func (b *batch) note(err error) { b.err = errors.Join(b.err, err) }

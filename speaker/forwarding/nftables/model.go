@@ -128,8 +128,8 @@ func (l *model) withdraw(key desired.PortKey, v version, d delta) {
 		}
 	}
 	for _, c := range r.chains {
-		if u := l.chains[c.name]; u.by == 1 {
-			delete(l.chains, c.name)
+		if u := l.chains[c.Name]; u.by == 1 {
+			delete(l.chains, c.Name)
 			d.remove(u.chain)
 		} else {
 			u.by--
@@ -140,10 +140,10 @@ func (l *model) withdraw(key desired.PortKey, v version, d delta) {
 func (l *model) assert(key desired.PortKey, v version, d delta) {
 	r := l.render(key, v)
 	for _, c := range r.chains {
-		u := l.chains[c.name]
+		u := l.chains[c.Name]
 		if u == nil {
 			u = &used{chain: l.element(c), rules: c}
-			l.chains[c.name] = u
+			l.chains[c.Name] = u
 			d.add(key, u.chain)
 		}
 		u.by++
@@ -196,10 +196,10 @@ func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], s
 
 func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
 	var unknown, guard []element
-	if !want.PodsKnown(l.family) {
-		unknown = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.family.Everything()}))
+	if !want.PodsKnown(l.Family) {
+		unknown = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.Family.Everything()}))
 	}
-	if want.Guard && l.family == addr.IPv4 {
+	if want.Guard && l.Family == addr.IPv4 {
 		guard = []element{l.element(l.guard())}
 	}
 	return nodeSets{
@@ -223,7 +223,7 @@ func (l *model) move(to nodeSets, d delta) (from nodeSets) {
 
 func (l *model) mine(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
-		return !p.IsValid() || addr.FamilyOf(p.Addr()) != l.family
+		return !p.IsValid() || addr.FamilyOf(p.Addr()) != l.Family
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // kernel's.
 func Placed(family addr.Family, protocol view.Protocol) (services, endpoints []netip.AddrPort, err error) {
 	l := newLayout(family, 0)
-	if there, _, err := l.look(); err != nil || !there {
+	if there, _, err := l.Look(); err != nil || !there {
 		return nil, nil, err
 	}
 	for id, into := range map[setID]*[]netip.AddrPort{addresses: &services, ports: &services, servers: &endpoints} {

@@ -22,7 +22,7 @@ func (l *layout) specimens() []chain {
 	for _, c := range slices.Concat(
 		l.chains(class{entry: outside, main: several, others: sticky, guarded: true}, byAddress),
 		l.chains(class{entry: internal, main: sticky}, byNodePort)) {
-		if !slices.ContainsFunc(all, func(has chain) bool { return has.name == c.name }) {
+		if !slices.ContainsFunc(all, func(has chain) bool { return has.Name == c.Name }) {
 			all = append(all, c)
 		}
 	}
@@ -35,11 +35,11 @@ func probe(k *link, l *layout, chains []chain) error {
 	l = l.as(probeTable)
 	// try has the kernel check chains and keep none of them.
 	try := func(chains []chain) error {
-		return k.commit(func(b *batch) {
-			b.conn.AddTable(l.table)
-			b.sets(l)
-			b.chains(l, chains)
-			b.conn.DelTable(l.table)
+		return k.Commit(func(b *batch) {
+			b.Conn.AddTable(l.NFT)
+			l.addSets(b)
+			b.Chains(&l.Table, chains)
+			b.Conn.DelTable(l.NFT)
 		})
 	}
 	err := try(chains)
@@ -48,31 +48,31 @@ func probe(k *link, l *layout, chains []chain) error {
 	}
 	bare := slices.Clone(chains)
 	for i := range bare {
-		bare[i].rules = nil
+		bare[i].Rules = nil
 	}
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("nf_tables of %s: %w: the process needs the capability NET_ADMIN", l.family, err)
+		return fmt.Errorf("nf_tables of %s: %w: the process needs the capability NET_ADMIN", l.Family, err)
 	}
 	if err := try(bare); err != nil {
-		return fmt.Errorf("nf_tables of %s: the kernel has not all tables, sets and NAT chains that are needed: %w: Linux 5.13 or newer has them, with NF_TABLES_IPV4, NF_TABLES_IPV6 and NF_NAT", l.family, err)
+		return fmt.Errorf("nf_tables of %s: the kernel has not all tables, sets and NAT chains that are needed: %w: Linux 5.13 or newer has them, with NF_TABLES_IPV4, NF_TABLES_IPV6 and NF_NAT", l.Family, err)
 	}
 	for i, c := range chains {
-		for _, r := range c.rules {
+		for _, r := range c.Rules {
 			alone := slices.Clone(bare)
-			alone[i].rules = []rule{r}
+			alone[i].Rules = []rule{r}
 			if reason := try(alone); reason != nil {
 				return fmt.Errorf("nf_tables of %s: the kernel does not take the rule %q of chain %s: %w: it is made of %s, for each of which it must have NFT_ and that name",
-					l.family, r.says, c.name, reason, ingredients(r))
+					l.Family, r.Says, c.Name, reason, ingredients(r))
 			}
 		}
 	}
-	return fmt.Errorf("nf_tables of %s: %w", l.family, err)
+	return fmt.Errorf("nf_tables of %s: %w", l.Family, err)
 }
 
 // ingredients names the expressions of a rule as the kernel's configuration does.
 func ingredients(r rule) string {
 	var names []string
-	for _, e := range r.exprs {
+	for _, e := range r.Exprs {
 		name := strings.ToUpper(strings.TrimPrefix(fmt.Sprintf("%T", e), "*expr."))
 		if !slices.Contains(names, name) {
 			names = append(names, name)

@@ -25,12 +25,12 @@ func TestProbe(t *testing.T) {
 			if err := probe(k, l, l.specimens()); err != nil {
 				t.Errorf("this kernel: %v", err)
 			}
-			odd := rule{"balance the load by magic", []expr.Any{&expr.Numgen{Register: reg(0), Type: 1}}} // modulo 0
-			err := probe(k, l, append(l.static(), chain{name: "odd", rules: []rule{odd}}))
-			if err == nil || !strings.Contains(err.Error(), odd.says) || !strings.Contains(err.Error(), "NUMGEN") || !strings.Contains(err.Error(), f.String()) {
+			odd := rule{Says: "balance the load by magic", Exprs: []expr.Any{&expr.Numgen{Register: reg(0), Type: 1}}} // modulo 0
+			err := probe(k, l, append(l.static(), chain{Name: "odd", Rules: []rule{odd}}))
+			if err == nil || !strings.Contains(err.Error(), odd.Says) || !strings.Contains(err.Error(), "NUMGEN") || !strings.Contains(err.Error(), f.String()) {
 				t.Errorf("error %v, want one that names %s, the rule and what it is made of", err, f)
 			}
-			k.close()
+			k.Close()
 		})
 	}
 	if got := blackbox.RunOn(t, node, "nft", "list", "tables"); got != "" {
@@ -76,7 +76,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 		}
 		expectAll(want)
 		powerless(t, func() {
-			b.link.close() // a socket keeps the rights that it was made with
+			b.link.Close() // a socket keeps the rights that it was made with
 			for range 2 {
 				missing, err := apply(fewer)
 				if err == nil || len(missing) != len(want.Ports)-len(fewer.Ports) || len(outcome.Behind(missing, err)) != 2 {
@@ -89,16 +89,16 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 				}
 			}
 		})
-		b.link.close()
+		b.link.Close()
 		expectAll(fewer)
 		powerless(t, func() {
-			b.link.close()
+			b.link.Close()
 			missing, err := apply(noPods)
 			if len(missing) != 0 || len(outcome.Behind(missing, err)) != 2 {
 				t.Errorf("%d ports are missing, error %v: want that both families are behind", len(missing), err)
 			}
 		})
-		b.link.close()
+		b.link.Close()
 		expectAll(noPods)
 	})
 }

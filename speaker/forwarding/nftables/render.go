@@ -103,20 +103,20 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 	}
 	for _, a := range slices.Concat(p.ExternalIPs, p.VIPs) {
 		if !l.owns(a) {
-			return fmt.Errorf("address %s is not %s", a, l.family)
+			return fmt.Errorf("address %s is not %s", a, l.Family)
 		}
 	}
 	if p.ClusterIP.IsValid() && !l.owns(p.ClusterIP) {
-		return fmt.Errorf("address %s is not %s", p.ClusterIP, l.family)
+		return fmt.Errorf("address %s is not %s", p.ClusterIP, l.Family)
 	}
 	for _, e := range p.Endpoints() {
 		if !l.owns(e.Addr()) || e.Port() == 0 {
-			return fmt.Errorf("endpoint %s is not an %s address with a port", e, l.family)
+			return fmt.Errorf("endpoint %s is not an %s address with a port", e, l.Family)
 		}
 	}
 	for _, s := range p.SourceRanges {
 		if !s.IsValid() || !l.owns(s.Addr()) {
-			return fmt.Errorf("source range %s is not %s", s, l.family)
+			return fmt.Errorf("source range %s is not %s", s, l.Family)
 		}
 	}
 	most, n := localSlot-1, max(len(p.Cluster), len(p.Local))
@@ -132,7 +132,7 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 	return nil
 }
 
-func (l *layout) owns(a netip.Addr) bool { return a.IsValid() && addr.FamilyOf(a) == l.family }
+func (l *layout) owns(a netip.Addr) bool { return a.IsValid() && addr.FamilyOf(a) == l.Family }
 
 // internal renders what happens to packets for the ClusterIP.
 func (r *renderer) internal() {
@@ -199,9 +199,9 @@ func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 	if w == byNodePort {
 		known = ports
 	}
-	h.elements = []element{{item{w.of(services), key}, needed[0].name}, {item{known, key}, ""}}
+	h.elements = []element{{item{w.of(services), key}, needed[0].Name}, {item{known, key}, ""}}
 	for _, c := range needed {
-		if len(c.rules) > 0 && !slices.ContainsFunc(r.out.chains, func(has chain) bool { return has.name == c.name }) {
+		if len(c.Rules) > 0 && !slices.ContainsFunc(r.out.chains, func(has chain) bool { return has.Name == c.Name }) {
 			r.out.chains = append(r.out.chains, c)
 		}
 	}

@@ -69,7 +69,7 @@ func (c *cluster) state() string {
 				default:
 					name = f.sets[i.set].Name
 				}
-				lines = append(lines, fmt.Sprintf("%s %s %q %q", f.family, name, i.key, e.was))
+				lines = append(lines, fmt.Sprintf("%s %s %q %q", f.Family, name, i.key, e.was))
 			}
 		}
 	})
@@ -101,8 +101,8 @@ func TestAnyStateToAnyState(t *testing.T) {
 				rt.Fatalf("%s:\n%s\nwant\n%s", what, got, fresh)
 			}
 			for _, f := range c.backend.families {
-				if n := strings.Count("\n"+fresh, "\n"+f.family.String()) - strings.Count("\n"+fresh, "\n"+f.family.String()+" chain"); f.size != n {
-					rt.Fatalf("%s: %s has %d elements, and %d are counted", what, f.family, n, f.size)
+				if n := strings.Count("\n"+fresh, "\n"+f.Family.String()) - strings.Count("\n"+fresh, "\n"+f.Family.String()+" chain"); f.size != n {
+					rt.Fatalf("%s: %s has %d elements, and %d are counted", what, f.Family, n, f.size)
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func TestEveryFormIsShown(t *testing.T) {
 	for _, f := range c.backend.families {
 		for name, u := range f.chains {
 			// The comment is the end of a rule, the digest the end of the comment.
-			if shown := strings.Count(out, "\tchain "+name+" {"); shown != 2 && f.family == addr.IPv4 {
+			if shown := strings.Count(out, "\tchain "+name+" {"); shown != 2 && f.Family == addr.IPv4 {
 				t.Errorf("chain %s is shown %d times", name, shown)
 			}
 			for _, stamp := range strings.Split(u.chain.value, "\n")[1:] {
@@ -402,11 +402,11 @@ func TestRefusedPortStandsAlone(t *testing.T) {
 // poison has the kernel refuse Services of five endpoints: their chain has a rule that
 // it cannot take.
 func (c *cluster) poison() {
-	odd := []rule{{"by magic", []expr.Any{&expr.Numgen{Register: reg(0), Type: 1}}}} // modulo 0
+	odd := []rule{{Says: "by magic", Exprs: []expr.Any{&expr.Numgen{Register: reg(0), Type: 1}}}} // modulo 0
 	for _, f := range c.backend.families {
 		for _, w := range []matchKind{byAddress, byNodePort} {
 			for _, e := range []entry{internal, masked} {
-				f.made[classKey{class{entry: e, main: group{size: 5}}, w}] = []chain{{name: fmt.Sprint("odd-", w, e), rules: odd}}
+				f.made[classKey{class{entry: e, main: group{size: 5}}, w}] = []chain{{Name: fmt.Sprint("odd-", w, e), Rules: odd}}
 			}
 		}
 	}
@@ -448,15 +448,15 @@ func TestErrorsAreTold(t *testing.T) {
 	c := newCluster(t)
 	want := blackbox.Forwarding(blackbox.Services()...)
 	for _, f := range c.backend.families {
-		f.link = &link{generation: f.link.generation, socket: f.link.socket, owned: f.link.owned}
-		f.table.Name = strings.Repeat("long", 100) // no table can be called so
+		f.link = &link{Socket: f.link.Socket, owned: f.link.owned}
+		f.NFT.Name = strings.Repeat("long", 100) // no table can be called so
 	}
 	missing, err := c.Try(want)
 	if refused := outcome.Refused(err); err == nil || len(refused) > 0 || len(missing) != len(want.Ports) {
 		t.Errorf("%d of %d ports are missing, %d refused, error %v", len(missing), len(want.Ports), len(refused), err)
 	}
 	for _, f := range c.backend.families {
-		f.table.Name = tableName
+		f.NFT.Name = tableName
 	}
 	c.Apply(want)
 	if key := blackbox.Key("cluster", view.TCP, addr.IPv4); !want.Ports[key].Equal(c.backend.families[0].ports[key]) {

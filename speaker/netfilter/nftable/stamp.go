@@ -1,4 +1,4 @@
-package nftables
+package nftable
 
 import (
 	"bytes"
@@ -14,26 +14,26 @@ import (
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
-// stamp is the comment of a rule in the kernel: what it says, and a digest of what it does. The kernel's rule
+// Stamp returns the comment of a rule in the kernel: what it says, and a digest of what it does. The kernel's rule
 // is held against it, so that no process takes a rule for its own that others have replaced.
-func (l *layout) stamp(r rule) string {
+func (t *Table) Stamp(r Rule) string {
 	var all []byte
-	for _, e := range r.exprs {
+	for _, e := range r.Exprs {
 		// What cannot be marshalled fails to be sent.
-		data, _ := expr.Marshal(byte(l.table.Family), e)
+		data, _ := expr.Marshal(byte(t.NFT.Family), e)
 		all = append(all, canonical(data)...)
 	}
-	return r.says + " " + l.digest(all)
+	return r.Says + " " + t.digest(all)
 }
 
-func (l *layout) digest(expressions []byte) string {
-	sum := sha256.Sum256(slices.Concat(l.salt, expressions))
+func (t *Table) digest(expressions []byte) string {
+	sum := sha256.Sum256(slices.Concat(t.Salt, expressions))
 	return hex.EncodeToString(sum[:6])
 }
 
-// stampOf reads the stamp of a rule in the kernel, "" of one that does something else than its stamp says.
+// StampOf returns the stamp of a rule in the kernel, "" of one that does something else than its stamp says.
 // The comment is a type, a length and a text that ends in zero.
-func (l *layout) stampOf(rule []byte) string {
+func (t *Table) StampOf(rule []byte) string {
 	comment := nfnetlink.Find(rule, unix.NFTA_RULE_USERDATA)
 	if len(comment) < 2 || int(comment[1]) != len(comment)-2 {
 		return ""
@@ -43,7 +43,7 @@ func (l *layout) stampOf(rule []byte) string {
 	nfnetlink.Each(nfnetlink.Find(rule, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
 		all = append(all, canonical(e)...)
 	})
-	if !strings.HasSuffix(stamp, " "+l.digest(all)) {
+	if !strings.HasSuffix(stamp, " "+t.digest(all)) {
 		return ""
 	}
 	return stamp

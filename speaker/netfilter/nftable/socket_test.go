@@ -1,4 +1,4 @@
-package nftables
+package nftable
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
@@ -19,14 +18,14 @@ import (
 // none is taken for that to the next transaction.
 func TestTheKernelRefusesAWhole(t *testing.T) {
 	node := netlab.NewHost(t, "node")
-	k := newLink(nil)
-	defer k.close()
+	k := NewSocket(nil)
+	defer k.Close()
 	node.Do(func() {
 		if err := k.open(); err != nil {
 			t.Fatal(err)
 		}
 	})
-	l := newLayout(addr.IPv4, desired.MasqueradeMark)
+	table := New(addr.IPv4, "probe")
 	stale := frame(unix.NFNL_MSG_BATCH_BEGIN) // of another generation of the rules
 	stale.Data = append(stale.Data, nfnetlink.Attributes{}.Uint32(unix.NFNL_BATCH_GENID, 1<<31)...)
 	stranger := frame(unix.NFNL_MSG_BATCH_BEGIN)
@@ -36,12 +35,12 @@ func TestTheKernelRefusesAWhole(t *testing.T) {
 		reason unix.Errno
 	}{"of another generation": {stale, unix.ERESTART}, "of another subsystem": {stranger, unix.EOPNOTSUPP}} {
 		within(t, name, func() error {
-			create, remove := l.tableMessage(unix.NFT_MSG_NEWTABLE, 0), l.tableMessage(unix.NFT_MSG_DELTABLE, 0)
+			create, remove := about(table, unix.NFT_MSG_NEWTABLE), about(table, unix.NFT_MSG_DELTABLE)
 			err := k.exchange([]netlink.Message{refusal.begin, create, create, remove, frame(unix.NFNL_MSG_BATCH_END)})
 			if !errors.Is(err, refusal.reason) {
 				t.Errorf("%s: error %v, want %v", name, err, refusal.reason)
 			}
-			return k.probe(l)
+			return comeAndGo(k, table)
 		})
 	}
 }
@@ -50,20 +49,40 @@ func TestTheKernelRefusesAWhole(t *testing.T) {
 // transaction is not mistaken for it.
 func TestTheKernelRefusesSome(t *testing.T) {
 	node := netlab.NewHost(t, "node")
-	k := newLink(nil)
-	defer k.close()
+	k := NewSocket(nil)
+	defer k.Close()
 	node.Do(func() {
-		l := newLayout(addr.IPv6, desired.MasqueradeMark)
-		remove := l.tableMessage(unix.NFT_MSG_DELTABLE, 0) // there is none
+		table := New(addr.IPv6, "probe")
+		remove := about(table, unix.NFT_MSG_DELTABLE) // there is none
 		unknown := remove
 		unknown.Header.Type |= 0xff
-		err := k.transact(remove, unknown, remove)
+		err := k.Transact(remove, unknown, remove)
 		if !errors.Is(err, unix.ENOENT) || !errors.Is(err, unix.EINVAL) {
 			t.Errorf("error %v, want both reasons", err)
 		}
-		if err := k.probe(l); err != nil {
+		if err := comeAndGo(k, table); err != nil {
 			t.Errorf("the next transaction: %v", err)
 		}
+	})
+}
+
+// about is a command about a table, with a receipt.
+func about(table Table, command int) netlink.Message {
+	m := netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | command), Flags: netlink.Request | netlink.Acknowledge},
+		Data:   append([]byte{nfnetlink.Protocol(table.Family), unix.NFNETLINK_V0, 0, 0}, table.Attributes()...),
+	}
+	if command == unix.NFT_MSG_NEWTABLE {
+		m.Header.Flags |= netlink.Create
+	}
+	return m
+}
+
+// comeAndGo makes a table that does not stay.
+func comeAndGo(k *Socket, table Table) error {
+	return k.Commit(func(b *Batch) {
+		b.Conn.AddTable(table.NFT)
+		b.Conn.DelTable(table.NFT)
 	})
 }
 
