@@ -102,7 +102,7 @@ func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]l
 		switch {
 		case ok && owner != t.Node:
 			elsewhere = append(elsewhere, a)
-			if after, is := placeAfter(owner, t.Node, claim, a, v, able); is {
+			if after, is := placeAfter(owner, t.Node, claim, a, v, able); is && hears(t.Node, owner, claim, a, v, on) {
 				behind[a] = standby{owner, after}
 			}
 		case ok && len(on) > 0:
@@ -124,6 +124,12 @@ type standby struct {
 
 // standbys is how many nodes stand by for an address.
 const standbys = 8
+
+// hears tells whether this node would hear the owner of an address answer on its links: one without a subnet that
+// has the address hears nothing of an owner that has one.
+func hears(self, owner string, claim desired.Candidacy, a netip.Addr, v hello.View, on []links.Link) bool {
+	return !v.Alive[owner].Has(a) || claim.IsNamed(self) || len(links.Holding(a, on)) > 0
+}
 
 // placeAfter is how many nodes come between the owner of an address and self, false if more than stand by, or
 // if self is unable. Which of two comes earlier after the runner-up does not depend on where the address is on-link.

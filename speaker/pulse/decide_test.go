@@ -240,6 +240,33 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 	})
 }
 
+// TestNobodyListensFromAnotherNetwork: where the owner has a subnet with the address, a node without one hears
+// none of its answers, and stands by for it in vain.
+func TestNobodyListensFromAnotherNetwork(t *testing.T) {
+	near, far := ethernet(2, true), ethernet(2, true)
+	far.Prefixes = []netip.Prefix{netip.MustParsePrefix("198.51.100.2/24")}
+	for name, c := range map[string]struct {
+		owner hello.Member
+		on    links.Link
+		named []string
+		want  bool
+	}{
+		"both have it":                         {has(lanNet), near, nil, true},
+		"the owner alone":                      {has(lanNet), far, nil, false},
+		"neither, and routers reach both":      {has(farNet), far, nil, true},
+		"the owner tells of no subnet":         {hello.Member{Serving: true}, far, nil, true},
+		"the interfaces of this one are named": {has(lanNet), far, []string{"a"}, true},
+	} {
+		v := serving("a")
+		v.Alive["b"] = c.owner
+		table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"b", "a"}, Named: c.named}}}
+		_, _, behind := owned(table, v, reach{vip4: {c.on}}, true)
+		if _, got := behind[vip4]; got != c.want {
+			t.Errorf("%s: it stands by: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 func TestPlaced(t *testing.T) {
 	v := serving("a", "b", "c")
 	v.Alive["c"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
