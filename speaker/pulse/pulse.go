@@ -4,9 +4,10 @@
 // Table over a unix socket; when the agent crashes, is upgraded or loses the API server,
 // pulse goes on with the last one.
 //
-// Each node decides for itself who owns an address: the first of the claim's candidates that
-// is alive and able. All nodes have the same candidates in the same order, so nodes that see
-// the same nodes alive agree.
+// Each node decides for itself which node owns an address: the first of the claim's candidates that
+// is alive and able, but that one which has no subnet with the address leaves it to the first that has
+// one (near). Nodes that have the same table and see the same nodes alive agree. What is heard on the
+// network, and what nodes say of it, has precedence over that; see below.
 //
 // # Who else has an address
 //
@@ -14,8 +15,8 @@
 // come from a node, which hands it over or takes it over, or from a stranger. A stranger is
 // reported and the address defended (contests). A node asks the network for an address that
 // no node has had before it uses it (vetting), but never for one that moves. If a new table
-// takes an address away from a node, the node goes on answering until it hears its successor
-// (yielding). The node that would be next checks now and then whether an address is answered
+// takes an address away from a node, the node goes on answering until its successor replies to a
+// poll (yielding). The node that would be next checks now and then whether an address is answered
 // for, and by whom (patrol).
 //
 // # When nodes do not agree

@@ -188,10 +188,7 @@ func (c wireClaim) read(names []string) (desired.Candidacy, error) {
 	return claim, nil
 }
 
-// encodeTable renders a table for any pulse; equal tables give equal bytes.
-func encodeTable(t Table) ([]byte, error) { return encode(t, false) }
-
-// encode renders a table with tiers, or for those who cannot read these.
+// encode renders a table with tiers, or for a pulse that cannot read these; equal tables give equal bytes.
 func encode(t Table, tiers bool) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
@@ -220,9 +217,7 @@ func encodeTableMessage(number uint64, table json.RawMessage) ([]byte, error) {
 	}{number, table})
 }
 
-// decodeTableMessage reads a table and its number.
-func decodeTableMessage(body []byte) (Table, uint64, error) { return new(reader).table(body) }
-
+// table reads a table and its number.
 func (r *reader) table(body []byte) (Table, uint64, error) {
 	var m tableMessage
 	if err := json.Unmarshal(body, &m); err != nil {

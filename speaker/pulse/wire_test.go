@@ -22,6 +22,12 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
+// encodeTable renders a table for any pulse.
+func encodeTable(t Table) ([]byte, error) { return encode(t, false) }
+
+// decodeTableMessage reads a table and its number as the first one of a pulse.
+func decodeTableMessage(body []byte) (Table, uint64, error) { return new(reader).table(body) }
+
 // sample has something in each field.
 func sample() Table {
 	return Table{

@@ -117,11 +117,11 @@ func (m *machine) next(now time.Time) frame {
 
 // sentAt is when a frame of ours left, if that is not too long ago to matter.
 func (m *machine) sentAt(number uint32) (at time.Time, ok bool) {
-	ago := int(uint32(m.number) - number)
-	if ago < 0 || ago >= len(m.sent) {
+	ago := uint64(uint32(m.number) - number)
+	if ago >= uint64(len(m.sent)) {
 		return at, false
 	}
-	return m.sent[len(m.sent)-1-ago], true
+	return m.sent[uint64(len(m.sent))-1-ago], true
 }
 
 // hear takes in a frame of a node that is known. The reason says why it is not believed; it is empty
