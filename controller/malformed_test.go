@@ -30,7 +30,7 @@ func testMalformed(t *testing.T, c *cluster) {
 			}
 		}
 	}
-	for _, m := range malformed.Cases() {
+	for _, m := range malformed.Cases(t) {
 		t.Run(m.Kind+"/"+m.Name, func(t *testing.T) {
 			text := "{apiVersion: fairlead.dev/v1beta1, kind: " + m.Kind + ", metadata: {name: x}, spec: " + m.Spec + "}"
 			switch m.Kind {

@@ -24,7 +24,7 @@ func TestMalformed(t *testing.T) {
 	for kind := range definitions(t) {
 		admissions[kind] = admissionOf(t, kind)
 	}
-	for _, c := range malformed.Cases() {
+	for _, c := range malformed.Cases(t) {
 		if c.Kind == "Service" {
 			continue // is Kubernetes' own
 		}
@@ -56,7 +56,7 @@ func TestMalformed(t *testing.T) {
 func TestNoFieldIsMissing(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
-	for _, c := range malformed.Cases() {
+	for _, c := range malformed.Cases(t) {
 		if c.Refused != "" || c.Reason != "" {
 			known[c.Kind+" "+c.Field] = true
 		}

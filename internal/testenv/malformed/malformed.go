@@ -1,13 +1,20 @@
 // Package malformed is a table of the mistakes that users can make, field by field, and of
 // how they learn about each: the API server refuses the object, or a condition reports it.
 // Tests of the schema and of the controller go through the whole table, and one test checks
-// that it covers every field of every kind.
+// that it covers every field of every kind. The cases are in a file of each kind.
 package malformed
 
 import (
+	"embed"
+	"encoding/json"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Case is one object, and what its user learns.
@@ -26,51 +33,141 @@ type Case struct {
 	Field string
 }
 
-// Cases are all cases. Those with a Reason need the objects of Neighbours beside them.
-func Cases() []Case {
-	return slices.Concat(pools(), l2Advertisements(), bgpAdvertisements(), bgpPeers(), bfdProfiles(), bgpSessions(), l2Addresses(), nodeForwardings(), communities(), reservations(), services())
+//go:embed *.yaml
+var files embed.FS
+
+// lists is the file with the cases of lists that several kinds have.
+const lists = "lists.yaml"
+
+// table is the file of one kind.
+type table struct {
+	Kind string
+	// Base is a spec that is in order.
+	Base map[string]any
+	// Lists are fields, with dots between their parts, and what they are lists of, in lists.
+	Lists map[string]string
+	// Limits are the least and the greatest number that a field may have.
+	Limits map[string][2]int64
+	// Texts are texts in a field, or in its list if it ends in [], that the API server refuses, and why.
+	Texts []struct {
+		Field, Refused string
+		Texts          []string
+	}
+	Cases []entry
 }
 
-// Neighbours are objects in YAML with which other objects come into conflict.
-func Neighbours() []string {
-	return []string{
-		"{apiVersion: v1, kind: Node, metadata: {name: neighbour}, status: {addresses: [{type: InternalIP, address: 192.0.2.211}, {type: InternalIP, address: 203.0.113.211}]}}",
-		"{apiVersion: fairlead.dev/v1beta1, kind: IPAddressPool, metadata: {name: neighbour, labels: {is: neighbour}}, spec: {addresses: [203.0.113.0/24]}}",
-		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: neighbour}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}}",
-		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: waiting}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.253, passive: true}}",
-		"{apiVersion: fairlead.dev/v1beta1, kind: Community, metadata: {name: neighbour}, spec: {communities: [{name: neighbours, value: '1:1'}]}}",
+// entry is one case, as Case has it.
+type entry struct {
+	Name                            string
+	Spec                            map[string]any
+	More                            map[string]any // in place of Spec: what is added to the Base
+	Value                           any            // in place of Spec, in lists: the whole of the field
+	Refused, Field, Reason, Message string
+}
+
+// Cases returns all cases. Those with a Reason need the objects of Neighbours beside them.
+func Cases(tb testing.TB) []Case {
+	tb.Helper()
+	shapes := map[string][]entry{}
+	read(tb, lists, &shapes)
+	paths, err := fs.Glob(files, "*.yaml")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	all := services()
+	for _, path := range slices.DeleteFunc(paths, func(path string) bool { return path == lists }) {
+		var t table
+		read(tb, path, &t)
+		for _, e := range t.all(shapes) {
+			spec, err := json.Marshal(e.Spec)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if e.Field == "" {
+				e.Field = fieldOf(e.Refused)
+			}
+			all = append(all, Case{Kind: t.Kind, Name: e.Name, Spec: string(spec), Refused: e.Refused, Reason: e.Reason, Message: e.Message, Field: e.Field})
+		}
+	}
+	return all
+}
+
+func read(tb testing.TB, path string, into any) {
+	tb.Helper()
+	text, err := files.ReadFile(path)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		tb.Fatalf("%s: %v", path, err)
 	}
 }
 
-// spec is a case that the API server decides: what it says, or nothing when it takes the
-// object.
-type spec struct {
-	name, spec string
-	want       string
-}
-
-// told is a case that a condition tells of.
-type told struct {
-	name, spec, field string
-	reason, message   string
-}
-
-// cases are those that the API server decides.
-func cases(kind string, specs []spec) []Case {
-	found := make([]Case, 0, len(specs))
-	for _, s := range specs {
-		found = append(found, Case{Kind: kind, Name: s.name, Spec: s.spec, Refused: s.want, Field: fieldOf(s.want)})
+// all returns the cases of the file, each with its Spec.
+func (t *table) all(shapes map[string][]entry) []entry {
+	for i, e := range t.Cases {
+		if e.Spec == nil {
+			t.Cases[i].Spec = t.with(e.More)
+		}
 	}
-	return found
+	for field, shape := range t.Lists {
+		for _, e := range shapes[shape] {
+			at := "spec." + field
+			e.Name, e.Spec, e.Field = field+" "+e.Name, t.with(nested(field, e.Value)), at
+			switch {
+			case e.Refused != "":
+				e.Refused = at + e.Refused
+			case e.Message != "":
+				e.Message = at + e.Message
+			default:
+				e.Field = ""
+			}
+			t.Cases = append(t.Cases, e)
+		}
+	}
+	for field, limits := range t.Limits {
+		t.beyond(field, limits[0]-1, "greater", limits[0])
+		t.beyond(field, limits[1]+1, "less", limits[1])
+	}
+	for _, wrong := range t.Texts {
+		for _, text := range wrong.Texts {
+			var value any = text
+			field, list := strings.CutSuffix(wrong.Field, "[]")
+			at := "spec." + field
+			if list {
+				value, at = []any{text}, at+"[0]"
+			}
+			t.refused(field, text, value, fmt.Sprintf("%s: Invalid value: %q: %s", at, text, wrong.Refused))
+		}
+	}
+	return t.Cases
 }
 
-// conditions are those that a condition tells of.
-func conditions(kind string, all []told) []Case {
-	found := make([]Case, 0, len(all))
-	for _, s := range all {
-		found = append(found, Case{Kind: kind, Name: s.name, Spec: s.spec, Field: s.field, Reason: s.reason, Message: s.message})
+// beyond adds the case of a number that is next to a limit.
+func (t *table) beyond(field string, number int64, comparison string, limit int64) {
+	t.refused(field, fmt.Sprint(number), number,
+		fmt.Sprintf("spec.%[1]s: Invalid value: %[2]d: spec.%[1]s in body should be %[3]s than or equal to %[4]d", field, number, comparison, limit))
+}
+
+func (t *table) refused(field, name string, value any, why string) {
+	t.Cases = append(t.Cases, entry{Name: field + " " + name, Spec: t.with(nested(field, value)), Refused: why})
+}
+
+// with returns a spec that is in order but for some fields.
+func (t *table) with(fields map[string]any) map[string]any {
+	spec := map[string]any{}
+	maps.Copy(spec, t.Base)
+	maps.Copy(spec, fields)
+	return spec
+}
+
+// nested returns a field whose name has dots between its parts.
+func nested(field string, value any) map[string]any {
+	outer, inner, found := strings.Cut(field, ".")
+	if found {
+		value = nested(inner, value)
 	}
-	return found
+	return map[string]any{outer: value}
 }
 
 // fieldOf is the field that an error of the API server begins with, without indices.
@@ -86,96 +183,23 @@ func fieldOf(text string) string {
 	}
 }
 
-// unmatched are the cases of a list of label selectors that the schema takes and no label
-// can match. others are the rest of the spec, with a comma at the end.
-func unmatched(others, field string) []told {
-	name := field[strings.LastIndex(field, ".")+1:]
-	in := func(selector string) string {
-		text := name + ": [{}, " + selector + "]"
-		for part := range strings.SplitSeq(strings.TrimSuffix(field, name), ".") {
-			if part != "" {
-				text = part + ": {" + text + "}"
-			}
-		}
-		return "{" + others + text + "}"
-	}
-	path := "spec." + field
-	return []told{
-		{field + " with a key that is none", in("{matchLabels: {a b: c}}"), path, "InvalidSelector", path + "[1]: "},
-		{field + " with a value that is none", in("{matchLabels: {a: b c}}"), path, "InvalidSelector", path + "[1]: "},
-		{field + " with an expression of no key", in("{matchExpressions: [{key: '', operator: Exists}]}"), path, "InvalidSelector", path + "[1]: "},
-		{field + " with an expression of no value", in("{matchExpressions: [{key: a, operator: In, values: [b c]}]}"), path, "InvalidSelector", path + "[1]: "},
+// Neighbours are objects in YAML with which other objects come into conflict.
+func Neighbours() []string {
+	return []string{
+		"{apiVersion: v1, kind: Node, metadata: {name: neighbour}, status: {addresses: [{type: InternalIP, address: 192.0.2.211}, {type: InternalIP, address: 203.0.113.211}]}}",
+		"{apiVersion: fairlead.dev/v1beta1, kind: IPAddressPool, metadata: {name: neighbour, labels: {is: neighbour}}, spec: {addresses: [203.0.113.0/24]}}",
+		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: neighbour}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.254}}",
+		"{apiVersion: fairlead.dev/v1beta1, kind: BGPPeer, metadata: {name: waiting}, spec: {myASN: 64500, peerASN: 64512, peerAddress: 192.0.2.253, passive: true}}",
+		"{apiVersion: fairlead.dev/v1beta1, kind: Community, metadata: {name: neighbour}, spec: {communities: [{name: neighbours, value: '1:1'}]}}",
 	}
 }
 
-// refused are texts in a field, or in its list if it ends in [], that the API server refuses, and why.
-func refused(field, why string, texts ...string) []spec {
-	name, list := strings.CutSuffix(field, "[]")
-	found := make([]spec, 0, len(texts))
-	for _, text := range texts {
-		value, at := "'"+text+"'", "spec."+name
-		if list {
-			value, at = "["+value+"]", at+"[0]"
-		}
-		found = append(found, spec{name + " " + text, "{" + name + ": " + value + "}", fmt.Sprintf("%s: Invalid value: %q: %s", at, text, why)})
+// PeerFieldsOfMetalLB are the fields of the spec of its BGPPeer (v1beta2 of v0.16.1). None
+// may be passed over in silence, wherever one writes it.
+func PeerFieldsOfMetalLB() []string {
+	return []string{
+		"bfdProfile", "connectTime", "disableMP", "dualStackAddressFamily", "dynamicASN", "ebgpMultiHop",
+		"enableGracefulRestart", "holdTime", "interface", "keepaliveTime", "localASN", "myASN", "nodeSelectors",
+		"password", "passwordSecret", "peerASN", "peerAddress", "peerPort", "routerID", "sourceAddress", "vrf",
 	}
-	return found
-}
-
-// limits are the numbers next to those that a field may have.
-func limits(field string, least, most int64) []spec {
-	beyond := func(number int64, comparison string, limit int64) spec {
-		return spec{
-			fmt.Sprint(field, " ", number), fmt.Sprintf("{%s: %d}", field, number),
-			fmt.Sprintf("spec.%[1]s: Invalid value: %[2]d: spec.%[1]s in body should be %[3]s than or equal to %[4]d", field, number, comparison, limit),
-		}
-	}
-	return []spec{beyond(least-1, "greater", least), beyond(most+1, "less", most)}
-}
-
-// names are the cases of a list of object names.
-func names(field string) []spec {
-	at := "spec." + field
-	return append(refused(field+"[]", "must be the name of an object", "Router", "a..b", "a-"), []spec{
-		{field + " good", "{" + field + ": [a, a-1, a.b, '1']}", ""},
-		{field + " empty", "{" + field + ": [a, '']}", at + "[1]: Invalid value: \"\": must be the name of an object"},
-		{field + " twice", "{" + field + ": [a, b, a]}", at + "[2]: Duplicate value: \"a\""},
-		{field + " too long", "{" + field + ": [" + strings.Repeat("a", 254) + "]}", at + "[0]: Too long: may not be more than 253 bytes"},
-	}...)
-}
-
-// selectors are the cases of a list of label selectors.
-func selectors(field string) []spec {
-	const operator = "[0]: Invalid value: the operator of each of matchExpressions must be"
-	at := "spec." + field
-	expressions := func(e string) string { return "{" + field + ": [{matchExpressions: [" + e + "]}]}" }
-	exists := strings.Repeat("{key: a, operator: Exists}, ", 15)
-	return []spec{
-		{field + " good", expressions("{key: a, operator: In, values: [b]}, {key: a, operator: NotIn, values: [c]}, {key: a, operator: Exists}, {key: a, operator: DoesNotExist, values: []}"), ""},
-		{field + " with an unknown operator", expressions("{key: a, operator: Gt, values: ['1']}"), at + operator},
-		{field + " In without values", expressions("{key: a, operator: In}"), at + operator},
-		{field + " NotIn with no values", expressions("{key: a, operator: NotIn, values: []}"), at + operator},
-		{field + " Exists with values", expressions("{key: a, operator: Exists, values: [b]}"), at + operator},
-		{field + " bad at the end", expressions(exists + "{key: a, operator: exists}"), at + operator},
-		{field + " with 16 expressions", expressions(exists + "{key: a, operator: Exists}"), ""},
-		{field + " with 17 expressions", expressions(exists + "{key: a, operator: Exists}, {key: a, operator: Exists}"), at + "[0]: Invalid value: at most 16 matchExpressions"},
-		{field + " too many", "{" + field + ": [" + strings.Repeat("{}, ", 16) + "{}]}", at + ": Too many: 17: must have at most 16 items"},
-	}
-}
-
-// nested puts the fields of some cases into a field of a spec that has others.
-func nested(others, field string, cases []spec) []spec {
-	for i := range cases {
-		cases[i].spec = "{" + others + ", " + field + ": " + cases[i].spec + "}"
-		cases[i].want = strings.Replace(cases[i].want, "spec.", "spec."+field+".", 1)
-	}
-	return cases
-}
-
-// prefixed puts fields in front of the specs of some cases.
-func prefixed(fields string, cases []spec) []spec {
-	for i := range cases {
-		cases[i].spec = "{" + fields + ", " + strings.TrimPrefix(cases[i].spec, "{")
-	}
-	return cases
 }
