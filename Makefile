@@ -44,7 +44,7 @@ generate: ## Generate code, CRDs and the chart's copy of them
 ##@ Check
 
 # Which tests internal/testrun is to run: what these words mean, and what each share has, is in
-# its plan.go.
+# plan/plan.go.
 SHARE ?= $(shell git rev-parse HEAD)
 test:       TESTS = gate
 test-share: TESTS = $(SHARE)
@@ -76,17 +76,17 @@ conformance: lab-down conformance-build image ## Run all of Kubernetes' own test
 
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
-	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md
+	$(GO) run ./e2e/bench forwarding $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md
 
 .PHONY: bench-layer2
 bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: three hours, on an idle machine (root)
 	$(LAB) build metallb
-	$(GO) run ./e2e/bench/failover -protocol layer2 -out docs/benchmarks/layer2.md
+	$(GO) run ./e2e/bench layer2 -out docs/benchmarks/layer2.md
 
 .PHONY: bench-bgp
 bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: a quarter of an hour, on an idle machine (root)
 	$(LAB) build metallb
-	$(GO) run ./e2e/bench/failover -protocol bgp -rounds 4 -patience 6m -out docs/benchmarks/bgp.md
+	$(GO) run ./e2e/bench bgp -rounds 4 -patience 6m -out docs/benchmarks/bgp.md
 
 .PHONY: bench-hellos
 bench-hellos: ## Simulate the hellos of up to a thousand nodes, into bin/hello-mesh.md: some ten minutes
@@ -99,7 +99,7 @@ soak-bfd: packages build ## Hold BFD at 50 ms × 3 with FRR and BIRD on a busy m
 .PHONY: bench-allocation
 bench-allocation: packages ## Compare giving addresses with MetalLB's, into docs/benchmarks/allocation.md: half an hour, on an idle machine
 	$(LAB) build metallb
-	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./e2e/bench/allocation -out docs/benchmarks/allocation.md
+	$(GO) run ./e2e/bench allocation -out docs/benchmarks/allocation.md
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, for FUZZTIME (30s) each; FUZZ=speaker/bgp only those that match

@@ -1,100 +1,21 @@
-// Command demo shows Fairlead at work: it brings the lab up without kube-proxy,
-// installs the image and the chart, exposes a web server over layer 2 and BGP, shows
-// which node announces what and which source the pods see, kills the announcing node and
-// shows the client being served again. It leaves the lab up to be explored.
+// Command demo shows Fairlead at work in the lab, and leaves the lab up to be explored.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"fairlead.dev/fairlead/e2e/lab"
-	"fairlead.dev/fairlead/e2e/product"
+	"fairlead.dev/fairlead/e2e/demo/show"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := demo(ctx); err != nil {
+	if err := show.Run(ctx, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "\nThe demo stopped: %v\nTake down what is up with: make demo-down\n", err)
 		os.Exit(1)
 	}
-}
-
-// demo is the story, a chapter a function.
-func demo(ctx context.Context) error {
-	if missing := lab.Missing(); len(missing) > 0 {
-		return fmt.Errorf("this machine cannot run it:\n%w", errors.Join(missing...))
-	}
-	s := newStage(os.Stdout)
-	s.chapter("A bare-metal cluster without kube-proxy")
-	if err := lab.Down(ctx); err != nil {
-		return err
-	}
-	l, err := lab.Up(ctx, lab.Options{Progress: s})
-	if err != nil {
-		return err
-	}
-	c, err := product.New(l)
-	if err != nil {
-		return err
-	}
-	show := &show{stage: s, Cluster: c}
-	for _, chapter := range []func(context.Context) error{
-		show.install, show.configure, show.expose, show.serve, show.lose, show.explore,
-	} {
-		if err := chapter(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// show is the lab with Fairlead in it, and what is exposed.
-type show struct {
-	*stage
-	*product.Cluster
-	services []exposed
-}
-
-// install brings image and chart in, as a user would.
-func (s *show) install(ctx context.Context) error {
-	s.chapter("Fairlead by its image and its Helm chart")
-	if err := s.step("image given to every node", func() error { return s.LoadImage(ctx) }); err != nil {
-		return err
-	}
-	return s.step("helm install fairlead charts/fairlead --namespace "+product.Namespace+" --set apiServer.host="+s.ControlPlane.IPv4.String(), func() error {
-		return s.Install(ctx, 4)
-	})
-}
-
-// configure applies the samples that every reader can apply as well.
-func (s *show) configure(ctx context.Context) error {
-	s.chapter("Two pools, a router, and what to announce where")
-	files := []string{"pool.yaml", "l2advertisement.yaml", "bgppeer.yaml", "bgpadvertisement.yaml"}
-	for _, file := range files {
-		if err := s.step("kubectl apply -f config/samples/"+file, func() error { return s.Sample(ctx, file) }); err != nil {
-			return err
-		}
-	}
-	return s.kubectl(ctx, "get", "ipaddresspools,bgppeers")
-}
-
-// explore tells what there is to try.
-func (s *show) explore(context.Context) error {
-	s.chapter("It is yours now")
-	s.plain(`
-  go run ./e2e/lab/cmd/lab kubectl get services -A          any kubectl command
-  go run ./e2e/lab/cmd/lab kubectl get fairlead             everything of ours
-  go run ./e2e/lab/cmd/lab kubectl explain bgppeer.spec     the manual
-  go run ./e2e/lab/cmd/lab router show ip route bgp         what the router learned
-  go run ./e2e/lab/cmd/lab in client curl -s http://%s/clientip
-  go run ./e2e/lab/cmd/lab in node1 iptables-save -t nat    our rules
-  make demo-down                                            removes every trace
-`, s.services[0].address)
-	return nil
 }

@@ -149,6 +149,15 @@ func openCache() (cache, error) {
 	return cache(filepath.Join(home, ".cache", "fairlead")), nil
 }
 
+// Programs is the directory of the programs that Build makes; "" if there is no place for any.
+func Programs() string {
+	c, err := openCache()
+	if err != nil {
+		return ""
+	}
+	return c.path("bin")
+}
+
 func (c cache) path(elem ...string) string {
 	return filepath.Join(append([]string{string(c)}, elem...)...)
 }

@@ -11,11 +11,10 @@ import (
 // ErrMachine says that this machine cannot have a lab.
 var ErrMachine = errors.New("this machine cannot have a lab")
 
-// Start starts a lab without kube-proxy and installs Fairlead into it with Helm 3; the
-// demo uses Helm 4. A lab that an earlier run left behind goes down first. After an
+// Up starts a lab. A lab that an earlier run left behind goes down first. After an
 // error that is not [ErrMachine] something may be left up. Parts are what the caller
 // needs built besides.
-func Start(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
+func Up(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
 	if absent := errors.Join(append(lab.Missing(), lab.Built(parts...))...); absent != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMachine, absent)
 	}
@@ -26,7 +25,13 @@ func Start(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluste
 	if err != nil {
 		return nil, err
 	}
-	c, err := New(l)
+	return New(l)
+}
+
+// Start is Up without kube-proxy, and installs Fairlead with Helm 3; the demo uses Helm 4. An error
+// is as of Up.
+func Start(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
+	c, err := Up(ctx, options, parts...)
 	if err != nil {
 		return nil, err
 	}

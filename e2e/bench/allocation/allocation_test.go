@@ -1,11 +1,13 @@
-package main
+package allocation
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
@@ -16,12 +18,12 @@ func TestAllocation(t *testing.T) {
 		t.Skipf("%s names no directory that has metallb-controller: run make test-build", apiserver.BinEnv)
 	}
 	out := filepath.Join(t.TempDir(), "report.md")
-	o, err := parse([]string{"-ours", "5", "-theirs", "5", "-rounds", "1", "-singles", "2", "-settle", "0s", "-out", out})
-	if err != nil {
-		t.Fatal(err)
+	o := Options{
+		Options: machine.Options{Rounds: 1, Patience: 10 * time.Minute, Out: out, Bin: bin},
+		Ours:    []int{5}, Theirs: []int{5}, Singles: 2,
+		pools: pools()[len(pools())-1:], // each costs an API server
 	}
-	o.pools = o.pools[len(o.pools)-1:] // each costs an API server
-	if err := bench(t.Context(), o); err != nil {
+	if err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
@@ -36,17 +38,5 @@ func TestAllocation(t *testing.T) {
 	}
 	if strings.Contains(string(text), "–") {
 		t.Errorf("something was not measured:\n%s", text)
-	}
-}
-
-func TestParse(t *testing.T) {
-	t.Setenv(apiserver.BinEnv, "bin")
-	for _, args := range [][]string{{"-ours", "10,1"}, {"-theirs", "x"}, {"-ours", "0"}, {"-rounds", "0"}, {"-singles", "0"}, {"-bin", ""}} {
-		if o, err := parse(args); err == nil {
-			t.Errorf("%q give %+v", args, o)
-		}
-	}
-	if o, err := parse([]string{"-theirs", "", "-ours", "1,2"}); err != nil || len(o.theirs) != 0 || len(o.ours) != 2 {
-		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package allocation
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/objects"
 	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/lab"
@@ -56,7 +55,7 @@ func (r *run) metallb() contestant {
 		name: "metallb", namespace: lab.MetalLBNamespace, scoped: true,
 		pools: schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"},
 		command: func(ctx context.Context, kubeconfig string) *exec.Cmd {
-			cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "metallb-controller"), "--port=0", "--log-level=info",
+			cmd := exec.CommandContext(ctx, filepath.Join(r.Bin, "metallb-controller"), "--port=0", "--log-level=info",
 				"--namespace="+lab.MetalLBNamespace, "--webhook-mode=disabled", "--disable-cert-rotation")
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "METALLB_POD_NAME="+metallbPod)
 			return cmd
@@ -143,16 +142,4 @@ func (p *place) ofPools() dynamic.ResourceInterface {
 		return p.api.Resource(p.pools).Namespace(p.namespace)
 	}
 	return p.api.Resource(p.pools)
-}
-
-// versions tell which programs are compared.
-func versions(ctx context.Context, bin string) ([]string, error) {
-	kubernetes, err := machine.Said(ctx, filepath.Join(bin, "kube-apiserver"), "--version")
-	if err != nil {
-		return nil, err
-	}
-	return []string{
-		"API server: " + kubernetes + "; it hands out ClusterIPs as that of 1.33 can, and it and etcd collect garbage late, lest creating Services take most of the time",
-		"MetalLB " + lab.MetalLBVersion + ", its controller without webhooks",
-	}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"context"
@@ -36,8 +36,9 @@ const (
 // intervals of BFD, in milliseconds.
 func intervals() map[measure]int { return map[measure]int{slowBFD: 300, midBFD: 100, fastBFD: 50} }
 
-func bgp() protocol {
-	return protocol{
+// BGP is routes: the next hops that a router has change.
+func BGP() Protocol {
+	return Protocol{
 		name: "bgp", title: "BGP",
 		notes: []string{
 			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v; the router is FRR where nothing else is said", lookEvery),
@@ -68,20 +69,20 @@ func takeBGP(ctx context.Context, b *bench) error {
 	if _, err := b.both(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
 		return err
 	}
-	for n := range b.rounds {
+	for n := range b.Rounds {
 		if err := errors.Join(b.firstRoute(ctx, fmt.Sprintf("first-%d", n)), b.empty(ctx, fmt.Sprintf("empty-%d", n))); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.options.many == 0 {
+	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.Many == 0 {
 		return err
 	}
-	return b.many(ctx, b.options.many)
+	return b.many(ctx, b.Many)
 }
 
 // fail has the node with the address fail in several ways.
 func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
-	for range b.rounds {
+	for range b.Rounds {
 		if err := b.pull(ctx, vip, heldOut); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
 		if err := b.speakBFD(ctx, intervals()[m]); err != nil {
 			return err
 		}
-		for range b.rounds {
+		for range b.Rounds {
 			if err := b.pull(ctx, vip, m); err != nil {
 				return err
 			}
@@ -176,11 +177,11 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.add(createdBGP, milliseconds(at[0].Sub(began)))
-	b.add(createdBIRD, milliseconds(at[1].Sub(began)))
-	b.add(givenBGP, milliseconds(at[0].Sub(given)))
-	b.add(givenBIRD, milliseconds(at[1].Sub(given)))
-	b.add(givenWire, milliseconds(max(sent.Sub(given), 0))) // this watch may see the address later than the speaker does
+	b.took(createdBGP, at[0].Sub(began))
+	b.took(createdBIRD, at[1].Sub(began))
+	b.took(givenBGP, at[0].Sub(given))
+	b.took(givenBIRD, at[1].Sub(given))
+	b.took(givenWire, max(sent.Sub(given), 0)) // this watch may see the address later than the speaker does
 	return b.API.Delete(ctx, s)
 }
 
@@ -233,8 +234,8 @@ func (b *bench) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.add(emptied, milliseconds(at[0].Sub(began)))
-	b.add(emptiedBIRD, milliseconds(at[1].Sub(began)))
+	b.took(emptied, at[0].Sub(began))
+	b.took(emptiedBIRD, at[1].Sub(began))
 	return errors.Join(b.API.Delete(ctx, s), client.IgnoreNotFound(b.API.Delete(ctx, slice)))
 }
 
@@ -255,7 +256,7 @@ func (b *bench) pull(ctx context.Context, vip netip.Addr, m measure) error {
 	}
 	at, err := b.route(ctx, vip, "no route over "+n.Name, without(n))
 	if err == nil {
-		b.add(m, milliseconds(at.Sub(began)))
+		b.took(m, at.Sub(began))
 	}
 	return errors.Join(err, n.Plug(), b.WaitReady(ctx))
 }
@@ -271,7 +272,7 @@ func (b *bench) flap(ctx context.Context, vip netip.Addr) error {
 		return err
 	}
 	var gone time.Duration
-	for began, last := time.Now(), time.Now(); time.Since(began) < b.window; {
+	for began, last := time.Now(), time.Now(); time.Since(began) < b.Window; {
 		time.Sleep(lookEvery)
 		hops, err := b.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
 		if err != nil {
@@ -283,7 +284,7 @@ func (b *bench) flap(ctx context.Context, vip netip.Addr) error {
 		}
 		last = now
 	}
-	b.add(flapped, milliseconds(gone))
+	b.took(flapped, gone)
 	return b.ready(ctx)
 }
 

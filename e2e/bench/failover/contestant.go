@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"context"
@@ -113,7 +113,7 @@ const namespace = "failover"
 // bench takes the figures of one contestant.
 type bench struct {
 	contestant
-	options
+	Options
 	dir     string // for what lasts as long as the bench
 	results *figures.Results
 	tell    func(format string, args ...any)
@@ -121,17 +121,11 @@ type bench struct {
 }
 
 // run brings up a lab with the contestant, takes its figures, and takes the lab down.
-func (b *bench) run(ctx context.Context) error {
-	if err := lab.Down(ctx); err != nil {
-		return err
-	}
-	l, err := lab.Up(ctx, lab.Options{
-		Proxy: b.proxy, BFD: true, ManyServices: b.protocol.name == "bgp" && b.options.many > 0, Progress: os.Stderr,
-	})
+func (b *bench) run(ctx context.Context) (err error) {
+	b.Cluster, err = product.Up(ctx, lab.Options{
+		Proxy: b.proxy, BFD: true, ManyServices: b.title == BGP().title && b.Many > 0, Progress: os.Stderr,
+	}, lab.MetalLB)
 	if err != nil {
-		return err
-	}
-	if b.Cluster, err = product.New(l); err != nil {
 		return err
 	}
 	installing, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not installed within 10 minutes"))
@@ -140,7 +134,7 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	b.tell("installed")
-	if err := b.protocol.take(ctx, b); err != nil {
+	if err := b.take(ctx, b); err != nil {
 		return err
 	}
 	return lab.Down(ctx)
@@ -152,7 +146,8 @@ func (b *bench) add(m measure, value float64) {
 	b.tell("%s: %.1f", m, value)
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// took is add for a time.
+func (b *bench) took(m measure, d time.Duration) { b.add(m, figures.Milliseconds(d)) }
 
 // service is a Service of the web servers that asks both contestants for the pool.
 func (b *bench) service(name, pool string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {

@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"context"
@@ -13,9 +13,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.dev/fairlead/e2e/bench/figures"
 	"fairlead.dev/fairlead/e2e/bench/hellos"
 	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 )
 
 // What is measured by layer 2, in milliseconds.
@@ -57,8 +59,9 @@ const helloTime = 30 * time.Second
 // excludeLabel is well known: a node that has it serves no LoadBalancer.
 const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-func layer2() protocol {
-	return protocol{
+// Layer2 is ARP: the node that answers changes.
+func Layer2() Protocol {
+	return Protocol{
 		name: "layer2", title: "Layer 2",
 		notes: []string{
 			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched after each incident for as long as -window says, 10 s if it does not", askEvery),
@@ -85,19 +88,47 @@ type incident struct {
 	figures       map[measure]reading
 }
 
-// reading takes a figure from questions; the incident began at that time.
-type reading func(asked []question, began time.Time) float64
+const (
+	// askEvery is the time between two questions.
+	askEvery = 2 * time.Millisecond
+	// answerWithin is how long an answer may take.
+	answerWithin = time.Second
+)
 
-func longestGap(asked []question, _ time.Time) float64 { return milliseconds(gap(asked)) }
-
-func untilLost(asked []question, began time.Time) float64 {
-	return milliseconds(lastLost(asked, began))
+// watch asks the web server's UDP port at an address, from a port of the client of its own each time.
+func (b *bench) watch(ctx context.Context, vip netip.Addr) *probe.Probe {
+	return probe.Start(ctx, askEvery, answerWithin, func(ctx context.Context) error {
+		conn, err := b.Client.Dial(ctx, "udp", netip.AddrPortFrom(vip, 81).String())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		if err := conn.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+			return err
+		}
+		if _, err := conn.Write([]byte("hostname\n")); err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 256))
+		return err
+	})
 }
 
-func countLost(asked []question, _ time.Time) float64 { return float64(lost(asked)) }
+// reading takes a figure from questions; the incident began at that time.
+type reading func(asked []probe.Question, began time.Time) float64
+
+func longestGap(asked []probe.Question, _ time.Time) float64 {
+	return figures.Milliseconds(probe.Gap(asked))
+}
+
+func untilLost(asked []probe.Question, began time.Time) float64 {
+	return figures.Milliseconds(probe.LastLost(asked, began))
+}
+
+func countLost(asked []probe.Question, _ time.Time) float64 { return float64(probe.Lost(asked)) }
 
 func takeLayer2(ctx context.Context, b *bench) error {
-	for n := range b.rounds {
+	for n := range b.Rounds {
 		if err := b.firstAnswer(ctx, fmt.Sprintf("first-%d", n)); err != nil {
 			return err
 		}
@@ -110,7 +141,7 @@ func takeLayer2(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for range b.rounds {
+	for range b.Rounds {
 		for _, i := range b.incidents(ctx, local, all) {
 			if err := b.watched(ctx, i); err != nil {
 				return err
@@ -192,11 +223,11 @@ func (b *bench) firstAnswer(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	w := watch(ctx, b.Client, vip)
-	err = w.answer(ctx)
-	for _, q := range w.end() {
-		if q.answered {
-			b.add(createdLayer2, milliseconds(q.sent.Sub(began)))
+	w := b.watch(ctx, vip)
+	err = w.Answer(ctx)
+	for _, q := range w.End() {
+		if q.Answered {
+			b.took(createdLayer2, q.Sent.Sub(began))
 			break
 		}
 	}
@@ -222,12 +253,12 @@ func (b *bench) watched(ctx context.Context, i incident) error {
 	if err := b.calm(ctx, i.on); err != nil {
 		return fmt.Errorf("before %s: %w", what[0], err)
 	}
-	w := watch(ctx, b.Client, i.on.vip)
-	time.Sleep(b.window / 10)
+	w := b.watch(ctx, i.on.vip)
+	time.Sleep(b.Window / 10)
 	began := time.Now()
 	err := i.happens()
-	time.Sleep(b.window)
-	asked := w.end()
+	time.Sleep(b.Window)
+	asked := w.End()
 	if err = errors.Join(err, i.undo()); err != nil {
 		return fmt.Errorf("%s: %w", what[0], err)
 	}
@@ -250,9 +281,9 @@ func (b *bench) calm(ctx context.Context, o owned) error {
 			time.Sleep(time.Second)
 			continue
 		}
-		w := watch(ctx, b.Client, o.vip)
+		w := b.watch(ctx, o.vip)
 		time.Sleep(2 * time.Second)
-		if lost(w.end()) == 0 {
+		if probe.Lost(w.End()) == 0 {
 			return nil
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/e2e/bench/process"
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
@@ -43,7 +44,7 @@ var errImpatient = errors.New("patience is over")
 // many announces so many addresses at once over two sessions of each node. A contestant that
 // does not get there within the patience of the bench has no figures, and the report says so.
 func (b *bench) many(ctx context.Context, n int) error {
-	ctx, stop := context.WithTimeoutCause(ctx, b.patience, errImpatient)
+	ctx, stop := context.WithTimeoutCause(ctx, b.Patience, errImpatient)
 	defer stop()
 	step := "before the first Service"
 	err := b.announceMany(ctx, n, func(format string, args ...any) {
@@ -51,8 +52,8 @@ func (b *bench) many(ctx context.Context, n int) error {
 		b.tell("%s", step)
 	})
 	if err != nil && errors.Is(context.Cause(ctx), errImpatient) {
-		b.results.Note(fmt.Sprintf("%s, with %d addresses, was stopped after %v, when this was done: %s", b.name, n, b.patience, step))
-		b.tell("stopped after %v: %v", b.patience, err)
+		b.results.Note(fmt.Sprintf("%s, with %d addresses, was stopped after %v, when this was done: %s", b.name, n, b.Patience, step))
+		b.tell("stopped after %v: %v", b.Patience, err)
 		return nil
 	}
 	return err
@@ -83,7 +84,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		return err
 	}
 	done("all have forwarding")
-	for range min(b.rounds, 3) {
+	for range min(b.Rounds, 3) {
 		began := time.Now()
 		if err := b.Apply(ctx, b.manyAdvertisement()); err != nil {
 			return err
@@ -91,11 +92,13 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		if err := lab.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
 			return err
 		}
-		b.add(manyCome, milliseconds(time.Since(began)))
+		b.took(manyCome, time.Since(began))
 		for _, node := range b.Nodes() {
-			if err := b.weigh(ctx, node); err != nil {
+			use, err := b.use(ctx, node, b.processes)
+			if err != nil {
 				return err
 			}
+			b.add(manyMemory, use.Resident)
 		}
 		began = time.Now()
 		if _, err := b.Kubectl(ctx, "delete", "-n", b.namespace, "bgpadvertisements."+b.group, "many", "--wait=false"); err != nil {
@@ -104,7 +107,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		if err := lab.Until(ctx, func() error { return b.received(ctx, 0, n-1) }); err != nil {
 			return err
 		}
-		b.add(manyGo, milliseconds(time.Since(began)))
+		b.took(manyGo, time.Since(began))
 	}
 	return nil
 }
@@ -272,24 +275,6 @@ func (b *bench) received(ctx context.Context, least, most int) error {
 	return nil
 }
 
-// weigh adds up the resident memory of the processes that announce on a node.
-func (b *bench) weigh(ctx context.Context, n *lab.Node) error {
-	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1"); do awk '/^VmRSS/{print $2}' /proc/$p/status; done`, "sh", b.processes)
-	if err != nil {
-		return err
-	}
-	total := 0.0
-	for field := range strings.FieldsSeq(out) {
-		kib, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return err
-		}
-		total += kib
-	}
-	b.add(manyMemory, total/1024)
-	return nil
-}
-
 // settled makes a question that fails until speakers and kube-proxy have used little of a
 // processor for three seconds: by then they have programmed the many Services. What else the
 // machine does has no part in it.
@@ -297,9 +282,13 @@ func (b *bench) settled(ctx context.Context, done func(format string, args ...an
 	last, at := 0.0, time.Time{}
 	return func() error {
 		time.Sleep(3 * time.Second)
-		used, err := b.used(ctx)
-		if err != nil {
-			return err
+		used := 0.0
+		for _, n := range b.Nodes() {
+			use, err := b.use(ctx, n, b.processes+"|^kube-proxy ")
+			if err != nil {
+				return err
+			}
+			used += use.CPU.Seconds()
 		}
 		share, known := (used-last)/time.Since(at).Seconds(), !at.IsZero()
 		last, at = used, time.Now()
@@ -313,30 +302,19 @@ func (b *bench) settled(ctx context.Context, done func(format string, args ...an
 	}
 }
 
-// used adds up the processor time, in seconds, that speakers and kube-proxy have used on
-// all nodes.
-func (b *bench) used(ctx context.Context) (float64, error) {
-	const ticks = 100 // a second, as the kernel tells all programs
-	total := 0.0
-	for _, n := range b.Nodes() {
-		out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1") $(pgrep -x kube-proxy); do
-			sed 's/.*) //' /proc/$p/stat 2>/dev/null; done`, "sh", b.processes)
-		if err != nil {
-			return 0, err
-		}
-		for line := range strings.Lines(out) {
-			fields := strings.Fields(line) // from the third on
-			if len(fields) < 13 {
-				continue
-			}
-			for _, field := range fields[11:13] { // utime and stime
-				spent, err := strconv.ParseFloat(field, 64)
-				if err != nil {
-					return 0, err
-				}
-				total += spent / ticks
-			}
-		}
+// use adds up what those processes of a node use whose command line matches.
+func (b *bench) use(ctx context.Context, n *lab.Node, pattern string) (sum process.Use, err error) {
+	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1"); do cat /proc/$p/status /proc/$p/stat; echo; done`, "sh", pattern)
+	if err != nil {
+		return sum, err
 	}
-	return total, nil
+	for text := range strings.SplitSeq(strings.TrimSpace(out), "\n\n") {
+		one, err := process.ParseUse(text)
+		if err != nil {
+			return sum, err
+		}
+		sum.CPU += one.CPU
+		sum.Resident += one.Resident
+	}
+	return sum, nil
 }

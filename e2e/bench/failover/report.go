@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"fmt"
@@ -10,28 +10,28 @@ import (
 type measure = figures.Measure
 
 // report renders the figures in Markdown, and as a picture that the text shows by this name.
-func report(o options, facts []string, results *figures.Results, picture string) (text, svg string) {
-	setup := figures.Setup{Command: o.command(), Facts: append(facts,
+func report(o Options, facts []string, results *figures.Results, picture string) (text, svg string) {
+	setup := figures.Setup{Command: o.Command, Facts: append(facts,
 		"three nodes, a router (FRR) and a client in network namespaces of one machine, which all share its processors;\n"+
 			"  each contestant in a lab of its own, one after the other")}
 	for _, c := range contestants() {
 		setup.Contestants = append(setup.Contestants, figures.Contestant{Name: c.name})
 	}
-	for _, note := range o.protocol.notes {
+	for _, note := range o.notes {
 		results.Note(note)
 	}
-	tables := []figures.Comparison{{Text: "Milliseconds", Measures: o.protocol.measures}}
-	if len(o.protocol.lost) > 0 {
-		tables = append(tables, figures.Comparison{Text: "Questions without an answer", Measures: o.protocol.lost})
+	tables := []figures.Comparison{{Text: "Milliseconds", Measures: o.measures}}
+	if len(o.lost) > 0 {
+		tables = append(tables, figures.Comparison{Text: "Questions without an answer", Measures: o.lost})
 	}
-	if len(o.protocol.memory) > 0 {
-		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.protocol.memory})
+	if len(o.memory) > 0 {
+		tables = append(tables, figures.Comparison{Text: "MiB", Measures: o.memory})
 		results.Note(fmt.Sprintf("many addresses are %d, each of a Service with one endpoint, over two sessions of each node; forwarding is in place before they are announced.\n"+
-			"  While they are created, speakers and kube-proxy are stopped; the API server hands out ClusterIPs as that of 1.33 can", o.many))
+			"  While they are created, speakers and kube-proxy are stopped; the API server hands out ClusterIPs as that of 1.33 can", o.Many))
 		results.Note("until they are withdrawn, Fairlead announces them for two seconds as routes that are about to go (RFC 8326), since the nodes still serve them")
 	}
-	text = results.Beside(o.protocol.title+", beside MetalLB", setup, tables...)
-	if o.protocol.close != nil {
+	text = results.Beside(o.title+", beside MetalLB", setup, tables...)
+	if o.close != nil {
 		text += results.Alone("What it costs us that nodes know of each other, of one node: so many real pulse processes say hello\n"+
 			fmt.Sprintf("on one segment of this machine, for %v.", helloTime),
 			setup.Contestants[0].Name, helloNodes(), []measure{helloCPU, helloSent, helloReceived, helloDeaths})
@@ -39,5 +39,5 @@ func report(o options, facts []string, results *figures.Results, picture string)
 	if picture != "" {
 		text += "\nHow often there was which figure:\n\n![Histograms of the figures in milliseconds](" + picture + ")\n"
 	}
-	return text, results.Histograms(setup, o.protocol.measures)
+	return text, results.Histograms(setup, o.measures)
 }

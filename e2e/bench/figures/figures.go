@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Measure is one kind of figure.
@@ -117,6 +118,9 @@ func (r *Results) Share(size int, one string, ofOne Measure, other string, ofOth
 	}
 	return quantile(shares, 0.5)
 }
+
+// Milliseconds is a time as most figures have it.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Median is Quantile 0.5.
 func (r *Results) Median(contestant string, size int, m Measure) float64 {

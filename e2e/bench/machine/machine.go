@@ -7,15 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Facts are the day, the processors, the memory, the kernel and the checkout. An error says that
@@ -60,15 +55,14 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// Main is the main function of a benchmark: it runs until it is done or interrupted.
-func Main(name string, run func(ctx context.Context, args []string) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	log.SetLogger(logr.Discard()) // of the API server's starter and client, which would complain of none
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
-	}
+// Options are what every benchmark is told.
+type Options struct {
+	Command  string        // by which the report is made again
+	Rounds   int           // how often everything is measured
+	Patience time.Duration // for what is not done by then
+	Settle   time.Duration // for which a measurement waits at most for the machine to become idle
+	Out      string        // the file of the report; "": standard output
+	Bin      string        // where the programs of the lab are
 }
 
 // Session is one run of a benchmark.
@@ -91,13 +85,13 @@ func (s *Session) Busiest() string {
 	return fmt.Sprintf("when a measurement began, other processes used at most %.0f %% of the machine", 100*s.busiest)
 }
 
-// Write writes a report to a file, without a name to standard output. An error is the file's.
-func Write(file, report string) error {
-	if file == "" {
+// Write writes the report. An error is the file's.
+func (o Options) Write(report string) error {
+	if o.Out == "" {
 		fmt.Print(report)
 		return nil
 	}
-	return os.WriteFile(file, []byte(report), 0o644)
+	return os.WriteFile(o.Out, []byte(report), 0o644)
 }
 
 // Rest waits for the machine to become idle.

@@ -215,7 +215,7 @@ func (r *Running) Use() (Use, error) {
 	if err := errors.Join(err, err2); err != nil {
 		return Use{}, errors.Join(r.Ended(), err)
 	}
-	u, err := parseUse(string(status), string(stat))
+	u, err := ParseUse(string(status) + string(stat))
 	if err != nil {
 		return Use{}, errors.Join(r.Ended(), fmt.Errorf("%s: %w", dir, err))
 	}
@@ -226,10 +226,10 @@ func (r *Running) Use() (Use, error) {
 // Go runs on.
 const ticksPerSecond = 100
 
-// parseUse reads proc_pid_status(5) and proc_pid_stat(5).
-func parseUse(status, stat string) (Use, error) {
+// ParseUse reads proc_pid_status(5) with proc_pid_stat(5) after it. It is an error if one of them is too short.
+func ParseUse(text string) (Use, error) {
 	var u Use
-	for line := range strings.Lines(status) {
+	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
 		into := map[string]*float64{"VmRSS": &u.Resident, "RssAnon": &u.Anonymous, "VmHWM": &u.Peak}[name]
 		if into == nil {
@@ -242,7 +242,7 @@ func parseUse(status, stat string) (Use, error) {
 		*into = float64(kib) / 1024
 	}
 	// The second field, in brackets, may hold anything.
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	const third, utime, cstime = 3, 14, 17 // counted from 1
 	if u.Resident == 0 || len(fields) <= cstime-third {
 		return Use{}, errors.New("status or stat is too short")

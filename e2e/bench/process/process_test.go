@@ -15,11 +15,11 @@ func TestParseUse(t *testing.T) {
 	t.Parallel()
 	status := "Name:\tspeaker\nVmHWM:\t    4096 kB\nVmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\n"
 	stat := "7 (a ) b) S 1 7 7 0 -1 4194304 1 2 3 4 50 60 70 80 20 0 9 0 123"
-	got, err := parseUse(status, stat)
+	got, err := ParseUse(status + stat)
 	if want := (Use{CPU: 2600 * time.Millisecond, Resident: 2, Anonymous: 1, Peak: 4}); err != nil || got != want {
-		t.Errorf("parseUse gives %+v, %v, want %+v", got, err, want)
+		t.Errorf("ParseUse gives %+v, %v, want %+v", got, err, want)
 	}
-	if _, err := parseUse("", "7 (x) S 1"); err == nil {
+	if _, err := ParseUse("7 (x) S 1"); err == nil {
 		t.Error("texts that are too short are no error")
 	}
 }

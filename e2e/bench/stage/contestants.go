@@ -44,19 +44,27 @@ func Contestants() []Contestant {
 	return all
 }
 
-// Named finds a contestant. An error lists the names that there are.
-func Named(name string) (Contestant, error) {
-	all := Contestants()
-	i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == name })
-	if i < 0 {
-		var names []string
-		for _, c := range all {
-			names = append(names, c.Name)
-		}
-		return Contestant{}, fmt.Errorf("no mode %q: choose of %s", name, strings.Join(names, ", "))
+// Choose returns the contestants of these names, separated by commas; with none all but legacy
+// iptables, which hosts use less and less. Earlier builds of ours are among them only if there is one. An
+// error lists the names that there are.
+func Choose(names string, before bool) ([]Contestant, error) {
+	all := slices.DeleteFunc(Contestants(), func(c Contestant) bool { return c.Before && !before })
+	if names == "" {
+		return slices.DeleteFunc(all, func(c Contestant) bool { return c.Variant == "legacy" }), nil
 	}
-	return all[i], nil
+	var chosen []Contestant
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(all, func(c Contestant) bool { return c.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no mode %q, those of an earlier build need -before: choose of %v", name, all)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
 }
+
+// String is the name.
+func (c Contestant) String() string { return c.Name }
 
 // Rival is the other product in the same mode, "" for none.
 func (c Contestant) Rival() string {

@@ -23,12 +23,6 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
-// Names of the parts of the benchmark that are processes of their own.
-const (
-	Echo  = "echo"  // PORT CPU: serves flows until its standard input ends
-	Flows = "flows" // ADDRESS FLOWS CPU: measures flows
-)
-
 // Addresses of the cables. The client is a pod of the node, so that no proxy masquerades.
 const (
 	clientAddr, clientGateway = "10.128.0.2/24", "10.128.0.1"
@@ -73,7 +67,7 @@ func New(ctx context.Context, tb testing.TB, cpu int) *Stage {
 // if this process dies, since its standard input does.
 func (s *Stage) serve(ctx context.Context, tb testing.TB) {
 	tb.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/proc/self/exe", Echo, strconv.Itoa(objects.ServePort), strconv.Itoa(s.cpu))
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/proc/self/exe", echo, strconv.Itoa(objects.ServePort), strconv.Itoa(s.cpu))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -106,7 +100,7 @@ func (s *Stage) Measure(ctx context.Context, to netip.AddrPort, n int) (flows.Re
 	if err != nil {
 		return flows.Result{}, fmt.Errorf("forget earlier flows: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", Flows, to.String(), strconv.Itoa(n), strconv.Itoa(s.cpu))
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", flowing, to.String(), strconv.Itoa(n), strconv.Itoa(s.cpu))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,4 +1,8 @@
-package main
+// Package allocation measures how controllers give addresses to Services: Fairlead's and
+// MetalLB's, each on a real API server of its own. It measures many Services at once, one among
+// many, the memory used, and what large pools cost. It needs the programs of the lab, but no lab
+// and no root.
+package allocation
 
 import (
 	"context"
@@ -7,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/objects"
 	"fairlead.dev/fairlead/e2e/bench/process"
+	"fairlead.dev/fairlead/e2e/lab"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/program"
 )
@@ -34,9 +38,17 @@ const (
 	telling = 5 * time.Second
 )
 
+// Options are what is measured.
+type Options struct {
+	machine.Options
+	Ours, Theirs []int // numbers of Services, rising; none: the controller is left out
+	Singles      int   // Services that are created one after another
+	pools        []pool
+}
+
 // run is one run of the benchmark.
 type run struct {
-	options
+	Options
 	*machine.Session
 	results    *figures.Results
 	dir        string
@@ -58,8 +70,12 @@ func pools() []pool {
 	}
 }
 
-func bench(ctx context.Context, o options) error {
-	r := &run{options: o, Session: machine.Begin(o.settle), results: figures.New()}
+// Run measures and writes the report after each round. An error names the controller that failed.
+func Run(ctx context.Context, o Options) error {
+	if o.pools == nil {
+		o.pools = pools()
+	}
+	r := &run{Options: o, Session: machine.Begin(o.Settle), results: figures.New()}
 	facts, err := r.facts(ctx)
 	if err != nil {
 		return err
@@ -68,7 +84,7 @@ func bench(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(r.dir) }()
-	if err := os.Setenv(apiserver.BinEnv, o.bin); err != nil {
+	if err := os.Setenv(apiserver.BinEnv, o.Bin); err != nil {
 		return err
 	}
 	r.controller = filepath.Join(r.dir, "controller")
@@ -76,7 +92,7 @@ func bench(ctx context.Context, o options) error {
 	if err := process.Build(ctx, "fairlead.dev/fairlead/controller", r.controller); err != nil {
 		return err
 	}
-	for n := range o.rounds {
+	for n := range o.Rounds {
 		for _, c := range r.turns(n) {
 			if err := r.perform(ctx, c.contestant, c.sizes); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
@@ -98,7 +114,7 @@ type turn struct {
 
 // turns alternate the order of the contestants.
 func (r *run) turns(round int) []turn {
-	both := []turn{{r.fairlead(), r.ours}, {r.metallb(), r.theirs}}
+	both := []turn{{r.fairlead(), r.Ours}, {r.metallb(), r.Theirs}}
 	if round%2 == 1 {
 		slices.Reverse(both)
 	}
@@ -145,12 +161,12 @@ func (r *run) fill(ctx context.Context, tb testing.TB, c contestant, size int) e
 	}
 	r.Rest(ctx)
 	var took []float64
-	for i := range r.singles {
+	for i := range r.Singles {
 		s, err := r.one(ctx, p, served, size+1+i)
 		if err != nil {
 			return err
 		}
-		took = append(took, millis(s.Given.Sub(s.Seen)))
+		took = append(took, figures.Milliseconds(s.Given.Sub(s.Seen)))
 		time.Sleep(pause)
 	}
 	r.results.Add(c.name, size, figures.Single, took...)
@@ -180,7 +196,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 		creating = time.Since(began)
 		created <- err
 	}()
-	patience, ticks := time.After(r.patience), time.NewTicker(telling)
+	patience, ticks := time.After(r.Patience), time.NewTicker(telling)
 	defer ticks.Stop()
 	given, done := 0, false
 	for given < size || !done {
@@ -201,7 +217,7 @@ func (r *run) bulk(ctx context.Context, p *place, served <-chan objects.Served, 
 		case <-ticks.C:
 			r.Say("%s, %d Services: %d have an address", p.name, size, given)
 		case <-patience:
-			return fmt.Errorf("after %v %d Services have an address; the log:\n%s", r.patience, given, p.running.Tail())
+			return fmt.Errorf("after %v %d Services have an address; the log:\n%s", r.Patience, given, p.running.Tail())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -269,7 +285,7 @@ func (r *run) large(ctx context.Context, tb testing.TB, c contestant, of pool) e
 	if err != nil {
 		return err
 	}
-	r.results.Add(c.name, of.Bits, figures.FirstOfPool, millis(s.Given.Sub(began)))
+	r.results.Add(c.name, of.Bits, figures.FirstOfPool, figures.Milliseconds(s.Given.Sub(began)))
 	use, err := p.running.Use()
 	if err != nil {
 		return err
@@ -281,22 +297,23 @@ func (r *run) large(ctx context.Context, tb testing.TB, c contestant, of pool) e
 	return nil
 }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
 func (r *run) facts(ctx context.Context) ([]string, error) {
 	facts, err := machine.Facts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	programs, err := versions(ctx, r.bin)
-	return append(append(facts, programs...), fmt.Sprintf("%d rounds, the order of the two changed in each; medians of the rounds", r.rounds)), err
+	kubernetes, err := machine.Said(ctx, filepath.Join(r.Bin, "kube-apiserver"), "--version")
+	return append(facts,
+		"API server: "+kubernetes+"; it hands out ClusterIPs as that of 1.33 can, and it and etcd collect garbage late, lest creating Services take most of the time",
+		"MetalLB "+lab.MetalLBVersion+", its controller without webhooks",
+		fmt.Sprintf("%d rounds, the order of the two changed in each; medians of the rounds", r.Rounds)), err
 }
 
 func (r *run) report(facts []string) error {
 	setup := figures.Setup{
-		Command: strings.TrimSpace("go run ./e2e/bench/allocation " + strings.Join(r.args, " ")),
+		Command: r.Command,
 		Facts:   append(slices.Clone(facts), r.Busiest()),
-		Sizes:   slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.ours, r.theirs)))),
+		Sizes:   slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Ours, r.Theirs)))),
 	}
 	for _, t := range r.turns(0) {
 		c := figures.Contestant{Name: t.name, Ours: t.ours}
@@ -309,6 +326,5 @@ func (r *run) report(facts []string) error {
 	for _, p := range r.pools {
 		columns = append(columns, p.Pool)
 	}
-	text := r.results.Allocation(setup, columns)
-	return machine.Write(r.out, text)
+	return r.Write(r.results.Allocation(setup, columns))
 }

@@ -1,4 +1,8 @@
-package main
+// Package forwarding measures ways to forward Services: Fairlead's, the real kube-proxy's and
+// plain routing, in turns. It measures how fast new connections are, how long
+// a change of endpoints and the first fill take, and the memory used. It needs root and the
+// programs of the lab, but no lab.
+package forwarding
 
 import (
 	"context"
@@ -7,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,9 +26,18 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/program"
 )
 
+// Options are what is measured.
+type Options struct {
+	machine.Options
+	Sizes                  []int // numbers of Services, rising
+	Contestants            []stage.Contestant
+	Changes, Passes, Flows int    // of endpoints in a round, of flows in a round, of a mode in a pass
+	Before                 string // an earlier build of the speaker; "": none
+}
+
 // run is one run of the benchmark.
 type run struct {
-	options
+	Options
 	*machine.Session
 	results  *figures.Results
 	services *objects.Set
@@ -41,25 +55,27 @@ type standing struct {
 	target     netip.AddrPort
 }
 
-func bench(ctx context.Context, o options) error {
-	r := &run{options: o, Session: machine.Begin(o.settle), results: figures.New(), gone: map[string]bool{}}
+// Run measures and writes the report. An error is that of what all contestants need: one that fails
+// by itself takes no further part, which the report says.
+func Run(ctx context.Context, o Options) error {
+	r := &run{Options: o, Session: machine.Begin(o.Settle), results: figures.New(), gone: map[string]bool{}}
 	facts, err := facts(ctx, o)
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv(apiserver.BinEnv, o.bin); err != nil {
+	if err := os.Setenv(apiserver.BinEnv, o.Bin); err != nil {
 		return err
 	}
 	return program.Run(func(tb testing.TB) error {
 		if err := r.prepare(ctx, tb); err != nil {
 			return err
 		}
-		for _, size := range o.sizes {
+		for _, size := range o.Sizes {
 			r.Say("%d Services: creating them", size)
 			if err := r.services.Grow(ctx, size); err != nil {
 				return err
 			}
-			for n := range o.rounds {
+			for n := range o.Rounds {
 				if err := r.round(ctx, tb, size, n); err != nil {
 					return err
 				}
@@ -82,7 +98,7 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r.programs = stage.Programs{
-		Dir: dir, Speaker: filepath.Join(dir, "speaker"), Before: r.before, KubeProxy: filepath.Join(r.bin, "kube-proxy"),
+		Dir: dir, Speaker: filepath.Join(dir, "speaker"), Before: r.Before, KubeProxy: filepath.Join(r.Bin, "kube-proxy"),
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 	}
 	if err := r.programs.Prepare(); err != nil {
@@ -109,7 +125,7 @@ func (r *run) prepare(ctx context.Context, tb testing.TB) error {
 // round measures all contestants once with this many Services. The networks of the very
 // first one stay until forGood ends.
 func (r *run) round(ctx context.Context, forGood testing.TB, size, n int) error {
-	if size == r.sizes[0] && n == 0 {
+	if size == r.Sizes[0] && n == 0 {
 		var err error
 		if r.least, err = r.perform(ctx, forGood, size, n); err != nil {
 			return err
@@ -128,8 +144,8 @@ func (r *run) round(ctx context.Context, forGood testing.TB, size, n int) error 
 // perform has all contestants that still take part program networks, one after another.
 func (r *run) perform(ctx context.Context, tb testing.TB, size, n int) ([]standing, error) {
 	var all []standing
-	for i := range r.contestants {
-		c := r.contestants[(i+n)%len(r.contestants)]
+	for i := range r.Contestants {
+		c := r.Contestants[(i+n)%len(r.Contestants)]
 		if r.gone[c.Name] {
 			continue
 		}
@@ -165,7 +181,7 @@ func lastLine(err error) string {
 // program has one contestant fill a new network and follow changes, and stops it.
 func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, size int) (standing, error) {
 	last := size - 1
-	s := stage.New(ctx, tb, r.cpu)
+	s := stage.New(ctx, tb, runtime.NumCPU()-1)
 	if c.Name == stage.NoNAT {
 		return standing{c, s, r.services.Endpoint(last)}, nil
 	}
@@ -202,10 +218,10 @@ func (r *run) program(ctx context.Context, tb testing.TB, c stage.Contestant, si
 // order that turns.
 func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 	r.Rest(ctx)
-	for pass := range r.passes {
+	for pass := range r.Passes {
 		for i := range all {
 			s := all[(i+pass)%len(all)]
-			result, err := s.stage.Measure(ctx, s.target, r.flows)
+			result, err := s.stage.Measure(ctx, s.target, r.Flows)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.contestant.Name, err)
 			}
@@ -215,7 +231,7 @@ func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 		}
 		for i := range r.least {
 			s := r.least[(i+pass)%len(r.least)]
-			result, err := s.stage.Measure(ctx, s.target, r.flows)
+			result, err := s.stage.Measure(ctx, s.target, r.Flows)
 			if err != nil {
 				return fmt.Errorf("%s with the least Services: %w", s.contestant.Name, err)
 			}
@@ -231,16 +247,42 @@ func (r *run) flowsOf(ctx context.Context, all []standing, size, n int) error {
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (r *run) report(facts []string) error {
 	setup := figures.Setup{
-		Command: strings.Join(append([]string{"go run ./e2e/bench"}, r.args...), " "), Sizes: r.sizes,
+		Command: r.Command, Sizes: r.Sizes,
 		Facts: append(slices.Clone(facts), r.Busiest()),
 	}
-	for _, c := range r.contestants {
+	for _, c := range r.Contestants {
 		setup.Contestants = append(setup.Contestants, figures.Contestant{Name: c.Name, NoNAT: c.Name == stage.NoNAT, Ours: c.Ours, Rival: c.Rival()})
 	}
-	text := r.results.Report(setup)
-	return machine.Write(r.out, text)
+	return r.Write(r.results.Report(setup))
+}
+
+// facts are what a reader must know of machine, kernel and programs.
+func facts(ctx context.Context, o Options) ([]string, error) {
+	facts, err := machine.Facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	facts = slices.Insert(facts, 1, fmt.Sprintf("%d rounds, the order of modes turned by one in each; %d passes of %d flows, %d changes of endpoints a round",
+		o.Rounds, o.Passes, o.Flows, o.Changes))
+	for _, program := range []struct {
+		label   string
+		command []string
+	}{
+		{"kube-proxy: ", []string{filepath.Join(o.Bin, "kube-proxy"), "--version"}},
+		{"", []string{"iptables", "--version"}},
+		{"", []string{"nft", "--version"}},
+	} {
+		said, err := machine.Said(ctx, program.command...)
+		if err != nil {
+			return nil, err
+		}
+		facts = append(facts, program.label+said)
+	}
+	return append(facts,
+		"Services of type ClusterIP with one port and 3 to 10 endpoints, IPv4; iptables is the nf_tables variant where the name does not say legacy",
+		"the API server hands out ClusterIPs as that of Kubernetes 1.33 can, lest tens of thousands of Services take it tens of minutes",
+		"kube-proxy runs with `--iptables-min-sync-period=1ms`, else it would wait for up to a second before it acts on a change"), nil
 }

@@ -1,6 +1,7 @@
-package main
+package forwarding
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,14 +10,20 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/e2e/bench/machine"
 	"fairlead.dev/fairlead/e2e/bench/stage"
+	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 // TestMain lets the test's program be the parts of the benchmark that are processes of
 // their own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == stage.Echo || os.Args[1] == stage.Flows) {
-		main()
+	if ok, err := stage.Part(os.Args[1:]); ok {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	os.Exit(m.Run())
@@ -29,21 +36,22 @@ func TestBench(t *testing.T) {
 		t.Skip("network namespaces need root")
 	}
 	out := filepath.Join(t.TempDir(), "report.md")
-	o, err := parse([]string{
-		"-sizes", "2,20", "-rounds", "1", "-changes", "3", "-passes", "3", "-flows", "500", "-settle", "0s", "-out", out,
-		"-modes", "no-nat,fairlead-iptables,kube-proxy-iptables",
-	})
+	modes, err := stage.Choose("no-nat,fairlead-iptables,kube-proxy-iptables", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := bench(t.Context(), o); err != nil {
+	o := Options{
+		Options: machine.Options{Rounds: 1, Patience: 15 * time.Minute, Out: out, Bin: cmp.Or(os.Getenv(apiserver.BinEnv), lab.Programs())},
+		Sizes:   []int{2, 20}, Contestants: modes, Changes: 3, Passes: 3, Flows: 500,
+	}
+	if err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range o.contestants {
+	for _, mode := range o.Contestants {
 		if c := strings.Count(string(text), "\n| "+mode.Name+" |"); c < 3 {
 			t.Errorf("%s is in %d tables only:\n%s", mode.Name, c, text)
 		}

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ type stage struct {
 	out   io.Writer
 	began time.Time
 }
-
-func newStage(out io.Writer) *stage { return &stage{out: out, began: time.Now()} }
 
 // Write passes on the progress of the lab, indented.
 func (s *stage) Write(text []byte) (int, error) {

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -73,31 +73,26 @@ const inARow = 10
 // has to do: until the hold time ends, the router goes on choosing the dead node for some of the connections.
 func (s *show) servedAgain(ctx context.Context, e exposed, began time.Time, dead <-chan struct{}) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("no reply for 30 s"))
-	asking, replies := sync.WaitGroup{}, series{}
-	defer func() { cancel(); asking.Wait() }()
+	defer cancel()
+	asking := probe.Start(ctx, pace, lost, func(ctx context.Context) error {
+		_, err := product.Ask(ctx, s.Client, e.address, 80)
+		return err
+	})
+	defer asking.End()
 	wanted := 1
 	if e.pool == "layer2" {
 		wanted = inARow
 	}
-	ticks := time.NewTicker(pace)
-	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-dead:
-			replies.mark()
+			asking.Mark()
 			dead = nil
-		case <-ticks.C:
-			settle := replies.ask(time.Now())
-			asking.Go(func() {
-				one, stop := context.WithTimeout(ctx, lost)
-				defer stop()
-				_, err := product.Ask(one, s.Client, e.address, 80)
-				settle(err == nil)
-			})
+		case <-time.After(pace):
 		}
-		if since, interrupted, settled := replies.unbroken(wanted); settled {
+		if since, interrupted, settled := asking.Unbroken(wanted); settled {
 			if !interrupted {
 				return 0, nil
 			}

@@ -1,4 +1,4 @@
-package main
+package forwarding
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (r *run) fill(ctx context.Context, s *stage.Stage, running *process.Running
 	var at time.Time
 	var err error
 	all := wait{
-		what: fmt.Sprintf("programming %d Services", size), until: running.Began.Add(r.patience),
+		what: fmt.Sprintf("programming %d Services", size), until: running.Began.Add(r.Patience),
 		pause: fillPause, meant: func(netip.Addr) bool { return true },
 	}
 	s.AtClient(func() {
@@ -138,7 +138,7 @@ func (r *run) await(ctx context.Context, running *process.Running, service int, 
 			if err == nil {
 				err = fmt.Errorf("%s answers", answer.Endpoint)
 			}
-			return time.Time{}, &unfinished{w.what, r.patience, err, running.Tail()}
+			return time.Time{}, &unfinished{w.what, r.Patience, err, running.Tail()}
 		}
 		// A timer of Go's is a millisecond late.
 		_ = unix.Nanosleep(&pause, nil)
@@ -154,15 +154,15 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 	}
 	var took []float64
 	after := before
-	until := time.Now().Add(r.patience)
-	for ; len(took) < r.changes; time.Sleep(restPause) {
+	until := time.Now().Add(r.Patience)
+	for ; len(took) < r.Changes; time.Sleep(restPause) {
 		one, err := r.change(ctx, s, running, spread(len(took), size), until)
 		late, isLate := errors.AsType[*unfinished](err)
 		if isLate && len(took) > 0 {
 			// What it has done counts, and its rules are whole.
 			r.Say("%d Services, %s: %s", size, c.Name, late.String())
 			r.results.Note(fmt.Sprintf("%s made %d of %d changes of endpoints at %d Services within its patience of %s",
-				c.Name, len(took), r.changes, size, r.patience))
+				c.Name, len(took), r.Changes, size, r.Patience))
 			break
 		}
 		if err != nil {
@@ -171,12 +171,12 @@ func (r *run) follow(ctx context.Context, s *stage.Stage, running *process.Runni
 		if after, err = running.Use(); err != nil {
 			return err
 		}
-		took = append(took, millis(one))
+		took = append(took, figures.Milliseconds(one))
 	}
 	if len(took) == 0 {
 		return nil
 	}
-	cpu := millis(after.CPU-before.CPU) / float64(len(took))
+	cpu := figures.Milliseconds(after.CPU-before.CPU) / float64(len(took))
 	r.results.Add(c.Name, size, figures.Change, took...)
 	r.results.Add(c.Name, size, figures.ChangeCPU, cpu)
 	slices.Sort(took)

@@ -1,0 +1,81 @@
+// Package failover measures how long addresses take to come, go and move, with Fairlead
+// (forwarding included) and with MetalLB beside kube-proxy. Each is installed in a lab of its own,
+// with three nodes, a router and a client that asks every two milliseconds.
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/bench/figures"
+	"fairlead.dev/fairlead/e2e/bench/machine"
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+// Options are what is measured.
+type Options struct {
+	machine.Options
+	Protocol
+	Window time.Duration // for which the client is watched after each incident
+	Many   int           // by BGP: addresses that are announced at once over two sessions of each node, for no longer than Patience; 0: none
+}
+
+// Protocol is what one run is about: [Layer2] or [BGP].
+type Protocol struct {
+	name     string
+	title    string
+	notes    []string  // what a reader of the figures should know
+	measures []measure // in milliseconds
+	lost     []measure // in questions without an answer
+	memory   []measure // in MiB
+	take     func(ctx context.Context, b *bench) error
+	close    func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
+}
+
+// Run takes the figures of each contestant and writes the report. An error names the contestant that failed.
+func Run(ctx context.Context, o Options) error {
+	facts, err := machine.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "fairlead-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	results, began := figures.New(), time.Now()
+	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
+	for i, c := range contestants() {
+		b := &bench{contestant: c, Options: o, dir: dir, results: results, tell: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
+		}}
+		if err := b.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.name, errors.Join(err, lab.Down(context.WithoutCancel(ctx))))
+		}
+		if i == 0 && o.close != nil {
+			if err := o.close(ctx, b); err != nil {
+				return err
+			}
+		}
+		if err := o.write(facts, results); err != nil { // after each: what is measured is not lost
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes the report, and beside it the picture that it shows.
+func (o Options) write(facts []string, results *figures.Results) error {
+	if o.Out == "" {
+		text, _ := report(o, facts, results, "")
+		return o.Write(text)
+	}
+	picture := strings.TrimSuffix(o.Out, filepath.Ext(o.Out)) + ".svg"
+	text, svg := report(o, facts, results, filepath.Base(picture))
+	return errors.Join(os.WriteFile(picture, []byte(svg), 0o644), o.Write(text))
+}
