@@ -1,4 +1,5 @@
-package main
+// Package plan says which tests there are in the gate and in the shares, and which of them words ask for.
+package plan
 
 import (
 	"context"
@@ -12,21 +13,21 @@ import (
 	"strings"
 )
 
-// group is one run of go test.
-type group struct {
-	flags    string   // of go test
-	packages []string // patterns of go list; none: all packages that no other group names
-	gentle   bool     // it burns the processors, and gives way to what waits for timers beside it
+// Group is one run of go test.
+type Group struct {
+	Flags    string   // of go test
+	Packages []string // patterns of go list; none: all packages that no other group names
+	Gentle   bool     // it burns the processors, and gives way to what waits for timers beside it
 }
 
-// phase is groups that run beside one another: what waits for timers takes no time from what
+// Phase is groups that run beside one another: what waits for timers takes no time from what
 // needs the processors.
-type phase []group
+type Phase []Group
 
 // share is a part of all tests that takes a quarter of an hour at most.
 type share struct {
 	name string
-	phase
+	Phase
 }
 
 const (
@@ -64,16 +65,16 @@ var (
 )
 
 // gate is what a merge must pass.
-func gate() []phase {
-	return []phase{
+func gate() []Phase {
+	return []Phase{
 		{
-			{flags: short + "-race " + many, gentle: true},
-			{flags: short + "-race", packages: waiting},
-			{flags: short, packages: bgp},
+			{Flags: short + "-race " + many, Gentle: true},
+			{Flags: short + "-race", Packages: waiting},
+			{Flags: short, Packages: bgp},
 		},
 		{
-			{flags: short + "-p=1 -skip=" + later, packages: labs},
-			{flags: short, packages: hellos, gentle: true},
+			{Flags: short + "-p=1 -skip=" + later, Packages: labs},
+			{Flags: short, Packages: hellos, Gentle: true},
 		},
 	}
 }
@@ -81,24 +82,24 @@ func gate() []phase {
 // shares are all tests there are, in whole and with the race detector.
 func shares() []share {
 	return []share{
-		{"all that is in no other share", phase{{flags: whole + many}}},
-		{"the first BGP scripts", phase{{flags: bgpWhole + "-run=" + firstScripts, packages: bgp}}},
-		{"BGP and its other scripts", phase{{flags: bgpWhole + "-skip=" + firstScripts, packages: bgp}}},
-		{"hellos, and what waits longest", phase{{flags: whole, packages: hellos, gentle: true}, {flags: whole, packages: waiting}}},
-		{"scenarios that replace nothing", phase{{flags: whole + "-skip=" + replaced, packages: scenarios}}},
-		{"scenarios that replace MetalLB and kube-proxy", phase{{flags: whole + "-run=" + replaced, packages: scenarios}}},
-		{"the lab and Kubernetes' tests", phase{{flags: whole + "-p=1", packages: lab}}},
+		{"all that is in no other share", Phase{{Flags: whole + many}}},
+		{"the first BGP scripts", Phase{{Flags: bgpWhole + "-run=" + firstScripts, Packages: bgp}}},
+		{"BGP and its other scripts", Phase{{Flags: bgpWhole + "-skip=" + firstScripts, Packages: bgp}}},
+		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
+		{"scenarios that replace nothing", Phase{{Flags: whole + "-skip=" + replaced, Packages: scenarios}}},
+		{"scenarios that replace MetalLB and kube-proxy", Phase{{Flags: whole + "-run=" + replaced, Packages: scenarios}}},
+		{"the lab and Kubernetes' tests", Phase{{Flags: whole + "-p=1", Packages: lab}}},
 	}
 }
 
-// plan is what the words ask for, one after the other. It tells out which shares these are.
+// Of is what the words ask for, one after the other. It tells out which shares these are.
 // An error names the word that asks for nothing.
-func plan(words []string, out io.Writer) ([]phase, error) {
+func Of(words []string, out io.Writer) ([]Phase, error) {
 	all := shares()
-	var phases []phase
+	var phases []Phase
 	add := func(i int) {
 		fmt.Fprintf(out, "share %d of %d: %s\n", i+1, len(all), all[i].name)
-		phases = append(phases, all[i].phase)
+		phases = append(phases, all[i].Phase)
 	}
 	for _, word := range words {
 		number, notNumber := strconv.Atoi(word)
@@ -124,10 +125,10 @@ func plan(words []string, out io.Writer) ([]phase, error) {
 	return phases, nil
 }
 
-// listed are the packages of the group, or an error of go list.
-func (g group) listed(ctx context.Context) ([]string, error) {
-	if g.packages != nil {
-		return g.packages, nil
+// Listed are the packages of the group, or an error of go list.
+func (g Group) Listed(ctx context.Context) ([]string, error) {
+	if g.Packages != nil {
+		return g.Packages, nil
 	}
 	all, err := goList(ctx, "./...")
 	if err != nil {
@@ -146,10 +147,10 @@ func goList(ctx context.Context, patterns ...string) ([]string, error) {
 }
 
 // String is how the group is told of.
-func (g group) String() string {
+func (g Group) String() string {
 	packages := "the other packages"
-	if g.packages != nil {
-		packages = strings.Join(g.packages, " ")
+	if g.Packages != nil {
+		packages = strings.Join(g.Packages, " ")
 	}
-	return "go test " + strings.TrimSpace(g.flags) + " " + packages
+	return "go test " + strings.TrimSpace(g.Flags) + " " + packages
 }

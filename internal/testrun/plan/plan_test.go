@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"encoding/json"
@@ -18,10 +18,10 @@ import (
 // TestTheSharesAreEverything: each test that there is, and each BGP script, is in a share, with
 // the race detector and not shortened. So it is in the gate, but what this leaves out by name.
 func TestTheSharesAreEverything(t *testing.T) {
-	t.Chdir("../..")
-	var whole, merge []group
+	t.Chdir("../../..")
+	var whole, merge []Group
 	for _, s := range shares() {
-		whole = append(whole, s.phase...)
+		whole = append(whole, s.Phase...)
 	}
 	for _, p := range gate() {
 		merge = append(merge, p...)
@@ -51,11 +51,11 @@ type testName struct{ pkg, test string }
 func (n testName) String() string { return n.pkg + "." + n.test }
 
 // having tells which tests are in one of the groups, with flags that are right.
-func having(t *testing.T, groups []group) func(testName, func(flags string) bool) bool {
+func having(t *testing.T, groups []Group) func(testName, func(flags string) bool) bool {
 	t.Helper()
 	packages := make([][]string, len(groups))
 	for i, g := range groups {
-		patterns, err := g.listed(t.Context())
+		patterns, err := g.Listed(t.Context())
 		if err == nil {
 			packages[i], err = goList(t.Context(), patterns...)
 		}
@@ -65,7 +65,7 @@ func having(t *testing.T, groups []group) func(testName, func(flags string) bool
 	}
 	return func(name testName, right func(string) bool) bool {
 		for i, g := range groups {
-			if slices.Contains(packages[i], name.pkg) && g.picks(name.test) && right(g.flags) {
+			if slices.Contains(packages[i], name.pkg) && g.picks(name.test) && right(g.Flags) {
 				return true
 			}
 		}
@@ -74,9 +74,9 @@ func having(t *testing.T, groups []group) func(testName, func(flags string) bool
 }
 
 // picks tells whether -run and -skip of the group let the test run, as package testing does.
-func (g group) picks(test string) bool {
+func (g Group) picks(test string) bool {
 	elements := strings.Split(test, "/")
-	for flag := range strings.FieldsSeq(g.flags) {
+	for flag := range strings.FieldsSeq(g.Flags) {
 		name, pattern, _ := strings.Cut(flag, "=")
 		patterns := strings.Split(pattern, "/")
 		n := min(len(elements), len(patterns))
@@ -137,15 +137,15 @@ func TestAWordChoosesWhatToRun(t *testing.T) {
 		"gate": len(gate()), "all": n, "1": 1, "3": 1, "dcb938f17b7f6ac5fb1b7f4a7a1f7a0a6b3e5a11": 1,
 		"0": 0, "99": 0, "dcb938f": 0, "share": 0, "": 0,
 	} {
-		phases, err := plan([]string{word}, io.Discard)
+		phases, err := Of([]string{word}, io.Discard)
 		if len(phases) != want || (err == nil) != (want > 0) {
 			t.Errorf("%q is %d phases, %v", word, len(phases), err)
 		}
 	}
-	if phases, err := plan([]string{"gate", "2"}, io.Discard); len(phases) != len(gate())+1 || err != nil {
+	if phases, err := Of([]string{"gate", "2"}, io.Discard); len(phases) != len(gate())+1 || err != nil {
 		t.Errorf("%v, %v", phases, err)
 	}
-	if _, err := plan(nil, io.Discard); err == nil {
+	if _, err := Of(nil, io.Discard); err == nil {
 		t.Error("nothing is a plan")
 	}
 }
@@ -155,7 +155,7 @@ func TestCommitsReachEveryShare(t *testing.T) {
 	reached := map[string]bool{}
 	for last := range 16 {
 		var out strings.Builder
-		if _, err := plan([]string{strings.Repeat("0", 39) + string("0123456789abcdef"[last])}, &out); err != nil {
+		if _, err := Of([]string{strings.Repeat("0", 39) + string("0123456789abcdef"[last])}, &out); err != nil {
 			t.Fatal(err)
 		}
 		reached[out.String()] = true

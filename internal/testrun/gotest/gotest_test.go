@@ -1,4 +1,4 @@
-package main
+package gotest
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"fairlead.dev/fairlead/internal/testrun/plan"
 )
 
 // module has one package for each way that tests can end.
@@ -135,7 +137,7 @@ func inModule(t *testing.T) {
 func TestRunCountsEveryEnd(t *testing.T) {
 	inModule(t)
 	tests := map[string]struct {
-		run  []phase
+		run  []plan.Phase
 		ok   bool
 		last string
 		says []string
@@ -192,17 +194,17 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			says: []string{"FAIL go test  ./none: no test was run"},
 		},
 		"bad arguments": {
-			run:  []phase{{{flags: "-timeout=never", packages: []string{"./good"}}}},
+			run:  []plan.Phase{{{Flags: "-timeout=never", Packages: []string{"./good"}}}},
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL go test -timeout=never ./good: exit status"},
 		},
 		"groups of a phase run beside one another": {
-			run:  []phase{{{packages: []string{"./waits/left"}, gentle: true}, {packages: []string{"./waits/right"}}, {packages: []string{"./bad"}}}},
+			run:  []plan.Phase{{{Packages: []string{"./waits/left"}, Gentle: true}, {Packages: []string{"./waits/right"}}, {Packages: []string{"./bad"}}}},
 			last: "4 passed, 2 failed",
 			says: []string{"ok   ends/waits/left: 1 passed", "ok   ends/waits/right: 1 passed", "go test  ./bad: ended after"},
 		},
 		"phases run in turn, the failed ones too": {
-			run:  []phase{{{packages: []string{"./skips"}}}, {{flags: "-p=1", packages: []string{"./good"}}}},
+			run:  []plan.Phase{{{Packages: []string{"./skips"}}}, {{Flags: "-p=1", Packages: []string{"./good"}}}},
 			last: "4 passed, 1 failed",
 			says: []string{"ok   ends/good: 3 passed"},
 		},
@@ -210,7 +212,7 @@ func TestRunCountsEveryEnd(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out, stderr strings.Builder
-			ok := run(t.Context(), tt.run, "failures", &out, &stderr)
+			ok := Run(t.Context(), tt.run, "failures", &out, &stderr)
 			t.Logf("%s%s", out.String(), stderr.String())
 			if ok != tt.ok {
 				t.Errorf("run reported %v, want %v", ok, tt.ok)
@@ -232,12 +234,12 @@ func TestRunCountsEveryEnd(t *testing.T) {
 }
 
 // one is a run of go test with nothing beside it.
-func one(packages ...string) []phase { return []phase{{{packages: packages}}} }
+func one(packages ...string) []plan.Phase { return []plan.Phase{{{Packages: packages}}} }
 
 func TestWhatFailedTestsLeaveIsInOneFolder(t *testing.T) {
 	inModule(t)
 	for range 2 { // the second empties what the first left
-		if run(t.Context(), one("./keeps"), "failures", io.Discard, t.Output()) {
+		if Run(t.Context(), one("./keeps"), "failures", io.Discard, t.Output()) {
 			t.Fatal("a failed test passed")
 		}
 	}
@@ -256,7 +258,7 @@ func TestRunStopsWhenInterrupted(t *testing.T) {
 	var out strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if run(ctx, one("."), t.TempDir(), &out, &out) {
+	if Run(ctx, one("."), t.TempDir(), &out, &out) {
 		t.Error("an interrupted run reported success")
 	}
 	if want := "\n0 passed, 1 failed\n"; !strings.Contains(out.String(), want) {
