@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"fairlead.dev/fairlead/cmd/kubectl-fairlead/migrate"
 )
 
 // version is set by the linker.
@@ -41,7 +43,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	}
 	switch args[0] {
 	case "migrate":
-		return migrate(ctx, args[1:], stdin, stdout, stderr)
+		return migrate.Run(ctx, args[1:], stdin, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version)
 		return err

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"fairlead.dev/fairlead/internal/metallb"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
@@ -155,7 +156,11 @@ func checkSecret(t *testing.T, clients kubernetes.Interface, kubeconfig, told st
 // store creates the objects of a file in the namespaces that they name.
 func store(t *testing.T, api dynamic.Interface, path string) {
 	t.Helper()
-	objects, err := readFiles([]string{path}, nil)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := metallb.ReadDocuments(text)
 	if err != nil {
 		t.Fatal(err)
 	}

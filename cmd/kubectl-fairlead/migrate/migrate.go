@@ -1,4 +1,5 @@
-package main
+// Package migrate says MetalLB's objects, read from the cluster or from files, in Fairlead's kinds.
+package migrate
 
 import (
 	"context"
@@ -14,7 +15,7 @@ import (
 	"fairlead.dev/fairlead/internal/metallb"
 )
 
-const migrateUsage = `Reads MetalLB's objects from the cluster, or from files, and prints what says the same
+const usage = `Reads MetalLB's objects from the cluster, or from files, and prints what says the same
 in Fairlead's kinds, for kubectl apply -f -. It changes nothing. What is lost, what
 differs and what there is to do is told on standard error, a line each:
 
@@ -28,9 +29,10 @@ Usage:
 Flags:
 `
 
-// migrate prints the translation of MetalLB's objects to stdout, and what there is to
-// tell about it to stderr.
-func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// Run prints the translation of MetalLB's objects to stdout, and what there is to
+// tell about it to stderr. An error is that of the flags, of the API server or of a file, or says with -strict that
+// something is lost.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var (
 		files  []string
 		in     metallb.Namespaces
@@ -41,7 +43,7 @@ func migrate(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprint(stderr, migrateUsage)
+		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
 	}
 	flags.Func("f", "read this `file` (YAML or JSON, -: standard input) and not the cluster; may be repeated", func(path string) error {
