@@ -63,7 +63,7 @@ func speak(ctx context.Context, c flags.Config) error {
 	}
 	defer p.events.Shutdown()
 	disconnect := connectPulse(ctx, p.pulse)
-	tasks := p.tasks(c)
+	tasks := tasksOf(p, c)
 	probes := serve.Probes(p.metrics, func() error { return run.Ready(tasks...) })
 	err = run.All(ctx, append(tasks, run.Func("serving metrics and health", func(ctx context.Context) error {
 		serve.HTTP(ctx, c.HTTPAddress, probes, c.Log)
@@ -139,8 +139,8 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p par
 	return p, nil
 }
 
-// tasks returns what runs all the time.
-func (p parts) tasks(c flags.Config) []run.Task {
+// tasksOf returns what runs all the time.
+func tasksOf(p parts, c flags.Config) []run.Task {
 	tasks := []run.Task{
 		p.objects,
 		run.Func("watching the cluster", p.cluster.Run),

@@ -107,6 +107,33 @@ func (s source) tables(function *ast.FuncDecl) int {
 	return lines
 }
 
+// longestMain is how many lines the files of a program may have: flags, wiring and run.
+const longestMain = 300
+
+func TestProgramsOnlyBegin(t *testing.T) {
+	lines := map[string]int{}
+	for p, s := range products(t) {
+		if s.Name.Name != "main" {
+			continue
+		}
+		lines[p.name()] += s.span(s.File)
+		for _, declaration := range s.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && function.Recv != nil {
+				t.Errorf("%s: %s is a method: what a program does is in packages, which others can test and use",
+					s.lines.Position(function.Pos()), function.Name.Name)
+			}
+		}
+	}
+	for program, n := range lines {
+		if n > longestMain {
+			t.Errorf("%s has %d lines, want at most %d: move what it does into packages", program, n, longestMain)
+		}
+	}
+	if len(lines) == 0 {
+		t.Error("there is no program")
+	}
+}
+
 // vague are names that say nothing of what is inside.
 var vague = []string{"base", "common", "helper", "helpers", "lib", "manager", "misc", "shared", "types", "util", "utils"}
 
