@@ -164,7 +164,7 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "holder sleeps") == 0 {
 				continue
 			}
-			for _, change := range got.Forwarding.Changes(held, at) {
+			for _, change := range got.Forwarding.Changes(held, at, nil) {
 				if change.To == nil {
 					delete(held, change.Key)
 				} else {

@@ -180,11 +180,14 @@ type Change struct {
 }
 
 // Changes returns the differences between the ports that an applier holds and the wanted
-// ones, in the order of their keys. If held is at revision at, only what has changed since
-// then is compared; with 0, everything is.
-func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
+// ones, in the order of their keys, for the ports that are in scope; nil: all. If held is at revision at, only
+// what has changed since then is compared; with 0, everything is.
+func (f Forwarding) Changes(held map[PortKey]Port, at uint64, scope func(PortKey) bool) []Change {
 	var changes []Change
 	for key := range f.ChangedSince(at, maps.Keys(held)) {
+		if scope != nil && !scope(key) {
+			continue
+		}
 		from, had := held[key]
 		to, wanted := f.Ports[key]
 		if had == wanted && from.Equal(to) {
@@ -192,20 +195,15 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64) []Change {
 		}
 		change := Change{Key: key}
 		if had {
-			change.From = &from
+			change.From = new(from)
 		}
 		if wanted {
-			change.To = &to
+			change.To = new(to)
 		}
 		changes = append(changes, change)
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return a.Key.Compare(b.Key) })
 	return changes
-}
-
-// ChangesOf returns the changes of one family.
-func (f Forwarding) ChangesOf(family addr.Family, held map[PortKey]Port, at uint64) []Change {
-	return slices.DeleteFunc(f.Changes(held, at), func(c Change) bool { return c.Key.Family != family })
 }
 
 // ChangedSince yields the keys of all ports that may have changed since a revision; 0 stands
@@ -234,6 +232,11 @@ type PortKey struct {
 	Name     string // the Service port's name, "" for an unnamed one
 	Protocol view.Protocol
 	Family   addr.Family
+}
+
+// OfFamily returns what reports whether a port is of the family.
+func OfFamily(family addr.Family) func(PortKey) bool {
+	return func(k PortKey) bool { return k.Family == family }
 }
 
 // Compare orders by Service, name, protocol and family.

@@ -128,14 +128,11 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		port, wanted := want.Ports[key]
 		if _, lacking := missing[key]; lacking {
 			c.revision = 0 // to be looked at again
-		} else if key.Protocol != view.UDP && c.known.take(key, port, wanted) {
+		} else if !isUDP(key) && c.known.take(key, port, wanted) {
 			c.look(key, port)
 		}
 	}
-	for _, change := range want.Changes(c.placed, at) {
-		if change.Key.Protocol != view.UDP {
-			continue
-		}
+	for _, change := range want.Changes(c.placed, at, isUDP) {
 		if _, lacking := missing[change.Key]; lacking {
 			c.revision = 0
 			continue
@@ -154,6 +151,8 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		c.placed[change.Key] = *change.To
 	}
 }
+
+func isUDP(key desired.PortKey) bool { return key.Protocol == view.UDP }
 
 func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {

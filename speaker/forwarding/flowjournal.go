@@ -41,8 +41,8 @@ func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]de
 		return
 	}
 	elements := map[addr.Family]map[ipset.Element]bool{}
-	for _, change := range want.Changes(placed, revision) {
-		if change.Key.Protocol != view.UDP || change.From == nil {
+	for _, change := range want.Changes(placed, revision, isUDP) {
+		if change.From == nil {
 			continue
 		}
 		stay := map[destination]bool{}

@@ -91,7 +91,7 @@ type teller struct {
 func (l *teller) next(want desired.Forwarding, revisions int) desired.Forwarding {
 	told := want
 	told.Ports = l.ports
-	changes := want.Changes(l.ports, 0)
+	changes := want.Changes(l.ports, 0, nil)
 	l.revision += uint64(revisions)
 	if revisions > 0 {
 		told.Revision, told.Since = l.revision, l.revision-1

@@ -77,7 +77,7 @@ func TestListsOfClientsComeInTheOrderOfTheirServices(t *testing.T) {
 			Cluster: []netip.AddrPort{endpoint, netip.AddrPortFrom(endpoint.Addr(), 81)},
 		}
 	}
-	changes := want.Changes(nil, 0)
+	changes := want.Changes(nil, 0, nil)
 	var inOrder []string
 	for _, c := range changes {
 		inOrder = append(inOrder, f.render(c.Key, *c.To).clients...)

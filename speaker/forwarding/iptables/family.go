@@ -69,7 +69,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 	f.sets.fixed[ofPods].exactly(netElements(want.Pods, f.family))
 	f.sets.fixed[ofRanges].exactly(netElements(want.ServiceRanges, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
-	changes := want.ChangesOf(f.family, f.ports, f.revision)
+	changes := want.Changes(f.ports, f.revision, desired.OfFamily(f.family))
 	err := f.bring(ctx, changes)
 	if !wanted && !f.begun {
 		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)

@@ -68,7 +68,7 @@ func goldenOf(t *testing.T, name string, s style, want desired.Forwarding) {
 	f := s.family
 	fam := newFamily(s, commands{NFT, f}, nil, blackbox.Quiet())
 	fam.base(want)
-	fam.stage(slices.DeleteFunc(want.Changes(nil, 0), func(c desired.Change) bool { return c.Key.Family != f }))
+	fam.stage(want.Changes(nil, 0, desired.OfFamily(f)))
 	var b strings.Builder
 	for _, table := range fam.tables() {
 		fmt.Fprintf(&b, "-- %s --\n", table.name)

@@ -50,7 +50,7 @@ func newFamily(l *layout, k *link, log *slog.Logger) *family {
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
-	changes := want.ChangesOf(f.Family, f.ports, f.revision)
+	changes := want.Changes(f.ports, f.revision, desired.OfFamily(f.Family))
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
 	if !f.begun && !want.Has(f.Family) {
