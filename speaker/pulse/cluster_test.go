@@ -13,7 +13,6 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
-	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
 )
@@ -37,12 +36,13 @@ type cluster struct {
 	tasks  sync.WaitGroup
 	vips   []netip.Addr
 
-	wires   sync.Mutex      // guards what follows
-	cut     map[[2]int]bool // ways that hellos do not take, by sender and receiver
-	dark    map[[2]int]bool // ways that frames do not take, hellos among them
-	muffled map[[2]int]bool // ways that hellos alone take
-	loss    float64
-	gateway bool // there is one
+	wires    sync.Mutex      // guards what follows
+	cut      map[[2]int]bool // ways that hellos do not take, by sender and receiver
+	dark     map[[2]int]bool // ways that frames do not take, hellos among them
+	muffled  map[[2]int]bool // ways that hellos alone take
+	loss     float64
+	gateway  bool               // there is one
+	occupied map[netip.Addr]int // the node of which an interface has the address
 
 	// Since when more than one node answered that can reach another, by address; and
 	// the longest of these times, and of those in which nobody did who could.
@@ -116,7 +116,7 @@ func (c *cluster) start(i int) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	server := NewServer(Config{
-		Node: n.name, Mesh: mesh, Links: cable{c, links.NewSnapshot(c.card(i))},
+		Node: n.name, Mesh: mesh, Links: cable{c, i},
 		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, OnLink: c.onLink(ctx, i, mesh), Log: log,
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })

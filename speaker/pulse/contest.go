@@ -12,9 +12,10 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
-// Contest is an address of ours that a station has which is no node's.
+// Contest is an address of ours that a station has which is no node's, or an interface of a node.
 type Contest struct {
 	Station   string // its MAC
+	Node      string // the node of which an interface has the address; empty: the station is no node's
 	Interface string // on which it was heard
 	Since     time.Time
 	// Withheld: the station had the address before any node did, so that this one does

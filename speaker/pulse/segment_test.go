@@ -24,17 +24,34 @@ func (c *cluster) card(i int) links.Link {
 	if c.second != nil {
 		l.Prefixes = []netip.Prefix{netip.PrefixFrom(on4(1+i), 24), netip.PrefixFrom(on6(1+i), 64)}
 	}
+	for a, by := range c.occupied {
+		if by == i {
+			l.Prefixes = append(l.Prefixes, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
 	return l
 }
 
-// cable is the links of a node, which do not change.
-type cable struct {
-	c        *cluster
-	snapshot *links.Snapshot
+// occupies tells whether an interface of the node has an address, so that its kernel replies.
+func (c *cluster) occupies(node int, a netip.Addr) bool {
+	c.wires.Lock()
+	defer c.wires.Unlock()
+	by, is := c.occupied[a]
+	return is && by == node && c.nodes[node].kernel.Load()
 }
 
-func (c cable) Snapshot() *links.Snapshot { return c.snapshot }
-func (c cable) Changed() <-chan struct{}  { return nil }
+// cable is the links of a node, which change with what occupies its interface.
+type cable struct {
+	c    *cluster
+	node int
+}
+
+func (c cable) Snapshot() *links.Snapshot {
+	c.c.wires.Lock()
+	defer c.c.wires.Unlock()
+	return links.NewSnapshot(c.c.card(c.node))
+}
+func (c cable) Changed() <-chan struct{} { return nil }
 
 func (c cable) Gateways() []links.Gateway {
 	c.c.wires.Lock()
@@ -174,7 +191,7 @@ func station(i int) neighbour.MAC { return neighbour.MAC{2, 0, 0, 0, 1, byte(i)}
 func (e *ears) probe(a netip.Addr, only neighbour.MAC) {
 	for j, n := range e.c.nodes {
 		to := n.answers.Load()
-		if j != e.node && (only == neighbour.MAC{} || only == station(j)) && e.c.lit(e.node, j) && e.c.lit(j, e.node) && to != nil && to.does(a) {
+		if replies := to != nil && to.does(a) || e.c.occupies(j, a); replies && j != e.node && (only == neighbour.MAC{} || only == station(j)) && e.c.lit(e.node, j) && e.c.lit(j, e.node) {
 			time.AfterFunc(2*simDelay, func() { e.take(a, j, true) })
 		}
 	}

@@ -161,7 +161,20 @@ func NewServer(cfg Config) *Server {
 	s.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
 		return hostchecks.Answering(cfg.Links.Snapshot(), asked)
 	}
+	s.vetting.self, s.vetting.kernel = cfg.Node, s.kernelReplies
 	return s
+}
+
+// kernelReplies tells whether an interface of this node has an address, so that its kernel replies for it on a link
+// on which the node would answer. Those that kube-proxy gives to its interface are the Service's own.
+func (s *Server) kernelReplies(a netip.Addr) (claim neighbour.Claim, does bool) {
+	const ofProxy = "kube-ipvs0"
+	on := s.mine[a]
+	holder, does := hostchecks.Answering(s.cfg.Links.Snapshot(), map[netip.Addr][]links.Link{a: on})[a]
+	if !does || holder == ofProxy {
+		return claim, false
+	}
+	return neighbour.Claim{Address: a, Station: neighbour.MAC(on[0].MAC), Interface: holder}, true
 }
 
 // State is what is answered for now.
@@ -346,6 +359,7 @@ func (s *Server) settle() {
 	due, elsewhere, behind := owned(*s.table, v, r, serves)
 	mine := s.hesitate(due)
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
+	s.vetting.told(v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v, s.disputes.has)
 	s.yielding.told(s.cfg.Node, v)
@@ -356,7 +370,7 @@ func (s *Server) settle() {
 	s.kernels.update(now, v.Silent, s.former, s.table, r)
 	s.handed = s.former.knowing(s.goesOn(v))
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
-	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs)))
+	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs), s.vetting.claims(s.disputes.has)))
 	s.before = nil
 	s.mine, s.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return s.yielding.isAdopted(a) })

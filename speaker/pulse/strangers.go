@@ -207,8 +207,8 @@ func (s *Server) contested() map[netip.Addr]Contest {
 func (s *Server) warn(before, now map[netip.Addr]Contest) {
 	for _, a := range slices.SortedFunc(maps.Keys(now), netip.Addr.Compare) {
 		if c := now[a]; before[a] != c {
-			s.cfg.Log.Warn("a station that is no node's has an address of ours", "address", a, "station", c.Station,
-				"interface", c.Interface, "withheld", c.Withheld)
+			s.cfg.Log.Warn("another station, or an interface of a node, has an address of ours", "address", a, "station", c.Station,
+				"node", c.Node, "interface", c.Interface, "withheld", c.Withheld)
 		}
 	}
 	for a, c := range before {

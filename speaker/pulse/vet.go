@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -22,6 +23,9 @@ const (
 	// mindFor is for how long an address that no node is to answer for any more counts as
 	// held: Services lose their last endpoint for a while, and get their addresses back.
 	mindFor = 5 * time.Minute
+	// sayWithin is how long another node that replied to a probe has to say in its hellos that it answers for the
+	// address. If it does not, its kernel replied.
+	sayWithin = time.Second
 	// awayFor is for how long only other nodes must have been to answer for an address for it to
 	// count as held by one of them: that one asks first, and may learn of it later than this one.
 	awayFor = time.Second
@@ -32,8 +36,16 @@ const (
 // one that moves, by a failover or a change of the order or of the candidates, one that comes with
 // the first table of a process, which may follow a restart, and one that was held lately.
 //
+// A node that replies to a probe, and says in its hellos that it answers for the address, holds it: the
+// address moves here. If it says nothing, an interface there has the address, as with the virtual IP of
+// keepalived or kube-vip: that is a conflict, and so it is if an interface of this node has it.
+//
 // It is driven by one caller at a time, who calls due when next says so.
 type vetting struct {
+	self string // this node
+	// kernel tells whether an interface of this node has an address, so that the kernel replies for it,
+	// and gives the claim that others hear.
+	kernel  func(a netip.Addr) (claim neighbour.Claim, does bool)
 	began   bool // a table has come
 	held    map[netip.Addr]bool
 	gone    map[netip.Addr]time.Time // the held ones that no node is to answer for any more
@@ -46,6 +58,9 @@ type inquiry struct {
 	sent int
 	next time.Time // when the next probe is to be sent, or the verdict is due
 	foe  *foe      // the station that has the address; nil: none was heard
+	// node replied, and is asked in hellos whether it answers for the address, until then.
+	node  string
+	until time.Time
 }
 
 // table takes in the addresses that nodes are to answer for, whichever they are.
@@ -117,34 +132,81 @@ func (v *vetting) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere
 func (v *vetting) asks(a netip.Addr) bool { return v.pending[a] != nil }
 
 // claimed takes in the claim of a station on an address that is asked for, and tells whether
-// that changes anything. A node that answers holds the address: it moves here. A node that
-// asks, too, holds nothing.
+// that changes anything. A node that replies may hold the address, and is asked. A node that
+// probes, too, holds nothing.
 func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news bool) {
 	q := v.pending[claim.Address]
 	switch {
 	case q == nil:
 		return false
 	case of.strange(claim.Station):
-		if q.foe == nil {
-			q.foe = &foe{Contest: Contest{Since: now, Withheld: true}}
-		}
-		q.sent, q.next = 0, now.Add(retryProbes)
-		return q.foe.claimed(now, claim)
+		return q.withhold(now, claim, "")
 	case claim.Probe:
 		return false
+	}
+	switch node := of.of(claim.Station); {
+	case node == "" || node == v.self: // maybe one of a node that has not told its stations
+	case node != q.node:
+		q.node, q.until, q.sent = node, now.Add(sayWithin), 0
+		q.next = q.until
+		return true
+	case now.Before(q.until):
+		return false
+	default: // it has replied again, and said nothing
+		return q.withhold(now, claim, node)
 	}
 	v.held[claim.Address] = true
 	return true
 }
 
-// due returns the probes to be sent now, and whether an address was found free.
+// withhold takes in which station has the address, and tells whether that is news. The node is the one of
+// which it is a station; empty: none.
+func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (news bool) {
+	if q.foe == nil {
+		q.foe = &foe{Contest: Contest{Since: now, Withheld: true}}
+	}
+	q.sent, q.next = 0, now.Add(retryProbes)
+	if news = q.foe.claimed(now, claim); news {
+		q.foe.Node = node
+	}
+	return news
+}
+
+// told takes in what other nodes say of the addresses that are asked for.
+func (v *vetting) told(view hello.View) {
+	for node, m := range view.Alive {
+		for _, claim := range m.Claims {
+			if node != v.self && v.pending[claim.Address] != nil && claim.Stance == hello.Answers && claim.Epoch > 0 {
+				v.held[claim.Address] = true
+			}
+		}
+	}
+}
+
+// claims ask the nodes whether one of them answers for an address for which one has replied.
+func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
+	var all []hello.Claim
+	for a, q := range v.pending {
+		if q.node != "" && !v.held[a] && !disputed(a) {
+			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves})
+		}
+	}
+	return all
+}
+
+// due returns the probes to be sent now, and whether an address was found free, or that an interface of this
+// node has it.
 func (v *vetting) due(now time.Time) (say []word, free bool) {
 	for a, q := range v.pending {
 		if now.Before(q.next) {
 			continue
 		}
 		if q.sent == probes {
-			v.held[a], free = true, true
+			if claim, does := v.kernel(a); does {
+				free = q.withhold(now, claim, v.self) || free
+			} else {
+				v.held[a], free = true, true
+			}
 			continue
 		}
 		q.sent++
@@ -166,7 +228,7 @@ func (v *vetting) next() time.Time {
 	return next
 }
 
-// foes are the addresses that are not answered for since a stranger has them.
+// foes are the addresses that are not answered for since a stranger has them, or the kernel of a node.
 func (v *vetting) foes() map[netip.Addr]Contest {
 	found := map[netip.Addr]Contest{}
 	for a, q := range v.pending {

@@ -16,7 +16,7 @@ import (
 // vetted is a vetting whose first table had no addresses, and a world in which all nodes
 // have told their stations and the colleague is one.
 func vetted() (*vetting, nodes) {
-	v := &vetting{}
+	v := &vetting{self: "a", kernel: func(netip.Addr) (neighbour.Claim, bool) { return neighbour.Claim{}, false }}
 	v.table(noon, nil)
 	return v, nodes{complete: true, known: map[hello.Station]acquaintance{hello.Station(colleague): {"b", noon.Add(time.Hour)}}}
 }
@@ -116,7 +116,7 @@ func TestWhatAnAnswerToAProbeMeans(t *testing.T) {
 	}{
 		"a stranger has it":                {claim: says(vip4, stranger), news: true, withheld: true},
 		"a stranger wants it, too":         {claim: asking(vip4, stranger), news: true, withheld: true},
-		"a node has it, and hands it over": {claim: says(vip4, colleague), news: true, used: true},
+		"a node has it, and is asked":      {claim: says(vip4, colleague), news: true},
 		"a node asks, too":                 {claim: asking(vip4, colleague)},
 		"somebody has it, perhaps a node":  {claim: says(vip4, stranger), incomplete: true, news: true, used: true},
 		"somebody asks, perhaps a node":    {claim: asking(vip4, stranger), incomplete: true},

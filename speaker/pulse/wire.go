@@ -303,6 +303,7 @@ func (a wireAdjacency) check(over string) error {
 type wireContest struct {
 	Address   netip.Addr `json:"address"`
 	Station   string     `json:"station"`
+	Node      string     `json:"node,omitempty"`
 	Interface string     `json:"interface"`
 	Since     time.Time  `json:"since"`
 	Withheld  bool       `json:"withheld,omitempty"`
@@ -335,7 +336,7 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	}
 	slices.SortFunc(w.Owned, func(a, b wireOwned) int { return a.Address.Compare(b.Address) })
 	for a, c := range s.Contested {
-		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Interface, c.Since, c.Withheld})
+		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Node, c.Interface, c.Since, c.Withheld})
 	}
 	w.Left, w.Former = byNode(s.Left), byNode(s.Former)
 	if len(s.Adjacent) > 0 {
@@ -410,7 +411,7 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		if !c.Address.IsValid() {
 			return State{}, 0, errors.New("state message: a contest without an address")
 		}
-		s.Contested[c.Address] = Contest{Station: c.Station, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
+		s.Contested[c.Address] = Contest{Station: c.Station, Node: c.Node, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
 	}
 	for _, d := range m.State.Doubted {
 		if !d.Address.IsValid() {

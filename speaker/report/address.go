@@ -41,7 +41,7 @@ const (
 
 // Address is one that this node answers for, or would answer for.
 type Address struct {
-	pulse.Ownership                // zero if a station that is no node's keeps this node from answering
+	pulse.Ownership                // zero if another station, or a kernel, keeps this node from answering
 	Contest         *pulse.Contest // nil: no such station is known
 	Services        []string       // that have the address, as namespace/name, sorted
 	// Obstruction is what on this node keeps clients from the address; nil: nothing is known.
@@ -56,6 +56,15 @@ type Finding struct {
 
 // ContestOf returns what the contest of an address of the node means, and what to do about it.
 func ContestOf(node string, address netip.Addr, c pulse.Contest) Finding {
+	if c.Withheld && c.Node != "" {
+		holder := fmt.Sprintf("an interface of node %s, which replied on %s,", c.Node, c.Interface)
+		if c.Node == node {
+			holder = fmt.Sprintf("interface %s of this node", c.Interface)
+		}
+		return Finding{ReasonAddressTaken, fmt.Sprintf("node %s does not answer for %s: %s has it already, as a virtual IP of keepalived or kube-vip or as a second address; "+
+			"take the address from that interface, or out of the pool; it is tried again every 5 seconds",
+			node, address, holder), c.Since}
+	}
 	if c.Withheld {
 		return Finding{ReasonAddressTaken, fmt.Sprintf("node %s does not answer for %s: the station %s on %s has it already; "+
 			"take the address from that machine, or out of the pool; it is tried again every 5 seconds",

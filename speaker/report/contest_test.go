@@ -37,6 +37,13 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	got.want(t, "shop/web Warning AddressTaken: node node1 does not answer for 2001:db8::10: the station 02:00:00:00:00:08 on eth1 "+
 		"has it already; take the address from that machine, or out of the pool; it is tried again every 5 seconds")
 	counts("taken", 1)
+	for holder, says := range map[string]string{
+		"node1": "interface eth1 of this node", "node2": "an interface of node node2, which replied on eth1,",
+	} {
+		r.Contests(map[netip.Addr]pulse.Contest{vip6: {Station: "02:00:00:00:00:08", Node: holder, Interface: "eth1", Withheld: true}}, nil)
+		got.want(t, "shop/web Warning AddressTaken: node node1 does not answer for 2001:db8::10: "+says+" has it already, as a virtual IP of "+
+			"keepalived or kube-vip or as a second address; take the address from that interface, or out of the pool; it is tried again every 5 seconds")
+	}
 	r.Contests(nil, nil)
 	got.want(t, "shop/web Normal AddressUncontested: node node1 hears no other station claim the addresses of this Service any more")
 	counts("over", 0)

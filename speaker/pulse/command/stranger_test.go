@@ -131,3 +131,28 @@ func defend(t *testing.T, p plan) {
 		t.Errorf("the node that does not answer tells of %+v", s.Contested)
 	}
 }
+
+// An interface of a node has the address, be it of the one that is to answer, and no pulse claims it, as with
+// keepalived.
+func TestAnAddressOnAnInterfaceOfANodeIsWithheld(t *testing.T) { inBoth(t, occupy) }
+
+func occupy(t *testing.T, p plan) {
+	for holder := range 2 {
+		l := newLabOf(t, p, 2, patient...)
+		l.begin(t)
+		first, by := l.nodes[0], l.nodes[holder]
+		by.AddAddress("eth0", l.address())
+		for _, n := range l.nodes {
+			n.say(l.table(n))
+		}
+		first.until("told that an interface has the address", func(s pulse.State) bool {
+			c, is := s.Contested[l.vip]
+			return is && c.Withheld && c.Node == by.name && c.Station == by.mac().String() && !owns(s)
+		})
+		if s, _ := l.nodes[1].client.State(); len(s.Contested) > 0 || owns(s) {
+			t.Errorf("the second node says %+v", s)
+		}
+		by.DeleteAddress("eth0", l.address())
+		first.until("owner, as soon as the address is free", owns)
+	}
+}
