@@ -118,8 +118,8 @@ func TestCountOfDropped(t *testing.T) {
 	assigned := allocation.Assignments{Services: map[view.Ref]allocation.Assignment{{Namespace: "default", Name: "b"}: {Addresses: parse("192.0.2.3")}}}
 	got := allocation.Count(c, assigned)
 	want := map[string]allocation.Usage{
-		"p": {AssignedIPv4: 3, AvailableIPv4: 2, TotalIPv4: 4, AssignedIPv6: 1},
-		"q": {AssignedIPv4: 1, AvailableIPv4: 3, TotalIPv4: 4},
+		"p": {IPv4: allocation.Counts{Assigned: 3, Available: 2, Total: 4}, IPv6: allocation.Counts{Assigned: 1}},
+		"q": {IPv4: allocation.Counts{Assigned: 1, Available: 3, Total: 4}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

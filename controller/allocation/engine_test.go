@@ -247,7 +247,7 @@ func TestAnEngineLooksAtWhatWasTouched(t *testing.T) {
 			t.Errorf("%s has %v, want %s", ref, a, want)
 		}
 	}
-	if used := got.Usage["p"].AssignedIPv4; used != 2 {
+	if used := got.Usage["p"].IPv4.Assigned; used != 2 {
 		t.Errorf("%d addresses are in use, want 2", used)
 	}
 }

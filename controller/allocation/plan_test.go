@@ -524,10 +524,10 @@ func TestCount(t *testing.T) {
 		{Namespace: "default", Name: "d"}: {Addresses: parse("10.0.0.0", "2001:db8::")},
 	}})
 	want := map[string]allocation.Usage{
-		"avoiding": {AssignedIPv4: 2, AvailableIPv4: 507, TotalIPv4: 508},
-		"blocked":  {AssignedIPv4: 1, TotalIPv4: 512},
-		"big":      {AssignedIPv4: 1, AvailableIPv4: 1<<24 - 1, TotalIPv4: 1 << 24, AssignedIPv6: 1, AvailableIPv6: 1<<63 - 1, TotalIPv6: 1<<63 - 1},
-		"all":      {AvailableIPv4: 1 << 24, TotalIPv4: 1 << 24},
+		"avoiding": {IPv4: allocation.Counts{Assigned: 2, Available: 507, Total: 508}},
+		"blocked":  {IPv4: allocation.Counts{Assigned: 1, Total: 512}},
+		"big":      {IPv4: allocation.Counts{Assigned: 1, Available: 1<<24 - 1, Total: 1 << 24}, IPv6: allocation.Counts{Assigned: 1, Available: 1<<63 - 1, Total: 1<<63 - 1}},
+		"all":      {IPv4: allocation.Counts{Available: 1 << 24, Total: 1 << 24}},
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(allocation.Usage{}, "Lack")); d != "" {
 		t.Errorf("usage (-want +got):\n%s", d)

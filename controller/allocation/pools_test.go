@@ -150,7 +150,7 @@ func TestCooling(t *testing.T) {
 	if d := cmp.Diff([]string{"asks AddressCooling", "b PoolExhausted"}, reasons); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
-	if got := allocation.Count(c, assigned)["small"]; got.AssignedIPv4 != 2 || got.AvailableIPv4 != 0 || got.TotalIPv4 != 3 {
+	if got := allocation.Count(c, assigned)["small"]; got.IPv4.Assigned != 2 || got.IPv4.Available != 0 || got.IPv4.Total != 3 {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -213,7 +213,7 @@ func TestNamespaceNotSeenYet(t *testing.T) {
 			if len(o.Problems) > 0 {
 				t.Errorf("%s: problems %v", name, o.Problems)
 			}
-			if n := o.Usage["all"].AvailableIPv4; n != test.available {
+			if n := o.Usage["all"].IPv4.Available; n != test.available {
 				t.Errorf("%s: %d addresses are free, want %d", name, n, test.available)
 			}
 		}
@@ -236,7 +236,7 @@ func TestOccupied(t *testing.T) {
 	if d := cmp.Diff([]string{"b RequestUnusable", "c RequestUnusable"}, reasons); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
-	if got := allocation.Count(c, assigned)["p"]; got.AssignedIPv4 != 3 || got.AvailableIPv4 != 3 {
+	if got := allocation.Count(c, assigned)["p"]; got.IPv4.Assigned != 3 || got.IPv4.Available != 3 {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -263,10 +263,10 @@ func TestServiceRanges(t *testing.T) {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
 	usage := allocation.Count(c, assigned)
-	if got := usage["p"]; got.AssignedIPv4 != 5 || got.AvailableIPv4 != 1 || got.TotalIPv4 != 4 || got.Lack != nil {
+	if got := usage["p"]; got.IPv4.Assigned != 5 || got.IPv4.Available != 1 || got.IPv4.Total != 4 || got.Lack != nil {
 		t.Errorf("counted %+v", got)
 	}
-	if got := usage["inside"]; got.AvailableIPv4 != 0 || got.TotalIPv4 != 0 || got.Lack == nil {
+	if got := usage["inside"]; got.IPv4.Available != 0 || got.IPv4.Total != 0 || got.Lack == nil {
 		t.Errorf("of a pool within the range, counted %+v", got)
 	}
 }

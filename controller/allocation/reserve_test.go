@@ -316,7 +316,7 @@ func TestBookingIsCounted(t *testing.T) {
 	r := booking("r", 1, anyOf(2, addr.IPv4, addr.IPv6), has("192.0.2.1", "192.0.2.3", "2001:db8::"))
 	c.Reservations[r.Ref] = r
 	want := allocation.Usage{
-		AssignedIPv4: 3, ReservedIPv4: 2, AvailableIPv4: 5, TotalIPv4: 8, AssignedIPv6: 1, ReservedIPv6: 1, AvailableIPv6: 1, TotalIPv6: 2,
+		IPv4: allocation.Counts{Assigned: 3, Reserved: 2, Available: 5, Total: 8}, IPv6: allocation.Counts{Assigned: 1, Reserved: 1, Available: 1, Total: 2},
 	}
 	if got := allocation.Count(c, allocation.Assignments{})["p"]; got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
@@ -358,7 +358,7 @@ func TestBookingServiceRanges(t *testing.T) {
 	if d := cmp.Diff([]string{"named RequestUnusable", "a ReservationExhausted"}, reasons); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
-	if got := allocation.Count(c, assigned)["p"]; got.AssignedIPv4 != 2 || got.ReservedIPv4 != 2 || got.AvailableIPv4 != 3 || got.TotalIPv4 != 4 {
+	if got := allocation.Count(c, assigned)["p"]; got.IPv4.Assigned != 2 || got.IPv4.Reserved != 2 || got.IPv4.Available != 3 || got.IPv4.Total != 4 {
 		t.Errorf("counted %+v", got)
 	}
 }

@@ -141,7 +141,7 @@ func TestSharedCountsOnce(t *testing.T) {
 	t.Parallel()
 	c := cluster([]*view.Pool{small},
 		service("a", 1, shares("k", 80), holds("192.0.2.10")), service("b", 2, shares("k", 443), holds("192.0.2.10")))
-	if got := allocation.Count(c, allocation.Assignments{})["small"]; got.AssignedIPv4 != 1 || got.AvailableIPv4 != 2 {
+	if got := allocation.Count(c, allocation.Assignments{})["small"]; got.IPv4.Assigned != 1 || got.IPv4.Available != 2 {
 		t.Errorf("counted %+v", got)
 	}
 }

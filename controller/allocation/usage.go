@@ -3,40 +3,52 @@ package allocation
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// Usage counts the addresses of one pool, by family. Counts that are too large
-// for an int64 stay at the greatest one.
+// Usage counts the addresses of one pool, by family.
 type Usage struct {
-	AssignedIPv4, AssignedIPv6   int64
-	ReservedIPv4, ReservedIPv6   int64 // those of the assigned that reservations hold
-	AvailableIPv4, AvailableIPv6 int64 // what the pool could still give
-	TotalIPv4, TotalIPv6         int64 // what it could give were none assigned
+	IPv4, IPv6 Counts
 	// Lack is why the pool can give no address of one of its families; nil when it can.
 	Lack *problem.Problem
+}
+
+// Counts are those of one family. One that is too large for an int64 stays at the greatest.
+type Counts struct {
+	Assigned  int64
+	Reserved  int64 // those of the assigned that reservations hold
+	Available int64 // what the pool could still give
+	Total     int64 // what it could give were none assigned
+}
+
+// of are the counts of a family.
+func (u *Usage) of(f addr.Family) *Counts {
+	if f == addr.IPv4 {
+		return &u.IPv4
+	}
+	return &u.IPv6
 }
 
 // judge sets Lack of an open pool by the counts.
 func (u *Usage) judge(p *view.Pool) {
 	var empty []string
-	for _, f := range []struct {
-		name             string
-		available, total int64
-	}{{"IPv4", u.AvailableIPv4, u.TotalIPv4}, {"IPv6", u.AvailableIPv6, u.TotalIPv6}} {
-		if f.total > 0 && f.available == 0 {
-			empty = append(empty, f.name)
+	for _, f := range addr.Families() {
+		if n := u.of(f); n.Total > 0 && n.Available == 0 {
+			empty = append(empty, f.String())
 		}
 	}
 	switch {
 	case u.Lack != nil:
-	case u.TotalIPv4 == 0 && u.TotalIPv6 == 0:
+	case u.IPv4.Total == 0 && u.IPv6.Total == 0:
 		u.lacks(p, ReasonPoolExhausted, "the pool has no addresses to give: look at spec.addresses")
 	case len(empty) > 0:
 		u.lacks(p, ReasonPoolExhausted, "no %s address is free: add addresses", strings.Join(empty, " and no "))
@@ -81,19 +93,20 @@ func (sc *scene) count(assigned Assignments) map[string]Usage {
 // opening is the usage of one pool by the settled Services alone.
 func (sc *scene) opening(fp *freePool) *Usage {
 	u := &Usage{}
-	u.TotalIPv4, u.TotalIPv6 = capacity(fp)
 	switch {
 	case fp.rival != nil:
 		u.lacks(fp.pool, ReasonPoolOverlap, "the pool gives no addresses while it overlaps pool %q", fp.rival.Name)
 	case fp.pool.Disabled:
 		u.lacks(fp.pool, ReasonPoolDisabled, "the pool gives no new addresses: spec.disabled is true")
-	default:
-		u.AvailableIPv4, u.AvailableIPv6 = u.TotalIPv4, u.TotalIPv6
 	}
-	t := sc.settled.tallies[fp.pool.Name]
-	u.AssignedIPv4, u.AssignedIPv6 = t.assigned[addr.IPv4], t.assigned[addr.IPv6]
-	u.AvailableIPv4 = less(u.AvailableIPv4, t.taken[addr.IPv4])
-	u.AvailableIPv6 = less(u.AvailableIPv6, t.taken[addr.IPv6])
+	settled := sc.settled.tallies[fp.pool.Name]
+	for _, f := range addr.Families() {
+		n := u.of(f)
+		n.Total, n.Assigned = fp.capacity(f), settled.assigned[f]
+		if u.Lack == nil {
+			n.Available = less(n.Total, settled.taken[f])
+		}
+	}
 	return u
 }
 
@@ -104,13 +117,13 @@ type counting struct {
 	counted map[netip.Addr]struct{}
 }
 
-// of is the usage that the address counts for, and its pool; nil for one of no pool.
-func (n *counting) of(a netip.Addr) (*Usage, *freePool) {
+// of are the counts that the address is among, and its pool; nil for one of no pool.
+func (n *counting) of(a netip.Addr) (*Counts, *freePool) {
 	pool := n.free.countsFor(a)
 	if pool == nil {
 		return nil, nil
 	}
-	return n.usage[pool.Name], n.free.pool(pool.Name)
+	return n.usage[pool.Name].of(addr.FamilyOf(a)), n.free.pool(pool.Name)
 }
 
 // first reports whether the address was not counted before.
@@ -130,10 +143,14 @@ func (n *counting) hold(a netip.Addr, reserved bool) {
 		return
 	}
 	if reserved {
-		u.book(a)
+		u.Reserved++
 	}
-	if !n.settled.has(a) {
-		u.use(a, fp.gives(a))
+	if n.settled.has(a) {
+		return
+	}
+	u.Assigned++
+	if fp.gives(a) {
+		u.Available = less(u.Available, 1)
 	}
 }
 
@@ -143,7 +160,7 @@ func (n *counting) idle(a netip.Addr) {
 		return
 	}
 	if u, fp := n.of(a); u != nil && fp.gives(a) {
-		u.take(a)
+		u.Available = less(u.Available, 1)
 	}
 }
 
@@ -181,36 +198,6 @@ func holdsNow(shown []netip.Addr, assigned map[view.Ref]Assignment, ref view.Ref
 	return shown
 }
 
-// use counts an assigned address; counted: it was among the available ones.
-func (u *Usage) use(a netip.Addr, counted bool) {
-	if a.Is4() {
-		u.AssignedIPv4++
-	} else {
-		u.AssignedIPv6++
-	}
-	if counted {
-		u.take(a)
-	}
-}
-
-// book counts an address as reserved.
-func (u *Usage) book(a netip.Addr) {
-	if a.Is4() {
-		u.ReservedIPv4++
-	} else {
-		u.ReservedIPv6++
-	}
-}
-
-// take counts an address as not available.
-func (u *Usage) take(a netip.Addr) {
-	if a.Is4() {
-		u.AvailableIPv4 = less(u.AvailableIPv4, 1)
-	} else {
-		u.AvailableIPv6 = less(u.AvailableIPv6, 1)
-	}
-}
-
 // less is how many are left of a count when some are taken; too many stay too many.
 func less(count, taken int64) int64 {
 	if count == math.MaxInt64 {
@@ -219,59 +206,38 @@ func less(count, taken int64) int64 {
 	return max(count-taken, 0)
 }
 
-// capacity counts the addresses that the pool can give.
-func capacity(fp *freePool) (v4, v6 int64) {
+// capacity counts the addresses of a family that the pool can give.
+func (fp *freePool) capacity(f addr.Family) int64 {
+	var n int64
 	for _, r := range fp.ranges {
-		size := rangeSize(r.From(), r.To())
-		if !r.From().Is4() {
-			v6 = saturatingAdd(v6, size)
+		if addr.FamilyOf(r.From()) != f {
 			continue
 		}
-		if fp.pool.AvoidBuggyIPs {
-			size -= buggyBelow(lowBits(r.To())+1) - buggyBelow(lowBits(r.From()))
+		given := size(r)
+		if f == addr.IPv4 && fp.pool.AvoidBuggyIPs {
+			from := r.From().As4()
+			first := int64(binary.BigEndian.Uint32(from[:]))
+			given -= buggyBelow(first+given) - buggyBelow(first)
 		}
-		v4 = saturatingAdd(v4, size)
+		if n > math.MaxInt64-given {
+			return math.MaxInt64
+		}
+		n += given
 	}
-	return v4, v6
+	return n
 }
 
-// rangeSize is how many addresses there are from first to last.
-func rangeSize(first, last netip.Addr) int64 {
-	a, b := first.As16(), last.As16()
-	high := binary.BigEndian.Uint64(b[:8]) - binary.BigEndian.Uint64(a[:8])
-	low := lowBits(last) - lowBits(first)
-	if lowBits(last) < lowBits(first) {
-		high--
-	}
-	if high > 0 || low >= math.MaxInt64 {
+// size is how many addresses there are in a range.
+func size(r netipx.IPRange) int64 {
+	from, to := r.From().As16(), r.To().As16()
+	n := new(big.Int).SetBytes(to[:])
+	n.Sub(n, new(big.Int).SetBytes(from[:]))
+	if n.Add(n, big.NewInt(1)); !n.IsInt64() {
 		return math.MaxInt64
 	}
-	return int64(low) + 1
+	return n.Int64()
 }
 
 // buggyBelow counts the IPv4 addresses ending in .0 or .255 below n, the
 // address as a number.
-func buggyBelow(n uint64) int64 {
-	count := int64(n/256) * 2
-	if n%256 > 0 {
-		count++
-	}
-	return count
-}
-
-// lowBits is the address as a number for IPv4, its lower half for IPv6.
-func lowBits(a netip.Addr) uint64 {
-	b := a.As16()
-	low := binary.BigEndian.Uint64(b[8:])
-	if a.Is4() {
-		low &= math.MaxUint32 // As16 maps IPv4 into ::ffff:0:0/96
-	}
-	return low
-}
-
-func saturatingAdd(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
+func buggyBelow(n int64) int64 { return n/256*2 + min(n%256, 1) }

@@ -217,14 +217,14 @@ func (w *statusPlanner) pool(p *v1beta1.IPAddressPool, coolingDown []v1beta1.Coo
 	object := problem.Object{Kind: "IPAddressPool", Name: p.Name}
 	next := p.DeepCopy()
 	u, after := w.outcome.Usage[p.Name], &next.Status
-	after.AssignedIPv4, after.AvailableIPv4, after.TotalIPv4 = u.AssignedIPv4, u.AvailableIPv4, u.TotalIPv4
-	after.AssignedIPv6, after.AvailableIPv6, after.TotalIPv6 = u.AssignedIPv6, u.AvailableIPv6, u.TotalIPv6
-	after.ReservedIPv4, after.ReservedIPv6 = u.ReservedIPv4, u.ReservedIPv6
+	after.AssignedIPv4, after.AvailableIPv4, after.TotalIPv4 = u.IPv4.Assigned, u.IPv4.Available, u.IPv4.Total
+	after.AssignedIPv6, after.AvailableIPv6, after.TotalIPv6 = u.IPv6.Assigned, u.IPv6.Available, u.IPv6.Total
+	after.ReservedIPv4, after.ReservedIPv6 = u.IPv4.Reserved, u.IPv6.Reserved
 	after.CoolingDown = coolingDown
 	after.Addresses = ranges(w.outcome.Extent[p.Name])
 	after.Conditions = status.Ready(after.Conditions, p.Generation, w.problems[object], !w.unmet[object], w.now)
 	after.Conditions = status.HasCapacity(after.Conditions, p.Generation, u.Lack, w.now)
-	held := u.AssignedIPv4+u.AssignedIPv6 > 0
+	held := u.IPv4.Assigned+u.IPv6.Assigned > 0
 	after.Conditions = status.Advertised(after.Conditions, p.Generation, w.advertising.lack(p.Name), held, w.now)
 	if equality.Semantic.DeepEqual(&p.Status, after) {
 		return

@@ -82,12 +82,11 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 
 	pools, reserved, problems := gauge.Series{}, gauge.Series{}, gauge.Series{}
 	for name, u := range d.outcome.Usage {
-		pools[gauge.Key(name, "IPv4", "assigned")] = float64(u.AssignedIPv4)
-		pools[gauge.Key(name, "IPv6", "assigned")] = float64(u.AssignedIPv6)
-		reserved[gauge.Key(name, "IPv4")] = float64(u.ReservedIPv4)
-		reserved[gauge.Key(name, "IPv6")] = float64(u.ReservedIPv6)
-		pools[gauge.Key(name, "IPv4", "available")] = float64(u.AvailableIPv4)
-		pools[gauge.Key(name, "IPv6", "available")] = float64(u.AvailableIPv6)
+		for family, n := range map[string]allocation.Counts{"IPv4": u.IPv4, "IPv6": u.IPv6} {
+			pools[gauge.Key(name, family, "assigned")] = float64(n.Assigned)
+			pools[gauge.Key(name, family, "available")] = float64(n.Available)
+			reserved[gauge.Key(name, family)] = float64(n.Reserved)
+		}
 	}
 	for _, p := range d.problems {
 		problems[gauge.Key(p.Object.Kind, p.Reason)]++

@@ -22,7 +22,7 @@ func TestEveryScrapeHasThePoolsThatStay(t *testing.T) {
 	change := func(i int) {
 		object := problem.Object{Kind: "Service", Name: "web"}
 		m.passed(time.Millisecond, &decision{
-			outcome:  allocation.Outcome{Usage: map[string]allocation.Usage{"lan": {AssignedIPv4: 1}, fmt.Sprint("other", i%2): {}}},
+			outcome:  allocation.Outcome{Usage: map[string]allocation.Usage{"lan": {IPv4: allocation.Counts{Assigned: 1}}, fmt.Sprint("other", i%2): {}}},
 			problems: []problem.Problem{problem.New(object, "Always", "message"), problem.New(object, fmt.Sprint("Other", i%2), "message")},
 		})
 	}
