@@ -197,7 +197,12 @@ type move struct {
 
 // belongs reports whether a Service or a reservation of the namespace holds the address.
 func (p *planner) belongs(a netip.Addr, namespace string) bool {
-	return p.tenantsOf(a).of(namespace) || p.reservedBy(a, namespace, nil)
+	return p.usedBy(a, namespace, nil) || p.reservedBy(a, namespace, nil)
+}
+
+// usedBy reports whether a Service of the namespace, but for one, is on the address.
+func (p *planner) usedBy(a netip.Addr, namespace string, but *view.Service) bool {
+	return slices.ContainsFunc(p.tenantsOf(a), func(s *view.Service) bool { return s.Namespace == namespace && s != but })
 }
 
 // reservedBy reports whether a reservation of the namespace, but for one, holds the address.
@@ -212,7 +217,7 @@ func (p *planner) holds(o owner, pool *view.Pool) int {
 	count := p.held[quota{pool.Name, namespace}]
 	of := func(a netip.Addr) bool { from := p.free.countsFor(a); return from != nil && from.Name == pool.Name }
 	for _, a := range p.move.giving {
-		if of(a) && !p.tenantsOf(a).without(o.service).of(namespace) && !p.reservedBy(a, namespace, o.reservation) {
+		if of(a) && !p.usedBy(a, namespace, o.service) && !p.reservedBy(a, namespace, o.reservation) {
 			count--
 		}
 	}

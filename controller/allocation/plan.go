@@ -36,7 +36,7 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 	p := &planner{
 		scene:    sc,
 		classes:  classes,
-		tenants:  make(map[netip.Addr]tenants, len(services)),
+		tenants:  make(map[netip.Addr][]*view.Service, len(services)),
 		shared:   map[string][]netip.Addr{},
 		result:   result,
 		problems: sc.free.overlaps(),
@@ -84,8 +84,8 @@ type scene struct {
 type planner struct {
 	*scene
 	classes  view.Classes
-	tenants  map[netip.Addr]tenants  // see tenantsOf
-	shared   map[string][]netip.Addr // by share key
+	tenants  map[netip.Addr][]*view.Service // see tenantsOf
+	shared   map[string][]netip.Addr        // by share key
 	result   Assignments
 	problems []problem.Problem
 
@@ -231,7 +231,7 @@ func (p *planner) taken(a netip.Addr) bool {
 
 // idle reports whether nothing holds or shows the address.
 func (p *planner) idle(a netip.Addr) bool {
-	return p.tenantsOf(a).first == nil && len(p.reserved[a]) == 0
+	return len(p.tenants[a]) == 0 && !p.settled.has(a) && len(p.reserved[a]) == 0
 }
 
 // mustLeave reports whether the owner asks for another pool than the one that its address is

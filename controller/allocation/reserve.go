@@ -114,7 +114,7 @@ func (p *planner) another(o owner, f addr.Family) (free netip.Addr, reason, mess
 // busyFirst orders addresses with Services on them before others, and by themselves.
 func (p *planner) busyFirst(a, b netip.Addr) int {
 	idle := func(x netip.Addr) int {
-		if p.tenantsOf(x).first == nil {
+		if len(p.tenantsOf(x)) == 0 {
 			return 1
 		}
 		return 0

@@ -9,51 +9,15 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// tenants are the Services on one address: one, or several that share it. Most
-// addresses have one, for which there is no list.
-type tenants struct {
-	first *view.Service
-	more  []*view.Service
-}
-
-// has reports whether the Service is among them.
-func (t tenants) has(s *view.Service) bool {
-	return t.first == s || slices.Contains(t.more, s)
-}
-
-// of reports whether one of them is of the namespace.
-func (t tenants) of(namespace string) bool {
-	return t.first != nil && t.first.Namespace == namespace ||
-		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Namespace == namespace })
-}
-
-// withKey reports whether one of them has the share key.
-func (t tenants) withKey(key string) bool {
-	return t.first != nil && t.first.Request.ShareKey == key ||
-		slices.ContainsFunc(t.more, func(s *view.Service) bool { return s.Request.ShareKey == key })
-}
-
-// without are the tenants but for one.
-func (t tenants) without(s *view.Service) tenants {
-	var rest tenants
-	for _, other := range append([]*view.Service{t.first}, t.more...) {
-		switch {
-		case other == s:
-		case rest.first == nil:
-			rest.first = other
-		default:
-			rest.more = append(rest.more, other)
-		}
+// tenantsOf are the Services on an address, active or settled: one, or several that share it.
+func (p *planner) tenantsOf(a netip.Addr) []*view.Service {
+	if tenants := p.tenants[a]; tenants != nil {
+		return tenants
 	}
-	return rest
-}
-
-// tenantsOf are the Services on an address, active or settled.
-func (p *planner) tenantsOf(a netip.Addr) tenants {
-	if t, active := p.tenants[a]; active {
-		return t
+	if s := p.settled.on[a]; s != nil {
+		return []*view.Service{s}
 	}
-	return tenants{first: p.settled.on[a]}
+	return nil
 }
 
 // take makes a Service a tenant of the address, or has a reservation hold it.
@@ -65,19 +29,14 @@ func (p *planner) take(a netip.Addr, o owner) {
 		}
 		return
 	}
-	s, t := o.service, p.tenantsOf(a)
-	before := t
-	switch {
-	case t.first == nil:
-		t.first = s
-	case t.has(s):
+	s, tenants := o.service, p.tenantsOf(a)
+	if slices.Contains(tenants, s) {
 		return
-	default:
-		t.more = append(slices.Clip(t.more), s)
 	}
 	p.countQuota(a, s.Namespace)
-	p.tenants[a] = t
-	if key := s.Request.ShareKey; key != "" && !before.withKey(key) {
+	p.tenants[a] = append(slices.Clip(tenants), s)
+	key := s.Request.ShareKey
+	if key != "" && !slices.ContainsFunc(tenants, func(other *view.Service) bool { return other.Request.ShareKey == key }) {
 		p.shared[key] = append(p.shared[key], a)
 	}
 }
@@ -93,14 +52,7 @@ func (p *planner) obstacle(a netip.Addr, o owner) (holder, why string) {
 			return owner{reservation: r}.String(), "an address is in one reservation only"
 		}
 	}
-	t := p.tenantsOf(a)
-	if t.first == nil {
-		return "", ""
-	}
-	if why = p.apart(t.first, o); why != "" {
-		return owner{service: t.first}.String(), why
-	}
-	for _, other := range t.more {
+	for _, other := range p.tenantsOf(a) {
 		if why = p.apart(other, o); why != "" {
 			return owner{service: other}.String(), why
 		}
