@@ -63,11 +63,11 @@ func (p *planner) tellDropped() {
 }
 
 func (sc *scene) extent(assigned Assignments) map[string][]netipx.IPRange {
-	dropped := map[string][]netip.Addr{}
+	dropped := map[string][]netipx.IPRange{}
 	note := func(addrs []netip.Addr) {
 		for _, a := range addrs {
 			if pool := sc.free.formerPool(a); pool != nil {
-				dropped[pool.Name] = append(dropped[pool.Name], a)
+				dropped[pool.Name] = append(dropped[pool.Name], netipx.IPRangeFrom(a, a))
 			}
 		}
 	}
@@ -84,18 +84,8 @@ func (sc *scene) extent(assigned Assignments) map[string][]netipx.IPRange {
 	extent := make(map[string][]netipx.IPRange, len(sc.Pools))
 	for name, pool := range sc.Pools {
 		extent[name] = pool.Ranges
-		if len(dropped[name]) == 0 {
-			continue
-		}
-		var all netipx.IPSetBuilder
-		for _, r := range pool.Ranges {
-			all.AddRange(r)
-		}
-		for _, a := range dropped[name] {
-			all.AddPrefix(addr.HostPrefix(a))
-		}
-		if set, err := all.IPSet(); err == nil {
-			extent[name] = set.Ranges()
+		if len(dropped[name]) > 0 {
+			extent[name] = addr.Join(slices.Concat(pool.Ranges, dropped[name]))
 		}
 	}
 	return extent

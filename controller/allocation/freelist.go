@@ -51,7 +51,7 @@ type span struct {
 func newFreeList(c *view.Cluster) *freeList {
 	fl := &freeList{pools: make([]*freePool, 0, len(c.Pools)), byName: make(map[string]*freePool, len(c.Pools))}
 	for age, pool := range c.PoolsByAge() {
-		fp := &freePool{pool: pool, age: age, ranges: without(pool.Ranges, c.ServiceRanges)}
+		fp := &freePool{pool: pool, age: age, ranges: addr.Join(pool.Ranges, c.ServiceRanges...)}
 		for _, r := range fp.ranges {
 			fp.next = append(fp.next, r.From())
 		}
@@ -78,26 +78,6 @@ func newFreeList(c *view.Cluster) *freeList {
 	}
 	fl.findRivals()
 	return fl
-}
-
-// without are the ranges but for what the prefixes cover.
-func without(ranges []netipx.IPRange, prefixes []netip.Prefix) []netipx.IPRange {
-	overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(ranges, netipx.RangeOfPrefix(p).Overlaps) }
-	if !slices.ContainsFunc(prefixes, overlaps) {
-		return ranges
-	}
-	var rest netipx.IPSetBuilder
-	for _, r := range ranges {
-		rest.AddRange(r)
-	}
-	for _, p := range prefixes {
-		rest.RemovePrefix(p)
-	}
-	set, err := rest.IPSet()
-	if err != nil {
-		return ranges // only invalid ranges err, and pools have none
-	}
-	return set.Ranges()
 }
 
 // gives reports whether the pool would give the address.
@@ -144,7 +124,7 @@ func (fl *freeList) findRivals() {
 				continue
 			}
 			younger.rival = older.pool
-			younger.overlap = netipx.IPRangeFrom(b.r.From(), minAddr(a.r.To(), b.r.To()))
+			younger.overlap = netipx.IPRangeFrom(b.r.From(), slices.MinFunc([]netip.Addr{a.r.To(), b.r.To()}, netip.Addr.Compare))
 		}
 	}
 }
@@ -242,13 +222,6 @@ func (fl *freeList) inAny(names []string, a netip.Addr) bool {
 		fp := fl.pool(name)
 		return fp != nil && fp.pool.Contains(a)
 	})
-}
-
-func minAddr(a, b netip.Addr) netip.Addr {
-	if b.Less(a) {
-		return b
-	}
-	return a
 }
 
 func rangeText(r netipx.IPRange) string {

@@ -85,17 +85,7 @@ func Loopback() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{1
 // WithoutLoopback summarizes prefixes, and leaves out the addresses of both families by
 // which hosts talk to themselves.
 func WithoutLoopback(prefixes []netip.Prefix) []netip.Prefix {
-	var b netipx.IPSetBuilder
-	for _, p := range prefixes {
-		b.AddPrefix(p)
-	}
-	b.RemovePrefix(Loopback())
-	b.RemovePrefix(HostPrefix(netip.IPv6Loopback()))
-	set, err := b.IPSet()
-	if err != nil {
-		return nil // only invalid prefixes err, and they cover nothing
-	}
-	return set.Prefixes()
+	return Summarize(prefixes, Loopback(), HostPrefix(netip.IPv6Loopback()))
 }
 
 // ParseRange reads a CIDR ("192.0.2.0/24") or a range ("192.0.2.10-192.0.2.20",
@@ -146,15 +136,32 @@ func parseAddr(text string) (netip.Addr, error) {
 }
 
 // Summarize returns the shortest list of prefixes that covers exactly what the
-// given ones cover, in address order: IPv4 before IPv6.
-func Summarize(prefixes []netip.Prefix) []netip.Prefix {
-	var b netipx.IPSetBuilder
+// given ones cover, but for what is left out, in address order: IPv4 before IPv6.
+func Summarize(prefixes []netip.Prefix, without ...netip.Prefix) []netip.Prefix {
+	var ranges []netipx.IPRange
 	for _, p := range prefixes {
-		b.AddPrefix(p)
+		ranges = append(ranges, netipx.RangeOfPrefix(p))
 	}
-	set, err := b.IPSet()
+	return set(ranges, without).Prefixes()
+}
+
+// Join returns the shortest list of ranges that covers exactly what the given ones cover, but
+// for what is left out, in address order.
+func Join(ranges []netipx.IPRange, without ...netip.Prefix) []netipx.IPRange {
+	return set(ranges, without).Ranges()
+}
+
+func set(ranges []netipx.IPRange, without []netip.Prefix) *netipx.IPSet {
+	var b netipx.IPSetBuilder
+	for _, r := range ranges {
+		b.AddRange(r)
+	}
+	for _, p := range without {
+		b.RemovePrefix(p)
+	}
+	whole, err := b.IPSet()
 	if err != nil {
-		return nil // only invalid prefixes err, and they cover nothing
+		return &netipx.IPSet{} // only invalid ranges err, and they cover nothing
 	}
-	return set.Prefixes()
+	return whole
 }

@@ -48,14 +48,8 @@ func (s *subject) addresses(in []string) v1beta1.AddressRanges {
 	}
 	out := written(ranges)
 	if len(out) > maxEntries {
-		var b netipx.IPSetBuilder
-		for _, r := range ranges {
-			b.AddRange(r)
-		}
-		if set, err := b.IPSet(); err == nil {
-			out = written(set.Ranges())
-			s.find(Differs, path, len(in), "more than %d entries: joined into %d that hold the same addresses", maxEntries, len(out))
-		}
+		out = written(addr.Join(ranges))
+		s.find(Differs, path, len(in), "more than %d entries: joined into %d that hold the same addresses", maxEntries, len(out))
 	}
 	if len(out) > maxEntries {
 		s.refuse(path, len(out), "more than %d entries that cannot be joined: make it two pools", maxEntries)

@@ -59,29 +59,22 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		v.ServiceSelectors = r.read("serviceAllocation.serviceSelectors", a.ServiceSelectors)
 		problems = r.problems
 	}
-	var ranges netipx.IPSetBuilder
+	var ranges []netipx.IPRange
 	for i, text := range p.Spec.Addresses {
 		r, err := addr.ParseRange(text)
 		if err != nil {
 			problems = append(problems, problem.New(v.Object(), ReasonInvalidAddresses, "spec.addresses[%d]: %v", i, err))
 			continue
 		}
-		ranges.AddRange(r)
-	}
-	whole, err := ranges.IPSet()
-	if err != nil {
-		return v, problems // only invalid ranges err, and none was added
+		ranges = append(ranges, r)
 	}
 	for _, p := range addr.Unreachable() {
-		if whole.OverlapsPrefix(p) {
+		if slices.ContainsFunc(ranges, netipx.RangeOfPrefix(p).Overlaps) {
 			problems = append(problems, problem.Advice(v.Object(), ReasonUnusableAddresses,
 				"spec.addresses: no Service can have addresses of %s; they are left out", p))
-			ranges.RemovePrefix(p)
 		}
 	}
-	if usable, err := ranges.IPSet(); err == nil {
-		v.Ranges = usable.Ranges()
-	}
+	v.Ranges = addr.Join(ranges, addr.Unreachable()...)
 	return v, problems
 }
 
