@@ -230,13 +230,9 @@ func (p *packageRun) parent(name string) *testRun {
 // isFrame reports whether the line is one that package testing puts around
 // the output of a test and that says no more than the report does.
 func isFrame(line string) bool {
+	frames := []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- PASS", "--- FAIL", "--- SKIP"}
 	line = strings.TrimLeft(line, " ")
-	for _, prefix := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- PASS", "--- FAIL", "--- SKIP"} {
-		if strings.HasPrefix(line, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(frames, func(frame string) bool { return strings.HasPrefix(line, frame) })
 }
 
 // endTest counts one test or subtest.
@@ -302,11 +298,7 @@ func (r *goRun) endPackage(e event) {
 	case pkg.failed > 0:
 		fmt.Fprintf(r.out, "FAIL %s: %d passed, %d failed\n", e.Package, pkg.passed, pkg.failed)
 	case pkg.passed > 0:
-		cached := ""
-		if strings.Contains(pkg.output.String(), "\t(cached)") {
-			cached = ", cached"
-		}
-		fmt.Fprintf(r.out, "ok   %s: %d passed in %.1fs%s\n", e.Package, pkg.passed, e.Elapsed, cached)
+		fmt.Fprintf(r.out, "ok   %s: %d passed in %.1fs\n", e.Package, pkg.passed, e.Elapsed)
 	}
 }
 
