@@ -122,11 +122,5 @@ func ips(s *corev1.ServiceStatus) []string {
 
 // without is a less b, in the order of a.
 func without(a, b []string) []string {
-	var rest []string
-	for _, x := range a {
-		if !slices.Contains(b, x) {
-			rest = append(rest, x)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(slices.Clone(a), func(x string) bool { return slices.Contains(b, x) })
 }

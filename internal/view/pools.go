@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -11,14 +12,9 @@ import (
 // PoolsByAge lists the pools oldest first (by name where ages are equal). The
 // order decides whenever two pools claim one address: the older keeps it.
 func (c *Cluster) PoolsByAge() []*Pool {
-	pools := make([]*Pool, 0, len(c.Pools))
-	for _, p := range c.Pools {
-		pools = append(pools, p)
-	}
-	slices.SortFunc(pools, func(a, b *Pool) int {
+	return slices.SortedFunc(maps.Values(c.Pools), func(a, b *Pool) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	return pools
 }
 
 // PoolOf is the oldest of the given pools (as PoolsByAge lists them) that holds the
@@ -39,13 +35,10 @@ func PoolOf(pools []*Pool, a netip.Addr) *Pool {
 
 // Matches reports whether the advertisement covers addresses of this pool.
 func (m PoolMatch) Matches(p *Pool) bool {
-	if len(m.Names) == 0 && len(m.Selectors) == 0 {
-		return true
+	if len(m.Selectors) == 0 {
+		return len(m.Names) == 0 || slices.Contains(m.Names, p.Name)
 	}
-	if slices.Contains(m.Names, p.Name) {
-		return true
-	}
-	return len(m.Selectors) > 0 && MatchesAny(m.Selectors, p.Labels)
+	return slices.Contains(m.Names, p.Name) || MatchesAny(m.Selectors, p.Labels)
 }
 
 // Aggregate is the prefix by which the advertisement announces an address of this pool:

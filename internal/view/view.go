@@ -350,12 +350,7 @@ func (p *Pool) Object() problem.Object {
 
 // Contains reports whether the address lies in one of the pool's ranges.
 func (p *Pool) Contains(a netip.Addr) bool {
-	for _, r := range p.Ranges {
-		if r.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
 // Selector decides on labels; fromkube compiles LabelSelectors into it.
@@ -382,13 +377,5 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MatchesAny reports whether one of the selectors matches; no selectors match all.
 func MatchesAny(selectors []Selector, labels map[string]string) bool {
-	if len(selectors) == 0 {
-		return true
-	}
-	for _, s := range selectors {
-		if s.Matches(labels) {
-			return true
-		}
-	}
-	return false
+	return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s Selector) bool { return s.Matches(labels) })
 }
