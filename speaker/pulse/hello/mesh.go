@@ -37,6 +37,7 @@ type Mesh struct {
 	transport Transport             // nil while not listening
 	buf       []byte                // for a datagram
 	failing   map[netip.Addr]string // sends that fail, and the error that the log knows of
+	guard     guard
 }
 
 // New makes a mesh that is silent until Run and Set are called.
@@ -140,7 +141,7 @@ func (m *Mesh) speak(ctx context.Context) {
 	for {
 		m.mu.Lock()
 		now := time.Now()
-		_ = m.drain(m.transport) // receive tells the error
+		_ = m.drain(m.transport, flood) // receive tells the error
 		m.state.check(now)
 		if m.state.isDue(now, due) {
 			m.send(m.state.hellos(now))
@@ -172,7 +173,7 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 		err := transport.Wait()
 		if err == nil {
 			m.mu.Lock()
-			err = m.drain(transport)
+			err = m.drain(transport, batch)
 			if m.state.isPressing() {
 				signal.Send(m.again)
 			}
@@ -197,17 +198,27 @@ func (m *Mesh) receive(ctx context.Context, transport Transport) {
 	}
 }
 
+// batch is how many datagrams are heard before what waits for mu gets its turn, and flood how many before hellos are
+// sent that are due.
+const (
+	batch = 64
+	flood = 4096
+)
+
 // drain hears what has come, and needs mu. Who has come too late to be heard before somebody
 // else looks at the clock would be taken for silent. Of a flood it hears only so much at a time.
-func (m *Mesh) drain(transport Transport) error {
-	const flood = 4096
-	m.state.resume(time.Now())
-	for range flood {
+func (m *Mesh) drain(transport Transport, most int) error {
+	begun := time.Now()
+	m.state.resume(begun)
+	defer func() { m.guarded(begun, transport) }()
+	for range most {
 		n, from, come, err := transport.Take(m.buf)
 		if err != nil || !come {
 			return err
 		}
-		m.send(m.state.hear(time.Now(), m.buf[:n], from))
+		now, strangers := time.Now(), m.ofStrangers()
+		m.send(m.state.hear(now, m.buf[:n], from))
+		m.guard.took(now, from.Addr(), m.ofStrangers() == strangers)
 		m.confirm(transport)
 	}
 	return nil
@@ -271,6 +282,7 @@ func (m *Mesh) Set(w Wanted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
+	m.guard.takes(w.Peers)
 	if m.state.set(now, w) {
 		signal.Send(m.urgent)
 	} else if !m.state.claimsDue().IsZero() {

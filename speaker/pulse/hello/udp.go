@@ -26,6 +26,7 @@ const (
 // udp is one socket for both families, or for IPv4 where there is no IPv6.
 type udp struct {
 	conn *net.UDPConn
+	port uint16
 	raw  syscall.RawConn
 	is6  bool
 }
@@ -43,6 +44,7 @@ func listenUDPOn(ctx context.Context, address string) (Transport, error) {
 		return nil, err
 	}
 	t := &udp{conn: conn.(*net.UDPConn)}
+	t.port = t.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	if t.raw, err = t.conn.SyscallConn(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

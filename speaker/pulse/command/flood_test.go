@@ -1,0 +1,81 @@
+package command_test
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	batches "golang.org/x/net/ipv4"
+)
+
+// deaths is how many deaths of nodes the node has counted.
+func (n *node) deaths(t *testing.T) int {
+	t.Helper()
+	of := regexp.MustCompile(`(?m)^fairlead_pulse_node_deaths_total (\d+)`).FindStringSubmatch(get(t, n, "/metrics"))
+	if of == nil {
+		t.Fatal("no deaths are counted")
+	}
+	count, err := strconv.Atoi(of[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// TestAFloodOfStrangers: a pod sends to the port of the hellos, from that port, as much as it can. Nothing moves, and
+// other processes get their turn.
+func TestAFloodOfStrangers(t *testing.T) {
+	l := newLab(t, 3)
+	l.start(t)
+	first := l.nodes[0]
+	before := first.deaths(t)
+	var pod net.PacketConn
+	if err := l.client.Do(func() (err error) {
+		pod, err = net.ListenPacket("udp4", ":7475")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer pod.Close()
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.host(1), 7475))
+	batch := make([]batches.Message, 256)
+	for i := range batch {
+		batch[i] = batches.Message{Buffers: [][]byte{[]byte("FLHI\x01 and more that is not a hello of a node with our key, if anybody looks at all")}, Addr: to}
+	}
+	const lasts = 5 * time.Second
+	end, ended := time.Now().Add(lasts), make(chan int)
+	go func() {
+		sent, writer := 0, batches.NewPacketConn(pod)
+		for time.Now().Before(end) {
+			n, err := writer.WriteBatch(batch, 0)
+			if err != nil {
+				continue // there is no room for a moment
+			}
+			sent += n
+		}
+		ended <- sent
+	}()
+	var late []time.Duration
+	for time.Now().Before(end) {
+		begun := time.Now()
+		time.Sleep(time.Millisecond)
+		late = append(late, time.Since(begun)-time.Millisecond)
+		if s, there := first.client.State(); !there || !owns(s) || len(s.Silent) > 0 {
+			t.Fatalf("the owner says %+v", s)
+		}
+	}
+	slices.Sort(late)
+	t.Logf("%d datagrams a second; another process was late by %v in 999 of 1000 cases", <-ended/int(lasts/time.Second), late[len(late)*999/1000])
+	if after := first.deaths(t); after != before {
+		t.Errorf("%d deaths", after-before)
+	}
+	for _, n := range l.nodes {
+		if s, _ := n.client.State(); len(s.Silent) > 0 || owns(s) != (n == first) {
+			t.Errorf("%s says %+v", n.name, s)
+		}
+	}
+}
