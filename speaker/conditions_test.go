@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,16 +50,6 @@ type untold struct{}
 
 func (untold) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// objects are the NodeForwarding alone.
-type objects struct {
-	report.Objects
-	forwarding *statuswriter.Forwardings
-}
-
-func (o objects) Forwarding(uid types.UID, f report.Forwarding) { o.forwarding.Set(uid, f) }
-
-func (objects) MarkStale(map[string]time.Time) {}
-
 // newNode begins to forward on a node on which there is no program at all, and goes on until
 // the test ends.
 func newNode(t *testing.T, mode forwarding.Mode) *node {
@@ -80,17 +69,21 @@ func newNode(t *testing.T, mode forwarding.Mode) *node {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	config := apiserver.Start(t).Config
 	var err error
-	if n.api, err = client.New(apiserver.Start(t).Config, client.Options{Scheme: scheme}); err != nil {
+	if n.api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
 	if err := n.api.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	written := statuswriter.NewForwardings("node1", n.api, blackbox.Quiet())
+	written, err := statuswriter.New("node1", config, blackbox.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
 	reporter := report.New(report.Config{
-		Node: "node1", Recorder: untold{}, Objects: objects{forwarding: written}, Mode: string(mode), Kernel: backend,
+		Node: "node1", Recorder: untold{}, Objects: written, Mode: string(mode), Kernel: backend,
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	reporter.Rivals(nil, nil)

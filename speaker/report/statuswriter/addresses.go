@@ -3,7 +3,6 @@ package statuswriter
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,27 +21,17 @@ import (
 	"fairlead.dev/fairlead/speaker/report"
 )
 
-// Addresses writes the L2Addresses of one node. An address has one object, which the node
-// that answers now takes over from the one that did before.
-type Addresses struct {
-	*Writer[*v1beta1.L2Address]
-	node string
-}
-
-// NewAddresses makes a writer for a node. Nothing is written before Run, and before Set.
-func NewAddresses(node string, api client.Client, log *slog.Logger) *Addresses {
-	return &Addresses{newWriter(addressKind{node, api}, api, "L2Address", log), node}
-}
-
-// Set takes in all addresses that the node answers for, or would answer for. uid is that of the Node.
-func (a *Addresses) Set(uid types.UID, addresses map[netip.Addr]report.Address) {
+// Addresses implements report.Objects.
+func (o *Objects) Addresses(uid types.UID, addresses map[netip.Addr]report.Address) {
 	objects := make([]*v1beta1.L2Address, 0, len(addresses))
 	for address, how := range addresses {
-		objects = append(objects, renderAddress(a.node, uid, address, how))
+		objects = append(objects, renderAddress(o.node, uid, address, how))
 	}
-	a.want(objects)
+	o.addresses.want(objects)
 }
 
+// addressKind has the L2Addresses of one node. An address has one object, which the node that answers now
+// takes over from the one that did before.
 type addressKind struct {
 	node string
 	api  client.Client

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -20,33 +19,21 @@ import (
 	"fairlead.dev/fairlead/speaker/report"
 )
 
-// Doubts writes the condition Doubted of L2Addresses of other nodes, for which this one would answer next. It
-// has a field manager of its own, so that neither node writes the fields of the other. A label names this node:
-// by it a new process finds what it has to take back, and the StaleMarker the doubts of a dead node.
-type Doubts struct {
-	*Writer[*v1beta1.L2Address]
-	kind doubtKind
-}
-
-// NewDoubts makes a writer for a node. Nothing is written before Run, and before Set.
-func NewDoubts(node string, api client.Client, log *slog.Logger) *Doubts {
-	kind := doubtKind{node, api}
-	return &Doubts{newWriter(kind, api, "doubt about L2Addresses", log), kind}
-}
-
-// Set takes in all doubts of the node. An address for which no node can answer has no object.
-func (d *Doubts) Set(doubts map[netip.Addr]pulse.Doubt) {
+// Doubts implements report.Objects. An address for which no node can answer has no object.
+func (o *Objects) Doubts(doubts map[netip.Addr]pulse.Doubt) {
 	var objects []*v1beta1.L2Address
 	for address, doubt := range doubts {
 		if doubt.Owner != "" {
-			objects = append(objects, d.kind.render(address, doubt))
+			objects = append(objects, renderDoubt(o.node, address, doubt))
 		}
 	}
-	d.want(objects)
+	o.doubts.want(objects)
 }
 
-// doubtKind has the parts of L2Addresses that a node writes in those of others: the label and the
-// condition. As objects they have nothing else, and belong to no Node.
+// doubtKind has the parts of L2Addresses that a node writes in those of others, for which it would answer next:
+// the condition Doubted, and a label that names the node. By that a new process finds what it has to take back, and
+// the StaleMarker the doubts of a dead node. As objects they have nothing else, and belong to no Node. They have a
+// field manager of their own, so that neither node writes the fields of the other.
 type doubtKind struct {
 	node string
 	api  client.Client
@@ -74,9 +61,9 @@ func part(name string, labels map[string]string, conditions []metav1.Condition) 
 	return object
 }
 
-func (k doubtKind) render(address netip.Addr, d pulse.Doubt) *v1beta1.L2Address {
-	f := report.DoubtOf(k.node, address, d)
-	return part(v1beta1.L2AddressName(address), map[string]string{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(k.node)}, []metav1.Condition{{
+func renderDoubt(node string, address netip.Addr, d pulse.Doubt) *v1beta1.L2Address {
+	f := report.DoubtOf(node, address, d)
+	return part(v1beta1.L2AddressName(address), map[string]string{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(node)}, []metav1.Condition{{
 		Type: v1beta1.ConditionDoubted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(f.Since.Truncate(time.Second)),
 		Reason: f.Reason, Message: f.Message,
 	}})

@@ -1,7 +1,6 @@
 package statuswriter
 
 import (
-	"log/slog"
 	"slices"
 	"time"
 
@@ -15,21 +14,9 @@ import (
 	"fairlead.dev/fairlead/speaker/report"
 )
 
-// Forwardings writes the NodeForwarding of one node.
-type Forwardings struct {
-	*Writer[*v1beta1.NodeForwarding]
-	node string
-}
-
-// NewForwardings makes a writer for a node. Nothing is written before Run, and before Set.
-func NewForwardings(node string, api client.Client, log *slog.Logger) *Forwardings {
-	kind := forwardingKind{private[*v1beta1.NodeForwarding]{api, "NodeForwarding", withForwardingStatus}, node}
-	return &Forwardings{newWriter(kind, api, "NodeForwarding", log), node}
-}
-
-// Set takes in the state of the forwarding. uid is that of the Node.
-func (f *Forwardings) Set(uid types.UID, is report.Forwarding) {
-	f.want([]*v1beta1.NodeForwarding{renderForwarding(f.node, uid, is)})
+// Forwarding implements report.Objects.
+func (o *Objects) Forwarding(uid types.UID, f report.Forwarding) {
+	o.forwarding.want([]*v1beta1.NodeForwarding{renderForwarding(o.node, uid, f)})
 }
 
 type forwardingKind struct {

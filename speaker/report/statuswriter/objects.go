@@ -4,19 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/run"
-	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/pulse"
-	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -29,12 +24,13 @@ const (
 
 // Objects writes all status objects of a node. It implements report.Objects.
 type Objects struct {
-	api        client.WithWatch
+	node       string
+	api        Watcher
 	log        *slog.Logger
-	sessions   *Sessions
-	addresses  *Addresses
-	doubts     *Doubts
-	forwarding *Forwardings
+	sessions   *Writer[*v1beta1.BGPSession]
+	addresses  *Writer[*v1beta1.L2Address]
+	doubts     *Writer[*v1beta1.L2Address]
+	forwarding *Writer[*v1beta1.NodeForwarding]
 	stale      *StaleMarker
 }
 
@@ -51,14 +47,23 @@ func New(node string, config *rest.Config, log *slog.Logger) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	o := newObjects(node, api, doubts, log)
+	o.api = api
+	return o, nil
+}
+
+// newObjects makes the writers of a node, those of doubts with a client of their own.
+func newObjects(node string, api, doubts client.Client, log *slog.Logger) *Objects {
+	session := sessionKind{private[*v1beta1.BGPSession]{api, "BGPSession", withSessionStatus}, node}
+	forwarding := forwardingKind{private[*v1beta1.NodeForwarding]{api, "NodeForwarding", withForwardingStatus}, node}
 	return &Objects{
-		api: api, log: log,
-		sessions:   NewSessions(node, api, log),
-		addresses:  NewAddresses(node, api, log),
-		doubts:     NewDoubts(node, doubts, log),
-		forwarding: NewForwardings(node, api, log),
+		node: node, log: log,
+		sessions:   newWriter(session, api, "BGPSession", log),
+		addresses:  newWriter(addressKind{node, api}, api, "L2Address", log),
+		doubts:     newWriter(doubtKind{node, doubts}, doubts, "doubt about L2Addresses", log),
+		forwarding: newWriter(forwarding, api, "NodeForwarding", log),
 		stale:      NewStaleMarker(node, api, log),
-	}, nil
+	}
 }
 
 func newClient(config *rest.Config) (client.WithWatch, error) {
@@ -115,22 +120,6 @@ func (o *Objects) Remove(ctx context.Context) {
 		}
 	}
 }
-
-// Sessions implements report.Objects.
-func (o *Objects) Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status) {
-	o.sessions.Set(uid, sessions, paths)
-}
-
-// Addresses implements report.Objects.
-func (o *Objects) Addresses(uid types.UID, addresses map[netip.Addr]report.Address) {
-	o.addresses.Set(uid, addresses)
-}
-
-// Doubts implements report.Objects.
-func (o *Objects) Doubts(doubts map[netip.Addr]pulse.Doubt) { o.doubts.Set(doubts) }
-
-// Forwarding implements report.Objects.
-func (o *Objects) Forwarding(uid types.UID, f report.Forwarding) { o.forwarding.Set(uid, f) }
 
 // MarkStale implements report.Objects.
 func (o *Objects) MarkStale(nodes map[string]time.Time) { o.stale.MarkStale(nodes) }

@@ -2,7 +2,6 @@ package statuswriter
 
 import (
 	"cmp"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -17,25 +16,13 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
-// Sessions writes the BGPSessions of one node.
-type Sessions struct {
-	*Writer[*v1beta1.BGPSession]
-	node string
-}
-
-// NewSessions makes a writer for a node. Nothing is written before Run, and before Set.
-func NewSessions(node string, api client.Client, log *slog.Logger) *Sessions {
-	kind := sessionKind{private[*v1beta1.BGPSession]{api, "BGPSession", withSessionStatus}, node}
-	return &Sessions{newWriter(kind, api, "BGPSession", log), node}
-}
-
-// Set takes in all sessions of the node and their BFD sessions, by BGPPeer. uid is that of the Node.
-func (s *Sessions) Set(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status) {
+// Sessions implements report.Objects.
+func (o *Objects) Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status) {
 	objects := make([]*v1beta1.BGPSession, 0, len(sessions))
 	for peer, session := range sessions {
-		objects = append(objects, render(s.node, uid, peer, session, paths))
+		objects = append(objects, render(o.node, uid, peer, session, paths))
 	}
-	s.want(objects)
+	o.sessions.want(objects)
 }
 
 type sessionKind struct {
