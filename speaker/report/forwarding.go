@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding"
 )
 
 // Reasons of conditions of the NodeForwarding without an Event, and of an Event without a condition.
@@ -28,18 +29,6 @@ const (
 	// ReasonProxiesUnknown: the rules of other service proxies cannot be looked for.
 	ReasonProxiesUnknown = "ProxiesUnknown"
 )
-
-// Kernel is what forwards, as far as it is reported.
-type Kernel interface {
-	// Tool names what programs the kernel; "" while that is not known.
-	Tool() string
-	// Tally counts, of one family, the rules, and what others were found to have changed
-	// since the process began. It costs nothing.
-	Tally(family addr.Family) (rules, repairs int)
-	// AffinityOverflows counts, of one family, the lists of clients of session affinity that had no room
-	// for another when they were last looked at. It costs nothing.
-	AffinityOverflows(family addr.Family) int
-}
 
 // Forwarding is how the forwarding of this node does.
 type Forwarding struct {
@@ -56,9 +45,9 @@ type Forwarding struct {
 // quiet is how long our rules must have been left alone to count as undisturbed.
 const quiet = 10 * time.Minute
 
-type forwarding struct {
+type forwardingState struct {
 	mode   string
-	kernel Kernel // nil: another proxy forwards
+	kernel forwarding.Gauge // nil: another proxy forwards
 
 	now     Forwarding
 	counted time.Time // when the Services last were
@@ -186,7 +175,7 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 }
 
 // condition sets a condition to False if there are problems, and else to True with the message well.
-func (f *forwarding) condition(kind, well string, problems []problem.Problem) {
+func (f *forwardingState) condition(kind, well string, problems []problem.Problem) {
 	if len(problems) == 0 {
 		f.set(kind, metav1.ConditionTrue, v1beta1.ReasonAsExpected, well)
 		return
@@ -207,12 +196,12 @@ func (f *forwarding) condition(kind, well string, problems []problem.Problem) {
 const maxMessage = 4096
 
 // set sets a condition. Its transition time changes with its status alone.
-func (f *forwarding) set(kind string, status metav1.ConditionStatus, reason, message string) {
+func (f *forwardingState) set(kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&f.now.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: problem.Clip(message, maxMessage)})
 }
 
 // undisturbed sets the condition that says whether other programs leave our rules alone.
-func (f *forwarding) undisturbed() {
+func (f *forwardingState) undisturbed() {
 	if f.disturbed.IsZero() || time.Since(f.disturbed) > quiet {
 		f.set(v1beta1.ConditionUndisturbed, metav1.ConditionTrue, v1beta1.ReasonAsExpected, "nobody else has changed the speaker's rules of late")
 		return

@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
+	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/pulse"
@@ -51,7 +52,7 @@ type Config struct {
 	Recorder Recorder
 	Objects  Objects
 	Mode     string // of the forwarding
-	Kernel   Kernel // nil: another proxy forwards
+	Kernel   forwarding.Gauge // nil: another proxy forwards
 	Metrics  prometheus.Registerer
 	Log      *slog.Logger
 }
@@ -90,14 +91,14 @@ type Reporter struct {
 	placed    bool                 // the kernel has once been as the cluster wanted it
 	announced bool                 // pulse and the routers have once been given all
 	// forwarding is what is known of it besides.
-	forwarding forwarding
+	forwarding forwardingState
 }
 
 // New makes a reporter and registers its metrics.
 func New(c Config) *Reporter {
 	r := &Reporter{
 		node: c.Node, began: time.Now(), recorder: c.Recorder, objects: c.Objects, log: c.Log, metrics: newMetrics(),
-		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: forwarding{mode: c.Mode, kernel: c.Kernel},
+		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: forwardingState{mode: c.Mode, kernel: c.Kernel},
 	}
 	c.Metrics.MustRegister(r.metrics.all()...)
 	return r
