@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -42,15 +40,6 @@ func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 func (l *Lab) RunKubectl(ctx context.Context, stdio Stdio, args ...string) error {
 	command := []string{l.dir.bin("kubectl"), "--kubeconfig=" + l.Kubeconfig(), "--cache-dir=" + l.dir.state("kubectl")}
 	return l.ControlPlane.Run(ctx, stdio, append(command, args...)...)
-}
-
-// Shell runs a script as the administrator would type it: in that directory, with the
-// lab's kubectl, and with what is in the other directories. It stops at the first command
-// that fails. An error has its standard error.
-func (l *Lab) Shell(ctx context.Context, dir, script string, programs ...string) (string, error) {
-	path := append([]string{filepath.Dir(l.dir.bin("kubectl"))}, programs...)
-	return l.ControlPlane.Exec(ctx, "env", "--chdir="+dir, "KUBECONFIG="+l.Kubeconfig(),
-		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"), "sh", "-euc", script)
 }
 
 // Apply applies manifests. An error has kubectl's standard error.

@@ -187,7 +187,7 @@ func (l *Lab) start(ctx context.Context) error {
 	progress.tell("network made, API server starting")
 
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.Router.Start(groupCtx) })
+	group.Go(func() error { return l.Router.start(groupCtx) })
 	for _, n := range l.nodes {
 		group.Go(func() error { return l.prepare(groupCtx, n) })
 	}

@@ -180,9 +180,6 @@ func testRouter(ctx context.Context, t *testing.T, l *Lab) {
 	if got, err := l.Router.Routes(netip.MustParsePrefix("203.0.113.8/32")); err != nil || len(got) != 0 {
 		t.Errorf("Routes to nowhere = %v, %v", got, err)
 	}
-	if err := errors.Join(l.Router.Stop(ctx), l.Router.Start(ctx)); err != nil {
-		t.Error(err)
-	}
 }
 
 func testCapture(ctx context.Context, t *testing.T, l *Lab) {

@@ -129,16 +129,11 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return conn, nil
 }
 
-// HTTPClient gives a client whose connections come from the machine, a new one
-// for each request.
-func (m *Machine) HTTPClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true}}
-}
-
 // Get fetches a URL from the machine and gives the body; any status but 200 is
 // an error.
 func (m *Machine) Get(ctx context.Context, url string) (body string, err error) {
-	if body, err = Get(ctx, m.HTTPClient(), url); err != nil {
+	client := &http.Client{Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true}}
+	if body, err = Get(ctx, client, url); err != nil {
 		err = fmt.Errorf("from %s: %w", m.Name, err)
 	}
 	return body, err

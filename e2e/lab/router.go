@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -58,9 +57,9 @@ func (r *Router) wireUp() error {
 	})
 }
 
-// Start starts FRR and waits until it takes commands. An error has the end of the log of the
+// start starts FRR and waits until it takes commands. An error has the end of the log of the
 // daemon that failed.
-func (r *Router) Start(ctx context.Context) error {
+func (r *Router) start(ctx context.Context) error {
 	if err := r.configure(); err != nil {
 		return err
 	}
@@ -100,22 +99,6 @@ func (r *Router) startDaemon(ctx context.Context, d frrDaemon) error {
 	})
 }
 
-// Stop ends FRR with SIGTERM, as a planned stop of a router does. Its links
-// stay; [Router.Start] starts it again. It is an error if a daemon does not end.
-func (r *Router) Stop(ctx context.Context) error {
-	names, err := r.procs.names(r.Name + "-")
-	if err != nil {
-		return err
-	}
-	slices.Sort(names) // bgpd, which says goodbye to its peers, before zebra
-	for _, name := range names {
-		if err := r.procs.stop(ctx, syscall.SIGTERM, name); err != nil {
-			return err
-		}
-	}
-	return os.RemoveAll(runDir)
-}
-
 func (r *Router) file(name string) string { return filepath.Join(runDir, name) }
 
 func (r *Router) configure() error {
@@ -153,12 +136,6 @@ func (r *Router) VTYSH(ctx context.Context, commands ...string) (string, error) 
 		args = append(args, "-c", c)
 	}
 	return r.Exec(ctx, args...)
-}
-
-// Log is the end of what FRR has logged, such as of sessions that began and ended. It is an error
-// if there is no log.
-func (r *Router) Log(ctx context.Context) (string, error) {
-	return r.Exec(ctx, "tail", "--lines=300", r.file("frr.log"))
 }
 
 // Routes are the next hops, sorted, that the router's kernel has for exactly

@@ -247,7 +247,7 @@ func (g guide) step(t *testing.T, name string, variables ...string) {
 		t.Fatalf("the page has no step %q with commands", name)
 	}
 	t.Logf("%s: %s %s", time.Now().Format(clock), name, strings.Join(variables, " "))
-	out, err := g.cluster.Shell(within(t, 5*time.Minute), g.dir, strings.Join(append(variables, commands), "\n"), filepath.Join(g.cluster.Root, "bin"))
+	out, err := shell(within(t, 5*time.Minute), g.cluster, g.dir, strings.Join(append(variables, commands), "\n"), filepath.Join(g.cluster.Root, "bin"))
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)
 	}

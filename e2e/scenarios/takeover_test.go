@@ -55,8 +55,7 @@ func recordRouter(t *testing.T, c *product.Cluster) {
 		if !t.Failed() {
 			return
 		}
-		log, err := c.Router.Log(context.Background())
-		t.Log(notices, log, err)
+		t.Log(notices)
 	})
 }
 
@@ -242,6 +241,13 @@ func (p proxyPage) block(t *testing.T, heading string, n int) string {
 	return all[n]
 }
 
+// shell runs a script as the administrator would type it: in that directory, with the lab's kubectl, and with
+// what is in the other directories. It stops at the first command that fails.
+func shell(ctx context.Context, c *product.Cluster, dir, script string, programs ...string) (string, error) {
+	path := slices.Concat([]string{lab.Programs()}, programs, []string{os.Getenv("PATH")})
+	return c.ControlPlane.Exec(ctx, "env", "--chdir="+dir, "KUBECONFIG="+c.Kubeconfig(), "PATH="+strings.Join(path, ":"), "sh", "-euc", script)
+}
+
 // run runs a block where the checkout is, with the mode in place of the page's unless it is "".
 func (p proxyPage) run(t *testing.T, heading string, n int, mode string) {
 	t.Helper()
@@ -255,7 +261,7 @@ func (p proxyPage) run(t *testing.T, heading string, n int, mode string) {
 	}
 	began := time.Now()
 	script := fmt.Sprintf("export HELM_CACHE_HOME=%[1]s HELM_CONFIG_HOME=%[1]s HELM_DATA_HOME=%[1]s\nhelm() { helm3 \"$@\"; }\n%[2]s", t.TempDir(), commands)
-	out, err := p.c.Shell(within(t, 5*time.Minute), p.c.Root, script)
+	out, err := shell(within(t, 5*time.Minute), p.c, p.c.Root, script)
 	if err != nil {
 		t.Fatalf("block %d below %q: %v\n%s", n, heading, err, out)
 	}
