@@ -1,11 +1,17 @@
 package bgp
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.dev/fairlead/internal/testenv/scrape"
+	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // collected collects the metrics of these states.
@@ -68,4 +74,25 @@ fairlead_bgp_updates_total_received{peer="tor"} 6
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEveryScrapeHasThePeersThatStay: series of a peer are in each scrape while its session begins anew, and
+// other peers come and go.
+func TestEveryScrapeHasThePeersThatStay(t *testing.T) {
+	if runsApart(t) {
+		return
+	}
+	s, gone := newSpeaker(t, slog.DiscardHandler), startPeer(t, "127.0.0.11:0", nil)
+	_ = gone.listener.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s)
+	scrape.Holds(t, registry, func(i int) {
+		stays, other := gone.identity(), gone.identity()
+		stays.HoldTime += time.Duration(i%2) * time.Second
+		if err := s.Apply(t.Context(), map[string]desired.Session{
+			"tor": {Identity: stays, Routes: prefixes(vip)}, fmt.Sprint("other", i%2): {Identity: other, Routes: prefixes(vip)},
+		}); err != nil {
+			t.Error(err)
+		}
+	}, map[string][]float64{"fairlead_bgp_session_up tor": {0}, "fairlead_bgp_opens_sent tor": {0}, "fairlead_bgp_advertised_prefixes tor": {0}})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/testenv/scrape"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/report"
 )
@@ -20,7 +21,7 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	config.Metrics = registry
 	r := report.New(config)
-	change := func(i int) {
+	scrape.Holds(t, registry, func(i int) {
 		o := anOutcome()
 		o.Problems = []problem.Problem{
 			problem.New(problem.Object{Kind: "Service", Name: "web"}, "Always", "message"),
@@ -31,44 +32,8 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 			{Kind: hostchecks.Held, Interface: "eth0"}:                 {vip},
 			{Kind: hostchecks.Kind(int(hostchecks.ReversePath) + i%2)}: {vip},
 		})
-	}
-	change(0)
-	done := make(chan struct{})
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for i := 1; ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-				change(i)
-			}
-		}
-	}()
-	defer func() {
-		close(done)
-		<-stopped
-	}()
-	for range 2000 {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := map[string]bool{}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				for _, l := range m.GetLabel() {
-					found[f.GetName()+" "+l.GetValue()] = m.GetGauge().GetValue() == 1
-				}
-			}
-		}
-		for _, want := range []string{
-			"fairlead_speaker_problems Always", "fairlead_layer2_obstructed_addresses " + report.ReasonAddressOnInterface,
-		} {
-			if !found[want] {
-				t.Fatalf("a scrape lacks %s, or its value", want)
-			}
-		}
-	}
+	}, map[string][]float64{
+		"fairlead_speaker_problems Always":                                         {1},
+		"fairlead_layer2_obstructed_addresses " + report.ReasonAddressOnInterface: {1},
+	})
 }
