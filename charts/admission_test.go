@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { netlab.Isolated(m.Run) }
 // admitted under the strictest one, the speaker under the one that the chart's README names,
 // whatever the values; and the speaker is refused for nothing but what it needs.
 func TestPodSecurity(t *testing.T) {
+	t.Parallel()
 	api, err := kubernetes.NewForConfig(apiserver.Start(t).Config)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +52,7 @@ func TestPodSecurity(t *testing.T) {
 	}
 	for name, given := range matrix() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			all := objects(t, given)
 			controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template
 			speaker := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template

@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -84,26 +86,35 @@ func objects(t *testing.T, v values) []client.Object {
 
 // decode reads every object of a rendered chart as the Kubernetes type that it
 // claims to be, and fails the test on a field that the type does not have.
+// The objects are shared: a test only reads them.
 func decode(t *testing.T, rendered string) []client.Object {
 	t.Helper()
-	types := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(types), apiextensionsv1.AddToScheme(types)); err != nil {
-		t.Fatal(err)
-	}
-	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	var all []client.Object
 	for doc := range strings.SplitSeq(rendered, "\n---\n") {
 		if doc = strings.TrimPrefix(doc, "---\n"); isBlank(doc) {
 			continue
 		}
-		object, _, err := decoder.Decode([]byte(doc), nil, nil)
-		if err != nil {
-			t.Fatalf("decode:\n%s\n%v", doc, err)
+		object, known := decoded.Load(doc)
+		if !known {
+			read, _, err := decoder().Decode([]byte(doc), nil, nil)
+			if err != nil {
+				t.Fatalf("decode:\n%s\n%v", doc, err)
+			}
+			object, _ = decoded.LoadOrStore(doc, read)
 		}
 		all = append(all, object.(client.Object))
 	}
 	return all
 }
+
+// decoded has what each document is. Most are the same whatever the values: the CRDs are, and take longest.
+var decoded sync.Map
+
+var decoder = sync.OnceValue(func() runtime.Decoder {
+	types := runtime.NewScheme()
+	utilruntime.Must(errors.Join(scheme.AddToScheme(types), apiextensionsv1.AddToScheme(types)))
+	return serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
+})
 
 // isBlank reports whether a YAML document holds comments at most.
 func isBlank(doc string) bool {

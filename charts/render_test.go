@@ -71,9 +71,11 @@ func matrix() map[string]values {
 }
 
 func TestEveryCombinationIsValid(t *testing.T) {
+	t.Parallel()
 	programs := helms(t)
 	for name, v := range matrix() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rendered := map[string][]client.Object{}
 			for version, program := range programs {
 				rendered[version] = decode(t, render(t, program, v))
@@ -117,8 +119,10 @@ func checkPlace(t *testing.T, object client.Object) {
 }
 
 func TestLintPasses(t *testing.T) {
+	t.Parallel()
 	for version, program := range helms(t) {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			if _, err := helm(t, program, nil, "lint", "--strict", chart); err != nil {
 				t.Error(err)
 			}
@@ -127,6 +131,7 @@ func TestLintPasses(t *testing.T) {
 }
 
 func TestCRDsAreTheGeneratedOnes(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../config/crd/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no CRDs in config/crd: %v", err)
@@ -152,6 +157,7 @@ func TestCRDsAreTheGeneratedOnes(t *testing.T) {
 }
 
 func TestCRDsCanBeLeftOut(t *testing.T) {
+	t.Parallel()
 	for _, object := range objects(t, values{"crds": values{"install": false}}) {
 		if crd, ok := object.(*apiextensionsv1.CustomResourceDefinition); ok {
 			t.Errorf("%s is rendered with crds.install=false", crd.Name)
@@ -161,6 +167,7 @@ func TestCRDsCanBeLeftOut(t *testing.T) {
 
 // The ports of kube-proxy are ours only where we forward.
 func TestProxyPortsFollowTheMode(t *testing.T) {
+	t.Parallel()
 	proxyArgs := func(v values) []string {
 		speaker := one[*appsv1.DaemonSet](t, objects(t, v), "fairlead-speaker").Spec.Template.Spec.Containers[0]
 		return slices.DeleteFunc(slices.Clone(speaker.Args), func(arg string) bool { return !strings.HasPrefix(arg, "--proxy-") })
@@ -200,6 +207,7 @@ func TestProxyPortsFollowTheMode(t *testing.T) {
 
 // How pods are told from strangers is told the speaker where it is not the default.
 func TestPodDetectionFollowsTheValues(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		values values
 		want   []string
@@ -226,6 +234,7 @@ func TestPodDetectionFollowsTheValues(t *testing.T) {
 
 // TestArgumentsOfTheConnectionTable: kube-proxy's defaults, unless another proxy forwards.
 func TestArgumentsOfTheConnectionTable(t *testing.T) {
+	t.Parallel()
 	args := func(perCore, least, established, closeWait, liberal, udp, stream string) []string {
 		return []string{
 			"--conntrack-dir=/run/netfilter", "--conntrack-max-per-core=" + perCore, "--conntrack-min=" + least,
@@ -255,6 +264,7 @@ func TestArgumentsOfTheConnectionTable(t *testing.T) {
 }
 
 func TestArgumentsFollowTheValues(t *testing.T) {
+	t.Parallel()
 	all := objects(t, values{
 		"logLevel":          "debug",
 		"loadBalancerClass": "fairlead.dev/main", "serveUnclassed": true, "metallbAnnotations": false,
@@ -313,6 +323,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.container.Name, func(t *testing.T) {
+			t.Parallel()
 			if diff := cmp.Diff(tt.command, tt.container.Command); diff != "" {
 				t.Errorf("command (-want +got):\n%s", diff)
 			}
@@ -349,6 +360,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 }
 
 func TestPodAnnotationsOfTheUserWin(t *testing.T) {
+	t.Parallel()
 	mine := map[string]string{"note": "mine", "prometheus.io/port": "9"}
 	all := objects(t, values{"speaker": values{"podAnnotations": mine}})
 	got := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Annotations
@@ -364,6 +376,7 @@ func TestPodAnnotationsOfTheUserWin(t *testing.T) {
 // TestPodsTellWhetherLoadIsBounded: speakers find it in the pods of all of them, so that it
 // is not for podAnnotations to say otherwise.
 func TestPodsTellWhetherLoadIsBounded(t *testing.T) {
+	t.Parallel()
 	for _, bounded := range []bool{true, false} {
 		all := objects(t, values{"metrics": values{"annotations": false}, "speaker": values{
 			"boundedLoad": bounded, "podAnnotations": map[string]string{v1beta1.AnnotationBoundedLoad: "what"},
@@ -376,6 +389,7 @@ func TestPodsTellWhetherLoadIsBounded(t *testing.T) {
 }
 
 func TestSelectorsMatchTheirPods(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	deployment := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec
 	daemonset := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec

@@ -68,6 +68,7 @@ var openEnded = map[string]string{
 }
 
 func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
+	t.Parallel()
 	root := readSchema(t)
 	content, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
@@ -114,6 +115,7 @@ func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
 }
 
 func TestBadValuesAreRefused(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		values values
 		says   []string
@@ -187,6 +189,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 	for version, program := range helms(t) {
 		for name, tt := range tests {
 			t.Run(version+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				_, err := helm(t, program, tt.values, "template", "fairlead", chart, "--namespace", namespace)
 				if err == nil {
 					t.Fatal("rendered, want it refused")
@@ -202,6 +205,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 }
 
 func TestGoodValuesAreAccepted(t *testing.T) {
+	t.Parallel()
 	tests := map[string]values{
 		"hosts by IPv4":       {"apiServer": values{"host": "192.0.2.10"}},
 		"hosts by IPv6":       {"apiServer": values{"host": "2001:db8::10"}},
@@ -222,13 +226,17 @@ func TestGoodValuesAreAccepted(t *testing.T) {
 	}
 	for version, program := range helms(t) {
 		for name, v := range tests {
-			t.Run(version+"/"+name, func(t *testing.T) { decode(t, render(t, program, v)) })
+			t.Run(version+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				decode(t, render(t, program, v))
+			})
 		}
 	}
 }
 
 // TestPartOfAChart: another chart turns this one on and off by the usual condition.
 func TestPartOfAChart(t *testing.T) {
+	t.Parallel()
 	umbrella := t.TempDir()
 	const about = "{apiVersion: v2, name: umbrella, version: 0.1.0, dependencies: [{name: fairlead, version: 0.1.0, condition: fairlead.enabled}]}"
 	if err := os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(about), 0o600); err != nil {
@@ -240,6 +248,7 @@ func TestPartOfAChart(t *testing.T) {
 	for version, program := range helms(t) {
 		for _, enabled := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/enabled=%t", version, enabled), func(t *testing.T) {
+				t.Parallel()
 				rendered, err := helm(t, program, values{"fairlead": values{"enabled": enabled}}, "template", "umbrella", umbrella, "--namespace", namespace)
 				if err != nil {
 					t.Fatal(err)
@@ -253,6 +262,7 @@ func TestPartOfAChart(t *testing.T) {
 }
 
 func TestOpenEndedObjectsExist(t *testing.T) {
+	t.Parallel()
 	root := readSchema(t)
 	for path := range openEnded {
 		s := root
@@ -273,6 +283,7 @@ func TestOpenEndedObjectsExist(t *testing.T) {
 // new chart has besides, and null in a file of the user takes a default away. What the pods
 // cannot do without is asked for, and what they can changes nothing.
 func TestAMissingValueIsAskedForOrNotMissed(t *testing.T) {
+	t.Parallel()
 	program := helms(t)["helm4"]
 	content, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {

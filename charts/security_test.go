@@ -15,6 +15,7 @@ import (
 )
 
 func TestContainersAreConfined(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template.Spec
 	speaker := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec
@@ -36,6 +37,7 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.containers[0], func(t *testing.T) {
+			t.Parallel()
 			security := tt.pod.SecurityContext
 			if got := *security.RunAsUser; got != tt.user {
 				t.Errorf("user %d, want %d", got, tt.user)
@@ -83,6 +85,7 @@ func checkConfined(t *testing.T, container corev1.Container, capabilities []core
 // setting for NodePorts on localhost is there for who asks for these, those of the connection
 // table for who forwards and does not leave it as it is.
 func TestMountsOfTheSpeaker(t *testing.T) {
+	t.Parallel()
 	type mounts = map[string]string // by path in the container: the host's, "" for another volume
 	bare := mounts{"/run/fairlead": "", "/run/xtables.lock": "/run/xtables.lock", "/var/run/secrets/kubernetes.io/serviceaccount": ""}
 	speaker := maps.Clone(bare)
@@ -102,6 +105,7 @@ func TestMountsOfTheSpeaker(t *testing.T) {
 		"loopback address": {values{"nodePortAddresses": []string{"127.0.0.1/32"}}, withLocalhost},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			all := objects(t, values{"forwarding": test.forwarding})
 			pod := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec
 			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
@@ -128,6 +132,7 @@ func TestMountsOfTheSpeaker(t *testing.T) {
 }
 
 func TestPodsSurviveWhatTheyCauseOrCure(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	daemonset := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec
 	want := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -217,6 +222,7 @@ var permissions = map[string][]string{
 }
 
 func TestPermissionsAreTheseAndNoMore(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	got := map[string][]string{}
 	for _, object := range all {
@@ -239,6 +245,7 @@ func TestPermissionsAreTheseAndNoMore(t *testing.T) {
 
 // TestTenantsRolesAreAggregated: who has a role in a namespace has its share of ours.
 func TestTenantsRolesAreAggregated(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	for name, roles := range map[string][]string{
 		"fairlead-ipreservations-edit": {"admin", "edit"}, "fairlead-ipreservations-view": {"admin", "edit", "view"},
@@ -272,6 +279,7 @@ func lines(rules []rbacv1.PolicyRule) []string {
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
 
 func TestEachRoleGoesToItsOwnPods(t *testing.T) {
+	t.Parallel()
 	all := objects(t, nil)
 	bound := map[string]string{}
 	for _, object := range all {
