@@ -53,8 +53,8 @@ func (u unanswered) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Who installs the chart without kube-proxy and without saying where the API server is reads what
 // to do about it, in the log and in why the speaker is not ready; and reads it once.
-func TestAnAPIServerThatDoesNotAnswerIsTold(t *testing.T) {
-	server := *apiserver.Start(t)
+func testAnAPIServerThatDoesNotAnswerIsTold(t *testing.T, reached *apiserver.Server) {
+	server := *reached
 	var left atomic.Int32
 	left.Store(12)
 	server.Config = rest.CopyConfig(server.Config)
@@ -86,9 +86,8 @@ func TestAnAPIServerThatDoesNotAnswerIsTold(t *testing.T) {
 
 // The first snapshot is whole, whichever kind is read last: who forwards by less would take
 // rules away that an earlier speaker has left, and Services would fail until the rest is read.
-func TestTheFirstSnapshotIsWhole(t *testing.T) {
+func testTheFirstSnapshotIsWhole(t *testing.T, server *apiserver.Server) {
 	many := map[string]int{"Service": 300, "EndpointSlice": 300, "Node": 20}
-	server := apiserver.Start(t)
 	api, err := client.New(server.Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -36,8 +36,8 @@ func locate(t *testing.T, api client.Client, node *corev1.Node, address string) 
 }
 
 // What was last known of the own Node is in each snapshot, whatever becomes of the Node.
-func TestTheOwnNodeIsRemembered(t *testing.T) {
-	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", Log: slog.New(slog.DiscardHandler)}, func(t *testing.T, api client.Client) {
+func testTheOwnNodeIsRemembered(t *testing.T, server *apiserver.Server) {
+	o := observeAs(t, server, watch.Config{Node: "own", Log: slog.New(slog.DiscardHandler)}, func(t *testing.T, api client.Client) {
 		locate(t, api, register(t, api), "198.51.100.1")
 		locate(t, api, func() *corev1.Node {
 			other := &corev1.Node{ObjectMeta: meta("", "other", nil)}
@@ -103,7 +103,7 @@ func (l lines) logs(t *testing.T, text string) {
 }
 
 // A Node that is there may say nothing of itself yet.
-func TestTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T) {
+func testTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T, server *apiserver.Server) {
 	for name, test := range map[string]struct {
 		ownPods bool
 		node    func(*corev1.Node)
@@ -134,7 +134,7 @@ func TestTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log, node := make(lines, 1000), &corev1.Node{ObjectMeta: meta("", "own", nil)}
 			config := watch.Config{Node: "own", OwnIn: time.Hour, OwnPods: test.ownPods, Log: slog.New(slog.NewTextHandler(log, nil))}
-			o := observeAs(t, apiserver.Start(t), config, func(t *testing.T, api client.Client) {
+			o := observeAs(t, server, config, func(t *testing.T, api client.Client) {
 				t.Helper()
 				if err := api.Create(t.Context(), node); err != nil {
 					t.Fatal(err)
@@ -156,14 +156,15 @@ func TestTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T) {
 			if own := c.Nodes["own"]; own == nil || len(own.Addresses) == 0 || test.ownPods && len(own.PodCIDRs) == 0 {
 				t.Errorf("the first snapshot has the Node %+v", own)
 			}
+			empty(t, o)
 		})
 	}
 }
 
 // Where no Node has podCIDRs, none comes to this one.
-func TestPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T) {
+func testPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T, server *apiserver.Server) {
 	config := watch.Config{Node: "own", OwnIn: time.Hour, OwnPods: true, Log: slog.New(slog.DiscardHandler)}
-	o := observeAs(t, apiserver.Start(t), config, func(t *testing.T, api client.Client) {
+	o := observeAs(t, server, config, func(t *testing.T, api client.Client) {
 		t.Helper()
 		for _, name := range []string{"own", "other"} {
 			node := &corev1.Node{ObjectMeta: meta("", name, nil)}
@@ -183,9 +184,9 @@ func TestPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T) {
 
 // Who does not know where it is does not know at which addresses NodePorts answer, which an
 // earlier speaker may have left in the kernel: there is no snapshot before that is known.
-func TestTheFirstSnapshotHasTheOwnNode(t *testing.T) {
+func testTheFirstSnapshotHasTheOwnNode(t *testing.T, server *apiserver.Server) {
 	log := make(lines, 1000)
-	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", OwnIn: time.Hour, Log: slog.New(slog.NewTextHandler(log, nil))})
+	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Hour, Log: slog.New(slog.NewTextHandler(log, nil))})
 	log.logs(t, "the cluster has no Node of our name")
 	if c := o.Snapshot(); c != nil {
 		t.Errorf("there is a snapshot without the own Node, of %d", len(c.Nodes))
@@ -197,9 +198,9 @@ func TestTheFirstSnapshotHasTheOwnNode(t *testing.T) {
 }
 
 // A Node that does not come holds up the rest of the cluster for a while only.
-func TestTheOwnNodeIsWaitedForInVain(t *testing.T) {
+func testTheOwnNodeIsWaitedForInVain(t *testing.T, server *apiserver.Server) {
 	log := make(lines, 1000)
-	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
+	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
 	log.logs(t, "going on without our own Node")
 	if c := o.sees("a snapshot", func(*view.Cluster) bool { return true }); c.OwnNode("own") != nil {
 		t.Errorf("somebody made the Node %+v", c.OwnNode("own"))

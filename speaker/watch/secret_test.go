@@ -6,14 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// TestAnEmptyKeyOfTheHellosReplacesNone: neither does a Secret that is gone.
-func TestAnEmptyKeyOfTheHellosReplacesNone(t *testing.T) {
+// testAnEmptyKeyOfTheHellosReplacesNone: neither does a Secret that is gone.
+func testAnEmptyKeyOfTheHellosReplacesNone(t *testing.T, server *apiserver.Server) {
 	secret := &corev1.Secret{ObjectMeta: meta(namespace, "fairlead-hello", nil), Data: map[string][]byte{"key": []byte("k")}}
-	o := observe(t)
-	o.create(&corev1.Namespace{ObjectMeta: meta("", namespace, nil)}, secret)
+	o := observe(t, server)
+	o.create(secret)
 	has := func(key string, problems int) func(*view.Cluster) bool {
 		return func(c *view.Cluster) bool { return string(c.HelloKey) == key && len(c.Problems) == problems }
 	}

@@ -27,7 +27,8 @@ func (o observed) ranges(want ...string) {
 // TestServiceCIDRs: the ranges are those of all ServiceCIDRs, at once as they come and go.
 // One that is being deleted is there until it is gone, since Services may have its addresses.
 func TestServiceCIDRs(t *testing.T) {
-	o := observe(t)
+	t.Parallel()
+	o := observe(t, apiserver.Start(t))
 	own := []string{"10.96.0.0/16", "fd00:10:96::/112"} // the API server's
 	o.ranges(own...)
 	more := &networkingv1.ServiceCIDR{ObjectMeta: meta("", "more", nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.99.0.0/24"}}}
@@ -54,6 +55,7 @@ func TestServiceCIDRs(t *testing.T) {
 
 // TestAnAPIServerWithoutServiceCIDRs: all else is there, and that they are not is told once.
 func TestAnAPIServerWithoutServiceCIDRs(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	o := observeOn(t, apiserver.Start(t, apiserver.WithoutServiceCIDRs), slog.New(slog.NewTextHandler(&log, nil)))
 	c := o.sees("the kinds of ours", func(c *view.Cluster) bool { return c.Configured })
@@ -70,12 +72,12 @@ func TestAnAPIServerWithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestLabelsOfOtherProxiesAndOfHeadlessServices: of a Service the label of another proxy's
+// testLabelsOfOtherProxiesAndOfHeadlessServices: of a Service the label of another proxy's
 // name counts, whatever its value, of a slice that of headless Services; neither counts on
 // the other, nor who manages a slice. All are toggled at run time.
-func TestLabelsOfOtherProxiesAndOfHeadlessServices(t *testing.T) {
+func testLabelsOfOtherProxiesAndOfHeadlessServices(t *testing.T, server *apiserver.Server) {
 	const proxyName, managedBy = "service.kubernetes.io/service-proxy-name", "endpointslice.kubernetes.io/managed-by"
-	o := observe(t)
+	o := observe(t, server)
 	web := view.Ref{Namespace: "default", Name: "web"}
 	service := &corev1.Service{
 		ObjectMeta: meta("default", "web", nil), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},

@@ -6,19 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// TestAStormOfChangesIsFollowed has endpoints change as fast as an API server takes it, before
+// testAStormOfChangesIsFollowed has endpoints change as fast as an API server takes it, before
 // a reader that needs a while for each snapshot, as one who writes to the kernel does. What
 // happens while it is busy is one change to it; nothing piles up, and it ends at the last.
-func TestAStormOfChangesIsFollowed(t *testing.T) {
+func testAStormOfChangesIsFollowed(t *testing.T, server *apiserver.Server) {
 	const (
 		services = 8
 		changes  = 400 // of each
 		busy     = 20 * time.Millisecond
 	)
-	o := observe(t)
+	o := observe(t, server)
 	name := func(i int) string { return fmt.Sprintf("web-%d", i) }
 	address := func(i, change int) string { return fmt.Sprintf("10.%d.%d.%d", i, change/250, 1+change%250) }
 	for i := range services {

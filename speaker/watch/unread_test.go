@@ -63,6 +63,7 @@ func (o observed) settles(told unread) {
 
 // A kind that a release adds is missing where nobody has upgraded the CRDs.
 func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
+	t.Parallel()
 	told := make(unread, 100)
 	var missing apiextensionsv1.CustomResourceDefinition
 	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.DiscardHandler), Unread: func(p []problem.Problem) { told <- p }},
@@ -92,8 +93,7 @@ func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
 }
 
 // A role of another release may lack a kind. Its informer asks again and again.
-func TestAKindThatIsForbiddenIsToldOnce(t *testing.T) {
-	server := apiserver.Start(t)
+func testAKindThatIsForbiddenIsToldOnce(t *testing.T, server *apiserver.Server) {
 	admin, err := client.New(server.Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)

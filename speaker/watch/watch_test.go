@@ -17,8 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -45,27 +44,18 @@ type observed struct {
 }
 
 // observe starts a watch after the cluster is prepared.
-func observe(t *testing.T, prepare ...func(*testing.T, client.Client)) observed {
-	return observeOn(t, apiserver.Start(t), slog.New(slog.DiscardHandler), prepare...)
+func observe(t *testing.T, server *apiserver.Server, prepare ...func(*testing.T, client.Client)) observed {
+	return observeOn(t, server, slog.New(slog.DiscardHandler), prepare...)
 }
 
-// observeOn is observe with an API server and a log of the test's own.
+// observeOn is observe with a log of the test's own.
 func observeOn(t *testing.T, server *apiserver.Server, log *slog.Logger, prepare ...func(*testing.T, client.Client)) observed {
 	return observeAs(t, server, watch.Config{Log: log}, prepare...)
 }
 
 // observeAs is observe by one who says more of itself.
 func observeAs(t *testing.T, server *apiserver.Server, config watch.Config, prepare ...func(*testing.T, client.Client)) observed {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	api, err := client.New(server.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := connect(t, server)
 	for _, p := range prepare {
 		p(t, api)
 	}
@@ -133,8 +123,8 @@ func slice(name, service, address string) *discoveryv1.EndpointSlice {
 	}
 }
 
-func TestWatch(t *testing.T) {
-	o := observe(t)
+func testWatch(t *testing.T, server *apiserver.Server) {
+	o := observe(t, server)
 	web := view.Ref{Namespace: "default", Name: "web"}
 	endpoints := func(want ...string) func(*view.Cluster) bool {
 		return func(c *view.Cluster) bool {
@@ -182,7 +172,7 @@ func TestWatch(t *testing.T) {
 		}
 	})
 	t.Run("a Secret makes a peer usable", func(*testing.T) {
-		o.create(&corev1.Namespace{ObjectMeta: meta("", namespace, nil)}, &v1beta1.BGPPeer{
+		o.create(&v1beta1.BGPPeer{
 			ObjectMeta: meta("", "tor", nil),
 			Spec: v1beta1.BGPPeerSpec{
 				MyASN: 64500, PeerASN: 64512, PeerAddress: "192.0.2.1", PasswordSecret: &v1beta1.SecretReference{Name: "tor"},
@@ -241,8 +231,8 @@ func TestWatch(t *testing.T) {
 }
 
 // Who falls silent, or is heard again, concerns the Services with endpoints there alone.
-func TestNodesFallSilent(t *testing.T) {
-	o := observe(t)
+func testNodesFallSilent(t *testing.T, server *apiserver.Server) {
+	o := observe(t, server)
 	web := view.Ref{Namespace: "default", Name: "web"}
 	on := slice("web-a", "web", "10.0.0.1")
 	on.Endpoints[0].NodeName = new("far")
@@ -268,8 +258,8 @@ func TestNodesFallSilent(t *testing.T) {
 }
 
 // Only the DaemonSet of the speakers, in their namespace, tells whether more are to come.
-func TestWhetherTheDaemonSetStays(t *testing.T) {
-	o := observeAs(t, apiserver.Start(t), watch.Config{Log: slog.New(slog.DiscardHandler), DaemonSet: "speaker"})
+func testWhetherTheDaemonSetStays(t *testing.T, server *apiserver.Server) {
+	o := observeAs(t, server, watch.Config{Log: slog.New(slog.DiscardHandler), DaemonSet: "speaker"})
 	deployed := func(c *view.Cluster) bool { return c.Deployed }
 	set := func(namespace, name string) *appsv1.DaemonSet {
 		app := map[string]string{"app": name}
@@ -281,7 +271,7 @@ func TestWhetherTheDaemonSetStays(t *testing.T) {
 		}}
 	}
 	ours := set(namespace, "speaker")
-	o.create(&corev1.Namespace{ObjectMeta: meta("", namespace, nil)}, ours)
+	o.create(ours)
 	o.sees("the DaemonSet", deployed)
 
 	o.create(set("default", "speaker"), set(namespace, "other"))
@@ -298,11 +288,14 @@ func TestWhetherTheDaemonSetStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.sees("one that goes", func(c *view.Cluster) bool { return !c.Deployed })
+	if err := o.Patch(o.Context(), slow, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A change that names what triggered it is told of once, with that time.
-func TestTriggersOfChanges(t *testing.T) {
-	o := observe(t)
+func testTriggersOfChanges(t *testing.T, server *apiserver.Server) {
+	o := observe(t, server)
 	web := view.EndpointsOf{Service: view.Ref{Namespace: "default", Name: "web"}, Family: addr.IPv4}
 	has := func(address string) func(*view.Cluster) bool {
 		return func(c *view.Cluster) bool {
@@ -344,7 +337,8 @@ func TestTriggersOfChanges(t *testing.T) {
 // Forwarding must not wait for kinds that a cluster does not have: a missing CRD
 // would otherwise stop every Service.
 func TestCoreKindsDoNotWaitForOurs(t *testing.T) {
-	o := observe(t, removeOurKinds)
+	t.Parallel()
+	o := observe(t, apiserver.Start(t), removeOurKinds)
 	if c := o.sees("the core kinds", func(*view.Cluster) bool { return true }); c.Configured {
 		t.Error("the cluster has none of our kinds, and the snapshot says that they were read")
 	}
