@@ -26,10 +26,22 @@ func (l *lab) doubted(want pulse.Doubt) func(pulse.State) bool {
 
 func sure(s pulse.State) bool { return len(s.Doubted) == 0 }
 
+// TestTheRunnerUp finds who else answers, or that nobody does. That takes a while, in which little happens.
+func TestTheRunnerUp(t *testing.T) {
+	t.Parallel()
+	allAtOnce(t, map[string]func(*testing.T){
+		"hears another node answer":         hearAnother,
+		"hears another node answer by IPv6": hearAnotherIPv6,
+		"hears a proxy":                     hearProxy,
+		"knows its own kernel":              ownKernel,
+		"hears a stranger":                  func(t *testing.T) { inBothAtOnce(t, hearStranger) },
+		"misses the owner's answer":         func(t *testing.T) { inBothAtOnce(t, missAnswers) },
+	})
+}
+
 // A kernel that answers besides the owner, as where kube-proxy in IPVS mode has the address on
 // an interface, and strictARP is off.
-func TestTheRunnerUpHearsAnotherNodeAnswer(t *testing.T) {
-	t.Parallel()
+func hearAnother(t *testing.T) {
 	l := newLab(t, 3, patient...)
 	third := l.nodes[2]
 	third.hold(t, "kube-ipvs0", l.plan)
@@ -40,8 +52,7 @@ func TestTheRunnerUpHearsAnotherNodeAnswer(t *testing.T) {
 }
 
 // With IPv6, the interface itself has to have it.
-func TestTheRunnerUpHearsAnotherNodeAnswerIPv6(t *testing.T) {
-	t.Parallel()
+func hearAnotherIPv6(t *testing.T) {
 	l := newLabOf(t, ipv6, 3, patient...)
 	third := l.nodes[2]
 	third.AddAddress("eth0", l.address())
@@ -52,8 +63,7 @@ func TestTheRunnerUpHearsAnotherNodeAnswerIPv6(t *testing.T) {
 }
 
 // A proxy answers only to who asks as a client does, with an address of its own.
-func TestTheRunnerUpHearsAProxy(t *testing.T) {
-	t.Parallel()
+func hearProxy(t *testing.T) {
 	l := newLab(t, 3, patient...)
 	third := l.nodes[2]
 	third.DeleteAddress("lo", l.vip.String()+"/32")
@@ -71,8 +81,7 @@ func TestTheRunnerUpHearsAProxy(t *testing.T) {
 }
 
 // The runner-up's own kernel, which nobody else asks where there are two nodes.
-func TestTheRunnerUpKnowsItsOwnKernel(t *testing.T) {
-	t.Parallel()
+func ownKernel(t *testing.T) {
 	l := newLab(t, 2, patient...)
 	second := l.nodes[1]
 	second.hold(t, "kube-ipvs0", l.plan)
@@ -84,8 +93,6 @@ func TestTheRunnerUpKnowsItsOwnKernel(t *testing.T) {
 
 // A stranger that has the address and says so only to who asks. The owner asks when it takes the
 // address, and hears nothing of him later.
-func TestTheRunnerUpHearsAStranger(t *testing.T) { inBoth(t, hearStranger) }
-
 func hearStranger(t *testing.T, p plan) {
 	l := newLabOf(t, p, 3, patient...)
 	l.start(t)
@@ -120,8 +127,6 @@ func (n *node) hold(t *testing.T, name string, p plan) {
 }
 
 // A switch that drops what the owner says, which only others can notice.
-func TestTheRunnerUpMissesTheOwnersAnswer(t *testing.T) { inBoth(t, missAnswers) }
-
 func missAnswers(t *testing.T, p plan) {
 	l := newLabOf(t, p, 3, patient...)
 	owner := l.nodes[0]

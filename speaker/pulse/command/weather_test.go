@@ -50,9 +50,18 @@ func newStorm(t *testing.T, p plan, nodes, addresses int) *storm {
 // run in parallel.
 func inBothAtOnce(t *testing.T, test func(t *testing.T, p plan)) {
 	t.Helper()
+	allAtOnce(t, map[string]func(*testing.T){
+		"IPv4": func(t *testing.T) { test(t, ipv4) },
+		"IPv6": func(t *testing.T) { test(t, ipv6) },
+	})
+}
+
+// allAtOnce has tests that wait most of the time take one turn of those that run in parallel.
+func allAtOnce(t *testing.T, tests map[string]func(*testing.T)) {
+	t.Helper()
 	var ended sync.WaitGroup
-	for name, p := range map[string]plan{"IPv4": ipv4, "IPv6": ipv6} {
-		ended.Go(func() { t.Run(name, func(t *testing.T) { test(t, p) }) })
+	for name, test := range tests {
+		ended.Go(func() { t.Run(name, test) })
 	}
 	ended.Wait()
 }
