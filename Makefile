@@ -52,7 +52,7 @@ test-ci:    TESTS = gate $(SHARE)
 test-all:   TESTS = all
 
 .PHONY: test
-test: check-generated lint ## Prove what a merge must: some 17 minutes (root); ends a demo
+test: check-generated lint ## Prove what a merge must: a quarter of an hour (root); ends a demo
 
 .PHONY: test-all
 test-all: check-generated lint ## Run all tests in all their cases, with the race detector: hours (root); ends a demo

@@ -56,9 +56,12 @@ const (
 
 // The packages that have groups of their own.
 var (
-	bgp       = []string{"./speaker/bgp"}
-	hellos    = []string{"./speaker/pulse/hello"}
-	waiting   = []string{"./speaker/pulse/command", "./speaker/watch", "./speaker/report/statuswriter"}
+	bgp     = []string{"./speaker/bgp"}
+	hellos  = []string{"./speaker/pulse/hello"}
+	waiting = []string{"./speaker/pulse/command", "./speaker/watch", "./speaker/report/statuswriter"}
+	// burning take what the lab leaves of the processors. They simulate, render and compile rules, which takes up
+	// to eight times as long with the race detector: it is left to the shares.
+	burning   = []string{"./speaker/pulse", "./speaker/forwarding/blackbox", "./charts"}
 	lab       = []string{"./e2e/lab", "./e2e/conformance"}
 	scenarios = []string{"./e2e/scenarios"}
 	labs      = slices.Concat(lab, scenarios)
@@ -74,7 +77,7 @@ func gate() []Phase {
 		},
 		{
 			{Flags: short + "-p=1 -skip=" + later, Packages: labs},
-			{Flags: short, Packages: hellos, Gentle: true},
+			{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
 		},
 	}
 }
@@ -82,7 +85,7 @@ func gate() []Phase {
 // shares are all tests there are, in whole and with the race detector.
 func shares() []share {
 	return []share{
-		{"all that is in no other share", Phase{{Flags: whole + many}}},
+		{"all that is in no other share", Phase{{Flags: whole + many}, {Flags: whole, Packages: burning, Gentle: true}}},
 		{"the first BGP scripts", Phase{{Flags: bgpWhole + "-run=" + firstScripts, Packages: bgp}}},
 		{"BGP and its other scripts", Phase{{Flags: bgpWhole + "-skip=" + firstScripts, Packages: bgp}}},
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
@@ -134,7 +137,7 @@ func (g Group) Listed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	named, err := goList(ctx, slices.Concat(bgp, hellos, waiting, labs)...)
+	named, err := goList(ctx, slices.Concat(bgp, hellos, waiting, burning, labs)...)
 	if err != nil {
 		return nil, err
 	}
