@@ -3,6 +3,7 @@ package neighbour
 import (
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -27,6 +28,19 @@ var schedule = [...]time.Duration{
 	2 * time.Second,
 	5 * time.Second,
 }
+
+const (
+	// burst is how many addresses are announced at once. Switches police ARP and neighbour discovery, at a few hundred
+	// frames a second, and let bursts of some dozens pass.
+	burst = 8
+	// firstPace and laterPace bound the time between bursts in the first round, for which clients wait, and in the others.
+	firstPace = 2 * time.Millisecond
+	laterPace = 80 * time.Millisecond
+	// lastRound is the time that the last round has, after which no other begins.
+	lastRound = 5 * time.Second
+	// tick is the shortest pause.
+	tick = time.Millisecond
+)
 
 // MaxFrame is the longest frame that is read, in bytes. What asks for an address
 // needs a hundred.
@@ -212,21 +226,47 @@ func (p *port) replace(mac MAC, addresses []netip.Addr, told map[netip.Addr]anno
 }
 
 // announce sends the frames of one announcement, but only for addresses that are
-// still answered for and in no later announcement.
+// still answered for and in no later announcement. The rounds are in different orders: what
+// polices them drops the tail of each, which would be the same one.
 func (p *port) announce(id announcement, addresses []netip.Addr) {
 	begun := time.Now()
-	for _, at := range schedule {
-		select {
-		case <-p.done:
+	for round, at := range schedule {
+		if !p.waits(at - time.Since(begun)) {
 			return
-		case <-time.After(at - time.Since(begun)):
 		}
-		now := p.answers.Load()
-		for _, a := range addresses {
-			if now.since[a] == id {
+		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+		between := spread(round, len(addresses))
+		began := time.Now()
+		for i, a := range addresses {
+			if pause := time.Duration(i/burst)*between - time.Since(began); i%burst == 0 && pause >= tick && !p.waits(pause) {
+				return
+			}
+			if now := p.answers.Load(); now.since[a] == id {
 				p.say(Announcement, now.MAC, a)
 			}
 		}
+	}
+}
+
+// spread is the time between the bursts of a round, of so many addresses.
+func spread(round, addresses int) time.Duration {
+	over, most := lastRound, laterPace
+	if round+1 < len(schedule) {
+		over = schedule[round+1] - schedule[round]
+	}
+	if round == 0 {
+		most = firstPace
+	}
+	return min(most, over*burst/time.Duration(max(addresses, 1)))
+}
+
+// waits waits, and tells whether the port is open still.
+func (p *port) waits(d time.Duration) bool {
+	select {
+	case <-p.done:
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

@@ -147,6 +147,55 @@ func TestATakenAddressIsAnnouncedOnSchedule(t *testing.T) {
 	})
 }
 
+// TestManyAddressesArePaced: each round is spread over its time, and has another order.
+func TestManyAddressesArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder()
+		p := r.open()
+		defer p.close()
+		var many []netip.Addr
+		for i := range 80 {
+			many = append(many, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+		}
+		answer(t, p, many...)
+		time.Sleep(time.Minute)
+		var orders [len(schedule)][]netip.Addr
+		var span [len(schedule)][2]time.Duration
+		sent := map[int]int{} // by tenth of a second
+		for _, a := range many {
+			if len(r.sent[a]) != 2*len(schedule) {
+				t.Fatalf("%s was announced %d times", a, len(r.sent[a]))
+			}
+			for round := range schedule {
+				at := r.sent[a][2*round]
+				sent[int(at/(100*ms))] += 2
+				span[round][1] = max(span[round][1], at)
+				orders[round] = append(orders[round], a)
+			}
+		}
+		for round, begins := range schedule {
+			slices.SortStableFunc(orders[round], func(a, b netip.Addr) int { return int(r.sent[a][2*round] - r.sent[b][2*round]) })
+			for before := range round {
+				if slices.Equal(orders[before], orders[round]) {
+					t.Errorf("rounds %d and %d have one order", before, round)
+				}
+			}
+			takes := span[round][1] - begins
+			switch {
+			case round == 0 && takes != 9*firstPace:
+				t.Errorf("the first round takes %v", takes)
+			case round > 0 && (takes < 300*ms || round+1 < len(schedule) && begins+takes >= schedule[round+1]):
+				t.Errorf("round %d takes %v", round, takes)
+			}
+		}
+		for tenth, frames := range sent {
+			if tenth > 0 && frames > 2*burst*4 {
+				t.Errorf("%d frames from %v on", frames, time.Duration(tenth)*100*ms)
+			}
+		}
+	})
+}
+
 func TestALostAddressIsAnnouncedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder()
