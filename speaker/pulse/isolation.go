@@ -308,9 +308,10 @@ func (s *Server) stand(now time.Time, v hello.View, r reach) {
 	}
 }
 
-// hesitate is what is left of mine without what this node would take over from others while it may be cut off.
-func (s *Server) hesitate(mine map[netip.Addr][]links.Link) map[netip.Addr][]links.Link {
-	if !s.isolation.waits() {
+// hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
+// has not listened since its link came up.
+func (s *Server) hesitate(now time.Time, mine map[netip.Addr][]links.Link, v hello.View) map[netip.Addr][]links.Link {
+	if !s.isolation.waits() && !s.listening.waits(now, s.cfg.Node, v) {
 		return mine
 	}
 	mine = maps.Clone(mine)

@@ -136,6 +136,7 @@ type Server struct {
 	claims    []hello.Claim
 	complaint string // the last one about an agent
 	isolation isolation
+	listening listening
 	former    predecessors
 	kernels   kernels
 	concern   concern
@@ -346,6 +347,7 @@ func (s *Server) settle() {
 	s.cfg.Adjacency.Set(s.table.Unnumbered, snapshot)
 	r := s.concern.reachable()
 	s.yielding.reach(r, s.table, snapshot)
+	s.listening.update(now, r)
 	failed := s.open(r)
 	s.tell(failed)
 	stations := stationsOf(r, s.table.NodeAddrs, snapshot)
@@ -357,7 +359,7 @@ func (s *Server) settle() {
 	s.stand(now, v, r)
 	serves := s.isolation.is != cutOff
 	due, elsewhere, behind := owned(*s.table, v, r, serves)
-	mine := s.hesitate(due)
+	mine := s.hesitate(now, due, v)
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
 	s.vetting.told(v)
 	wait := s.vetting.vet(now, mine, elsewhere)

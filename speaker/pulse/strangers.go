@@ -121,7 +121,7 @@ func (s *Server) attend() (news bool) {
 	for _, w := range slices.Concat(questions, living, unheard) {
 		s.responder(addr.FamilyOf(w.address)).Ask(w.link, w.address, w.from, neighbour.MAC{})
 	}
-	return waits || over || free || found || again || dead || missed || talk
+	return s.listening.isOver(now) || waits || over || free || found || again || dead || missed || talk
 }
 
 // adopt has the addresses taken for which nobody answers, and tells whether anything follows. While a
@@ -184,7 +184,7 @@ func (s *Server) utter(w word, l links.Link) {
 
 // alarm is when there is to attend to other stations; nil: not before something happens.
 func (s *Server) alarm() <-chan time.Time {
-	next := sooner(sooner(s.isolation.next(), s.kernels.next()), s.absences.next())
+	next := sooner(sooner(s.isolation.next(), s.kernels.next()), sooner(s.absences.next(), s.listening.until))
 	for _, at := range []time.Time{s.contests.next(), s.vetting.next(), s.yielding.next(), s.patrol.next(), s.disputes.next()} {
 		next = sooner(next, at)
 	}

@@ -1,0 +1,66 @@
+package pulse
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+)
+
+// TestANodeWhoseLinkComesUpListens: to the others, which have taken over, before it takes anything.
+func TestANodeWhoseLinkComesUpListens(t *testing.T) {
+	for name, c := range map[string]struct {
+		back  func(v *hello.View) // after a hello's time
+		after time.Duration       // in which it answers
+	}{
+		"others are there": {func(v *hello.View) {
+			*v = serving("a", "b", "c")
+			v.Alive["b"] = hello.Member{Serving: true, Heard: true}
+		}, 50 * time.Millisecond},
+		"all others are dead":           {func(*hello.View) {}, listenFor},
+		"one was heard by another link": {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := links.NewSnapshot(ethernet(2, true))
+				out := &around{view: serving("a", "b", "c"), links: up}
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, number: 1})
+				s.settle()
+				if !s.answers(vip4) {
+					t.Fatal("it does not answer at first")
+				}
+				out.links, out.view = links.NewSnapshot(ethernet(2, false)), serving("a")
+				out.view.Silent = []string{"b", "c"}
+				if c.back == nil {
+					out.view.Alive["b"], out.view.Silent = hello.Member{Serving: true, Heard: true}, []string{"c"}
+				}
+				s.settle()
+				if s.answers(vip4) {
+					t.Fatal("it answers without a link")
+				}
+				again := ethernet(2, true)
+				again.Ups = 1
+				out.links = links.NewSnapshot(again)
+				began := time.Now()
+				s.settle()
+				for !s.answers(vip4) && time.Since(began) < time.Second {
+					time.Sleep(10 * time.Millisecond)
+					if c.back != nil && time.Since(began) == 50*time.Millisecond {
+						c.back(&out.view)
+						s.settle()
+					}
+					if s.attend() {
+						s.settle()
+					}
+				}
+				if took := time.Since(began); took != c.after {
+					t.Errorf("it answers after %v, want %v", took, c.after)
+				}
+			})
+		})
+	}
+}
