@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Node is a machine that runs a kubelet and containerd. It has namespaces of
@@ -232,6 +233,34 @@ func (n *Node) Kill(ctx context.Context) error {
 		namespaceOf(n.Name).remove(),
 		n.lab.cgroups.remove(ctx, n.Name),
 	)
+}
+
+// lastTerm is for how long a node that is shut down waits for its processes to end, before they are killed. With
+// systemd it is a minute and a half.
+const lastTerm = 6 * time.Second
+
+// Shutdown does what systemd does when a machine reboots or is powered off: the kubelet, containerd and then all
+// processes are asked to end, at one moment if together, those that do not are killed, and the link goes last. An error says
+// what is left of the node.
+func (n *Node) Shutdown(ctx context.Context, together bool) error {
+	if !together {
+		if err := n.lab.procs.stop(ctx, syscall.SIGTERM, n.process("kubelet"), n.process("containerd")); err != nil {
+			return err
+		}
+	}
+	// All but the first process and the one that asks, those of containers among them.
+	if _, err := n.Exec(ctx, "sh", "-c", "kill -s TERM -- -1"); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(lastTerm):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if _, err := n.Exec(ctx, "sh", "-c", "kill -s KILL -- -1"); err != nil {
+		return err
+	}
+	return n.Kill(ctx)
 }
 
 // Start brings a killed node back, up to its kubelet; see [Lab.WaitReady]. It is an error if the

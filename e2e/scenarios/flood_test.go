@@ -26,8 +26,14 @@ const (
 // flood opens so many connections a second, each for one request and whether or not those
 // before were answered, until ctx ends, and counts.
 func flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int) tally {
+	return floodWithin(ctx, from, address, port, rate, floodPatience)
+}
+
+// floodWithin is [flood] with another patience.
+func floodWithin(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int, patience time.Duration) tally {
 	f := flooding{
-		from: from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: watchStalls(),
+		patience: patience,
+		from:     from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: watchStalls(),
 		count: tally{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}},
 	}
 	defer f.stalls.stop()
@@ -48,9 +54,10 @@ func flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint
 
 // flooding is one flood.
 type flooding struct {
-	from   *lab.Machine
-	to     netip.AddrPort
-	stalls *stalls
+	patience time.Duration
+	from     *lab.Machine
+	to       netip.AddrPort
+	stalls   *stalls
 
 	mu    sync.Mutex
 	count tally
@@ -60,7 +67,7 @@ type flooding struct {
 // request makes one and counts it.
 func (f *flooding) request() {
 	began := time.Now()
-	pod, connected, err := f.ask(began.Add(floodPatience))
+	pod, connected, err := f.ask(began.Add(f.patience))
 	now := time.Now()
 	held := err != nil && f.stalls.since(began)
 	f.mu.Lock()

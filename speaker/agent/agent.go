@@ -77,6 +77,9 @@ type Answers struct {
 	// that the next candidate does.
 	Unable  []netip.Addr
 	Leaving bool // this node hands everything over: it goes for good
+	// ShutsDown, with Leaving, says that the machine goes with it: the other nodes are to take its
+	// silence for a death.
+	ShutsDown bool
 }
 
 // Outcome is what one pass found and did.
@@ -293,16 +296,16 @@ func (a *Agent) untilLeft() time.Duration {
 	return next
 }
 
-// Leave hands over to the other nodes for good, as before an uninstall: this node answers for
-// and announces nothing any more, and forwards what still arrives. Run must have returned. The
-// error joins those of Layer2 and BGP.
-func (a *Agent) Leave(ctx context.Context) error {
+// Leave hands over to the other nodes for good, as before an uninstall or when the machine shuts down:
+// this node answers for and announces nothing any more, and forwards what still arrives. Run must have
+// returned. The error joins those of Layer2 and BGP.
+func (a *Agent) Leave(ctx context.Context, shutsDown bool) error {
 	return errors.Join(
 		// BFD stays until the BGP sessions have ended: routers that receive AdminDown before
 		// may take the node for dead.
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Unnumbered: a.unnumbered, Leaving: true}),
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Unnumbered: a.unnumbered, Leaving: true, ShutsDown: shutsDown}),
 		a.BGP.Drain(ctx),
 		a.BGP.Apply(ctx, nil),
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true}),
+		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true, ShutsDown: shutsDown}),
 	)
 }

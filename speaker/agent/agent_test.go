@@ -365,7 +365,7 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 		if len(w.kernel) != 1 || len(w.answers.Claims) != 1 || len(w.sessions["tor"].Routes) != 1 || w.answers.Leaving {
 			t.Fatalf("stopping took something away: %+v", w)
 		}
-		if err := a.Leave(t.Context()); err != nil {
+		if err := a.Leave(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		if !w.drained {
@@ -374,7 +374,7 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 		if len(w.kernel) != 1 {
 			t.Error("leaving removed forwarding: packets on their way would be lost")
 		}
-		if len(w.answers.Claims) != 0 || !w.answers.Leaving || w.answers.Mesh.Key != "k" || len(w.sessions) != 0 {
+		if len(w.answers.Claims) != 0 || !w.answers.Leaving || !w.answers.ShutsDown || w.answers.Mesh.Key != "k" || len(w.sessions) != 0 {
 			t.Errorf("still announcing, or unable to say goodbye: %+v, %v", w.answers, w.sessions)
 		}
 	})

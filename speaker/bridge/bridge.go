@@ -48,7 +48,7 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 	}
 	_, err := l.pulse.Apply(ctx, pulse.Table{
 		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
-		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, Claims: want.Claims, BFD: want.BFD,
+		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, ShutsDown: want.ShutsDown, Claims: want.Claims, BFD: want.BFD,
 		Elsewhere: want.Elsewhere, Unnumbered: want.Unnumbered,
 	})
 	if errors.Is(err, pulse.ErrAway) {

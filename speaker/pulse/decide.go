@@ -208,7 +208,7 @@ func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station, inter
 		Serving: t.Serving && ready,
 		Unable:  slices.Compact(all),
 		Claimed: claimed,
-		Leaving: t.Leaving,
+		Leaving: t.Leaving && !t.ShutsDown,
 
 		Stations:   own,
 		Interfaces: interfaces,

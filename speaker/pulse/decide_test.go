@@ -177,6 +177,9 @@ func TestWantedJoinsWhatIsUnable(t *testing.T) {
 	if !slices.Equal(w.Unable, []netip.Addr{vip4, other}) || string(w.Key) != "secret" || !w.Serving || !w.Leaving {
 		t.Errorf("got %+v", w)
 	}
+	if w := wanted(Table{Leaving: true, ShutsDown: true}, nil, true, nil, nil); w.Serving || w.Leaving {
+		t.Errorf("a node whose machine shuts down is told as %+v: it does not serve, and its silence is a death", w)
+	}
 	if w := wanted(Table{Serving: true}, nil, false, nil, nil); w.Serving {
 		t.Error("a node that is not ready is told as serving")
 	}

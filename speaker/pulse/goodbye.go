@@ -12,9 +12,13 @@ func (s *Server) goodbye() {
 	ctx, cancel := context.WithTimeout(context.Background(), bfdWithin)
 	defer cancel()
 	if s.leaving() {
+		var hold time.Duration
+		if s.table.ShutsDown {
+			hold = shutdownHold
+		}
 		s.tellRouters(ctx, 0)
 		s.silence()
-		s.cfg.Mesh.Goodbye(0)
+		s.cfg.Mesh.Goodbye(hold)
 		return
 	}
 	s.cfg.Mesh.Goodbye(restartHold)

@@ -41,7 +41,9 @@
 // it says or answers anything. Only if the agent said that the node is leaving do the others
 // take over at once. Pulse then stops answering before it tells them, since a late answer would
 // lead clients back here. Both containers of a pod are asked to end at the same moment, so pulse
-// goes on for lastWord in case the agent still has to say that.
+// goes on for lastWord in case the agent still has to say that, and for drained while the agent has
+// routers leave its routes. Where the machine shuts down, the others take over at once, too, but the
+// node does not say that it leaves: they count it as dead when it falls silent, and its pods as well.
 //
 // The routers at the other ends of BFD sessions are asked for patience as well, for bfdHold,
 // since a router that takes the node for dead drops its routes although the kernel forwards. If
@@ -71,6 +73,7 @@ type Table struct {
 	Serving   bool         // this node can serve addresses at all
 	Unable    []netip.Addr // claimed addresses that this node cannot serve
 	Leaving   bool         // the node goes for good; the others take over
+	ShutsDown bool         // with Leaving: its machine goes with it, and its silence is a death
 	// Claims has the addresses that this node may answer for. Their forwarding
 	// is in the kernel already.
 	Claims map[netip.Addr]desired.Candidacy
@@ -153,6 +156,10 @@ func (s State) Equal(o State) bool {
 // restartHold is for how long the other nodes shall count this one as alive
 // after pulse said goodbye to restart: several times what a restart takes.
 const restartHold = 10 * time.Second
+
+// shutdownHold is for how long they shall count a node as alive whose machine shuts down: until pulse
+// has ended. A hello after that would say that the node leaves.
+const shutdownHold = time.Second
 
 const (
 	// bfdHold is what routers are asked for. It is longer, since an upgrade may have

@@ -105,6 +105,9 @@ const (
 	// lastWord is how long an ending server goes on for its agent, which may be
 	// ending as well and has to find out whether the node is leaving.
 	lastWord = 2 * time.Second
+	// drained is how much longer it goes on for an agent that leaves and still has BGP sessions: a
+	// router that loses BFD before may take the node for dead.
+	drained = 3 * time.Second
 )
 
 // Server is the side of pulse that decides and answers.
@@ -231,13 +234,17 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) loop(ctx context.Context) {
 	ending := ctx.Done()
 	var over, alarm <-chan time.Time
-	for {
+	for until := lastWord; ; {
 		news := true
 		select {
 		case <-ending:
-			ending, over = nil, time.After(lastWord)
+			ending, over = nil, time.After(until)
 		case <-over:
-			return
+			if !s.leaving() || until == drained {
+				return
+			}
+			until, news = drained, false
+			over = time.After(until)
 		case a := <-s.arrived:
 			s.meet(a)
 		case d := <-s.received:

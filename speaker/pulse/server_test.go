@@ -45,7 +45,13 @@ func (a *around) View() hello.View          { return a.view }
 func (a *around) Snapshot() *links.Snapshot { return a.links }
 func (a *around) Changed() <-chan struct{}  { return nil }
 func (a *around) Gateways() []links.Gateway { return nil }
-func (a *around) Goodbye(time.Duration)     { a.did = append(a.did, "says goodbye") }
+func (a *around) Goodbye(hold time.Duration) {
+	if hold == 0 {
+		a.did = append(a.did, "says goodbye")
+	} else {
+		a.did = append(a.did, "counts as alive for "+hold.String())
+	}
+}
 
 // over is a responder of a protocol.
 type over struct {
@@ -182,22 +188,68 @@ func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 }
 
 // TestGoodbye: routers are asked for patience in a restart, and told AdminDown by a
-// node that leaves.
+// node that leaves. One whose machine shuts down falls silent and does not say that it leaves.
 func TestGoodbye(t *testing.T) {
-	for leaving, want := range map[bool][]string{
-		true:  {"says AdminDown", "answers no more over ARP", "answers no more over NDP", "says goodbye"},
-		false: {"says goodbye", "asks for patience for 1m0s", "answers no more over ARP", "answers no more over NDP"},
+	for _, test := range []struct {
+		leaving, shutsDown bool
+		want               []string
+	}{
+		{false, false, []string{"counts as alive for 10s", "asks for patience for 1m0s", "answers no more over ARP", "answers no more over NDP"}},
+		{true, false, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "says goodbye"}},
+		{true, true, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "counts as alive for 1s"}},
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: Table{Node: "a", Leaving: leaving, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
+		s.take(delivery{table: Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
 		s.settle()
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
 			t.Errorf("did %q", out.did)
 		}
 		out.did = nil
 		s.goodbye()
-		out.wants(t, fmt.Sprintf("leaving=%t", leaving), want...)
+		out.wants(t, fmt.Sprintf("leaving=%t, shuts down: %t", test.leaving, test.shutsDown), test.want...)
+	}
+}
+
+// TestTheEndWaitsForTheAgent: for its last word, and for a while more if it is that the node leaves, since the
+// agent has routers leave its routes then, for which BFD is needed.
+func TestTheEndWaitsForTheAgent(t *testing.T) {
+	for name, test := range map[string]struct {
+		table   Table
+		gone    bool // the agent ends a second after pulse was asked to
+		ends    time.Duration
+		without bool // there has never been an agent
+	}{
+		"a restart":                       {table: Table{Node: "a", Serving: true}, ends: lastWord},
+		"the agent ends before":           {table: Table{Node: "a", Serving: true}, gone: true, ends: lastWord},
+		"the node leaves":                 {table: Table{Node: "a", Leaving: true}, ends: lastWord + drained},
+		"the node leaves, the agent ends": {table: Table{Node: "a", Leaving: true}, gone: true, ends: time.Second},
+		"there was no agent":              {without: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				if !test.without {
+					s.agent = &agent{outbox: make(chan []byte, 1)}
+					s.take(delivery{from: s.agent, table: test.table, number: 1})
+				}
+				from := s.agent
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				began := time.Now()
+				if test.gone {
+					go func() {
+						time.Sleep(time.Second)
+						s.parted <- parting{from: from}
+					}()
+				}
+				s.loop(ctx)
+				if took := time.Since(began); took != test.ends {
+					t.Errorf("pulse went on for %v, want %v", took, test.ends)
+				}
+			})
+		})
 	}
 }
 

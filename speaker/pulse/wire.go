@@ -98,6 +98,7 @@ type wireTable struct {
 	Serving   bool                `json:"serving"`
 	Unable    []netip.Addr        `json:"unable,omitempty"`
 	Leaving   bool                `json:"leaving,omitempty"`
+	ShutsDown bool                `json:"shutsDown,omitempty"`
 	// Names are the nodes that candidates are given by index of.
 	Names []string `json:"names,omitempty"`
 	// Sets are of such nodes, sorted, and Tiers of such sets: the order of candidates that claims share.
@@ -192,7 +193,7 @@ func (c wireClaim) read(names []string) (desired.Candidacy, error) {
 func encode(t Table, tiers bool) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
-		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving,
+		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving, ShutsDown: t.ShutsDown,
 		Elsewhere: t.Elsewhere, Unnumbered: t.Unnumbered,
 		Peers: make(map[string]wirePeer, len(t.Peers)),
 	}
@@ -229,7 +230,7 @@ func (r *reader) table(body []byte) (Table, uint64, error) {
 	}
 	t := Table{
 		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
-		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving,
+		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving, ShutsDown: w.ShutsDown,
 		Elsewhere: w.Elsewhere, Unnumbered: w.Unnumbered,
 		Peers: make(map[string]hello.Peer, len(w.Peers)),
 		BFD:   make(map[string]desired.BFD, len(w.BFD)),

@@ -38,6 +38,7 @@ func sample() Table {
 		Serving:   true,
 		Unable:    []netip.Addr{vip6},
 		Leaving:   true,
+		ShutsDown: true,
 		Claims: map[netip.Addr]desired.Candidacy{
 			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}, AnnounceInterval: time.Minute},
 			vip6: {Candidates: []string{"a", "c"}},
@@ -73,7 +74,7 @@ func encodedTable(tb testing.TB, number uint64, t Table) []byte {
 func TestTableMessageText(t *testing.T) {
 	const want = `{"number":7,"table":{"node":"a","nodeAddrs":["198.51.100.1"],` +
 		`"peers":{"b":{"addrs":["198.51.100.2"],"ready":true}},"key":"AP9zZWNyZXQ=","serving":true,` +
-		`"unable":["2001:db8::10"],"leaving":true,"names":["a","b","c"],"claims":[` +
+		`"unable":["2001:db8::10"],"leaving":true,"shutsDown":true,"names":["a","b","c"],"claims":[` +
 		`{"address":"192.0.2.10","candidates":[1,0],"interfaces":["eth0"],"named":[0],"announceInterval":60000000000},` +
 		`{"address":"2001:db8::10","candidates":[0,2]}],"elsewhere":["192.0.2.77"],` +
 		`"bfd":{"tor":{"peer":"192.0.2.10","local":"192.0.2.9","multiHop":true,"minTTL":254,"transmit":50000000,"receive":300000000,"multiplier":3,"passive":true}}}}`
@@ -153,7 +154,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 		names := rapid.SliceOfN(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4)
 		want := Table{
 			Node: "n", NodeAddrs: addrs.Draw(t, "node addresses"), Key: view.Secret(rapid.SliceOf(rapid.Byte()).Draw(t, "key")),
-			Serving: rapid.Bool().Draw(t, "serving"), Leaving: rapid.Bool().Draw(t, "leaving"), Unable: addrs.Draw(t, "unable"),
+			Serving: rapid.Bool().Draw(t, "serving"), Leaving: rapid.Bool().Draw(t, "leaving"), ShutsDown: rapid.Bool().Draw(t, "shuts down"), Unable: addrs.Draw(t, "unable"),
 			Peers: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(func(t *rapid.T) hello.Peer {
 				return hello.Peer{Addrs: addrs.Draw(t, "peer"), Ready: rapid.Bool().Draw(t, "ready")}
 			}), 0, 3).Draw(t, "peers"),

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 const (
@@ -32,8 +33,8 @@ type Speaker struct {
 
 // Parts are what a speaker ends.
 type Parts struct {
-	// Leave withdraws the node's announcements, so that other nodes take over.
-	Leave func(ctx context.Context) error
+	// Leave withdraws the node's announcements, so that other nodes take over; the machine may shut down, too.
+	Leave func(ctx context.Context, shutsDown bool) error
 	// Close ends the BGP sessions, withdrawing the routes or so that routers keep them.
 	Close func(ctx context.Context, withdraw bool) error
 	// Remove deletes the status objects of the node.
@@ -47,50 +48,127 @@ func (s Speaker) Run(client kubernetes.Interface, cluster *view.Cluster, parts P
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	deciding, decided := context.WithTimeout(ctx, decideWithin)
-	reason, forGood := s.goesForGood(deciding, client, cluster)
+	end := s.decide(deciding, client, cluster)
 	decided()
-	if !forGood {
+	if end.reason == "" {
 		log.Info("stopping; this node goes on serving and the speaker is expected back")
 		return parts.Close(ctx, false)
 	}
-	log.Info("stopping for good; other nodes take over", "reason", reason)
-	err := errors.Join(parts.Leave(ctx), parts.Close(ctx, true))
+	log.Info("stopping for good; other nodes take over", "reason", end.reason)
+	err := errors.Join(parts.Leave(ctx, end.shutsDown), parts.Close(ctx, true))
 	parts.Remove(ctx)
 	return err
 }
 
-// goesForGood returns whether this speaker, which was asked to stop, will not be back soon, and why. In doubt,
-// as when the API server cannot be reached, it returns false: expecting a restart costs seconds on one node, a
-// needless move breaks connections.
-func (s Speaker) goesForGood(ctx context.Context, client kubernetes.Interface, cluster *view.Cluster) (string, bool) {
+// end is what becomes of a speaker that was asked to stop.
+type end struct {
+	reason    string // why it goes for good; empty: it is expected back
+	shutsDown bool   // the machine goes, too
+}
+
+// kubeletEvery is how often it is looked whether the kubelet is there.
+const kubeletEvery = 50 * time.Millisecond
+
+// decide returns whether this speaker, which was asked to stop, will not be back soon, and why. In doubt, as when
+// the API server cannot be reached, it will: expecting a restart costs seconds on one node, a needless move
+// breaks connections.
+//
+// The kubelet is looked at until ctx ends. A pod's end is the work of a kubelet, which is there then and starts the
+// next speaker. When the machine shuts down, systemd stops the kubelet before the containers, or at the same
+// moment, and nothing starts a speaker (docs/adr/0032).
+func (s Speaker) decide(ctx context.Context, client kubernetes.Interface, cluster *view.Cluster) end {
+	var node *view.Node
 	if cluster != nil {
-		node := cluster.Nodes[s.Node]
-		switch {
-		case node == nil || node.Deleting:
-			return "the node is being removed", true
-		case !node.Ready:
-			return "the node is not ready, as when it shuts down", true
-		case node.Cordoned:
-			return "the node is cordoned, as before a reboot", true
+		node = cluster.Nodes[s.Node]
+	}
+	if hasNoKubelet(node) {
+		return end{"the kubelet has stopped, as when the machine shuts down", true}
+	}
+	if cluster != nil {
+		if reason := whyGone(node); reason != "" {
+			return end{reason: reason}
 		}
 	}
-	if s.DaemonSet == "" {
-		return "", false
+	asked := make(chan string, 1)
+	go func() { asked <- s.ask(ctx, client, cluster) }()
+	look := time.NewTicker(kubeletEvery)
+	defer look.Stop()
+	for {
+		select {
+		case reason := <-asked:
+			return end{reason: reason}
+		case <-look.C:
+			if hasNoKubelet(node) {
+				return end{"the kubelet stops, as when the machine shuts down", true}
+			}
+		}
 	}
+}
+
+// hasNoKubelet reports whether nothing listens on the port of the node's kubelet. Where that cannot be told, one does.
+func hasNoKubelet(node *view.Node) bool {
+	if node == nil || node.KubeletPort == 0 {
+		return false
+	}
+	there, err := listens(node.KubeletPort)
+	return err == nil && !there
+}
+
+// whyGone returns why a node does not serve any more, empty if it does.
+func whyGone(node *view.Node) string {
+	switch {
+	case node == nil || node.Deleting:
+		return "the node is being removed"
+	case !node.Ready:
+		return "the node is not ready, as when it shuts down"
+	case node.Cordoned:
+		return "the node is cordoned, as before a reboot"
+	case node.Condemned:
+		return "an autoscaler is about to delete the node"
+	}
+	return ""
+}
+
+// ask asks the API server until ctx ends, and returns why this speaker goes for good, empty if nothing says so. A
+// kubelet that shuts its node down says so in the Node's condition Ready, and stops pods without a wait for that.
+func (s Speaker) ask(ctx context.Context, client kubernetes.Interface, cluster *view.Cluster) (reason string) {
+	if s.DaemonSet == "" {
+		return ""
+	}
+	if reason = s.whyUndeployed(ctx, client, cluster); reason != "" || cluster == nil {
+		return reason
+	}
+	named := metav1.ListOptions{FieldSelector: "metadata.name=" + s.Node}
+	_ = wait.PollUntilContextCancel(ctx, askNodeEvery, true, func(ctx context.Context) (bool, error) {
+		nodes, err := client.CoreV1().Nodes().List(ctx, named)
+		switch {
+		case err != nil:
+		case len(nodes.Items) == 0:
+			reason = whyGone(nil)
+		default:
+			reason = whyGone(fromkube.Nodes{}.Read(&nodes.Items[0]))
+		}
+		return reason != "", nil
+	})
+	return reason
+}
+
+// whyUndeployed returns why the DaemonSet will not start this speaker again, empty if it will as far as is known.
+func (s Speaker) whyUndeployed(ctx context.Context, client kubernetes.Interface, cluster *view.Cluster) string {
 	set, err := s.daemonSet(ctx, client, isDeployed(cluster))
 	switch {
 	case apierrors.IsNotFound(err):
-		return "the DaemonSet is gone", true
+		return "the DaemonSet is gone"
 	case apierrors.IsUnauthorized(err) && isDeployed(cluster):
-		return "", false // the pod was deleted by force
+		return "" // the pod was deleted by force
 	case forbids(err):
-		return "the permissions are gone, as in an uninstall", true
+		return "the permissions are gone, as in an uninstall"
 	case err == nil && set.DeletionTimestamp != nil:
-		return "the DaemonSet is being removed", true
+		return "the DaemonSet is being removed"
 	case err == nil && cluster != nil && !labels.SelectorFromSet(set.Spec.Template.Spec.NodeSelector).Matches(labels.Set(cluster.Nodes[s.Node].Labels)):
-		return "the DaemonSet's nodeSelector no longer matches this node", true
+		return "the DaemonSet's nodeSelector no longer matches this node"
 	}
-	return "", false
+	return ""
 }
 
 // isDeployed reports whether the DaemonSet exists, from the informer alone. An uninstall deletes the DaemonSet
@@ -100,6 +178,9 @@ func isDeployed(cluster *view.Cluster) bool { return cluster != nil && cluster.D
 
 // askAgain is the time between two requests to an API server that forbids them.
 const askAgain = 100 * time.Millisecond
+
+// askNodeEvery is the time between two questions for the Node.
+const askNodeEvery = 200 * time.Millisecond
 
 // daemonSet gets the DaemonSet of this speaker, again and again until ctx ends while the API server forbids it:
 // one that has just started may not have read the permissions yet. It returns the last answer of the API server,

@@ -1,8 +1,11 @@
 package shutdown
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -41,13 +44,11 @@ func TestWhatTheNodeSaysOfGoing(t *testing.T) {
 		"being removed":         {theNode(func(n *view.Node) { n.Deleting = true }), "is being removed"},
 		"not ready":             {theNode(func(n *view.Node) { n.Ready = false }), "not ready"},
 		"cordoned":              {theNode(func(n *view.Node) { n.Cordoned = true }), "cordoned"},
+		"condemned":             {theNode(func(n *view.Node) { n.Condemned = true }), "an autoscaler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reason, going := Speaker{Node: "node1"}.goesForGood(t.Context(), nil, test.cluster)
-			if going != (test.want != "") || !strings.Contains(reason, test.want) {
-				t.Errorf("goes for good: %t, %q; want %q", going, reason, test.want)
-			}
+			check(t, Speaker{Node: "node1"}.decide(t.Context(), nil, test.cluster), test.want)
 		})
 	}
 }
@@ -71,6 +72,7 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 	if err := sets.Delete(t.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	registerNode(t, admin)
 	nobody, wrong, dead := server.User(t, "nobody").Config(), rest.AnonymousClientConfig(server.Config), rest.CopyConfig(server.Config)
 	wrong.BearerToken = "of somebody who is gone"
 	dead.Host = "https://127.0.0.1:1"
@@ -105,10 +107,7 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 			c := Speaker{Node: "node1", Namespace: metav1.NamespaceDefault, DaemonSet: test.set}
 			ctx, cancel := context.WithTimeout(t.Context(), decideWithin)
 			defer cancel()
-			reason, going := c.goesForGood(ctx, clientFor(t, test.config), test.cluster)
-			if going != (test.want != "") || !strings.Contains(reason, test.want) {
-				t.Errorf("goes for good: %t, %q; want %q", going, reason, test.want)
-			}
+			check(t, c.decide(ctx, clientFor(t, test.config), test.cluster), test.want)
 		})
 	}
 }
@@ -125,6 +124,105 @@ func newDaemonSet(name string) *appsv1.DaemonSet {
 	}}
 }
 
+// check that a speaker goes for good for a reason, alone; empty: that it is expected back.
+func check(t *testing.T, got end, want string) {
+	t.Helper()
+	if (got.reason != "") != (want != "") || !strings.Contains(got.reason, want) || got.shutsDown {
+		t.Errorf("ends as %+v; want %q", got, want)
+	}
+}
+
+// registerNode creates a Node that is ready, until setReady says otherwise.
+func registerNode(t *testing.T, admin kubernetes.Interface) (setReady func(corev1.ConditionStatus)) {
+	t.Helper()
+	node, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setReady = func(ready corev1.ConditionStatus) {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		if node, err = admin.CoreV1().Nodes().UpdateStatus(context.Background(), node, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	setReady(corev1.ConditionTrue)
+	return setReady
+}
+
+// TestTheNodeShutsDown has kubelets that go and that stay: what starts a speaker again is a kubelet.
+func TestTheNodeShutsDown(t *testing.T) {
+	server := apiserver.Start(t)
+	admin := clientFor(t, server.Config)
+	if _, err := admin.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(t.Context(), newDaemonSet("stays"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	setReady := registerNode(t, admin)
+	dead := rest.CopyConfig(server.Config)
+	dead.Host = "https://127.0.0.1:1"
+	for name, test := range map[string]struct {
+		config  *rest.Config
+		network string // that the kubelet listens on; empty: it has gone before
+		soon    func(kubelet net.Listener)
+		want    end
+	}{
+		"a pod ends":                       {server.Config, "tcp", nil, end{}},
+		"a pod ends, over IPv4 alone":      {server.Config, "tcp4", nil, end{}},
+		"a pod ends without an API server": {dead, "tcp", nil, end{}},
+		"the kubelet has gone":             {server.Config, "", nil, end{"kubelet has stopped", true}},
+		"the API server, too":              {dead, "", nil, end{"kubelet has stopped", true}},
+		"all are stopped at one moment":    {server.Config, "tcp", func(kubelet net.Listener) { _ = kubelet.Close() }, end{"kubelet stops", true}},
+		"and the API server is gone":       {dead, "tcp", func(kubelet net.Listener) { _ = kubelet.Close() }, end{"kubelet stops", true}},
+		"the kubelet shuts the node down":  {server.Config, "tcp", func(net.Listener) { setReady(corev1.ConditionFalse) }, end{"not ready", false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubelet, err := net.Listen(cmp.Or(test.network, "tcp"), ":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kubelet.Close()
+			port := uint16(kubelet.Addr().(*net.TCPAddr).Port)
+			ctx, cancel := context.WithTimeout(t.Context(), decideWithin)
+			defer cancel()
+			if test.network == "" {
+				_ = kubelet.Close()
+			}
+			if test.soon != nil {
+				defer setReady(corev1.ConditionTrue)
+				happens := time.AfterFunc(decideWithin/3, func() { test.soon(kubelet) })
+				defer happens.Stop()
+			}
+			cluster := theNode(func(n *view.Node) { n.KubeletPort = port })
+			got := Speaker{Node: "node1", Namespace: metav1.NamespaceDefault, DaemonSet: "stays"}.decide(ctx, clientFor(t, test.config), cluster)
+			if (got.reason == "") != (test.want.reason == "") || !strings.Contains(got.reason, test.want.reason) || got.shutsDown != test.want.shutsDown {
+				t.Errorf("ends as %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestAListenerIsFoundInTheKernelsTable: only what listens counts, on this very port of the node.
+func TestAListenerIsFoundInTheKernelsTable(t *testing.T) {
+	t.Parallel()
+	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	for name, test := range map[string]struct {
+		table string
+		want  bool
+	}{
+		"empty":               {"", false},
+		"a listener":          {head + "   0: 00000000:280A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 20 1\n", true},
+		"over IPv6":           {head + "   1: 00000000000000000000000000000000:280A 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 20 1\n", true},
+		"another port":        {head + "   0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 20 1\n", false},
+		"what it accepted":    {head + "   0: 0100007F:280A 0100007F:A0B2 01 00000000:00000000 00:00000000 00000000     0        0 20 1\n", false},
+		"to another's port":   {head + "   0: 0100007F:A0B2 0100007F:280A 0A 00000000:00000000 00:00000000 00000000     0        0 20 1\n", false},
+		"nothing of the kind": {"280A\n:280A 0A\n", false},
+	} {
+		got, err := listenerIn(bufio.NewScanner(strings.NewReader(test.table)), 10250)
+		if got != test.want || err != nil {
+			t.Errorf("%s: %t (%v)", name, got, err)
+		}
+	}
+}
+
 // TestOneRefusalIsNotForGood has an API server allow only later what the speaker asks for, as one does
 // that has just started.
 func TestOneRefusalIsNotForGood(t *testing.T) {
@@ -139,11 +237,9 @@ func TestOneRefusalIsNotForGood(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), decideWithin)
 	defer cancel()
-	if reason, going := c.goesForGood(ctx, speaker, theNode(asItWas)); !going || !strings.Contains(reason, "permissions are gone") {
-		t.Errorf("without permission all the time: goes for good: %t, %q", going, reason)
-	}
+	check(t, c.decide(ctx, speaker, theNode(asItWas)), "permissions are gone")
 
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel = context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	granted := make(chan error, 1)
 	go func() {
@@ -162,9 +258,7 @@ func TestOneRefusalIsNotForGood(t *testing.T) {
 		_, failed := admin.RbacV1().RoleBindings(meta.Namespace).Create(ctx, binding, metav1.CreateOptions{})
 		granted <- errors.Join(err, failed)
 	}()
-	if reason, going := c.goesForGood(ctx, speaker, theNode(asItWas)); going {
-		t.Errorf("goes for good, %q, though it is allowed to ask in the end", reason)
-	}
+	check(t, c.decide(ctx, speaker, theNode(asItWas)), "") // it is allowed to ask in the end
 	if err := <-granted; err != nil {
 		t.Fatal(err)
 	}
