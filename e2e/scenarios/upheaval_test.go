@@ -84,6 +84,9 @@ func TestAMachineIsShutDown(t *testing.T) {
 	vips = append(vips, expose(t, c, product.WebService(elsewhere, "shut-bgp", "bgp", everyone))...)
 	everywhere := expose(t, c, product.WebService(webs, "shut-everywhere", "bgp", everyone))[0]
 	for order, together := range map[string]bool{"the kubelet first": false, "all at one moment": true} {
+		if together && testing.Short() {
+			continue // a reboot takes its time
+		}
 		t.Run(order, func(t *testing.T) { shutDown(t, c, elsewhere, vips, everywhere, together) })
 	}
 }
@@ -93,13 +96,15 @@ func TestAMachineIsShutDown(t *testing.T) {
 func shutDown(t *testing.T, c *product.Cluster, namespace string, vips []netip.Addr, everywhere netip.Addr, together bool) {
 	bgp := vips[len(vips)-1]
 	eventually(t, patience, func(context.Context) error { return nextHops(c, bgp, 3) })
+	for _, vip := range vips {
+		reply(t, c.Client, vip)
+	}
 	node := owners(t, c, vips[:1])[0]
 	keepPodsOff(t, c, namespace, node)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	counts := make([]chan tally, len(vips))
 	for i, vip := range vips {
-		reply(t, c.Client, vip)
 		counts[i] = make(chan tally, 1)
 		go func() { counts[i] <- floodWithin(ctx, c.Client, vip, 80, 20, 900*time.Millisecond) }()
 	}
