@@ -64,40 +64,26 @@ func (t *translator) service(s *subject, u unstructured.Unstructured) {
 func (use *serviceUse) tell(t *translator, pools map[string]bool) {
 	s := &subject{kind: "Service"}
 	for _, key := range slices.Sorted(maps.Keys(use.followed)) {
-		s.find(Differs, "metadata.annotations["+key+"]", nil, "goes on working on %s, as long as the chart's metallbAnnotations is true, its default; new ones are better written with fairlead.dev/", services(use.followed[key]))
+		s.find(Differs, "metadata.annotations["+key+"]", nil, "goes on working on %s, as long as the chart's metallbAnnotations is true, its default; new ones are better written with fairlead.dev/", services(use.followed[key], "", ""))
 	}
 	for _, pool := range slices.Sorted(maps.Keys(use.pools)) {
 		if who := use.pools[pool]; !pools[pool] {
-			s.find(Step, "metadata.annotations", pool, "%s (such as %s) for this pool, which is not in what is printed: make it, or have them ask for another", asks(len(who)), who[0])
+			s.find(Step, "metadata.annotations", pool, "%s (such as %s) for this pool, which is not in what is printed: make it, or have them ask for another", services(len(who), " asks", " ask"), who[0])
 		}
 	}
 	if use.noted > 0 {
-		s.find(Differs, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+allocatedFrom+"]", nil, "MetalLB's own note on %s; it is not read here and may be removed", services(use.noted))
+		s.find(Differs, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+allocatedFrom+"]", nil, "MetalLB's own note on %s; it is not read here and may be removed", services(use.noted, "", ""))
 	}
 	for _, class := range slices.Sorted(maps.Keys(use.classes)) {
-		s.find(Step, "spec.loadBalancerClass", class, "%s of this class: if it is MetalLB's (its --lb-class), set the chart's loadBalancerClass to it, and serveUnclassed to true if those without a class (%d) are to be served as well", are(use.classes[class]), use.unclassed)
+		s.find(Step, "spec.loadBalancerClass", class, "%s of this class: if it is MetalLB's (its --lb-class), set the chart's loadBalancerClass to it, and serveUnclassed to true if those without a class (%d) are to be served as well", services(use.classes[class], " is", " are"), use.unclassed)
 	}
 	t.Findings = append(t.Findings, s.findings...)
 }
 
-// services is a number of them with its noun.
-func services(n int) string {
+// services is a number of Services with what they do, such as "1 Service asks" or "2 Services ask".
+func services(n int, one, many string) string {
 	if n == 1 {
-		return "1 Service"
+		return "1 Service" + one
 	}
-	return fmt.Sprintf("%d Services", n)
-}
-
-func asks(n int) string {
-	if n == 1 {
-		return "1 Service asks"
-	}
-	return services(n) + " ask"
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "1 Service is"
-	}
-	return services(n) + " are"
+	return fmt.Sprintf("%d Services%s", n, many)
 }
