@@ -11,32 +11,21 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// wellKnown is a community that has a name, as IANA registers it.
-func wellKnown(name string) (uint32, bool) {
-	switch name {
-	case "graceful-shutdown":
-		return 0xffff0000, true // RFC 8326
-	case "accept-own":
-		return 0xffff0001, true // RFC 7611
-	case "blackhole":
-		return 0xffff029a, true // RFC 7999
-	case "no-export":
-		return 0xffffff01, true // RFC 1997
-	case "no-advertise":
-		return 0xffffff02, true // RFC 1997
-	case "no-export-subconfed":
-		return 0xffffff03, true // RFC 1997
-	case "no-peer":
-		return 0xffffff04, true // RFC 3765
-	default:
-		return 0, false
-	}
+// wellKnown are the communities that have names, as IANA registers them.
+var wellKnown = map[string]uint32{
+	"graceful-shutdown":   0xffff0000, // RFC 8326
+	"accept-own":          0xffff0001, // RFC 7611
+	"blackhole":           0xffff029a, // RFC 7999
+	"no-export":           0xffffff01, // RFC 1997
+	"no-advertise":        0xffffff02, // RFC 1997
+	"no-export-subconfed": 0xffffff03, // RFC 1997
+	"no-peer":             0xffffff04, // RFC 3765
 }
 
 // readCommunity reads a community: a well-known name, asn:value (RFC 1997) or
 // large:asn:value:value (RFC 8092).
 func readCommunity(text string) (view.CommunityValue, error) {
-	if community, ok := wellKnown(text); ok {
+	if community, ok := wellKnown[text]; ok {
 		return view.CommunityValue{Standard: community}, nil
 	}
 	if rest, large := strings.CutPrefix(text, "large:"); large {
@@ -55,7 +44,7 @@ func readCommunity(text string) (view.CommunityValue, error) {
 
 // isName reports whether the text may be one that a Community has.
 func isName(text string) bool {
-	_, known := wellKnown(text)
+	_, known := wellKnown[text]
 	return !known && text != "" && !strings.Contains(text, ":") && (text[0] < '0' || text[0] > '9')
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
@@ -38,13 +39,13 @@ func Pool(p *v1beta1.IPAddressPool) (*view.Pool, []problem.Problem) {
 		Name:          p.Name,
 		Created:       p.CreationTimestamp.Time,
 		Labels:        p.Labels,
-		AutoAssign:    value(p.Spec.AutoAssign, true),
+		AutoAssign:    ptr.Deref(p.Spec.AutoAssign, true),
 		AvoidBuggyIPs: p.Spec.AvoidBuggyIPs,
 		Disabled:      p.Spec.Disabled,
 		Priority:      p.Spec.Priority,
 		CoolDown:      duration(p.Spec.CoolDown, 0),
 
-		MaxPerNamespace: int(value(p.Spec.MaxPerNamespace, 0)),
+		MaxPerNamespace: int(ptr.Deref(p.Spec.MaxPerNamespace, 0)),
 		Former:          former(p.Status.Addresses),
 		Renumber:        p.Spec.OnPoolChange == v1beta1.PoolChangeRenumber,
 	}
@@ -119,12 +120,12 @@ func BGPAdvertisement(a *v1beta1.BGPAdvertisement) (*view.BGPAdvertisement, []pr
 		NodeSelectors:    r.read("nodeSelectors", a.Spec.NodeSelectors),
 		Peers:            a.Spec.Peers,
 		AggregationLength: map[addr.Family]int{
-			addr.IPv4: int(value(a.Spec.AggregationLength, 0)), addr.IPv6: int(value(a.Spec.AggregationLengthV6, 0)),
+			addr.IPv4: int(ptr.Deref(a.Spec.AggregationLength, 0)), addr.IPv6: int(ptr.Deref(a.Spec.AggregationLengthV6, 0)),
 		},
 		LocalPref: uint32(a.Spec.LocalPref),
 		Prepend:   int(a.Spec.ASPathPrepend),
 
-		EndpointBandwidth: uint32(value(a.Spec.LinkBandwidthPerEndpoint, 0)),
+		EndpointBandwidth: uint32(ptr.Deref(a.Spec.LinkBandwidthPerEndpoint, 0)),
 		WithoutEndpoints:  a.Spec.WithoutEndpoints,
 	}
 	if a.Spec.MED != nil {
@@ -165,8 +166,8 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		ConnectTime:     duration(p.Spec.ConnectTime, defaultConnectTime),
 		EBGPMultiHop:    p.Spec.EBGPMultiHop,
 		TTLSecurity:     p.Spec.TTLSecurity,
-		OneFamily:       !value(p.Spec.DualStackAddressFamily, true),
-		GracefulRestart: value(p.Spec.EnableGracefulRestart, true),
+		OneFamily:       !ptr.Deref(p.Spec.DualStackAddressFamily, true),
+		GracefulRestart: ptr.Deref(p.Spec.EnableGracefulRestart, true),
 		BFDProfile:      p.Spec.BFDProfile,
 		Password:        view.Secret(p.Spec.Password),
 	}

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	utilnet "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
@@ -43,23 +44,21 @@ func Service(s *corev1.Service) *view.Service {
 	v := &view.Service{
 		Ref:              view.Ref{Namespace: s.Namespace, Name: s.Name},
 		Type:             view.ServiceType(s.Spec.Type),
+		Class:            ptr.Deref(s.Spec.LoadBalancerClass, ""),
 		ClusterIPs:       addresses(clusterIPs(s)),
 		ExternalIPs:      addresses(s.Spec.ExternalIPs),
 		Ports:            servicePorts(s.Spec.Ports),
 		SourceRanges:     sourceRanges(s.Spec.LoadBalancerSourceRanges),
-		InternalLocal:    s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		InternalLocal:    ptr.Deref(s.Spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal,
 		Deleting:         s.DeletionTimestamp != nil,
 		ProxiedElsewhere: elsewhere,
 		Unread:           unread(s),
-	}
-	if s.Spec.LoadBalancerClass != nil {
-		v.Class = *s.Spec.LoadBalancerClass
 	}
 	if v.Type == view.LoadBalancer {
 		v.UID, v.Labels = string(s.UID), s.Labels
 	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		vip := ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP
+		vip := ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 		for _, a := range addresses([]string{ingress.IP}) {
 			if vip && !slices.Contains(v.VIPs, a) { // the API server accepts one twice
 				v.VIPs = append(v.VIPs, a)
@@ -214,10 +213,10 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, boo
 		}
 		found = append(found, view.Endpoint{
 			Addr:        a[0],
-			Node:        unique.Make(value(e.NodeName, "")).Value(), // one text for all endpoints of a node
-			Ready:       value(e.Conditions.Ready, true),
-			Serving:     value(e.Conditions.Serving, true),
-			Terminating: value(e.Conditions.Terminating, false),
+			Node:        unique.Make(ptr.Deref(e.NodeName, "")).Value(), // one text for all endpoints of a node
+			Ready:       ptr.Deref(e.Conditions.Ready, true),
+			Serving:     ptr.Deref(e.Conditions.Serving, true),
+			Terminating: ptr.Deref(e.Conditions.Terminating, false),
 			Ports:       ports,
 			Hints:       hints(e.Hints),
 		})
@@ -242,12 +241,12 @@ func Trigger(s *discoveryv1.EndpointSlice) (view.EndpointsOf, time.Time) {
 func endpointPorts(ports []discoveryv1.EndpointPort) []view.EndpointPort {
 	var found []view.EndpointPort
 	for _, p := range ports {
-		protocol, ok := protocolOf(value(p.Protocol, corev1.ProtocolTCP))
-		port := value(p.Port, 0)
+		protocol, ok := protocolOf(ptr.Deref(p.Protocol, corev1.ProtocolTCP))
+		port := ptr.Deref(p.Port, 0)
 		if !ok || port <= 0 || port > 65535 {
 			continue
 		}
-		found = append(found, view.EndpointPort{Name: value(p.Name, ""), Protocol: protocol, Port: uint16(port)})
+		found = append(found, view.EndpointPort{Name: ptr.Deref(p.Name, ""), Protocol: protocol, Port: uint16(port)})
 	}
 	return found
 }
@@ -264,14 +263,6 @@ func hints(h *discoveryv1.EndpointHints) *view.Hints {
 		found.ForZones = append(found.ForZones, z.Name)
 	}
 	return found
-}
-
-// value is what the pointer holds, or otherwise.
-func value[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }
 
 // Nodes reads nodes.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
@@ -32,7 +33,7 @@ func (o Requests) Service(s *corev1.Service) *view.Service {
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		v.Ingress = append(v.Ingress, addresses([]string{ingress.IP})...)
 	}
-	v.FamilyPolicy = view.IPFamilyPolicy(value(s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack))
+	v.FamilyPolicy = view.IPFamilyPolicy(ptr.Deref(s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack))
 	v.Families = families(s, v.ClusterIPs)
 	v.Request = o.Read(s, v)
 	return v

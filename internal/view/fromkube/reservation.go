@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
@@ -15,7 +17,7 @@ func Reservation(r *v1beta1.IPReservation) *view.Reservation {
 	v := &view.Reservation{
 		Ref:      view.Ref{Namespace: r.Namespace, Name: r.Name},
 		Created:  r.CreationTimestamp.Time,
-		Count:    int(value(r.Spec.Count, 0)),
+		Count:    int(ptr.Deref(r.Spec.Count, 0)),
 		Pool:     r.Spec.Pool,
 		Deleting: r.DeletionTimestamp != nil,
 	}

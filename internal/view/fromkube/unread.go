@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"fairlead.dev/fairlead/internal/problem"
 )
@@ -41,7 +42,7 @@ func UnreadEndpoints(s *discoveryv1.EndpointSlice) []problem.Problem {
 	}
 	var wrong []string
 	for i, p := range s.Ports {
-		if port := value(p.Port, 0); port <= 0 || port > 65535 {
+		if port := ptr.Deref(p.Port, 0); port <= 0 || port > 65535 {
 			wrong = append(wrong, fmt.Sprintf("ports[%d]: %d is no port from 1 to 65535", i, port))
 		}
 	}
