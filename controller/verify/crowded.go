@@ -38,10 +38,14 @@ func crowded(r *reach) []problem.Problem {
 	return problems
 }
 
-// routes are the prefixes that advertisements may announce, each with those that do.
+// routes are the prefixes that advertisements may announce, each with those that do, for Services without endpoints as
+// well: the controller does not know those of all.
 func (r *reach) routes() map[netip.Prefix][]*view.BGPAdvertisement {
 	holders := map[netip.Addr][]*view.Service{}
-	for s := range served(r.cluster) {
+	for _, s := range r.cluster.Services {
+		if s.Type != view.LoadBalancer {
+			continue
+		}
 		for _, vip := range s.VIPs {
 			holders[vip] = append(holders[vip], s)
 		}

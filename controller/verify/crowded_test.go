@@ -13,7 +13,8 @@ import (
 )
 
 // TestCommunitiesThatAddUpToTooMany: the advertisements of a route say so if no message has room for its
-// communities, and only those that meet on one route of a node to one peer.
+// communities, and only those that meet on one route of a node to one peer. The controller knows of the endpoints
+// of few Services.
 func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 	t.Parallel()
 	web := view.Ref{Namespace: "shop", Name: "web"}
@@ -30,6 +31,12 @@ func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 		want   []string
 	}{
 		"too many": {want: []string{fmt.Sprintf(told, "one"), fmt.Sprintf(told, "other")}},
+		"too many, of a Service whose endpoints are known": {
+			change: func(c *view.Cluster) {
+				c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{web: on("n1")})
+			},
+			want: []string{fmt.Sprintf(told, "one"), fmt.Sprintf(told, "other")},
+		},
 		"the same ones": {change: func(c *view.Cluster) {
 			c.BGPAdvertisements["other"].LargeCommunities = c.BGPAdvertisements["one"].LargeCommunities
 		}},
@@ -62,7 +69,6 @@ func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 					"other": {Name: "other", LargeCommunities: large(200, 200)},
 				},
 			}
-			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{web: on("n1")})
 			if test.change != nil {
 				test.change(c)
 			}

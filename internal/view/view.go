@@ -35,8 +35,9 @@ func (r Ref) Compare(o Ref) int {
 }
 
 // Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
-// of Services with a share key and policy Local. The speaker's holds everything, but of a Service only
-// what a speaker reads. Problems found while reading objects travel along.
+// of Services of policy Local, and where there are aggregates of all of type LoadBalancer.
+// The speaker's holds everything, but of a Service only what a speaker reads. Problems found
+// while reading objects travel along.
 type Cluster struct {
 	Services  map[Ref]*Service
 	Endpoints Endpoints
