@@ -9,7 +9,9 @@ import (
 // sorted by index:
 //
 //   - those named, if any are named;
-//   - else those with a subnet that holds the address: its neighbours live there;
+//   - else those with a subnet that holds the address: its neighbours live there. Of several with
+//     the same subnet, which are on one segment, it is the one by which the kernel routes it: on
+//     two, clients would see two MACs, and with rp_filter one of them is dead;
 //   - else those with one of nodeAddrs, the addresses by which the cluster knows
 //     this node: routers reach the address through them.
 //
@@ -43,5 +45,35 @@ func (s *Snapshot) Answering(address netip.Addr, named []string, nodeAddrs []net
 	case len(bySubnet) > 0:
 		chosen = bySubnet
 	}
-	return slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
+	chosen = slices.DeleteFunc(chosen, func(l Link) bool { return !l.carries() })
+	if len(named) == 0 {
+		chosen = one(chosen, address)
+	}
+	return chosen
+}
+
+// one leaves of the links with the same subnet for the address the one by which the kernel routes it, or the first
+// where that one is down.
+func one(all []Link, a netip.Addr) []Link {
+	kept := map[netip.Prefix]int{} // the index of the link
+	for _, l := range all {
+		subnet := l.subnet(a)
+		if _, known := kept[subnet]; !known || !slices.Contains(l.Aside, subnet) {
+			kept[subnet] = l.Index
+		}
+	}
+	return slices.DeleteFunc(all, func(l Link) bool {
+		subnet := l.subnet(a)
+		return subnet.IsValid() && len(l.Aside) > 0 && kept[subnet] != l.Index
+	})
+}
+
+// subnet is the longest of a link with the address; invalid if it has none.
+func (l Link) subnet(a netip.Addr) (longest netip.Prefix) {
+	for _, p := range l.Prefixes {
+		if p.Contains(a) && (!longest.IsValid() || p.Bits() > longest.Bits()) {
+			longest = p.Masked()
+		}
+	}
+	return longest
 }

@@ -40,6 +40,8 @@ type Link struct {
 	// Peered are the IPv6 addresses that have a peer, with the length of its subnet, sorted. Connects
 	// goes by them; they have all bits in Prefixes, as the link answers for no network of theirs.
 	Peered []netip.Prefix
+	// Aside are the subnets of the link that another link has, too, and by which the kernel routes them, sorted.
+	Aside []netip.Prefix
 	// Ups counts how often the link came up since it was first seen. Stations on it
 	// must be told again what they were told before when it changes.
 	Ups uint64
@@ -53,7 +55,7 @@ func (l Link) Equal(o Link) bool {
 	return l.Index == o.Index && l.Nth == o.Nth && l.Name == o.Name && l.Kind == o.Kind && l.Master == o.Master && l.Below == o.Below && l.Active == o.Active &&
 		l.Up == o.Up && l.Running == o.Running && l.Broadcast == o.Broadcast &&
 		l.NoARP == o.NoARP && l.Loopback == o.Loopback && l.Ups == o.Ups && l.Failovers == o.Failovers &&
-		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered)
+		bytes.Equal(l.MAC, o.MAC) && slices.Equal(l.Prefixes, o.Prefixes) && slices.Equal(l.Peered, o.Peered) && slices.Equal(l.Aside, o.Aside)
 }
 
 func (l Link) carries() bool { return l.Up && l.Running }

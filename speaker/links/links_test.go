@@ -36,6 +36,7 @@ func TestAnswering(t *testing.T) {
 	onNode := link(3, "eth1", "198.51.100.1/24")
 	elsewhere := link(4, "eth2", "203.0.113.1/24")
 	down := func(l *links.Link) { l.Running = false }
+	beside := func(l *links.Link) { l.Aside = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }
 	for name, c := range map[string]struct {
 		links []links.Link
 		named []string
@@ -43,6 +44,10 @@ func TestAnswering(t *testing.T) {
 	}{
 		"its subnet before the node's":      {links: []links.Link{onNode, onSubnet, elsewhere}, want: []string{"eth0"}},
 		"every link with its subnet":        {links: []links.Link{onSubnet, link(9, "eth9", "192.0.2.2/25")}, want: []string{"eth0", "eth9"}},
+		"the one by which it is routed":     {links: []links.Link{with(onSubnet, beside), link(9, "eth9", "192.0.2.2/24")}, want: []string{"eth9"}},
+		"the routed one is down":            {links: []links.Link{with(onSubnet, beside), with(link(9, "eth9", "192.0.2.2/24"), down)}, want: []string{"eth0"}},
+		"the routed one is down, of three":  {links: []links.Link{with(onSubnet, beside), with(link(8, "eth8", "192.0.2.3/24"), beside), with(link(9, "eth9", "192.0.2.2/24"), down)}, want: []string{"eth0"}},
+		"both are named":                    {links: []links.Link{with(onSubnet, beside), link(9, "eth9", "192.0.2.2/24")}, named: []string{"eth0", "eth9"}, want: []string{"eth0", "eth9"}},
 		"no subnet: the node's":             {links: []links.Link{elsewhere, onNode}, want: []string{"eth1"}},
 		"neither":                           {links: []links.Link{elsewhere}},
 		"the named ones only":               {links: []links.Link{onSubnet, onNode, elsewhere}, named: []string{"eth2"}, want: []string{"eth2"}},

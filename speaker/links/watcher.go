@@ -134,7 +134,7 @@ func drain(changes <-chan change) {
 
 // publish makes the table the newest snapshot if it says anything new.
 func (w *Watcher) publish(t *table) {
-	next := t.snapshot()
+	next := snapshotOf(aside(t.snapshot().links, routedBy))
 	if last := w.current.Load(); last != nil && last.Equal(next) {
 		return
 	}

@@ -302,3 +302,28 @@ func TestAnAddressWithTwoPeers(t *testing.T) {
 	}
 	until(t, w, "no address", having("d0", func(l links.Link) bool { return len(l.Prefixes) == 0 }))
 }
+
+// TestOneLinkOfASegment: of two with a subnet it is known by which one the kernel routes it, also when that changes
+// with the links.
+func TestOneLinkOfASegment(t *testing.T) {
+	for name, own := range map[string][2]string{"IPv4": {"192.0.2.1/24", "192.0.2.2/24"}, "IPv6": {"2001:db8::1/64", "2001:db8::2/64"}} {
+		t.Run(name, func(t *testing.T) {
+			h, segment := linkstest.NewHost(t), linkstest.NewSegment(t)
+			segment.Attach(h, "eth0", own[0])
+			segment.Attach(h, "eth1", own[1])
+			w := watch(t, h)
+			asked := netip.MustParsePrefix(own[0]).Addr().Next().Next().Next()
+			answers := func(link string) func(*links.Snapshot) bool {
+				return func(s *links.Snapshot) bool {
+					on := s.Answering(asked, nil, nil)
+					return len(on) == 1 && on[0].Name == link
+				}
+			}
+			until(t, w, "the first one", answers("eth0"))
+			h.DeleteAddress("eth0", own[0])
+			until(t, w, "the second one alone", answers("eth1"))
+			h.AddAddress("eth0", own[0])
+			until(t, w, "the second one, by which the kernel routes now", answers("eth1"))
+		})
+	}
+}
