@@ -33,10 +33,9 @@ type slice struct {
 }
 
 func readSlice(s *discoveryv1.EndpointSlice) (slice, bool) {
-	service, endpoints, ours := fromkube.EndpointSlice(s)
+	service, endpoints, unread := fromkube.EndpointSlice(s)
 	of, trigger := fromkube.Trigger(s)
-	unread := fromkube.UnreadEndpoints(s)
-	return slice{service, endpoints, of, trigger, unread}, ours || len(unread) > 0
+	return slice{service, endpoints, of, trigger, unread}, endpoints != nil || len(unread) > 0
 }
 
 // readSecret keeps of a Secret the two values that are read here: the

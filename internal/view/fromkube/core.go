@@ -1,6 +1,7 @@
 package fromkube
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -192,26 +194,32 @@ func addresses(texts []string) []netip.Addr {
 	return found
 }
 
-// EndpointSlice reads the endpoints of a slice and the Service they belong to;
-// false for slices that a proxy does not handle: those of headless Services, with
-// no Service, or with names for addresses.
-func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, bool) {
+// EndpointSlice reads the endpoints of a slice and the Service they belong to; nil for slices
+// that a proxy does not handle: those of headless Services, with no Service, or with names for
+// addresses. problems tell of what is left out of a slice that is a Service's, nil if nothing is.
+func EndpointSlice(s *discoveryv1.EndpointSlice) (service view.Ref, endpoints []view.Endpoint, problems []problem.Problem) {
 	name := s.Labels[discoveryv1.LabelServiceName]
-	if _, headless := s.Labels[labelHeadless]; headless || name == "" || s.AddressType == discoveryv1.AddressTypeFQDN {
-		return view.Ref{}, nil, false
+	if _, headless := s.Labels[labelHeadless]; headless || name == "" {
+		return view.Ref{}, nil, nil
 	}
-	ports := endpointPorts(s.Ports)
-	found := make([]view.Endpoint, 0, len(s.Endpoints))
+	object := problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return view.Ref{}, nil, unreadable(object, []string{"addressType: nothing is forwarded to names (FQDN); list addresses in a slice of IPv4 or IPv6"})
+	}
+	ports, wrong := endpointPorts(s.Ports)
+	endpoints = make([]view.Endpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if len(e.Addresses) == 0 {
+			wrong = append(wrong, fmt.Sprintf("endpoints[%d]: no address", i))
 			continue
 		}
 		a := addresses(e.Addresses[:1])
-		if len(a) == 0 || (a[0].Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4)) {
+		if len(a) == 0 || a[0].Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
+			wrong = append(wrong, fmt.Sprintf("endpoints[%d]: %q is no %s address", i, e.Addresses[0], s.AddressType))
 			continue
 		}
-		found = append(found, view.Endpoint{
+		endpoints = append(endpoints, view.Endpoint{
 			Addr:        a[0],
 			Node:        unique.Make(ptr.Deref(e.NodeName, "")).Value(), // one text for all endpoints of a node
 			Ready:       ptr.Deref(e.Conditions.Ready, true),
@@ -221,7 +229,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (view.Ref, []view.Endpoint, boo
 			Hints:       hints(e.Hints),
 		})
 	}
-	return view.Ref{Namespace: s.Namespace, Name: name}, found, true
+	return view.Ref{Namespace: s.Namespace, Name: name}, endpoints, unreadable(object, wrong)
 }
 
 // Trigger reads which endpoints a slice is about, and when what led to its newest
@@ -238,17 +246,17 @@ func Trigger(s *discoveryv1.EndpointSlice) (view.EndpointsOf, time.Time) {
 	return of, at
 }
 
-func endpointPorts(ports []discoveryv1.EndpointPort) []view.EndpointPort {
-	var found []view.EndpointPort
-	for _, p := range ports {
-		protocol, ok := protocolOf(ptr.Deref(p.Protocol, corev1.ProtocolTCP))
+// endpointPorts reads the ports of a slice. wrong says which are left out for their numbers.
+func endpointPorts(ports []discoveryv1.EndpointPort) (found []view.EndpointPort, wrong []string) {
+	for i, p := range ports {
 		port := ptr.Deref(p.Port, 0)
-		if !ok || port <= 0 || port > 65535 {
-			continue
+		if port <= 0 || port > 65535 {
+			wrong = append(wrong, fmt.Sprintf("ports[%d]: %d is no port from 1 to 65535", i, port))
+		} else if protocol, ok := protocolOf(ptr.Deref(p.Protocol, corev1.ProtocolTCP)); ok {
+			found = append(found, view.EndpointPort{Name: ptr.Deref(p.Name, ""), Protocol: protocol, Port: uint16(port)})
 		}
-		found = append(found, view.EndpointPort{Name: ptr.Deref(p.Name, ""), Protocol: protocol, Port: uint16(port)})
 	}
-	return found
+	return found, wrong
 }
 
 func hints(h *discoveryv1.EndpointHints) *view.Hints {

@@ -167,7 +167,7 @@ func TestServiceDetails(t *testing.T) {
 }
 
 func TestEndpointSlice(t *testing.T) {
-	service, got, ours := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, `
+	service, got, _ := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, `
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}, {name: all}, {name: bad, port: 70000}]
@@ -184,8 +184,8 @@ endpoints:
 		{Addr: ips("10.0.0.2")[0], Serving: true, Terminating: true, Ports: ports},
 		{Addr: ips("10.0.0.3")[0], Ready: true, Serving: true, Ports: ports, Hints: &view.Hints{ForZones: []string{"z"}, ForNodes: []string{"a"}}},
 	}
-	if !ours || service != (view.Ref{Namespace: "shop", Name: "web"}) {
-		t.Errorf("of Service %s, ours %v", service, ours)
+	if service != (view.Ref{Namespace: "shop", Name: "web"}) {
+		t.Errorf("of Service %s", service)
 	}
 	if diff := cmp.Diff(want, got, compare); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -195,7 +195,7 @@ endpoints:
 		"headless": `{metadata: {labels: {kubernetes.io/service-name: web, service.kubernetes.io/headless: ""}}, addressType: IPv4}`,
 		"nobody's": `{addressType: IPv4}`,
 	} {
-		if _, _, ours := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, text)); ours {
+		if _, endpoints, _ := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, text)); endpoints != nil {
 			t.Errorf("%s: taken for ours", name)
 		}
 	}
@@ -214,7 +214,7 @@ func TestWhatIsLeftOutOfASliceIsTold(t *testing.T) {
 		`{addressType: IPv4, endpoints: [{addresses: [nonsense]}]}`:                                 "", // nobody's
 	} {
 		got := ""
-		if told := fromkube.UnreadEndpoints(object[discoveryv1.EndpointSlice](t, text)); len(told) > 0 {
+		if _, _, told := fromkube.EndpointSlice(object[discoveryv1.EndpointSlice](t, text)); len(told) > 0 {
 			got = told[0].String()
 		}
 		if got != want {

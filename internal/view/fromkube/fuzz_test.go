@@ -55,7 +55,7 @@ func FuzzEndpointSlice(f *testing.F) {
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}}},
 			Ports:       []discoveryv1.EndpointPort{{Port: &port, Protocol: (*corev1.Protocol)(&protocol)}},
 		}
-		if _, _, ours := fromkube.EndpointSlice(slice); ours {
+		if _, endpoints, _ := fromkube.EndpointSlice(slice); endpoints != nil {
 			t.Error("a slice of no Service is taken for that of one")
 		}
 		slice.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
