@@ -31,6 +31,8 @@ type BFDProfile struct {
 
 // BFDProfileSpec has the timers of sessions. In each direction, the slower
 // of the intervals that the two sides ask for is used.
+//
+// +kubebuilder:object:generate=false
 type BFDProfileSpec struct {
 	// receiveInterval is the shortest time between two packets, in milliseconds,
 	// that the node is willing to receive, 10 to 60000. Default: 300.

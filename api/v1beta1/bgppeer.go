@@ -251,6 +251,8 @@ const (
 
 // SecretReference names a Secret in the namespace in which Fairlead runs,
 // usually fairlead-system.
+//
+// +kubebuilder:object:generate=false
 type SecretReference struct {
 	// name is the name of the Secret, for example router-a-password. The Secret
 	// is in the namespace in which Fairlead runs (usually fairlead-system),

@@ -38,6 +38,8 @@ type BGPSession struct {
 }
 
 // BGPSessionSpec says whose session it is.
+//
+// +kubebuilder:object:generate=false
 type BGPSessionSpec struct {
 	// node is the name of the node.
 	// +required
@@ -130,6 +132,8 @@ type BGPSessionStatus struct {
 }
 
 // FamilyLeftOut is an address family that a session cannot carry.
+//
+// +kubebuilder:object:generate=false
 type FamilyLeftOut struct {
 	// family is IPv4 or IPv6.
 	// +required

@@ -38,6 +38,8 @@ type CommunitySpec struct {
 }
 
 // CommunityAlias is a name of one community.
+//
+// +kubebuilder:object:generate=false
 type CommunityAlias struct {
 	// name is the name of the community: letters, digits, dashes, dots and
 	// underscores, beginning with a letter, and not one of the well-known names

@@ -12,6 +12,8 @@
 // (two pools that overlap, a Secret that is missing) become a condition of
 // type Ready.
 //
+// What an assignment copies has no DeepCopy: structs of plain values.
+//
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.dev
 package v1beta1

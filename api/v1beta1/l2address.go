@@ -46,6 +46,8 @@ type L2Address struct {
 }
 
 // L2AddressSpec says which address this is about.
+//
+// +kubebuilder:object:generate=false
 type L2AddressSpec struct {
 	// address is an IPv4 or IPv6 address.
 	// +required

@@ -39,6 +39,8 @@ type NodeForwarding struct {
 }
 
 // NodeForwardingSpec says which node this is about.
+//
+// +kubebuilder:object:generate=false
 type NodeForwardingSpec struct {
 	// node is the name of the node.
 	// +required
