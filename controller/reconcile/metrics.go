@@ -17,8 +17,8 @@ import (
 type Metrics struct {
 	pools    *gauge.Set
 	reserved *gauge.Set
-	services *prometheus.GaugeVec
-	bookings *prometheus.GaugeVec
+	services *gauge.Set
+	bookings *gauge.Set
 	problems *gauge.Set
 	writes   *prometheus.CounterVec
 	ledger   *prometheus.CounterVec
@@ -33,14 +33,10 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			"Addresses of a pool by family and state: assigned to a Service or an IPReservation, or available.", "pool", "family", "state"),
 		reserved: gauge.New("fairlead_pool_reserved_addresses",
 			"Addresses of a pool, by family, that IPReservations hold, with or without a Service on them.", "pool", "family"),
-		bookings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fairlead_reservations",
-			Help: "IPReservations by whether they hold addresses: allocated or waiting.",
-		}, []string{"state"}),
-		services: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fairlead_services",
-			Help: "Services of type LoadBalancer by whether they have addresses: allocated or waiting.",
-		}, []string{"state"}),
+		bookings: gauge.New("fairlead_reservations",
+			"IPReservations by whether they hold addresses: allocated or waiting.", "state"),
+		services: gauge.New("fairlead_services",
+			"Services of type LoadBalancer by whether they have addresses: allocated or waiting.", "state"),
 		problems: gauge.New("fairlead_problems",
 			"Problems there are now, by the kind of the object and the reason.", "kind", "reason"),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -98,15 +94,14 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	tally(m.bookings, d.outcome.Assigned.Reservations)
 }
 
-func tally(into *prometheus.GaugeVec, assigned map[view.Ref]allocation.Assignment) {
+func tally(into *gauge.Set, assigned map[view.Ref]allocation.Assignment) {
 	allocated := 0
 	for _, a := range assigned {
 		if len(a.Addresses) > 0 {
 			allocated++
 		}
 	}
-	into.WithLabelValues("allocated").Set(float64(allocated))
-	into.WithLabelValues("waiting").Set(float64(len(assigned) - allocated))
+	into.Replace(gauge.Series{"allocated": float64(allocated), "waiting": float64(len(assigned) - allocated)})
 }
 
 // byObject groups problems; those of one object keep their order.
