@@ -1,8 +1,6 @@
 package verify
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/peering"
@@ -130,8 +128,4 @@ func sharing(c *view.Cluster, held []*view.BGPPeer, node *view.Node) []problem.P
 		}
 	}
 	return problems
-}
-
-func byName(nodes map[string]*view.Node) []*view.Node {
-	return slices.SortedFunc(maps.Values(nodes), func(x, y *view.Node) int { return cmp.Compare(x.Name, y.Name) })
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -22,7 +23,8 @@ type reach struct {
 }
 
 func newReach(c *view.Cluster) *reach {
-	r := &reach{cluster: c, nodes: byName(c.Nodes), peers: peering.ByAge(c), unknown: map[string][]string{}}
+	nodes := slices.SortedFunc(maps.Values(c.Nodes), func(x, y *view.Node) int { return cmp.Compare(x.Name, y.Name) })
+	r := &reach{cluster: c, nodes: nodes, peers: peering.ByAge(c), unknown: map[string][]string{}}
 	for _, p := range r.peers {
 		r.at = append(r.at, r.chosen(p.NodeSelectors))
 	}

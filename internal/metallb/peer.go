@@ -22,7 +22,9 @@ const (
 
 // peer translates the spec of a BGPPeer.
 func (s *subject) peer(in peerSpec, namespaces Namespaces) v1beta1.BGPPeerSpec {
-	s.withoutCounterpart(in)
+	if in.VRF != "" {
+		s.refuse("spec.vrf", in.VRF, "there are no sessions in VRFs yet: have the router reached by the main routing table")
+	}
 	out := v1beta1.BGPPeerSpec{
 		PeerPort:              int32(in.PeerPort & 0xffff),
 		EBGPMultiHop:          in.EBGPMultiHop,
@@ -50,13 +52,6 @@ func (s *subject) peer(in peerSpec, namespaces Namespaces) v1beta1.BGPPeerSpec {
 		s.find(Differs, "spec.enableGracefulRestart", nil, "left out, it means true, while it means false in MetalLB: routers keep the routes while a speaker restarts")
 	}
 	return out
-}
-
-// withoutCounterpart tells of what a BGPPeer of ours cannot say.
-func (s *subject) withoutCounterpart(in peerSpec) {
-	if in.VRF != "" {
-		s.refuse("spec.vrf", in.VRF, "there are no sessions in VRFs yet: have the router reached by the main routing table")
-	}
 }
 
 // families says which families the session offers. Versions of MetalLB differ in what it
