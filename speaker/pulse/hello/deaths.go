@@ -14,7 +14,7 @@ func (m *machine) check(now time.Time) {
 	m.takeHeldWords(now)
 	m.overlook(now)
 
-	m.keys.expire(now)
+	m.keys.expire(now, m.isBehind())
 	m.settle(now)
 	var unheard []string
 	for _, p := range m.attended {

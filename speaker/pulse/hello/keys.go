@@ -11,7 +11,10 @@ import (
 
 const (
 	keyGrace = time.Minute // how long a key is still used after it was replaced
-	maxKeys  = 3
+	// keyHold is how much longer one is accepted while there are nodes that were not heard with a newer one: a node that
+	// was cut off while it was replaced comes back with it, and gets the new one only then.
+	keyHold = time.Hour
+	maxKeys = 3
 )
 
 // keyring has the keys in use, newest first. Hellos are sealed with each of
@@ -40,10 +43,15 @@ func (r *keyring) set(now time.Time, secret []byte) bool {
 	return true
 }
 
-// expire drops the keys whose grace has ended.
-func (r *keyring) expire(now time.Time) {
-	*r = slices.DeleteFunc(*r, func(k key) bool { return !k.retires.IsZero() && !now.Before(k.retires) })
+// expire drops the keys whose grace has ended; later, if a node may have none but such a key.
+func (r *keyring) expire(now time.Time, behind bool) {
+	*r = slices.DeleteFunc(*r, func(k key) bool {
+		return k.isOver(now) && (!behind || !now.Before(k.retires.Add(keyHold)))
+	})
 }
+
+// isOver tells whether the grace of a key has ended.
+func (k key) isOver(now time.Time) bool { return !k.retires.IsZero() && !now.Before(k.retires) }
 
 // secret is a key that is ready to be used, which takes as long as using it. One goroutine
 // at a time may do so.
@@ -51,6 +59,7 @@ type secret struct {
 	key []byte
 	mac hash.Hash
 	sum [macSize]byte
+	hit bool // the datagram that was believed last was sealed with it
 }
 
 func newSecret(key []byte) *secret {
@@ -73,8 +82,45 @@ func (r *keyring) authentic(datagram []byte) (body []byte, reason Reason) {
 		return nil, ReasonNoKey
 	}
 	body, mac := datagram[:len(datagram)-macSize], datagram[len(datagram)-macSize:]
-	if !slices.ContainsFunc(*r, func(k key) bool { return hmac.Equal(k.secret.of(body), mac) }) {
+	hit := slices.IndexFunc(*r, func(k key) bool { return hmac.Equal(k.secret.of(body), mac) })
+	if hit < 0 {
 		return nil, ReasonMAC
 	}
+	for i, k := range *r {
+		k.secret.hit = i == hit
+	}
 	return body, ""
+}
+
+// isBehind tells whether there may be a node that has none but a key that was replaced: one that was not heard with the
+// current one since. What nodes are heard of by others alone does not count.
+func (m *machine) isBehind() bool {
+	if len(m.keys) < 2 {
+		return false
+	}
+	for _, p := range m.peers {
+		if !p.keyed && p.record == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// meetsBehind tells whether such a node was heard lately, with a key that was replaced.
+func (m *machine) meetsBehind(now time.Time) bool {
+	for _, p := range m.peers {
+		if !p.keyed && now.Before(p.oldKeyAt.Add(keyGrace)) {
+			return true
+		}
+	}
+	return false
+}
+
+// heardWith notes with which key a node was heard.
+func (m *machine) heardWith(now time.Time, p *peer) {
+	if m.keys[0].secret.hit {
+		p.keyed = true
+	} else {
+		p.oldKeyAt = now
+	}
 }

@@ -61,6 +61,51 @@ func TestKeyRotation(t *testing.T) {
 	w.expect(t, "forged", 1, 2)
 }
 
+// TestAKeyIsReplacedWhileANodeIsCutOff, for ten minutes: the others still meet it by the old key, and give that one up
+// once it has the new one, which it gets only then.
+func TestAKeyIsReplacedWhileANodeIsCutOff(t *testing.T) {
+	w := started(t, 3, 1)
+	for _, i := range []int{0, 1} {
+		w.cut[[2]int{i, 2}], w.cut[[2]int{2, i}] = true, true
+	}
+	w.run(time.Minute)
+	for _, i := range []int{0, 1} {
+		w.set(i, func(want *Wanted) { want.Key = otherKey })
+	}
+	w.run(9 * time.Minute)
+	if sent := len(w.hosts[0].state.hellos(w.now).datagrams); sent != 1 {
+		t.Errorf("%d datagrams for a hello, want one: nobody is there that needs the old key", sent)
+	}
+	clear(w.cut)
+	w.run(2 * testDetect)
+	w.expect(t, "back with the old key", 0, 1, 2)
+	w.run(2 * keyGrace)
+	w.expect(t, "with the old key for a while", 0, 1, 2)
+	w.set(2, func(want *Wanted) { want.Key = otherKey })
+	w.run(2 * keyGrace)
+	w.expect(t, "with the new key", 0, 1, 2)
+	for _, h := range w.hosts {
+		if len(h.state.keys) != 1 {
+			t.Errorf("%s has %d keys", h.name, len(h.state.keys))
+		}
+	}
+}
+
+// TestAReplacedKeyIsNotForEver, be there a node that never comes back.
+func TestAReplacedKeyIsNotForEver(t *testing.T) {
+	w := started(t, 2, 1)
+	w.hosts[1].state = nil
+	w.set(0, func(want *Wanted) { want.Key = otherKey })
+	w.run(keyGrace + time.Minute)
+	if got := len(w.hosts[0].state.keys); got != 2 {
+		t.Errorf("%d keys while a node may need the old one", got)
+	}
+	w.run(keyHold)
+	if got := len(w.hosts[0].state.keys); got != 1 {
+		t.Errorf("%d keys in the end", got)
+	}
+}
+
 // TestAnEmptyKeyReplacesNone: a Secret that has lost its value, which all nodes learn, takes
 // the key away from nobody, however long that lasts; and the next key replaces it as any other.
 func TestAnEmptyKeyReplacesNone(t *testing.T) {

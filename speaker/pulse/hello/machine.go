@@ -103,6 +103,9 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		m.vouched, urgent = w.Vouched, true
 	}
 	if m.keys.set(now, w.Key) {
+		for _, p := range m.peers {
+			p.keyed, p.oldKeyAt = false, time.Time{}
+		}
 		m.awaitSettled(now)
 		urgent = true
 	}
@@ -204,10 +207,13 @@ func (m *machine) word(now time.Time, ask, echo uint64) hello {
 
 func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(h.encode()) }
 
-// sealedBody is a datagram for each key.
+// sealedBody is a datagram for each key that some node may need.
 func (m *machine) sealedBody(body []byte) [][]byte {
 	var datagrams [][]byte
 	for _, k := range m.keys {
+		if k.isOver(m.checkedAt) && !m.meetsBehind(m.checkedAt) {
+			continue
+		}
 		datagrams = append(datagrams, k.secret.seal(body))
 	}
 	return datagrams
@@ -266,6 +272,7 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		m.reject(ReasonUnknownNode, from, h)
 		return outgoing{}
 	}
+	m.heardWith(now, p)
 	var ask, echo uint64
 	switch p.judge(now, h, m.nonceLife()) {
 	case fresh:

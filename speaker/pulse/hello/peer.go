@@ -18,6 +18,9 @@ type peer struct {
 	ready bool
 	since time.Time // when we were told of it
 
+	keyed    bool      // it was heard with the current key
+	oldKeyAt time.Time // when it was heard with another one last
+
 	heard bool      // a proven hello came since then
 	at    time.Time // when the newest came
 	held  time.Time // alive until then at least, because it said so
