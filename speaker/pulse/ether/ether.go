@@ -40,6 +40,8 @@ type Socket struct {
 	// stalled: a frame waited in vain, and none was taken since.
 	stalled bool
 
+	budget budget // of the one goroutine that reads
+
 	counting sync.Mutex
 	dropped  uint64 // until the kernel was last asked, which begins anew then
 }
@@ -94,6 +96,17 @@ func (s *Socket) Gone() bool {
 		gone = err == nil && is && link.Ifindex != s.index
 	})
 	return gone
+}
+
+// ReadFrom receives the next frame, and takes a pause after too many. One goroutine at a time may read.
+func (s *Socket) ReadFrom(buffer []byte) (int, net.Addr, error) {
+	n, from, err := s.Conn.ReadFrom(buffer)
+	if err == nil {
+		if pause := s.budget.take(time.Now()); pause > 0 {
+			time.Sleep(pause)
+		}
+	}
+	return n, from, err
 }
 
 // WriteTo sends a whole frame to a packet.Addr. It replaces that of the connection, which waits for
