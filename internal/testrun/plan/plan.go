@@ -44,13 +44,11 @@ const (
 	// timers, and two at a time left a processor idle for minutes.
 	many = "-p=4 "
 
-	firstScripts = "^TestScenarios$/^[a-d]"
-	// replaced are the scenarios about what Fairlead replaces, and what replaces it.
-	replaced = "IsReplacedAndComesBack$"
-	// later is what the gate leaves out, minutes each: besides those what tries the lab and not
-	// Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of the controller does
-	// beside an API server, and the scenarios about rare changes of a node and about many connections.
-	later = replaced + "|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
+	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
+	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
+	// the controller does beside an API server, and the scenarios about rare changes of a node and about many
+	// connections.
+	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$"
 )
 
@@ -88,11 +86,9 @@ func gate() []Phase {
 func shares() []share {
 	return []share{
 		{"all that is in no other share", Phase{{Flags: whole + many}, {Flags: whole, Packages: burning, Gentle: true}}},
-		{"the first BGP scripts", Phase{{Flags: bgpWhole + "-run=" + firstScripts, Packages: bgp}}},
-		{"BGP and its other scripts", Phase{{Flags: bgpWhole + "-skip=" + firstScripts, Packages: bgp}}},
+		{"BGP", Phase{{Flags: bgpWhole, Packages: bgp}}},
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
-		{"scenarios that replace nothing", Phase{{Flags: whole + "-skip=" + replaced, Packages: scenarios}}},
-		{"scenarios that replace MetalLB and kube-proxy", Phase{{Flags: whole + "-run=" + replaced, Packages: scenarios}}},
+		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
 		{"the lab and Kubernetes' tests", Phase{{Flags: whole + "-p=1", Packages: lab}}},
 	}
 }
