@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
 
 // namespacePrefix begins the names of the lab's network namespaces and its
@@ -24,52 +25,37 @@ func namespaceOf(machine string) namespace { return namespace(namespacePrefix + 
 
 func (n namespace) path() string { return filepath.Join("/run/netns", string(n)) }
 
+func (n namespace) open() (netns.NsHandle, error) {
+	ns, err := netns.GetFromName(string(n))
+	if err != nil {
+		err = fmt.Errorf("network namespace %s: %w", n, err)
+	}
+	return ns, err
+}
+
 // do runs f on a thread that is in the namespace. Sockets that f opens and
 // processes that it starts belong to the namespace; goroutines that it starts
 // do not.
 func (n namespace) do(f func() error) error {
-	return onOwnThread(func() error {
-		ns, err := netns.GetFromName(string(n))
-		if err != nil {
-			return fmt.Errorf("network namespace %s: %w", n, err)
-		}
-		defer func() { _ = ns.Close() }()
-		if err := netns.Set(ns); err != nil {
-			return fmt.Errorf("enter network namespace %s: %w", n, err)
-		}
-		return f()
-	})
-}
-
-// onOwnThread runs f on a thread of its own, which may change its namespace.
-// If the thread cannot be brought back it ends with its goroutine.
-func onOwnThread(f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err != nil {
-			result <- err
-			return
-		}
-		defer func() { _ = home.Close() }()
-		err = f()
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread()
-		}
-		result <- err
-	}()
-	return <-result
+	ns, err := n.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	var failed error
+	if err := netlab.Inside(ns, func() { failed = f() }); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", n, err)
+	}
+	return failed
 }
 
 // create makes the namespace with its loopback up.
-func (n namespace) create() error {
-	err := onOwnThread(func() error {
-		ns, err := netns.NewNamed(string(n))
-		if err != nil {
-			return err
+func (n namespace) create() (err error) {
+	netlab.InThread(func() {
+		var ns netns.NsHandle
+		if ns, err = netns.NewNamed(string(n)); err == nil {
+			err = ns.Close()
 		}
-		return ns.Close()
 	})
 	if err != nil {
 		return fmt.Errorf("create network namespace %s: %w", n, err)
@@ -92,9 +78,9 @@ func (n namespace) remove() error {
 
 // links runs f with a netlink handle of the namespace.
 func (n namespace) links(f func(*netlink.Handle) error) error {
-	ns, err := netns.GetFromName(string(n))
+	ns, err := n.open()
 	if err != nil {
-		return fmt.Errorf("network namespace %s: %w", n, err)
+		return err
 	}
 	defer func() { _ = ns.Close() }()
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)

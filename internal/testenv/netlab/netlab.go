@@ -34,7 +34,7 @@ func NewHost(t testing.TB, name string) *Host {
 	t.Helper()
 	h := &Host{Name: name, t: t}
 	var err error
-	inThread(func() {
+	InThread(func() {
 		h.ns, err = netns.New()
 	})
 	if errors.Is(err, unix.EPERM) {
@@ -53,9 +53,9 @@ func NewHost(t testing.TB, name string) *Host {
 	return h
 }
 
-// inThread runs f on a thread of its own that ends with it, so that f may move
+// InThread runs f on a thread of its own that ends with it, so that f may move
 // the thread to another namespace.
-func inThread(f func()) {
+func InThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -68,7 +68,7 @@ func inThread(f func()) {
 // Inside runs f, and all processes and sockets that it starts, in a namespace. f must not call
 // t.FailNow, nor leave work to other goroutines. An error says that f did not run.
 func Inside(ns netns.NsHandle, f func()) (err error) {
-	inThread(func() {
+	InThread(func() {
 		if err = netns.Set(ns); err == nil {
 			f()
 		}
