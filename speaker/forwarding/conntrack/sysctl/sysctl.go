@@ -3,6 +3,7 @@
 package sysctl
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,6 +103,13 @@ func Fill(dir string) (flows, room int, err error) {
 	}
 	room, err = number(filepath.Join(dir, "nf_conntrack_max"))
 	return flows, room, err
+}
+
+// online counts the CPUs of the machine, each of which has a line. Those that this process may use are fewer
+// where the kubelet gives CPUs to containers of their own.
+func online() (int, error) {
+	text, err := os.ReadFile("/proc/stat")
+	return bytes.Count(text, []byte("\ncpu")), err
 }
 
 func number(file string) (int, error) {
