@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,18 +64,6 @@ func Missing() []error {
 		}
 	}
 	return missing
-}
-
-// MissingPackages are the Debian packages that would meet requirements.
-func MissingPackages() []string {
-	var packages []string
-	for _, r := range Requirements() {
-		if r.Err != nil && r.Package != "" {
-			packages = append(packages, r.Package)
-		}
-	}
-	slices.Sort(packages)
-	return slices.Compact(packages)
 }
 
 func unless(met bool, otherwise string) error {

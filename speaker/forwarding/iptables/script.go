@@ -57,7 +57,6 @@ func (s *script) commit() string {
 func (t *table) script() string {
 	write, remove := t.differences()
 	s := newScript(t.name)
-	s.text.Grow(t.length(write))
 	s.chains(slices.Concat(write, remove))
 	for _, name := range write {
 		s.rules(name, t.want[name].text)
@@ -65,15 +64,4 @@ func (t *table) script() string {
 	s.jumps(t.stray, t.absent)
 	s.drop(remove)
 	return s.commit()
-}
-
-// length is about how much text it takes to write chains, a little too much.
-func (t *table) length(names []string) int {
-	const more = len("-A :  - [0:0]\n")
-	n := 0
-	for _, name := range names {
-		c := t.want[name]
-		n += len(c.text) + (c.rules+1)*(len(name)+more)
-	}
-	return n
 }

@@ -180,14 +180,17 @@ func e2e(ctx context.Context, l *lab.Lab, stdio lab.Stdio, args []string) error 
 
 // check prints each requirement and fails if one is not met.
 func check() error {
+	var packages []string
 	for _, r := range lab.Requirements() {
 		state := "ok"
 		if r.Err != nil {
 			state = r.Err.Error()
+			packages = append(packages, r.Package)
 		}
 		fmt.Printf("%-24s %s\n", r.Name, state)
 	}
-	if packages := lab.MissingPackages(); len(packages) > 0 {
+	slices.Sort(packages)
+	if packages = slices.DeleteFunc(slices.Compact(packages), func(name string) bool { return name == "" }); len(packages) > 0 {
 		fmt.Printf("\napt-get install --no-install-recommends %s\n", strings.Join(packages, " "))
 	}
 	return errors.Join(lab.Missing()...)
