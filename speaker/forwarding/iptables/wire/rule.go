@@ -14,6 +14,8 @@ import (
 
 // rule is one of iptables, as far as this package knows what there is in rules.
 type rule struct {
+	text                string // that is still to be read
+	invalid             bool   // what was read is not known, or not valid
 	family              addr.Family
 	index               func(set string) (uint16, error)
 	in, out             link
@@ -36,52 +38,14 @@ var ErrRule = errors.New("it is not valid in this family, or it names a set that
 // read reads a rule, written as for iptables-restore but without its chain. It returns an error if
 // anything in it is not known or not valid.
 func (t *Transaction) read(text string) (rule, error) {
-	r := rule{family: t.family, index: t.index}
-	for text != "" {
-		var ok bool
-		if text, ok = r.readOption(text); !ok || r.verdict != nil && text != "" {
-			return rule{}, ErrRule
-		}
+	r := rule{text: text, family: t.family, index: t.index}
+	for r.text != "" && r.verdict == nil && !r.invalid {
+		r.readOption()
 	}
-	if r.verdict == nil {
+	if r.invalid || r.verdict == nil || r.text != "" {
 		return rule{}, ErrRule
 	}
 	return r, nil
-}
-
-func (r *rule) readOption(text string) (rest string, ok bool) {
-	text, not := strings.CutPrefix(text, "! ")
-	option, text, _ := strings.Cut(text, " ")
-	switch option {
-	case "-s":
-		r.elsewhere = not
-		return r.readPrefix(&r.source, text)
-	case "-i":
-		r.in.name, rest, _ = strings.Cut(text, " ")
-		r.in.not = not
-		return rest, r.in.name != ""
-	case "-o":
-		r.out.name, rest, _ = strings.Cut(text, " ")
-		r.out.not = not
-		return rest, r.out.name != ""
-	}
-	if not {
-		return "", false
-	}
-	switch option {
-	case "-d":
-		return r.readPrefix(&r.destination, text)
-	case "-p":
-		return r.readProtocol(text)
-	case "-m":
-		return r.readMatch(text)
-	case "-g":
-		return "", r.decide(unix.NFT_GOTO, text)
-	case "-j":
-		return r.readTarget(text)
-	default:
-		return "", false
-	}
 }
 
 // write appends the rule's expressions, in the order in which iptables has them.
@@ -100,23 +64,71 @@ func (r *rule) write(l *list) {
 	r.verdict(l)
 }
 
-func (r *rule) readPrefix(into *netip.Prefix, text string) (rest string, ok bool) {
-	value, rest, _ := strings.Cut(text, " ")
-	p, err := netip.ParsePrefix(value)
-	if err != nil || addr.FamilyOf(p.Addr()) != r.family || p != p.Masked() || into.IsValid() {
-		return "", false
-	}
-	*into = p
-	return rest, true
+// next reads a word.
+func (r *rule) next() string {
+	word, rest, _ := strings.Cut(r.text, " ")
+	r.text = rest
+	return word
 }
 
-func (r *rule) readProtocol(text string) (rest string, ok bool) {
-	name, rest, _ := strings.Cut(text, " ")
-	if r.protocol != 0 {
-		return "", false
+// takes reads this word if it is the next one, and reports whether it is.
+func (r *rule) takes(word string) bool {
+	next, rest, _ := strings.Cut(r.text, " ")
+	if next == word {
+		r.text = rest
 	}
-	r.protocol = protocolNumber(name)
-	return rest, r.protocol != 0
+	return next == word
+}
+
+func (r *rule) must(be bool) { r.invalid = r.invalid || !be }
+
+func (r *rule) number(text string, base, bits int) uint64 {
+	n, err := strconv.ParseUint(text, base, bits)
+	r.must(err == nil)
+	return n
+}
+
+func (r *rule) match(with func(l *list)) { r.matches = append(r.matches, with) }
+
+func (r *rule) readOption() {
+	not := r.takes("!")
+	switch option := r.next(); option {
+	case "-s":
+		r.elsewhere = not
+		r.readPrefix(&r.source)
+		return
+	case "-i", "-o":
+		of := &r.in
+		if option == "-o" {
+			of = &r.out
+		}
+		*of = link{r.next(), not}
+		r.must(of.name != "")
+		return
+	case "-d":
+		r.readPrefix(&r.destination)
+	case "-p":
+		r.must(r.protocol == 0)
+		r.protocol = protocolNumber(r.next())
+		r.must(r.protocol != 0)
+	case "-m":
+		r.readMatch()
+	case "-g":
+		chain := r.next()
+		r.must(chain != "")
+		r.decide(unix.NFT_GOTO, chain)
+	case "-j":
+		r.readTarget()
+	default:
+		r.invalid = true
+	}
+	r.must(!not)
+}
+
+func (r *rule) readPrefix(into *netip.Prefix) {
+	p, err := netip.ParsePrefix(r.next())
+	r.must(err == nil && addr.FamilyOf(p.Addr()) == r.family && p == p.Masked() && !into.IsValid())
+	*into = p
 }
 
 func protocolNumber(name string) byte {
@@ -132,170 +144,118 @@ func protocolNumber(name string) byte {
 	}
 }
 
-func (r *rule) readMatch(text string) (rest string, ok bool) {
-	name, rest, _ := strings.Cut(text, " ")
-	switch name {
-	case "tcp":
-		if flags, ok := strings.CutPrefix(rest, "--tcp-flags "); ok {
-			return r.readFlags(flags)
+func (r *rule) readMatch() {
+	switch name := r.next(); name {
+	case "tcp", "udp", "sctp":
+		r.must(r.protocol == protocolNumber(name))
+		if name == "tcp" && r.takes("--tcp-flags") {
+			r.readFlags()
+		} else {
+			r.readPorts()
 		}
-		return r.readPorts(protocolNumber(name), rest)
-	case "udp", "sctp":
-		return r.readPorts(protocolNumber(name), rest)
 	case "conntrack":
-		return r.readConnection(rest)
+		r.readConnection()
 	case "mark":
-		return r.readMarked(rest)
+		not := r.takes("!")
+		r.must(r.takes("--mark"))
+		bits, mask := r.readBits()
+		r.match(func(l *list) { l.marked(bits, mask, not) })
 	case "statistic":
-		return r.readChance(rest)
+		r.must(r.takes("--mode") && r.takes("random") && r.takes("--probability"))
+		probability, err := strconv.ParseFloat(r.next(), 64)
+		r.must(err == nil && probability >= 0 && probability <= 1)
+		r.match(func(l *list) { l.chance(uint32(math.Round(probability * (1 << 31)))) })
 	case "comment":
-		return r.readComment(rest)
+		r.readComment()
 	case "set":
-		return r.readMembership(rest)
+		not := r.takes("!")
+		r.must(r.takes("--match-set"))
+		s := r.readSet()
+		if not {
+			s.flags |= 1 // IPSET_INV_MATCH
+		}
+		r.match(func(l *list) { l.in(s) })
 	case "addrtype":
-		return r.readAddressType(rest)
+		not, way := r.takes("!"), r.next()
+		r.must((way == "--src-type" || way == "--dst-type") && r.takes("LOCAL"))
+		r.match(func(l *list) { l.isLocal(way == "--src-type", not) })
 	default:
-		return "", false
+		r.invalid = true
 	}
 }
 
-func (r *rule) readPorts(protocol byte, text string) (rest string, ok bool) {
-	rest, ok = strings.CutPrefix(text, "--dport ")
-	if !ok || r.protocol != protocol {
-		return "", false
-	}
-	value, rest, _ := strings.Cut(rest, " ")
-	from, to, several := strings.Cut(value, ":")
-	first, err := strconv.ParseUint(from, 10, 16)
+func (r *rule) readPorts() {
+	r.must(r.takes("--dport"))
+	from, to, several := strings.Cut(r.next(), ":")
+	first := r.number(from, 10, 16)
 	last := first
-	if err == nil && several {
-		last, err = strconv.ParseUint(to, 10, 16)
+	if several {
+		last = r.number(to, 10, 16)
 	}
-	if err != nil || first > last || first == 0 && last == math.MaxUint16 {
-		return "", false
-	}
-	r.matches = append(r.matches, func(l *list) {
-		if protocol == unix.IPPROTO_SCTP { // its ports are a match of iptables, not of nf_tables
+	r.must(first <= last && (first != 0 || last != math.MaxUint16))
+	r.match(func(l *list) {
+		if r.protocol == unix.IPPROTO_SCTP { // its ports are a match of iptables, not of nf_tables
 			l.sctpPorts(uint16(first), uint16(last))
 		} else {
 			l.ports(uint16(first), uint16(last))
 		}
 	})
-	return rest, true
 }
 
 // tcpFlags are the bits of the header of TCP that rules ask for.
 var tcpFlags = map[string]byte{"SYN": 2, "RST": 4, "SYN,ACK": 0x12}
 
-func (r *rule) readFlags(text string) (rest string, ok bool) {
-	mask, text, _ := strings.Cut(text, " ")
-	flags, rest, _ := strings.Cut(text, " ")
-	m, known := tcpFlags[mask]
-	f, also := tcpFlags[flags]
-	r.matches = append(r.matches, func(l *list) { l.tcpFlags(m, f) })
-	return rest, known && also && r.protocol == unix.IPPROTO_TCP
+func (r *rule) readFlags() {
+	mask := tcpFlags[r.next()]
+	flags := tcpFlags[r.next()]
+	r.must(mask != 0 && flags != 0)
+	r.match(func(l *list) { l.tcpFlags(mask, flags) })
 }
 
 // connectionStates are bits of struct xt_conntrack_mtinfo3.
 var connectionStates = map[string]uint16{"INVALID": 1, "ESTABLISHED": 2, "RELATED": 4, "NEW": 8, "SNAT": 64, "DNAT": 128}
 
-func (r *rule) readConnection(text string) (rest string, ok bool) {
-	text, not := strings.CutPrefix(text, "! ")
-	text, ok = strings.CutPrefix(text, "--ctstate ")
-	names, rest, _ := strings.Cut(text, " ")
+func (r *rule) readConnection() {
+	not := r.takes("!")
+	r.must(r.takes("--ctstate"))
 	var states uint16
-	for name := range strings.SplitSeq(names, ",") {
+	for name := range strings.SplitSeq(r.next(), ",") {
 		states |= connectionStates[name]
-		ok = ok && connectionStates[name] != 0
+		r.must(connectionStates[name] != 0)
 	}
-	rest, confirmed := strings.CutPrefix(rest, "--ctstatus CONFIRMED ")
-	r.matches = append(r.matches, func(l *list) { l.connection(states, not, confirmed) })
-	return rest, ok
-}
-
-func (r *rule) readMarked(text string) (rest string, ok bool) {
-	text, not := strings.CutPrefix(text, "! ")
-	text, ok = strings.CutPrefix(text, "--mark ")
-	value, rest, _ := strings.Cut(text, " ")
-	bits, mask, valid := readBits(value)
-	r.matches = append(r.matches, func(l *list) { l.marked(bits, mask, not) })
-	return rest, ok && valid
+	confirmed := r.takes("--ctstatus")
+	r.must(!confirmed || r.takes("CONFIRMED"))
+	r.match(func(l *list) { l.connection(states, not, confirmed) })
 }
 
 // readBits reads a value and a mask of a mark.
-func readBits(text string) (bits, mask uint32, ok bool) {
-	of, under, both := strings.Cut(text, "/")
-	b, err := strconv.ParseUint(of, 0, 32)
-	m, failed := strconv.ParseUint(under, 0, 32)
-	return uint32(b), uint32(m), both && err == nil && failed == nil
-}
-
-func (r *rule) readAddressType(text string) (rest string, ok bool) {
-	text, not := strings.CutPrefix(text, "! ")
-	way, text, _ := strings.Cut(text, " ")
-	rest, ok = strings.CutPrefix(text, "LOCAL ")
-	r.matches = append(r.matches, func(l *list) { l.isLocal(way == "--src-type", not) })
-	return rest, ok && (way == "--src-type" || way == "--dst-type")
-}
-
-func (r *rule) readChance(text string) (rest string, ok bool) {
-	rest, ok = strings.CutPrefix(text, "--mode random --probability ")
-	if !ok {
-		return "", false
-	}
-	value, rest, _ := strings.Cut(rest, " ")
-	probability, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(probability >= 0 && probability <= 1) {
-		return "", false
-	}
-	r.matches = append(r.matches, func(l *list) { l.chance(uint32(math.Round(probability * (1 << 31)))) })
-	return rest, true
-}
-
-func (r *rule) readMembership(text string) (rest string, ok bool) {
-	text, inverted := strings.CutPrefix(text, "! ")
-	text, ok = strings.CutPrefix(text, "--match-set ")
-	if !ok {
-		return "", false
-	}
-	s, rest, ok := r.readSet(text)
-	if inverted {
-		s.flags |= 1 // IPSET_INV_MATCH
-	}
-	r.matches = append(r.matches, func(l *list) { l.in(s) })
-	return rest, ok
+func (r *rule) readBits() (bits, mask uint32) {
+	of, under, _ := strings.Cut(r.next(), "/")
+	return uint32(r.number(of, 0, 32)), uint32(r.number(under, 0, 32))
 }
 
 // readSet reads the name of a set, and what of a packet it is asked for.
-func (r *rule) readSet(text string) (s set, rest string, ok bool) {
-	name, text, _ := strings.Cut(text, " ")
-	directions, rest, _ := strings.Cut(text, " ")
-	for direction := range strings.SplitSeq(directions, ",") {
-		s.dimensions++
-		switch direction {
-		case "src":
-			s.flags |= 1 << s.dimensions
-		case "dst":
-		default:
-			return set{}, "", false
-		}
-	}
-	index, err := r.index(name)
+func (r *rule) readSet() (s set) {
+	index, err := r.index(r.next())
 	s.index = index
-	return s, rest, err == nil && s.dimensions <= 6 // IPSET_DIM_MAX
+	for direction := range strings.SplitSeq(r.next(), ",") {
+		s.dimensions++
+		if direction == "src" {
+			s.flags |= 1 << s.dimensions
+		}
+		r.must(direction == "src" || direction == "dst")
+	}
+	r.must(err == nil && s.dimensions <= 6) // IPSET_DIM_MAX
+	return s
 }
 
-func (r *rule) readComment(text string) (rest string, ok bool) {
-	rest, ok = strings.CutPrefix(text, `--comment "`)
-	if !ok {
-		return "", false
-	}
-	comment, rest, ok := strings.Cut(rest, `"`)
-	if !ok || strings.ContainsAny(comment, "\\\x00") || len(comment) >= commentSize {
-		return "", false
-	}
-	r.matches = append(r.matches, func(l *list) { l.comment(comment) })
-	return strings.CutPrefix(rest, " ")
+func (r *rule) readComment() {
+	rest, ok := strings.CutPrefix(r.text, `--comment "`)
+	comment, rest, ended := strings.Cut(rest, `"`)
+	rest, more := strings.CutPrefix(rest, " ")
+	r.must(ok && ended && more && !strings.ContainsAny(comment, "\\\x00") && len(comment) < commentSize)
+	r.text = rest
+	r.match(func(l *list) { l.comment(comment) })
 }
 
 // What ends a packet's way, as the kernel has it.
@@ -304,67 +264,46 @@ const (
 	accept = 1
 )
 
-func (r *rule) readTarget(text string) (rest string, ok bool) {
-	switch name, options, _ := strings.Cut(text, " "); {
-	case name == "DNAT":
-		ok = r.readTranslation(options)
-	case name == "MARK":
-		ok = r.readMark(options)
-	case name == "SET":
-		ok = r.readAddition(options)
-	case name == "REJECT":
-		ok = r.readRefusal(options)
-	case text == "MASQUERADE --random-fully":
-		r.verdict, ok = func(l *list) { l.masquerade(r.family) }, true
-	case text == "RETURN":
-		ok = r.decide(unix.NFT_RETURN, "")
-	case text == "ACCEPT":
-		ok = r.decide(accept, "")
-	case text == "DROP":
-		ok = r.decide(drop, "")
-	case strings.Contains(text, "-"): // a chain, which has a longer name than targets have
-		ok = r.decide(unix.NFT_JUMP, text)
+func (r *rule) readTarget() {
+	switch name := r.next(); name {
+	case "DNAT":
+		r.must(r.takes("--to-destination"))
+		to, err := netip.ParseAddrPort(r.next())
+		r.must(err == nil && addr.FamilyOf(to.Addr()) == r.family && to.Port() != 0 && r.protocol != 0)
+		r.verdict = func(l *list) { l.translate(to) }
+	case "MARK":
+		r.must(r.takes("--set-xmark"))
+		bits, mask := r.readBits()
+		r.verdict = func(l *list) { l.mark(bits, mask) }
+	case "SET":
+		r.must(r.takes("--add-set"))
+		s := r.readSet()
+		r.must(r.takes("--exist") && r.takes("--timeout"))
+		seconds := r.number(r.next(), 10, 32)
+		r.verdict = func(l *list) { l.addTo(s, uint32(seconds)) }
+	case "REJECT":
+		kind, answer := "icmp-port-unreachable", uint32(3) // IPT_ICMP_PORT_UNREACHABLE
+		if r.family == addr.IPv6 {
+			kind, answer = "icmp6-port-unreachable", 4 // IP6T_ICMP6_PORT_UNREACH
+		}
+		r.must(r.takes("--reject-with") && r.takes(kind))
+		r.verdict = func(l *list) { l.refuse(answer) }
+	case "MASQUERADE":
+		r.must(r.takes("--random-fully"))
+		r.verdict = func(l *list) { l.masquerade(r.family) }
+	case "RETURN":
+		r.decide(unix.NFT_RETURN, "")
+	case "ACCEPT":
+		r.decide(accept, "")
+	case "DROP":
+		r.decide(drop, "")
+	default: // a chain, which has a longer name than targets have
+		r.must(strings.Contains(name, "-"))
+		r.decide(unix.NFT_JUMP, name)
 	}
-	return "", ok
 }
 
 // decide leads to a chain, or is final with none.
-func (r *rule) decide(code int32, chain string) bool {
+func (r *rule) decide(code int32, chain string) {
 	r.verdict = func(l *list) { l.verdict(code, chain) }
-	return !strings.Contains(chain, " ")
-}
-
-func (r *rule) readTranslation(options string) bool {
-	value, ok := strings.CutPrefix(options, "--to-destination ")
-	to, err := netip.ParseAddrPort(value)
-	r.verdict = func(l *list) { l.translate(to) }
-	return ok && err == nil && addr.FamilyOf(to.Addr()) == r.family && to.Port() != 0 && r.protocol != 0
-}
-
-func (r *rule) readMark(options string) bool {
-	value, ok := strings.CutPrefix(options, "--set-xmark ")
-	bits, mask, valid := readBits(value)
-	r.verdict = func(l *list) { l.mark(bits, mask) }
-	return ok && valid
-}
-
-func (r *rule) readRefusal(options string) bool {
-	answer, known := map[string]uint32{
-		// IPT_ICMP_PORT_UNREACHABLE and IP6T_ICMP6_PORT_UNREACH
-		"--reject-with icmp-port-unreachable": 3, "--reject-with icmp6-port-unreachable": 4,
-	}[options]
-	r.verdict = func(l *list) { l.refuse(answer) }
-	return known && (answer == 3) == (r.family == addr.IPv4)
-}
-
-func (r *rule) readAddition(options string) bool {
-	options, ok := strings.CutPrefix(options, "--add-set ")
-	if !ok {
-		return false
-	}
-	s, rest, ok := r.readSet(options)
-	value, exists := strings.CutPrefix(rest, "--exist --timeout ")
-	seconds, err := strconv.ParseUint(value, 10, 32)
-	r.verdict = func(l *list) { l.addTo(s, uint32(seconds)) }
-	return ok && exists && err == nil
 }
