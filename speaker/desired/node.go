@@ -234,6 +234,15 @@ type PortKey struct {
 	Family   addr.Family
 }
 
+// Label names the port for people, in up to so many bytes.
+func (k PortKey) Label(most int) string {
+	text := k.Service.String()
+	if k.Name != "" {
+		text += ":" + k.Name
+	}
+	return text[:min(len(text), most)]
+}
+
 // OfFamily returns what reports whether a port is of the family.
 func OfFamily(family addr.Family) func(PortKey) bool {
 	return func(k PortKey) bool { return k.Family == family }

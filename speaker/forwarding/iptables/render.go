@@ -47,21 +47,11 @@ func (p *part) dispatch(d destination, to target) {
 func (s style) render(key desired.PortKey, p desired.Port) rendering {
 	r := portRenderer{style: s, key: key, port: p, id: digest(fmt.Sprintf("%v", key))}
 	if !s.legacyLayout {
-		r.comment = comment(key)
+		r.comment = key.Label(255) // which is what the kernel takes
 	}
 	r.internal()
 	r.external()
 	return r.out
-}
-
-// comment names the port in the rules that lead to it; the kernel takes up to
-// 255 characters.
-func comment(key desired.PortKey) string {
-	text := key.Service.String()
-	if key.Name != "" {
-		text += ":" + key.Name
-	}
-	return text[:min(len(text), 255)]
 }
 
 type portRenderer struct {

@@ -48,7 +48,7 @@ func (d delta) add(owner desired.PortKey, elements ...element) {
 		c := d[e.item]
 		c.has, c.is = true, e.value
 		if e.set == services || e.set == nodeServices {
-			c.comment = comment(owner)
+			c.comment = owner.Label(127) // which is what the nft program shows
 		}
 		d[e.item] = c
 	}
@@ -93,14 +93,4 @@ func (d delta) places() int {
 		}
 	}
 	return n + len(sets)
-}
-
-// comment is what the kernel keeps beside the verdict of a destination: the Service that has it,
-// in as many characters as the nft program shows.
-func comment(key desired.PortKey) string {
-	text := key.Service.String()
-	if key.Name != "" {
-		text += ":" + key.Name
-	}
-	return text[:min(len(text), 127)]
 }
