@@ -51,7 +51,7 @@ type Config struct {
 	Node     string
 	Recorder Recorder
 	Objects  Objects
-	Mode     string // of the forwarding
+	Mode     string           // of the forwarding
 	Kernel   forwarding.Gauge // nil: another proxy forwards
 	Metrics  prometheus.Registerer
 	Log      *slog.Logger

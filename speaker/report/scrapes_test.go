@@ -33,7 +33,7 @@ func TestEveryScrapeHasWhatIsThereAllTheTime(t *testing.T) {
 			{Kind: hostchecks.Kind(int(hostchecks.ReversePath) + i%2)}: {vip},
 		})
 	}, map[string][]float64{
-		"fairlead_speaker_problems Always":                                         {1},
+		"fairlead_speaker_problems Always":                                        {1},
 		"fairlead_layer2_obstructed_addresses " + report.ReasonAddressOnInterface: {1},
 	})
 }
