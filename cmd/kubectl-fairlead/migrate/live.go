@@ -15,9 +15,6 @@ import (
 	"fairlead.dev/fairlead/internal/metallb"
 )
 
-// pageSize is how many objects are asked for at once.
-const pageSize = 500
-
 // cluster says where the API server is: a kubeconfig and a context, or as kubectl
 // finds them.
 type cluster struct {
@@ -100,18 +97,10 @@ func listNewest(ctx context.Context, api dynamic.Interface, r resource, namespac
 	return nil, err
 }
 
-// list lists all objects, page by page.
 func list(ctx context.Context, of dynamic.ResourceInterface) ([]unstructured.Unstructured, error) {
-	var all []unstructured.Unstructured
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := of.List(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return all, nil
-		}
+	all, err := of.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
 	}
+	return all.Items, nil
 }
