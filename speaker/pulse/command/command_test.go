@@ -221,6 +221,31 @@ func leave(t *testing.T, p plan) {
 	l.neighbour(t, second)
 }
 
+// TestANodeThatShutsDownHandsOverAndCountsAsDead: the next node takes over before the end, and the endpoints on the node
+// are left soon after it, as on one that dies. A node that restarts would be waited for.
+func TestANodeThatShutsDownHandsOverAndCountsAsDead(t *testing.T) { inBoth(t, shutDown) }
+
+func shutDown(t *testing.T, p plan) {
+	l := newLabOf(t, p, 2)
+	l.start(t)
+	first, second := l.nodes[0], l.nodes[1]
+	l.resolves(t, first)
+	table := l.table(first)
+	table.Serving, table.Leaving, table.ShutsDown, table.Claims = false, true, true, nil
+	first.say(table)
+	l.neighbour(t, second)
+	if state, _ := second.client.State(); slices.Contains(state.Silent, first.name) {
+		t.Errorf("%s is said to be silent before its end: %v", first.name, state.Silent)
+	}
+	first.terminate()
+	took := second.until("silence", func(s pulse.State) bool { return slices.Contains(s.Silent, first.name) })
+	if took > 3*time.Second {
+		t.Errorf("the node counts as dead %v after pulse ended, as if it restarted", took)
+	}
+	l.ask()
+	l.neighbour(t, second)
+}
+
 // Both containers of a pod end at the same moment, and the agent may need a
 // while to find out that the node is leaving. Pulse waits for two seconds.
 func TestTheLastWordOfAnAgentIsHeard(t *testing.T) { inBoth(t, lastWord) }
