@@ -257,7 +257,8 @@ func (n *Node) Shutdown(ctx context.Context, together bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if _, err := n.Exec(ctx, "sh", "-c", "kill -s KILL -- -1"); err != nil {
+	// It fails if all have ended.
+	if _, err := n.Exec(ctx, "sh", "-c", "kill -s KILL -- -1 2>&- || :"); err != nil {
 		return err
 	}
 	return n.Kill(ctx)

@@ -159,7 +159,7 @@ const restartHold = 10 * time.Second
 
 // shutdownHold is for how long they shall count a node as alive whose machine shuts down: until pulse
 // has ended. A hello after that would say that the node leaves.
-const shutdownHold = time.Second
+const shutdownHold = 2 * time.Second
 
 const (
 	// bfdHold is what routers are asked for. It is longer, since an upgrade may have

@@ -196,7 +196,7 @@ func TestGoodbye(t *testing.T) {
 	}{
 		{false, false, []string{"counts as alive for 10s", "asks for patience for 1m0s", "answers no more over ARP", "answers no more over NDP"}},
 		{true, false, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "says goodbye"}},
-		{true, true, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "counts as alive for 1s"}},
+		{true, true, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "counts as alive for 2s"}},
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})

@@ -239,7 +239,7 @@ func shutDown(t *testing.T, p plan) {
 	}
 	first.terminate()
 	took := second.until("silence", func(s pulse.State) bool { return slices.Contains(s.Silent, first.name) })
-	if took > 3*time.Second {
+	if took > 5*time.Second {
 		t.Errorf("the node counts as dead %v after pulse ended, as if it restarted", took)
 	}
 	l.ask()
