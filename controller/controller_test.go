@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/controller/hellokey"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -278,18 +277,18 @@ func testReferences(t *testing.T, c *cluster) {
 
 func testHelloKey(t *testing.T, c *cluster) {
 	c.start(t)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: hellokey.Name}}
-	filled := func(s *corev1.Secret) bool { return len(s.Data[hellokey.Key]) == 32 }
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: v1beta1.HelloSecret}}
+	filled := func(s *corev1.Secret) bool { return len(s.Data[v1beta1.HelloSecretKey]) == 32 }
 	until(t, c, secret, "filled", filled)
-	first := string(secret.Data[hellokey.Key])
+	first := string(secret.Data[v1beta1.HelloSecretKey])
 	if err := c.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: hellokey.Name}}
+	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: v1beta1.HelloSecret}}
 	until(t, c, secret, "filled anew", func(s *corev1.Secret) bool {
-		return filled(s) && string(s.Data[hellokey.Key]) != first
+		return filled(s) && string(s.Data[v1beta1.HelloSecretKey]) != first
 	})
-	update(t, c, secret, func(s *corev1.Secret) { s.Data[hellokey.Key] = []byte("the user's own") })
+	update(t, c, secret, func(s *corev1.Secret) { s.Data[v1beta1.HelloSecretKey] = []byte("the user's own") })
 	version := secret.ResourceVersion
 	c.pool(t, "p", "192.0.2.0/24")
 	c.holds(t, c.service(t, "barrier"), "192.0.2.0")

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"fairlead.dev/fairlead/controller/hellokey"
+	"fairlead.dev/fairlead/api/v1beta1"
 )
 
 // leave has the Secret be this one before a controller runs.
@@ -24,26 +24,26 @@ func (c *cluster) leave(t *testing.T, secret *corev1.Secret) {
 // GitOps, and that loses the one which it got. What else is in it stays as it is.
 func testHelloKeyLost(t *testing.T, c *cluster) {
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: hellokey.Name, Annotations: map[string]string{"of": "another"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: v1beta1.HelloSecret, Annotations: map[string]string{"of": "another"}},
 		Data:       map[string][]byte{"note": []byte("not for the eyes of the controller")},
 	}
 	c.leave(t, secret)
 	c.start(t)
 	key := ""
-	filled := func(s *corev1.Secret) bool { return len(s.Data[hellokey.Key]) == 32 }
+	filled := func(s *corev1.Secret) bool { return len(s.Data[v1beta1.HelloSecretKey]) == 32 }
 	for _, lost := range []func(*corev1.Secret){
 		nil,
-		func(s *corev1.Secret) { s.Data[hellokey.Key] = []byte{} },
-		func(s *corev1.Secret) { delete(s.Data, hellokey.Key) },
+		func(s *corev1.Secret) { s.Data[v1beta1.HelloSecretKey] = []byte{} },
+		func(s *corev1.Secret) { delete(s.Data, v1beta1.HelloSecretKey) },
 	} {
 		if lost != nil {
 			update(t, c, secret, lost)
 		}
 		until(t, c, secret, "filled", filled)
-		if got := string(secret.Data[hellokey.Key]); key != "" && got != key {
+		if got := string(secret.Data[v1beta1.HelloSecretKey]); key != "" && got != key {
 			t.Error("another key is put back than the one that was lost")
 		}
-		key = string(secret.Data[hellokey.Key])
+		key = string(secret.Data[v1beta1.HelloSecretKey])
 		if string(secret.Data["note"]) != "not for the eyes of the controller" || secret.Annotations["of"] != "another" {
 			t.Fatalf("the Secret is %v, %v", secret.Annotations, secret.Data)
 		}
@@ -54,7 +54,7 @@ func testHelloKeyLost(t *testing.T, c *cluster) {
 // testHelloKeyImmutable has a Secret that cannot be filled.
 func testHelloKeyImmutable(t *testing.T, c *cluster) {
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: hellokey.Name}, Immutable: new(true),
+		ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: v1beta1.HelloSecret}, Immutable: new(true),
 	}
 	c.leave(t, secret)
 	c.start(t)
@@ -62,6 +62,6 @@ func testHelloKeyImmutable(t *testing.T, c *cluster) {
 	if err := c.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: hellokey.Name}}
-	until(t, c, again, "another one, and filled", func(s *corev1.Secret) bool { return len(s.Data[hellokey.Key]) == 32 })
+	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: v1beta1.HelloSecret}}
+	until(t, c, again, "another one, and filled", func(s *corev1.Secret) bool { return len(s.Data[v1beta1.HelloSecretKey]) == 32 })
 }

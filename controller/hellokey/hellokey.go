@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -27,38 +27,25 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// Name and Key say where the key is: the Secret's name and the key of its data.
-const (
-	Name = v1beta1.HelloSecret
-	Key  = v1beta1.HelloSecretKey
-)
-
 // size is the length of the key in bytes: that of the hash (RFC 2104, 3).
 const size = 32
 
 // Add has the manager keep the Secret in the given namespace while it leads. The error is that of a manager
 // that has been started already.
 func Add(m manager.Manager, namespace string, log *slog.Logger) error {
-	k := &keeper{client: m.GetClient(), events: m.GetEventRecorder("fairlead.dev/controller"), log: log}
-	wanted := client.ObjectKey{Namespace: namespace, Name: Name}
-	unique := true
-	c, err := controller.New("hellokey", m, controller.Options{
-		Reconciler:         k,
-		SkipNameValidation: &unique, // the name need be unique in one manager, not in a process
-	})
-	if err != nil {
-		return fmt.Errorf("keep Secret %s: %w", wanted, err)
-	}
-	ours := predicate.NewTypedPredicateFuncs(func(s *corev1.Secret) bool { return client.ObjectKeyFromObject(s) == wanted })
-	events := source.Kind(m.GetCache(), &corev1.Secret{}, &handler.TypedEnqueueRequestForObject[*corev1.Secret]{}, ours)
+	wanted := client.ObjectKey{Namespace: namespace, Name: v1beta1.HelloSecret}
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == wanted })
 	first := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		queue.Add(reconcile.Request{NamespacedName: wanted}) // one that never was has no event
 		return nil
 	})
-	for _, s := range []source.Source{events, first} {
-		if err := c.Watch(s); err != nil {
-			return fmt.Errorf("keep Secret %s: %w", wanted, err)
-		}
+	err := builder.ControllerManagedBy(m).Named("hellokey").
+		WithOptions(controller.Options{SkipNameValidation: new(true)}). // the name need be unique in one manager, not in a process
+		For(&corev1.Secret{}, builder.WithPredicates(ours)).
+		WatchesRawSource(first).
+		Complete(&keeper{client: m.GetClient(), events: m.GetEventRecorder("fairlead.dev/controller"), log: log})
+	if err != nil {
+		return fmt.Errorf("keep Secret %s: %w", wanted, err)
 	}
 	return nil
 }
@@ -98,7 +85,7 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, k.create(ctx, r.NamespacedName)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read Secret %s: %w", r.NamespacedName, err)
-	case len(found.Data[Key]) > 0:
+	case len(found.Data[v1beta1.HelloSecretKey]) > 0:
 		if found.ResourceVersion != k.made.version {
 			k.made = made{} // it may be another key by now, which replaced ours on purpose
 		}
@@ -115,7 +102,7 @@ func (k *keeper) create(ctx context.Context, name client.ObjectKey) error {
 			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/managed-by": "fairlead-controller"},
 		},
 		Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{Key: key},
+		Data: map[string][]byte{v1beta1.HelloSecretKey: key},
 	}
 	switch err := k.client.Create(ctx, created); {
 	case apierrors.IsAlreadyExists(err):
@@ -135,7 +122,7 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	name := client.ObjectKeyFromObject(found)
 	if found.Immutable != nil && *found.Immutable {
 		k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMissing, action,
-			"it has no value of the key %q, and is immutable: delete it, and the controller creates another one", Key)
+			"it has no value of the key %q, and is immutable: delete it, and the controller creates another one", v1beta1.HelloSecretKey)
 		k.log.Error("the Secret for the key of the hellos has none, and is immutable; delete it", "secret", name.String())
 		return nil // there is news once it is deleted
 	}
@@ -147,7 +134,7 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	if filled.Data == nil {
 		filled.Data = map[string][]byte{}
 	}
-	filled.Data[Key] = key
+	filled.Data[v1beta1.HelloSecretKey] = key
 	switch err := k.client.Patch(ctx, filled, client.MergeFromWithOptions(found, client.MergeFromWithOptimisticLock{})); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return nil // the informer is about to say what is there now
@@ -156,8 +143,8 @@ func (k *keeper) fill(ctx context.Context, found *corev1.Secret) error {
 	}
 	k.made = made{key, filled.UID, filled.ResourceVersion}
 	k.events.Eventf(found, nil, corev1.EventTypeWarning, v1beta1.ReasonHelloKeyMade, action,
-		"it had no value of the key %q: the controller %s; see that nothing else that writes this Secret leaves it empty", Key, done)
-	k.log.Warn("the Secret for the key of the hellos had none", "secret", name.String(), "key", Key, "done", done)
+		"it had no value of the key %q: the controller %s; see that nothing else that writes this Secret leaves it empty", v1beta1.HelloSecretKey, done)
+	k.log.Warn("the Secret for the key of the hellos had none", "secret", name.String(), "key", v1beta1.HelloSecretKey, "done", done)
 	return nil
 }
 

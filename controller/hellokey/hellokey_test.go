@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
@@ -25,7 +26,7 @@ func TestWhichKeyIsPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &keeper{client: api, events: events.NewFakeRecorder(100), log: testlog.New(t)}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: Name}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: v1beta1.HelloSecret}}
 	reconciled := func() string {
 		t.Helper()
 		if _, err := k.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(secret)}); err != nil {
@@ -34,11 +35,11 @@ func TestWhichKeyIsPutBack(t *testing.T) {
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
 			t.Fatal(err)
 		}
-		return string(secret.Data[Key])
+		return string(secret.Data[v1beta1.HelloSecretKey])
 	}
 	write := func(key string) {
 		t.Helper()
-		secret.Data = map[string][]byte{Key: []byte(key)}
+		secret.Data = map[string][]byte{v1beta1.HelloSecretKey: []byte(key)}
 		if err := api.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,7 @@ func TestWhichKeyIsPutBack(t *testing.T) {
 	if err := api.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: Name}}); err != nil {
+	if err := api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: v1beta1.HelloSecret}}); err != nil {
 		t.Fatal(err)
 	}
 	if fourth := reconciled(); fourth == third || len(fourth) != size {
