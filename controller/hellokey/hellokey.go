@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,7 +53,7 @@ func Add(m manager.Manager, namespace string, log *slog.Logger) error {
 // keeper is the reconciler.
 type keeper struct {
 	client client.Client
-	events recorder
+	events events.EventRecorder
 	log    *slog.Logger
 	made   made
 }
@@ -66,11 +66,6 @@ type made struct {
 	key     []byte
 	uid     types.UID
 	version string // resourceVersion
-}
-
-// recorder takes Events (the API events.k8s.io/v1).
-type recorder interface {
-	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
 // action is what is done to the Secret, for Events.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,7 +46,7 @@ type Options struct {
 	Cache     cache.Informers
 	Live      client.Reader // reads the API server itself
 	Client    client.Client // writes statuses
-	Events    recorder
+	Events    events.EventRecorder
 	Logger    *slog.Logger
 	Metrics   *Metrics
 

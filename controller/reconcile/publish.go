@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,11 +33,6 @@ type writer interface {
 	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
 }
 
-// recorder takes Events (the API events.k8s.io/v1).
-type recorder interface {
-	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
-}
-
 // write is the wanted status of one object, or that it is to go.
 type write struct {
 	base   client.Object // as the informer knows it; only read
@@ -53,7 +48,7 @@ type queue = workqueue.TypedRateLimitingInterface[problem.Object]
 // until the informer shows a newer one and the next pass has looked at it.
 type publisher struct {
 	client  writer
-	events  recorder
+	events  events.EventRecorder
 	log     *slog.Logger
 	metrics *Metrics
 	queue   queue                 // of those whose last write did not fail
@@ -68,7 +63,7 @@ type publisher struct {
 	contests contests
 }
 
-func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics, timeout time.Duration) *publisher {
+func newPublisher(c writer, recorder events.EventRecorder, log *slog.Logger, metrics *Metrics, timeout time.Duration) *publisher {
 	same := conversion.EqualitiesOrDie(func(a, b metav1.Condition) bool {
 		a.LastTransitionTime = b.LastTransitionTime
 		return a == b
@@ -76,7 +71,7 @@ func newPublisher(c writer, events recorder, log *slog.Logger, metrics *Metrics,
 	maps.Copy(same.Equalities, equality.Semantic.Equalities)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[problem.Object](firstRetry, lastRetry)
 	return &publisher{
-		client: c, events: events, log: log, metrics: metrics, timeout: timeout,
+		client: c, events: recorder, log: log, metrics: metrics, timeout: timeout,
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
 		retries:  workqueue.NewTypedRateLimitingQueue(limiter),
 		same:     same,

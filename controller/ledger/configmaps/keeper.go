@@ -34,23 +34,11 @@ const (
 	firstRetry, lastRetry = 100 * time.Millisecond, time.Minute
 )
 
-// reader reads the API server itself.
-type reader interface {
-	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
-}
-
-// writer is the part of a client that is used here.
-type writer interface {
-	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
-	Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error
-	Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error
-}
-
 // Options are what a Keeper works with.
 type Options struct {
 	Namespace string
-	Live      reader
-	Client    writer
+	Live      client.Reader // reads the API server itself
+	Client    client.Writer
 	Logger    *slog.Logger
 	// Timeout is how long one read or write may take.
 	Timeout time.Duration
