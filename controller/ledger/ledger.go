@@ -29,7 +29,6 @@ func (e Entry) Rests() bool { return !e.Until.IsZero() }
 // pointers finds what did.
 type Page struct {
 	entries map[netip.Addr]Entry
-	resting int
 }
 
 // Book has an entry for each address that is held or cools down. It never changes: a
@@ -77,18 +76,12 @@ func (b Book) All() iter.Seq2[netip.Addr, Entry] {
 	}
 }
 
-// Resting are the entries of addresses that rest, in no order. It looks at no page that has
-// none.
+// Resting are the entries of addresses that rest, in no order.
 func (b Book) Resting() iter.Seq2[netip.Addr, Entry] {
 	return func(yield func(netip.Addr, Entry) bool) {
-		for _, p := range b.pages {
-			if p.resting == 0 {
-				continue
-			}
-			for a, e := range p.entries {
-				if e.Rests() && !yield(a, e) {
-					return
-				}
+		for a, e := range b.All() {
+			if e.Rests() && !yield(a, e) {
+				return
 			}
 		}
 	}
@@ -105,7 +98,11 @@ func (b Book) With(changes map[netip.Addr]Entry) Book {
 		next.pages = map[netip.Prefix]*Page{}
 	}
 	for a, e := range changes {
-		next.page(b, Shard(a)).set(a, e)
+		if p := next.page(b, Shard(a)); e == (Entry{}) {
+			delete(p.entries, a)
+		} else {
+			p.entries[a] = e
+		}
 	}
 	for a := range changes {
 		if shard := Shard(a); next.pages[shard] != nil && len(next.pages[shard].entries) == 0 {
@@ -122,24 +119,10 @@ func (b Book) page(former Book, shard netip.Prefix) *Page {
 	case nil:
 		p = &Page{entries: map[netip.Addr]Entry{}}
 	case former.pages[shard]:
-		p = &Page{maps.Clone(p.entries), p.resting}
+		p = &Page{maps.Clone(p.entries)}
 	}
 	b.pages[shard] = p
 	return p
-}
-
-func (p *Page) set(a netip.Addr, e Entry) {
-	if p.entries[a].Rests() {
-		p.resting--
-	}
-	if e.Rests() {
-		p.resting++
-	}
-	if e == (Entry{}) {
-		delete(p.entries, a)
-	} else {
-		p.entries[a] = e
-	}
 }
 
 // Recall is the Book with what another one has of addresses that this one has no entry
