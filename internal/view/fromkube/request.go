@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -115,18 +116,13 @@ func conflicts[T comparable](mentions []mention, parse func(string) ([]T, error)
 	meant, err := parse(first.text)
 	for _, other := range mentions[1:] {
 		also, otherErr := parse(other.text)
-		if err == nil && otherErr == nil && sameSet(meant, also) {
+		if err == nil && otherErr == nil && sets.New(meant...).Equal(sets.New(also...)) {
 			continue
 		}
 		told = append(told, fmt.Sprintf("%s says %q and %s says %q: the former is followed; remove one, or make them the same",
 			first.where, first.text, other.where, other.text))
 	}
 	return told
-}
-
-// sameSet compares two lists without duplicates, whatever their order.
-func sameSet[T comparable](a, b []T) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
 }
 
 // parseNames reads names of objects, separated by commas.
