@@ -13,9 +13,8 @@ import (
 
 // beyond finds pools of an advertisement that end within an aggregate: a route to all of
 // it would draw the traffic of addresses outside the pool. One per pool is reported.
-func beyond(c *view.Cluster, object problem.Object, ad *view.BGPAdvertisement) []problem.Problem {
-	var problems []problem.Problem
-	for _, p := range slices.SortedFunc(maps.Values(c.Pools), func(a, b *view.Pool) int { return cmp.Compare(a.Name, b.Name) }) {
+func beyond(r *reach, object problem.Object, ad *view.BGPAdvertisement) {
+	for _, p := range slices.SortedFunc(maps.Values(r.cluster.Pools), func(a, b *view.Pool) int { return cmp.Compare(a.Name, b.Name) }) {
 		if !ad.Pools.Matches(p) {
 			continue
 		}
@@ -24,12 +23,11 @@ func beyond(c *view.Cluster, object problem.Object, ad *view.BGPAdvertisement) [
 			if whole.Addr().Is6() {
 				field = "aggregationLengthV6"
 			}
-			problems = append(problems, problem.Advice(object, ReasonAggregateBeyondPool,
+			r.advise(object, ReasonAggregateBeyondPool,
 				"spec.%s: IPAddressPool %q holds only a part of %s, so its addresses there are announced one by one: "+
-					"give the pool all of it, or ask for longer prefixes", field, p.Name, whole))
+					"give the pool all of it, or ask for longer prefixes", field, p.Name, whole)
 		}
 	}
-	return problems
 }
 
 // divided is the first aggregate of which the pool holds a part only. Where a range

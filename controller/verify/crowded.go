@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -15,11 +14,10 @@ const ReasonTooManyCommunities = "TooManyCommunities"
 
 // crowded finds routes with more communities than may be announced. One an advertisement is told, that of the
 // lowest prefix.
-func crowded(r *reach) []problem.Problem {
+func crowded(r *reach) {
 	if octetsOf(r.inUse) <= view.MostCommunityOctets {
-		return nil // whatever is announced by them
+		return // whatever is announced by them
 	}
-	var problems []problem.Problem
 	told := map[string]bool{}
 	routes := r.routes()
 	for _, prefix := range slices.SortedFunc(maps.Keys(routes), netip.Prefix.Compare) {
@@ -29,13 +27,12 @@ func crowded(r *reach) []problem.Problem {
 				continue
 			}
 			told[ad.Name] = true
-			problems = append(problems, problem.Advice(ad.Object(), ReasonTooManyCommunities,
+			r.advise(ad.Object(), ReasonTooManyCommunities,
 				"%s is not announced: the communities of all BGPAdvertisements that announce it take %d octets, and a message of BGP has room for %d, "+
 					"4 for each and 12 for a large one; remove some from spec.communities, or announce it by fewer BGPAdvertisements",
-				prefix, octets, view.MostCommunityOctets))
+				prefix, octets, view.MostCommunityOctets)
 		}
 	}
-	return problems
 }
 
 // routes are the prefixes that advertisements may announce, each with those that do, for Services without endpoints as

@@ -45,7 +45,7 @@ func (r *reach) ways() []way {
 // nowhere finds Services whose addresses no node announces, while others of the same pools may be:
 // what is wrong with a pool is the pool's problem. The first address of a Service is reported.
 // All Services are looked at only if advertisements choose some by their labels.
-func nowhere(r *reach) []problem.Problem {
+func nowhere(r *reach) {
 	pools, covering, choosy := r.cluster.PoolsByAge(), map[*view.Pool][]way{}, false
 	for _, w := range r.ways() {
 		choosy = choosy || len(w.services) > 0
@@ -56,11 +56,9 @@ func nowhere(r *reach) []problem.Problem {
 		}
 	}
 	sharers := sharers(r.cluster)
-	var problems []problem.Problem
-	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) *problem.Problem) {
+	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) (told bool)) {
 		for _, vip := range s.VIPs {
-			if p := judge(vip, covering[view.PoolOf(pools, vip)]); p != nil {
-				problems = append(problems, *p)
+			if judge(vip, covering[view.PoolOf(pools, vip)]) {
 				return
 			}
 		}
@@ -68,23 +66,17 @@ func nowhere(r *reach) []problem.Problem {
 	if choosy {
 		for _, s := range r.cluster.Services {
 			if s.Type == view.LoadBalancer {
-				look(s, func(vip netip.Addr, covering []way) *problem.Problem {
-					return unchosen(s, sharers[vip], vip, covering)
-				})
+				look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, sharers[vip], vip, covering) })
 			}
 		}
 	}
 	for s, endpoints := range served(r.cluster) {
 		if s.ExternalLocal {
-			look(s, func(vip netip.Addr, covering []way) *problem.Problem {
-				if p := unserved(r.cluster, s, vip, endpoints, choosing(covering, s)); p != nil {
-					return p
-				}
-				return unservedTogether(r.cluster, s, sharers[vip], vip, covering)
+			look(s, func(vip netip.Addr, covering []way) bool {
+				return unserved(r, s, vip, endpoints, choosing(covering, s)) || unservedTogether(r, s, sharers[vip], vip, covering)
 			})
 		}
 	}
-	return problems
 }
 
 // sharers are the Services on each address, of those that share theirs if they may.
@@ -108,12 +100,12 @@ func choosing(ways []way, services ...*view.Service) []way {
 	})
 }
 
-// unchosen is the problem of an address, if of the advertisements of its pool none chooses the Service, or
+// unchosen tells of an address, if of the advertisements of its pool none chooses the Service, or
 // each of several that share it is chosen by some, and all of them by none.
-func unchosen(s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
+func unchosen(r *reach, s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) (told bool) {
 	alone := len(choosing(covering, s)) > 0
 	if len(covering) == 0 || alone && len(choosing(covering, sharers...)) > 0 {
-		return nil
+		return false
 	}
 	names := func(chosen ...*view.Service) string {
 		var names []string
@@ -124,26 +116,27 @@ func unchosen(s *view.Service, sharers []*view.Service, vip netip.Addr, covering
 		}
 		return problem.List(names, ", ")
 	}
-	p := problem.Advice(s.Object(), ReasonServiceNotSelected,
-		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
-			"label the Service, or correct the selectors", vip, names(s))
 	if alone {
-		p = problem.Advice(s.Object(), ReasonServiceNotSelected,
+		r.advise(s.Object(), ReasonServiceNotSelected,
 			"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses all the Services that share it by spec.serviceSelectors: "+
 				"some are chosen by %s; label the Services, or correct the selectors", vip, names(sharers...))
+		return true
 	}
-	return &p
+	r.advise(s.Object(), ReasonServiceNotSelected,
+		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
+			"label the Service, or correct the selectors", vip, names(s))
+	return true
 }
 
-// unserved is the problem of an address under policy Local, if no node that announces by one
+// unserved tells of an address under policy Local, if no node that announces by one
 // of the ways has endpoints, and another one has.
-func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view.Endpoint, ways []way) *problem.Problem {
+func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoint, ways []way) (told bool) {
 	serving := view.UsableOf(s, endpoints, addr.FamilyOf(vip)).Nodes()
 	if len(serving) == 0 || len(ways) == 0 {
-		return nil
+		return false
 	}
 	excluded := !slices.ContainsFunc(serving, func(node string) bool {
-		n := c.Nodes[node]
+		n := r.cluster.Nodes[node]
 		return n != nil && n.MayAnnounce()
 	})
 	for _, w := range ways {
@@ -151,7 +144,7 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 			_, announces := slices.BinarySearch(w.nodes, node)
 			return announces
 		}) {
-			return nil
+			return false
 		}
 	}
 	named := slices.DeleteFunc(slices.Clone(serving), func(node string) bool { return node == "" })
@@ -162,35 +155,35 @@ func unserved(c *view.Cluster, s *view.Service, vip netip.Addr, endpoints []view
 	case excluded:
 		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network"
 	}
-	p := problem.Advice(s.Object(), ReasonNoServingNode,
+	r.advise(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
 			"run its pods on nodes that announce, or set the policy Cluster", vip, where)
-	return &p
+	return true
 }
 
-// unservedTogether is the problem of an address that several Services share, if nodes have
+// unservedTogether tells of an address that several Services share, if nodes have
 // endpoints of all that are of policy Local, and no advertisement chooses one of these. If there
 // is no such node at all, that is another problem.
-func unservedTogether(c *view.Cluster, s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) *problem.Problem {
+func unservedTogether(r *reach, s *view.Service, sharers []*view.Service, vip netip.Addr, covering []way) (told bool) {
 	ways := choosing(covering, sharers...)
 	if len(sharers) < 2 || len(ways) == 0 {
-		return nil
+		return false
 	}
-	common := announcing(c, s, vip)
+	common := announcing(r.cluster, s, vip)
 	for _, other := range sharers {
-		if nodes := announcing(c, other, vip); other.ExternalLocal && len(nodes) > 0 {
+		if nodes := announcing(r.cluster, other, vip); other.ExternalLocal && len(nodes) > 0 {
 			common = slices.DeleteFunc(common, func(node string) bool { return !slices.Contains(nodes, node) })
 		}
 	}
 	if len(common) == 0 || slices.ContainsFunc(ways, func(w way) bool {
 		return slices.ContainsFunc(common, func(node string) bool { return slices.Contains(w.nodes, node) })
 	}) {
-		return nil
+		return false
 	}
-	p := problem.Advice(s.Object(), ReasonNoServingNode,
+	r.advise(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints of all Services that share it announce it, and these are on %s, "+
 			"which no advertisement of the address chooses; run the pods on nodes that announce, or set the policy Cluster", vip, problem.List(common, " "))
-	return &p
+	return true
 }
 
 // announcing are the nodes with usable endpoints of a Service that may announce at all.

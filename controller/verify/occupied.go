@@ -6,7 +6,6 @@ import (
 
 	"go4.org/netipx"
 
-	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -22,8 +21,8 @@ var remedies = map[view.Use]string{
 
 // occupied finds pools that hold what the cluster itself uses. Of each pool and kind of
 // use one address is named, the lowest, and each range of ClusterIPs that it overlaps.
-func occupied(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
-	pools := c.PoolsByAge()
+func occupied(r *reach, used map[netip.Addr]view.Use) {
+	pools := r.cluster.PoolsByAge()
 	type kind struct {
 		pool *view.Pool
 		use  view.Use
@@ -37,18 +36,16 @@ func occupied(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 			}
 		}
 	}
-	var problems []problem.Problem
 	for k, a := range lowest {
-		problems = append(problems, problem.Advice(k.pool.Object(), ReasonAddressesInUse,
-			"spec.addresses has %s, which is %s, and is not given out: take %s out", a, k.use, remedies[k.use]))
+		r.advise(k.pool.Object(), ReasonAddressesInUse,
+			"spec.addresses has %s, which is %s, and is not given out: take %s out", a, k.use, remedies[k.use])
 	}
-	for _, r := range c.ServiceRanges {
+	for _, prefix := range r.cluster.ServiceRanges {
 		for _, p := range pools {
-			if slices.ContainsFunc(p.Ranges, netipx.RangeOfPrefix(r).Overlaps) {
-				problems = append(problems, problem.Advice(p.Object(), ReasonAddressesInUse,
-					"spec.addresses has addresses of %s, which ClusterIPs are from (ServiceCIDR), and which are not given out: take %s out", r, r))
+			if slices.ContainsFunc(p.Ranges, netipx.RangeOfPrefix(prefix).Overlaps) {
+				r.advise(p.Object(), ReasonAddressesInUse,
+					"spec.addresses has addresses of %s, which ClusterIPs are from (ServiceCIDR), and which are not given out: take %s out", prefix, prefix)
 			}
 		}
 	}
-	return problems
 }

@@ -22,14 +22,13 @@ const (
 )
 
 // peers finds what is wrong with each BGPPeer among the other objects.
-func peers(r *reach) []problem.Problem {
+func peers(r *reach) {
 	announced := map[*view.BGPPeer]bool{}
 	for _, ad := range r.cluster.BGPAdvertisements {
 		for _, p := range r.of(ad) {
 			announced[p] = true
 		}
 	}
-	var problems []problem.Problem
 	for i, p := range r.peers {
 		var nodes []*view.Node
 		var names []string
@@ -38,57 +37,57 @@ func peers(r *reach) []problem.Problem {
 				nodes, names = append(nodes, node), append(names, node.Name)
 			}
 		}
-		problems = append(problems, profile(r.cluster, p, nodes)...)
+		profile(r, p, nodes)
 		if p.RouterID.IsValid() && len(nodes) > 1 {
-			problems = append(problems, problem.Advice(p.Object(), ReasonRouterIDShared,
+			r.advise(p.Object(), ReasonRouterIDShared,
 				"spec.routerID: nodes %s have the router ID %v towards one router, which tells neighbors apart by it (RFC 6286): "+
-					"choose one node by nodeSelectors, or leave it out", problem.List(names, " "), p.RouterID))
+					"choose one node by nodeSelectors, or leave it out", problem.List(names, " "), p.RouterID)
 		}
 		if len(nodes) > 0 && !announced[p] {
-			problems = append(problems, problem.Advice(p.Object(), ReasonNoAdvertisement,
-				"nothing is announced to it: no BGPAdvertisement is for this peer on the nodes that it chooses; create one, or correct spec.peers and the nodeSelectors of both"))
+			r.advise(p.Object(), ReasonNoAdvertisement,
+				"nothing is announced to it: no BGPAdvertisement is for this peer on the nodes that it chooses; create one, or correct spec.peers and the nodeSelectors of both")
 		}
 	}
-	return problems
 }
 
 // profile finds what is wrong with the BFDProfile that a peer of these nodes names.
-func profile(c *view.Cluster, p *view.BGPPeer, nodes []*view.Node) []problem.Problem {
+func profile(r *reach, p *view.BGPPeer, nodes []*view.Node) {
 	if p.BFDProfile == "" {
-		return nil
+		return
 	}
-	profile := c.BFDProfiles[p.BFDProfile]
+	profile := r.cluster.BFDProfiles[p.BFDProfile]
 	if profile == nil {
-		return []problem.Problem{problem.New(p.Object(), ReasonProfileNotFound,
-			"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile)}
+		r.add(p.Object(), ReasonProfileNotFound,
+			"spec.bfdProfile: there is no BFDProfile %q, so the session is held without BFD: create it or take it out", p.BFDProfile)
+		return
 	}
 	if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n *view.Node) bool { return !p.IsOn(n) }) {
-		return []problem.Problem{problem.Advice(p.Object(), ReasonFieldUnused,
-			"spec.bfdProfile: %v is the node itself, so the session is held without BFD, which is between two machines: leave it out", p.PeerAddress)}
+		r.advise(p.Object(), ReasonFieldUnused,
+			"spec.bfdProfile: %v is the node itself, so the session is held without BFD, which is between two machines: leave it out", p.PeerAddress)
+		return
 	}
 	if profile.MinTTL == 0 || p.EBGPMultiHop || p.HopsByNetwork() {
-		return nil // it counts, or only a node could tell
+		return // it counts, or only a node could tell
 	}
 	said := "this one is not said to be: its BFD packets must come with 255; set ebgpMultiHop if it is"
 	if p.TTLSecurity {
 		said = "ttlSecurity says that this one is not: its BFD packets must come with 255; leave that out if it is"
 	}
-	return []problem.Problem{problem.Advice(p.Object(), ReasonMinimumTTLUnused,
+	r.advise(p.Object(), ReasonMinimumTTLUnused,
 		"spec.bfdProfile: BFDProfile %q has minimumTtl %d, which is for routers more than one hop away, and %s, or name a profile without minimumTtl",
-		p.BFDProfile, profile.MinTTL, said)}
+		p.BFDProfile, profile.MinTTL, said)
 }
 
 // together finds peers of one router that a node cannot have as they are asked for: that it has
 // no session with, or BFD by the profile of another. The oldest is told nothing; of the nodes the
 // first by name is named.
-func together(r *reach) []problem.Problem {
+func together(r *reach) {
 	routers := map[peering.Router][]*view.BGPPeer{} // the peers of each, by age
 	for _, p := range r.peers {
 		if of := peering.Of(p).Router; of != (peering.Router{}) {
 			routers[of] = append(routers[of], p)
 		}
 	}
-	var problems []problem.Problem
 	for _, peers := range routers {
 		if len(peers) < 2 {
 			continue
@@ -99,12 +98,11 @@ func together(r *reach) []problem.Problem {
 			for _, p := range slices.Concat(refused, sharing(r.cluster, held, node)) {
 				if !told[p.Object] {
 					told[p.Object] = true
-					problems = append(problems, p)
+					r.problems = append(r.problems, p)
 				}
 			}
 		}
 	}
-	return problems
 }
 
 // sharing finds those of a node's peers of one router whose BFD session is that of an older one

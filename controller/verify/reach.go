@@ -7,10 +7,11 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/internal/peering"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// reach knows from which nodes to which peers advertisements announce.
+// reach knows from which nodes to which peers advertisements announce, and collects what is wrong.
 type reach struct {
 	cluster *view.Cluster
 	nodes   []*view.Node    // by name
@@ -20,6 +21,16 @@ type reach struct {
 	// name some that no Community has: these are unknown, by advertisement.
 	inUse   []*view.BGPAdvertisement
 	unknown map[string][]string
+
+	problems []problem.Problem
+}
+
+func (r *reach) add(object problem.Object, reason, format string, args ...any) {
+	r.problems = append(r.problems, problem.New(object, reason, format, args...))
+}
+
+func (r *reach) advise(object problem.Object, reason, format string, args ...any) {
+	r.problems = append(r.problems, problem.Advice(object, reason, format, args...))
 }
 
 func newReach(c *view.Cluster) *reach {

@@ -25,31 +25,29 @@ type local struct {
 // that no node may announce, since none can serve all of them. A Service that no node
 // can serve does not keep others from being announced, and one of policy Cluster any node
 // serves.
-func apart(c *view.Cluster) []problem.Problem {
+func apart(r *reach) {
 	sharing := map[netip.Addr][]local{}
-	for s := range served(c) {
+	for s := range served(r.cluster) {
 		if !s.ExternalLocal {
 			continue
 		}
 		for _, vip := range s.VIPs {
-			if nodes := announcing(c, s, vip); len(nodes) > 0 {
+			if nodes := announcing(r.cluster, s, vip); len(nodes) > 0 {
 				sharing[vip] = append(sharing[vip], local{s, nodes})
 			}
 		}
 	}
-	var problems []problem.Problem
 	for vip, all := range sharing {
 		if meet(all) {
 			continue
 		}
 		told := whoWhere(all)
 		for _, l := range all {
-			problems = append(problems, problem.Advice(l.service.Object(), ReasonNoCommonNode,
+			r.advise(l.service.Object(), ReasonNoCommonNode,
 				"%s is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: %s; "+
-					"run their pods on the same nodes, or set the policy Cluster", vip, told))
+					"run their pods on the same nodes, or set the policy Cluster", vip, told)
 		}
 	}
-	return problems
 }
 
 func meet(all []local) bool {

@@ -31,12 +31,11 @@ type serving struct {
 // strays finds aggregates by which routers send nodes what they drop, since a Service of
 // policy Local has its endpoints elsewhere. One an aggregate is told, that of the lowest
 // address. An address that the same routers also learn alone is found by that route.
-func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.Problem {
+func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) {
 	if len(ad.AggregationLength) == 0 {
-		return nil
+		return
 	}
 	nodes, companions := r.able(r.chosen(ad.NodeSelectors)), r.companions(ad)
-	var problems []problem.Problem
 	for whole, a := range r.aggregated(ad, nodes) {
 		from := a.from(nodes)
 		slices.SortFunc(a.locals, func(a, b serving) int {
@@ -48,12 +47,11 @@ func strays(r *reach, object problem.Object, ad *view.BGPAdvertisement) []proble
 		}
 		s := a.locals[i]
 		other := slices.IndexFunc(from, func(node string) bool { return !slices.Contains(s.nodes, node) })
-		problems = append(problems, problem.Advice(object, ReasonAggregateOverLocal,
+		r.advise(object, ReasonAggregateOverLocal,
 			"%s is announced also by %s, which drops what routers send there for %s: Service %s has externalTrafficPolicy Local and no "+
 				"endpoints on it; announce its address alone by another BGPAdvertisement, or set the policy Cluster",
-			whole, from[other], s.vip, s.service.Ref))
+			whole, from[other], s.vip, s.service.Ref)
 	}
-	return problems
 }
 
 // aggregated has what those nodes serve below each aggregate of an advertisement.

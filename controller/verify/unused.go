@@ -18,19 +18,19 @@ const (
 )
 
 // spare finds BFDProfiles and Communities that nothing names.
-func spare(c *view.Cluster) []problem.Problem {
+func spare(r *reach) {
+	c := r.cluster
 	named := map[string]bool{}
 	for _, p := range c.BGPPeers {
 		named[p.BFDProfile] = true
 	}
-	var problems []problem.Problem
 	for _, p := range c.BFDProfiles {
 		if !named[p.Name] {
-			problems = append(problems, problem.Advice(p.Object(), ReasonUnused, "no BGPPeer names it in spec.bfdProfile"))
+			r.advise(p.Object(), ReasonUnused, "no BGPPeer names it in spec.bfdProfile")
 		}
 		if p.EchoInterval {
-			problems = append(problems, problem.Advice(p.Object(), ReasonFieldUnused,
-				"spec.echoInterval: has no effect, as the echo function is not supported: leave it out, and make transmitInterval and receiveInterval as short"))
+			r.advise(p.Object(), ReasonFieldUnused,
+				"spec.echoInterval: has no effect, as the echo function is not supported: leave it out, and make transmitInterval and receiveInterval as short")
 		}
 	}
 	called := map[string]bool{}
@@ -41,17 +41,15 @@ func spare(c *view.Cluster) []problem.Problem {
 	}
 	for _, community := range c.Communities {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(community.Values)), func(name string) bool { return called[name] }) {
-			problems = append(problems, problem.Advice(community.Object(), ReasonUnused, "no BGPAdvertisement has one of its names in spec.communities"))
+			r.advise(community.Object(), ReasonUnused, "no BGPAdvertisement has one of its names in spec.communities")
 		}
 	}
-	return problems
 }
 
 // idle finds fields of a BGPAdvertisement that have no effect on any route.
-func idle(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.Problem {
-	var problems []problem.Problem
+func idle(r *reach, object problem.Object, ad *view.BGPAdvertisement) {
 	unused := func(format string, args ...any) {
-		problems = append(problems, problem.Advice(object, ReasonFieldUnused, format, args...))
+		r.advise(object, ReasonFieldUnused, format, args...)
 	}
 	var internal, external bool
 	for _, p := range r.of(ad) {
@@ -69,7 +67,7 @@ func idle(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.
 			unused("spec.%s: no IPAddressPool that this is for has %v addresses: leave it out, or correct the pools", field, family)
 		}
 	}
-	return append(problems, overruled(r, object, ad)...)
+	overruled(r, object, ad)
 }
 
 // lacks reports whether there are such pools, and none has addresses of the family.
@@ -91,8 +89,7 @@ func lacks(c *view.Cluster, match view.PoolMatch, family addr.Family) bool {
 
 // overruled finds fields of which another advertisement says what routers like better, of all
 // that this one announces. Where it does of a part only, each has its effect.
-func overruled(r *reach, object problem.Object, ad *view.BGPAdvertisement) []problem.Problem {
-	var problems []problem.Problem
+func overruled(r *reach, object problem.Object, ad *view.BGPAdvertisement) {
 	told := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(r.cluster.BGPAdvertisements)) {
 		other := r.cluster.BGPAdvertisements[name]
@@ -102,11 +99,10 @@ func overruled(r *reach, object problem.Object, ad *view.BGPAdvertisement) []pro
 		}
 		for _, field := range fields {
 			told[field] = true
-			problems = append(problems, problem.Advice(object, ReasonFieldUnused,
-				"spec.%s: BGPAdvertisement %q is for the same addresses, nodes and peers, and that of its routes counts, which routers like better: leave it out of one of the two", field, name))
+			r.advise(object, ReasonFieldUnused,
+				"spec.%s: BGPAdvertisement %q is for the same addresses, nodes and peers, and that of its routes counts, which routers like better: leave it out of one of the two", field, name)
 		}
 	}
-	return problems
 }
 
 // losing are the fields of which both say something, and routers like the other's better.

@@ -6,7 +6,6 @@ package verify
 
 import (
 	"net/netip"
-	"slices"
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -40,86 +39,91 @@ const (
 // advertisement stay in use beside the wrong ones. used are the addresses of pools that the
 // cluster itself uses, and what for.
 func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
-	reach := newReach(c)
-	var problems []problem.Problem
+	r := newReach(c)
 	for _, ad := range c.L2Advertisements {
 		object := ad.Object()
-		problems = append(problems, slices.Concat(
-			pools(c, object, ad.Pools), vain(c, object, reach.vainLayer2(ad)), services(c, object, ad.ServiceSelectors))...)
+		pools(r, object, ad.Pools)
+		vain(r, object, r.vainLayer2(ad))
+		services(r, object, ad.ServiceSelectors)
 	}
 	for _, ad := range c.BGPAdvertisements {
-		problems = append(problems, advertisement(reach, ad)...)
+		advertisement(r, ad)
 	}
-	problems = slices.Concat(problems, peers(reach), spare(c), together(reach), ambiguous(c),
-		crowded(reach), apart(c), nowhere(reach), occupied(c, used))
-	problem.Sort(problems)
-	return problems
+	peers(r)
+	spare(r)
+	together(r)
+	ambiguous(r)
+	crowded(r)
+	apart(r)
+	nowhere(r)
+	occupied(r, used)
+	problem.Sort(r.problems)
+	return r.problems
 }
 
 // advertisement finds what is wrong with a BGPAdvertisement among the other objects.
-func advertisement(r *reach, ad *view.BGPAdvertisement) []problem.Problem {
-	c, object := r.cluster, ad.Object()
-	problems := slices.Concat(pools(c, object, ad.Pools), services(c, object, ad.ServiceSelectors), beyond(c, object, ad), idle(r, object, ad), strays(r, object, ad))
-	if unknown := r.unknown[ad.Name]; len(unknown) > 0 {
-		problems = append(problems, nameless(object, unknown)...)
-	}
+func advertisement(r *reach, ad *view.BGPAdvertisement) {
+	object := ad.Object()
+	pools(r, object, ad.Pools)
+	services(r, object, ad.ServiceSelectors)
+	beyond(r, object, ad)
+	idle(r, object, ad)
+	strays(r, object, ad)
+	nameless(r, object, r.unknown[ad.Name])
 	missing := false
 	for _, name := range ad.Peers {
-		if c.BGPPeers[name] == nil {
+		if r.cluster.BGPPeers[name] == nil {
 			missing = true
-			problems = append(problems, problem.New(object, ReasonPeerNotFound,
-				"spec.peers: there is no BGPPeer %q: create it or take it out", name))
+			r.add(object, ReasonPeerNotFound, "spec.peers: there is no BGPPeer %q: create it or take it out", name)
 		}
 	}
-	if missing {
-		return problems // which says enough of its peers
+	if !missing { // those that are say enough of its peers
+		vain(r, object, r.vainBGP(ad))
 	}
-	return append(problems, vain(c, object, r.vainBGP(ad))...)
 }
 
-// vain returns a problem of an advertisement that no node goes by, for a reason that is given. Of a
+// vain finds an advertisement that no node goes by, for a reason that is given. Of a
 // cluster without nodes there is nothing to say.
-func vain(c *view.Cluster, object problem.Object, why string) []problem.Problem {
+func vain(r *reach, object problem.Object, why string) {
 	reason := ReasonNoSession
 	switch {
-	case why == "" || len(c.Nodes) == 0:
-		return nil
+	case why == "" || len(r.nodes) == 0:
+		return
 	case why == noNode:
 		reason = ReasonNoNodeSelected
 	}
-	return []problem.Problem{problem.New(object, reason, "nothing is announced by it: the advertisement %s", why)}
+	r.add(object, reason, "nothing is announced by it: the advertisement %s", why)
 }
 
-func pools(c *view.Cluster, object problem.Object, match view.PoolMatch) []problem.Problem {
-	var problems []problem.Problem
+// pools finds names and labels by which an advertisement chooses no pool.
+func pools(r *reach, object problem.Object, match view.PoolMatch) {
 	for _, name := range match.Names {
-		if c.Pools[name] == nil {
-			problems = append(problems, problem.New(object, ReasonPoolNotFound,
-				"spec.ipAddressPools: there is no IPAddressPool %q: create it or take it out", name))
+		if r.cluster.Pools[name] == nil {
+			r.add(object, ReasonPoolNotFound, "spec.ipAddressPools: there is no IPAddressPool %q: create it or take it out", name)
 		}
 	}
 	if len(match.Selectors) == 0 || len(match.Names) > 0 {
-		return problems
+		return
 	}
-	for _, p := range c.Pools {
+	for _, p := range r.cluster.Pools {
 		if match.Matches(p) {
-			return problems
+			return
 		}
 	}
-	return append(problems, problem.New(object, ReasonNoPoolSelected,
-		"spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors"))
+	r.add(object, ReasonNoPoolSelected,
+		"spec.ipAddressPoolSelectors: no IPAddressPool has such labels, so nothing is announced: label a pool, or change the selectors")
 }
 
-// services returns a problem of an advertisement that chooses Services of which there are none now.
-func services(c *view.Cluster, object problem.Object, selectors []view.Selector) []problem.Problem {
+// services finds an advertisement that chooses Services of which there are none now.
+func services(r *reach, object problem.Object, selectors []view.Selector) {
 	if len(selectors) == 0 {
-		return nil
+		return
 	}
-	for _, s := range c.Services {
+	for _, s := range r.cluster.Services {
 		if s.Type == view.LoadBalancer && view.MatchesAny(selectors, s.Labels) {
-			return nil
+			return
 		}
 	}
-	return []problem.Problem{problem.Advice(object, ReasonNoServiceSelected,
-		"spec.serviceSelectors: no Service of type LoadBalancer has such labels, so nothing is announced by it now")}
+	r.advise(object, ReasonNoServiceSelected,
+		"spec.serviceSelectors: no Service of type LoadBalancer has such labels, so nothing is announced by it now")
 }
