@@ -12,7 +12,8 @@
 // (two pools that overlap, a Secret that is missing) become a condition of
 // type Ready.
 //
-// What an assignment copies has no DeepCopy: structs of plain values.
+// Structs of plain values and the named lists have no DeepCopy: the objects that
+// they are part of copy them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.dev

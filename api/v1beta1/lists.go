@@ -24,6 +24,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // returns. addr.ParseRange reads the same text in Go; a test holds the two
 // together.
 //
+// +kubebuilder:object:generate=false
 // +listType=set
 // +kubebuilder:validation:MinItems=1
 // +kubebuilder:validation:MaxItems=64
@@ -38,6 +39,7 @@ type AddressRanges []string
 
 // ObjectNames are the names of objects of one kind.
 //
+// +kubebuilder:object:generate=false
 // +listType=set
 // +kubebuilder:validation:MaxItems=64
 // +kubebuilder:validation:items:MaxLength=253
@@ -52,6 +54,7 @@ type ObjectNames []string
 // own for a very long one, and refuses the rule as too expensive. Other
 // mistakes, such as a label key with white space, become a condition.
 //
+// +kubebuilder:object:generate=false
 // +listType=atomic
 // +kubebuilder:validation:MaxItems=16
 // +kubebuilder:validation:items:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 16",message="at most 16 matchExpressions may be in one selector"
