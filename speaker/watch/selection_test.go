@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/view"
@@ -53,11 +54,14 @@ func TestServiceCIDRs(t *testing.T) {
 	o.ranges(own[0], "10.99.0.0/24", "10.99.7.0/24", "10.99.8.0/24", own[1], "fd00:99::/112")
 }
 
-// TestAnAPIServerWithoutServiceCIDRs: all else is there, and that they are not is told once.
+// TestAnAPIServerWithoutServiceCIDRs, as those before Kubernetes 1.33 are: all else is there, and that they are not is told once.
 func TestAnAPIServerWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	o := observeOn(t, apiserver.Start(t, apiserver.WithoutServiceCIDRs), slog.New(slog.NewTextHandler(&log, nil)))
+	before133 := func(server *envtest.APIServer) {
+		server.Configure().Set("runtime-config", "networking.k8s.io/v1/servicecidrs=false,networking.k8s.io/v1beta1/servicecidrs=false")
+	}
+	o := observeOn(t, apiserver.Start(t, apiserver.ManyServices, before133), slog.New(slog.NewTextHandler(&log, nil)))
 	c := o.sees("the kinds of ours", func(c *view.Cluster) bool { return c.Configured })
 	if len(c.ServiceRanges) > 0 {
 		t.Errorf("the ranges are %v", c.ServiceRanges)

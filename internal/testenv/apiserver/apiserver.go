@@ -44,12 +44,6 @@ func ManyServices(server *envtest.APIServer) {
 	server.Configure().Set("emulated-version", "1.33").Set("feature-gates", "MultiCIDRServiceAllocator=false")
 }
 
-// WithoutServiceCIDRs has the kind ServiceCIDR missing, as it is before Kubernetes 1.33.
-func WithoutServiceCIDRs(server *envtest.APIServer) {
-	ManyServices(server)
-	server.Configure().Set("runtime-config", "networking.k8s.io/v1/servicecidrs=false,networking.k8s.io/v1beta1/servicecidrs=false")
-}
-
 // Start runs an API server until the test ends. It hands out ClusterIPs of both
 // families. The test is skipped, naming what is missing, where there are no
 // binaries.
