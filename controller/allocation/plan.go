@@ -197,10 +197,7 @@ func (p *planner) prefer(req *request, f addr.Family) ([]netip.Addr, []shortage)
 			return []netip.Addr{a}, nil
 		}
 	}
-	if a := p.returning(req.owner, f); a.IsValid() {
-		return []netip.Addr{a}, nil
-	}
-	a, reason, message := p.lowestFree(req.owner, f)
+	a, reason, message := p.another(req.owner, f)
 	if reason != "" {
 		return kept, []shortage{{f, reason, message, false}}
 	}

@@ -103,7 +103,7 @@ func (p *planner) reserveAny(req *request, f addr.Family) (chosen []netip.Addr, 
 	return chosen, missing
 }
 
-// another finds an address of the family for a reservation that asks for none by itself.
+// another finds an address of the family for an owner that asks for none by itself.
 func (p *planner) another(o owner, f addr.Family) (free netip.Addr, reason, message string) {
 	if a := p.returning(o, f); a.IsValid() {
 		return a, "", ""
