@@ -38,12 +38,7 @@ type Book struct {
 }
 
 // At is the entry of an address. ok: there is one.
-func (b Book) At(a netip.Addr) (e Entry, ok bool) {
-	if len(b.pages) == 0 {
-		return Entry{}, false
-	}
-	return b.pages[Shard(a)].At(a)
-}
+func (b Book) At(a netip.Addr) (e Entry, ok bool) { return b.pages[Shard(a)].At(a) }
 
 // At is the entry of an address. ok: there is one. A nil page has none.
 func (p *Page) At(a netip.Addr) (e Entry, ok bool) {
