@@ -314,7 +314,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/speaker", "pulse"},
 			args: []string{
 				"--socket=/run/fairlead/pulse.sock", "--hello-port=17475", "--hello-interval=50ms", "--hello-multiplier=4",
-				"--realtime=false", "--metrics-bind-address=:17476", "--log-level=debug",
+				"--realtime=false", "--hand-over=false", "--metrics-bind-address=:17476", "--log-level=debug",
 			},
 			ports:     []int32{17475, 17476},
 			apiServer: " ",
@@ -404,6 +404,17 @@ func TestSelectorsMatchTheirPods(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, of.pod); diff != "" {
 			t.Errorf("pods of the %s (-want +got):\n%s", component, diff)
+		}
+	}
+}
+
+// TestPulseHandsOverUnlessAnotherProxyForwards: the connections are that proxy's.
+func TestPulseHandsOverUnlessAnotherProxyForwards(t *testing.T) {
+	for mode, hands := range map[string]bool{"iptables": true, "nftables": true, "none": false} {
+		all := objects(t, values{"forwarding": values{"mode": mode}})
+		pulse := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec.Containers[1]
+		if told := slices.Contains(pulse.Args, "--hand-over=false"); pulse.Name != "pulse" || told == hands {
+			t.Errorf("%s: %s gets %q", mode, pulse.Name, pulse.Args)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/pulse/handover"
 )
 
 // counts is what differs between two readings of the same rules.
@@ -78,7 +79,6 @@ func (l *littered) forward() {
 	a := blackbox.Plan(addr.IPv4)
 	want.Loopback, want.Guard = []netip.Prefix{addr.Loopback()}, true
 	less.Loopback, less.Guard = want.Loopback, want.Guard
-	want.Former, want.FormerRevision = map[netip.Addr]netip.Addr{blackbox.Nth(a.VIPs, 1): a.Other}, 1
 	apply := func(what string, create func() (blackbox.Backend, error)) {
 		l.t.Helper()
 		l.Node.Do(func() {
@@ -100,6 +100,11 @@ func (l *littered) forward() {
 	}
 	apply("all that a speaker does", func() (blackbox.Backend, error) {
 		return forwarding.New(forwarding.Config{Mode: forwarding.IPTables, Log: blackbox.Quiet()})
+	})
+	l.Node.Do(func() {
+		if err := handover.NewTable().Apply(map[netip.Addr]netip.Addr{blackbox.Nth(a.VIPs, 1): a.Other}); err != nil {
+			l.t.Fatal(err)
+		}
 	})
 	apply("nftables", func() (blackbox.Backend, error) { return nftables.New(nftables.Config{Log: blackbox.Quiet()}), nil })
 }

@@ -52,6 +52,14 @@ var bans = []ban{
 		because:  "what a node is to do depends on the cluster alone, and not on how its last attempt went",
 	},
 	{
+		packages: []string{"internal/view", "speaker/desired", "speaker/election", "speaker/watch"},
+		from: []string{
+			module + "/speaker/forwarding", module + "/speaker/bgp", module + "/speaker/pulse", module + "/speaker/health",
+			module + "/speaker/agent", module + "/speaker/bridge", module + "/speaker/report",
+		},
+		because: "what is decided goes from the cluster to the appliers; what an applier knows by itself it also writes itself",
+	},
+	{
 		packages: []string{"speaker/outcome"},
 		from:     append([]string{"context", "log", "math/rand", "net", "os", "sync", "syscall", module + "/api"}, kubernetes...),
 		because:  "appliers of all kinds say by it what became of their part, each with a clock of its own",
@@ -115,7 +123,7 @@ var bans = []ban{
 // owned are the modules that some packages, or those below them, import, and nobody else.
 var owned = map[string][]string{
 	"github.com/osrg/gobgp":        {"speaker/bgp"},
-	"github.com/google/nftables":   {"speaker/netfilter/nftable", "speaker/forwarding/nftables"},
+	"github.com/google/nftables":   {"speaker/netfilter/nftable", "speaker/forwarding/nftables", "speaker/pulse/handover"},
 	"github.com/mdlayher/netlink":  {"speaker/netfilter", "speaker/forwarding"},
 	"github.com/mdlayher/arp":      {"speaker/pulse"},
 	"github.com/mdlayher/ndp":      {"speaker/pulse"},

@@ -50,8 +50,6 @@ type Cluster struct {
 	// Fallen are the nodes that this one believes to be dead, see RollCall. The
 	// speaker's snapshot has them; none of it is Kubernetes' word.
 	Fallen map[string]struct{}
-	// Former has the previous owners of addresses; nil: not known yet. The speaker's snapshot has it.
-	Former *Former
 	// Adjacent are the routers on this node's unnumbered links, by interface;
 	// those that a BGPPeer names and that were looked at. The speaker's snapshot has them.
 	Adjacent          map[string]Adjacency

@@ -131,7 +131,7 @@ func (b *Bridge) passOn(state pulse.State, there bool) {
 	b.Reporter.Owns(owned(state, there, b.Layer2.keyless()))
 	if there { // one that is away has not heard that a contest is over
 		b.Cluster.SetAdjacencies(state.Adjacent)
-		b.Cluster.SetFormerOwners(state.Former)
+		b.Reporter.Handover(state.Handover)
 		b.Reporter.Contests(state.Contested, state.Doubted)
 		b.Reporter.Isolation(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks})
 	}

@@ -22,8 +22,6 @@ type Engine struct {
 	clusterIPs clusterIPs
 	holders    holders
 	announcer  announcer
-	former     *view.Former // as of the last decision
-	fallen     map[string]struct{}
 	peers      []problem.Problem // of the BGPPeers
 	shared     []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
 	problems   []problem.Problem
@@ -84,10 +82,6 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		e.announce(c)
 	} else {
 		e.reannounce(c, moved)
-	}
-	if c.Configured && (others || c.Former != e.former || !maps.Equal(c.Fallen, e.fallen)) {
-		e.former, e.fallen = c.Former, c.Fallen
-		e.updateFormers()
 	}
 	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Collect(maps.Values(e.clusterIPs.lost)),
 		podsUnknown(*f, e.options), ownNode(c, *f, e.options), fallenNodes(c))
@@ -244,5 +238,4 @@ func (e *Engine) updateCandidacy(address netip.Addr) {
 	} else if len(candidacy.Candidates) > 0 {
 		e.node.Elsewhere = slices.Insert(e.node.Elsewhere, at, address)
 	}
-	e.updateFormer(address)
 }

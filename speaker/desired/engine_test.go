@@ -39,14 +39,6 @@ func (h *history) next() *view.Cluster {
 			c.Touched[ref] = struct{}{}
 		}
 	}
-	if rapid.IntRange(0, 3).Draw(h.T, "moves") == 0 {
-		c.Former = &view.Former{Of: map[netip.Addr]string{}}
-		for i := range h.services {
-			if node := rapid.SampledFrom([]string{"?", "", "b", "c", "gone"}).Draw(h.T, "former"); node != "?" {
-				c.Former.Of[netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})] = node
-			}
-		}
-	}
 	if rapid.IntRange(0, 3).Draw(h.T, "others") == 0 {
 		c.Others = true
 		c.Nodes = map[string]*view.Node{}
@@ -129,7 +121,7 @@ func (h *history) change(c *view.Cluster) {
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	numbers := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
-		case ".Revision", ".Since", ".Changed", ".Announced", ".FormerRevision":
+		case ".Revision", ".Since", ".Changed", ".Announced":
 			return true
 		}
 		return false

@@ -136,15 +136,6 @@ type Forwarding struct {
 	// Foreign are the Services that another proxy forwards on this node, with their ClusterIPs.
 	Foreign map[view.Ref][]netip.Addr
 
-	// Former has, for each VIP that this node may have to answer for on its networks, the
-	// address of the node that had it before. If another node answers for the VIP now, it is
-	// that node, so that the kernel has it before the VIP moves here. Packets of TCP connections
-	// that are open by then, and that this node's connection table does not know, are handed
-	// over to that node unchanged. nil: not known yet; what an earlier process knew is kept.
-	Former map[netip.Addr]netip.Addr
-	// FormerRevision is the revision of Former, 0: not counted.
-	FormerRevision uint64
-
 	Delta[PortKey] // of Ports, see Changes
 }
 

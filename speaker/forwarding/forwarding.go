@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,7 +82,7 @@ type Config struct {
 }
 
 // Forwarder keeps all that forwards Services on this node as wanted: the rules of a backend, the settings of
-// the kernel that they need, the connection table, and the handover of open connections.
+// the kernel that they need, and the connection table.
 type Forwarder struct {
 	Gauge    // of the backend; nil in mode None
 	mode     Mode
@@ -93,7 +92,6 @@ type Forwarder struct {
 	metrics  *metrics
 	modes    *modeSwitch
 	localnet *routeLocalnet
-	handover *handover
 	sysctls  *sysctl.Table
 	settled  func()
 }
@@ -101,7 +99,7 @@ type Forwarder struct {
 // New returns what forwards in a mode, or an error that names the modes there are. Nothing is written yet.
 func New(c Config) (*Forwarder, error) {
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
-	generation := new(kernelwatch.Generation)
+	generation := &kernelwatch.Generation{Beside: kernelwatch.HandoverTable}
 	f := &Forwarder{mode: c.Mode, settled: c.Settled}
 	switch c.Mode {
 	case IPTables:
@@ -117,10 +115,12 @@ func New(c Config) (*Forwarder, error) {
 	f.Gauge = f.backend
 	f.families = thisHost()
 	f.metrics = newMetrics(c.Metrics)
+	if c.Metrics != nil {
+		c.Metrics.MustRegister(handedOver{})
+	}
 	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
 	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
 	f.localnet = &routeLocalnet{setting: setting}
-	f.handover = newHandover(generation, c.Metrics)
 	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)
 	return f, nil
 }
@@ -152,7 +152,6 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 	}
 	return missing, errors.Join(err, unread,
 		f.localnet.switchOn(want, err),
-		f.handover.apply(want),
 		// On a machine that has just booted, the rules have the kernel load the module of these settings.
 		f.sysctls.Apply())
 }
@@ -182,10 +181,7 @@ func (f *Forwarder) Watch(ctx context.Context, disturbed func()) {
 		<-ctx.Done()
 		return
 	}
-	var both sync.WaitGroup
-	both.Go(func() { kernelwatch.Poll(ctx, kernelwatch.Interval, f.handover.Disturbed, disturbed) })
 	f.backend.Watch(ctx, disturbed)
-	both.Wait()
 }
 
 // Cleanup removes all rules that Apply ever put into the kernel. The errors are the kernel's.
@@ -193,5 +189,5 @@ func (f *Forwarder) Cleanup(ctx context.Context) error {
 	if f.mode == None {
 		return nil
 	}
-	return errors.Join(f.handover.Cleanup(), f.backend.Cleanup(ctx))
+	return f.backend.Cleanup(ctx)
 }

@@ -60,8 +60,8 @@ func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
 	return &Forwarder{
 		Gauge: backend, backend: backend, families: thisHost(), metrics: newMetrics(nil),
 		flows: newConntrackReconciler(del, nil, flowJournal{}), modes: &modeSwitch{done: true},
-		localnet: &routeLocalnet{setting: localnet(setting), restored: true}, handover: newHandover(nil, nil),
-		sysctls: sysctl.New("", sysctl.Want{}, slog.New(slog.DiscardHandler)),
+		localnet: &routeLocalnet{setting: localnet(setting), restored: true},
+		sysctls:  sysctl.New("", sysctl.Want{}, slog.New(slog.DiscardHandler)),
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // modeSwitch removes what other modes left in the kernel as soon as something else forwards, and not
@@ -88,7 +90,7 @@ func (l localnet) removeAll(ctx context.Context) error {
 	if err := l.restore(); err != nil {
 		return err
 	}
-	return errors.Join(nftables.RemoveHandover(), removeJournals(), removeAllBut(None)(ctx))
+	return errors.Join(nftable.Remove(kernelwatch.HandoverTable), removeJournals(), removeAllBut(None)(ctx))
 }
 
 func removeAllBut(stays Mode) func(context.Context) error {

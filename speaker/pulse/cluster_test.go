@@ -61,6 +61,7 @@ type simNode struct {
 	stop    func()               // nil while it does not run
 	state   func() State
 	kernel  atomic.Bool // it answers, also while the node does not run
+	hands   inKernel    // over what moves here
 }
 
 // newCluster starts nodes and waits until they know each other.
@@ -117,7 +118,7 @@ func (c *cluster) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, i},
-		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, OnLink: c.onLink(ctx, i, mesh), Log: log,
+		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, OnLink: c.onLink(ctx, i, mesh), Handover: &n.hands, Log: log,
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })

@@ -149,7 +149,7 @@ func (c *cluster) former(had []netip.Addr, node int) (all, none bool) {
 	all, none = true, true
 	for _, a := range had {
 		for _, owner := range c.answering(a) {
-			hands := c.nodes[owner].state().Former[a] == c.nodes[node].name
+			hands := c.nodes[owner].hands.to()[a] == c.nodes[node].addr
 			all, none = all && hands, none && !hands
 		}
 	}

@@ -3,7 +3,9 @@ package pulse
 import (
 	"net/netip"
 	"slices"
+	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -75,4 +77,77 @@ func (p predecessors) knowing(goesOn func(node string) bool) map[netip.Addr]stri
 		known[a] = node
 	}
 	return known
+}
+
+// nodeAddrs are, by address of the table, the address of the node that had it before, if that has one of the
+// family. While no node is known that had it, it is the first candidate beside this node that is not dead: a node that
+// returns has it in its kernel before it has heard any other. One that never had the address refuses the
+// packets that it is handed, as this node would have.
+func (p predecessors) nodeAddrs(t *Table, goesOn, dead func(node string) bool) map[netip.Addr]netip.Addr {
+	known := p.knowing(goesOn)
+	for a, claim := range t.Claims {
+		if _, is := known[a]; is {
+			continue
+		}
+		others := func(node string) bool { return node != t.Node && !dead(node) }
+		if at := slices.IndexFunc(claim.Candidates, others); at >= 0 {
+			known[a] = claim.Candidates[at]
+		}
+	}
+	nodes := make(map[netip.Addr]netip.Addr, len(known))
+	for a, node := range known {
+		ofFamily := func(n netip.Addr) bool { return addr.FamilyOf(n) == addr.FamilyOf(a) }
+		if at := slices.IndexFunc(t.Peers[node].Addrs, ofFamily); at >= 0 {
+			nodes[a] = t.Peers[node].Addrs[at]
+		}
+	}
+	return nodes
+}
+
+// Handover has the kernel hand over what belongs to open connections to the nodes that had their addresses
+// before; handover.Handover does.
+type Handover interface {
+	// Set takes in, by address, the address of the node. The channel is closed once the kernel has it, or
+	// refuses it.
+	Set(want map[netip.Addr]netip.Addr) (tried <-chan struct{})
+	Failure() string // "": all is in place
+	Changed() <-chan struct{}
+}
+
+// handoverWithin is how long an address waits at most to be answered for until the kernel hands over: another
+// program may keep nf_tables busy for longer.
+const handoverWithin = 10 * time.Millisecond
+
+// handOver has the kernel hand over. What this node is about to answer for waits for that, shortly. A node that
+// leaves goes on as it was.
+func (s *Server) handOver(mine map[netip.Addr][]links.Link, v hello.View) {
+	if s.cfg.Handover == nil || s.table.Leaving {
+		return
+	}
+	dead := func(node string) bool { return slices.Contains(v.Silent, node) || slices.Contains(s.absent, node) }
+	tried := s.cfg.Handover.Set(s.former.nodeAddrs(s.table, s.goesOn(v), dead))
+	for a := range mine {
+		if s.answers(a) {
+			continue
+		}
+		select {
+		case <-tried:
+		case <-time.After(handoverWithin):
+		}
+		return
+	}
+}
+
+func (s *Server) handoverFailure() string {
+	if s.cfg.Handover == nil {
+		return ""
+	}
+	return s.cfg.Handover.Failure()
+}
+
+func (s *Server) handoverChanged() <-chan struct{} {
+	if s.cfg.Handover == nil {
+		return nil
+	}
+	return s.cfg.Handover.Changed()
 }

@@ -106,8 +106,9 @@ type State struct {
 	// Left are the addresses that are this node's by its table, and that another one answers
 	// for, to which they are left; by address.
 	Left map[netip.Addr]string
-	// Former has, of the addresses of the table, who had them before this node; see predecessors.
-	Former map[netip.Addr]string
+	// Handover tells why open connections are not handed over to the nodes that had their addresses before; "":
+	// they are.
+	Handover string
 	// Contested are the addresses of this node that a station has which is no node's.
 	Contested map[netip.Addr]Contest
 	// Doubted are addresses that another node is to answer for, and about which this one,
@@ -141,7 +142,7 @@ func (o Ownership) Equal(p Ownership) bool {
 func (s State) Equal(o State) bool {
 	return s.Settled == o.Settled && slices.Equal(s.Alive, o.Alive) &&
 		slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) && slices.Equal(s.CutOff, o.CutOff) && slices.Equal(s.CutLinks, o.CutLinks) &&
-		maps.Equal(s.Left, o.Left) && maps.Equal(s.Former, o.Former) &&
+		maps.Equal(s.Left, o.Left) && s.Handover == o.Handover &&
 		maps.EqualFunc(s.Owned, o.Owned, Ownership.Equal) && maps.EqualFunc(s.Contested, o.Contested, func(a, b Contest) bool {
 		since := a.Since.Equal(b.Since)
 		a.Since = b.Since

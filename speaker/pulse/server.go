@@ -95,6 +95,7 @@ type Config struct {
 
 	Adjacency Adjacency
 	OnLink    OnLink
+	Handover  Handover // nil: none
 	Log       *slog.Logger
 }
 
@@ -143,8 +144,7 @@ type Server struct {
 	former    predecessors
 	kernels   kernels
 	concern   concern
-	handed    map[netip.Addr]string // of former, those that go on
-	answering []string              // of kernels, when it was logged last
+	answering []string // of kernels, when it was logged last
 	absences  absences
 	absent    []string // nodes that count as dead by them, as the mesh was told
 	strangers
@@ -262,6 +262,7 @@ func (s *Server) loop(ctx context.Context) {
 		case <-s.cfg.BFD.Changed():
 		case <-s.cfg.Adjacency.Changed():
 		case <-s.cfg.OnLink.Changed():
+		case <-s.handoverChanged():
 		case <-s.cfg.ARP.Claimed():
 			news = s.hear(s.cfg.ARP)
 		case <-s.cfg.NDP.Claimed():
@@ -377,13 +378,13 @@ func (s *Server) settle() {
 	s.yielding.still(mine, r)
 	s.former.follow(s.before, s.table, v, due, left)
 	s.kernels.update(now, v.Silent, s.former, s.table, r)
-	s.handed = s.former.knowing(s.goesOn(v))
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
 	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs), s.vetting.claims(s.disputes.has)))
 	s.before = nil
 	s.mine, s.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return s.yielding.isAdopted(a) })
 	s.patrol.keep(now, behind, r, len(s.table.Claims)+len(s.table.Elsewhere))
+	s.handOver(mine, v)
 	s.answer(mine, wait)
 	// Only a settled node answers, and those that answered so far stop when they
 	// hear that this one serves. So that is said last.
@@ -423,7 +424,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 
 		CutLinks: s.apart.names,
 		Left:     s.disputes.leftTo(time.Now()),
-		Former:   s.handed,
+		Handover: s.handoverFailure(),
 		BFD:      s.cfg.BFD.Status(),
 
 		Adjacent: s.cfg.Adjacency.Status(),

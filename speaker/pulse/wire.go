@@ -271,8 +271,8 @@ type wireState struct {
 	CutLinks []string `json:"cutLinks,omitempty"`
 	// Left is by node.
 	Left map[string][]netip.Addr `json:"left,omitempty"`
-	// Former is by node, "" for nobody.
-	Former map[string][]netip.Addr `json:"former,omitempty"`
+	// Handover is why connections are not handed over.
+	Handover string `json:"handover,omitempty"`
 
 	Contested []wireContest `json:"contested,omitempty"`
 	Doubted   []wireDoubt   `json:"doubted,omitempty"`
@@ -331,7 +331,7 @@ type wireOwned struct {
 }
 
 func encodeStateMessage(number uint64, s State) ([]byte, error) {
-	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, CutLinks: s.CutLinks, BFD: s.BFD}
+	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, CutLinks: s.CutLinks, Handover: s.Handover, BFD: s.BFD}
 	for a, o := range s.Owned {
 		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Distant, o.Next})
 	}
@@ -339,7 +339,7 @@ func encodeStateMessage(number uint64, s State) ([]byte, error) {
 	for a, c := range s.Contested {
 		w.Contested = append(w.Contested, wireContest{a, c.Station, c.Node, c.Interface, c.Since, c.Withheld})
 	}
-	w.Left, w.Former = byNode(s.Left), byNode(s.Former)
+	w.Left = byNode(s.Left)
 	if len(s.Adjacent) > 0 {
 		w.Adjacent = make(map[string]wireAdjacency, len(s.Adjacent))
 	}
@@ -389,7 +389,8 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 		return State{}, 0, fmt.Errorf("state message: %w", err)
 	}
 	s := State{
-		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, CutLinks: m.State.CutLinks, BFD: m.State.BFD,
+		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, CutLinks: m.State.CutLinks,
+		Handover: m.State.Handover, BFD: m.State.BFD,
 		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
 		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
 		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
@@ -404,9 +405,6 @@ func decodeStateMessage(body []byte) (State, uint64, error) {
 	var err error
 	if s.Left, err = byAddress(m.State.Left); err != nil {
 		return State{}, 0, fmt.Errorf("state message: left: %w", err)
-	}
-	if s.Former, err = byAddress(m.State.Former); err != nil {
-		return State{}, 0, fmt.Errorf("state message: former: %w", err)
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {

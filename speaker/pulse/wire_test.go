@@ -206,7 +206,7 @@ func TestStatesSurviveTheWire(t *testing.T) {
 	want := State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
 		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
-		Former: map[netip.Addr]string{vip4: "b", vip6: "", netip.MustParseAddr("192.0.2.99"): "b"},
+		Handover: "the kernel lacks NFT_DUP",
 		Owned: map[netip.Addr]Ownership{
 			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Next: "b"},
 		},

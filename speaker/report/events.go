@@ -27,7 +27,7 @@ const (
 	// ReasonForwardingFailed is on a Node: its kernel is not as wanted, and no Service is to blame.
 	ReasonForwardingFailed = "ForwardingFailed"
 	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
-	// as the connection table is to have it.
+	// as the connection table is to have it, or it does not hand over open connections.
 	ReasonSettingFailed = "SettingFailed"
 	// ReasonTooManyAddresses is on a Node: what it is to answer for on layer 2 is more than its pulse takes.
 	ReasonTooManyAddresses = "TooManyAddresses"
@@ -55,7 +55,7 @@ type Recorder interface {
 // publishProblems logs the problems that have come and gone since it was called last. Those
 // that no condition has are Events as well.
 func (r *Reporter) publishProblems() {
-	problems := slices.Concat(r.passed, r.rivals, r.connections, r.unread, r.contests(), r.isolation(), r.obstructions())
+	problems := slices.Concat(r.passed, r.failed, r.rivals, r.connections, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	come, gone := without(problems, r.problems), without(r.problems, problems)

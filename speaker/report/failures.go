@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,9 +18,13 @@ type failure struct {
 	of     string // which of several
 }
 
-// failures returns the problems of the forwarding and of layer 2 in an error of a pass. Each keeps the words
-// with which it began: these name times and lines, which differ at each attempt.
-func (r *Reporter) failures(err error) []problem.Problem {
+// failures returns the problems of the forwarding and of layer 2 in the error of the last pass, and that of the
+// handover. Each keeps the words with which it began: these name times and lines, which differ at each attempt.
+func (r *Reporter) failures() []problem.Problem {
+	err := r.passErr
+	if r.handover != "" {
+		err = errors.Join(err, &outcome.SettingError{Of: "handover", Err: errors.New(r.handover)})
+	}
 	node := r.self()
 	now := map[failure]problem.Problem{}
 	note := func(f failure, format string, args ...any) {

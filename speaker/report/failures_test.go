@@ -75,6 +75,15 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	got.want(t, "node1 Warning SettingFailed: nf_conntrack_max is 65536; it is tried again", all[1])
 	failing()
 	got.want(t)
+	metric()
+	for range 2 { // pulse tells it again, and a pass goes well meanwhile
+		r.Handover("connections of IPv4 may break")
+		failing()
+		metric(`kind="Node",reason="SettingFailed"`)
+	}
+	got.want(t, "node1 Warning SettingFailed: connections of IPv4 may break; it is tried again")
+	r.Handover("")
+	metric()
 	for bytes := range 2 { // another one with each Service
 		failing(&outcome.OversizeError{Err: fmt.Errorf("the table has %d bytes", bytes)})
 	}

@@ -77,6 +77,9 @@ type Reporter struct {
 	failed      []problem.Problem           // these, sorted
 	problems    []problem.Problem           // all, as they were published last
 
+	passErr  error  // of the last pass
+	handover string // why pulse does not hand over open connections; "": it does
+
 	unreached string // why the API server has not answered yet, "" if it has
 	contested map[netip.Addr]pulse.Contest
 	doubted   map[netip.Addr]pulse.Doubt
@@ -155,12 +158,25 @@ func (r *Reporter) Report(o agent.Outcome) {
 	for _, family := range addr.Families() {
 		r.metrics.ports.WithLabelValues(family.String()).Set(float64(o.Want.Forwarding.Count[family] - lacking[family]))
 	}
-	r.failed = r.failures(o.Err)
-	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.failed, r.fullAffinity())
+	r.passErr = o.Err
+	r.failed = r.failures()
+	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.fullAffinity())
 	r.programmed(o)
 	r.publishProblems()
 	r.ownershipEvents()
 	r.markStale()
+}
+
+// Handover takes in why pulse does not hand over open connections of addresses that move here, "" if it does.
+func (r *Reporter) Handover(failure string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if failure == r.handover {
+		return
+	}
+	r.handover = failure
+	r.failed = r.failures()
+	r.publishProblems()
 }
 
 // Rivals takes in what was found of other service proxies in this node's kernel. The error says why not

@@ -29,11 +29,10 @@ type objects struct {
 	daemonSets map[string]struct{}
 	roll       view.RollCall
 	adjacent   map[string]view.Adjacency // by interface
-	former     *view.Former
 	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
 	// What has changed since the last snapshot: Services themselves or their endpoints,
-	// the roll call and the former owners, and anything else.
+	// the roll call, and anything else.
 	touchedServices, touchedEndpoints map[view.Ref]struct{}
 	others, hellos                    bool
 }
@@ -145,7 +144,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 			o.touchedServices[service] = struct{}{}
 		}
 	}
-	c.Touched, c.Former = o.touchedServices, o.former
+	c.Touched = o.touchedServices
 	o.touchedServices, o.touchedEndpoints = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
 	o.others, o.hellos = false, false
 	return c

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -153,18 +152,6 @@ func (w *Watch) SetRollCall(roll view.RollCall) {
 			return false
 		}
 		w.objects.roll, w.objects.hellos = roll, true
-		return true
-	})
-}
-
-// SetFormerOwners takes over the previous owners of this node's addresses. The caller does not change the
-// map any more.
-func (w *Watch) SetFormerOwners(former map[netip.Addr]string) {
-	w.update(func() bool {
-		if w.objects.former != nil && maps.Equal(former, w.objects.former.Of) {
-			return false
-		}
-		w.objects.former, w.objects.hellos = &view.Former{Of: former}, true
 		return true
 	})
 }

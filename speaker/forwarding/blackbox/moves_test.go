@@ -15,8 +15,10 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/handover"
 )
 
 // segment is a client and three nodes with a pod each on one network, on which addresses
@@ -36,7 +38,7 @@ type station struct {
 	mac      string
 	pod      *netlab.Host
 	backend  blackbox.Backend
-	handover *nftables.Handover
+	handover *handover.Table
 }
 
 // addressOf is the address of a node in one family, podOf that of its pod. The client's
@@ -74,7 +76,7 @@ func newSegment(t *testing.T, create func() (blackbox.Backend, error)) *segment 
 		if n == 0 {
 			continue
 		}
-		node := &station{Host: netlab.NewHost(t, name), n: n, pod: netlab.NewHost(t, "pod-"+name), handover: nftables.NewHandover(nil)}
+		node := &station{Host: netlab.NewHost(t, name), n: n, pod: netlab.NewHost(t, "pod-"+name), handover: handover.NewTable()}
 		join(node.Host, n)
 		node.Forward()
 		node.Do(func() {
@@ -163,7 +165,7 @@ func (s *segment) precede(node, former *station) {
 		}
 	}
 	var err error
-	node.Do(func() { err = node.handover.Apply(want, 0) })
+	node.Do(func() { err = node.handover.Apply(want) })
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -176,7 +178,8 @@ func (s *segment) handed(node *station) uint64 {
 	for _, f := range addr.Families() {
 		var n uint64
 		var err error
-		node.Do(func() { n, err = node.handover.Packets(f) })
+		table := nftable.New(f, kernelwatch.HandoverTable)
+		node.Do(func() { n, err = table.Packets() })
 		if err != nil {
 			s.t.Fatal(err)
 		}

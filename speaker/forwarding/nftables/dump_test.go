@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
@@ -61,6 +62,7 @@ func FuzzElement(f *testing.F) {
 			t.Errorf("%q and %q are longer than what was read", key, is)
 		}
 		layout.StampOf(data)
+		kernelwatch.TallyOf(data)
 		c := dump{elements: delta{}}
 		for _, set := range []setID{affinityPorts, affinityEndpoints, affinitySlots, pods} {
 			c.elements.found(element{item{set, key}, is})

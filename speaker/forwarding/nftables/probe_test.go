@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -45,7 +44,7 @@ func TestWhatTheKernelLacksIsToldByApply(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
 		var b *Backend
-		powerless(t, func() {
+		blackbox.Powerless(t, func() {
 			b = New(Config{Log: blackbox.Quiet()})
 			missing, err := b.Apply(t.Context(), want)
 			if failed := outcome.AllOf[*outcome.FamilyError](err); len(failed) != 2 || len(missing) != len(want.Ports) || !strings.Contains(err.Error(), "NET_ADMIN") {
@@ -75,7 +74,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 			}
 		}
 		expectAll(want)
-		powerless(t, func() {
+		blackbox.Powerless(t, func() {
 			b.link.Close() // a socket keeps the rights that it was made with
 			for range 2 {
 				missing, err := apply(fewer)
@@ -91,7 +90,7 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 		})
 		b.link.Close()
 		expectAll(fewer)
-		powerless(t, func() {
+		blackbox.Powerless(t, func() {
 			b.link.Close()
 			missing, err := apply(noPods)
 			if len(missing) != 0 || len(outcome.Behind(missing, err)) != 2 {
@@ -101,24 +100,4 @@ func TestWhatCannotBeRemovedIsMissing(t *testing.T) {
 		b.link.Close()
 		expectAll(noPods)
 	})
-}
-
-// powerless does something without the right to change the network.
-func powerless(t *testing.T, do func()) {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var has [2]unix.CapUserData
-	if err := unix.Capget(&header, &has[0]); err != nil {
-		t.Fatal(err)
-	}
-	less := has
-	less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
-	if err := unix.Capset(&header, &less[0]); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Capset(&header, &has[0]); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	do()
 }

@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/adjacency"
 	"fairlead.dev/fairlead/speaker/pulse/arp"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
+	"fairlead.dev/fairlead/speaker/pulse/handover"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
@@ -40,6 +41,7 @@ type options struct {
 	multiplier int
 	metrics    string
 	realtime   bool
+	handOver   bool
 	level      slog.Level
 }
 
@@ -54,6 +56,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.multiplier, "hello-multiplier", 3, "so many intervals of silence mean that a node is dead, or more where hellos are late or lost")
 	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
 	f.BoolVar(&o.realtime, "realtime", true, "ask the kernel to run pulse before ordinary processes, so that a busy node is not taken for a dead one")
+	f.BoolVar(&o.handOver, "hand-over", true, "hand over to the node that had an address before what belongs to connections from then; false where another proxy forwards")
 	f.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -110,10 +113,15 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	watcher.Greets = true
 	defer routers.Close()
 	overARP, overNDP := arp.New(log), ndp.New(log)
-	server := pulse.NewServer(pulse.Config{
+	config := pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions,
 		Adjacency: routers, OnLink: separate, Log: log,
-	})
+	}
+	handing := handover.New(log)
+	if o.handOver {
+		config.Handover = handing
+	}
+	server := pulse.NewServer(config)
 
 	// The mesh and BFD outlive the server, which says goodbye through them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -129,6 +137,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	run("hellos on other interfaces", separate.Run)
 	run("link watcher", watcher.Run)
 	run("BFD", sessions.Run)
+	run("hand-over of open connections", handing.Run)
 	if o.metrics != "" {
 		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })

@@ -2,106 +2,55 @@ package command_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 	"fairlead.dev/fairlead/speaker/pulse"
 )
 
-// handing has a node hand over what its pulse says, as the agent does.
-type handing struct {
-	*node
-	over *nftables.Handover
-
-	mu   sync.Mutex
-	done map[netip.Addr]netip.Addr // what is in the kernel
-}
-
-// handOver begins to do so on each node.
-func (l *lab) handOver(t *testing.T) []*handing {
-	t.Helper()
-	var all []*handing
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	for _, n := range l.nodes {
-		h := &handing{node: n, over: nftables.NewHandover(nil)}
-		all = append(all, h)
-		ended.Go(func() {
-			for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				if err := h.follow(l); err != nil {
-					t.Errorf("%s: %v", n.name, err)
-					return
-				}
-			}
-		})
-	}
-	t.Cleanup(func() { cancel(); ended.Wait() })
-	return all
-}
-
-// follow brings the kernel to what pulse says now. While that is away, it stays as it is.
-func (h *handing) follow(l *lab) error {
-	state, there := h.client.State()
-	if !there {
-		return nil
-	}
-	want := map[netip.Addr]netip.Addr{}
-	for vip, former := range state.Former {
-		for i, n := range l.nodes {
-			if n.name == former {
-				want[vip] = l.host(i + 1)
-			}
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.done != nil && maps.Equal(want, h.done) {
-		return nil
-	}
-	h.done = want
-	return h.Do(func() error { return h.over.Apply(want, 0) })
-}
-
-// handsTo waits until the kernel hands over to a node; nil: to none.
-func (h *handing) handsTo(l *lab, former *node) {
-	h.t.Helper()
-	want := netip.Addr{}
-	for i, n := range l.nodes {
-		if n == former {
-			want = l.host(i + 1)
+// handsTo waits until the kernel of the node hands over to another one; nil: to none.
+func (n *node) handsTo(l *lab, former *node) {
+	n.t.Helper()
+	family := map[addr.Family]string{addr.IPv4: "ip", addr.IPv6: "ip6"}[addr.FamilyOf(l.vip)]
+	want := ""
+	for i, other := range l.nodes {
+		if other == former {
+			want = fmt.Sprintf("%s : %s", l.vip, l.host(i+1))
 		}
 	}
 	for deadline := time.Now().Add(soon); ; time.Sleep(time.Millisecond) {
-		h.mu.Lock()
-		done, have := h.done != nil, h.done[l.vip]
-		h.mu.Unlock()
-		if done && have == want {
+		var have []byte
+		err := n.Do(func() (err error) {
+			have, err = exec.CommandContext(n.t.Context(), "nft", "list", "map", family, kernelwatch.HandoverTable, "former").CombinedOutput()
+			return err
+		})
+		if err == nil && (want == "" && !strings.Contains(string(have), "elements") || want != "" && strings.Contains(string(have), want)) {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.t.Fatalf("%s hands over to %q, want %q", h.name, have, want)
+			n.t.Fatalf("%s hands over by %s (%v), want %q", n.name, have, err, want)
 		}
 	}
 }
 
-// packets counts what was handed over.
-func (h *handing) packets(l *lab) (n uint64) {
-	h.t.Helper()
-	if err := h.Do(func() (err error) { n, err = h.over.Packets(addr.FamilyOf(l.vip)); return err }); err != nil {
-		h.t.Fatal(err)
+// handedOver counts the packets that the node handed over.
+func (n *node) handedOver(l *lab) (packets uint64) {
+	n.t.Helper()
+	table := nftable.New(addr.FamilyOf(l.vip), kernelwatch.HandoverTable)
+	if err := n.Do(func() (err error) { packets, err = table.Packets(); return err }); err != nil {
+		n.t.Fatal(err)
 	}
-	return n
+	return packets
 }
 
 // serve has each node answer each line on connections to the address with its name.
@@ -186,8 +135,7 @@ func TestConnectionsOutliveAKilledPulse(t *testing.T) {
 func connectionsOutliveAKilledPulse(t *testing.T, p plan) {
 	l := newLabOf(t, p, 3)
 	l.start(t)
-	at, all := l.serve(t), l.handOver(t)
-	first, second := all[0], all[1]
+	at, first, second := l.serve(t), l.nodes[0], l.nodes[1]
 	oneOf(t, func() error {
 		select {
 		case <-first.exited: // in the attempt before
@@ -195,47 +143,47 @@ func connectionsOutliveAKilledPulse(t *testing.T, p plan) {
 			first.until("owner", owns)
 		default:
 		}
-		l.resolves(t, first.node)
-		second.handsTo(l, first.node)
+		l.resolves(t, first)
+		second.handsTo(l, first)
 		began := l.connect(t, at)
-		if err := began.goesOn(first.node, 100*time.Millisecond); err != nil {
+		if err := began.goesOn(first, 100*time.Millisecond); err != nil {
 			return err
 		}
-		before := second.packets(l)
+		before := second.handedOver(l)
 
 		first.kill()
-		if err := began.goesOn(first.node, 2*askedAgain); err != nil {
+		if err := began.goesOn(first, 2*askedAgain); err != nil {
 			return fmt.Errorf("pulse was killed: %w", err)
 		}
-		l.neighbour(t, second.node)
-		if err := began.goesOn(first.node, 2*askedAgain); err != nil {
+		l.neighbour(t, second)
+		if err := began.goesOn(first, 2*askedAgain); err != nil {
 			return fmt.Errorf("pulse is dead: %w", err)
 		}
-		if second.packets(l) == before {
+		if second.handedOver(l) == before {
 			return errors.New("nothing was handed over, so that this shows nothing")
 		}
 		fresh := l.connect(t, at)
-		if err := fresh.goesOn(second.node, 10*time.Millisecond); err != nil {
+		if err := fresh.goesOn(second, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("a new one, while pulse is dead: %w", err)
 		}
 
 		first.startPulse()
 		first.until("owner", owns)
-		l.neighbour(t, first.node)
-		for of, c := range map[*handing]*connection{first: began, second: fresh} {
-			if err := c.goesOn(of.node, 100*time.Millisecond); err != nil {
+		l.neighbour(t, first)
+		for of, c := range map[*node]*connection{first: began, second: fresh} {
+			if err := c.goesOn(of, 100*time.Millisecond); err != nil {
 				return fmt.Errorf("pulse is back: %w", err)
 			}
 		}
 
 		first.kill()
-		l.neighbour(t, second.node)
+		l.neighbour(t, second)
 		l.segment.Pull(first.plug)
 		second.handsTo(l, nil)
 		if _, err := began.ask(); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the node is dead: %v, want a reset", err)
 		}
-		if err := l.connect(t, at).goesOn(second.node, 10*time.Millisecond); err != nil {
+		if err := l.connect(t, at).goesOn(second, 10*time.Millisecond); err != nil {
 			t.Errorf("a new one, while the node is dead: %v", err)
 		}
 		l.segment.Plug(first.plug)
@@ -248,3 +196,40 @@ func connectionsOutliveAKilledPulse(t *testing.T, p plan) {
 
 // askedAgain is how often a kernel is asked.
 const askedAgain = time.Second
+
+// TestConnectionsOutliveAMoveWithoutTheAgent: the address moves on twice to nodes whose agents are away, as while the
+// API server is. Connections that are open go on with the node that had the address when they began.
+func TestConnectionsOutliveAMoveWithoutTheAgent(t *testing.T) {
+	inBoth(t, connectionsOutliveAMoveWithoutTheAgent)
+}
+
+func connectionsOutliveAMoveWithoutTheAgent(t *testing.T, p plan) {
+	l := newLabOf(t, p, 3)
+	l.start(t)
+	at := l.serve(t)
+	first, second, third := l.nodes[0], l.nodes[1], l.nodes[2]
+	third.stopAgent()
+	moves := func(from, to *node) {
+		l.resolves(t, from)
+		to.handsTo(l, from)
+		began := l.connect(t, at)
+		if err := began.goesOn(from, 100*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		before, unable := to.handedOver(l), l.table(from)
+		unable.Unable = []netip.Addr{l.vip}
+		from.say(unable)
+		l.neighbour(t, to)
+		if err := began.goesOn(from, time.Second); err != nil {
+			t.Errorf("%s cannot serve any more: %v", from.name, err)
+		}
+		if to.handedOver(l) == before {
+			t.Error("nothing was handed over, so that this shows nothing")
+		}
+		if err := l.connect(t, at).goesOn(to, 10*time.Millisecond); err != nil {
+			t.Errorf("a new one: %v", err)
+		}
+	}
+	moves(first, second)
+	moves(second, third)
+}

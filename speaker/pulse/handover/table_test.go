@@ -1,4 +1,4 @@
-package nftables
+package handover
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
 // handedFrom are addresses that nodes had before; n of each family.
@@ -33,12 +34,11 @@ func TestTheHandoverIsKept(t *testing.T) {
 		t.Helper()
 		return blackbox.RunOn(t, node, "sh", "-c", command)
 	}
-	h, revision := NewHandover(nil), uint64(0)
+	h := NewTable()
 	apply := func(want map[netip.Addr]netip.Addr) {
 		t.Helper()
-		revision++
 		var err error
-		node.Do(func() { err = h.Apply(want, revision) })
+		node.Do(func() { err = h.Apply(want) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 			// While the kernel makes more room for a map that has grown, it leaves some out.
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
 				var placed map[netip.Addr]netip.Addr
-				node.Do(func() { placed, err = newHanding(f).elements() })
+				node.Do(func() { placed, _, err = newTable(f).elements() })
 				if maps.Equal(placed, own) || len(own) == 0 {
 					break
 				}
@@ -81,7 +81,7 @@ func TestTheHandoverIsKept(t *testing.T) {
 	if n := written(func() { apply(want) }); n != 2 {
 		t.Errorf("%d transactions for a change of both families, want 2", n)
 	}
-	h = NewHandover(nil)
+	h = NewTable()
 	if n := written(func() { apply(want) }); n != 0 {
 		t.Errorf("%d transactions after a restart, want none", n)
 	}
@@ -101,55 +101,21 @@ func TestTheHandoverIsKept(t *testing.T) {
 			t.Errorf("still disturbed after %q was repaired", others)
 		}
 	}
-	h = NewHandover(nil)
+	h = NewTable()
 	run("nft flush map ip fairlead-handover former")
 	apply(want)
 	if got := run("nft list chain ip6 fairlead-handover arriving"); !strings.Contains(got, "dup to ip6 daddr map @former") || !strings.Contains(got, "ip6 hoplimit set 17") {
 		t.Errorf("nft shows\n%s", got)
 	}
 	var err error
-	node.Do(func() { err = h.Cleanup() })
+	node.Do(func() { err = nftable.Remove(kernelwatch.HandoverTable) })
 	if got := run("nft list tables"); err != nil || strings.Contains(got, "fairlead") {
 		t.Errorf("cleaning up: %v, and left %s", err, got)
 	}
+	if !disturbed() {
+		t.Error("not disturbed though the tables are gone")
+	}
 	apply(want) // begins anew
-}
-
-// TestAMoveOfAnAddressWakesNobodyElse moves an address beside the rules of a Service, on a kernel that keeps
-// nobody from the tables: the backend is not to take it for the work of others, which it would read its
-// table again for.
-func TestAMoveOfAnAddressWakesNobodyElse(t *testing.T) {
-	c := newClusterOf(t, old)
-	g := new(kernelwatch.Generation)
-	c.backend.link.Generation = g
-	b, h := c.backend, NewHandover(g)
-	want := blackbox.Forwarding(blackbox.Services()...)
-	c.Node.Do(func() {
-		if _, err := b.Apply(t.Context(), want); err != nil {
-			t.Error(err)
-		}
-		for i := range 3 {
-			if err := h.Apply(handedFrom(i+1), uint64(i+1)); err != nil {
-				t.Error(err)
-			}
-			if b.disturbed() || h.Disturbed() {
-				t.Errorf("move %d is taken for the work of others", i+1)
-			}
-			want.Revision++
-			if _, err := b.Apply(t.Context(), want); err != nil {
-				t.Error(err)
-			}
-			if h.Disturbed() {
-				t.Error("what the backend writes is taken for the work of others")
-			}
-		}
-	})
-	c.Run("nft", "delete", "element", "ip", "fairlead-handover", "former", "{", "198.51.0.1", "}")
-	c.Node.Do(func() {
-		if !b.disturbed() {
-			t.Error("what others write is noticed no more")
-		}
-	})
 }
 
 // TestAHandoverThatGoesWhileItIsReadIsRepaired has others delete the tables at any moment of an Apply: either
@@ -158,19 +124,19 @@ func TestAHandoverThatGoesWhileItIsReadIsRepaired(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	want := handedFrom(1)
 	node.Do(func() {
-		others := newLink(nil)
+		others := nftable.NewSocket(nil)
 		defer others.Close()
 		for i := range 200 {
-			if err := NewHandover(nil).Apply(want, 1); err != nil {
+			if err := NewTable().Apply(want); err != nil {
 				t.Fatal(err)
 			}
-			h, done := NewHandover(nil), make(chan error, 1)
+			h, done := NewTable(), make(chan error, 1)
 			table := h.families[0].NFT
 			go node.Do(func() {
 				time.Sleep(time.Duration(i) * 10 * time.Microsecond)
-				done <- others.Commit(func(b *batch) { b.Conn.DelTable(table) })
+				done <- others.Commit(func(b *nftable.Batch) { b.Conn.DelTable(table) })
 			})
-			err := h.Apply(want, 1)
+			err := h.Apply(want)
 			if gone := <-done; gone != nil {
 				t.Fatal(gone)
 			}
@@ -178,7 +144,7 @@ func TestAHandoverThatGoesWhileItIsReadIsRepaired(t *testing.T) {
 			if err == nil && !there && !h.Disturbed() {
 				t.Fatalf("attempt %d: the table is gone, and nothing is to be repaired", i)
 			}
-			if err := h.Apply(want, 2); err != nil { // which may have met the deletion
+			if err := h.Apply(want); err != nil { // which may have met the deletion
 				t.Log(err)
 			}
 		}
@@ -189,10 +155,10 @@ func TestAHandoverThatGoesWhileItIsReadIsRepaired(t *testing.T) {
 func TestWithoutTheRightNothingIsHandedOver(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
-		h := NewHandover(nil)
-		powerless(t, func() {
+		h := NewTable()
+		blackbox.Powerless(t, func() {
 			for range 2 { // and is not asked for all the time
-				if err := h.Apply(handedFrom(1), 1); err == nil || !strings.Contains(err.Error(), "connections of IPv4") || !strings.Contains(err.Error(), unix.EPERM.Error()) {
+				if err := h.Apply(handedFrom(1)); err == nil || !strings.Contains(err.Error(), "connections of IPv4") || !strings.Contains(err.Error(), unix.EPERM.Error()) {
 					t.Errorf("error %v, want one that tells of the right and of what is lost", err)
 				}
 			}
@@ -200,7 +166,7 @@ func TestWithoutTheRightNothingIsHandedOver(t *testing.T) {
 		for _, f := range h.families {
 			f.tried = f.tried.Add(-tryEvery)
 		}
-		if err := h.Apply(handedFrom(1), 1); err != nil {
+		if err := h.Apply(handedFrom(1)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -212,15 +178,15 @@ func BenchmarkHandover(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			node := netlab.NewHost(b, "node")
 			node.Do(func() {
-				h, want := NewHandover(nil), handedFrom(n)
-				if err := h.Apply(want, 1); err != nil {
+				h, want := NewTable(), handedFrom(n)
+				if err := h.Apply(want); err != nil {
 					b.Error(err)
 				}
 				some := netip.MustParseAddr("198.51.0.1")
 				b.ResetTimer()
 				for i := range b.N {
 					want[some] = netip.AddrFrom4([4]byte{192, 0, 2, 10 + byte(i%2)})
-					if err := h.Apply(want, uint64(i+2)); err != nil {
+					if err := h.Apply(want); err != nil {
 						b.Error(err)
 					}
 				}
