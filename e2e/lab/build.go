@@ -205,7 +205,6 @@ func buildSteps(parts []Part) (c cache, steps []step, err error) {
 	return c, steps, nil
 }
 
-// wanted tells whether what belongs to a part is to be built.
 func wanted(part Part, parts []Part) bool { return part == "" || slices.Contains(parts, part) }
 
 func (p program) step(c cache, source string) (step, error) {
@@ -235,7 +234,6 @@ func (p program) step(c cache, source string) (step, error) {
 	}, nil
 }
 
-// texts reads files of a directory.
 func texts(dir string, names ...string) ([]string, error) {
 	var all []string
 	for _, name := range names {
@@ -248,7 +246,6 @@ func texts(dir string, names ...string) ([]string, error) {
 	return all, nil
 }
 
-// imageSteps make the image archives from what earlier steps make.
 func imageSteps(c cache, earlier []step, parts []Part) []step {
 	stamps := make(map[string]string, len(earlier))
 	for _, s := range earlier {

@@ -47,7 +47,6 @@ func findCgroups() (cgroups, error) {
 	return cgroups{}, errors.New("no cgroup hierarchy is mounted under " + cgroupRoot)
 }
 
-// create makes the cgroups of a node.
 func (c cgroups) create(node string) error {
 	for _, mount := range c.mounts {
 		lab := filepath.Join(mount, namespacePrefix)

@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startProgram starts one of the control plane's programs.
 func (l *Lab) startProgram(ctx context.Context, name string, args ...string) error {
 	var env []string
 	if l.options.ManyServices {

@@ -14,7 +14,6 @@ import (
 //go:embed files
 var files embed.FS
 
-// render fills in one of the files.
 func render(name string, data any) ([]byte, error) {
 	t, err := template.New(name).Option("missingkey=error").ParseFS(files, "files/"+name)
 	if err != nil {

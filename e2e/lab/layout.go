@@ -111,7 +111,6 @@ func clientAddresses() addresses {
 	}
 }
 
-// podRanges are the addresses of the pods of node n.
 func podRanges(n int) addresses {
 	return addresses{
 		v4: netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", n)),

@@ -23,7 +23,6 @@ const (
 // MetalLBNamespace is where its manifests install it.
 const MetalLBNamespace = "metallb-system"
 
-// metallb is where its manifests are.
 func (c cache) metallb() string { return c.path("manifests", metallbNative) }
 
 // metallbManifest copies the manifests out of the pinned module.

@@ -163,7 +163,6 @@ func (n *Node) install(pkiDir string) error {
 	return writeFiles(n.lab.dir.state(n.Name, "upper", "etc"), contents)
 }
 
-// start starts a long-running process of the node.
 func (n *Node) start(ctx context.Context, name string, command ...string) (process, error) {
 	entering, err := n.entering(command)
 	if err != nil {

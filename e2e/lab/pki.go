@@ -22,7 +22,6 @@ type pki struct {
 	now time.Time
 }
 
-// authority signs certificates.
 type authority struct {
 	pki
 	cert *x509.Certificate

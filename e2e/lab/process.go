@@ -22,14 +22,12 @@ type processes struct {
 	records, logs string
 }
 
-// process is one record.
 type process struct {
 	name  string
 	pid   int
 	began string // in clock ticks since boot
 }
 
-// daemon is a process to start.
 type daemon struct {
 	name       string
 	command    []string

@@ -63,7 +63,6 @@ type weight [sha256.Size]byte
 
 func (w *weight) compare(o *weight) int { return bytes.Compare(w[:], o[:]) }
 
-// weigher weighs nodes for one address.
 type weigher struct {
 	suffix []byte
 	buffer []byte

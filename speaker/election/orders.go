@@ -16,7 +16,6 @@ type Orders struct {
 	come        []string
 }
 
-// order is the last result for one address.
 type order struct{ among, ranked []string }
 
 // Rank returns what the function of that name returns. nodes are sorted. The caller changes neither them

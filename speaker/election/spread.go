@@ -38,7 +38,6 @@ type Group struct {
 	isOld     bool                 // it was settled before
 }
 
-// bin is one node of a group.
 type bin struct {
 	of       *Group
 	node     string
@@ -49,7 +48,6 @@ type bin struct {
 	vacant bool
 }
 
-// member is one address of a group.
 type member struct {
 	address netip.Addr
 	group   *Group
@@ -294,12 +292,10 @@ func (b *bin) find(w *weight) (int, bool) {
 	return slices.BinarySearchFunc(b.held, w, func(m *member, w *weight) int { return m.weight.compare(w) })
 }
 
-// takes reports whether an address of that weight gets a place.
 func (b *bin) takes(w *weight) bool {
 	return len(b.held) < b.capacity || w.compare(&b.held[len(b.held)-1].weight) < 0
 }
 
-// leave takes an address from the node.
 func (b *bin) leave(m *member) {
 	b.vacant = b.vacant || len(b.held) == b.capacity
 	i, _ := b.find(&m.weight)

@@ -62,7 +62,6 @@ func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool
 	return Flow{to, answers}, there && here
 }
 
-// end reads one end of a tuple.
 func end(tuple []byte, address, port uint16) (netip.AddrPort, bool) {
 	a, ok := netip.AddrFromSlice(nfnetlink.Find(tuple, nl.CTA_TUPLE_IP, address))
 	number, numbered := nfnetlink.Number(tuple, nl.CTA_TUPLE_PROTO, port)

@@ -94,7 +94,6 @@ func parseAddress(nest []byte) (a netip.Addr, ok bool) {
 // request is how to send a command: nfnetlink.Request, or one over a Conn.
 type request func(subsystem, command, flags int, family addr.Family, body nfnetlink.Attributes, f func(answer []byte)) error
 
-// call sends one command and calls f with each answer.
 func call(command, flags int, body nfnetlink.Attributes, f func(answer []byte)) error {
 	return put(nfnetlink.Request, command, flags, body, f)
 }

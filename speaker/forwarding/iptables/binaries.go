@@ -26,7 +26,6 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// commands are the programs of one variant and family.
 type commands struct {
 	variant Variant
 	family  addr.Family

@@ -62,7 +62,6 @@ func netElements(prefixes []netip.Prefix, family addr.Family) []ipset.Element {
 	return elements
 }
 
-// portElements are the elements of a set of ports.
 func portElements(ports []uint16) []ipset.Element {
 	elements := make([]ipset.Element, 0, len(ports))
 	for _, port := range ports {

@@ -138,7 +138,6 @@ func (s style) in(of, directions string) string {
 	return fmt.Sprintf("-m set --match-set %s %s", s.setName(of), directions)
 }
 
-// notIn is the match of packets that a set does not have.
 func (s style) notIn(of, directions string) string {
 	return fmt.Sprintf("-m set ! --match-set %s %s", s.setName(of), directions)
 }

@@ -22,7 +22,6 @@ func (s *script) chains(names []string) {
 	}
 }
 
-// rules appends the rules of a chain.
 func (s *script) rules(name, rules string) {
 	for rule := range strings.Lines(rules) {
 		for _, part := range []string{"-A ", name, " ", rule} {

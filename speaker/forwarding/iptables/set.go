@@ -28,7 +28,6 @@ type set struct {
 	exact   []ipset.Element
 }
 
-// member is one element that is wanted or in the kernel.
 type member struct {
 	users   int32 // that want it
 	present bool  // in the kernel
@@ -211,7 +210,6 @@ func (s *set) fill() error {
 	return nil
 }
 
-// trim removes what is not wanted any more.
 func (s *set) trim() error {
 	_, surplus := s.differences(maps.Keys(s.dirty))
 	if len(surplus) > 0 {

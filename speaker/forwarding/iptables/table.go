@@ -62,7 +62,6 @@ func contentOf(name, text string, rules int) content {
 	return content{h.Sum64(), rules}
 }
 
-// set makes rules the wanted content of a chain.
 func (t *table) set(name string, rules []string) {
 	c, old := newChain(name, rules...), t.want[name]
 	if _, had := t.want[name]; had && old == c {
@@ -73,7 +72,6 @@ func (t *table) set(name string, rules []string) {
 	t.dirty[name] = struct{}{}
 }
 
-// drop makes a chain unwanted.
 func (t *table) drop(name string) {
 	if old, had := t.want[name]; had {
 		t.rules -= old.rules

@@ -69,7 +69,6 @@ type node struct {
 
 func newTree(s shape) *tree { return &tree{root: &node{dirty: true}, shape: s} }
 
-// set sends packets for d to t.
 func (t *tree) set(d destination, to target) {
 	t.insert(t.root, entry{d, to})
 }
@@ -117,7 +116,6 @@ func (t *tree) split(n *node) {
 	}
 }
 
-// unset forgets d.
 func (t *tree) unset(d destination) { t.remove(t.root, d) }
 
 // remove tells how many rules fewer there are below n.
