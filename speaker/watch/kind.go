@@ -25,38 +25,22 @@ type kind struct {
 	unread         unread
 }
 
-type option func(*kind)
-
-func core(k *kind) { k.core = true }
-
-func optional(k *kind) { k.optional = true }
-
-func touching(k *kind) { k.touches = true }
-
-// watched makes a kind; present is false where there is no value.
-func watched[O client.Object, V any](example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool, options ...option) *kind {
-	k := &kind{
-		example: example,
-		read: func(object client.Object) any {
-			o, ok := object.(O)
-			if !ok {
-				return nil
+// watched completes a kind; present is false where there is no value.
+func watched[O client.Object, V any](k kind, example O, read func(O) (V, bool), apply func(key client.ObjectKey, value V, present bool) bool) *kind {
+	k.example = example
+	k.read = func(object client.Object) any {
+		if o, ok := object.(O); ok {
+			if value, present := read(o); present {
+				return value
 			}
-			value, present := read(o)
-			if !present {
-				return nil
-			}
-			return value
-		},
-		apply: func(key client.ObjectKey, value any) bool {
-			v, present := value.(V)
-			return apply(key, v, present)
-		},
+		}
+		return nil
 	}
-	for _, set := range options {
-		set(k)
+	k.apply = func(key client.ObjectKey, value any) bool {
+		v, present := value.(V)
+		return apply(key, v, present)
 	}
-	return k
+	return &k
 }
 
 // known is all that the informers keep of an object: they share its value

@@ -99,21 +99,21 @@ func New(config Config) *Watch {
 	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{
-		watched(&corev1.Service{}, readService, o.service, core, touching),
-		watched(&discoveryv1.EndpointSlice{}, readSlice, o.slice, core, touching),
-		watched(&corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node, core),
-		watched(&corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
-		watched(&corev1.Secret{}, readSecret, putNamed(o.Secrets)),
-		watched(&v1beta1.IPAddressPool{}, whole, o.Pools.Set),
-		watched(&v1beta1.L2Advertisement{}, whole, o.L2Advertisements.Set),
-		watched(&v1beta1.BGPAdvertisement{}, whole, o.BGPAdvertisements.Set),
-		watched(&v1beta1.BFDProfile{}, whole, o.BFDProfiles.Set),
-		watched(&v1beta1.Community{}, whole, o.Communities.Set),
-		watched(&v1beta1.BGPPeer{}, whole, o.BGPPeers.Set),
-		watched(&networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.ServiceCIDRs), optional),
+		watched(kind{core: true, touches: true}, &corev1.Service{}, readService, o.service),
+		watched(kind{core: true, touches: true}, &discoveryv1.EndpointSlice{}, readSlice, o.slice),
+		watched(kind{core: true}, &corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node),
+		watched(kind{}, &corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
+		watched(kind{}, &corev1.Secret{}, readSecret, putNamed(o.Secrets)),
+		watched(kind{}, &v1beta1.IPAddressPool{}, whole, o.Pools.Set),
+		watched(kind{}, &v1beta1.L2Advertisement{}, whole, o.L2Advertisements.Set),
+		watched(kind{}, &v1beta1.BGPAdvertisement{}, whole, o.BGPAdvertisements.Set),
+		watched(kind{}, &v1beta1.BFDProfile{}, whole, o.BFDProfiles.Set),
+		watched(kind{}, &v1beta1.Community{}, whole, o.Communities.Set),
+		watched(kind{}, &v1beta1.BGPPeer{}, whole, o.BGPPeers.Set),
+		watched(kind{optional: true}, &networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.ServiceCIDRs)),
 	}
 	if config.DaemonSet != "" {
-		w.kinds = append(w.kinds, watched(&appsv1.DaemonSet{}, readDaemonSet, putNamed(o.daemonSets), optional))
+		w.kinds = append(w.kinds, watched(kind{optional: true}, &appsv1.DaemonSet{}, readDaemonSet, putNamed(o.daemonSets)))
 	}
 	return w
 }
