@@ -108,37 +108,22 @@ func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err er
 		m.repairs.WithLabelValues(name).Add(float64(max(repairs-m.repaired[family], 0))) // fewer after a Cleanup
 		m.repaired[family] = repairs
 		m.full.WithLabelValues(name).Set(float64(of.AffinityOverflows(family)))
-		for _, policy := range policies() {
-			m.noLocal.WithLabelValues(string(policy), name).Set(float64(m.unserved.count[group{policy, family}]))
+		for i, policy := range []string{"internal", "external"} {
+			m.noLocal.WithLabelValues(policy, name).Set(float64(m.unserved.count[family][i]))
 		}
 	}
 }
 
-// policy is which traffic policy of a Service is Local.
-type policy string
-
-const (
-	internal policy = "internal"
-	external policy = "external"
-)
-
-func policies() []policy { return []policy{internal, external} }
-
-type group struct {
-	policy policy
-	family addr.Family
-}
-
-// unserved counts the ports whose traffic is dropped on this node because a policy is
+// unserved counts the ports whose traffic is dropped on this node because a policy, internal or external, is
 // Local and the endpoints are elsewhere.
 type unserved struct {
 	revision uint64
-	ports    map[desired.PortKey]map[policy]bool
-	count    map[group]int
+	ports    map[desired.PortKey][2]bool // those of which some is, by policy
+	count    map[addr.Family][2]int
 }
 
 func newUnserved() unserved {
-	return unserved{ports: map[desired.PortKey]map[policy]bool{}, count: map[group]int{}}
+	return unserved{ports: map[desired.PortKey][2]bool{}, count: map[addr.Family][2]int{}}
 }
 
 func (u *unserved) update(want desired.Forwarding) {
@@ -150,19 +135,21 @@ func (u *unserved) update(want desired.Forwarding) {
 
 // look counts one port; the zero port is one that is gone.
 func (u *unserved) look(key desired.PortKey, port desired.Port) {
-	for policy := range u.ports[key] {
-		u.count[group{policy, key.Family}]--
+	var now [2]bool
+	if len(port.Local) == 0 && port.Anywhere {
+		now = [2]bool{port.InternalLocal, port.ExternalLocal}
 	}
-	delete(u.ports, key)
-	if len(port.Local) > 0 || !port.Anywhere {
-		return
+	before, count := u.ports[key], u.count[key.Family]
+	for i := range now {
+		switch {
+		case now[i] && !before[i]:
+			count[i]++
+		case before[i] && !now[i]:
+			count[i]--
+		}
 	}
-	now := map[policy]bool{internal: port.InternalLocal, external: port.ExternalLocal}
-	maps.DeleteFunc(now, func(_ policy, is bool) bool { return !is })
-	for policy := range now {
-		u.count[group{policy, key.Family}]++
-	}
-	if len(now) > 0 {
-		u.ports[key] = now
+	u.count[key.Family] = count
+	if u.ports[key] = now; now == ([2]bool{}) {
+		delete(u.ports, key)
 	}
 }
