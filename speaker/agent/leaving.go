@@ -22,14 +22,10 @@ type leaving struct {
 	until     time.Time
 }
 
-func (l leaving) works(serves func(netip.Addr) bool) bool {
-	return slices.ContainsFunc(l.addresses, serves)
-}
-
 // goesOn reports whether routers may still use the route while the node wants this. A wanted session with the
 // same router, under another name or with another identity, ends the session that the route has.
 func (l leaving) goesOn(want desired.Node, serves func(netip.Addr) bool, now time.Time) bool {
-	if !now.Before(l.until) || !l.works(serves) {
+	if !now.Before(l.until) || !slices.ContainsFunc(l.addresses, serves) {
 		return false
 	}
 	if session, wanted := want.BGP[l.peer]; wanted {

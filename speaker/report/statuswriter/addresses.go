@@ -84,18 +84,23 @@ func (k addressKind) write(ctx context.Context, have, want *v1beta1.L2Address) (
 			return nil, fmt.Errorf("write L2Address %s: %w", want.Name, err)
 		}
 	}
-	bare := &v1beta1.L2Address{TypeMeta: want.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: want.Name}, Status: want.Status}
-	object, err := applicable(bare)
-	if err == nil {
-		unstructured.RemoveNestedField(object.Object, "spec")
-		err = k.api.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership)
-	}
+	object, err := applyStatus(ctx, k.api, want, fieldOwner)
 	if err != nil {
 		return nil, fmt.Errorf("write the status of L2Address %s: %w", want.Name, err)
 	}
 	written := want.DeepCopy()
 	written.UID, written.ResourceVersion = object.GetUID(), object.GetResourceVersion()
 	return written, nil
+}
+
+// applyStatus applies the status of an object, and nothing else of it.
+func applyStatus(ctx context.Context, api client.Client, object *v1beta1.L2Address, owner client.FieldOwner) (*unstructured.Unstructured, error) {
+	fields, err := applicable(&v1beta1.L2Address{TypeMeta: object.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: object.Name}, Status: object.Status})
+	if err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(fields.Object, "spec")
+	return fields, api.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(fields), owner, client.ForceOwnership)
 }
 
 func applicable(object *v1beta1.L2Address) (*unstructured.Unstructured, error) {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -101,7 +100,7 @@ func (k doubtKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v
 		err = label(ctx, k.api, want.Name, &by)
 	}
 	if err == nil {
-		err = k.apply(ctx, want)
+		_, err = applyStatus(ctx, k.api, want, doubtOwner)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -112,20 +111,8 @@ func (k doubtKind) write(ctx context.Context, have, want *v1beta1.L2Address) (*v
 	return want, nil
 }
 
-// apply makes the condition that of the part, if it has one, and takes it back otherwise.
-func (k doubtKind) apply(ctx context.Context, object *v1beta1.L2Address) error {
-	bare := object.DeepCopy()
-	bare.Labels = nil
-	fields, err := applicable(bare)
-	if err != nil {
-		return err
-	}
-	unstructured.RemoveNestedField(fields.Object, "spec")
-	return k.api.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(fields), doubtOwner, client.ForceOwnership)
-}
-
 func (k doubtKind) remove(ctx context.Context, object *v1beta1.L2Address) error {
-	err := k.apply(ctx, part(object.Name, nil, nil))
+	_, err := applyStatus(ctx, k.api, part(object.Name, nil, nil), doubtOwner) // without the condition that this owner had
 	if err == nil {
 		err = label(ctx, k.api, object.Name, nil)
 	}
