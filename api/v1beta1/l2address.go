@@ -64,7 +64,7 @@ const (
 	// heard and no other one answers yet.
 	ConditionAnswering = "Answering"
 	// ConditionContested is True while a machine that is not a node claims the
-	// address as well, and absent otherwise.
+	// address as well, or an interface of a node has it, and absent otherwise.
 	ConditionContested = "Contested"
 	// ConditionDoubted is True while the node that would take the address over
 	// asks for it and finds that no node answers, or another one, and absent
