@@ -43,6 +43,7 @@ type cluster struct {
 	loss     float64
 	gateway  bool               // there is one
 	occupied map[netip.Addr]int // the node of which an interface has the address
+	metallb  bool               // it is no interface, but another speaker
 
 	// Since when more than one node answered that can reach another, by address; and
 	// the longest of these times, and of those in which nobody did who could.

@@ -218,7 +218,7 @@ func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links
 func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
 	d := ds.of[claim.Address]
 	switch {
-	case claim.Stance == hello.Stopped && d == nil:
+	case claim.Stance == hello.OnInterface || claim.Stance == hello.Stopped && d == nil:
 		return
 	case d == nil:
 		d = ds.open(claim.Address, now)

@@ -66,6 +66,24 @@ func TestAnAddressOnAnInterfaceOfANode(t *testing.T) {
 	})
 }
 
+// TestAnAddressThatAnotherSpeakerAnnounces moves, as while MetalLB is replaced: its speaker goes on, and is stopped then.
+func TestAnAddressThatAnotherSpeakerAnnounces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 0, seeded(1))
+		defer c.close()
+		c.wires.Lock()
+		vip := netip.AddrFrom4([4]byte{192, 0, 2, 100})
+		c.occupied, c.metallb = map[netip.Addr]int{vip: 0}, true
+		c.wires.Unlock()
+		c.announce(vip)
+		c.run(2 * sayWithin)
+		c.expectOne("beside the other speaker")
+		c.free()
+		c.run(time.Second)
+		c.expectOne("after it")
+	})
+}
+
 // TestAnAddressThatAnotherPulseHas moves: that one says in its hellos that it answers.
 func TestAnAddressThatAnotherPulseHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

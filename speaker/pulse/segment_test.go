@@ -25,7 +25,7 @@ func (c *cluster) card(i int) links.Link {
 		l.Prefixes = []netip.Prefix{netip.PrefixFrom(on4(1+i), 24), netip.PrefixFrom(on6(1+i), 64)}
 	}
 	for a, by := range c.occupied {
-		if by == i {
+		if by == i && !c.metallb {
 			l.Prefixes = append(l.Prefixes, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

@@ -173,8 +173,11 @@ func NewServer(cfg Config) *Server {
 // on which the node would answer. Those that kube-proxy gives to its interface are the Service's own.
 func (s *Server) kernelReplies(a netip.Addr) (claim neighbour.Claim, does bool) {
 	const ofProxy = "kube-ipvs0"
-	on := s.mine[a]
-	holder, does := hostchecks.Answering(s.cfg.Links.Snapshot(), map[netip.Addr][]links.Link{a: on})[a]
+	snapshot, on := s.cfg.Links.Snapshot(), s.mine[a]
+	if len(on) == 0 {
+		on = snapshot.Answering(a, s.table.Claims[a].Interfaces, s.table.NodeAddrs)
+	}
+	holder, does := hostchecks.Answering(snapshot, map[netip.Addr][]links.Link{a: on})[a]
 	if !does || holder == ofProxy {
 		return claim, false
 	}
@@ -369,7 +372,7 @@ func (s *Server) settle() {
 	due, elsewhere, behind := owned(*s.table, v, r, serves)
 	mine := s.hesitate(now, due, v)
 	s.nodes.learn(now, s.cfg.Node, s.own, v)
-	s.vetting.told(v)
+	s.vetting.told(now, v)
 	wait := s.vetting.vet(now, mine, elsewhere)
 	s.yielding.update(now, s.State().Owned, elsewhere, s.before, s.table, v, s.disputes.has)
 	s.yielding.told(s.cfg.Node, v)
@@ -379,7 +382,7 @@ func (s *Server) settle() {
 	s.former.follow(s.before, s.table, v, due, left)
 	s.kernels.update(now, v.Silent, s.former, s.table, r)
 	s.disputes.take(mine, wait, s.cfg.Mesh.Advance)
-	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs), s.vetting.claims(s.disputes.has)))
+	s.discuss(slices.Concat(s.disputes.claims(now), s.yielding.claims(s.disputes.epochs), s.vetting.claims(s.disputes.has), s.vetting.occupied(v, s.disputes.has)))
 	s.before = nil
 	s.mine, s.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return s.yielding.isAdopted(a) })

@@ -23,8 +23,8 @@ const (
 	// mindFor is for how long an address that no node is to answer for any more counts as
 	// held: Services lose their last endpoint for a while, and get their addresses back.
 	mindFor = 5 * time.Minute
-	// sayWithin is how long another node that replied to a probe has to say in its hellos that it answers for the
-	// address. If it does not, its kernel replied.
+	// sayWithin is how long another node that replied to a probe has to say in its hellos that an interface there has
+	// the address, or that it answers.
 	sayWithin = time.Second
 	// awayFor is for how long only other nodes must have been to answer for an address for it to
 	// count as held by one of them: that one asks first, and may learn of it later than this one.
@@ -36,9 +36,9 @@ const (
 // one that moves, by a failover or a change of the order or of the candidates, one that comes with
 // the first table of a process, which may follow a restart, and one that was held lately.
 //
-// A node that replies to a probe, and says in its hellos that it answers for the address, holds it: the
-// address moves here. If it says nothing, an interface there has the address, as with the virtual IP of
-// keepalived or kube-vip: that is a conflict, and so it is if an interface of this node has it.
+// A node that replies to a probe holds the address, which moves here, be it that another speaker there replies, as
+// MetalLB's. But that node is asked first: if it says in its hellos that an interface there has the address, as
+// with the virtual IP of keepalived or kube-vip, that is a conflict, and so it is if an interface of this node has it.
 //
 // It is driven by one caller at a time, who calls due when next says so.
 type vetting struct {
@@ -58,9 +58,9 @@ type inquiry struct {
 	sent int
 	next time.Time // when the next probe is to be sent, or the verdict is due
 	foe  *foe      // the station that has the address; nil: none was heard
-	// node replied, and is asked in hellos whether it answers for the address, until then.
+	// node replied, by the claim, and is asked in hellos whether an interface there has the address; empty: none.
 	node  string
-	until time.Time
+	claim neighbour.Claim
 }
 
 // table takes in the addresses that nodes are to answer for, whichever they are.
@@ -146,14 +146,11 @@ func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news 
 	}
 	switch node := of.of(claim.Station); {
 	case node == "" || node == v.self: // maybe one of a node that has not told its stations
-	case node != q.node:
-		q.node, q.until, q.sent = node, now.Add(sayWithin), 0
-		q.next = q.until
+	case q.node == "":
+		q.node, q.claim, q.next = node, claim, now.Add(sayWithin)
 		return true
-	case now.Before(q.until):
+	default:
 		return false
-	default: // it has replied again, and said nothing
-		return q.withhold(now, claim, node)
 	}
 	v.held[claim.Address] = true
 	return true
@@ -165,7 +162,7 @@ func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (n
 	if q.foe == nil {
 		q.foe = &foe{Contest: Contest{Since: now, Withheld: true}}
 	}
-	q.sent, q.next = 0, now.Add(retryProbes)
+	q.sent, q.next, q.node = 0, now.Add(retryProbes), ""
 	if news = q.foe.claimed(now, claim); news {
 		q.foe.Node = node
 	}
@@ -173,17 +170,39 @@ func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (n
 }
 
 // told takes in what other nodes say of the addresses that are asked for.
-func (v *vetting) told(view hello.View) {
+func (v *vetting) told(now time.Time, view hello.View) {
 	for node, m := range view.Alive {
 		for _, claim := range m.Claims {
-			if node != v.self && v.pending[claim.Address] != nil && claim.Stance == hello.Answers && claim.Epoch > 0 {
+			q := v.pending[claim.Address]
+			switch {
+			case node == v.self || q == nil:
+			case claim.Stance == hello.Answers && claim.Epoch > 0:
 				v.held[claim.Address] = true
+			case claim.Stance == hello.OnInterface && node == q.node:
+				q.withhold(now, q.claim, node)
 			}
 		}
 	}
 }
 
-// claims ask the nodes whether one of them answers for an address for which one has replied.
+// occupied are what this node says of the addresses that others ask for: those that an interface here has.
+func (v *vetting) occupied(view hello.View, disputed func(netip.Addr) bool) []hello.Claim {
+	var all []hello.Claim
+	for node, m := range view.Alive {
+		for _, claim := range m.Claims {
+			if node == v.self || claim.Stance != hello.Leaves || claim.Epoch > 0 || disputed(claim.Address) || v.pending[claim.Address] != nil {
+				continue
+			}
+			if _, does := v.kernel(claim.Address); does {
+				all = append(all, hello.Claim{Address: claim.Address, Stance: hello.OnInterface})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
+	return slices.Compact(all)
+}
+
+// claims ask the nodes whether an interface of one has an address for which one has replied.
 func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
 	var all []hello.Claim
 	for a, q := range v.pending {
@@ -191,6 +210,7 @@ func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves})
 		}
 	}
+	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 
@@ -199,6 +219,10 @@ func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
 func (v *vetting) due(now time.Time) (say []word, free bool) {
 	for a, q := range v.pending {
 		if now.Before(q.next) {
+			continue
+		}
+		if q.node != "" {
+			v.held[a], free = true, true // it has said nothing else
 			continue
 		}
 		if q.sent == probes {

@@ -13,9 +13,10 @@ type Stance uint8
 
 // The stances. Unknown ones, of later releases, are left out when a hello is read.
 const (
-	Answers Stance = iota + 1 // it answers
-	Leaves                    // it would, and leaves it to another one that has a higher epoch
-	Stopped                   // it answered until a moment ago, and does not any more
+	Answers     Stance = iota + 1 // it answers
+	Leaves                        // it would, and leaves it to another one that has a higher epoch
+	Stopped                       // it answered until a moment ago, and does not any more
+	OnInterface                   // its kernel replies, since an interface has it, and it does not answer
 )
 
 // Claim is what a node says of an address on which nodes do not agree.
@@ -175,9 +176,9 @@ func fits(room int) int {
 }
 
 // claiming are the additions that have the epoch of the node, and as many of its claims as
-// there is room for; nothing before any node ever took an address.
+// there is room for; nothing while there are none and no node ever took an address.
 func (h hello) claiming(room int) []byte {
-	if h.epoch == 0 || room < additionHead+epochSize {
+	if h.epoch == 0 && len(h.claims) == 0 || room < additionHead+epochSize {
 		return nil
 	}
 	claims := h.claims[:min(len(h.claims), fits(room))]
@@ -208,7 +209,7 @@ func (h hello) claimed(addition []byte) hello {
 			Address: netip.AddrFrom16([16]byte(c[1:17])).Unmap(), Stance: Stance(c[0]),
 			Epoch: binary.BigEndian.Uint64(c[17:]),
 		}
-		if claim.Stance >= Answers && claim.Stance <= Stopped && len(h.claims) < maxClaims {
+		if claim.Stance >= Answers && claim.Stance <= OnInterface && len(h.claims) < maxClaims {
 			h.claims = append(h.claims, claim)
 		}
 	}

@@ -49,7 +49,7 @@ func drawHello(t *rapid.T) hello {
 	}
 	if h.epoch = rapid.Uint64().Draw(t, "epoch"); h.epoch > 0 {
 		h.claims = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Claim {
-			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(Stopped)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of"), 0}
+			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(OnInterface)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of"), 0}
 		}), 0, maxClaims).Draw(t, "claims")
 		for i := range h.claims {
 			h.claims[i].Address = h.claims[i].Address.Unmap()
