@@ -84,8 +84,8 @@ bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, int
 	$(GO) run ./e2e/bench layer2 -out docs/benchmarks/layer2.md
 
 .PHONY: bench-bgp
-bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: a quarter of an hour, on an idle machine (root)
-	$(LAB) build metallb
+bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: an hour, on an idle machine (root)
+	$(LAB) build metallb frr-k8s
 	$(GO) run ./e2e/bench bgp -rounds 4 -patience 6m -out docs/benchmarks/bgp.md
 
 .PHONY: bench-hellos

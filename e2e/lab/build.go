@@ -24,13 +24,15 @@ const (
 	// MetalLB is the real one, to compare with, to come from and to go back to; see
 	// [Lab.InstallMetalLB].
 	MetalLB Part = "metallb"
+	// FRRK8s is what MetalLB's default mode has besides, see [Lab.InstallMetalLBWithFRR].
+	FRRK8s Part = "frr-k8s"
 	// Proxy is the image of the real kube-proxy, for [Lab.InstallProxy]. Its program every
 	// lab has.
 	Proxy Part = "proxy"
 )
 
 // Parts are all of them.
-func Parts() []Part { return []Part{Conformance, MetalLB, Proxy} }
+func Parts() []Part { return []Part{Conformance, MetalLB, FRRK8s, Proxy} }
 
 // program is one Go program of a pinned module.
 type program struct {
@@ -79,6 +81,10 @@ func programs() []program {
 		program{name: "helm3", module: "helm3", pkg: "helm.sh/helm/v3/cmd/helm"},
 		program{name: metallbController, module: "metallb", pkg: metallbModule + "/controller", part: MetalLB},
 		program{name: metallbSpeaker, module: "metallb", pkg: metallbModule + "/speaker", part: MetalLB},
+		program{name: "frr-k8s", module: "frr-k8s", pkg: frrK8sModule + "/cmd/frr-k8s-controller", part: FRRK8s},
+		program{name: "statuscleaner", module: "frr-k8s", pkg: frrK8sModule + "/cmd/statuscleaner", part: FRRK8s},
+		program{name: "frr-metrics", module: "frr-k8s", pkg: frrK8sModule + "/cmd/metrics", part: FRRK8s},
+		program{name: "frr-status", module: "frr-k8s", pkg: frrK8sModule + "/cmd/status", part: FRRK8s},
 		program{name: "pause", pkg: "fairlead.dev/fairlead/e2e/lab/cmd/pause"},
 	)
 }
@@ -189,20 +195,16 @@ func buildSteps(parts []Part) (c cache, steps []step, err error) {
 		}
 		steps = append(steps, s)
 	}
-	base, err := baseSteps(c)
+	base, err := baseSteps(c, parts)
 	if err != nil {
 		return c, nil, err
 	}
-	steps = append(steps, base...)
-	steps = append(steps, imageSteps(c, steps, parts)...)
-	if wanted(MetalLB, parts) {
-		s, err := metallbManifest(c, source)
-		if err != nil {
-			return c, nil, err
-		}
-		steps = append(steps, s)
+	manifests, err := metallbSteps(c, source, parts)
+	if err != nil {
+		return c, nil, err
 	}
-	return c, steps, nil
+	steps = append(append(steps, base...), manifests...)
+	return c, append(steps, imageSteps(c, steps, parts)...), nil
 }
 
 func wanted(part Part, parts []Part) bool { return part == "" || slices.Contains(parts, part) }
@@ -252,9 +254,9 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 		stamps[s.name] = s.stamp
 	}
 	archives := []struct {
-		name, program string
-		part          Part
-		image         Image
+		name, programs string // separated by spaces
+		part           Part
+		image          Image
 	}{
 		{"pause.tar", "pause", "", Image{Name: pauseImage, Entrypoint: []string{"/pause"}}},
 		{"coredns.tar", "coredns", "", Image{Name: CoreDNSImage, Entrypoint: []string{"/coredns"}}},
@@ -278,18 +280,34 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 		{metallbSpeaker + ".tar", metallbSpeaker, MetalLB, Image{
 			Name: metallbRegistry + "speaker:" + MetalLBVersion, Entrypoint: []string{"/" + metallbSpeaker},
 		}},
+		{"frr-k8s.tar", "frr-k8s statuscleaner frr-metrics frr-status", FRRK8s, Image{
+			Name: frrK8sImage, Base: c.image("base.tar"), Files: map[string]string{"/" + frrReloader: c.path("manifests", frrReloader)},
+		}},
+		{"frr.tar", "", FRRK8s, Image{
+			Name: frrImage, Base: c.image(frrBase),
+			// As in FRR's own image.
+			Texts: map[string]string{frrDir + "/docker-start": "#!/bin/bash\nsource " + frrDir + "/frrcommon.sh\n" + frrDir + "/watchfrr $(daemon_list)\n"},
+			Links: map[string]string{"/usr/sbin/tini": "/usr/bin/tini"},
+		}},
 	}
 	var steps []step
 	for _, a := range archives {
 		if !wanted(a.part, parts) {
 			continue
 		}
-		if a.program != "" {
-			a.image.Files = map[string]string{"/" + a.program: c.bin(a.program)}
+		programs := strings.Fields(a.programs)
+		if a.image.Files == nil && len(programs) > 0 {
+			a.image.Files = map[string]string{}
 		}
-		inputs := []string{fmt.Sprint(a.image), stamps[a.program]}
+		for _, program := range programs {
+			a.image.Files["/"+program] = c.bin(program)
+		}
+		inputs := []string{fmt.Sprint(a.image), stamps[strings.Join(programs[:min(1, len(programs))], "")]}
+		for _, program := range programs[min(1, len(programs)):] {
+			inputs = append(inputs, stamps[program])
+		}
 		if a.image.Base != "" {
-			inputs = append(inputs, stamps["base.tar"])
+			inputs = append(inputs, stamps[filepath.Base(a.image.Base)])
 		}
 		steps = append(steps, step{
 			name: a.name, output: c.image(a.name), stamp: hash(inputs...),

@@ -34,6 +34,7 @@ func TestModulesPinWhatIsBuilt(t *testing.T) {
 		"kubernetes": "k8s.io/kubernetes " + KubernetesVersion,
 		"containerd": "github.com/containerd/containerd/v2 " + ContainerdVersion,
 		"metallb":    metallbModule + " " + MetalLBVersion,
+		"frr-k8s":    frrK8sModule + " " + FRRK8sVersion,
 		"coredns":    "github.com/coredns/coredns v" + strings.Split(CoreDNSImage, ":")[1],
 	} {
 		if !strings.Contains(pins(module), want+" ") {

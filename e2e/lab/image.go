@@ -23,7 +23,7 @@ type Image struct {
 	Name       string            // with tag
 	Base       string            // a root file system archive to stand on, "" for none
 	Files      map[string]string // path in the image → file of this machine
-	Texts      map[string]string // path in the image → text of the file
+	Texts      map[string]string // path in the image → text of the file, which may be a program
 	Links      map[string]string // path in the image → target of a symbolic link
 	Entrypoint []string
 	Cmd        []string
@@ -103,7 +103,7 @@ func (im Image) topLayer() ([]byte, error) {
 		}
 	}
 	for _, dst := range slices.Sorted(maps.Keys(im.Texts)) {
-		if err := putFile(w, dst, 0o644, []byte(im.Texts[dst])); err != nil {
+		if err := putFile(w, dst, 0o755, []byte(im.Texts[dst])); err != nil {
 			return nil, err
 		}
 	}

@@ -23,6 +23,7 @@ const (
 	KubernetesVersion = "v1.36.3"
 	ContainerdVersion = "v2.2.3"
 	MetalLBVersion    = "v0.16.1"
+	FRRK8sVersion     = "v0.0.26"
 )
 
 // registry is a name only: no image is ever pulled.

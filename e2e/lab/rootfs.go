@@ -19,29 +19,36 @@ const basePackages = "ca-certificates,bash,curl,wget,iproute2,bind9-dnsutils,net
 
 // baseSteps make the root file system of this machine's own distribution and
 // release, first as an archive, then unpacked for the nodes to overlay.
-func baseSteps(c cache) ([]step, error) {
+func baseSteps(c cache, parts []Part) ([]step, error) {
 	codename, err := releaseCodename()
 	if err != nil {
 		return nil, err
 	}
 	stamp := hash(codename, basePackages)
 	archive := c.image("base.tar")
-	return []step{
+	steps := []step{
 		{name: "base.tar", output: archive, stamp: stamp, run: func(ctx context.Context) error {
-			return debootstrap(ctx, codename, archive)
+			return debootstrap(ctx, codename, basePackages, archive)
 		}},
 		{name: "rootfs", output: c.image("rootfs"), stamp: stamp, run: func(ctx context.Context) error {
 			return unpack(ctx, archive, c.image("rootfs"))
 		}},
-	}, nil
+	}
+	if wanted(FRRK8s, parts) {
+		steps = append(steps, step{
+			name: frrBase, output: c.image(frrBase), stamp: hash(codename, frrPackages),
+			run: func(ctx context.Context) error { return debootstrap(ctx, codename, frrPackages, c.image(frrBase)) },
+		})
+	}
+	return steps, nil
 }
 
-func debootstrap(ctx context.Context, codename, archive string) error {
+func debootstrap(ctx context.Context, codename, packages, archive string) error {
 	sources, err := aptSources(codename)
 	if err != nil {
 		return err
 	}
-	args := []string{"--quiet", "--variant=essential", "--include=" + basePackages}
+	args := []string{"--quiet", "--variant=essential", "--include=" + packages}
 	for _, unwanted := range []string{"man", "locale", "doc"} {
 		args = append(args, "--dpkgopt=path-exclude=/usr/share/"+unwanted+"/*")
 	}

@@ -31,6 +31,18 @@ const (
 	midBFD      measure = "the same, BFD 100 ms × 3"
 	fastBFD     measure = "the same, BFD 50 ms × 3"
 	flapped     measure = "processes of a speaker killed: time without its route"
+	flappedBFD  measure = "the same with BFD 300 ms × 3"
+	frrFlapped  measure = "processes of FRR on a node killed: time without its route"
+	rolled      measure = "all restarted one after another, as by an upgrade: time without a route, of all nodes"
+)
+
+// Questions without an answer.
+const (
+	flappedLost    measure = "processes of a speaker killed"
+	flappedBFDLost measure = "the same while there is BFD"
+	frrLost        measure = "processes of FRR on a node killed"
+	rolledLost     measure = "all restarted one after another, as by an upgrade"
+	rebootedLost   measure = "a node reboots"
 )
 
 // intervals of BFD, in milliseconds.
@@ -39,14 +51,19 @@ func intervals() map[measure]int { return map[measure]int{slowBFD: 300, midBFD: 
 // BGP is routes: the next hops that a router has change.
 func BGP() Protocol {
 	return Protocol{
-		name: "bgp", title: "BGP",
+		title: "BGP", contestants: []contestant{fairlead(), native(), withFRR()}, parts: []lab.Part{lab.MetalLB, lab.FRRK8s},
+		facts: []string{"metallb-frr-k8s is the mode that MetalLB installs by default: frr-k8s " + lab.FRRK8sVersion + ", with Debian's FRR on each node"},
 		notes: []string{
 			fmt.Sprintf("routes are those in the router's kernel, which is looked at every %v; the router is FRR where nothing else is said", lookEvery),
 			"of the time to a new route FRR itself takes 60 ms: its bgpd collects changes for 50 ms, and its zebra for 10 (\"show work-queues\")",
 			"BIRD runs beside FRR at the router, with a session of its own with each node, and is told of the same Services at the same time",
+			"where FRR is killed, all is restarted or a node reboots, BFD is on (300 ms × 3) with all that have it, which MetalLB's native mode has not;\n" +
+				"  the client asks every " + askEvery.String() + " through the router, under the policy Cluster, for " + rebootWindow.String() + " after a reboot",
+			"FRR has one session with an address, so that metallb-frr-k8s has none with BIRD or with a second router",
 			"Fairlead announces an address once its forwarding is in the kernel of the node; MetalLB does not wait for kube-proxy",
 		},
-		measures: []measure{createdBGP, createdBIRD, givenBGP, givenBIRD, givenWire, emptied, emptiedBIRD, heldOut, slowBFD, midBFD, fastBFD, flapped, manyCome, manyGo},
+		measures: []measure{createdBGP, createdBIRD, givenBGP, givenBIRD, givenWire, emptied, emptiedBIRD, heldOut, slowBFD, midBFD, fastBFD, flapped, flappedBFD, frrFlapped, rolled, manyCome, manyGo},
+		lost:     []measure{flappedLost, flappedBFDLost, frrLost, rolledLost, rebootedLost},
 		memory:   []measure{manyMemory},
 		take:     takeBGP,
 	}
@@ -58,8 +75,10 @@ const lookEvery = 500 * time.Microsecond
 func takeBGP(ctx context.Context, b *bench) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := b.startBIRD(ctx); err != nil {
-		return err
+	if b.frr == "" {
+		if err := b.startBIRD(ctx); err != nil {
+			return err
+		}
 	}
 	vip, _, err := b.given(ctx, b.service("kept", "bgp", corev1.ServiceExternalTrafficPolicyCluster))
 	if err != nil {
@@ -74,33 +93,48 @@ func takeBGP(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
+	if b.frr != "" {
+		return b.fail(ctx, vip)
+	}
 	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.Many == 0 {
 		return err
 	}
 	return b.many(ctx, b.Many)
 }
 
-// fail has the node with the address fail in several ways.
+// fail has a node fail in several ways: without BFD first, then with it if there is any.
 func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
 	for range b.Rounds {
-		if err := b.pull(ctx, vip, heldOut); err != nil {
+		if err := errors.Join(b.pull(ctx, vip, heldOut), b.happen(ctx, vip, b.killed(ctx, flapped, flappedLost))); err != nil {
 			return err
 		}
-		if err := b.flap(ctx, vip); err != nil {
+	}
+	if b.bfd {
+		if err := b.pulls(ctx, vip, slowBFD); err != nil {
 			return err
+		}
+	}
+	for range b.Rounds {
+		for _, e := range b.events(ctx) {
+			if err := b.happen(ctx, vip, e); err != nil {
+				return err
+			}
 		}
 	}
 	if !b.bfd {
 		return nil
 	}
-	for _, m := range []measure{slowBFD, midBFD, fastBFD} {
-		if err := b.speakBFD(ctx, intervals()[m]); err != nil {
+	return errors.Join(b.pulls(ctx, vip, midBFD), b.pulls(ctx, vip, fastBFD))
+}
+
+// pulls pulls the cable with BFD at the interval of the measure.
+func (b *bench) pulls(ctx context.Context, vip netip.Addr, m measure) error {
+	if err := b.speakBFD(ctx, intervals()[m]); err != nil {
+		return err
+	}
+	for range b.Rounds {
+		if err := b.pull(ctx, vip, m); err != nil {
 			return err
-		}
-		for range b.Rounds {
-			if err := b.pull(ctx, vip, m); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -112,8 +146,11 @@ func (b *bench) route(ctx context.Context, vip netip.Addr, what string, wanted f
 	return at[0], err
 }
 
-// both is route at both routers, FRR and BIRD.
+// both is route at both routers, FRR and BIRD, or at FRR alone where BIRD has no session.
 func (b *bench) both(ctx context.Context, vip netip.Addr, what string, wanted func(hops []netip.Addr) bool) ([]time.Time, error) {
+	if b.frr != "" {
+		return b.routes(ctx, vip, what, wanted, unix.RT_TABLE_MAIN)
+	}
 	return b.routes(ctx, vip, what, wanted, unix.RT_TABLE_MAIN, birdTable)
 }
 
@@ -177,11 +214,13 @@ func (b *bench) firstRoute(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.took(createdBGP, at[0].Sub(began))
-	b.took(createdBIRD, at[1].Sub(began))
-	b.took(givenBGP, at[0].Sub(given))
-	b.took(givenBIRD, at[1].Sub(given))
-	b.took(givenWire, max(sent.Sub(given), 0)) // this watch may see the address later than the speaker does
+	for i := range at { // of FRR and, if it takes part, BIRD
+		b.took([]measure{createdBGP, createdBIRD}[i], at[i].Sub(began))
+		b.took([]measure{givenBGP, givenBIRD}[i], at[i].Sub(given))
+	}
+	if b.frr == "" { // which sends other UPDATEs meanwhile
+		b.took(givenWire, max(sent.Sub(given), 0)) // this watch may see the address later than the speaker does
+	}
 	return b.API.Delete(ctx, s)
 }
 
@@ -234,8 +273,9 @@ func (b *bench) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	b.took(emptied, at[0].Sub(began))
-	b.took(emptiedBIRD, at[1].Sub(began))
+	for i := range at {
+		b.took([]measure{emptied, emptiedBIRD}[i], at[i].Sub(began))
+	}
 	return errors.Join(b.API.Delete(ctx, s), client.IgnoreNotFound(b.API.Delete(ctx, slice)))
 }
 
@@ -261,33 +301,6 @@ func (b *bench) pull(ctx context.Context, vip netip.Addr, m measure) error {
 	return errors.Join(err, n.Plug(), b.WaitReady(ctx))
 }
 
-// flap kills the speaker of a node, and adds up the time for which the router has no route
-// over it.
-func (b *bench) flap(ctx context.Context, vip netip.Addr) error {
-	n := b.Node(1)
-	if _, err := b.route(ctx, vip, "routes over all nodes", b.everyNode); err != nil {
-		return err
-	}
-	if err := b.killSpeaker(ctx, n); err != nil {
-		return err
-	}
-	var gone time.Duration
-	for began, last := time.Now(), time.Now(); time.Since(began) < b.Window; {
-		time.Sleep(lookEvery)
-		hops, err := b.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
-		if err != nil {
-			return err
-		}
-		now := time.Now()
-		if without(n)(hops) {
-			gone += now.Sub(last)
-		}
-		last = now
-	}
-	b.took(flapped, gone)
-	return b.ready(ctx)
-}
-
 // speakBFD gives the router and the peer the same timers.
 func (b *bench) speakBFD(ctx context.Context, interval int) error {
 	ms := fmt.Sprint(interval)
@@ -297,14 +310,14 @@ func (b *bench) speakBFD(ctx context.Context, interval int) error {
 		return err
 	}
 	if err := b.Apply(ctx, fmt.Sprintf(`
-apiVersion: fairlead.dev/v1beta1
+apiVersion: %s/v1beta1
 kind: BFDProfile
-metadata: {name: bench}
+metadata: {name: bench%s}
 spec: {transmitInterval: %d, receiveInterval: %d, detectMultiplier: 3}
-`, interval, interval)); err != nil {
+`, b.group, b.within, interval, interval)); err != nil {
 		return err
 	}
-	_, err := b.Kubectl(ctx, "patch", "bgppeer", "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"bench"}}`)
+	_, err := b.Kubectl(ctx, "patch", "-n", b.namespace, "bgppeers."+b.group, "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"bench"}}`)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,46 +23,59 @@ type contestant struct {
 	proxy   string // the kube-proxy of the lab; "": none
 	bfd     bool   // it does BFD
 	install func(ctx context.Context, c *product.Cluster) error
-	// The DaemonSet that announces, and what its processes are called, for pkill -f.
-	namespace, daemon, processes string
+	// The DaemonSet that announces, and what its processes are called, for pkill -f; and those of
+	// FRR where FRR speaks BGP for it. That has one session with an address, whatever the port.
+	namespace, daemon, processes, frrDaemon, frr string
 	// The API group of its kinds, the version of its BGPPeers, and the namespace in their metadata.
 	group, peerVersion, within string
 }
 
-func contestants() []contestant {
-	return []contestant{
-		{
-			name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
-			group: "fairlead.dev", peerVersion: "v1beta1",
-			install: func(ctx context.Context, c *product.Cluster) error {
-				if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
-					return err
-				}
-				if err := c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {
-					return err
-				}
-				// To all peers: there will be others.
-				_, err := c.Kubectl(ctx, "patch", "bgpadvertisement.fairlead.dev", "bgp", "--type=merge", "-p", `{"spec":{"peers":null}}`)
+func fairlead() contestant {
+	return contestant{
+		name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
+		group: "fairlead.dev", peerVersion: "v1beta1",
+		install: func(ctx context.Context, c *product.Cluster) error {
+			if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
 				return err
-			},
-		},
-		{
-			name: "metallb", proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
-			group: "metallb.io", peerVersion: "v1beta2", within: ", namespace: metallb-system",
-			install: func(ctx context.Context, c *product.Cluster) error {
-				if err := c.InstallMetalLB(ctx); err != nil {
-					return err
-				}
-				// Its webhooks are ready a little later than it is.
-				return lab.Until(ctx, func() error { return c.Apply(ctx, metallb) })
-			},
+			}
+			if err := c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {
+				return err
+			}
+			// To all peers: there will be others.
+			_, err := c.Kubectl(ctx, "patch", "bgpadvertisement.fairlead.dev", "bgp", "--type=merge", "-p", `{"spec":{"peers":null}}`)
+			return err
 		},
 	}
 }
 
-// metallb is what our samples say, in MetalLB's kinds. A keepalive time is refused in its
+// metallb is MetalLB as one of its manifests installs it.
+func metallb(name, objects string, install func(l *lab.Lab, ctx context.Context) error) contestant {
+	return contestant{
+		name: name, proxy: "iptables", namespace: lab.MetalLBNamespace, daemon: "speaker", processes: "^/metallb-speaker",
+		group: "metallb.io", peerVersion: "v1beta2", within: ", namespace: metallb-system",
+		install: func(ctx context.Context, c *product.Cluster) error {
+			if err := install(c.Lab, ctx); err != nil {
+				return err
+			}
+			// Its webhooks are ready a little later than it is.
+			return lab.Until(ctx, func() error { return c.Apply(ctx, objects) })
+		},
+	}
+}
+
+func native() contestant { return metallb("metallb", metallbObjects, (*lab.Lab).InstallMetalLB) }
+
+// withFRR is MetalLB in its default mode. By default FRR tries again only every two minutes to connect; what is
+// measured does not depend on that, but each pulled cable would take so long.
+func withFRR() contestant {
+	c := metallb("metallb-frr-k8s", strings.Replace(metallbObjects, "holdTime: 9s", "holdTime: 9s, connectTime: 5s", 1), (*lab.Lab).InstallMetalLBWithFRR)
+	c.bfd, c.frrDaemon, c.frr = true, "frr-k8s-daemon", "^/usr/lib/frr/(watchfrr|zebra|bgpd|bfdd|staticd) "
+	return c
+}
+
+// metallbObjects are what our samples say, in MetalLB's kinds. A keepalive time is refused in its
 // native mode.
-const metallb = `
+const metallbObjects = `
 apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: layer2, namespace: metallb-system}
@@ -124,7 +138,7 @@ type bench struct {
 func (b *bench) run(ctx context.Context) (err error) {
 	b.Cluster, err = product.Up(ctx, lab.Options{
 		Proxy: b.proxy, BFD: true, ManyServices: b.title == BGP().title && b.Many > 0, Progress: os.Stderr,
-	}, lab.MetalLB)
+	}, b.parts...)
 	if err != nil {
 		return err
 	}
@@ -177,14 +191,38 @@ func (b *bench) given(ctx context.Context, s *corev1.Service) (vip netip.Addr, a
 	return vip, at, fmt.Errorf("%s: %w", s.Name, context.Cause(ctx))
 }
 
-// killSpeaker ends all processes that announce on a node.
-func (b *bench) killSpeaker(ctx context.Context, n *lab.Node) error {
-	_, err := n.Exec(ctx, "pkill", "-KILL", "-f", b.processes)
-	return err
+// killing ends all processes of a node whose command line matches.
+func killing(ctx context.Context, n *lab.Node, processes string) func() error {
+	return func() error {
+		_, err := n.Exec(ctx, "pkill", "-KILL", "-f", processes)
+		return err
+	}
 }
 
-// ready waits until the DaemonSet that announces is ready on every node.
+// daemons are the DaemonSets that announce.
+func (b *bench) daemons() []string {
+	if b.frrDaemon == "" {
+		return []string{b.daemon}
+	}
+	return []string{b.daemon, b.frrDaemon}
+}
+
+// ready waits until what announces is ready on every node.
 func (b *bench) ready(ctx context.Context) error {
-	_, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "status", "daemonset/"+b.daemon, "--timeout=5m")
-	return err
+	for _, daemon := range b.daemons() {
+		if _, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "status", "daemonset/"+daemon, "--timeout=5m"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restart restarts what announces, one node after another, and waits until it is ready.
+func (b *bench) restart(ctx context.Context) error {
+	for _, daemon := range b.daemons() {
+		if _, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "restart", "daemonset/"+daemon); err != nil {
+			return err
+		}
+	}
+	return b.ready(ctx)
 }

@@ -27,14 +27,16 @@ type Options struct {
 
 // Protocol is what one run is about: [Layer2] or [BGP].
 type Protocol struct {
-	name     string
-	title    string
-	notes    []string  // what a reader of the figures should know
-	measures []measure // in milliseconds
-	lost     []measure // in questions without an answer
-	memory   []measure // in MiB
-	take     func(ctx context.Context, b *bench) error
-	close    func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
+	title       string
+	contestants []contestant
+	parts       []lab.Part // that these need
+	facts       []string   // of these
+	notes       []string   // what a reader of the figures should know
+	measures    []measure  // in milliseconds
+	lost        []measure  // in questions without an answer
+	memory      []measure  // in MiB
+	take        func(ctx context.Context, b *bench) error
+	close       func(ctx context.Context, b *bench) error // takes what is of us alone, without a lab; nil: nothing
 }
 
 // Run takes the figures of each contestant and writes the report. An error names the contestant that failed.
@@ -50,7 +52,8 @@ func Run(ctx context.Context, o Options) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	results, began := figures.New(), time.Now()
 	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
-	for i, c := range contestants() {
+	facts = append(facts, o.facts...)
+	for i, c := range o.contestants {
 		b := &bench{contestant: c, Options: o, dir: dir, results: results, tell: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
 		}}

@@ -36,13 +36,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportOfBGP: BGP counts no questions and says no hello.
+// TestReportOfBGP: BGP says no hello, and has MetalLB in both of its modes.
 func TestReportOfBGP(t *testing.T) {
 	t.Parallel()
-	text, _ := report(Options{Protocol: BGP()}, nil, figures.New(), "")
-	for _, strange := range []string{"hello", "Questions", "!["} {
+	results := figures.New()
+	results.Add("fairlead", 0, slowBFD, 600)
+	results.Add("metallb-frr-k8s", 0, slowBFD, 900)
+	results.Add("metallb-frr-k8s", 0, frrLost, 40)
+	text, _ := report(Options{Protocol: BGP()}, nil, results, "")
+	for _, strange := range []string{"hello", "!["} {
 		if strings.Contains(text, strange) {
 			t.Errorf("%q in\n%s", strange, text)
+		}
+	}
+	for _, want := range []string{
+		"| | fairlead | metallb | metallb-frr-k8s | metallb ÷ ours, medians | metallb-frr-k8s ÷ ours, medians |\n|---|---|---|---|---|---|\n",
+		"| " + string(slowBFD) + " | 600 / 600 (1) | – | 900 / 900 (1) | – | 1.50 |",
+		"| " + string(frrLost) + " | – | – | 40.0 / 40.0 (1) | – | – |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 }
@@ -54,7 +67,7 @@ func TestMeasuresDiffer(t *testing.T) {
 		seen := map[measure]bool{}
 		for _, m := range slices.Concat(p.measures, p.lost, p.memory) {
 			if seen[m] {
-				t.Errorf("%s: two measures are called %q", p.name, m)
+				t.Errorf("%s: two measures are called %q", p.title, m)
 			}
 			seen[m] = true
 		}

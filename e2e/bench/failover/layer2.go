@@ -62,7 +62,7 @@ const excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 // Layer2 is ARP: the node that answers changes.
 func Layer2() Protocol {
 	return Protocol{
-		name: "layer2", title: "Layer 2",
+		title: "Layer 2", contestants: []contestant{fairlead(), native()}, parts: []lab.Part{lab.MetalLB},
 		notes: []string{
 			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched after each incident for as long as -window says, 10 s if it does not", askEvery),
 			fmt.Sprintf("a gap is the longest time between two questions, one after another, that were answered: %v is none", askEvery),
@@ -114,6 +114,8 @@ func (b *bench) watch(ctx context.Context, vip netip.Addr) *probe.Probe {
 	})
 }
 
+func nothing() error { return nil }
+
 // reading takes a figure from questions; the incident began at that time.
 type reading func(asked []probe.Question, began time.Time) float64
 
@@ -153,8 +155,7 @@ func takeLayer2(ctx context.Context, b *bench) error {
 
 // incidents are those of one round. local and all are Services of the two policies.
 func (b *bench) incidents(ctx context.Context, local, all owned) []incident {
-	nothing := func() error { return nil }
-	kill := func() error { return b.killSpeaker(ctx, local.owner) }
+	kill := killing(ctx, local.owner, b.processes)
 	label := func(change string) func() error {
 		return func() error {
 			_, err := b.Kubectl(ctx, "label", "node", local.owner.Name, excludeLabel+change)
@@ -173,12 +174,7 @@ func (b *bench) incidents(ctx context.Context, local, all owned) []incident {
 		{local, b.withoutAPI(kill), b.withAPI(nothing), lossless(killedNoAPI, killedNoAPILost)},
 		{local, label("="), nothing, lossless(drained, drainedLost)},
 		{owned{vip: local.vip}, label("-"), nothing, lossless(returned, returnedLost)},
-		{local, func() error {
-			if _, err := b.Kubectl(ctx, "-n", b.namespace, "rollout", "restart", "daemonset/"+b.daemon); err != nil {
-				return err
-			}
-			return b.ready(ctx)
-		}, nothing, lossless(restarted, restartedLost)},
+		{local, func() error { return b.restart(ctx) }, nothing, lossless(restarted, restartedLost)},
 	}
 }
 

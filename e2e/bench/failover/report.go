@@ -14,7 +14,7 @@ func report(o Options, facts []string, results *figures.Results, picture string)
 	setup := figures.Setup{Command: o.Command, Facts: append(facts,
 		"three nodes, a router (FRR) and a client in network namespaces of one machine, which all share its processors;\n"+
 			"  each contestant in a lab of its own, one after the other")}
-	for _, c := range contestants() {
+	for _, c := range o.contestants {
 		setup.Contestants = append(setup.Contestants, figures.Contestant{Name: c.name})
 	}
 	for _, note := range o.notes {

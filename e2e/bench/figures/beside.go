@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Comparison is a table of how two contestants compare.
+// Comparison is a table of how contestants compare.
 type Comparison struct {
 	Text     string // what the figures are
 	Measures []Measure
 }
 
-// Beside renders in Markdown how the two contestants, ours first, compare. What the
+// Beside renders in Markdown how the contestants, ours first, compare. What the
 // results hold is of no Services.
 func (r *Results) Beside(title string, s Setup, tables ...Comparison) string {
 	p := page{Results: r, Setup: s, out: new(strings.Builder)}
@@ -25,11 +25,24 @@ func (r *Results) Beside(title string, s Setup, tables ...Comparison) string {
 
 // compare renders one table.
 func (p page) compare(t Comparison) {
-	ours, theirs := p.Contestants[0], p.Contestants[1]
-	fmt.Fprintf(p.out, "\n%s: median / most (figures).\n\n| | %s | %s | theirs ÷ ours, medians |\n|---|---|---|---|\n", t.Text, ours.Name, theirs.Name)
+	ours, theirs := p.Contestants[0], p.Contestants[1:]
+	fmt.Fprintf(p.out, "\n%s: median / most (figures).\n\n| |", t.Text)
+	for _, c := range p.Contestants {
+		fmt.Fprintf(p.out, " %s |", c.Name)
+	}
+	for _, c := range theirs {
+		fmt.Fprintf(p.out, " %s ÷ ours, medians |", c.Name)
+	}
+	fmt.Fprintf(p.out, "\n|%s\n", strings.Repeat("---|", 2*len(p.Contestants)))
 	for _, m := range t.Measures {
-		cell, times := p.upTo(m, 1), ratio(p.Median(theirs.Name, 0, m), p.Median(ours.Name, 0, m))
-		fmt.Fprintf(p.out, "| %s | %s | %s | %s |\n", m, cmp.Or(cell(ours, 0), nothing), cmp.Or(cell(theirs, 0), nothing), cmp.Or(times, nothing))
+		cells := []string{string(m)}
+		for _, c := range p.Contestants {
+			cells = append(cells, cmp.Or(p.upTo(m, 1)(c, 0), nothing))
+		}
+		for _, c := range theirs {
+			cells = append(cells, cmp.Or(ratio(p.Median(c.Name, 0, m), p.Median(ours.Name, 0, m)), nothing))
+		}
+		fmt.Fprintf(p.out, "| %s |\n", strings.Join(cells, " | "))
 	}
 }
 

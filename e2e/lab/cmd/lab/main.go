@@ -20,7 +20,8 @@ import (
 
 const usage = `usage: lab COMMAND
   check                  what this machine lacks for a lab
-  build [PART...]        make the programs and images, once; PART: conformance, metallb, proxy
+  build [PART...]        make the programs and images, once; PART: conformance,
+                         metallb, frr-k8s, proxy
   up [FLAGS]             start a lab (lab up -h)
   down                   remove every trace of it
   status                 its machines, nodes and pods
