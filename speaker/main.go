@@ -23,6 +23,9 @@ import (
 var version = "dev"
 
 func main() {
+	// When the machine shuts down, what reads the output may end first: a line of the log is to fail then, and not to end
+	// the process, which has to hand over.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := dispatch(ctx, os.Args[1:]); err != nil {
