@@ -28,7 +28,7 @@ type objects struct {
 	// daemonSets has the DaemonSet of the speakers, unless it is being deleted.
 	daemonSets map[string]struct{}
 	roll       view.RollCall
-	adjacent   map[string]view.Adjacency // by interface
+	adjacent   map[string]view.Adjacency            // by interface
 	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
 	// What has changed since the last snapshot: Services themselves or their endpoints,
