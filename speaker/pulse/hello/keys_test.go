@@ -165,3 +165,20 @@ func ringOfKeys(keys ...[]byte) (r keyring) {
 	}
 	return r
 }
+
+// TestNoKeyNoHaste: a node of a sparse mesh that has no key yet waits for it, and does not wake all the time.
+func TestNoKeyNoHaste(t *testing.T) {
+	w := newWorld(few+1, 1)
+	w.limit = few
+	w.hosts[0].want.Key = nil
+	w.start(0)
+	steps := 0
+	for end := w.now.Add(10 * time.Second); w.step(end); steps++ {
+		if steps > 1000 {
+			t.Fatalf("it woke %d times in %v", steps, 10*time.Second-end.Sub(w.now))
+		}
+	}
+	if steps < 10 {
+		t.Errorf("it woke %d times, so that this shows nothing", steps)
+	}
+}

@@ -241,7 +241,9 @@ func (m *machine) nextRest(sooner func(time.Time)) {
 	if !m.mesh.on {
 		return
 	}
-	sooner(m.mesh.slowDue)
+	if len(m.keys) > 0 { // without one nothing leaves, and this would stay due
+		sooner(m.mesh.slowDue)
+	}
 	if m.mesh.changed {
 		sooner(m.considersAt())
 	}
