@@ -145,6 +145,9 @@ func (p *peer) take(now time.Time, h hello) bool {
 	p.at = now
 	if p.record != nil { // which says all but that it lives
 		p.heard = true
+		if stampOf(*p.record).boot != uint32(h.boot>>32) {
+			return p.say(now, h) // until the record of this process comes
+		}
 		p.holds(now, h)
 		return false
 	}

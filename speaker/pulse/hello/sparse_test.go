@@ -480,3 +480,23 @@ func (h *host) expectJudged(t failer) {
 		}
 	}
 }
+
+// TestANewProcessSpeaksForItself: a node that died serving comes back, and does not serve yet. None of those that hear
+// it believes that it does, by what its former process said.
+func TestANewProcessSpeaksForItself(t *testing.T) {
+	w := startedSparse(t, 2*few+1, 1) // in which nearly all watch it
+	w.hosts[0].state = nil
+	w.run(2 * testDetect)
+	w.hosts[0].want.Serving = false
+	w.start(0)
+	w.stepped = func() {
+		for _, i := range w.watchers(0) {
+			p := w.hosts[i].state.peers["node-0"]
+			if hears := p.proven && p.boot == w.hosts[0].state.boot; hears && w.hosts[i].state.view(w.now).CanServe("node-0", vip) {
+				t.Fatalf("node-%d believes that node-0 serves", i)
+			}
+		}
+	}
+	w.run(testDetect)
+	w.expectAlive(t, "back", upTo(2*few+1))
+}
