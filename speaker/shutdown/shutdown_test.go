@@ -188,8 +188,9 @@ func TestTheNodeShutsDown(t *testing.T) {
 			}
 			if test.soon != nil {
 				defer setReady(corev1.ConditionTrue)
-				happens := time.AfterFunc(decideWithin/3, func() { test.soon(kubelet) })
-				defer happens.Stop()
+				happened := make(chan struct{})
+				time.AfterFunc(decideWithin/3, func() { test.soon(kubelet); close(happened) })
+				defer func() { <-happened }()
 			}
 			cluster := theNode(func(n *view.Node) { n.KubeletPort = port })
 			got := Speaker{Node: "node1", Namespace: metav1.NamespaceDefault, DaemonSet: "stays"}.decide(ctx, clientFor(t, test.config), cluster)

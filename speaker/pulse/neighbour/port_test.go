@@ -159,6 +159,7 @@ func TestManyAddressesArePaced(t *testing.T) {
 		}
 		answer(t, p, many...)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		var orders [len(schedule)][]netip.Addr
 		var span [len(schedule)][2]time.Duration
 		sent := map[int]int{} // by tenth of a second
