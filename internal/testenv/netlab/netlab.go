@@ -60,6 +60,11 @@ func InThread(f func()) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() { // but for the main thread, which would stay where f moves it
+			defer runtime.UnlockOSThread()
+			InThread(f)
+			return
+		}
 		f()
 	}()
 	<-done
