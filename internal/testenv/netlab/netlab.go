@@ -59,7 +59,7 @@ func InThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread()              // never unlocked: the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() { // but for the main thread, which would stay where f moves it
 			defer runtime.UnlockOSThread()
 			InThread(f)
