@@ -69,17 +69,13 @@ var (
 
 // gate is what a merge must pass.
 func gate() []Phase {
-	return []Phase{
-		{
-			{Flags: short + "-race " + many, Gentle: true},
-			{Flags: short + "-race", Packages: waiting},
-			{Flags: short, Packages: bgp},
-		},
-		{
-			{Flags: short + "-p=1 -skip=" + later, Packages: labs},
-			{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
-		},
-	}
+	return []Phase{{
+		{Flags: short + "-race " + many, Gentle: true},
+		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
+		{Flags: short + "-race", Packages: waiting},
+		// One after another: there is one lab, and it leaves half of the processors to the others.
+		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(bgp, labs)},
+	}}
 }
 
 // shares are all tests there are, in whole and with the race detector.
