@@ -9,6 +9,10 @@ LAB    := $(GO) run ./e2e/lab/cmd/lab
 LINTER := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 # Where the lab keeps the programs that it builds.
 export FAIRLEAD_CACHE ?= $(HOME)/.cache/fairlead
+# What is released, what tests it and what lints it are compiled alike: with other flags each would compile
+# all dependencies anew.
+export CGO_ENABLED := 0
+export GOFLAGS += -trimpath -buildvcs=false
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -31,7 +35,7 @@ demo-down: ## Remove every trace of the demo
 
 .PHONY: build
 build: ## Build both programs and the plugin of kubectl into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker ./cmd/kubectl-fairlead
+	$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker ./cmd/kubectl-fairlead
 
 .PHONY: image
 image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)
@@ -138,7 +142,7 @@ lab-down: ## Remove every trace of it
 .PHONY: test-build
 test-build: packages
 	$(LAB) build conformance metallb proxy
-	CGO_ENABLED=0 $(GO) test -c -trimpath -buildvcs=false -o build/controller.test ./controller
+	$(GO) test -c -o build/controller.test ./controller
 
 .PHONY: packages
 packages:

@@ -67,8 +67,12 @@ func goTest(ctx context.Context, g plan.Group, kept string, r *goRun, stderr io.
 	}
 	// make lint vets, and more strictly.
 	command = append(command, "go", "test", "-json", "-count=1", "-vet=off", "-artifacts", "-outputdir="+kept)
-	command = slices.Concat(command, strings.Fields(g.Flags), packages)
+	flags := strings.Fields(g.Flags)
+	command = slices.Concat(command, flags, packages)
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	if slices.Contains(flags, "-race") {
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1") // the race detector is written in C
+	}
 	cmd.Stderr = stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopDelay
