@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
@@ -54,7 +55,7 @@ func startSoak(t *testing.T, r *router) *soak {
 	go func() { defer close(done); _ = s.pulse.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	session := desired.BFD{Peer: router4, Local: node4, Transmit: *soakInterval, Receive: *soakInterval, Multiplier: soakMultiplier}
-	if _, err := s.pulse.Apply(ctx, pulse.Table{Node: "a", BFD: map[string]desired.BFD{"tor": session}}); err != nil && !errors.Is(err, pulse.ErrAway) {
+	if _, err := s.pulse.Apply(ctx, api.Table{Node: "a", BFD: map[string]desired.BFD{"tor": session}}); err != nil && !errors.Is(err, pulse.ErrAway) {
 		t.Fatal(err)
 	}
 	for range *soakLoad {
@@ -79,7 +80,7 @@ func (s *soak) start(name string, args ...string) {
 }
 
 func (s *soak) status() bfd.Status {
-	state, _ := s.pulse.State()
+	state, _ := s.api.State()
 	return state.BFD["tor"]
 }
 

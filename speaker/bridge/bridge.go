@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/report"
@@ -46,7 +47,7 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 	for name, peer := range want.Mesh.Peers {
 		peers[name] = hello.Peer{Addrs: peer.Addrs, Ready: peer.Ready}
 	}
-	_, err := l.pulse.Apply(ctx, pulse.Table{
+	_, err := l.pulse.Apply(ctx, api.Table{
 		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
 		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, ShutsDown: want.ShutsDown, Claims: want.Claims, BFD: want.BFD,
 		Elsewhere: want.Elsewhere, Unnumbered: want.Unnumbered,
@@ -59,11 +60,11 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 
 // Settled returns what was handed over last and what pulse does with it, and false while pulse does not know
 // which node answers for which address.
-func (l *Layer2) Settled() (agent.Answers, pulse.State, bool) {
+func (l *Layer2) Settled() (agent.Answers, api.State, bool) {
 	last := l.last.Load()
 	state, there := l.pulse.State()
 	if last == nil || !there || !state.Settled {
-		return agent.Answers{}, pulse.State{}, false
+		return agent.Answers{}, api.State{}, false
 	}
 	return *last, state, true
 }
@@ -122,7 +123,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 }
 
 // passOn passes what pulse reports, if it is there.
-func (b *Bridge) passOn(state pulse.State, there bool) {
+func (b *Bridge) passOn(state api.State, there bool) {
 	b.Cluster.SetRollCall(rollCall(state))
 	before := b.unheard
 	if b.unheard = unheard(state, there); before && !b.unheard {
@@ -143,19 +144,19 @@ func (b *Bridge) passOn(state pulse.State, there bool) {
 
 // owned returns what pulse answers for; nil while that is not known: a pulse that is away or has just begun says
 // nothing. One that got no key answers for nothing until there is one, which may take long.
-func owned(s pulse.State, there, keyless bool) map[netip.Addr]pulse.Ownership {
+func owned(s api.State, there, keyless bool) map[netip.Addr]api.Ownership {
 	switch {
 	case !there || !s.Settled && !keyless:
 		return nil
 	case s.Owned == nil:
-		return map[netip.Addr]pulse.Ownership{}
+		return map[netip.Addr]api.Ownership{}
 	}
 	return s.Owned
 }
 
 // rollCall returns which nodes are alive and which are silent: none is while pulse is away, or has not listened
 // for long enough.
-func rollCall(s pulse.State) view.RollCall {
+func rollCall(s api.State) view.RollCall {
 	if !s.Settled {
 		return view.RollCall{}
 	}
@@ -164,7 +165,7 @@ func rollCall(s pulse.State) view.RollCall {
 
 // unheard reports whether other nodes may not hear this one: its pulse is away, or as many nodes
 // are silent as it hears.
-func unheard(s pulse.State, there bool) bool {
+func unheard(s api.State, there bool) bool {
 	return !there || !s.Settled || len(s.Silent) > 0 && len(s.Silent) >= len(s.Alive)
 }
 

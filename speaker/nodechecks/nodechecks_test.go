@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // TestSurvey looks at a node with two interfaces, of which each has a network with addresses that are
@@ -41,7 +41,7 @@ func TestSurvey(t *testing.T) {
 		},
 		Elsewhere: []netip.Addr{elsewhere},
 	}
-	state := pulse.State{Owned: map[netip.Addr]pulse.Ownership{mine: {Interfaces: []string{"eth1"}}}}
+	state := api.State{Owned: map[netip.Addr]api.Ownership{mine: {Interfaces: []string{"eth1"}}}}
 	look := func() (found map[hostchecks.Obstacle][]netip.Addr) {
 		t.Helper()
 		if err := h.Do(func() (err error) {

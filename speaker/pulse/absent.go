@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -48,8 +49,8 @@ type absence struct {
 }
 
 // update takes in who is heard, whom Kubernetes calls ready, and where nodes can be asked.
-func (s *absences) update(now time.Time, v hello.View, t *Table, r reach, gateways []links.Gateway) {
-	unheard := t.unheard(v)
+func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, gateways []links.Gateway) {
+	unheard := unheard(t, v)
 	if !v.Settled || len(unheard) == 0 {
 		*s = absences{}
 		return
@@ -84,7 +85,7 @@ func (s *absences) update(now time.Time, v hello.View, t *Table, r reach, gatewa
 }
 
 // unheard are the nodes that Kubernetes calls ready and whose hellos were never heard, sorted.
-func (t Table) unheard(v hello.View) []string {
+func unheard(t *api.Table, v hello.View) []string {
 	var nodes []string
 	for node, p := range t.Peers {
 		if p.Ready && !v.Alive[node].Heard && !slices.Contains(v.Silent, node) && !slices.Contains(v.Apart, node) {

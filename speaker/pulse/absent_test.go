@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -16,7 +17,7 @@ import (
 type lonely struct {
 	absences
 	view    hello.View
-	table   *Table
+	table   *api.Table
 	reach   reach
 	at      netip.Addr // of b
 	on      links.Link
@@ -26,7 +27,7 @@ type lonely struct {
 func alone() *lonely {
 	l := &lonely{at: netip.MustParseAddr("192.0.2.2"), on: ethernet(2, true)}
 	l.on.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
-	l.table = &Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{l.at}, Ready: true}}}
+	l.table = &api.Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{l.at}, Ready: true}}}
 	l.view = hello.View{Settled: true, Alive: map[string]hello.Member{"a": {Heard: true}, "b": {Serving: true}}}
 	l.reach = reach{vip4: {l.on}}
 	l.gateway = []links.Gateway{{Address: gatewayAddress, Link: l.on.Index}}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // writeWithin bounds how long the other side may leave a message unread.
@@ -24,13 +26,13 @@ type agent struct {
 	// The last thing told, used by the server's goroutine only.
 	told   bool
 	number uint64
-	state  State
+	state  api.State
 }
 
 // delivery is a table that came over a connection, or why it cannot be read.
 type delivery struct {
 	from   *agent
-	table  Table
+	table  api.Table
 	number uint64
 	err    error
 }
@@ -161,7 +163,7 @@ func write(conn net.Conn, body []byte) error {
 
 // tell sends a state if it is news. It does not wait: a message that is still
 // in the outbox gives way to the newer one.
-func (a *agent) tell(number uint64, s State) error {
+func (a *agent) tell(number uint64, s api.State) error {
 	if a.told && a.number == number && a.state.Equal(s) {
 		return nil
 	}

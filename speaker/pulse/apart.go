@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
@@ -48,7 +49,7 @@ func (r reach) apartFrom(nodeAddrs []netip.Addr) []links.Link {
 }
 
 // monitored is what is to be monitored.
-func monitored(t *Table, on []links.Link) onlink.Wanted {
+func monitored(t *api.Table, on []links.Link) onlink.Wanted {
 	w := onlink.Wanted{Nodes: make(map[string]bool, len(t.Peers)), On: make(map[int]onlink.Interface, len(on))}
 	if len(on) == 0 {
 		return w
@@ -127,7 +128,7 @@ func anyInterface(self string, v hello.View, is func(node string, i hello.Interf
 
 // limit takes the addresses out of the reach for which all links are cut off and another
 // candidate is there that is able to answer for them, and does not say that it is cut off, too.
-func (ap *apart) limit(r reach, t *Table, v hello.View, status map[int]onlink.Status) {
+func (ap *apart) limit(r reach, t *api.Table, v hello.View, status map[int]onlink.Status) {
 	for a, on := range r {
 		off := func(l links.Link) bool { return ap.cut[l.Index] }
 		if len(on) == 0 || !slices.ContainsFunc(on, off) || slices.ContainsFunc(on, func(l links.Link) bool { return !off(l) }) {

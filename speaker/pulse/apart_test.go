@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
@@ -183,7 +184,7 @@ func TestNeverNobodyForACutLink(t *testing.T) {
 			for _, n := range names {
 				r := reach{vip4: []links.Link{one(1, "192.0.2.1/24")}}
 				ap := apart{cut: map[int]bool{1: cut[n]}}
-				ap.limit(r, &Table{Node: n, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: candidates}}}, v, nil)
+				ap.limit(r, &api.Table{Node: n, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: candidates}}}, v, nil)
 				m, unable := v.Alive[n], len(r[vip4]) == 0
 				changed = changed || unable != m.Unable[vip4]
 				m.Unable = map[netip.Addr]bool{vip4: unable}

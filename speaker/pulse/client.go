@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // ErrAway says that pulse cannot be reached now. The table is not lost: it is
@@ -50,7 +51,7 @@ type Client struct {
 	tiers     bool                             // pulse reads these
 	refused   refusal
 	connected bool // pulse has told its state
-	state     State
+	state     api.State
 	applied   uint64        // number of the table that the state follows from
 	news      chan struct{} // closed and replaced when one of the last three changes
 }
@@ -70,10 +71,10 @@ func NewClient(socket string, log *slog.Logger) *Client {
 // that there is no need to call Apply again with the same one. One that is too large goes
 // without what is new of its claims, so that nodes, the key and what is withdrawn get to pulse
 // nevertheless; the error is a *outcome.OversizeError.
-func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
+func (c *Client) Apply(ctx context.Context, t api.Table) (api.State, error) {
 	encoded, err := encode(t, true)
 	if err != nil {
-		return State{}, fmt.Errorf("encode the table for pulse: %w", err)
+		return api.State{}, fmt.Errorf("encode the table for pulse: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.within, fmt.Errorf("pulse did not answer within %v", c.within))
 	defer cancel()
@@ -84,7 +85,7 @@ func (c *Client) Apply(ctx context.Context, t Table) (State, error) {
 		left = tooLarge(len(encoded), len(t.Claims))
 		t.Claims = c.known(t.Claims)
 		if encoded, err = encode(t, true); c.table == nil || err != nil || len(encoded) > maxTable {
-			return State{}, errors.Join(left, err) // pulse goes on with what it was told last, be it by an agent before
+			return api.State{}, errors.Join(left, err) // pulse goes on with what it was told last, be it by an agent before
 		}
 	}
 	if !bytes.Equal(encoded, c.table) {
@@ -118,11 +119,11 @@ type refusal struct {
 }
 
 // await waits until pulse has put the newest table into effect.
-func (c *Client) await(ctx context.Context) (State, error) {
+func (c *Client) await(ctx context.Context) (api.State, error) {
 	for number := c.number; ; {
 		switch {
 		case !c.connected:
-			return State{}, ErrAway
+			return api.State{}, ErrAway
 		case c.applied >= number:
 			return c.state, nil
 		case c.refused.number >= number:
@@ -143,7 +144,7 @@ func (c *Client) await(ctx context.Context) (State, error) {
 
 // State is what pulse told last; false while pulse is away, when nothing is
 // answered for.
-func (c *Client) State() (State, bool) {
+func (c *Client) State() (api.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state, c.connected
@@ -194,7 +195,7 @@ func (c *Client) connect(ctx context.Context, greeted func()) error {
 		stop()
 		_ = conn.Close()
 		writer.Wait()
-		c.learn(State{}, 0, false)
+		c.learn(api.State{}, 0, false)
 	}()
 	for first := true; ; first = false {
 		body, err := readMessage(conn)
@@ -282,7 +283,7 @@ func (c *Client) refuse(number uint64, size int) {
 }
 
 // learn takes over what pulse told.
-func (c *Client) learn(s State, number uint64, connected bool) {
+func (c *Client) learn(s api.State, number uint64, connected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	same := c.connected == connected && c.state.Equal(s)

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 func socketPath(t *testing.T) string {
@@ -51,7 +52,7 @@ func accepted(t *testing.T, l net.Listener) net.Conn {
 	return conn
 }
 
-func received(t *testing.T, conn net.Conn) (Table, uint64) {
+func received(t *testing.T, conn net.Conn) (api.Table, uint64) {
 	t.Helper()
 	body, err := readMessage(conn)
 	if err != nil {
@@ -64,7 +65,7 @@ func received(t *testing.T, conn net.Conn) (Table, uint64) {
 	return table, number
 }
 
-func tell(t *testing.T, conn net.Conn, number uint64, s State) {
+func tell(t *testing.T, conn net.Conn, number uint64, s api.State) {
 	t.Helper()
 	body, err := encodeStateMessage(number, s)
 	if err != nil {
@@ -75,7 +76,7 @@ func tell(t *testing.T, conn net.Conn, number uint64, s State) {
 	}
 }
 
-func connected(t *testing.T, c *Client, want bool) State {
+func connected(t *testing.T, c *Client, want bool) api.State {
 	t.Helper()
 	for deadline := time.After(patience); ; {
 		s, got := c.State()
@@ -95,7 +96,7 @@ func TestATableGivenWhilePulseIsAwayIsHandedOverLater(t *testing.T) {
 	c := NewClient(path, testlog.New(t))
 	c.within = patience
 	runClient(t, c)
-	if _, err := c.Apply(t.Context(), Table{Node: "a"}); !errors.Is(err, ErrAway) {
+	if _, err := c.Apply(t.Context(), api.Table{Node: "a"}); !errors.Is(err, ErrAway) {
 		t.Fatalf("error %v, want ErrAway", err)
 	}
 	if _, err := c.Apply(t.Context(), sample()); !errors.Is(err, ErrAway) {
@@ -112,7 +113,7 @@ func TestATableGivenWhilePulseIsAwayIsHandedOverLater(t *testing.T) {
 		if table.Node != sample().Node || len(table.Claims) != 2 {
 			t.Fatalf("got %+v", table)
 		}
-		tell(t, conn, number, State{Settled: true})
+		tell(t, conn, number, api.State{Settled: true})
 		if s := connected(t, c, true); !s.Settled {
 			t.Errorf("state %+v", s)
 		}
@@ -137,7 +138,7 @@ func TestApplyWaitsForItsOwnTable(t *testing.T) {
 	c.within = patience
 	runClient(t, c)
 	conn := accepted(t, l)
-	tell(t, conn, 0, State{})
+	tell(t, conn, 0, api.State{})
 	connected(t, c, true)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -148,7 +149,7 @@ func TestApplyWaitsForItsOwnTable(t *testing.T) {
 	_, number := received(t, conn)
 
 	type result struct {
-		state State
+		state api.State
 		err   error
 	}
 	results := make(chan result)
@@ -165,8 +166,8 @@ func TestApplyWaitsForItsOwnTable(t *testing.T) {
 	if next < number {
 		t.Fatalf("table %d came after table %d", next, number)
 	}
-	tell(t, conn, number, State{Alive: []string{"old"}})
-	tell(t, conn, next, State{Alive: []string{"new"}})
+	tell(t, conn, number, api.State{Alive: []string{"old"}})
+	tell(t, conn, next, api.State{Alive: []string{"new"}})
 	if r := <-results; r.err != nil || len(r.state.Alive) != 1 || r.state.Alive[0] != "new" {
 		t.Errorf("state %+v, error %v", r.state, r.err)
 	}
@@ -182,7 +183,7 @@ func TestApplyGivesUpOnAHangingPulse(t *testing.T) {
 	defer l.Close()
 	c := NewClient(path, testlog.New(t))
 	runClient(t, c)
-	tell(t, accepted(t, l), 0, State{})
+	tell(t, accepted(t, l), 0, api.State{})
 	connected(t, c, true)
 	begun := time.Now()
 	_, err = c.Apply(t.Context(), sample())

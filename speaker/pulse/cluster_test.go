@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
 )
@@ -58,9 +59,9 @@ type simNode struct {
 	name    string
 	addr    netip.Addr
 	answers atomic.Pointer[ears] // nil while it does not run; the segment reads it at any time
-	says    func(Table)          // hands over a table
+	says    func(api.Table)      // hands over a table
 	stop    func()               // nil while it does not run
-	state   func() State
+	state   func() api.State
 	kernel  atomic.Bool // it answers, also while the node does not run
 	hands   inKernel    // over what moves here
 }
@@ -123,7 +124,7 @@ func (c *cluster) start(i int) {
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
-	n.state, n.says = server.State, func(t Table) { server.received <- delivery{table: t, number: 1} }
+	n.state, n.says = server.State, func(t api.Table) { server.received <- delivery{table: t, number: 1} }
 	n.says(c.table(i))
 	n.stop = func() {
 		c.lan.Remove(n.addr)
@@ -140,8 +141,8 @@ func (c *cluster) kill(i int) {
 	c.nodes[i].kernel.Store(true)
 }
 
-func (c *cluster) table(i int) Table {
-	t := Table{
+func (c *cluster) table(i int) api.Table {
+	t := api.Table{
 		Node: c.nodes[i].name, NodeAddrs: []netip.Addr{c.nodes[i].addr}, Key: "the key of the simulation, 32 byte",
 		Serving: true, Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Candidacy{},
 	}

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // concern is what of the links anything follows from, by the table. A node has hundreds of links
 // that come and go with pods; to look through all addresses each time would take the time that a
 // takeover waits for.
 type concern struct {
-	of    *Table // whose concern it is; nil: none yet
+	of    *api.Table // whose concern it is; nil: none yet
 	names map[string]bool
 	// addresses are those of the node and those that are answered for, here or elsewhere.
 	addresses map[netip.Addr]bool
@@ -23,9 +24,9 @@ type concern struct {
 
 // look takes in the links and tells whether anything is new about those that matter. named
 // are more names that do.
-func (c *concern) look(t *Table, named map[string]bool, s *links.Snapshot) (news bool) {
+func (c *concern) look(t *api.Table, named map[string]bool, s *links.Snapshot) (news bool) {
 	if c.of != t {
-		*c = concern{of: t, names: map[string]bool{}, addresses: t.addresses()}
+		*c = concern{of: t, names: map[string]bool{}, addresses: t.Addresses()}
 		for _, a := range t.NodeAddrs {
 			c.addresses[a] = true
 		}

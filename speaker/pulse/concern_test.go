@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -51,7 +52,7 @@ func TestPodsComeAndGoUnnoticed(t *testing.T) {
 	s := NewServer(Config{Node: "a", Mesh: out, Links: r, ARP: r, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 	named := claim(vip4, "a", "b")
 	named[on4(9)] = desired.Candidacy{Candidates: []string{"a"}, Interfaces: []string{"veth7"}}
-	s.take(delivery{table: Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, number: 1})
+	s.take(delivery{table: api.Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, number: 1})
 	s.settle()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -114,7 +115,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 		return l
 	})
 	rapid.Check(t, func(r *rapid.T) {
-		table := Table{Node: "a", NodeAddrs: rapid.SliceOfN(rapid.SampledFrom(some), 0, 2).Draw(r, "node"), Claims: map[netip.Addr]desired.Candidacy{}}
+		table := api.Table{Node: "a", NodeAddrs: rapid.SliceOfN(rapid.SampledFrom(some), 0, 2).Draw(r, "node"), Claims: map[netip.Addr]desired.Candidacy{}}
 		for _, a := range rapid.SliceOfDistinct(rapid.SampledFrom(some), func(a netip.Addr) netip.Addr { return a }).Draw(r, "claimed") {
 			table.Claims[a] = desired.Candidacy{Interfaces: rapid.SliceOfN(rapid.SampledFrom([]string{"veth1", "veth2", "veth9"}), 0, 2).Draw(r, "named")}
 		}
@@ -137,7 +138,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 
 // BenchmarkReach is what one settle spends on the reach, with ten thousand addresses on a node with 250 pods.
 func BenchmarkReach(b *testing.B) {
-	table := Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Claims: map[netip.Addr]desired.Candidacy{}}
+	table := api.Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Claims: map[netip.Addr]desired.Candidacy{}}
 	for i := range 10_000 {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], 0xC6120000+uint32(i))

@@ -8,20 +8,10 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
-
-// Contest is an address of ours that a station has which is no node's, or an interface of a node.
-type Contest struct {
-	Station   string // its MAC
-	Node      string // the node of which an interface has the address; empty: the station is no node's
-	Interface string // on which it was heard
-	Since     time.Time
-	// Withheld: the station had the address before any node did, so that this one does
-	// not answer for it.
-	Withheld bool
-}
 
 const (
 	// defendEvery is DEFEND_INTERVAL of RFC 5227: an address is not defended more often,
@@ -133,7 +123,7 @@ type contest struct {
 // one is heard: one station can send in the name of any number, and two that both answer would
 // take turns for ever.
 type foe struct {
-	Contest
+	api.Contest
 
 	last time.Time // when that one was heard last
 }
@@ -167,7 +157,7 @@ func (c *contests) keep(now time.Time, mine map[netip.Addr][]links.Link, taken [
 func (c *contests) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	known := c.of[claim.Address]
 	if known == nil {
-		known = &contest{foe: foe{Contest: Contest{Since: now}}}
+		known = &contest{foe: foe{Contest: api.Contest{Since: now}}}
 		c.of[claim.Address], c.ask[claim.Address] = known, now.Add(askEvery)
 	}
 	known.link, known.heard = claim.Index, now

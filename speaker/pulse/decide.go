@@ -9,6 +9,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -17,7 +18,7 @@ import (
 type reach map[netip.Addr][]links.Link
 
 // reachOf finds the links for the claims of a table.
-func reachOf(t Table, s *links.Snapshot) reach {
+func reachOf(t api.Table, s *links.Snapshot) reach {
 	r := make(reach, len(t.Claims))
 	for a, claim := range t.Claims {
 		r[a] = s.Answering(a, claim.Interfaces, t.NodeAddrs)
@@ -77,7 +78,7 @@ func (r reach) unable() []netip.Addr {
 // nothing, whatever its table says. elsewhere are the addresses that another
 // node answers for, and behind those of them that this one is among the next to take over. There, too, are
 // those that nobody can answer for while this is the first candidate alive.
-func owned(t Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
+func owned(t api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]standby{}
 	if !v.Settled {
 		return mine, nil, behind
@@ -155,7 +156,7 @@ func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hel
 
 // placed is the ownership with who comes before this node among the candidates for the address, and why
 // they do not answer, and who is the next after it that is alive and able.
-func (o Ownership) placed(t Table, v hello.View, a netip.Addr) Ownership {
+func placed(o api.Ownership, t api.Table, v hello.View, a netip.Addr) api.Ownership {
 	o.Dead, o.Unable, o.Distant = nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
@@ -180,27 +181,15 @@ func without(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[net
 	return mine
 }
 
-// addresses are all that some node is to answer for.
-func (t Table) addresses() map[netip.Addr]bool {
-	all := make(map[netip.Addr]bool, len(t.Claims)+len(t.Unable)+len(t.Elsewhere))
-	for a := range t.Claims {
-		all[a] = true
-	}
-	for _, a := range slices.Concat(t.Unable, t.Elsewhere) {
-		all[a] = true
-	}
-	return all
-}
-
 // wanted is what the mesh is told: the table's word, and the addresses out of
 // reach so that the next candidate takes them over. A node that is not ready serves
 // nothing yet, whatever the table says.
-func wanted(t Table, unable []netip.Addr, ready bool, own []hello.Station, interfaces []hello.Interface) hello.Wanted {
+func wanted(t api.Table, unable []netip.Addr, ready bool, own []hello.Station, interfaces []hello.Interface) hello.Wanted {
 	all := slices.Concat(t.Unable, unable)
 	slices.SortFunc(all, netip.Addr.Compare)
 	var claimed []netip.Addr
 	if len(all) > 0 { // or nobody asks
-		claimed = slices.Collect(maps.Keys(t.addresses()))
+		claimed = slices.Collect(maps.Keys(t.Addresses()))
 	}
 	return hello.Wanted{
 		Peers:   t.Peers,

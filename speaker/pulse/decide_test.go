@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -44,7 +45,7 @@ func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Candidacy 
 }
 
 // owns is what the node answers for.
-func owns(t Table, v hello.View, r reach) map[netip.Addr][]links.Link {
+func owns(t api.Table, v hello.View, r reach) map[netip.Addr][]links.Link {
 	mine, _, _ := owned(t, v, r, true)
 	return mine
 }
@@ -76,7 +77,7 @@ func TestOwned(t *testing.T) {
 		"an address of the other family too": {map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"a"}}, vip6: {Candidates: []string{"a"}}}, serving("a"), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := Table{Node: "a", Serving: true, Claims: c.claims}
+			table := api.Table{Node: "a", Serving: true, Claims: c.claims}
 			r := reachOf(table, links.NewSnapshot(ethernet(2, !c.down)))
 			mine := owns(table, c.view, r)
 			if on, got := mine[vip4]; got != c.want || got && (len(on) != 1 || on[0].Name != "eth2") {
@@ -106,7 +107,7 @@ func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
 		"this one can":                     {[]string{"a", "b"}, map[string]hello.Member{"b": unable}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+			table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
 			r := reachOf(table, links.NewSnapshot(ethernet(2, !c.down)))
 			v := serving("a")
 			if c.down {
@@ -126,13 +127,13 @@ func TestOwnedByTheTablesWord(t *testing.T) {
 	unsaid := serving("a", "b")
 	unsaid.Alive["a"] = hello.Member{}
 	for name, c := range map[string]struct {
-		table Table
+		table api.Table
 		view  hello.View
 		want  bool
 	}{
-		"serving, and the others do not know yet": {Table{Serving: true}, unsaid, true},
-		"not serving any more":                    {Table{}, serving("a", "b"), false},
-		"leaving":                                 {Table{Serving: true, Leaving: true}, serving("a", "b"), false},
+		"serving, and the others do not know yet": {api.Table{Serving: true}, unsaid, true},
+		"not serving any more":                    {api.Table{}, serving("a", "b"), false},
+		"leaving":                                 {api.Table{Serving: true, Leaving: true}, serving("a", "b"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.table.Node, c.table.Claims = "a", claim(vip4, "a", "b")
@@ -147,7 +148,7 @@ func TestOwnedByTheTablesWord(t *testing.T) {
 // A link that cannot be opened counts as no link: what only it serves is unable.
 func TestReachWithoutFailedLinks(t *testing.T) {
 	only2 := netip.MustParseAddr("192.0.2.11")
-	table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{
+	table := api.Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{
 		vip4:  {Candidates: []string{"a"}},
 		only2: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}},
 		vip6:  {Candidates: []string{"a"}},
@@ -173,14 +174,14 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 
 func TestWantedJoinsWhatIsUnable(t *testing.T) {
 	other := netip.MustParseAddr("192.0.2.11")
-	w := wanted(Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true, nil, nil)
+	w := wanted(api.Table{Key: "secret", Serving: true, Leaving: true, Unable: []netip.Addr{other, vip4}}, []netip.Addr{vip4}, true, nil, nil)
 	if !slices.Equal(w.Unable, []netip.Addr{vip4, other}) || string(w.Key) != "secret" || !w.Serving || !w.Leaving {
 		t.Errorf("got %+v", w)
 	}
-	if w := wanted(Table{Leaving: true, ShutsDown: true}, nil, true, nil, nil); w.Serving || w.Leaving {
+	if w := wanted(api.Table{Leaving: true, ShutsDown: true}, nil, true, nil, nil); w.Serving || w.Leaving {
 		t.Errorf("a node whose machine shuts down is told as %+v: it does not serve, and its silence is a death", w)
 	}
-	if w := wanted(Table{Serving: true}, nil, false, nil, nil); w.Serving {
+	if w := wanted(api.Table{Serving: true}, nil, false, nil, nil); w.Serving {
 		t.Error("a node that is not ready is told as serving")
 	}
 }
@@ -206,13 +207,13 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 			claims[a] = c
 		}
 		view := hello.View{Settled: true, Alive: map[string]hello.Member{}}
-		tables, reaches := map[string]Table{}, map[string]reach{}
+		tables, reaches := map[string]api.Table{}, map[string]reach{}
 		able := map[netip.Addr]int{}
 		for _, n := range nodes {
 			snapshot := links.NewSnapshot(
 				ethernet(2, rapid.Bool().Draw(t, "eth2 up")), ethernet(3, rapid.Bool().Draw(t, "eth3 up")))
 			m := hello.Member{Serving: rapid.Bool().Draw(t, "serving"), Unable: map[netip.Addr]bool{}}
-			tables[n] = Table{Node: n, Serving: m.Serving, Claims: claims}
+			tables[n] = api.Table{Node: n, Serving: m.Serving, Claims: claims}
 			reaches[n] = reachOf(tables[n], snapshot)
 			for _, a := range reaches[n].unable() {
 				m.Unable[a] = true
@@ -262,7 +263,7 @@ func TestNobodyListensFromAnotherNetwork(t *testing.T) {
 	} {
 		v := serving("a")
 		v.Alive["b"] = c.owner
-		table := Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"b", "a"}, Named: c.named}}}
+		table := api.Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"b", "a"}, Named: c.named}}}
 		_, _, behind := owned(table, v, reach{vip4: {c.on}}, true)
 		if _, got := behind[vip4]; got != c.want {
 			t.Errorf("%s: it stands by: %t, want %t", name, got, c.want)
@@ -276,18 +277,18 @@ func TestPlaced(t *testing.T) {
 	v.Alive["e"] = has(farNet)
 	for name, c := range map[string]struct {
 		candidates []string
-		want       Ownership
+		want       api.Ownership
 	}{
-		"the first":                {[]string{"a", "d", "c", "b"}, Ownership{Next: "b"}},
-		"the only one":             {[]string{"a"}, Ownership{}},
-		"after two that cannot":    {[]string{"d", "c", "a", "b"}, Ownership{Dead: []string{"d"}, Unable: []string{"c"}, Next: "b"}},
-		"after one without subnet": {[]string{"e", "a", "b"}, Ownership{Distant: []string{"e"}, Next: "e"}},
-		"the last that can":        {[]string{"d", "a", "c"}, Ownership{Dead: []string{"d"}}},
-		"no candidate any more":    {[]string{"b", "d"}, Ownership{Next: "b"}},
-		"while the first is back":  {[]string{"b", "a"}, Ownership{Next: "b"}},
+		"the first":                {[]string{"a", "d", "c", "b"}, api.Ownership{Next: "b"}},
+		"the only one":             {[]string{"a"}, api.Ownership{}},
+		"after two that cannot":    {[]string{"d", "c", "a", "b"}, api.Ownership{Dead: []string{"d"}, Unable: []string{"c"}, Next: "b"}},
+		"after one without subnet": {[]string{"e", "a", "b"}, api.Ownership{Distant: []string{"e"}, Next: "e"}},
+		"the last that can":        {[]string{"d", "a", "c"}, api.Ownership{Dead: []string{"d"}}},
+		"no candidate any more":    {[]string{"b", "d"}, api.Ownership{Next: "b"}},
+		"while the first is back":  {[]string{"b", "a"}, api.Ownership{Next: "b"}},
 	} {
-		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		if got := (Ownership{}).placed(table, v, vip4); !got.Equal(c.want) {
+		table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+		if got := placed(api.Ownership{}, table, v, vip4); !got.Equal(c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

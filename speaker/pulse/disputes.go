@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -82,7 +83,7 @@ func (d *dispute) isLeft(now time.Time) bool { return now.Before(d.left) }
 // claimed takes in that another node claims an address on the wire, which this node answers
 // for or has left. It tells whether anything is to be done at once, and whether to say again
 // where the address is.
-func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t *Table, v hello.View) (news, defend bool) {
+func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t *api.Table, v hello.View) (news, defend bool) {
 	if node == "" || node == t.Node || claim.Probe {
 		return false, false
 	}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
 // stale is the table of a node with the candidates for some addresses in another order, so
 // that it is the first of them and not the last.
-func (c *cluster) stale(i, addresses int) Table {
+func (c *cluster) stale(i, addresses int) api.Table {
 	t := c.table(i)
 	for _, a := range c.vips {
 		candidates := slices.Clone(t.Claims[a].Candidates)
@@ -99,7 +100,7 @@ func TestPartedByAFirewall(t *testing.T) {
 // TestADispute walks through what one node says to another one.
 func TestADispute(t *testing.T) {
 	mine, v := on(vip4), serving("a", "b")
-	table := &Table{Node: "a", Claims: claim(vip4, "a", "b")}
+	table := &api.Table{Node: "a", Claims: claim(vip4, "a", "b")}
 	var ds disputes
 	now := noon
 	wants := func(when string, left bool, stance hello.Stance) {
@@ -163,7 +164,7 @@ func TestWhatDisputesHoldIsBounded(t *testing.T) {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
 	}
 	mine, now := on(addresses[:100]...), noon
-	table := &Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
+	table := &api.Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 	for i, a := range addresses[:100] {
 		table.Claims[a] = desired.Candidacy{Candidates: [][]string{{"a", "b", "c"}, {"c", "b", "a"}}[i%2]}
 	}

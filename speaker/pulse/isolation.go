@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -276,7 +277,7 @@ func (on networks) witnesses(addresses []netip.Addr) []witness {
 }
 
 // witnesses are the gateways and silent nodes on the networks that are answered on.
-func witnesses(t Table, v hello.View, r reach, gateways []links.Gateway) []witness {
+func witnesses(t api.Table, v hello.View, r reach, gateways []links.Gateway) []witness {
 	on := r.networks()
 	found := on.gateways(gateways)
 	for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -35,7 +36,7 @@ type kernel struct {
 }
 
 // update takes in who fell silent, who had addresses, and where nodes can be asked.
-func (ks kernels) update(now time.Time, silent []string, former predecessors, t *Table, r reach) {
+func (ks kernels) update(now time.Time, silent []string, former predecessors, t *api.Table, r reach) {
 	if len(ks)+len(silent) == 0 {
 		return
 	}

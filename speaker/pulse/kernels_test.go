@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -21,7 +22,7 @@ type bereft struct {
 	kernels
 	nodes  nodes
 	former predecessors
-	table  *Table
+	table  *api.Table
 	reach  reach
 	at     netip.Addr // of b
 	on     links.Link
@@ -33,7 +34,7 @@ func bereaved() *bereft {
 		nodes: nodes{known: map[hello.Station]acquaintance{hello.Station(colleague): {"b", noon.Add(time.Hour)}}},
 	}
 	b.on.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
-	b.table = &Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{b.at}}}}
+	b.table = &api.Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{b.at}}}}
 	b.reach = reach{vip4: {b.on}}
 	b.update(noon, "b")
 	return b

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // announce hands over tables with addresses that are new to the cluster.
@@ -90,7 +91,7 @@ func TestAnAddressThatAnotherPulseHas(t *testing.T) {
 		c := newCluster(t, 3, 0, seeded(1))
 		defer c.close()
 		vip := netip.AddrFrom4([4]byte{192, 0, 2, 100})
-		ranked := func(i int, nodes ...string) Table {
+		ranked := func(i int, nodes ...string) api.Table {
 			table := c.table(i)
 			table.Claims[vip] = desired.Candidacy{Candidates: nodes}
 			return table

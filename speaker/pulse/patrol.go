@@ -8,25 +8,10 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
-
-// Doubt is what a node found when it asked, as a client would, for an address that another
-// one is to answer for; or that nobody can answer for it.
-type Doubt struct {
-	Owner string // the node that is to answer; empty if no candidate can, and then the rest, too
-	// Station is the MAC of one that answers and should not, empty if nobody answered, and
-	// Node the node that has it, empty if none does. Where that is the one that asked, its
-	// kernel would answer.
-	Node, Station string
-	// Alone: the owner was not heard besides that station.
-	Alone bool
-	// Interface is that on which it was heard or, if nobody answered, on which it was asked.
-	// Where it is the kernel of the one that asked, it is the interface that has the address.
-	Interface string
-	Since     time.Time
-}
 
 const (
 	// patrolAfter is for how long an address is left alone once its node has changed. The
@@ -88,7 +73,7 @@ type beat struct {
 	// suspect: the last round found something, which the next has to confirm. Three frames
 	// may all get lost, and a round may fall into a change. Of those who only stand by, the next is the last for a while.
 	suspect bool
-	doubt   *Doubt
+	doubt   *api.Doubt
 }
 
 // keep sets the addresses for which this node stands by, and the links on which it would answer. all is how
@@ -168,7 +153,7 @@ func (p *patrol) begin(now time.Time) bool {
 		switch {
 		case !b.pending() || now.Before(b.next):
 		case b.owner == "":
-			b.doubt, found = &Doubt{Since: now}, true
+			b.doubt, found = &api.Doubt{Since: now}, true
 		default:
 			p.round = append(p.round, a)
 		}
@@ -210,7 +195,7 @@ func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
 		p.found[a] = found != nil && found.Station == ""
 		if holder, is := own[a]; is {
 			p.found[a] = false
-			found = &Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
+			found = &api.Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
 		}
 		if b.after == 0 {
 			news = b.tell(now, found) || news
@@ -230,7 +215,7 @@ func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
 }
 
 // tell takes in what is wrong, nil if nothing is, and tells whether that is news.
-func (b *beat) tell(now time.Time, found *Doubt) (news bool) {
+func (b *beat) tell(now time.Time, found *api.Doubt) (news bool) {
 	before := b.doubt
 	switch {
 	case found == nil:
@@ -266,7 +251,7 @@ func (b *beat) answered(v hello.View) bool {
 // verdict is what is wrong, nil if nothing is, or if it cannot be known: of nodes whose
 // stations nobody has told us. Another node that answers is worse than a stranger: the one that
 // is to answer hears of the latter, too, if that says a word.
-func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *Doubt {
+func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *api.Doubt {
 	if v.Alive[b.owner].Stations == nil {
 		return nil
 	}
@@ -278,28 +263,28 @@ func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *Doubt {
 		for _, s := range v.Alive[node].Stations {
 			station := neighbour.MAC(s)
 			if on, heard := b.heard[station]; heard && !slices.Contains(v.Alive[b.owner].Stations, s) {
-				return &Doubt{Owner: b.owner, Node: node, Station: station.String(), Alone: alone, Interface: on}
+				return &api.Doubt{Owner: b.owner, Node: node, Station: station.String(), Alone: alone, Interface: on}
 			}
 		}
 	}
 	compare := func(x, y neighbour.MAC) int { return slices.Compare(x[:], y[:]) }
 	for _, station := range slices.SortedFunc(maps.Keys(b.heard), compare) {
 		if strange(station) {
-			return &Doubt{Owner: b.owner, Station: station.String(), Alone: alone, Interface: b.heard[station]}
+			return &api.Doubt{Owner: b.owner, Station: station.String(), Alone: alone, Interface: b.heard[station]}
 		}
 	}
 	if len(b.heard) > 0 {
 		return nil
 	}
-	return &Doubt{Owner: b.owner, Interface: b.on[0].Name}
+	return &api.Doubt{Owner: b.owner, Interface: b.on[0].Name}
 }
 
 // next is when due has something to do; zero: never.
 func (p *patrol) next() time.Time { return p.at }
 
 // doubts are the addresses with which something is wrong.
-func (p *patrol) doubts() map[netip.Addr]Doubt {
-	found := map[netip.Addr]Doubt{}
+func (p *patrol) doubts() map[netip.Addr]api.Doubt {
+	found := map[netip.Addr]api.Doubt{}
 	for a, b := range p.beats {
 		if b.doubt != nil {
 			found[a] = *b.doubt

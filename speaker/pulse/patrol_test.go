@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -94,7 +95,7 @@ func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
 	if asked, _, news := p.due(told.Add(-time.Millisecond), v); len(asked) > 0 || news || len(p.doubts()) > 0 {
 		t.Errorf("too soon: %v, %t, %+v", asked, news, p.doubts())
 	}
-	if asked, _, news := p.due(told, v); len(asked) > 0 || !news || p.doubts()[vip4] != (Doubt{Since: told}) {
+	if asked, _, news := p.due(told, v); len(asked) > 0 || !news || p.doubts()[vip4] != (api.Doubt{Since: told}) {
 		t.Errorf("asked %v, news %t, doubts %+v", asked, news, p.doubts())
 	}
 	if asked, _, news := p.due(told, v); len(asked) > 0 || news || !p.next().IsZero() {
@@ -111,9 +112,9 @@ func TestAPatrolTellsOfWhatNobodyCanAnswerFor(t *testing.T) {
 }
 
 func TestAPatrolDoubtsWhatItFindsTwice(t *testing.T) {
-	unanswered := Doubt{Owner: "b", Interface: "eth2"}
-	third := Doubt{Owner: "b", Node: "c", Station: thirdsMAC.String(), Interface: "eth2"}
-	thirdAlone, strange := third, Doubt{Owner: "b", Station: stranger.String(), Interface: "eth2"}
+	unanswered := api.Doubt{Owner: "b", Interface: "eth2"}
+	third := api.Doubt{Owner: "b", Node: "c", Station: thirdsMAC.String(), Interface: "eth2"}
+	thirdAlone, strange := third, api.Doubt{Owner: "b", Station: stranger.String(), Interface: "eth2"}
 	thirdAlone.Alone = true
 	strangeAlone := strange
 	strangeAlone.Alone = true
@@ -121,7 +122,7 @@ func TestAPatrolDoubtsWhatItFindsTwice(t *testing.T) {
 	probe.Probe = true
 	for name, c := range map[string]struct {
 		heard []neighbour.Claim
-		want  *Doubt
+		want  *api.Doubt
 	}{
 		"the owner":                    {[]neighbour.Claim{says(vip4, ownersMAC)}, nil},
 		"nobody":                       {nil, &unanswered},
@@ -275,7 +276,7 @@ func TestAPatrolKnowsItsOwnKernel(t *testing.T) {
 	walk(p, v, noon, later, says(vip4, ownersMAC))
 	found := p.doubts()[vip4]
 	found.Since = time.Time{}
-	if want := (Doubt{Owner: "b", Node: "a", Station: neighbour.MAC(ethernet(2, true).MAC).String(), Interface: "kube-ipvs0"}); found != want {
+	if want := (api.Doubt{Owner: "b", Node: "a", Station: neighbour.MAC(ethernet(2, true).MAC).String(), Interface: "kube-ipvs0"}); found != want {
 		t.Errorf("found %+v, want %+v", found, want)
 	}
 	p.kernel = func(map[netip.Addr][]links.Link) map[netip.Addr]string { return nil }
@@ -300,7 +301,7 @@ func TestBehind(t *testing.T) {
 		"not a candidate":               {[]string{"b", "c"}, []string{"a", "b", "c"}, standby{}},
 		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, standby{"b", 0}},
 	} {
-		table := Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+		table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
 		_, _, behind := owned(table, serving(c.alive...), reachOf(table, links.NewSnapshot(ethernet(2, true))), true)
 		if behind[vip4] != c.want {
 			t.Errorf("%s: behind %+v, want %+v", name, behind[vip4], c.want)

@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -27,7 +28,7 @@ type predecessors map[netip.Addr]string
 // Of what this node had, and is no candidate for any more, it is who came next by the table
 // before. For a moment both may answer, until the one hears the other: a client that turns back
 // brings connections that the other one has.
-func (p predecessors) follow(before, t *Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
+func (p predecessors) follow(before, t *api.Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
 	note := func(a netip.Addr, claim desired.Candidacy) {
 		owner, ok := near(claim, a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 		if ok {
@@ -83,7 +84,7 @@ func (p predecessors) knowing(goesOn func(node string) bool) map[netip.Addr]stri
 // family. While no node is known that had it, it is the first candidate beside this node that is not dead: a node that
 // returns has it in its kernel before it has heard any other. One that never had the address refuses the
 // packets that it is handed, as this node would have.
-func (p predecessors) nodeAddrs(t *Table, goesOn, dead func(node string) bool) map[netip.Addr]netip.Addr {
+func (p predecessors) nodeAddrs(t *api.Table, goesOn, dead func(node string) bool) map[netip.Addr]netip.Addr {
 	known := p.knowing(goesOn)
 	for a, claim := range t.Claims {
 		if _, is := known[a]; is {

@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestPredecessors(t *testing.T) {
 	here := map[netip.Addr][]links.Link{vip4: {ethernet(2, true)}}
 	p := predecessors{}
-	var before *Table
+	var before *api.Table
 	for _, step := range []struct {
 		name       string
 		candidates []string
@@ -43,7 +44,7 @@ func TestPredecessors(t *testing.T) {
 		{"and heard again", nil, []string{"a", "b", "c"}, true, nil, false, map[netip.Addr]string{vip4: "c"}},
 		{"it is back", []string{"a", "c", "b"}, []string{"a", "b", "c"}, true, here, false, map[netip.Addr]string{vip4: "c"}},
 	} {
-		table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
+		table := api.Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 		if step.candidates == nil {
 			table.Elsewhere = []netip.Addr{vip4}
 		} else {
@@ -60,22 +61,22 @@ func TestPredecessors(t *testing.T) {
 	// One that cannot serve has not got it.
 	v := serving("a", "b", "c")
 	v.Alive["b"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
-	p.follow(nil, &Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
+	p.follow(nil, &api.Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
 	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
 		t.Errorf("with one that is unable: %q, want c", got)
 	}
 	// Nor has one that leaves it to those with a subnet.
 	v = serving("a", "b", "c")
 	v.Alive["b"], v.Alive["c"] = has(farNet), has(lanNet)
-	p.follow(nil, &Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
+	p.follow(nil, &api.Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
 	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
 		t.Errorf("with one without a subnet: %q, want c", got)
 	}
-	if p.follow(nil, &Table{Node: "a"}, v, nil, nil); len(p) > 0 {
+	if p.follow(nil, &api.Table{Node: "a"}, v, nil, nil); len(p) > 0 {
 		t.Errorf("after the Service is gone: %v", p)
 	}
 	// One that was here from the beginning would have been the next one's.
-	p.follow(nil, &Table{Node: "a", Claims: claim(vip4, "a", "b", "c")}, serving("a", "b", "c"), here, nil)
+	p.follow(nil, &api.Table{Node: "a", Claims: claim(vip4, "a", "b", "c")}, serving("a", "b", "c"), here, nil)
 	if p[vip4] != "b" {
 		t.Errorf("of one that never was elsewhere: %q, want b", p[vip4])
 	}
@@ -117,13 +118,13 @@ func peersAt(addrs map[string]netip.Addr) map[string]hello.Peer {
 // without this node; never to one that is dead, nor to this one.
 func TestWhereConnectionsAreHandedOver(t *testing.T) {
 	addrs := map[string]netip.Addr{"b": netip.MustParseAddr("192.0.2.2"), "c": netip.MustParseAddr("192.0.2.3")}
-	table := &Table{Node: "a", Peers: peersAt(addrs), Claims: claim(vip4, "a", "b", "c")}
+	table := &api.Table{Node: "a", Peers: peersAt(addrs), Claims: claim(vip4, "a", "b", "c")}
 	table.Peers["six"] = hello.Peer{Addrs: []netip.Addr{netip.MustParseAddr("2001:db8:1::1")}}
 	drained := *table
 	drained.Claims, drained.Elsewhere = nil, []netip.Addr{vip4}
 	for name, test := range map[string]struct {
 		of    predecessors
-		table *Table
+		table *api.Table
 		dead  string
 		want  string
 	}{
@@ -150,20 +151,20 @@ func TestConnectionsAreHandedOverBeforeAnAddressIsAnsweredFor(t *testing.T) {
 	out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 	kernel, b := &inKernel{}, netip.MustParseAddr("192.0.2.2")
 	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
-	tell := func(number uint64, table Table) {
+	tell := func(number uint64, table api.Table) {
 		table.Node, table.Peers = "a", peersAt(map[string]netip.Addr{"b": b})
 		s.take(delivery{table: table, number: number})
 		s.settle()
 	}
-	tell(1, Table{Serving: true, Claims: claim(vip4, "b", "a")})
+	tell(1, api.Table{Serving: true, Claims: claim(vip4, "b", "a")})
 	if got := kernel.to()[vip4]; got != b {
 		t.Errorf("before it moves here: %v, want %v", got, b)
 	}
-	tell(2, Table{Serving: true, Claims: claim(vip4, "a", "b")})
+	tell(2, api.Table{Serving: true, Claims: claim(vip4, "a", "b")})
 	if got := s.State(); kernel.to()[vip4] != b || len(got.Owned) != 1 {
 		t.Errorf("after it moved here: %v, and %v are owned", kernel.to(), got.Owned)
 	}
-	tell(3, Table{Leaving: true})
+	tell(3, api.Table{Leaving: true})
 	if got := kernel.to()[vip4]; got != b {
 		t.Errorf("while this node leaves: %v, want %v", got, b)
 	}
@@ -196,7 +197,7 @@ func TestAnAddressWaitsForTheKernelAndNotForLong(t *testing.T) {
 			s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
 			time.AfterFunc(takes, func() { close(kernel.done) })
 			began := time.Now()
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b"), Peers: map[string]hello.Peer{}}, number: 1})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b"), Peers: map[string]hello.Peer{}}, number: 1})
 			s.settle()
 			if got, want := time.Since(began), min(takes, handoverWithin); got != want {
 				t.Errorf("%s: answered for after %v, want %v", name, got, want)

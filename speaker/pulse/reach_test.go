@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -29,9 +30,9 @@ func TestReachComesBeforeTheChoice(t *testing.T) {
 		if rapid.Bool().Draw(t, "named") {
 			claims[dmz] = desired.Candidacy{Candidates: claims[dmz].Candidates, Interfaces: []string{"dmz0"}}
 		}
-		tables, reaches := map[string]Table{}, map[string]reach{}
+		tables, reaches := map[string]api.Table{}, map[string]reach{}
 		for _, n := range nodes {
-			tables[n] = Table{Node: n, Serving: true, Claims: claims}
+			tables[n] = api.Table{Node: n, Serving: true, Claims: claims}
 			reaches[n] = reachOf(tables[n], links.NewSnapshot(
 				port(2, "lan0", "192.0.2.1/24", rapid.Bool().Draw(t, "lan")), port(3, "dmz0", "203.0.113.1/24", rapid.Bool().Draw(t, "dmz"))))
 		}

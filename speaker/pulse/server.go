@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -118,15 +119,15 @@ type Server struct {
 	received chan delivery
 	parted   chan parting
 	probes   chan chan struct{}
-	state    atomic.Pointer[State]
+	state    atomic.Pointer[api.State]
 	tables   reader // of all connections: a new agent mostly has the table of the last one
 
 	// What follows belongs to the goroutine of Run.
-	agent     *agent // the newest connection; nil: none
-	table     *Table // the last one; nil: none yet
-	before    *Table // the one before it, until what follows from the change is done
-	number    uint64 // of the table, if it came from agent; else 0
-	said      bool   // the mesh knows the table, and what follows:
+	agent     *agent     // the newest connection; nil: none
+	table     *api.Table // the last one; nil: none yet
+	before    *api.Table // the one before it, until what follows from the change is done
+	number    uint64     // of the table, if it came from agent; else 0
+	said      bool       // the mesh knows the table, and what follows:
 	unable    []netip.Addr
 	ready     bool                        // this node answers for what it owns
 	mine      map[netip.Addr][]links.Link // what it owns, withheld or not
@@ -159,7 +160,7 @@ func NewServer(cfg Config) *Server {
 		parted:   make(chan parting),
 		probes:   make(chan chan struct{}),
 	}
-	s.state.Store(&State{})
+	s.state.Store(&api.State{})
 	s.yielding, s.former, s.kernels = yielding{}, predecessors{}, kernels{}
 	s.patrol.self, s.patrol.jitter, s.patrol.strange = cfg.Node, rand.N[time.Duration], func(m neighbour.MAC) bool { return s.nodes.strange(m) }
 	s.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
@@ -185,7 +186,7 @@ func (s *Server) kernelReplies(a netip.Addr) (claim neighbour.Claim, does bool) 
 }
 
 // State is what is answered for now.
-func (s *Server) State() State { return *s.state.Load() }
+func (s *Server) State() api.State { return *s.state.Load() }
 
 // Healthy returns an error if the server does not come round to it before the
 // context ends.
@@ -313,7 +314,7 @@ func (s *Server) take(d delivery) {
 	s.before, s.table, s.number, s.said = s.table, &d.table, d.number, false
 	now := time.Now()
 	s.vetting.elsewhere(now, d.table.Elsewhere)
-	s.vetting.table(now, d.table.addresses())
+	s.vetting.table(now, d.table.Addresses())
 }
 
 func (s *Server) part(p parting) {
@@ -417,11 +418,11 @@ func (s *Server) say(unable []netip.Addr, ready bool) {
 // assess makes the state from what is answered for.
 func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 	last, v := s.State(), s.cfg.Mesh.View()
-	next := State{
+	next := api.State{
 		Settled: v.Settled,
 		Alive:   slices.DeleteFunc(slices.Sorted(maps.Keys(v.Alive)), func(node string) bool { return slices.Contains(v.Apart, node) }),
 		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart, s.absent))),
-		Owned:   make(map[netip.Addr]Ownership, len(mine)),
+		Owned:   make(map[netip.Addr]api.Ownership, len(mine)),
 		Unable:  s.unable,
 		CutOff:  s.isolation.mute(),
 
@@ -443,7 +444,7 @@ func (s *Server) assess(mine map[netip.Addr][]links.Link) {
 		for _, l := range on {
 			o.Interfaces = append(o.Interfaces, l.Name)
 		}
-		next.Owned[a] = o.placed(*s.table, v, a)
+		next.Owned[a] = placed(o, *s.table, v, a)
 	}
 	for a := range last.Owned {
 		if _, still := mine[a]; !still {

@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -124,7 +125,7 @@ func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 
 	claims := claim(vip4, "a", "b")
 	claims[vip6] = claims[vip4]
-	s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claims}, number: 1})
+	s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims}, number: 1})
 	s.settle()
 	out.wants(t, "unsettled", "says serving=false leaving=false unable=[]", "answers [] over ARP", "answers [] over NDP")
 	s.settle()
@@ -167,7 +168,7 @@ func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		opened, claimed := 0, make(chan struct{})
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
+		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
 		s.settle()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -200,7 +201,7 @@ func TestGoodbye(t *testing.T) {
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
+		s.take(delivery{table: api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
 		s.settle()
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
 			t.Errorf("did %q", out.did)
@@ -215,15 +216,15 @@ func TestGoodbye(t *testing.T) {
 // agent has routers leave its routes then, for which BFD is needed.
 func TestTheEndWaitsForTheAgent(t *testing.T) {
 	for name, test := range map[string]struct {
-		table   Table
+		table   api.Table
 		gone    bool // the agent ends a second after pulse was asked to
 		ends    time.Duration
 		without bool // there has never been an agent
 	}{
-		"a restart":                       {table: Table{Node: "a", Serving: true}, ends: lastWord},
-		"the agent ends before":           {table: Table{Node: "a", Serving: true}, gone: true, ends: lastWord},
-		"the node leaves":                 {table: Table{Node: "a", Leaving: true}, ends: lastWord + drained},
-		"the node leaves, the agent ends": {table: Table{Node: "a", Leaving: true}, gone: true, ends: time.Second},
+		"a restart":                       {table: api.Table{Node: "a", Serving: true}, ends: lastWord},
+		"the agent ends before":           {table: api.Table{Node: "a", Serving: true}, gone: true, ends: lastWord},
+		"the node leaves":                 {table: api.Table{Node: "a", Leaving: true}, ends: lastWord + drained},
+		"the node leaves, the agent ends": {table: api.Table{Node: "a", Leaving: true}, gone: true, ends: time.Second},
 		"there was no agent":              {without: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +267,7 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 		is := func(when string, claims map[netip.Addr]desired.Candidacy, elsewhere []netip.Addr, want map[netip.Addr]time.Duration) {
 			t.Helper()
 			number++
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
 			s.settle()
 			if !maps.Equal(out.every, want) {
 				t.Errorf("%s: announced again every %v, want %v", when, out.every, want)
@@ -303,7 +304,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 1})
+		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: mine}, number: 1})
 		s.settle()
 		if !slices.Contains(out.did, answers) {
 			t.Fatalf("did %q", out.did)
@@ -336,9 +337,9 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	}
 	for name, test := range map[string]func(t *testing.T, out *around, s *Server){
 		"the other is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
 			is(t, out, s, "moved", answers)
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 3})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 3})
 			is(t, out, s, "told again", answers)
 			probe := says(vip4, colleague)
 			probe.Probe = true
@@ -354,7 +355,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			}
 		},
 		"nobody is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
 			is(t, out, s, "moved", answers)
 			<-s.alarm()
 			if !s.attend() {
@@ -376,18 +377,18 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			is(t, out, s, "for good", silent)
 		},
 		"it is no candidate, and the other is heard": func(t *testing.T, out *around, s *Server) {
-			drained := Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
+			drained := api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
 			s.take(delivery{table: drained, number: 2})
 			is(t, out, s, "drained", answers)
 			s.take(delivery{table: drained, number: 3})
 			is(t, out, s, "told again", answers)
 			meet(t, out, s)
 			is(t, out, s, "for good", silent)
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: mine}, number: 4})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: mine}, number: 4})
 			is(t, out, s, "back", answers)
 		},
 		"it is no candidate, and nobody is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
 			is(t, out, s, "drained", answers)
 			time.Sleep(time.Hour)
 			s.attend()
@@ -398,35 +399,35 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			bare.Prefixes = []netip.Prefix{netip.MustParsePrefix("fe80::1/64")}
 			named[vip4] = desired.Candidacy{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
 			out.links = links.NewSnapshot(bare)
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: named}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: named}, number: 2})
 			is(t, out, s, "named", answers)
-			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 3})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 3})
 			is(t, out, s, "drained", answers)
 			is(t, out, s, "for long", answers)
 			meet(t, out, s)
 		},
 		"it is no candidate, and the Service goes": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
 			is(t, out, s, "drained", answers)
-			s.take(delivery{table: Table{Node: "a", Serving: true}, number: 3})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true}, number: 3})
 			is(t, out, s, "gone", silent)
 		},
 		"it cannot serve it": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Unable: []netip.Addr{vip4}}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Unable: []netip.Addr{vip4}}, number: 2})
 			is(t, out, s, "unable", silent)
 		},
 		"the claim is gone": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true}, number: 2})
 			is(t, out, s, "gone", silent)
 		},
 		"the node leaves": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: Table{Node: "a", Serving: true, Leaving: true, Claims: theirs}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Leaving: true, Claims: theirs}, number: 2})
 			is(t, out, s, "leaving", silent)
 		},
 		"the other is back": func(t *testing.T, out *around, s *Server) {
 			b := out.view.Alive["b"]
 			delete(out.view.Alive, "b")
-			s.take(delivery{table: Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
 			is(t, out, s, "the other is dead", answers)
 			out.view.Alive["b"] = b
 			is(t, out, s, "it answers already, since it says that it serves", silent)

@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -195,7 +196,7 @@ func (s *Server) alarm() <-chan time.Time {
 }
 
 // contested is what there is to tell of strangers.
-func (s *Server) contested() map[netip.Addr]Contest {
+func (s *Server) contested() map[netip.Addr]api.Contest {
 	all := s.vetting.foes()
 	for a, c := range s.contests.of {
 		all[a] = c.Contest
@@ -204,7 +205,7 @@ func (s *Server) contested() map[netip.Addr]Contest {
 }
 
 // warn logs which stations have addresses of ours, when that changes.
-func (s *Server) warn(before, now map[netip.Addr]Contest) {
+func (s *Server) warn(before, now map[netip.Addr]api.Contest) {
 	for _, a := range slices.SortedFunc(maps.Keys(now), netip.Addr.Compare) {
 		if c := now[a]; before[a] != c {
 			s.cfg.Log.Warn("another station, or an interface of a node, has an address of ours", "address", a, "station", c.Station,

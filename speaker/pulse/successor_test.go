@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // turned is the table of a node in which the last candidate for each address is the first, or, if it
 // is drained, in which this node is a candidate for none that it is the first for.
-func (c *cluster) turned(i int, drained bool) Table {
+func (c *cluster) turned(i int, drained bool) api.Table {
 	t := c.table(i)
 	for a, claim := range t.Claims {
 		if drained && claim.Candidates[0] == t.Node {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // change is a version of the tables, and when each node learns of it; node by node, later than of the one before.
@@ -22,7 +23,7 @@ type change struct {
 }
 
 // version is the table of a node as of a change.
-func (c *cluster) version(i int, ch change) Table {
+func (c *cluster) version(i int, ch change) api.Table {
 	t := c.table(i)
 	for n, a := range c.vips {
 		var candidates []string

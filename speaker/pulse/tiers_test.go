@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // tiered is a claim whose candidates follow from tiers.
@@ -28,7 +29,7 @@ func tiered(a netip.Addr, tiers *election.Tiers, first string) desired.Candidacy
 }
 
 // plain is the table as pulse has it, which need not know what an order follows from.
-func plain(t Table) Table {
+func plain(t api.Table) api.Table {
 	claims := map[netip.Addr]desired.Candidacy{}
 	for a, c := range t.Claims {
 		c.Tiers, c.First = nil, ""
@@ -38,7 +39,7 @@ func plain(t Table) Table {
 	return t
 }
 
-func encodedTiers(tb testing.TB, t Table) []byte {
+func encodedTiers(tb testing.TB, t api.Table) []byte {
 	tb.Helper()
 	table, err := encode(t, true)
 	if err != nil {
@@ -68,7 +69,7 @@ func TestTiersSurviveTheWire(t *testing.T) {
 		var pulses, former reader
 		for range 3 {
 			shared := rapid.SliceOfN(drawTiers, 1, 3).Draw(r, "tiers")
-			table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
+			table := api.Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 			for i := range rapid.IntRange(0, 8).Draw(r, "addresses") {
 				tiers := rapid.SampledFrom(shared).Draw(r, "of")
 				claim := tiered(on4(i), tiers, rapid.SampledFrom(append([]string{""}, tiers.Among()...)).Draw(r, "first"))
@@ -110,7 +111,7 @@ func TestTiersText(t *testing.T) {
 	tiers := election.NewTiers([]string{"b", "c"}, []string{"a"})
 	claim := tiered(vip4, tiers, "c")
 	claim.Interfaces, claim.Named = []string{"eth0"}, []string{"b"}
-	table := Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{vip4: claim, vip6: tiered(vip6, tiers, "")}}
+	table := api.Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{vip4: claim, vip6: tiered(vip6, tiers, "")}}
 	const want = `{"number":1,"table":{"node":"a","serving":false,"names":["a","b","c"],"sets":[[1,2],[0],[1]],"tiers":[[0,1]],"claims":[` +
 		`{"address":"192.0.2.10","interfaces":["eth0"],"tiers":1,"first":3,"namedSet":3},{"address":"2001:db8::10","tiers":1}]}}`
 	if got := string(encodedTiers(t, table)); got != want {
@@ -160,12 +161,12 @@ func TestTiersCostNoMoreThanTheirNodes(t *testing.T) {
 }
 
 // large is the table of a node in a cluster with as many nodes and addresses.
-func large(nodes, addresses int) Table {
+func large(nodes, addresses int) api.Table {
 	names := make([]string, nodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%04d.example.net", i)
 	}
-	table, tiers := Table{Node: names[0], Claims: map[netip.Addr]desired.Candidacy{}}, election.NewTiers(names)
+	table, tiers := api.Table{Node: names[0], Claims: map[netip.Addr]desired.Candidacy{}}, election.NewTiers(names)
 	for i := range addresses {
 		var a [4]byte
 		binary.BigEndian.PutUint32(a[:], 0xC6120000+uint32(i))
@@ -215,7 +216,7 @@ func TestClaimsShareTheirCandidates(t *testing.T) {
 // whatever the one before it could read.
 func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
 	table := large(3, 2)
-	said, err := encodeStateMessage(0, State{})
+	said, err := encodeStateMessage(0, api.State{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
 	}{"this release": {string(said), patience, true}, "an older one": {older, patience, false}, "silent": {"", time.Millisecond, false}} {
 		l, client := told(t, table, c.toGreet)
 		former := accepted(t, l)
-		tell(t, former, 0, State{})
+		tell(t, former, 0, api.State{})
 		connected(t, client, true)
 		_ = former.Close()
 		conn := accepted(t, l)
@@ -259,7 +260,7 @@ func TestAPulseIsToldInAWayThatItReads(t *testing.T) {
 }
 
 // told runs a client that has a table and waits so long for a greeting, and listens for it.
-func told(t *testing.T, table Table, toGreet time.Duration) (net.Listener, *Client) {
+func told(t *testing.T, table api.Table, toGreet time.Duration) (net.Listener, *Client) {
 	t.Helper()
 	path := socketPath(t)
 	l, err := listen(path)
@@ -277,7 +278,7 @@ func told(t *testing.T, table Table, toGreet time.Duration) (net.Listener, *Clie
 }
 
 // wide is a table that is small in tiers, and too large for a pulse that reads none.
-func wide(t *testing.T) Table {
+func wide(t *testing.T) api.Table {
 	t.Helper()
 	const addresses = 1500
 	table, one := large(5000, addresses), election.NewTiers([]string{large(1, 0).Node})
@@ -314,12 +315,12 @@ func TestALateGreetingIsHeard(t *testing.T) {
 			}
 		}
 	}
-	tell(t, conn, 0, State{})
+	tell(t, conn, 0, api.State{})
 	got, number := received(t, conn)
 	if len(got.Claims) != len(table.Claims) {
 		t.Fatalf("%d claims, want %d", len(got.Claims), len(table.Claims))
 	}
-	tell(t, conn, number, State{Settled: true})
+	tell(t, conn, number, api.State{Settled: true})
 	if s, err := c.Apply(t.Context(), table); err != nil || !s.Settled {
 		t.Errorf("settled=%t, error %v", s.Settled, err)
 	}
@@ -334,7 +335,7 @@ func TestAGreetingWhileATableIsWrittenOut(t *testing.T) {
 	}
 	<-c.wake // the table is written out
 	c.greet(true)
-	c.learn(State{}, 0, true)
+	c.learn(api.State{}, 0, true)
 	c.refuse(c.number, maxTable+1)
 	select {
 	case <-c.wake:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -160,7 +161,7 @@ func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news 
 // which it is a station; empty: none.
 func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (news bool) {
 	if q.foe == nil {
-		q.foe = &foe{Contest: Contest{Since: now, Withheld: true}}
+		q.foe = &foe{Contest: api.Contest{Since: now, Withheld: true}}
 	}
 	q.sent, q.next, q.node = 0, now.Add(retryProbes), ""
 	if news = q.foe.claimed(now, claim); news {
@@ -253,8 +254,8 @@ func (v *vetting) next() time.Time {
 }
 
 // foes are the addresses that are not answered for since a stranger has them, or the kernel of a node.
-func (v *vetting) foes() map[netip.Addr]Contest {
-	found := map[netip.Addr]Contest{}
+func (v *vetting) foes() map[netip.Addr]api.Contest {
+	found := map[netip.Addr]api.Contest{}
 	for a, q := range v.pending {
 		if q.foe != nil && !v.held[a] {
 			found[a] = q.foe.Contest

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -187,9 +188,9 @@ func TestAnInquiryEndsWithTheOwnership(t *testing.T) {
 // TestAnAddressThatComesFromElsewhereIsUsedAtOnce: this node was no candidate for it, and another one has
 // asked for it; but not if that one has hardly had the time, or if this one was asking.
 func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
-	here, there := Table{Node: "a", Serving: true, Claims: claim(vip4, "a")}, Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
+	here, there := api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a")}, api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
 	for name, test := range map[string]struct {
-		before Table
+		before api.Table
 		heard  []neighbour.Claim
 		after  time.Duration
 		wait   bool
@@ -198,13 +199,13 @@ func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
 		"from elsewhere, just as there": {there, nil, awayFor - time.Millisecond, true},
 		"it is asked for here":          {here, nil, probeEvery, true},
 		"a stranger has it":             {here, []neighbour.Claim{says(vip4, stranger)}, time.Minute, true},
-		"from nowhere":                  {Table{Node: "a", Serving: true}, nil, time.Minute, true},
+		"from nowhere":                  {api.Table{Node: "a", Serving: true}, nil, time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				out := &around{view: serving("a"), links: links.NewSnapshot(ethernet(2, true))}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-				tables := []Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
+				tables := []api.Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
 				for n, table := range tables {
 					s.take(delivery{table: table, number: uint64(n + 1)})
 					s.settle()

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
@@ -190,7 +191,7 @@ func (c wireClaim) read(names []string) (desired.Candidacy, error) {
 }
 
 // encode renders a table with tiers, or for a pulse that cannot read these; equal tables give equal bytes.
-func encode(t Table, tiers bool) ([]byte, error) {
+func encode(t api.Table, tiers bool) ([]byte, error) {
 	w := wireTable{
 		Node: t.Node, NodeAddrs: t.NodeAddrs, Key: []byte(t.Key),
 		Serving: t.Serving, Unable: t.Unable, Leaving: t.Leaving, ShutsDown: t.ShutsDown,
@@ -219,16 +220,16 @@ func encodeTableMessage(number uint64, table json.RawMessage) ([]byte, error) {
 }
 
 // table reads a table and its number.
-func (r *reader) table(body []byte) (Table, uint64, error) {
+func (r *reader) table(body []byte) (api.Table, uint64, error) {
 	var m tableMessage
 	if err := json.Unmarshal(body, &m); err != nil {
-		return Table{}, 0, fmt.Errorf("table message: %w", err)
+		return api.Table{}, 0, fmt.Errorf("table message: %w", err)
 	}
 	w := m.Table
 	if w.Node == "" {
-		return Table{}, 0, errors.New("table message: it names no node")
+		return api.Table{}, 0, errors.New("table message: it names no node")
 	}
-	t := Table{
+	t := api.Table{
 		Node: w.Node, NodeAddrs: w.NodeAddrs, Key: view.Secret(w.Key),
 		Serving: w.Serving, Unable: w.Unable, Leaving: w.Leaving, ShutsDown: w.ShutsDown,
 		Elsewhere: w.Elsewhere, Unnumbered: w.Unnumbered,
@@ -237,7 +238,7 @@ func (r *reader) table(body []byte) (Table, uint64, error) {
 	}
 	for name, b := range w.BFD {
 		if err := b.check(); err != nil {
-			return Table{}, 0, fmt.Errorf("table message: %w", err)
+			return api.Table{}, 0, fmt.Errorf("table message: %w", err)
 		}
 		t.BFD[name] = desired.BFD(b)
 	}
@@ -246,7 +247,7 @@ func (r *reader) table(body []byte) (Table, uint64, error) {
 	}
 	var err error
 	if t.Claims, err = r.claims(w); err != nil {
-		return Table{}, 0, fmt.Errorf("table message: %w", err)
+		return api.Table{}, 0, fmt.Errorf("table message: %w", err)
 	}
 	return t, m.Number, nil
 }
@@ -330,7 +331,7 @@ type wireOwned struct {
 	Next       string     `json:"next,omitempty"`
 }
 
-func encodeStateMessage(number uint64, s State) ([]byte, error) {
+func encodeStateMessage(number uint64, s api.State) ([]byte, error) {
 	w := wireState{Settled: s.Settled, Alive: s.Alive, Silent: s.Silent, Unable: s.Unable, CutOff: s.CutOff, CutLinks: s.CutLinks, Handover: s.Handover, BFD: s.BFD}
 	for a, o := range s.Owned {
 		w.Owned = append(w.Owned, wireOwned{a, o.Interfaces, o.Since, o.Dead, o.Unable, o.Distant, o.Next})
@@ -383,46 +384,46 @@ func byAddress(addresses map[string][]netip.Addr) (map[netip.Addr]string, error)
 	return nodes, nil
 }
 
-func decodeStateMessage(body []byte) (State, uint64, error) {
+func decodeStateMessage(body []byte) (api.State, uint64, error) {
 	var m stateMessage
 	if err := json.Unmarshal(body, &m); err != nil {
-		return State{}, 0, fmt.Errorf("state message: %w", err)
+		return api.State{}, 0, fmt.Errorf("state message: %w", err)
 	}
-	s := State{
+	s := api.State{
 		Settled: m.State.Settled, Alive: m.State.Alive, Silent: m.State.Silent, Unable: m.State.Unable, CutOff: m.State.CutOff, CutLinks: m.State.CutLinks,
 		Handover: m.State.Handover, BFD: m.State.BFD,
-		Owned:     make(map[netip.Addr]Ownership, len(m.State.Owned)),
-		Contested: make(map[netip.Addr]Contest, len(m.State.Contested)),
-		Doubted:   make(map[netip.Addr]Doubt, len(m.State.Doubted)),
+		Owned:     make(map[netip.Addr]api.Ownership, len(m.State.Owned)),
+		Contested: make(map[netip.Addr]api.Contest, len(m.State.Contested)),
+		Doubted:   make(map[netip.Addr]api.Doubt, len(m.State.Doubted)),
 		Adjacent:  make(map[string]view.Adjacency, len(m.State.Adjacent)),
 	}
 	for over, a := range m.State.Adjacent {
 		if err := a.check(over); err != nil {
-			return State{}, 0, fmt.Errorf("state message: %w", err)
+			return api.State{}, 0, fmt.Errorf("state message: %w", err)
 		}
 		s.Adjacent[over] = view.Adjacency(a)
 	}
 	var err error
 	if s.Left, err = byAddress(m.State.Left); err != nil {
-		return State{}, 0, fmt.Errorf("state message: left: %w", err)
+		return api.State{}, 0, fmt.Errorf("state message: left: %w", err)
 	}
 	for _, c := range m.State.Contested {
 		if !c.Address.IsValid() {
-			return State{}, 0, errors.New("state message: a contest without an address")
+			return api.State{}, 0, errors.New("state message: a contest without an address")
 		}
-		s.Contested[c.Address] = Contest{Station: c.Station, Node: c.Node, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
+		s.Contested[c.Address] = api.Contest{Station: c.Station, Node: c.Node, Interface: c.Interface, Since: c.Since, Withheld: c.Withheld}
 	}
 	for _, d := range m.State.Doubted {
 		if !d.Address.IsValid() {
-			return State{}, 0, errors.New("state message: a doubt about no address")
+			return api.State{}, 0, errors.New("state message: a doubt about no address")
 		}
-		s.Doubted[d.Address] = Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Alone: d.Alone, Interface: d.Interface, Since: d.Since}
+		s.Doubted[d.Address] = api.Doubt{Owner: d.Owner, Node: d.Node, Station: d.Station, Alone: d.Alone, Interface: d.Interface, Since: d.Since}
 	}
 	for _, o := range m.State.Owned {
 		if !o.Address.IsValid() {
-			return State{}, 0, errors.New("state message: an owned entry without an address")
+			return api.State{}, 0, errors.New("state message: an owned entry without an address")
 		}
-		s.Owned[o.Address] = Ownership{o.Interfaces, o.Since, o.Dead, o.Unable, o.Distant, o.Next}
+		s.Owned[o.Address] = api.Ownership{Interfaces: o.Interfaces, Since: o.Since, Dead: o.Dead, Unable: o.Unable, Distant: o.Distant, Next: o.Next}
 	}
 	return s, m.Number, nil
 }

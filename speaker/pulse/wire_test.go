@@ -18,19 +18,20 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
 // encodeTable renders a table for any pulse.
-func encodeTable(t Table) ([]byte, error) { return encode(t, false) }
+func encodeTable(t api.Table) ([]byte, error) { return encode(t, false) }
 
 // decodeTableMessage reads a table and its number as the first one of a pulse.
-func decodeTableMessage(body []byte) (Table, uint64, error) { return new(reader).table(body) }
+func decodeTableMessage(body []byte) (api.Table, uint64, error) { return new(reader).table(body) }
 
 // sample has something in each field.
-func sample() Table {
-	return Table{
+func sample() api.Table {
+	return api.Table{
 		Node:      "a",
 		NodeAddrs: []netip.Addr{netip.MustParseAddr("198.51.100.1")},
 		Peers:     map[string]hello.Peer{"b": {Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}, Ready: true}},
@@ -56,7 +57,7 @@ var compareAddrs = cmp.Options{
 	cmp.Transformer("secret", func(s view.Secret) []byte { return []byte(s) }),
 }
 
-func encodedTable(tb testing.TB, number uint64, t Table) []byte {
+func encodedTable(tb testing.TB, number uint64, t api.Table) []byte {
 	tb.Helper()
 	table, err := encodeTable(t)
 	if err != nil {
@@ -152,7 +153,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addrs := rapid.SliceOfN(rapid.Custom(drawAddr), 0, 3)
 		names := rapid.SliceOfN(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 0, 4)
-		want := Table{
+		want := api.Table{
 			Node: "n", NodeAddrs: addrs.Draw(t, "node addresses"), Key: view.Secret(rapid.SliceOf(rapid.Byte()).Draw(t, "key")),
 			Serving: rapid.Bool().Draw(t, "serving"), Leaving: rapid.Bool().Draw(t, "leaving"), ShutsDown: rapid.Bool().Draw(t, "shuts down"), Unable: addrs.Draw(t, "unable"),
 			Peers: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.Custom(func(t *rapid.T) hello.Peer {
@@ -203,18 +204,18 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 }
 
 func TestStatesSurviveTheWire(t *testing.T) {
-	want := State{
+	want := api.State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
 		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
 		Handover: "the kernel lacks NFT_DUP",
-		Owned: map[netip.Addr]Ownership{
+		Owned: map[netip.Addr]api.Ownership{
 			vip4: {Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Next: "b"},
 		},
-		Contested: map[netip.Addr]Contest{
+		Contested: map[netip.Addr]api.Contest{
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: time.Now()},
 			vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Since: time.Now(), Withheld: true},
 		},
-		Doubted: map[netip.Addr]Doubt{
+		Doubted: map[netip.Addr]api.Doubt{
 			vip4: {Owner: "b", Interface: "eth0", Since: time.Now()},
 			vip6: {Owner: "b", Node: "c", Station: "02:00:00:00:00:09", Alone: true, Interface: "eth1", Since: time.Now()},
 		},
@@ -274,7 +275,7 @@ func FuzzReadMessage(f *testing.F) {
 
 func FuzzDecodeTable(f *testing.F) {
 	f.Add(encodedTable(f, 1, sample()))
-	f.Add(encodedTable(f, 0, Table{Node: "a"}))
+	f.Add(encodedTable(f, 0, api.Table{Node: "a"}))
 	f.Add(encodedTiers(f, large(3, 2)))
 	f.Add([]byte(`{"table":{"node":"a","names":["a","b"],"sets":[[0,1]],"tiers":[[0,0,0,0,0,0,0,0]]}}`))
 	f.Add([]byte(`{"table":{"node":"a","names":["a"],"claims":[{"address":"::ffff:192.0.2.1","candidates":[0,0]}]}}`))
@@ -311,7 +312,7 @@ func TestAnOlderPulseTellsOfNoContests(t *testing.T) {
 }
 
 func FuzzDecodeState(f *testing.F) {
-	for _, s := range []State{{}, {Contested: map[netip.Addr]Contest{vip4: {Station: "02:00:00:00:00:07"}}}, {Settled: true, Alive: []string{"a"}, Owned: map[netip.Addr]Ownership{vip4: {Interfaces: []string{"eth0"}}}}} {
+	for _, s := range []api.State{{}, {Contested: map[netip.Addr]api.Contest{vip4: {Station: "02:00:00:00:00:07"}}}, {Settled: true, Alive: []string{"a"}, Owned: map[netip.Addr]api.Ownership{vip4: {Interfaces: []string{"eth0"}}}}} {
 		body, err := encodeStateMessage(1, s)
 		if err != nil {
 			f.Fatal(err)

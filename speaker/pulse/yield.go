@@ -6,6 +6,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -42,7 +43,7 @@ type handover struct {
 
 // part notes the addresses answered for until now for which this node is no candidate any
 // more, while others are. heard tells of which another node was heard to answer.
-func (y yielding) part(now time.Time, answered map[netip.Addr]Ownership, before, table *Table, v hello.View, heard func(netip.Addr) bool) {
+func (y yielding) part(now time.Time, answered map[netip.Addr]api.Ownership, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
 	if before == nil {
 		return
 	}
@@ -111,7 +112,7 @@ func (y yielding) names() map[string]bool {
 }
 
 // reach adds the links on which addresses without a claim are answered for meanwhile.
-func (y yielding) reach(r reach, t *Table, s *links.Snapshot) {
+func (y yielding) reach(r reach, t *api.Table, s *links.Snapshot) {
 	for a, h := range y {
 		if _, claimed := t.Claims[a]; claimed || h.ask.IsZero() {
 			continue
@@ -124,7 +125,7 @@ func (y yielding) reach(r reach, t *Table, s *links.Snapshot) {
 
 // update looks which addresses are to be handed over: those answered for until now, that are
 // elsewhere by the table and were here by the one before, all else being as it is. heard is that of part.
-func (y yielding) update(now time.Time, answered map[netip.Addr]Ownership, elsewhere []netip.Addr, before, table *Table, v hello.View, heard func(netip.Addr) bool) {
+func (y yielding) update(now time.Time, answered map[netip.Addr]api.Ownership, elsewhere []netip.Addr, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
 	away := make(map[netip.Addr]bool, len(elsewhere)+len(table.Elsewhere))
 	for _, a := range table.Elsewhere {
 		away[a] = true

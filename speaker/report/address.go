@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/problem"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // Reasons of the Events on a Service with an address that a station has which is no node's.
@@ -41,9 +41,9 @@ const (
 
 // Address is one that this node answers for, or would answer for.
 type Address struct {
-	pulse.Ownership                // zero if another station, or a kernel, keeps this node from answering
-	Contest         *pulse.Contest // nil: no such station is known
-	Services        []string       // that have the address, as namespace/name, sorted
+	api.Ownership              // zero if another station, or a kernel, keeps this node from answering
+	Contest       *api.Contest // nil: no such station is known
+	Services      []string     // that have the address, as namespace/name, sorted
 	// Obstruction is what on this node keeps clients from the address; nil: nothing is known.
 	Obstruction *Finding
 }
@@ -55,7 +55,7 @@ type Finding struct {
 }
 
 // ContestOf returns what the contest of an address of the node means, and what to do about it.
-func ContestOf(node string, address netip.Addr, c pulse.Contest) Finding {
+func ContestOf(node string, address netip.Addr, c api.Contest) Finding {
 	if c.Withheld && c.Node != "" {
 		holder := fmt.Sprintf("an interface of node %s, which replied on %s,", c.Node, c.Interface)
 		if c.Node == node {
@@ -76,7 +76,7 @@ func ContestOf(node string, address netip.Addr, c pulse.Contest) Finding {
 }
 
 // DoubtOf returns what the node found about an address of another node, and what to do about it.
-func DoubtOf(node string, address netip.Addr, d pulse.Doubt) Finding {
+func DoubtOf(node string, address netip.Addr, d api.Doubt) Finding {
 	f := Finding{Reason: ReasonAddressAnsweredTwice, Since: d.Since}
 	asked := fmt.Sprintf("node %s asked for %s on %s, and ", node, address, d.Interface)
 	while, reach := fmt.Sprintf("while node %s is to", d.Owner), "clients may reach either"
@@ -117,7 +117,7 @@ func silence(address netip.Addr) string {
 
 // Owns takes in which addresses this node answers for, nil while that is not known. For each new one the
 // Services that hold it get an Event; an address that this node answered for before this process began is not new.
-func (r *Reporter) Owns(owned map[netip.Addr]pulse.Ownership) {
+func (r *Reporter) Owns(owned map[netip.Addr]api.Ownership) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for address, how := range owned {
@@ -163,7 +163,7 @@ func (r *Reporter) ownershipEvents() {
 
 // Contests takes in the addresses of this node that other stations have, and those of other
 // nodes about which this one has doubts.
-func (r *Reporter) Contests(contested map[netip.Addr]pulse.Contest, doubted map[netip.Addr]pulse.Doubt) {
+func (r *Reporter) Contests(contested map[netip.Addr]api.Contest, doubted map[netip.Addr]api.Doubt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.objects.Doubts(doubted) // none as well: an earlier process may have written some

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -39,10 +39,10 @@ func TestTheRegisterLearnsWhoAnswersForWhat(t *testing.T) {
 	if register.times > 0 {
 		t.Fatalf("told of %v before anything was known", register.addresses)
 	}
-	how := pulse.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node2"}, Next: "node3"}
-	r.Owns(map[netip.Addr]pulse.Ownership{vip: how})
-	withheld := pulse.Contest{Station: "02:00:00:00:00:07", Interface: "eth0", Withheld: true}
-	r.Contests(map[netip.Addr]pulse.Contest{vip6: withheld}, nil)
+	how := api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node2"}, Next: "node3"}
+	r.Owns(map[netip.Addr]api.Ownership{vip: how})
+	withheld := api.Contest{Station: "02:00:00:00:00:07", Interface: "eth0", Withheld: true}
+	r.Contests(map[netip.Addr]api.Contest{vip6: withheld}, nil)
 	want := map[netip.Addr]report.Address{
 		vip:  {Ownership: how, Services: []string{"shop/web"}},
 		vip6: {Contest: &withheld, Services: []string{"shop/web"}},

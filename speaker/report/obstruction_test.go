@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -39,7 +39,7 @@ func TestWhatBreaksLayer2IsToldOnTheNode(t *testing.T) {
 	o := anOutcome()
 	o.Cluster.Nodes = map[string]*view.Node{"node1": {}}
 	r.Report(o)
-	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth1"}}})
+	r.Owns(map[netip.Addr]api.Ownership{vip: {Interfaces: []string{"eth1"}}})
 	got = nil
 	strict := hostchecks.Obstacle{Kind: hostchecks.ReversePath, Interface: "eth1", Via: "eth0"}
 	wireless := hostchecks.Obstacle{Kind: hostchecks.Selective, Interface: "eth1"}

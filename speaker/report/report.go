@@ -23,7 +23,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/outcome"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
@@ -43,7 +43,7 @@ type L2Addresses interface {
 	// Addresses takes in the addresses that this node answers for, or would answer for.
 	Addresses(uid types.UID, addresses map[netip.Addr]Address)
 	// Doubts takes in what this node found about addresses of other nodes.
-	Doubts(doubts map[netip.Addr]pulse.Doubt)
+	Doubts(doubts map[netip.Addr]api.Doubt)
 }
 
 // Config is what a Reporter reports, and where to.
@@ -81,12 +81,12 @@ type Reporter struct {
 	handover string // why pulse does not hand over open connections; "": it does
 
 	unreached string // why the API server has not answered yet, "" if it has
-	contested map[netip.Addr]pulse.Contest
-	doubted   map[netip.Addr]pulse.Doubt
+	contested map[netip.Addr]api.Contest
+	doubted   map[netip.Addr]api.Doubt
 	obstacles map[hostchecks.Obstacle][]netip.Addr
 	inTheWay  map[netip.Addr]Finding // of these, by address
 	network   Network
-	owned     map[netip.Addr]pulse.Ownership
+	owned     map[netip.Addr]api.Ownership
 	gained    map[netip.Addr]bool // owned, and its Services have had no Event of it yet
 	sessions  map[string]bgp.State
 	paths     map[string]bfd.Status

@@ -24,7 +24,7 @@ import (
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/report"
 )
@@ -52,7 +52,7 @@ func (unread) Sessions(types.UID, map[string]bgp.State, map[string]bfd.Status) {
 
 func (unread) Addresses(types.UID, map[netip.Addr]report.Address) {}
 
-func (unread) Doubts(map[netip.Addr]pulse.Doubt) {}
+func (unread) Doubts(map[netip.Addr]api.Doubt) {}
 
 func (unread) Forwarding(types.UID, report.Forwarding) {}
 
@@ -83,12 +83,12 @@ func TestEventsTellWhatChanged(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	r.Report(anOutcome())
-	owned := map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
+	owned := map[netip.Addr]api.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}}
 	r.Owns(owned)
 	r.Owns(owned)
 	got.want(t, "shop/web Normal AnsweringARP: node node1 answers for 192.0.2.10 on eth0")
 	owned = maps.Clone(owned)
-	owned[vip6] = pulse.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: time.Now()}
+	owned[vip6] = api.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: time.Now()}
 	r.Owns(owned)
 	got.want(t, "shop/web Normal AnsweringNDP: node node1 answers for 2001:db8::10 on eth0, eth1")
 
@@ -103,7 +103,7 @@ func TestEventsTellWhatChanged(t *testing.T) {
 func TestAnOwnershipThatIsKnownBeforeItsServiceIsTold(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
-	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
+	r.Owns(map[netip.Addr]api.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now()}})
 	got.want(t)
 	r.Report(anOutcome())
 	r.Report(anOutcome())
@@ -159,7 +159,7 @@ func TestARestartTellsNothingThatWasTrueBefore(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))
 	r.Report(anOutcome())
-	r.Owns(map[netip.Addr]pulse.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
+	r.Owns(map[netip.Addr]api.Ownership{vip: {Interfaces: []string{"eth0"}, Since: time.Now().Add(-time.Hour)}})
 	got.want(t)
 }
 

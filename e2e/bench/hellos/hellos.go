@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -169,7 +170,7 @@ func (n *node) start(ctx context.Context, tb testing.TB, dir, speaker string) (e
 
 // meet hands over the table and waits until the node knows that all are alive.
 func (n *node) meet(ctx context.Context, nodes []*node) error {
-	table := pulse.Table{
+	table := api.Table{
 		Node: n.name, NodeAddrs: []netip.Addr{n.address}, Serving: true,
 		Key: view.Secret("the key of a benchmark, and of no cluster"), Peers: map[string]hello.Peer{},
 	}

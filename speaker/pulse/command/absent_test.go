@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // Power comes back to all nodes but the first one, of which Kubernetes says for a while that it is
@@ -22,7 +22,7 @@ func besideADeadOne(t *testing.T, p plan) {
 		}
 		for _, n := range l.nodes[1:] {
 			n.startPulse()
-			n.until("settled", func(s pulse.State) bool { return s.Settled })
+			n.until("settled", func(s api.State) bool { return s.Settled })
 		}
 	}
 	l.segment.Pull(first.plug)
@@ -31,7 +31,7 @@ func besideADeadOne(t *testing.T, p plan) {
 	t.Logf("taken over from a dead machine after %v", took.Round(time.Millisecond))
 	l.resolves(t, second)
 	for _, n := range l.nodes[1:] {
-		n.until("without the first", func(s pulse.State) bool { return slices.Equal(s.Silent, []string{first.name}) })
+		n.until("without the first", func(s api.State) bool { return slices.Equal(s.Silent, []string{first.name}) })
 	}
 
 	l.segment.Plug(first.plug)
@@ -40,7 +40,7 @@ func besideADeadOne(t *testing.T, p plan) {
 	second.until("without the address", ownsNot)
 	l.answering(t, first)
 	for _, n := range l.nodes {
-		n.until("with all", func(s pulse.State) bool { return len(s.Silent) == 0 && len(s.Alive) == len(l.nodes) })
+		n.until("with all", func(s api.State) bool { return len(s.Silent) == 0 && len(s.Alive) == len(l.nodes) })
 	}
 
 	t.Log("only pulse of the first does not run: it may be that its hellos are lost")

@@ -9,7 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -42,7 +42,7 @@ func (n *node) inside(l *apartLab, i int) {
 	l.nodesOnly.Attach(n.Host, "eth0", netip.PrefixFrom(l.inner(i), l.within.Bits()).String())
 }
 
-func (l *apartLab) table(n *node) pulse.Table {
+func (l *apartLab) table(n *node) api.Table {
 	t := l.lab.table(n)
 	for i, peer := range l.nodes {
 		if peer == n {
@@ -93,15 +93,15 @@ func deadLink(t *testing.T, p plan) {
 		gap := s.longestGap()
 		t.Logf("a link that reaches nobody: the client got no reply for %v; the cut took %v", gap.Round(time.Millisecond), commands.Round(time.Millisecond))
 		second.until("owner", owns)
-		first.until("cut off on eth1", func(s pulse.State) bool { return ownsNot(s) && slices.Equal(s.CutLinks, []string{"eth1"}) })
+		first.until("cut off on eth1", func(s api.State) bool { return ownsNot(s) && slices.Equal(s.CutLinks, []string{"eth1"}) })
 		for _, n := range l.nodes {
-			n.until("with all alive", func(s pulse.State) bool { return len(s.Alive) == len(l.nodes) })
+			n.until("with all alive", func(s api.State) bool { return len(s.Alive) == len(l.nodes) })
 		}
 		l.resolves(t, second)
 
 		s.anew()
 		l.heal(t)
-		first.until("owner again", func(s pulse.State) bool { return owns(s) && len(s.CutLinks) == 0 })
+		first.until("owner again", func(s api.State) bool { return owns(s) && len(s.CutLinks) == 0 })
 		second.until("without the address", ownsNot)
 		s.served(t, first, 20)
 		l.neighbour(t, first)

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 )
 
 // path is what the node says of its BFD session with the other.
-func path(s pulse.State) bfd.Status { return s.BFD["other"] }
+func path(s api.State) bfd.Status { return s.BFD["other"] }
 
 // bfdDetection is longer than a busy machine is silent, and shorter than a restart.
 const bfdDetection = 5 * time.Second
@@ -23,14 +23,14 @@ func TestBFDGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
 	router, leaf := l.nodes[0], l.nodes[1]
-	table := func(n *node, peer string) pulse.Table {
+	table := func(n *node, peer string) api.Table {
 		table := l.table(n)
 		table.BFD = map[string]desired.BFD{"other": {
 			Peer: netip.MustParseAddr(peer), Transmit: 250 * time.Millisecond, Receive: 250 * time.Millisecond, Multiplier: 20,
 		}}
 		return table
 	}
-	up := func(s pulse.State) bool { return path(s).State == bfd.Up && path(s).Detection == bfdDetection }
+	up := func(s api.State) bool { return path(s).State == bfd.Up && path(s).Detection == bfdDetection }
 	for n, peer := range map[*node]string{router: "192.0.2.2", leaf: "192.0.2.1"} {
 		n.startPulse()
 		n.startAgent()
@@ -61,7 +61,7 @@ func TestBFDGoesOn(t *testing.T) {
 	}
 
 	leaf.kill()
-	router.until("down", func(s pulse.State) bool { return path(s).Diag == bfd.Expired && path(s).Failures == 1 })
+	router.until("down", func(s api.State) bool { return path(s).Diag == bfd.Expired && path(s).Failures == 1 })
 	leaf.startPulse()
 	router.until("up", up)
 	leaf.until("up", up)
@@ -69,7 +69,7 @@ func TestBFDGoesOn(t *testing.T) {
 	leaving := l.table(leaf)
 	leaving.Leaving, leaving.Serving = true, false
 	leaf.say(leaving)
-	router.until("told", func(s pulse.State) bool { return path(s).State == bfd.Down && path(s).Diag == bfd.NeighborDown })
+	router.until("told", func(s api.State) bool { return path(s).State == bfd.Down && path(s).Diag == bfd.NeighborDown })
 	if s, _ := router.client.State(); path(s).Failures != 1 {
 		t.Errorf("a farewell was taken for a failure: %+v", path(s))
 	}

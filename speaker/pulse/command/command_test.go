@@ -23,7 +23,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 )
 
@@ -79,7 +79,7 @@ func takeOverFromADeadNode(t *testing.T, p plan) {
 		l.segment.Plug(first.plug)
 		s.served(t, first, 20)
 		t.Logf("plugged in again: the client got no reply for %v", s.longestGap().Round(time.Millisecond))
-		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+		second.until("without the address", func(s api.State) bool { return !owns(s) })
 		l.neighbour(t, first)
 		if gap > 2*time.Second {
 			return fmt.Errorf("no reply for %v; the detection time is %v", gap, detection)
@@ -138,7 +138,7 @@ func comeBack(t *testing.T, p plan) {
 		s.served(t, second, 20)
 		first.startPulse()
 		first.until("owner", owns)
-		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+		second.until("without the address", func(s api.State) bool { return !owns(s) })
 		s.served(t, first, 20)
 		l.neighbour(t, first)
 		gap := asking.longestGap(t)
@@ -189,7 +189,7 @@ func TestNothingIsAnsweredWithoutATable(t *testing.T) {
 	n := l.nodes[0]
 	n.startPulse()
 	n.startAgent()
-	n.until("connected", func(pulse.State) bool { return true })
+	n.until("connected", func(api.State) bool { return true })
 	l.ask()
 	time.Sleep(detection)
 	if mac := l.client.Neighbour("eth0", vip); mac != nil {
@@ -221,7 +221,7 @@ func TestALiveNodeHandsOverWhatItCannotAnswer(t *testing.T) {
 	for _, n := range l.nodes {
 		plugs[n] = served.Attach(n.Host, "eth1")
 	}
-	claimed := func(n *node) pulse.Table {
+	claimed := func(n *node) api.Table {
 		table := l.table(n)
 		table.Claims[vip] = desired.Candidacy{Candidates: table.Claims[vip].Candidates, Interfaces: []string{"eth1"}}
 		return table
@@ -234,22 +234,22 @@ func TestALiveNodeHandsOverWhatItCannotAnswer(t *testing.T) {
 	first, second := l.nodes[0], l.nodes[1]
 	first.until("owner", owns)
 	for _, n := range l.nodes {
-		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == 2 })
+		n.until("settled", func(s api.State) bool { return s.Settled && len(s.Alive) == 2 })
 	}
 	served.Pull(plugs[first])
-	both := func(s pulse.State) bool { return len(s.Alive) == 2 }
-	took := second.until("owner", func(s pulse.State) bool { return owns(s) && both(s) })
+	both := func(s api.State) bool { return len(s.Alive) == 2 }
+	took := second.until("owner", func(s api.State) bool { return owns(s) && both(s) })
 	// The kernel tells of a lost carrier after a second if it told of another
 	// link just before; otherwise this takes some 20 ms.
 	t.Logf("the other node took over after %v", took.Round(time.Millisecond))
-	first.until("unable", func(s pulse.State) bool {
+	first.until("unable", func(s api.State) bool {
 		return !owns(s) && slices.Equal(s.Unable, []netip.Addr{vip}) && both(s)
 	})
 	served.Plug(plugs[first])
-	first.until("owner again", func(s pulse.State) bool {
+	first.until("owner again", func(s api.State) bool {
 		return slices.Equal(s.Owned[vip].Interfaces, []string{"eth1"}) && len(s.Unable) == 0
 	})
-	second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+	second.until("without the address", func(s api.State) bool { return !owns(s) })
 }
 
 // Whoever comes with nonsense is refused, and the agent is served after that.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 func TestARestartMovesNothing(t *testing.T) { inBoth(t, restart) }
@@ -89,7 +89,7 @@ func shutDown(t *testing.T, p plan) {
 		t.Errorf("%s is said to be silent before its end: %v", first.name, state.Silent)
 	}
 	first.terminate()
-	took := second.until("silence", func(s pulse.State) bool { return slices.Contains(s.Silent, first.name) })
+	took := second.until("silence", func(s api.State) bool { return slices.Contains(s.Silent, first.name) })
 	if took > 5*time.Second {
 		t.Errorf("the node counts as dead %v after pulse ended, as if it restarted", took)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // gateway attaches a router, to which the nodes have a default route.
@@ -69,9 +69,9 @@ func (l *lab) switches(t *testing.T, commands string) {
 	}
 }
 
-func ownsNot(s pulse.State) bool { return !owns(s) }
+func ownsNot(s api.State) bool { return !owns(s) }
 
-func isCutOff(s pulse.State) bool { return len(s.CutOff) > 0 && !owns(s) }
+func isCutOff(s api.State) bool { return len(s.CutOff) > 0 && !owns(s) }
 
 // answering waits until this node answers, and no other one.
 func (l *lab) answering(t *testing.T, n *node) {
@@ -164,7 +164,7 @@ func lostBetweenTwo(t *testing.T, p plan) {
 	l := newLabOf(t, p, 3)
 	l.start(t)
 	first, second := l.nodes[0], l.nodes[1]
-	apart := func(s pulse.State) bool { return slices.Contains(s.Silent, first.name) && !owns(s) }
+	apart := func(s api.State) bool { return slices.Contains(s.Silent, first.name) && !owns(s) }
 	l.counted(t, func() {
 		l.part(t, []string{first.plug}, []string{second.plug})
 		second.until("apart from the first", apart)
@@ -207,19 +207,19 @@ func lostHellos(t *testing.T, p plan, gateway bool) {
 
 	t.Log("hellos of the second do not reach the first")
 	l.filter(t, second.plug, first.plug)
-	first.until("alone", func(s pulse.State) bool { return len(s.Alive) == 1 })
+	first.until("alone", func(s api.State) bool { return len(s.Alive) == 1 })
 	l.answering(t, first)
 	l.heal(t)
-	first.until("not alone", func(s pulse.State) bool { return len(s.Alive) == 2 })
+	first.until("not alone", func(s api.State) bool { return len(s.Alive) == 2 })
 
 	t.Log("hellos reach nobody")
 	l.counted(t, func() {
 		l.filter(t, first.plug, second.plug)
 		l.filter(t, second.plug, first.plug)
 		for _, n := range l.nodes {
-			n.until("alone", func(s pulse.State) bool { return len(s.Alive) == 1 })
+			n.until("alone", func(s api.State) bool { return len(s.Alive) == 1 })
 		}
-		second.until("sees the other", func(s pulse.State) bool { return s.Left[l.vip] == first.name })
+		second.until("sees the other", func(s api.State) bool { return s.Left[l.vip] == first.name })
 	}, second, second)
 	l.answering(t, first)
 	first.kill() // and is seen no more
@@ -241,7 +241,7 @@ func differentTables(t *testing.T, p plan) {
 	turned.Claims[l.vip] = desired.Candidacy{Candidates: []string{last.name, first.name, l.nodes[1].name}}
 	l.counted(t, func() {
 		last.say(turned)
-		first.until("left to the last", func(s pulse.State) bool { return s.Left[l.vip] == last.name })
+		first.until("left to the last", func(s api.State) bool { return s.Left[l.vip] == last.name })
 	}, last, first)
 	l.answering(t, last)
 	last.say(l.table(last))

@@ -15,7 +15,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // handsTo waits until the kernel of the node hands over to another one; nil: to none.
@@ -189,7 +189,7 @@ func connectionsOutliveAKilledPulse(t *testing.T, p plan) {
 		l.segment.Plug(first.plug)
 		first.startPulse()
 		first.until("owner", owns)
-		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+		second.until("without the address", func(s api.State) bool { return !owns(s) })
 		return nil
 	})
 }

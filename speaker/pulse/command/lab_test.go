@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
@@ -140,8 +141,8 @@ func newLabOf(t *testing.T, p plan, nodes int, flags ...string) *lab {
 
 // table is what the agent of the node says: all nodes serve the address, the
 // first is its best candidate.
-func (l *lab) table(n *node) pulse.Table {
-	t := pulse.Table{
+func (l *lab) table(n *node) api.Table {
+	t := api.Table{
 		Node: n.name, Key: view.Secret("the key of the lab, 32 bytes long"), Serving: true,
 		Peers: map[string]hello.Peer{}, Claims: map[netip.Addr]desired.Candidacy{},
 	}
@@ -167,7 +168,7 @@ func (l *lab) start(t *testing.T) {
 }
 
 // startWith does so with the tables of a lab that is built otherwise.
-func (l *lab) startWith(t *testing.T, table func(n *node) pulse.Table) {
+func (l *lab) startWith(t *testing.T, table func(n *node) api.Table) {
 	t.Helper()
 	for _, n := range l.nodes {
 		n.startPulse()
@@ -175,7 +176,7 @@ func (l *lab) startWith(t *testing.T, table func(n *node) pulse.Table) {
 		n.say(table(n))
 	}
 	for _, n := range l.nodes {
-		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
+		n.until("settled", func(s api.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
 		n.hears(t, "nodes_unheard 0$") // a node counts as alive also while only Kubernetes says so
 	}
 	l.nodes[0].until("owner", owns)
@@ -193,7 +194,7 @@ func (n *node) hears(t *testing.T, count string) {
 }
 
 // owns tells whether the address of the lab, which has only one, is owned.
-func owns(s pulse.State) bool { return len(s.Owned) > 0 }
+func owns(s api.State) bool { return len(s.Owned) > 0 }
 
 // startPulse starts the process and passes its log on to the test's.
 func (n *node) startPulse() {
@@ -288,7 +289,7 @@ func (n *node) startAgent() {
 }
 
 // say hands over a table, which may have to wait for pulse, and returns what is true then.
-func (n *node) say(t pulse.Table) pulse.State {
+func (n *node) say(t api.Table) api.State {
 	n.t.Helper()
 	deadline := time.After(soon)
 	for {
@@ -306,7 +307,7 @@ func (n *node) say(t pulse.Table) pulse.State {
 }
 
 // until waits for a state of which the condition is true.
-func (n *node) until(what string, is func(pulse.State) bool) time.Duration {
+func (n *node) until(what string, is func(api.State) bool) time.Duration {
 	n.t.Helper()
 	begun, deadline := time.Now(), time.After(soon)
 	for {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // leaping builds pulse with a standard library whose clock on the wall leaps by an hour forth or back
@@ -121,7 +121,7 @@ func leapingClocks(t *testing.T, p plan, program string) {
 	killed := time.Now()
 	first.kill()
 	for _, n := range s.nodes[1:] {
-		n.until("the first is dead", func(state pulse.State) bool { return !slices.Contains(state.Alive, first.name) })
+		n.until("the first is dead", func(state api.State) bool { return !slices.Contains(state.Alive, first.name) })
 	}
 	took := time.Since(killed)
 	t.Logf("a death was noticed after %v; the clocks told of %v", took.Round(time.Millisecond), told.lasts().Round(time.Second))

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // TestTwoThatLeaveAnAddressToEachOther: the owner dies while the others have different tables, as where one
@@ -42,6 +42,6 @@ func leaveToEachOther(t *testing.T, p plan) {
 	}
 	candidates(other, first.name, other.name, owner.name)
 	other.until("owner", owns)
-	owner.until("rid of the address", func(s pulse.State) bool { return !owns(s) })
+	owner.until("rid of the address", func(s api.State) bool { return !owns(s) })
 	l.resolves(t, other)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // The client does not ask in these tests: what it knows it was told, and gratuitous frames
@@ -122,7 +122,7 @@ func subnetFirst(t *testing.T, p plan) {
 		n.say(l.table(n))
 	}
 	second.until("owner", owns)
-	first.until("without the address", func(s pulse.State) bool { return ownsNot(s) && s.Settled && len(s.Unable) == 0 })
+	first.until("without the address", func(s api.State) bool { return ownsNot(s) && s.Settled && len(s.Unable) == 0 })
 	l.resolves(t, second)
 
 	l.segment.Pull(second.plug)

@@ -8,23 +8,23 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // doubted tells whether the runner-up found as much; all is of the first node, and on eth0 unless it says otherwise.
-func (l *lab) doubted(want pulse.Doubt) func(pulse.State) bool {
+func (l *lab) doubted(want api.Doubt) func(api.State) bool {
 	want.Owner = l.nodes[0].name
 	if want.Interface == "" {
 		want.Interface = "eth0"
 	}
-	return func(s pulse.State) bool {
+	return func(s api.State) bool {
 		d, is := s.Doubted[l.vip]
 		d.Since = time.Time{}
 		return is && d == want
 	}
 }
 
-func sure(s pulse.State) bool { return len(s.Doubted) == 0 }
+func sure(s api.State) bool { return len(s.Doubted) == 0 }
 
 // TestTheRunnerUp finds who else answers, or that nobody does. That takes a while, in which little happens.
 func TestTheRunnerUp(t *testing.T) {
@@ -46,7 +46,7 @@ func hearAnother(t *testing.T) {
 	third := l.nodes[2]
 	third.hold(t, "kube-ipvs0", l.plan)
 	l.start(t)
-	l.doubts(t, pulse.Doubt{Node: third.name, Station: third.mac().String()})
+	l.doubts(t, api.Doubt{Node: third.name, Station: third.mac().String()})
 	third.Sysctl("ipv4/conf/all/arp_ignore", "1") // strictARP
 	l.nodes[1].until("told that the third node does not answer any more", sure)
 }
@@ -57,7 +57,7 @@ func hearAnotherIPv6(t *testing.T) {
 	third := l.nodes[2]
 	third.AddAddress("eth0", l.address())
 	l.start(t)
-	l.doubts(t, pulse.Doubt{Node: third.name, Station: third.mac().String()})
+	l.doubts(t, api.Doubt{Node: third.name, Station: third.mac().String()})
 	third.DeleteAddress("eth0", l.address())
 	l.nodes[1].until("told that the third node does not answer any more", sure)
 }
@@ -75,7 +75,7 @@ func hearProxy(t *testing.T) {
 	third.Sysctl("ipv4/conf/all/forwarding", "1")
 	third.Sysctl("ipv4/conf/eth0/proxy_arp", "1")
 	l.start(t)
-	l.doubts(t, pulse.Doubt{Node: third.name, Station: third.mac().String()})
+	l.doubts(t, api.Doubt{Node: third.name, Station: third.mac().String()})
 	third.Sysctl("ipv4/conf/eth0/proxy_arp", "0")
 	l.nodes[1].until("told that the proxy does not answer any more", sure)
 }
@@ -86,7 +86,7 @@ func ownKernel(t *testing.T) {
 	second := l.nodes[1]
 	second.hold(t, "kube-ipvs0", l.plan)
 	l.start(t)
-	l.doubts(t, pulse.Doubt{Node: second.name, Station: second.mac().String(), Interface: "kube-ipvs0"})
+	l.doubts(t, api.Doubt{Node: second.name, Station: second.mac().String(), Interface: "kube-ipvs0"})
 	second.Sysctl("ipv4/conf/all/arp_ignore", "1")
 	second.until("told that its kernel does not answer any more", sure)
 }
@@ -98,10 +98,10 @@ func hearStranger(t *testing.T, p plan) {
 	l.start(t)
 	stranger := l.stranger(t)
 	mac := stranger.MAC("eth0").String()
-	l.doubts(t, pulse.Doubt{Station: mac})
+	l.doubts(t, api.Doubt{Station: mac})
 	owner := l.nodes[0]
 	owner.dropAnswers(t, p)
-	l.nodes[1].until("told that the owner is not even heard", l.doubted(pulse.Doubt{Station: mac, Alone: true}))
+	l.nodes[1].until("told that the owner is not even heard", l.doubted(api.Doubt{Station: mac, Alone: true}))
 	owner.nft(t, "delete table netdev switch")
 	stranger.DeleteAddress("eth0", l.address())
 	l.nodes[1].until("told that the stranger does not answer any more", sure)
@@ -132,7 +132,7 @@ func missAnswers(t *testing.T, p plan) {
 	owner := l.nodes[0]
 	owner.dropAnswers(t, p)
 	l.start(t)
-	l.doubts(t, pulse.Doubt{})
+	l.doubts(t, api.Doubt{})
 	owner.nft(t, "delete table netdev switch")
 	l.nodes[1].until("told that the owner answers", sure)
 }
@@ -148,7 +148,7 @@ func (n *node) dropAnswers(t *testing.T, p plan) {
 }
 
 // doubts waits until the runner-up, and nobody else, tells as much.
-func (l *lab) doubts(t *testing.T, want pulse.Doubt) {
+func (l *lab) doubts(t *testing.T, want api.Doubt) {
 	t.Helper()
 	took := l.nodes[1].until("told who answers", l.doubted(want))
 	t.Logf("told after %v", took.Round(time.Second))

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // prefers is the table of a node when these nodes are the first candidates, in this order.
-func (l *lab) prefers(n *node, first ...*node) pulse.Table {
+func (l *lab) prefers(n *node, first ...*node) api.Table {
 	t := l.table(n)
 	var names []string
 	for _, f := range first {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // TestAStoppedPulse: pulse is stopped for two seconds, as with a machine that is moved or
@@ -25,7 +25,7 @@ func stoppedPulse(t *testing.T, p plan) {
 	asking := l.asking(t)
 	oneOf(t, func() error {
 		first.until("owner", owns)
-		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+		second.until("without the address", func(s api.State) bool { return !owns(s) })
 		begun := time.Now()
 		if err := first.process.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func stoppedPulse(t *testing.T, p plan) {
 		if err := first.process.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		second.until("without the address", func(s pulse.State) bool { return !owns(s) })
+		second.until("without the address", func(s api.State) bool { return !owns(s) })
 		l.resolves(t, first)
 		both := asking.both(first, second)
 		t.Logf("two nodes answered for %v", both.Round(time.Millisecond))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // begin starts the lab with nodes that answer for nothing yet.
@@ -21,7 +21,7 @@ func (l *lab) begin(t *testing.T) {
 		n.say(table)
 	}
 	for _, n := range l.nodes {
-		n.until("settled", func(s pulse.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
+		n.until("settled", func(s api.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
 	}
 }
 
@@ -37,8 +37,8 @@ func (l *lab) stranger(t *testing.T) *linkstest.Host {
 func (l *lab) address() string { return netip.PrefixFrom(l.vip, l.lan.Bits()).String() }
 
 // contested tells whether the host is told as having the address, and the address withheld.
-func (l *lab) contested(by *linkstest.Host, withheld bool) func(pulse.State) bool {
-	return func(s pulse.State) bool {
+func (l *lab) contested(by *linkstest.Host, withheld bool) func(api.State) bool {
+	return func(s api.State) bool {
 		c, is := s.Contested[l.vip]
 		return is && c.Station == by.MAC("eth0").String() && c.Interface == "eth0" && c.Withheld == withheld && owns(s) != withheld
 	}
@@ -68,7 +68,7 @@ func withhold(t *testing.T, p plan) {
 	stranger.DeleteAddress("eth0", l.address())
 	took := first.until("owner", owns)
 	t.Logf("the address was taken %v after the stranger was gone", took.Round(time.Millisecond))
-	first.until("without a contest", func(s pulse.State) bool { return len(s.Contested) == 0 })
+	first.until("without a contest", func(s api.State) bool { return len(s.Contested) == 0 })
 	l.neighbour(t, first)
 }
 
@@ -92,7 +92,7 @@ func takeSoon(t *testing.T, p plan) {
 	t.Logf("a new address was answered for after %v", took.Round(time.Millisecond))
 
 	// Now the other comes first, which never asked.
-	turned := func(n *node) pulse.Table {
+	turned := func(n *node) api.Table {
 		table := l.table(n)
 		claim := table.Claims[l.vip]
 		claim.Candidates = []string{second.name, first.name}
@@ -145,7 +145,7 @@ func occupy(t *testing.T, p plan) {
 		for _, n := range l.nodes {
 			n.say(l.table(n))
 		}
-		first.until("told that an interface has the address", func(s pulse.State) bool {
+		first.until("told that an interface has the address", func(s api.State) bool {
 			c, is := s.Contested[l.vip]
 			return is && c.Withheld && c.Node == by.name && c.Station == by.mac().String() && !owns(s)
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/mdlayher/ethernet"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // A node with two interfaces on the network answers on one of them, so that clients see one MAC. What its kernel says
@@ -23,7 +23,7 @@ func twice(t *testing.T, p plan) {
 	first, second := l.nodes[0], l.nodes[1]
 	l.segment.Attach(first.Host, "eth1", netip.PrefixFrom(p.host(11), p.lan.Bits()).String())
 	l.start(t)
-	first.until("owner by one interface", func(s pulse.State) bool { return slices.Equal(s.Owned[l.vip].Interfaces, []string{"eth0"}) })
+	first.until("owner by one interface", func(s api.State) bool { return slices.Equal(s.Owned[l.vip].Interfaces, []string{"eth0"}) })
 	if p.vip.Is4() {
 		l.oneMAC(t, first)
 	}
@@ -39,7 +39,7 @@ func twice(t *testing.T, p plan) {
 	moved.Claims[l.vip] = desired.Candidacy{Candidates: []string{second.name, first.name}}
 	second.say(moved)
 	second.until("owner", owns)
-	first.until("without the address", func(s pulse.State) bool { return !owns(s) })
+	first.until("without the address", func(s api.State) bool { return !owns(s) })
 }
 
 // oneMAC has the client ask several times, and fails the test unless all that replies is the interface of the node.

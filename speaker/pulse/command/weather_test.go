@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // weatherFor is how long bad weather lasts; FAIRLEAD_WEATHER has it last longer.
@@ -115,7 +115,7 @@ func (s *storm) expectAllHeard(t *testing.T) {
 }
 
 // spread is the table of a node with the addresses of the storm.
-func (s *storm) spread(n *node) pulse.Table {
+func (s *storm) spread(n *node) api.Table {
 	t := s.table(n)
 	t.Claims = map[netip.Addr]desired.Candidacy{}
 	for _, a := range s.addresses {
@@ -136,7 +136,7 @@ func (s *storm) ranked(a netip.Addr) []string {
 func (s *storm) expectRanked(t *testing.T, when string) {
 	t.Helper()
 	for _, n := range s.nodes {
-		n.until(when+": all nodes alive, and each with its own", func(state pulse.State) bool {
+		n.until(when+": all nodes alive, and each with its own", func(state api.State) bool {
 			if !state.Settled || len(state.Alive) != len(s.nodes) {
 				return false
 			}
@@ -278,7 +278,7 @@ func oneDirection(t *testing.T, p plan, nodes int) {
 		to := (from + 1) % nodes
 		s.asking.anew()
 		s.cut(t, s.plugs(from), s.plugs(to))
-		s.nodes[to].until("does not hear it", func(state pulse.State) bool {
+		s.nodes[to].until("does not hear it", func(state api.State) bool {
 			return !slices.Contains(state.Alive, s.nodes[from].name)
 		})
 		time.Sleep(lasts)

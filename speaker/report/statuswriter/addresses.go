@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -183,7 +183,7 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 }
 
 // succession says why none of the candidates before this node answers.
-func succession(node string, o pulse.Ownership) string {
+func succession(node string, o api.Ownership) string {
 	var before []string
 	for _, dead := range o.Dead {
 		before = append(before, dead+" is not alive")

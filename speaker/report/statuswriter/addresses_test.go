@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
@@ -64,8 +64,8 @@ func TestAddressesSayWhoAnswers(t *testing.T) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	since := time.Now().Add(-time.Hour)
 	first := map[netip.Addr]report.Address{
-		vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: since, Next: "node2"}, Services: []string{"shop/web"}},
-		vip6: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+		vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: since, Next: "node2"}, Services: []string{"shop/web"}},
+		vip6: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}},
 	}
 	a1, stop := c.keepAddresses(t, "node1")
 	a1.Set(one, first)
@@ -86,7 +86,7 @@ func TestAddressesSayWhoAnswers(t *testing.T) {
 
 	// The second node takes one over, and the first, which is back, deletes nothing of it.
 	a2, _ := c.keepAddresses(t, "node2")
-	successor := pulse.Ownership{Interfaces: []string{"eth0"}, Since: since.Add(time.Minute), Dead: []string{"node1"}, Unable: []string{"node3"}}
+	successor := api.Ownership{Interfaces: []string{"eth0"}, Since: since.Add(time.Minute), Dead: []string{"node1"}, Unable: []string{"node3"}}
 	a2.Set(two, map[netip.Addr]report.Address{vip4: {Ownership: successor}})
 	found = c.addresses(t, "a successor", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node2", two) })
 	taken := found["192.0.2.10"]
@@ -99,7 +99,7 @@ func TestAddressesSayWhoAnswers(t *testing.T) {
 	}
 	rest := maps.Clone(first)
 	delete(rest, vip4)
-	contest := &pulse.Contest{Station: "52:54:00:12:34:56", Interface: "eth0", Since: since}
+	contest := &api.Contest{Station: "52:54:00:12:34:56", Interface: "eth0", Since: since}
 	rest[vip6] = report.Address{Ownership: rest[vip6].Ownership, Contest: contest}
 	a1.Set(one, rest) // its object of the other is one version behind
 	c.addresses(t, "a contest, and the successor left alone", func(all map[string]v1beta1.L2Address) bool {
@@ -109,7 +109,7 @@ func TestAddressesSayWhoAnswers(t *testing.T) {
 	})
 
 	// It comes back, and has to wait for a stranger.
-	contest = &pulse.Contest{Station: "52:54:00:12:34:56", Interface: "eth0", Since: since, Withheld: true}
+	contest = &api.Contest{Station: "52:54:00:12:34:56", Interface: "eth0", Since: since, Withheld: true}
 	a1.Set(one, map[netip.Addr]report.Address{vip4: {Contest: contest}})
 	a2.Set(two, nil)
 	found = c.addresses(t, "an address that is withheld, and no other", func(all map[string]v1beta1.L2Address) bool {

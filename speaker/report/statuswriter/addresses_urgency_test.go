@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
@@ -15,7 +15,7 @@ func TestWhatIsNewsOfAnAddress(t *testing.T) {
 	t.Parallel()
 	address, since := netip.MustParseAddr("192.0.2.10"), time.Now()
 	changed := func(change func(*report.Address)) report.Address {
-		a := report.Address{Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since, Next: "node2"}, Services: []string{"shop/web"}}
+		a := report.Address{Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since, Next: "node2"}, Services: []string{"shop/web"}}
 		change(&a)
 		return a
 	}
@@ -31,8 +31,8 @@ func TestWhatIsNewsOfAnAddress(t *testing.T) {
 		"the Services":         {func(a *report.Address) { a.Services = nil }, throttled},
 		"since when":           {func(a *report.Address) { a.Since = since.Add(time.Minute) }, immediate},
 		"the interfaces":       {func(a *report.Address) { a.Interfaces = []string{"eth1"} }, immediate},
-		"a contest":            {func(a *report.Address) { a.Contest = &pulse.Contest{} }, immediate},
-		"a stranger was first": {func(a *report.Address) { a.Contest = &pulse.Contest{Withheld: true} }, immediate},
+		"a contest":            {func(a *report.Address) { a.Contest = &api.Contest{} }, immediate},
+		"a stranger was first": {func(a *report.Address) { a.Contest = &api.Contest{Withheld: true} }, immediate},
 	} {
 		after := renderAddress("node1", "uid", address, changed(c.change))
 		if got := (addressKind{}).compare(before, after); got != c.want {

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 )
 
 // Doubts implements report.Objects. An address for which no node can answer has no object.
-func (o *Objects) Doubts(doubts map[netip.Addr]pulse.Doubt) {
+func (o *Objects) Doubts(doubts map[netip.Addr]api.Doubt) {
 	var objects []*v1beta1.L2Address
 	for address, doubt := range doubts {
 		if doubt.Owner != "" {
@@ -60,7 +60,7 @@ func part(name string, labels map[string]string, conditions []metav1.Condition) 
 	return object
 }
 
-func renderDoubt(node string, address netip.Addr, d pulse.Doubt) *v1beta1.L2Address {
+func renderDoubt(node string, address netip.Addr, d api.Doubt) *v1beta1.L2Address {
 	f := report.DoubtOf(node, address, d)
 	return part(v1beta1.L2AddressName(address), map[string]string{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(node)}, []metav1.Condition{{
 		Type: v1beta1.ConditionDoubted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(f.Since.Truncate(time.Second)),

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
@@ -45,12 +45,12 @@ func TestDoubtsAreNotedInTheObjectsOfOthers(t *testing.T) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	since := time.Now().Add(-time.Hour)
 	answers := map[netip.Addr]report.Address{
-		vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since, Next: "node2"}},
-		vip6: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+		vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since, Next: "node2"}},
+		vip6: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}},
 	}
-	found := pulse.Doubt{Owner: "node1", Interface: "eth0", Since: since}
+	found := api.Doubt{Owner: "node1", Interface: "eth0", Since: since}
 	d2, stop := c.keepDoubts(t, "node2")
-	d2.Set(map[netip.Addr]pulse.Doubt{vip4: found, vip6.Next(): {}}) // before the object is there, and of what has none
+	d2.Set(map[netip.Addr]api.Doubt{vip4: found, vip6.Next(): {}}) // before the object is there, and of what has none
 	a1, _ := c.keepAddresses(t, "node1")
 	a1.Set(one, answers)
 	c.addresses(t, "both addresses, and no more", func(all map[string]v1beta1.L2Address) bool {
@@ -69,10 +69,10 @@ func TestDoubtsAreNotedInTheObjectsOfOthers(t *testing.T) {
 
 	// What is found becomes worse while the node that answers has something to say, too.
 	found.Station = "52:54:00:12:34:56"
-	d2.Set(map[netip.Addr]pulse.Doubt{vip4: found})
+	d2.Set(map[netip.Addr]api.Doubt{vip4: found})
 	worse := maps.Clone(answers)
 	worse[vip4] = report.Address{
-		Ownership:   pulse.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: since, Next: "node2"},
+		Ownership:   api.Ownership{Interfaces: []string{"eth0", "eth1"}, Since: since, Next: "node2"},
 		Obstruction: &report.Finding{Reason: report.ReasonReversePathFiltered, Message: "rp_filter", Since: since},
 	}
 	a1.Set(one, worse)
@@ -98,7 +98,7 @@ func TestDoubtsAreNotedInTheObjectsOfOthers(t *testing.T) {
 	}
 
 	// The object goes with who answers, although somebody else wrote to it last.
-	again.Set(map[netip.Addr]pulse.Doubt{vip4: found})
+	again.Set(map[netip.Addr]api.Doubt{vip4: found})
 	c.addresses(t, "a doubt again", func(all map[string]v1beta1.L2Address) bool { return doubt(all, "192.0.2.10") != "" })
 	a2, _ := c.keepAddresses(t, "node2")
 	a2.Set(two, map[netip.Addr]report.Address{vip6: answers[vip6]})
@@ -115,10 +115,10 @@ func TestDoubtsOfADeadNodeAreTakenBack(t *testing.T) {
 	c := newCluster(t)
 	one := c.node(t, "node1")
 	a1, _ := c.keepAddresses(t, "node1")
-	a1.Set(one, map[netip.Addr]report.Address{vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: time.Now()}}})
+	a1.Set(one, map[netip.Addr]report.Address{vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now()}}})
 	c.addresses(t, "the address", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
 	d2, stop := c.keepDoubts(t, "node2")
-	d2.Set(map[netip.Addr]pulse.Doubt{vip4: {Owner: "node1", Interface: "eth0", Since: time.Now()}})
+	d2.Set(map[netip.Addr]api.Doubt{vip4: {Owner: "node1", Interface: "eth0", Since: time.Now()}})
 	c.addresses(t, "a doubt", func(all map[string]v1beta1.L2Address) bool {
 		return doubt(all, "192.0.2.10") == "AddressUnanswered by node2"
 	})

@@ -9,7 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/report"
 )
@@ -62,6 +62,6 @@ func (a *Addresses) Set(uid types.UID, addresses map[netip.Addr]report.Address) 
 	a.of.Addresses(uid, addresses)
 }
 
-func (d *Doubts) Set(doubts map[netip.Addr]pulse.Doubt) { d.of.Doubts(doubts) }
+func (d *Doubts) Set(doubts map[netip.Addr]api.Doubt) { d.of.Doubts(doubts) }
 
 func (f *Forwardings) Set(uid types.UID, is report.Forwarding) { f.of.Forwarding(uid, is) }

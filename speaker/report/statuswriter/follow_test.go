@@ -11,7 +11,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
@@ -34,7 +34,7 @@ func (c cluster) follow(t *testing.T, f interface {
 
 // answering is what a node tells that answers for the IPv4 address alone.
 func answering(since time.Time) map[netip.Addr]report.Address {
-	return map[netip.Addr]report.Address{vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
+	return map[netip.Addr]report.Address{vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
 }
 
 // TestTheLastToWriteIsNotTheOneThatGoesOn: two nodes answer for a moment, as neither hears the
@@ -93,7 +93,7 @@ func TestWhatIsDeletedIsMadeAgain(t *testing.T) {
 	going(t, f.Run)
 	c.follow(t, s)
 	c.follow(t, f)
-	a.Set(uid, map[netip.Addr]report.Address{vip6: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}}})
+	a.Set(uid, map[netip.Addr]report.Address{vip6: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}}})
 	s.Set(uid, map[string]bgp.State{"tor": established(since)}, nil)
 	f.Set(uid, report.Forwarding{Mode: "iptables", Since: since})
 	all := func(what string) {

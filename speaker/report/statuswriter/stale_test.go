@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
@@ -48,8 +48,8 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	since := time.Now().Add(-time.Hour)
 	sessions := map[string]bgp.State{"tor": established(since)}
 	addresses := map[netip.Addr]report.Address{
-		vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}},
-		vip6: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+		vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}},
+		vip6: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}},
 	}
 	s1, _ := c.keep(t, "node1")
 	s1.Set(one, sessions, nil)
@@ -70,7 +70,7 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 		return of(all["192.0.2.10"], "node1", one) && of(all["2001:db8::10"], "node1", one)
 	})
 	a2, _ := c.keepAddresses(t, "node2")
-	a2.Set(two, map[netip.Addr]report.Address{vip4: {Ownership: pulse.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node1"}}}})
+	a2.Set(two, map[netip.Addr]report.Address{vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now(), Dead: []string{"node1"}}}})
 	c.addresses(t, "a successor", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node2", two) })
 
 	w := statuswriter.NewStaleMarker("node2", c.speaker, slog.New(slog.DiscardHandler))
@@ -127,7 +127,7 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	c.addresses(t, "a mark again", func(all map[string]v1beta1.L2Address) bool {
 		return answering(all, "2001:db8::10") == "Unknown NodeSilent"
 	})
-	a2.Set(two, map[netip.Addr]report.Address{vip6: {Ownership: pulse.Ownership{Interfaces: []string{"eth1"}, Since: time.Now(), Dead: []string{"node1"}}}})
+	a2.Set(two, map[netip.Addr]report.Address{vip6: {Ownership: api.Ownership{Interfaces: []string{"eth1"}, Since: time.Now(), Dead: []string{"node1"}}}})
 	c.addresses(t, "a late successor", func(all map[string]v1beta1.L2Address) bool {
 		return of(all["2001:db8::10"], "node2", two) && answering(all, "2001:db8::10") == "True Successor"
 	})
