@@ -60,6 +60,11 @@ var bans = []ban{
 		because: "what is decided goes from the cluster to the appliers; what an applier knows by itself it also writes itself",
 	},
 	{
+		packages: []string{"speaker/pulse/owner"},
+		from:     []string{"context", "math/rand", "net", "os", "sync", "syscall"},
+		because:  "which node answers is decided from what pulse collected, and pulse alone acts on it",
+	},
+	{
 		packages: []string{"speaker/outcome"},
 		from:     append([]string{"context", "log", "math/rand", "net", "os", "sync", "syscall", module + "/api"}, kubernetes...),
 		because:  "appliers of all kinds say by it what became of their part, each with a clock of its own",

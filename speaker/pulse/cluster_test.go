@@ -27,6 +27,26 @@ const (
 	idleStep      = 10 * simStep
 )
 
+// The times of package owner that the tests wait for.
+const (
+	questions       = 4
+	questionEvery   = 25 * time.Millisecond
+	askAgain        = time.Second
+	absentQuestions = 10
+	absentEvery     = 100 * time.Millisecond
+	listenFor       = 300 * time.Millisecond
+	retryProbes     = 5 * time.Second
+	sayWithin       = time.Second
+	awayFor         = time.Second
+	probeEvery      = 25 * time.Millisecond
+)
+
+// does tells whether a server answers for an address.
+func does(s *Server, a netip.Addr) bool {
+	_, is := s.State().Owned[a]
+	return is
+}
+
 // cluster is nodes with a real mesh and a real server each, in a bubble, and the addresses
 // that they answer for. Only network and kernel are not real.
 type cluster struct {

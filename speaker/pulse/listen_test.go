@@ -5,9 +5,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/pulse/api"
+
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -30,8 +31,8 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 				out := &around{view: serving("a", "b", "c"), links: up}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 				s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, number: 1})
-				s.settle()
-				if !s.answers(vip4) {
+				s.settle(true)
+				if !does(s, vip4) {
 					t.Fatal("it does not answer at first")
 				}
 				out.links, out.view = links.NewSnapshot(ethernet(2, false)), serving("a")
@@ -39,24 +40,22 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 				if c.back == nil {
 					out.view.Alive["b"], out.view.Silent = hello.Member{Serving: true, Heard: true}, []string{"c"}
 				}
-				s.settle()
-				if s.answers(vip4) {
+				s.settle(true)
+				if does(s, vip4) {
 					t.Fatal("it answers without a link")
 				}
 				again := ethernet(2, true)
 				again.Ups = 1
 				out.links = links.NewSnapshot(again)
 				began := time.Now()
-				s.settle()
-				for !s.answers(vip4) && time.Since(began) < time.Second {
+				s.settle(true)
+				for !does(s, vip4) && time.Since(began) < time.Second {
 					time.Sleep(10 * time.Millisecond)
 					if c.back != nil && time.Since(began) == 50*time.Millisecond {
 						c.back(&out.view)
-						s.settle()
+						s.settle(true)
 					}
-					if s.attend() {
-						s.settle()
-					}
+					s.settle(false)
 				}
 				if took := time.Since(began); took != c.after {
 					t.Errorf("it answers after %v, want %v", took, c.after)

@@ -11,11 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/pulse/api"
+
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -29,17 +30,20 @@ type around struct {
 	links *links.Snapshot
 	did   []string
 
-	claims []neighbour.Claim // that other stations make
+	claims []neighbour.Claim // that other stations make, until they are taken
+	told   hello.Wanted      // to the mesh
 	every  map[netip.Addr]time.Duration
 }
 
 func (a *around) Set(w hello.Wanted) {
+	a.told = w
 	a.did = append(a.did, fmt.Sprintf("says serving=%t leaving=%t unable=%v", w.Serving, w.Leaving, w.Unable))
 	self := a.view.Alive["a"]
 	self.Serving = w.Serving && !w.Leaving
 	a.view.Alive["a"] = self
 }
 
+func (a *around) NextEpoch() uint64         { return 1 }
 func (a *around) Advance() uint64           { return 1 }
 func (a *around) IsQuiet(string) bool       { return false }
 func (a *around) View() hello.View          { return a.view }
@@ -65,10 +69,14 @@ func (o over) Answer(want, _ map[int][]netip.Addr, every map[netip.Addr]time.Dur
 	o.did = append(o.did, fmt.Sprintf("answers %v over %s", slices.Concat(slices.Collect(maps.Values(want))...), o.protocol))
 }
 
+func (o over) Claims() (claims []neighbour.Claim) {
+	claims, o.claims = o.claims, nil
+	return claims
+}
+
 func (o over) Open([]neighbour.Interface) (m map[int]error)   { return m }
 func (o over) Broken() <-chan struct{}                        { return nil }
 func (o over) Claimed() <-chan struct{}                       { return nil }
-func (o over) Claims() []neighbour.Claim                      { return o.claims }
 func (o over) Say(neighbour.Word, int, netip.Addr)            {}
 func (o over) Ask(int, netip.Addr, netip.Addr, neighbour.MAC) {}
 func (o over) Close()                                         { o.did = append(o.did, "answers no more over "+o.protocol) }
@@ -120,29 +128,29 @@ func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 	out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 	out.view.Settled = false
 	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-	s.settle()
+	s.settle(true)
 	out.wants(t, "without a table")
 
 	claims := claim(vip4, "a", "b")
 	claims[vip6] = claims[vip4]
 	s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims}, number: 1})
-	s.settle()
+	s.settle(true)
 	out.wants(t, "unsettled", "says serving=false leaving=false unable=[]", "answers [] over ARP", "answers [] over NDP")
-	s.settle()
+	s.settle(true)
 	out.wants(t, "unsettled still", "answers [] over ARP", "answers [] over NDP")
 
 	out.view.Settled = true
-	s.settle()
+	s.settle(true)
 	out.wants(t, "settled", "answers [192.0.2.10] over ARP", "answers [2001:db8::10] over NDP", "says serving=true leaving=false unable=[]")
 	if _, owns := s.State().Owned[vip4]; !owns {
 		t.Errorf("state %+v", s.State())
 	}
-	s.settle()
+	s.settle(true)
 	out.wants(t, "nothing is new", "answers [192.0.2.10] over ARP", "answers [2001:db8::10] over NDP")
 
 	// A node without a key for hellos has to listen anew.
 	out.view.Settled = false
-	s.settle()
+	s.settle(true)
 	out.wants(t, "unsettled again", "answers [] over ARP", "answers [] over NDP", "says serving=false leaving=false unable=[]")
 }
 
@@ -169,7 +177,7 @@ func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 		opened, claimed := 0, make(chan struct{})
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
-		s.settle()
+		s.settle(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -202,7 +210,7 @@ func TestGoodbye(t *testing.T) {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 		s.take(delivery{table: api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
-		s.settle()
+		s.settle(true)
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
 			t.Errorf("did %q", out.did)
 		}
@@ -268,7 +276,7 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 			t.Helper()
 			number++
 			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
-			s.settle()
+			s.settle(true)
 			if !maps.Equal(out.every, want) {
 				t.Errorf("%s: announced again every %v, want %v", when, out.every, want)
 			}
@@ -305,7 +313,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: mine}, number: 1})
-		s.settle()
+		s.settle(true)
 		if !slices.Contains(out.did, answers) {
 			t.Fatalf("did %q", out.did)
 		}
@@ -314,7 +322,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	is := func(t *testing.T, out *around, s *Server, when, want string) {
 		t.Helper()
 		out.did = nil
-		s.settle()
+		s.settle(true)
 		if !slices.Contains(out.did, want) {
 			t.Errorf("%s: did %q, want %q", when, out.did, want)
 		}
@@ -323,14 +331,11 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		t.Helper()
 		reply := says(vip4, colleague)
 		out.claims = []neighbour.Claim{reply}
-		if s.hear(over{out, "ARP"}) {
-			t.Error("an unsolicited frame ends it")
-		}
+		s.settle(false)
 		is(t, out, s, "the other was heard", answers)
-		s.attend()
 		reply.Reply = true
 		out.claims = []neighbour.Claim{reply}
-		if !s.hear(over{out, "ARP"}) {
+		if s.settle(false); does(s, vip4) {
 			t.Error("the reply of the other is no news")
 		}
 		is(t, out, s, "the other has replied", silent)
@@ -344,9 +349,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			probe := says(vip4, colleague)
 			probe.Probe = true
 			out.claims = []neighbour.Claim{probe, says(vip6, colleague)}
-			if s.hear(over{out, "ARP"}) {
-				t.Error("a probe, and a claim of another address, end it")
-			}
+			s.settle(false)
 			is(t, out, s, "the other asks", answers)
 			meet(t, out, s)
 			is(t, out, s, "for good", silent)
@@ -358,15 +361,13 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
 			is(t, out, s, "moved", answers)
 			<-s.alarm()
-			if !s.attend() {
-				t.Error("the others are not told")
-			}
+			s.settle(false)
 			is(t, out, s, "after a second", answers)
-			if want := []hello.Claim{{Address: vip4, Stance: hello.Leaves, Epoch: 1}}; !slices.Equal(s.claims, want) {
-				t.Errorf("the others are told %v, want %v", s.claims, want)
+			if want := []hello.Claim{{Address: vip4, Stance: hello.Leaves, Epoch: 1}}; !slices.Equal(out.told.Claims, want) {
+				t.Errorf("the others are told %v, want %v", out.told.Claims, want)
 			}
 			time.Sleep(time.Hour)
-			s.attend()
+			s.settle(false)
 			is(t, out, s, "after an hour", answers)
 			other := out.view.Alive["b"]
 			other.Claims = []hello.Claim{{Address: vip4, Stance: hello.Answers, Epoch: 2}}
@@ -391,7 +392,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
 			is(t, out, s, "drained", answers)
 			time.Sleep(time.Hour)
-			s.attend()
+			s.settle(false)
 			is(t, out, s, "after an hour", answers)
 		},
 		"it is no candidate, and the interface that was named is in no network": func(t *testing.T, out *around, s *Server) {

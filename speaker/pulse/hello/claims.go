@@ -231,6 +231,13 @@ func (m *Mesh) Advance() uint64 {
 	return m.state.advance()
 }
 
+// NextEpoch is the epoch that Advance would begin now.
+func (m *Mesh) NextEpoch() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state.epoch + 1
+}
+
 // claimsDue is when a round leaves before its time because of claims; zero: not.
 func (m *machine) claimsDue() time.Time {
 	switch {

@@ -131,6 +131,7 @@ type Station [6]byte
 
 // View is who is alive, as one node sees it. It is never written to again.
 type View struct {
+	Version uint64 // is another one in each View of a Mesh
 	// Settled: we have listened, with a key, for a full detection time, so
 	// that silence means something.
 	Settled bool

@@ -272,6 +272,9 @@ func (m *Mesh) publish(now time.Time) {
 		return
 	}
 	v := m.state.view(now)
+	if last := m.view.Load(); last != nil {
+		v.Version = last.Version + 1
+	}
 	m.view.Store(&v)
 	signal.Send(m.changed)
 }

@@ -1,15 +1,16 @@
-package pulse
+package owner
 
 import (
 	"maps"
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/fairlead/speaker/pulse/api"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -18,7 +19,7 @@ import (
 type reach map[netip.Addr][]links.Link
 
 // reachOf finds the links for the claims of a table.
-func reachOf(t api.Table, s *links.Snapshot) reach {
+func reachOf(t *api.Table, s *links.Snapshot) reach {
 	r := make(reach, len(t.Claims))
 	for a, claim := range t.Claims {
 		r[a] = s.Answering(a, claim.Interfaces, t.NodeAddrs)
@@ -40,19 +41,13 @@ func (r reach) links(family addr.Family) []links.Link {
 	return links.NewSnapshot(slices.Collect(maps.Values(all))...).All()
 }
 
-// place is where addresses of one family are answered for.
-type place struct {
-	family addr.Family
-	link   int // its index
-}
-
 // without takes the places that failed out of the reach. The lists that it had may be those of another reach.
-func (r reach) without(failed map[place]error) {
+func (r reach) without(failed map[Place]bool) {
 	if len(failed) == 0 {
 		return
 	}
 	for a, on := range r {
-		isOut := func(l links.Link) bool { return failed[place{addr.FamilyOf(a), l.Index}] != nil }
+		isOut := func(l links.Link) bool { return failed[Place{addr.FamilyOf(a), l.Index}] }
 		if slices.ContainsFunc(on, isOut) {
 			r[a] = slices.DeleteFunc(slices.Clone(on), isOut)
 		}
@@ -78,7 +73,7 @@ func (r reach) unable() []netip.Addr {
 // nothing, whatever its table says. elsewhere are the addresses that another
 // node answers for, and behind those of them that this one is among the next to take over. There, too, are
 // those that nobody can answer for while this is the first candidate alive.
-func owned(t api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
+func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]standby{}
 	if !v.Settled {
 		return mine, nil, behind
@@ -115,6 +110,23 @@ func owned(t api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr
 		}
 	}
 	return mine, elsewhere, behind
+}
+
+// near is the node that answers for an address: the first candidate that is able. One that says that it has
+// no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
+// one: clients are there. Of nodes that say neither, as those of older releases, it is not
+// known, and what they think of it is the same order without them; so nobody comes before them for it. Where the
+// advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
+func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
+	first, ok := election.Owner(claim.Candidates, able)
+	if !ok || claim.IsNamed(first) || !v.Alive[first].Lacks(a) {
+		return first, ok
+	}
+	there := func(node string) bool { return claim.IsNamed(node) || v.Alive[node].Has(a) }
+	if in, ok := election.Owner(claim.Candidates, func(node string) bool { return able(node) && there(node) }); ok {
+		return in, true
+	}
+	return first, true
 }
 
 // standby is the place of this node among those that would take an address over.
@@ -156,7 +168,7 @@ func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hel
 
 // placed is the ownership with who comes before this node among the candidates for the address, and why
 // they do not answer, and who is the next after it that is alive and able.
-func placed(o api.Ownership, t api.Table, v hello.View, a netip.Addr) api.Ownership {
+func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Ownership {
 	o.Dead, o.Unable, o.Distant = nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
@@ -179,27 +191,4 @@ func without(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool) map[net
 	mine = maps.Clone(mine)
 	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return wait[a] })
 	return mine
-}
-
-// wanted is what the mesh is told: the table's word, and the addresses out of
-// reach so that the next candidate takes them over. A node that is not ready serves
-// nothing yet, whatever the table says.
-func wanted(t api.Table, unable []netip.Addr, ready bool, own []hello.Station, interfaces []hello.Interface) hello.Wanted {
-	all := slices.Concat(t.Unable, unable)
-	slices.SortFunc(all, netip.Addr.Compare)
-	var claimed []netip.Addr
-	if len(all) > 0 { // or nobody asks
-		claimed = slices.Collect(maps.Keys(t.Addresses()))
-	}
-	return hello.Wanted{
-		Peers:   t.Peers,
-		Key:     []byte(t.Key),
-		Serving: t.Serving && ready,
-		Unable:  slices.Compact(all),
-		Claimed: claimed,
-		Leaving: t.Leaving && !t.ShutsDown,
-
-		Stations:   own,
-		Interfaces: interfaces,
-	}
 }

@@ -1,12 +1,13 @@
-package pulse
+package owner
 
 import (
 	"maps"
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
+
+	"fairlead.dev/fairlead/speaker/links"
 )
 
 // concern is what of the links anything follows from, by the table. A node has hundreds of links
@@ -64,13 +65,7 @@ func (c *concern) matters(l links.Link) bool {
 // reachable is the reach by the table and the links, for the caller to change.
 func (c *concern) reachable() reach {
 	if c.reach == nil {
-		c.reach = reachOf(*c.of, c.links)
+		c.reach = reachOf(c.of, c.links)
 	}
 	return maps.Clone(c.reach)
-}
-
-// rewired takes in that links changed, and tells whether there is anything to settle.
-func (s *Server) rewired() bool {
-	snapshot := s.cfg.Links.Snapshot()
-	return s.table != nil && snapshot != nil && s.concern.look(s.table, s.yielding.names(), snapshot)
 }

@@ -1,12 +1,13 @@
-package pulse
+package owner
 
 import (
 	"maps"
 	"slices"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
+
+	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -50,7 +51,7 @@ type absence struct {
 
 // update takes in who is heard, whom Kubernetes calls ready, and where nodes can be asked.
 func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, gateways []links.Gateway) {
-	unheard := unheard(t, v)
+	unheard := unheardBy(t, v)
 	if !v.Settled || len(unheard) == 0 {
 		*s = absences{}
 		return
@@ -85,7 +86,7 @@ func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, ga
 }
 
 // unheard are the nodes that Kubernetes calls ready and whose hellos were never heard, sorted.
-func unheard(t *api.Table, v hello.View) []string {
+func unheardBy(t *api.Table, v hello.View) []string {
 	var nodes []string
 	for node, p := range t.Peers {
 		if p.Ready && !v.Alive[node].Heard && !slices.Contains(v.Silent, node) && !slices.Contains(v.Apart, node) {
@@ -182,27 +183,6 @@ func (s *absences) next() time.Time {
 		}
 	}
 	return next
-}
-
-// miss finds out who is to be asked, and has the mesh know which nodes were found dead; it logs that when it changes.
-func (s *Server) miss(now time.Time, r reach) {
-	s.absences.update(now, s.cfg.Mesh.View(), s.table, r, s.cfg.Links.Gateways())
-	dead := s.absences.dead()
-	if slices.Equal(dead, s.absent) {
-		return
-	}
-	for _, node := range dead {
-		if !slices.Contains(s.absent, node) {
-			s.cfg.Log.Warn("a node was never heard and does not answer for its own addresses: it counts as dead, though Kubernetes says that it is ready",
-				"node", node, "addresses", s.table.Peers[node].Addrs)
-		}
-	}
-	for _, node := range s.absent {
-		if !slices.Contains(dead, node) {
-			s.cfg.Log.Info("the node is heard, or counts as Kubernetes says again", "node", node)
-		}
-	}
-	s.absent, s.said = dead, false
 }
 
 // unready are the peers, of which these nodes count as not ready.

@@ -1,4 +1,4 @@
-package pulse
+package owner
 
 import (
 	"maps"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/pulse/api"
-	"fairlead.dev/fairlead/speaker/pulse/hello"
+
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -119,25 +119,4 @@ func (ks kernels) next() time.Time {
 		}
 	}
 	return next
-}
-
-// goesOn tells whether a node may be handed what belongs to connections that it has.
-func (s *Server) goesOn(v hello.View) func(node string) bool {
-	return func(node string) bool { return v.IsAlive(node) || s.kernels.goOn(node) }
-}
-
-// tellKernels logs which nodes go on without hellos, when that changes.
-func (s *Server) tellKernels() {
-	before := s.answering
-	s.answering = s.kernels.answering()
-	for _, node := range s.answering {
-		if !slices.Contains(before, node) {
-			s.cfg.Log.Info("the hellos of a node have ended and its kernel answers: connections that it has are still handed over to it", "node", node)
-		}
-	}
-	for _, node := range before {
-		if !slices.Contains(s.answering, node) {
-			s.cfg.Log.Info("the node is heard again, or its kernel answers no more", "node", node)
-		}
-	}
 }

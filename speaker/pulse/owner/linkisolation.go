@@ -1,24 +1,15 @@
-package pulse
+package owner
 
 import (
 	"net/netip"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
-
-// OnLink knows over which interfaces frames are exchanged with other nodes; onlink.Monitor does.
-type OnLink interface {
-	Set(want onlink.Wanted)
-	Status() map[int]onlink.Status
-	Changed() <-chan struct{}
-}
 
 // apart are the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
 // of nodes, and no family of these is on another interface than they are.
@@ -142,42 +133,4 @@ func (ap *apart) limit(r reach, t *api.Table, v hello.View, status map[int]onlin
 			r[a] = nil
 		}
 	}
-}
-
-// near is the node that answers for an address: the first candidate that is able. One that says that it has
-// no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
-// one: clients are there. Of nodes that say neither, as those of older releases, it is not
-// known, and what they think of it is the same order without them; so nobody comes before them for it. Where the
-// advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
-func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
-	first, ok := election.Owner(claim.Candidates, able)
-	if !ok || claim.IsNamed(first) || !v.Alive[first].Lacks(a) {
-		return first, ok
-	}
-	there := func(node string) bool { return claim.IsNamed(node) || v.Alive[node].Has(a) }
-	if in, ok := election.Owner(claim.Candidates, func(node string) bool { return able(node) && there(node) }); ok {
-		return in, true
-	}
-	return first, true
-}
-
-// separate finds out about the links of which the mesh says nothing, and takes those out of the
-// reach that are cut off.
-func (s *Server) separate(r reach, v hello.View) []hello.Interface {
-	all, on := r.all(), r.apartFrom(s.table.NodeAddrs)
-	s.cfg.OnLink.Set(monitored(s.table, on))
-	status := s.cfg.OnLink.Status()
-	before := s.apart.cut
-	s.apart.judge(s.cfg.Node, v, on, status)
-	for _, l := range on {
-		switch is := s.apart.cut[l.Index]; {
-		case is && !before[l.Index]:
-			s.cfg.Log.Warn("no node is heard over an interface, and other nodes hear each other there: its addresses are left to them; look at its cable, its VLAN and the port of the switch", "interface", l.Name)
-		case !is && before[l.Index]:
-			s.cfg.Log.Info("nodes are heard over the interface again", "interface", l.Name)
-		}
-	}
-	told := s.apart.told(all, status)
-	s.apart.limit(r, s.table, v, status)
-	return told
 }

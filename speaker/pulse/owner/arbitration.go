@@ -1,4 +1,4 @@
-package pulse
+package owner
 
 import (
 	"maps"
@@ -250,8 +250,9 @@ func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
 	}
 }
 
-// take gives an epoch to what is answered for since now, and forgets what is not this node's.
-func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, advance func() uint64) {
+// take gives the epoch to what is answered for since now, forgets what is not this node's, and tells whether the
+// epoch was used.
+func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, epoch uint64) (used bool) {
 	if ds.epochs == nil {
 		ds.epochs = map[netip.Addr]uint64{}
 	}
@@ -260,16 +261,12 @@ func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]b
 			delete(ds.epochs, a)
 		}
 	}
-	var epoch uint64
 	for a := range mine {
-		if wait[a] || ds.epochs[a] > 0 {
-			continue
+		if !wait[a] && ds.epochs[a] == 0 {
+			ds.epochs[a], used = epoch, true
 		}
-		if epoch == 0 {
-			epoch = advance()
-		}
-		ds.epochs[a] = epoch
 	}
+	return used
 }
 
 // claims are what the others are told, by address.
@@ -395,35 +392,6 @@ func (ds *disputes) next() time.Time {
 		}
 	}
 	return next
-}
-
-// settleDisputes finds the addresses that are left to others, and what the others are told.
-func (s *Server) settleDisputes(now time.Time, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
-	left = s.disputes.keep(now, s.cfg.Node, mine, v)
-	before, news := s.State().Left, map[string][]netip.Addr{}
-	for a := range left {
-		if node := s.disputes.of[a].with; before[a] != node {
-			news[node] = append(news[node], a)
-		}
-	}
-	for node, addresses := range news {
-		slices.SortFunc(addresses, netip.Addr.Compare)
-		s.cfg.Log.Warn("another node answers for addresses that are this one's by its table; they are left to that node: see whether both reach the API server",
-			"addresses", addresses, "node", node, "heardInHellos", !s.disputes.of[addresses[0]].mute)
-	}
-	over := slices.DeleteFunc(slices.Collect(maps.Keys(before)), func(a netip.Addr) bool { return left[a] })
-	if len(over) > 0 {
-		slices.SortFunc(over, netip.Addr.Compare)
-		s.cfg.Log.Info("addresses are not left to another node any more", "addresses", over)
-	}
-	return left
-}
-
-// discuss notes what the mesh is to be told of addresses in dispute.
-func (s *Server) discuss(claims []hello.Claim) {
-	if !slices.Equal(claims, s.claims) {
-		s.claims, s.said = claims, false
-	}
 }
 
 // leftTo is to which nodes addresses are left.

@@ -1,9 +1,8 @@
-package pulse
+package owner
 
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -103,52 +102,4 @@ func (p predecessors) nodeAddrs(t *api.Table, goesOn, dead func(node string) boo
 		}
 	}
 	return nodes
-}
-
-// Handover has the kernel hand over what belongs to open connections to the nodes that had their addresses
-// before; handover.Handover does.
-type Handover interface {
-	// Set takes in, by address, the address of the node. The channel is closed once the kernel has it, or
-	// refuses it.
-	Set(want map[netip.Addr]netip.Addr) (tried <-chan struct{})
-	Failure() string // "": all is in place
-	Changed() <-chan struct{}
-}
-
-// handoverWithin is how long an address waits at most to be answered for until the kernel hands over: another
-// program may keep nf_tables busy for longer.
-const handoverWithin = 10 * time.Millisecond
-
-// handOver has the kernel hand over. What this node is about to answer for waits for that, shortly. A node that
-// leaves goes on as it was.
-func (s *Server) handOver(mine map[netip.Addr][]links.Link, v hello.View) {
-	if s.cfg.Handover == nil || s.table.Leaving {
-		return
-	}
-	dead := func(node string) bool { return slices.Contains(v.Silent, node) || slices.Contains(s.absent, node) }
-	tried := s.cfg.Handover.Set(s.former.nodeAddrs(s.table, s.goesOn(v), dead))
-	for a := range mine {
-		if s.answers(a) {
-			continue
-		}
-		select {
-		case <-tried:
-		case <-time.After(handoverWithin):
-		}
-		return
-	}
-}
-
-func (s *Server) handoverFailure() string {
-	if s.cfg.Handover == nil {
-		return ""
-	}
-	return s.cfg.Handover.Failure()
-}
-
-func (s *Server) handoverChanged() <-chan struct{} {
-	if s.cfg.Handover == nil {
-		return nil
-	}
-	return s.cfg.Handover.Changed()
 }

@@ -1,4 +1,4 @@
-package pulse
+package owner
 
 import (
 	"maps"
@@ -6,9 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/pulse/api"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/links"
-	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -277,7 +278,7 @@ func (on networks) witnesses(addresses []netip.Addr) []witness {
 }
 
 // witnesses are the gateways and silent nodes on the networks that are answered on.
-func witnesses(t api.Table, v hello.View, r reach, gateways []links.Gateway) []witness {
+func witnesses(t *api.Table, v hello.View, r reach, gateways []links.Gateway) []witness {
 	on := r.networks()
 	found := on.gateways(gateways)
 	for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
@@ -286,36 +287,23 @@ func witnesses(t api.Table, v hello.View, r reach, gateways []links.Gateway) []w
 	return found
 }
 
-// stand finds out whether this node is cut off, and what the others shall know of it.
-func (s *Server) stand(now time.Time, v hello.View, r reach) {
-	before := s.isolation.is
-	s.isolation.update(now, s.cfg.Node, v, func() []witness {
-		return witnesses(*s.table, v, r, s.cfg.Links.Gateways())
-	})
-	if vouched := s.isolation.is == vouched; vouched != s.vouched {
-		s.vouched, s.said = vouched, false
+// fence finds out whether this node is cut off, and what the others are to be told of that.
+func (m *Machine) fence(now time.Time, r reach) {
+	v, before := m.in.View, m.isolation.is
+	m.isolation.update(now, m.node, v, func() []witness { return witnesses(m.table, v, r, m.in.Gateways) })
+	if vouched := m.isolation.is == vouched; vouched != m.told.vouched {
+		m.told.vouched, m.told.stale = vouched, true
 	}
-	switch is := s.isolation.is; {
+	switch is := m.isolation.is; {
 	case is == before:
 	case is == cutOff:
-		s.cfg.Log.Warn("this node hears no more than half of the nodes, and its gateway does not answer: it is cut off, and answers for nothing until either is heard",
-			"gateways", s.isolation.mute(), "silent", v.Silent)
+		m.warn("this node hears no more than half of the nodes, and its gateway does not answer: it is cut off, and answers for nothing until either is heard",
+			"gateways", m.isolation.mute(), "silent", v.Silent)
 	case before == cutOff:
-		s.cfg.Log.Info("this node is cut off no more")
+		m.info("this node is cut off no more")
 	case is == vouched:
-		s.cfg.Log.Info("this node hears no more than half of the nodes; since the network answers it, it goes on", "silent", v.Silent)
+		m.info("this node hears no more than half of the nodes; since the network answers it, it goes on", "silent", v.Silent)
 	case is == unvouched:
-		s.cfg.Log.Warn("this node hears no more than half of the nodes, and has no gateway on the networks that it answers on to find out why; it goes on", "silent", v.Silent)
+		m.warn("this node hears no more than half of the nodes, and has no gateway on the networks that it answers on to find out why; it goes on", "silent", v.Silent)
 	}
-}
-
-// hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
-// has not listened since its link came up.
-func (s *Server) hesitate(now time.Time, mine map[netip.Addr][]links.Link, v hello.View) map[netip.Addr][]links.Link {
-	if !s.isolation.waits() && !s.listening.waits(now, s.cfg.Node, v) {
-		return mine
-	}
-	mine = maps.Clone(mine)
-	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return !s.answers(a) })
-	return mine
 }

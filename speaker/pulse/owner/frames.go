@@ -1,0 +1,224 @@
+package owner
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+)
+
+// stationsOf are the MACs by which the node can be met: on the links that it may answer on,
+// and on those with its own addresses, by which others know a node that answers nowhere.
+func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Station {
+	var stations []hello.Station
+	add := func(l links.Link) {
+		if len(l.MAC) == len(hello.Station{}) {
+			stations = append(stations, hello.Station(l.MAC))
+		}
+	}
+	for _, l := range r.all() {
+		add(l)
+	}
+	for _, l := range s.All() {
+		if slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return slices.Contains(nodeAddrs, p.Addr()) }) {
+			add(l)
+		}
+	}
+	slices.SortFunc(stations, func(a, b hello.Station) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(stations)
+}
+
+// kernelReplies tells whether an interface of this node has an address, so that its kernel replies for it on a link
+// on which the node would answer. Those that kube-proxy gives to its interface are the Service's own.
+func (m *Machine) kernelReplies(a netip.Addr) (claim neighbour.Claim, does bool) {
+	const ofProxy = "kube-ipvs0"
+	snapshot, on := m.in.Links, m.mine[a]
+	if len(on) == 0 {
+		on = snapshot.Answering(a, m.table.Claims[a].Interfaces, m.table.NodeAddrs)
+	}
+	holder, does := hostchecks.Answering(snapshot, map[netip.Addr][]links.Link{a: on})[a]
+	if !does || holder == ofProxy {
+		return claim, false
+	}
+	return neighbour.Claim{Address: a, Station: neighbour.MAC(on[0].MAC), Interface: holder}, true
+}
+
+// hear takes in what other stations claim, and tells whether anything follows from it.
+func (m *Machine) hear(now time.Time) (news bool) {
+	for _, claim := range m.in.Heard {
+		claim = m.nodes.attribute(claim)
+		news = m.kernels.claimed(now, claim, m.nodes) || news
+		news = m.absences.claimed(now, claim) || news
+		witness, vouches := m.isolation.claimed(now, claim)
+		switch {
+		case witness:
+			news = vouches || news
+		case m.vetting.asks(claim.Address):
+			news = m.vetting.claimed(now, claim, m.nodes) || news
+		case m.patrol.asks(claim.Address):
+			m.patrol.claimed(claim, m.nodes.have(claim.Station))
+		case m.isAnswered(claim.Address) && m.nodes.strange(claim.Station):
+			news = m.contests.claimed(now, claim) || news
+		case m.nodes.have(claim.Station):
+			news = m.taken(now, claim) || news
+		}
+	}
+	return news
+}
+
+// taken takes in that a node claims an address, and tells whether anything follows. Of two interfaces of this
+// one on a network each hears the other.
+func (m *Machine) taken(now time.Time, claim neighbour.Claim) (news bool) {
+	node := m.nodes.of(claim.Station)
+	if node == m.node {
+		return false
+	}
+	if _, yields := m.yielding[claim.Address]; yields {
+		return m.yielding.claimed(now, claim)
+	}
+	if m.table == nil || !m.isAnswered(claim.Address) && m.disputes.of[claim.Address] == nil {
+		return false
+	}
+	news, defend := m.disputes.claimed(now, claim, node, m.table, m.in.View)
+	if defend {
+		m.out.Frames = append(m.out.Frames, Frame{What: neighbour.Announcement, Address: claim.Address, Link: claim.Index})
+	}
+	return news
+}
+
+// attend finds what is due, what is to be said of that, and whether it left anything to decide.
+func (m *Machine) attend(now time.Time) (news bool) {
+	words, over := m.contests.due(now)
+	probes, free := m.vetting.due(now)
+	asks, listen, found := m.patrol.due(now, m.in.View)
+	if listen && m.table != nil { // which changes nothing of who owns what
+		m.out.Answers = m.answers()
+	}
+	found = m.adopt(now) || found
+	inquiries, talk := m.disputes.due(now, m.in.IsQuiet)
+	successors, waits := m.yielding.due(now)
+	m.audit(asks)
+	for _, w := range slices.Concat(words, probes, inquiries, successors) {
+		for _, l := range m.mine[w.address] {
+			if w.link == 0 || w.link == l.Index {
+				m.utter(w, l)
+			}
+		}
+	}
+	questions, again := m.isolation.due(now)
+	living, dead := m.kernels.due(now)
+	unheard, missed := m.absences.due(now)
+	for _, w := range slices.Concat(questions, living, unheard) {
+		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
+	}
+	return m.listening.isOver(now) || waits || over || free || found || again || dead || missed || talk
+}
+
+// adopt has the addresses taken for which nobody answers, and tells whether anything follows. While a
+// living node does not hear this one, or is not heard, it may be the one that answers.
+func (m *Machine) adopt(now time.Time) (news bool) {
+	if m.patrol.found == nil {
+		return false
+	}
+	v := m.in.View
+	hears := len(v.Apart) == 0
+	for _, member := range v.Alive {
+		hears = hears && !member.Deaf
+	}
+	var taken []netip.Addr
+	for a, nobody := range m.patrol.found {
+		if m.yielding.adopt(now, a, nobody && hears) {
+			news = true
+		}
+		if m.yielding.isAdopted(a) {
+			taken = append(taken, a)
+		}
+	}
+	m.patrol.found = nil
+	if len(taken) > 0 {
+		m.warn("nobody answers for addresses that are another node's by the table of this one; it answers until that node does: "+
+			"see whether all nodes reach the API server", "addresses", some(taken))
+	}
+	return news
+}
+
+// audit asks for addresses as a client does that has an address of this node, so that the
+// kernels of others say what they would say to clients: a proxy, for one, answers to nobody
+// without an address, and IPv6 tells all of the segment then.
+func (m *Machine) audit(asks []netip.Addr) {
+	under := m.patrol.under()
+	for _, a := range asks {
+		for _, l := range under[a] {
+			m.ask(a, l, neighbour.MAC{})
+		}
+	}
+}
+
+// ask asks for an address as a client does; without an address of its own the node probes.
+func (m *Machine) ask(a netip.Addr, l links.Link, to neighbour.MAC) {
+	f := Frame{What: neighbour.Probe, Address: a, Link: l.Index}
+	if own := l.Own(a); own.IsValid() {
+		f.From, f.To = own, to
+	}
+	m.out.Frames = append(m.out.Frames, f)
+}
+
+// utter says a word on a link.
+func (m *Machine) utter(w word, l links.Link) {
+	if w.to.Station() {
+		m.ask(w.address, l, w.to)
+	} else {
+		m.out.Frames = append(m.out.Frames, Frame{What: w.what, Address: w.address, Link: l.Index})
+	}
+}
+
+// answers are what this node owns, but for the addresses that have to wait. Of these, and of those that it asks for,
+// it is to be heard which stations claim them.
+func (m *Machine) answers() map[addr.Family]Answers {
+	all, every := map[addr.Family]Answers{}, map[netip.Addr]time.Duration{}
+	for _, family := range addr.Families() {
+		all[family] = Answers{Answered: map[int][]netip.Addr{}, Probed: map[int][]netip.Addr{}, Every: every}
+	}
+	for a, on := range m.mine {
+		of := all[addr.FamilyOf(a)].Answered
+		if m.wait[a] {
+			of = all[addr.FamilyOf(a)].Probed
+		}
+		for _, l := range on {
+			of[l.Index] = append(of[l.Index], a)
+		}
+		// One that is to be handed over is not announced again: the next announcement of it is the other node's. One
+		// that was adopted is, since that may be long in coming.
+		h, leaves := m.yielding[a]
+		if interval := m.table.Claims[a].AnnounceInterval; interval > 0 && !m.wait[a] && (!leaves || h.adopted) {
+			every[a] = interval
+		}
+	}
+	for a, on := range m.patrol.under() {
+		of := all[addr.FamilyOf(a)].Probed
+		for _, l := range on {
+			of[l.Index] = append(of[l.Index], a)
+		}
+	}
+	for _, w := range slices.Concat(m.isolation.under(), m.kernels.under(), m.absences.under()) {
+		of := all[addr.FamilyOf(w.address)].Probed
+		of[w.link] = append(of[w.link], w.address)
+	}
+	return all
+}
+
+// next is when there is something due; zero: not before something happens.
+func (m *Machine) next() time.Time {
+	next := m.listening.until
+	for _, at := range []time.Time{
+		m.isolation.next(), m.kernels.next(), m.absences.next(), m.contests.next(), m.vetting.next(), m.yielding.next(), m.patrol.next(), m.disputes.next(),
+	} {
+		next = sooner(next, at)
+	}
+	return next
+}

@@ -1,0 +1,313 @@
+// Package owner decides for which addresses a node answers on the local network: one pure function, Step, from what is
+// known to what is to be done. It knows neither sockets nor clocks nor the mesh; package pulse collects the Input, steps,
+// and applies the Output.
+//
+// # In which order the machines rule
+//
+// decide has the whole of it. A later rule has precedence over an earlier one, since it rests on more:
+//
+//  1. Link filter, reach, link isolation: on which links of this node each address could be answered for, without
+//     those that are cut off from the other nodes (802.1ag continuity check).
+//  2. Election: the first candidate of the table that is alive and able, and near to the address.
+//  3. Asymmetric paths: a node that does not hear this one takes over from it, so this one leaves it the address.
+//  4. Self-fencing: a node that is cut off answers for nothing, and one that may be takes over nothing.
+//  5. Probing (RFC 5227, section 2.1): an address that no node has had is probed before its first use.
+//  6. Arbitration: if another node answers, too, the one that took the address last keeps it.
+//  7. Release: an address that a new table gives to another node is answered for until that node answers.
+//
+// The other machines decide on no address. Defence tells of stations that have one of ours (RFC 5227, section 2.4),
+// the audit asks for addresses of other nodes as a client does, and previous owners and data planes say to which
+// nodes open connections belong.
+package owner
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/hostchecks"
+	"fairlead.dev/fairlead/speaker/pulse/api"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+	"fairlead.dev/fairlead/speaker/pulse/onlink"
+)
+
+// Input is what is known now.
+type Input struct {
+	Table    *api.Table // the newest one; nil: none yet
+	View     hello.View
+	Links    *links.Snapshot // nil: not known yet
+	Gateways []links.Gateway
+	OnLink   map[int]onlink.Status // by index of the interface
+	Failed   map[Place]bool        // could not be opened
+	// Heard are claims of other stations that came since the last step.
+	Heard []neighbour.Claim
+	// IsQuiet tells whether no hello came from a node for a detection time.
+	IsQuiet func(node string) bool
+	// Epoch is later than all that were heard of, for the addresses that are taken in this step.
+	Epoch uint64
+	// Changed: something other than Table, Links and Heard may differ from the last step.
+	Changed bool
+}
+
+// Output is what is to be done, in this order.
+type Output struct {
+	Decision *Decision               // nil: as before
+	Answers  map[addr.Family]Answers // nil: as before
+	Frames   []Frame
+	Findings []slog.Record // to be logged
+	Next     time.Time     // when the next step is due if nothing happens until then; zero: never
+}
+
+// Decision is what follows from all that is known.
+type Decision struct {
+	Listen  map[addr.Family][]links.Link // where addresses may have to be answered for
+	Links   *links.Snapshot              // those that anything follows from
+	Monitor onlink.Wanted
+	// Tell is for the mesh; nil: as before. Ready: this node answers for what it owns, once Answers are in place, and
+	// Tell says that it serves. Stale: the mesh is to be told more than that, at once.
+	Tell         *hello.Wanted
+	Ready, Stale bool
+	// Previous are the nodes that had addresses before, by one of their own addresses; nil: as before.
+	Previous map[netip.Addr]netip.Addr
+	Taken    bool      // addresses are answered for that were not before
+	Advanced bool      // Epoch was used
+	State    api.State // of addresses and nodes
+}
+
+// Answers are for one family.
+type Answers struct {
+	Answered, Probed map[int][]netip.Addr         // by index of the interface
+	Every            map[netip.Addr]time.Duration // announce intervals, of both families
+}
+
+// Frame is one to be sent.
+type Frame struct {
+	What    neighbour.Word
+	Address netip.Addr
+	Link    int        // index of the interface
+	From    netip.Addr // it is a question as a host with this address asks it, and What is void; unset: it is none
+	To      neighbour.MAC
+}
+
+// Place is where addresses of one family are answered for.
+type Place struct {
+	Family addr.Family
+	Link   int // its index
+}
+
+// Machine is what one node knows of its addresses between two steps. It is for one goroutine.
+type Machine struct {
+	node   string
+	in     Input
+	out    Output
+	now    time.Time
+	table  *api.Table
+	before *api.Table // the one before it, until what follows from the change is done
+	full   *links.Snapshot
+	state  api.State
+
+	mine map[netip.Addr][]links.Link // what this node owns, withheld or not
+	wait map[netip.Addr]bool         // what it withholds
+	told told
+
+	filter    concern
+	apart     apart
+	listening listening
+	absences  absences
+	absent    []string // nodes that count as dead by them
+	isolation isolation
+	nodes     nodes
+	vetting   vetting
+	disputes  disputes
+	yielding  yielding
+	contests  contests
+	patrol    patrol
+	former    predecessors
+	kernels   kernels
+	answering []string // of kernels, when it was logged last
+}
+
+// New returns the machine of a node that has heard nothing yet. jitter returns a random time up to one.
+func New(node string, jitter func(time.Duration) time.Duration) *Machine {
+	m := &Machine{node: node, yielding: yielding{}, former: predecessors{}, kernels: kernels{}}
+	m.patrol.self, m.patrol.jitter, m.patrol.strange = node, jitter, func(s neighbour.MAC) bool { return m.nodes.strange(s) }
+	m.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
+		return hostchecks.Answering(m.in.Links, asked)
+	}
+	m.vetting.self, m.vetting.kernel = node, m.kernelReplies
+	return m
+}
+
+// Step takes in what is known and returns what is to be done. With the same input and time it returns nothing new.
+func (m *Machine) Step(now time.Time, in Input) Output {
+	m.in, m.out, m.now = in, Output{}, now
+	news := m.takeTable(now)
+	news = m.takeLinks() || news || in.Changed
+	news = m.hear(now) || news
+	if news {
+		m.decide(now)
+	}
+	if m.attend(now) {
+		m.decide(now)
+	}
+	m.out.Next = m.next()
+	return m.out
+}
+
+// takeTable takes in the table and reports whether it is another one.
+func (m *Machine) takeTable(now time.Time) (news bool) {
+	t := m.in.Table
+	if t == nil || t == m.table {
+		return false
+	}
+	m.before, m.table = m.table, t
+	m.told.stale = true
+	m.vetting.elsewhere(now, t.Elsewhere)
+	m.vetting.table(now, t.Addresses())
+	return true
+}
+
+// takeLinks takes in the links and reports whether any differs from which something follows.
+func (m *Machine) takeLinks() (news bool) {
+	if m.in.Links == m.full {
+		return false
+	}
+	m.full = m.in.Links
+	return m.table != nil && m.full != nil && m.filter.look(m.table, m.yielding.names(), m.full)
+}
+
+// decide makes up the Decision. The package comment says why it is in this order.
+func (m *Machine) decide(now time.Time) {
+	d := &Decision{}
+	if m.out.Decision != nil {
+		d = m.out.Decision // of the same step
+	}
+	m.out.Decision = d
+	t, v := m.table, m.in.View
+	if t == nil || m.in.Links == nil {
+		d.State = m.assess(now, nil)
+		return
+	}
+	answered := m.state.Owned
+
+	// What this node can answer for.
+	m.yielding.part(now, answered, m.before, t, v, m.disputes.has)
+	m.filter.look(t, m.yielding.names(), m.in.Links)
+	d.Links = m.filter.links
+	r := m.filter.reachable()
+	m.yielding.reach(r, t, d.Links)
+	m.listening.update(now, r)
+	d.Listen = map[addr.Family][]links.Link{addr.IPv4: r.links(addr.IPv4), addr.IPv6: r.links(addr.IPv6)}
+	m.told.present(stationsOf(r, t.NodeAddrs, d.Links))
+	r.without(m.in.Failed)
+	d.Monitor = m.separate(r)
+	m.absences.update(now, v, t, r, m.in.Gateways)
+	m.findAbsent()
+
+	// What is this node's.
+	m.fence(now, r)
+	serves := m.isolation.is != cutOff
+	due, elsewhere, behind := owned(t, v, r, serves)
+	mine := m.hesitate(now, due)
+	m.nodes.learn(now, m.node, m.told.stations, v)
+	m.vetting.told(now, v)
+	wait := m.vetting.vet(now, mine, elsewhere)
+	m.yielding.update(now, answered, elsewhere, m.before, t, v, m.disputes.has)
+	m.yielding.told(m.node, v)
+	left := m.disputes.keep(now, m.node, mine, v)
+	m.findLeft(left)
+	maps.Copy(wait, left)
+	m.yielding.still(mine, r)
+
+	// What follows from that.
+	m.former.follow(m.before, t, v, due, left)
+	m.before = nil
+	m.kernels.update(now, v.Silent, m.former, t, r)
+	d.Advanced = m.disputes.take(mine, wait, m.in.Epoch) || d.Advanced
+	m.told.discuss(slices.Concat(m.disputes.claims(now), m.yielding.claims(m.disputes.epochs),
+		m.vetting.claims(m.disputes.has), m.vetting.occupied(v, m.disputes.has)))
+	m.mine, m.wait = mine, wait
+	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.yielding.isAdopted(a) })
+	m.patrol.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))
+	if !t.Leaving { // a node that leaves goes on as it was
+		dead := func(node string) bool { return slices.Contains(v.Silent, node) || slices.Contains(m.absent, node) }
+		d.Previous = m.former.nodeAddrs(t, m.goesOn, dead)
+	}
+	m.out.Answers = m.answers()
+	m.tell(d, r.unable(), v.Settled && serves)
+	d.State = m.assess(now, without(mine, wait))
+	d.Taken = d.Taken || slices.ContainsFunc(slices.Collect(maps.Keys(d.State.Owned)), func(a netip.Addr) bool {
+		_, had := answered[a]
+		return !had
+	})
+}
+
+// hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
+// has not listened since its link came up.
+func (m *Machine) hesitate(now time.Time, mine map[netip.Addr][]links.Link) map[netip.Addr][]links.Link {
+	if !m.isolation.waits() && !m.listening.waits(now, m.node, m.in.View) {
+		return mine
+	}
+	mine = maps.Clone(mine)
+	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return !m.isAnswered(a) })
+	return mine
+}
+
+// goesOn tells whether a node may be handed what belongs to connections that it has.
+func (m *Machine) goesOn(node string) bool { return m.in.View.IsAlive(node) || m.kernels.goOn(node) }
+
+// isAnswered tells whether an address is answered for.
+func (m *Machine) isAnswered(a netip.Addr) bool {
+	_, is := m.state.Owned[a]
+	return is
+}
+
+// assess makes the state from what is answered for.
+func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.State {
+	last, v := m.state, m.in.View
+	next := api.State{
+		Settled: v.Settled,
+		Alive:   slices.DeleteFunc(slices.Sorted(maps.Keys(v.Alive)), func(node string) bool { return slices.Contains(v.Apart, node) }),
+		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart, m.absent))),
+		Owned:   make(map[netip.Addr]api.Ownership, len(mine)),
+		Unable:  m.told.unable,
+		CutOff:  m.isolation.mute(),
+
+		CutLinks: m.apart.names,
+		Left:     m.disputes.leftTo(now),
+	}
+	var taken []netip.Addr
+	for a, on := range mine {
+		o, had := last.Owned[a]
+		if !had {
+			o.Since = now
+			taken = append(taken, a)
+		}
+		o.Interfaces = nil
+		for _, l := range on {
+			o.Interfaces = append(o.Interfaces, l.Name)
+		}
+		next.Owned[a] = placed(o, m.table, v, a)
+	}
+	m.contests.keep(now, mine, taken)
+	next.Contested, next.Doubted = m.contested(), m.patrol.doubts()
+	m.findMoves(last, next, taken)
+	m.findContests(last.Contested, next.Contested)
+	m.findKernels()
+	m.state = next
+	return next
+}
+
+// contested is what there is to tell of strangers.
+func (m *Machine) contested() map[netip.Addr]api.Contest {
+	all := m.vetting.foes()
+	for a, c := range m.contests.of {
+		all[a] = c.Contest
+	}
+	return all
+}
