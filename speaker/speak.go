@@ -27,7 +27,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/health"
 	"fairlead.dev/fairlead/speaker/nodechecks"
-	"fairlead.dev/fairlead/speaker/pulse"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 	"fairlead.dev/fairlead/speaker/shutdown"
@@ -80,7 +80,7 @@ type parts struct {
 	cluster   *watch.Watch
 	kernel    *forwarding.Forwarder
 	disturbed chan struct{} // other programs have changed the kernel
-	pulse     *pulse.Client
+	pulse     *socket.Client
 	layer2    *bridge.Layer2
 	sessions  *bgp.Speaker
 	checks    *health.Node
@@ -126,7 +126,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p par
 		},
 		Unread: p.reporter.Unread, Unreached: p.reporter.Unreached,
 	})
-	p.pulse = pulse.NewClient(c.PulseSocket, c.Log)
+	p.pulse = socket.NewClient(c.PulseSocket, c.Log)
 	p.layer2 = bridge.NewLayer2(c.Node, p.pulse)
 	p.sessions = bgp.New(c.Log)
 	p.sessions.ListenOn(c.BGPPort)
@@ -166,7 +166,7 @@ func speakerLabels() map[string]string {
 
 // connectPulse stays connected with pulse until disconnect, also after ctx has ended: that the node leaves is the
 // last thing that pulse is told. disconnect returns the error of the connection.
-func connectPulse(ctx context.Context, client *pulse.Client) (disconnect func() error) {
+func connectPulse(ctx context.Context, client *socket.Client) (disconnect func() error) {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- client.Run(connected) }()

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // How the soak is run, by "make soak-bfd".
@@ -35,7 +35,7 @@ const soakMultiplier = 3
 // soak is one pulse, as it runs on nodes, beside a router and others that want the processor.
 type soak struct {
 	t      *testing.T
-	pulse  *pulse.Client
+	pulse  *socket.Client
 	router *router
 	lost   func() []netip.Prefix
 }
@@ -47,15 +47,15 @@ func startSoak(t *testing.T, r *router) *soak {
 	t.Helper()
 	r.hurry()
 	s := &soak{t: t, router: r, lost: r.watchKernel()}
-	socket := filepath.Join(t.TempDir(), "pulse.sock")
-	s.start(*soakSpeaker, "pulse", "--node-name=a", "--socket="+socket, "--metrics-bind-address=", "--log-level=warn")
-	s.pulse = pulse.NewClient(socket, quiet(t))
+	path := filepath.Join(t.TempDir(), "pulse.sock")
+	s.start(*soakSpeaker, "pulse", "--node-name=a", "--socket="+path, "--metrics-bind-address=", "--log-level=warn")
+	s.pulse = socket.NewClient(path, quiet(t))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.pulse.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	session := desired.BFD{Peer: router4, Local: node4, Transmit: *soakInterval, Receive: *soakInterval, Multiplier: soakMultiplier}
-	if _, err := s.pulse.Apply(ctx, api.Table{Node: "a", BFD: map[string]desired.BFD{"tor": session}}); err != nil && !errors.Is(err, pulse.ErrAway) {
+	if _, err := s.pulse.Apply(ctx, api.Table{Node: "a", BFD: map[string]desired.BFD{"tor": session}}); err != nil && !errors.Is(err, socket.ErrAway) {
 		t.Fatal(err)
 	}
 	for range *soakLoad {

@@ -13,10 +13,10 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/watch"
 )
@@ -32,12 +32,12 @@ const DrainFor = 2 * time.Second
 // Layer2 hands the answers that the agent wants to pulse.
 type Layer2 struct {
 	node  string
-	pulse *pulse.Client
+	pulse *socket.Client
 	last  atomic.Pointer[agent.Answers] // what was handed over; nil: nothing yet
 }
 
 // NewLayer2 hands the answers of a node to pulse.
-func NewLayer2(node string, pulse *pulse.Client) *Layer2 { return &Layer2{node: node, pulse: pulse} }
+func NewLayer2(node string, pulse *socket.Client) *Layer2 { return &Layer2{node: node, pulse: pulse} }
 
 // Apply implements agent.Layer2. Its error says what pulse cannot do; that pulse is away is none, since the
 // client keeps the table and hands it over.
@@ -52,7 +52,7 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, ShutsDown: want.ShutsDown, Claims: want.Claims, BFD: want.BFD,
 		Elsewhere: want.Elsewhere, Unnumbered: want.Unnumbered,
 	})
-	if errors.Is(err, pulse.ErrAway) {
+	if errors.Is(err, socket.ErrAway) {
 		return nil
 	}
 	return err

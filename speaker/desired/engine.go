@@ -42,7 +42,7 @@ func NewEngine(o Options) *Engine {
 }
 
 // Decide returns what the node must do by a snapshot, and the problems, sorted, that this node
-// sees and no other part reports. Layer2 and Elsewhere stay valid; the other maps are the
+// sees and no other part reports. Layer2, Elsewhere, BFD and Unnumbered stay valid; the other maps are the
 // engine's, which changes them in the next call. The caller changes none.
 func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	if c.Revision != 0 && c.Revision == e.seen {

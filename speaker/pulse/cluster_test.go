@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 const (
@@ -144,7 +145,7 @@ func (c *cluster) start(i int) {
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
-	n.state, n.says = server.State, func(t api.Table) { server.received <- delivery{table: t, number: 1} }
+	n.state, n.says = server.State, func(t api.Table) { server.received <- socket.Event{Table: &t, Number: 1} }
 	n.says(c.table(i))
 	n.stop = func() {
 		c.lan.Remove(n.addr)

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // podEnd is the host's end of a pod's cable, as some network plugins set it up: it has the
@@ -49,7 +50,7 @@ func TestPodsComeAndGoUnnoticed(t *testing.T) {
 	s := NewServer(Config{Node: "a", Mesh: out, Links: r, ARP: r, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 	named := claim(vip4, "a", "b")
 	named[on4(9)] = desired.Candidacy{Candidates: []string{"a"}, Interfaces: []string{"veth7"}}
-	s.take(delivery{table: api.Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, number: 1})
+	s.take(socket.Event{Table: &api.Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, Number: 1})
 	s.settle(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

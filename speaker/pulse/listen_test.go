@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // TestANodeWhoseLinkComesUpListens: to the others, which have taken over, before it takes anything.
@@ -30,7 +31,7 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 				up := links.NewSnapshot(ethernet(2, true))
 				out := &around{view: serving("a", "b", "c"), links: up}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-				s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, number: 1})
+				s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, Number: 1})
 				s.settle(true)
 				if !does(s, vip4) {
 					t.Fatal("it does not answer at first")

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // inKernel is a kernel that takes at once all that it is to hand over.
@@ -56,7 +57,7 @@ func TestConnectionsAreHandedOverBeforeAnAddressIsAnsweredFor(t *testing.T) {
 	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
 	tell := func(number uint64, table api.Table) {
 		table.Node, table.Peers = "a", peersAt(map[string]netip.Addr{"b": b})
-		s.take(delivery{table: table, number: number})
+		s.take(socket.Event{Table: &table, Number: number})
 		s.settle(true)
 	}
 	tell(1, api.Table{Serving: true, Claims: claim(vip4, "b", "a")})
@@ -100,7 +101,7 @@ func TestAnAddressWaitsForTheKernelAndNotForLong(t *testing.T) {
 			s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
 			time.AfterFunc(takes, func() { close(kernel.done) })
 			began := time.Now()
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b"), Peers: map[string]hello.Peer{}}, number: 1})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b"), Peers: map[string]hello.Peer{}}, Number: 1})
 			s.settle(true)
 			if got, want := time.Since(began), min(takes, handoverWithin); got != want {
 				t.Errorf("%s: answered for after %v, want %v", name, got, want)

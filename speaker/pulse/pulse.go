@@ -1,6 +1,6 @@
 // Package pulse is the part of the speaker that must not stop: a small process beside the
 // agent that tells the other nodes that this one is alive, and answers on the local network
-// for the addresses that it owns. It has no Kubernetes client. The agent hands it a complete
+// for the addresses that it owns. It has no Kubernetes client. The agent hands it a
 // Table over a unix socket; when the agent crashes, is upgraded or loses the API server,
 // pulse goes on with the last one.
 //

@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
 	"fairlead.dev/fairlead/speaker/pulse/owner"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // Mesh tells who is alive; hello.Mesh is one. It runs longer than the server,
@@ -137,18 +138,15 @@ const (
 // Server is the side of pulse that decides and answers.
 type Server struct {
 	cfg      Config
-	arrived  chan *agent
-	received chan delivery
-	parted   chan parting
+	received chan socket.Event
 	probes   chan chan struct{}
 	state    atomic.Pointer[api.State]
-	tables   reader // of all connections: a new agent mostly has the table of the last one
 
 	// What follows belongs to the goroutine of Run.
-	agent     *agent     // the newest connection; nil: none
-	table     *api.Table // the last one; nil: none yet
-	number    uint64     // of the table, if it came from agent; else 0
-	complaint string     // the last one about an agent
+	agent     *socket.Agent // the newest connection; nil: none
+	table     *api.Table    // the last one; nil: none yet
+	number    uint64        // of the table, if it came from agent; else 0
+	complaint string        // the last one about an agent
 	owner     *owner.Machine
 	decided   api.State // of addresses and nodes
 	known     owner.Input
@@ -164,9 +162,7 @@ type Server struct {
 func NewServer(cfg Config) *Server {
 	s := &Server{
 		cfg:      cfg,
-		arrived:  make(chan *agent),
-		received: make(chan delivery),
-		parted:   make(chan parting),
+		received: make(chan socket.Event),
 		probes:   make(chan chan struct{}),
 		owner:    owner.New(cfg.Node, rand.N[time.Duration]),
 	}
@@ -212,17 +208,16 @@ func (s *Server) Ready(ctx context.Context) error {
 // It fails only if it cannot listen on the socket. The packet sockets belong to
 // the network namespace that it is called in.
 func (s *Server) Run(ctx context.Context) error {
-	listener, err := listen(s.cfg.Socket)
+	listener, err := socket.Listen(s.cfg.Socket)
 	if err != nil {
 		return err
 	}
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
-	tasks.Go(func() { s.accept(inner, listener, &tasks) })
+	tasks.Go(func() { socket.Serve(inner, listener, s.received, s.cfg.Log) })
 	s.loop(ctx)
 	s.goodbye()
 	stop()
-	_ = listener.Close()
 	tasks.Wait()
 	return nil
 }
@@ -242,12 +237,8 @@ func (s *Server) loop(ctx context.Context) {
 			}
 			until, changed = drained, false
 			over = time.After(until)
-		case a := <-s.arrived:
-			s.meet(a)
-		case d := <-s.received:
-			s.take(d)
-		case p := <-s.parted:
-			s.part(p)
+		case e := <-s.received:
+			s.take(e)
 		case reply := <-s.probes:
 			close(reply)
 			continue
@@ -284,39 +275,37 @@ func (s *Server) alarm() <-chan time.Time {
 	return time.After(max(time.Until(s.next), time.Millisecond)) // it runs before all other processes
 }
 
+// take takes in what came over a connection.
+func (s *Server) take(e socket.Event) {
+	switch {
+	case e.Table == nil && !e.Ended:
+		s.meet(e.From)
+	case e.From != s.agent:
+	case e.Ended:
+		s.part(e.Err)
+	case e.Table.Node != s.cfg.Node:
+		s.complain(fmt.Errorf("table of node %q on node %q: NODE_NAME differs between the containers", e.Table.Node, s.cfg.Node))
+	default:
+		s.complaint = ""
+		s.table, s.number = e.Table, e.Number
+	}
+}
+
 // meet takes a new connection for the agent's. An older one is that of an agent
 // that is gone, though the kernel may not have said so yet.
-func (s *Server) meet(a *agent) {
+func (s *Server) meet(a *socket.Agent) {
 	if s.agent != nil {
-		s.agent.close()
+		s.agent.Close()
 	}
 	s.agent, s.number = a, 0
 	s.report()
 }
 
-func (s *Server) take(d delivery) {
-	if d.from != s.agent {
-		return
-	}
-	if d.err == nil && d.table.Node != s.cfg.Node {
-		d.err = fmt.Errorf("table of node %q on node %q: NODE_NAME differs between the containers", d.table.Node, s.cfg.Node)
-	}
-	if d.err != nil {
-		s.complain(d.err)
-		return
-	}
-	s.complaint = ""
-	s.table, s.number = &d.table, d.number
-}
-
-func (s *Server) part(p parting) {
-	if p.from != s.agent {
-		return
-	}
+func (s *Server) part(err error) {
 	s.agent, s.number = nil, 0
 	switch {
-	case p.err != nil:
-		s.complain(p.err)
+	case err != nil:
+		s.complain(err)
 	case s.complaint == "":
 		s.cfg.Log.Info("the agent went away; going on with what it said last")
 	}

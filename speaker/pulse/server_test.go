@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // around is what a server has around it; it notes in which order the server does
@@ -133,7 +134,7 @@ func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 
 	claims := claim(vip4, "a", "b")
 	claims[vip6] = claims[vip4]
-	s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims}, number: 1})
+	s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claims}, Number: 1})
 	s.settle(true)
 	out.wants(t, "unsettled", "says serving=false leaving=false unable=[]", "answers [] over ARP", "answers [] over NDP")
 	s.settle(true)
@@ -176,7 +177,7 @@ func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		opened, claimed := 0, make(chan struct{})
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, number: 1})
+		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, Number: 1})
 		s.settle(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -209,7 +210,7 @@ func TestGoodbye(t *testing.T) {
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, number: 1})
+		s.take(socket.Event{Table: &api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, Number: 1})
 		s.settle(true)
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
 			t.Errorf("did %q", out.did)
@@ -240,8 +241,8 @@ func TestTheEndWaitsForTheAgent(t *testing.T) {
 				out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 				if !test.without {
-					s.agent = &agent{outbox: make(chan []byte, 1)}
-					s.take(delivery{from: s.agent, table: test.table, number: 1})
+					s.agent = new(socket.Agent)
+					s.take(socket.Event{From: s.agent, Table: &test.table, Number: 1})
 				}
 				from := s.agent
 				ctx, cancel := context.WithCancel(t.Context())
@@ -250,7 +251,7 @@ func TestTheEndWaitsForTheAgent(t *testing.T) {
 				if test.gone {
 					go func() {
 						time.Sleep(time.Second)
-						s.parted <- parting{from: from}
+						s.received <- socket.Event{From: from, Ended: true}
 					}()
 				}
 				s.loop(ctx)
@@ -275,7 +276,7 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 		is := func(when string, claims map[netip.Addr]desired.Candidacy, elsewhere []netip.Addr, want map[netip.Addr]time.Duration) {
 			t.Helper()
 			number++
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, number: number})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claims, Elsewhere: elsewhere}, Number: number})
 			s.settle(true)
 			if !maps.Equal(out.every, want) {
 				t.Errorf("%s: announced again every %v, want %v", when, out.every, want)
@@ -312,7 +313,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
-		s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: mine}, number: 1})
+		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: mine}, Number: 1})
 		s.settle(true)
 		if !slices.Contains(out.did, answers) {
 			t.Fatalf("did %q", out.did)
@@ -342,9 +343,9 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	}
 	for name, test := range map[string]func(t *testing.T, out *around, s *Server){
 		"the other is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: theirs}, Number: 2})
 			is(t, out, s, "moved", answers)
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 3})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: theirs}, Number: 3})
 			is(t, out, s, "told again", answers)
 			probe := says(vip4, colleague)
 			probe.Probe = true
@@ -358,7 +359,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			}
 		},
 		"nobody is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: theirs}, Number: 2})
 			is(t, out, s, "moved", answers)
 			<-s.alarm()
 			s.settle(false)
@@ -379,17 +380,17 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 		},
 		"it is no candidate, and the other is heard": func(t *testing.T, out *around, s *Server) {
 			drained := api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}
-			s.take(delivery{table: drained, number: 2})
+			s.take(socket.Event{Table: &drained, Number: 2})
 			is(t, out, s, "drained", answers)
-			s.take(delivery{table: drained, number: 3})
+			s.take(socket.Event{Table: &drained, Number: 3})
 			is(t, out, s, "told again", answers)
 			meet(t, out, s)
 			is(t, out, s, "for good", silent)
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: mine}, number: 4})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: mine}, Number: 4})
 			is(t, out, s, "back", answers)
 		},
 		"it is no candidate, and nobody is heard": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, Number: 2})
 			is(t, out, s, "drained", answers)
 			time.Sleep(time.Hour)
 			s.settle(false)
@@ -400,35 +401,35 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			bare.Prefixes = []netip.Prefix{netip.MustParsePrefix("fe80::1/64")}
 			named[vip4] = desired.Candidacy{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
 			out.links = links.NewSnapshot(bare)
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: named}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: named}, Number: 2})
 			is(t, out, s, "named", answers)
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 3})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, Number: 3})
 			is(t, out, s, "drained", answers)
 			is(t, out, s, "for long", answers)
 			meet(t, out, s)
 		},
 		"it is no candidate, and the Service goes": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Elsewhere: []netip.Addr{vip4}}, Number: 2})
 			is(t, out, s, "drained", answers)
-			s.take(delivery{table: api.Table{Node: "a", Serving: true}, number: 3})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true}, Number: 3})
 			is(t, out, s, "gone", silent)
 		},
 		"it cannot serve it": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Unable: []netip.Addr{vip4}}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Unable: []netip.Addr{vip4}}, Number: 2})
 			is(t, out, s, "unable", silent)
 		},
 		"the claim is gone": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true}, Number: 2})
 			is(t, out, s, "gone", silent)
 		},
 		"the node leaves": func(t *testing.T, out *around, s *Server) {
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Leaving: true, Claims: theirs}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Leaving: true, Claims: theirs}, Number: 2})
 			is(t, out, s, "leaving", silent)
 		},
 		"the other is back": func(t *testing.T, out *around, s *Server) {
 			b := out.view.Alive["b"]
 			delete(out.view.Alive, "b")
-			s.take(delivery{table: api.Table{Node: "a", Serving: true, Claims: theirs}, number: 2})
+			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: theirs}, Number: 2})
 			is(t, out, s, "the other is dead", answers)
 			out.view.Alive["b"] = b
 			is(t, out, s, "it answers already, since it says that it serves", silent)

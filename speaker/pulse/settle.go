@@ -2,7 +2,6 @@ package pulse
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -202,11 +201,8 @@ func (s *Server) report() {
 	next := s.decided
 	next.Handover, next.BFD, next.Adjacent = s.cfg.Handover.Failure(), s.cfg.BFD.Status(), s.cfg.Adjacency.Status()
 	s.state.Store(&next)
-	if s.agent == nil {
-		return
-	}
-	if err := s.agent.tell(s.number, next); err != nil {
-		s.complain(errors.Join(errors.New("the state cannot be encoded"), err))
+	if s.agent != nil {
+		s.agent.Tell(s.number, &next)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // TestAnAddressThatComesFromElsewhereIsUsedAtOnce: this node was no candidate for it, and another one has
@@ -35,7 +36,7 @@ func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
 				tables := []api.Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
 				for n, table := range tables {
-					s.take(delivery{table: table, number: uint64(n + 1)})
+					s.take(socket.Event{Table: &table, Number: uint64(n + 1)})
 					s.settle(true)
 					s.settle(false)
 					if n == 1 {

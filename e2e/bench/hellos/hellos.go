@@ -20,9 +20,9 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/program"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // lan holds the addresses of the nodes, of which there may be some two hundred.
@@ -62,7 +62,7 @@ type node struct {
 	name    string
 	address netip.Addr
 	process *process.Running
-	agent   *pulse.Client
+	agent   *socket.Client
 	deaths  int // that it has seen
 }
 
@@ -145,8 +145,8 @@ func introduce(nodes []*node) error {
 
 // start starts the pulse of the node, and the side of the agent that talks to it.
 func (n *node) start(ctx context.Context, tb testing.TB, dir, speaker string) (err error) {
-	socket := filepath.Join(dir, n.name, "pulse.sock")
-	cmd := exec.CommandContext(ctx, speaker, "pulse", "--node-name="+n.name, "--socket="+socket, "--metrics-bind-address=")
+	path := filepath.Join(dir, n.name, "pulse.sock")
+	cmd := exec.CommandContext(ctx, speaker, "pulse", "--node-name="+n.name, "--socket="+path, "--metrics-bind-address=")
 	n.process, err = process.Start(tb, n.name, cmd, func(start func()) {
 		if err := n.Do(func() error { start(); return nil }); err != nil {
 			tb.Error(err)
@@ -155,7 +155,7 @@ func (n *node) start(ctx context.Context, tb testing.TB, dir, speaker string) (e
 	if err != nil {
 		return err
 	}
-	n.agent = pulse.NewClient(socket, slog.New(slog.DiscardHandler))
+	n.agent = socket.NewClient(path, slog.New(slog.DiscardHandler))
 	ended := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	go func() { ended <- n.agent.Run(running) }()

@@ -51,9 +51,9 @@ type Ownership struct {
 	// Dead and Unable are the candidates before this node, which are not alive, or alive
 	// and not able to answer, and Distant those that are able and have no subnet with the
 	// address, as this one has. All are empty for the first of all.
-	Dead, Unable, Distant []string
+	Dead, Unable, Distant []string `json:",omitempty"`
 	// Next is the node that would take the address over; empty if none could.
-	Next string
+	Next string `json:",omitempty"`
 }
 
 // Equal reports whether two ownerships are the same by value.

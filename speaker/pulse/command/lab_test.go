@@ -24,10 +24,10 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
-	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/command"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
 // asPulse in the environment makes the test binary be pulse: the tests start
@@ -103,7 +103,7 @@ type node struct {
 	stdin   io.Closer
 	exited  chan struct{}
 
-	client    *pulse.Client
+	client    *socket.Client
 	stopAgent func()
 }
 
@@ -277,7 +277,7 @@ func (n *node) terminate() time.Duration {
 
 // startAgent connects a client as the agent does.
 func (n *node) startAgent() {
-	n.client = pulse.NewClient(n.socket, testlog.New(n.t).With("agent", n.name))
+	n.client = socket.NewClient(n.socket, testlog.New(n.t).With("agent", n.name))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
