@@ -31,7 +31,7 @@ const (
 	muteAsks = 5
 )
 
-// disputes are the addresses for which another node answers, too, though by the table of this
+// arbitration are the addresses for which another node answers, too, though by the table of this
 // node it is this one's. It is heard on the wire, as clients hear it.
 //
 // Nodes that hear each other may have different tables: one that lost the API server has an
@@ -40,11 +40,11 @@ const (
 // is the newer one. The other leaves it until it hears that it is free.
 //
 // A node that does not hear the other one in hellos, though in frames, goes by the table:
-// who comes first among the candidates goes on. That one is left the address only once it has replied
+// the first of the candidates goes on. That one is left the address only once it has replied
 // to a poll, and while it goes on to do so: any station can send a frame in the name of a dead node.
 //
-// It is driven by one caller at a time, who calls due when next says so, and then keep.
-type disputes struct {
+// Machine calls due when next says so, and then keep.
+type arbitration struct {
 	epochs map[netip.Addr]uint64 // when what is answered for was taken
 	of     map[netip.Addr]*dispute
 	nodes  int // that are alive
@@ -83,7 +83,7 @@ func (d *dispute) isLeft(now time.Time) bool { return now.Before(d.left) }
 // claimed takes in that another node claims an address on the wire, which this node answers
 // for or has left. It tells whether anything is to be done at once, and whether to say again
 // where the address is.
-func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t *api.Table, v hello.View) (news, defend bool) {
+func (ds *arbitration) claimed(now time.Time, claim neighbour.Claim, node string, t *api.Table, v hello.View) (news, defend bool) {
 	if node == "" || node == t.Node || claim.Probe {
 		return false, false
 	}
@@ -123,7 +123,7 @@ func (ds *disputes) claimed(now time.Time, claim neighbour.Claim, node string, t
 }
 
 // confirm tells whether a claim is the reply to a poll, and else has its station polled.
-func (ds *disputes) confirm(now time.Time, claim neighbour.Claim) bool {
+func (ds *arbitration) confirm(now time.Time, claim neighbour.Claim) bool {
 	p := ds.polls[claim.Address]
 	if p == nil {
 		if p = (&poll{}); ds.polls == nil {
@@ -143,14 +143,14 @@ func (ds *disputes) confirm(now time.Time, claim neighbour.Claim) bool {
 
 // isStale tells whether a dispute is only told of still, so that one which begins now has to be told
 // of anew: at once, and not when its turn comes.
-func (ds *disputes) isStale(now time.Time, d *dispute) bool {
+func (ds *arbitration) isStale(now time.Time, d *dispute) bool {
 	return !d.stopped && !d.isLeft(now) && now.After(d.begins) && now.After(d.talked.Add(lingers))
 }
 
 // has tells whether another node is known to answer for an address.
-func (ds *disputes) has(a netip.Addr) bool { return ds.of[a] != nil }
+func (ds *arbitration) has(a netip.Addr) bool { return ds.of[a] != nil }
 
-func (ds *disputes) open(a netip.Addr, begins time.Time) *dispute {
+func (ds *arbitration) open(a netip.Addr, begins time.Time) *dispute {
 	if ds.of == nil {
 		ds.of = map[netip.Addr]*dispute{}
 	}
@@ -161,16 +161,16 @@ func (ds *disputes) open(a netip.Addr, begins time.Time) *dispute {
 
 // patience is for how long what another node says again and again is waited for. One that has as
 // much to say as this one takes turns, of which some are lost.
-func (ds *disputes) patience() time.Duration {
+func (ds *arbitration) patience() time.Duration {
 	return max(lingers, 8*hello.TurnOf(len(ds.of), ds.nodes))
 }
 
 // round is the time in which all addresses are asked for that are left to nodes which are not heard.
-func (ds *disputes) round() time.Duration { return time.Duration(len(ds.of)/mutes+1) * takeTurns }
+func (ds *arbitration) round() time.Duration { return time.Duration(len(ds.of)/mutes+1) * takeTurns }
 
 // keep takes in what this node would answer for, and what others say of it, and returns the
 // addresses that are left to others.
-func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
+func (ds *arbitration) keep(now time.Time, self string, mine map[netip.Addr][]links.Link, v hello.View) (left map[netip.Addr]bool) {
 	ds.looked, ds.nodes = now, len(v.Alive)
 	maps.DeleteFunc(ds.polls, func(a netip.Addr, p *poll) bool {
 		d := ds.of[a]
@@ -216,7 +216,7 @@ func (ds *disputes) keep(now time.Time, self string, mine map[netip.Addr][]links
 }
 
 // judge takes in what another node says of an address that is this one's.
-func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
+func (ds *arbitration) judge(now time.Time, self, node string, claim hello.Claim) {
 	d := ds.of[claim.Address]
 	switch {
 	case claim.Stance == hello.OnInterface || claim.Stance == hello.Stopped && d == nil:
@@ -252,7 +252,7 @@ func (ds *disputes) judge(now time.Time, self, node string, claim hello.Claim) {
 
 // take gives the epoch to what is answered for since now, forgets what is not this node's, and tells whether the
 // epoch was used.
-func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, epoch uint64) (used bool) {
+func (ds *arbitration) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, epoch uint64) (used bool) {
 	if ds.epochs == nil {
 		ds.epochs = map[netip.Addr]uint64{}
 	}
@@ -270,7 +270,7 @@ func (ds *disputes) take(mine map[netip.Addr][]links.Link, wait map[netip.Addr]b
 }
 
 // claims are what the others are told, by address.
-func (ds *disputes) claims(now time.Time) []hello.Claim {
+func (ds *arbitration) claims(now time.Time) []hello.Claim {
 	var all []hello.Claim
 	for a, d := range ds.of {
 		if d.mute || now.Before(d.begins) {
@@ -292,7 +292,7 @@ func (ds *disputes) claims(now time.Time) []hello.Claim {
 // due returns what is to be asked now, and whether it is time for keep. A node of which no hello came
 // for a detection time is quiet, also if it is waited for longer: it was seen to answer, so
 // hellos are lost, and it hears by a frame that this node does, too.
-func (ds *disputes) due(now time.Time, quiet func(node string) bool) (say []word, news bool) {
+func (ds *arbitration) due(now time.Time, quiet func(node string) bool) (say []word, news bool) {
 	for a, p := range ds.polls {
 		if p.isDue(now) {
 			say = append(say, word{neighbour.Probe, a, p.link, p.station})
@@ -324,8 +324,8 @@ func (ds *disputes) due(now time.Time, quiet func(node string) bool) (say []word
 
 // inquire asks for addresses that are left to nodes which are heard on the wire only: for the first
 // of each node, to know whether it is there, and for some others in turns. It tells whether any is
-// free since nobody answers.
-func (ds *disputes) inquire(now time.Time) (say []word, freed bool) {
+// free since no node answers.
+func (ds *arbitration) inquire(now time.Time) (say []word, freed bool) {
 	of := map[string][]netip.Addr{}
 	for a, d := range ds.of {
 		if d.mute && d.isLeft(now) {
@@ -368,7 +368,7 @@ func (ds *disputes) inquire(now time.Time) (say []word, freed bool) {
 func longer(rest time.Duration) time.Duration { return min(2*rest+takeTurns/4, lingers) }
 
 // free ends what was left to a node that does not answer any more.
-func (ds *disputes) free(node string) {
+func (ds *arbitration) free(node string) {
 	for _, d := range ds.of {
 		if d.mute && d.with == node {
 			d.left = time.Time{}
@@ -377,7 +377,7 @@ func (ds *disputes) free(node string) {
 }
 
 // next is when due has something to do; zero: never.
-func (ds *disputes) next() time.Time {
+func (ds *arbitration) next() time.Time {
 	var next time.Time
 	for _, p := range ds.polls {
 		next = sooner(next, p.next())
@@ -395,7 +395,7 @@ func (ds *disputes) next() time.Time {
 }
 
 // leftTo is to which nodes addresses are left.
-func (ds *disputes) leftTo(now time.Time) map[netip.Addr]string {
+func (ds *arbitration) leftTo(now time.Time) map[netip.Addr]string {
 	left := map[netip.Addr]string{}
 	for a, d := range ds.of {
 		if d.isLeft(now) {

@@ -16,7 +16,7 @@ import (
 func TestADispute(t *testing.T) {
 	mine, v := on(vip4), serving("a", "b")
 	table := &api.Table{Node: "a", Claims: claim(vip4, "a", "b")}
-	var ds disputes
+	var ds arbitration
 	now := noon
 	wants := func(when string, left bool, stance hello.Stance) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestWhatDisputesHoldIsBounded(t *testing.T) {
 	for i, a := range addresses[:100] {
 		table.Claims[a] = desired.Candidacy{Candidates: [][]string{{"a", "b", "c"}, {"c", "b", "a"}}[i%2]}
 	}
-	var ds disputes
+	var ds arbitration
 	var epoch uint64
 	for range 10_000 {
 		now = now.Add(time.Duration(random.IntN(100)) * time.Millisecond)

@@ -26,7 +26,7 @@ const (
 	// allows for, each is asked for less often.
 	patrolPace = 50
 	// patrolTurn is how much later at least each of these asks for the first time: the runner-up has answered by
-	// then if nobody did.
+	// then if no node did.
 	patrolTurn = 30 * time.Second
 	// An address is asked for so often, and so long is waited for answers.
 	patrolAsks = 3
@@ -38,18 +38,18 @@ const (
 	patrolHeard = 64
 )
 
-// patrol finds what breaks layer 2 without a word, and what the node that answers cannot see:
-// that its answers reach nobody, since a switch or a hypervisor drops them; that another
+// audit finds what breaks layer 2 without a word, and what the node that answers cannot see:
+// that its answers reach no station, since a switch or a hypervisor drops them; that another
 // node's kernel answers, too, as it does where kube-proxy in IPVS mode has the address on an
-// interface; and that a stranger does, who never says a word unless he is asked. Of each
+// interface; and that a stranger does, which never sends a frame unless it is asked. Of each
 // address the runner-up asks, which is where clients would go next. It alone tells what it finds. Those that
 // stand by after it ask, too, now and then: where tables differ, a node that is the runner-up for the others may not
-// know that it is, and nobody else would notice that nobody answers.
+// know that it is, and no other would notice that none answers.
 //
-// It is driven by one caller at a time, who calls due when next says so.
-type patrol struct {
+// Machine calls due when next says so.
+type audit struct {
 	self    string // this node
-	beats   map[netip.Addr]*beat
+	beats   map[netip.Addr]*audited
 	every   time.Duration
 	jitter  func(time.Duration) time.Duration // at random up to that
 	strange func(neighbour.MAC) bool          // the station is no node's, for sure
@@ -58,32 +58,32 @@ type patrol struct {
 	kernel func(addresses map[netip.Addr][]links.Link) map[netip.Addr]string
 
 	round []netip.Addr // what is asked for now
-	// found tells of the addresses of the last round whether nobody answered, for who takes it from here.
+	// found tells of the addresses of the last round whether no node answered; adopt takes it from here.
 	found map[netip.Addr]bool
 	asked int       // how often
 	at    time.Time // when the round goes on, or the next one begins; zero: never
 }
 
-// beat is one address.
-type beat struct {
+// audited is one address.
+type audited struct {
 	standby // without an owner there is nothing to ask
 	on      []links.Link
 	next    time.Time
 	heard   map[neighbour.MAC]string // in this round: the interface on which the station was
 	// suspect: the last round found something, which the next has to confirm. Three frames
-	// may all get lost, and a round may fall into a change. Of those who only stand by, the next is the last for a while.
+	// may all get lost, and a round may fall into a change. Of nodes that only stand by, the next is the last for a while.
 	suspect bool
 	doubt   *api.Doubt
 }
 
 // keep sets the addresses for which this node stands by, and the links on which it would answer. all is how
 // many addresses are answered for by any node.
-func (p *patrol) keep(now time.Time, behind map[netip.Addr]standby, r reach, all int) {
+func (p *audit) keep(now time.Time, behind map[netip.Addr]standby, r reach, all int) {
 	p.every = max(patrolEvery, time.Duration(all)*3*time.Second/(2*patrolPace))
 	if p.beats == nil {
-		p.beats = map[netip.Addr]*beat{}
+		p.beats = map[netip.Addr]*audited{}
 	}
-	maps.DeleteFunc(p.beats, func(a netip.Addr, b *beat) bool {
+	maps.DeleteFunc(p.beats, func(a netip.Addr, b *audited) bool {
 		place, still := behind[a]
 		return !still || place != b.standby
 	})
@@ -94,7 +94,7 @@ func (p *patrol) keep(now time.Time, behind map[netip.Addr]standby, r reach, all
 			if place.after > 0 {
 				spread = p.every // it is rarely of use, and all may begin at once
 			}
-			p.beats[a] = &beat{standby: place, next: now.Add(wait + p.jitter(spread))}
+			p.beats[a] = &audited{standby: place, next: now.Add(wait + p.jitter(spread))}
 		}
 		p.beats[a].on = r[a]
 	}
@@ -104,7 +104,7 @@ func (p *patrol) keep(now time.Time, behind map[netip.Addr]standby, r reach, all
 }
 
 // under are the addresses that are asked for now, and on which links.
-func (p *patrol) under() map[netip.Addr][]links.Link {
+func (p *audit) under() map[netip.Addr][]links.Link {
 	under := make(map[netip.Addr][]links.Link, len(p.round))
 	for _, a := range p.round {
 		under[a] = p.beats[a].on
@@ -113,10 +113,10 @@ func (p *patrol) under() map[netip.Addr][]links.Link {
 }
 
 // asks tells whether an address is asked for now.
-func (p *patrol) asks(a netip.Addr) bool { return slices.Contains(p.round, a) }
+func (p *audit) asks(a netip.Addr) bool { return slices.Contains(p.round, a) }
 
 // claimed takes in the claim of a station, which may be one of a node, on an address that is asked for.
-func (p *patrol) claimed(claim neighbour.Claim, ofNode bool) {
+func (p *audit) claimed(claim neighbour.Claim, ofNode bool) {
 	heard := p.beats[claim.Address].heard
 	if !claim.Probe && (ofNode || len(heard) < patrolHeard) {
 		heard[claim.Station] = claim.Interface
@@ -125,7 +125,7 @@ func (p *patrol) claimed(claim neighbour.Claim, ofNode bool) {
 
 // due returns the addresses to be asked for now, and whether those that are listened for
 // have changed, and whether what is known of any has.
-func (p *patrol) due(now time.Time, v hello.View) (ask []netip.Addr, listen, news bool) {
+func (p *audit) due(now time.Time, v hello.View) (ask []netip.Addr, listen, news bool) {
 	switch {
 	case p.at.IsZero() || now.Before(p.at):
 		return nil, false, false
@@ -146,8 +146,8 @@ func (p *patrol) due(now time.Time, v hello.View) (ask []netip.Addr, listen, new
 }
 
 // begin makes up a round of what is due, and tells whether there is something to tell without
-// asking. Who answers has to be heard before anybody is asked.
-func (p *patrol) begin(now time.Time) bool {
+// asking. The answers have to be heard before the first question.
+func (p *audit) begin(now time.Time) bool {
 	found := false
 	for a, b := range p.beats {
 		switch {
@@ -172,13 +172,13 @@ func (p *patrol) begin(now time.Time) bool {
 }
 
 // every is how often the node asks in that place, if the runner-up does so every so often: so much more seldom that
-// all who stand by ask about half as often again as the runner-up alone, however many they are.
+// all that stand by ask about half as often again as the runner-up alone, however many they are.
 func (s standby) every(runnerUp time.Duration) time.Duration {
 	return runnerUp * time.Duration((s.after+1)*(s.after+1))
 }
 
 // pending tells whether something is to be found out about the address, or to be told.
-func (b *beat) pending() bool {
+func (b *audited) pending() bool {
 	if b.owner == "" {
 		return b.doubt == nil
 	}
@@ -186,7 +186,7 @@ func (b *beat) pending() bool {
 }
 
 // conclude ends the round, and tells whether what is known has changed.
-func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
+func (p *audit) conclude(now time.Time, v hello.View) (news bool) {
 	own := p.kernel(p.under())
 	p.found = make(map[netip.Addr]bool, len(p.round))
 	for _, a := range p.round {
@@ -215,7 +215,7 @@ func (p *patrol) conclude(now time.Time, v hello.View) (news bool) {
 }
 
 // tell takes in what is wrong, nil if nothing is, and tells whether that is news.
-func (b *beat) tell(now time.Time, found *api.Doubt) (news bool) {
+func (b *audited) tell(now time.Time, found *api.Doubt) (news bool) {
 	before := b.doubt
 	switch {
 	case found == nil:
@@ -231,7 +231,7 @@ func (b *beat) tell(now time.Time, found *api.Doubt) (news bool) {
 }
 
 // rest waits for what is due first.
-func (p *patrol) rest() {
+func (p *audit) rest() {
 	p.at = time.Time{}
 	for _, b := range p.beats {
 		if b.pending() {
@@ -241,17 +241,17 @@ func (p *patrol) rest() {
 }
 
 // answered tells whether the node that is to answer was heard.
-func (b *beat) answered(v hello.View) bool {
+func (b *audited) answered(v hello.View) bool {
 	return slices.ContainsFunc(v.Alive[b.owner].Stations, func(s hello.Station) bool {
 		_, heard := b.heard[neighbour.MAC(s)]
 		return heard
 	})
 }
 
-// verdict is what is wrong, nil if nothing is, or if it cannot be known: of nodes whose
-// stations nobody has told us. Another node that answers is worse than a stranger: the one that
+// verdict is what is wrong, nil if nothing is, or if it cannot be known: of nodes that
+// have not told their stations. Another node that answers is worse than a stranger: the one that
 // is to answer hears of the latter, too, if that says a word.
-func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *api.Doubt {
+func (b *audited) verdict(v hello.View, strange func(neighbour.MAC) bool) *api.Doubt {
 	if v.Alive[b.owner].Stations == nil {
 		return nil
 	}
@@ -280,10 +280,10 @@ func (b *beat) verdict(v hello.View, strange func(neighbour.MAC) bool) *api.Doub
 }
 
 // next is when due has something to do; zero: never.
-func (p *patrol) next() time.Time { return p.at }
+func (p *audit) next() time.Time { return p.at }
 
 // doubts are the addresses with which something is wrong.
-func (p *patrol) doubts() map[netip.Addr]api.Doubt {
+func (p *audit) doubts() map[netip.Addr]api.Doubt {
 	found := map[netip.Addr]api.Doubt{}
 	for a, b := range p.beats {
 		if b.doubt != nil {

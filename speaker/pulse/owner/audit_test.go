@@ -18,7 +18,7 @@ var (
 )
 
 // beaten is a patrol of the runner-up of an address, and the mesh as it sees it.
-func beaten(addresses ...netip.Addr) (*patrol, hello.View, reach) {
+func beaten(addresses ...netip.Addr) (*audit, hello.View, reach) {
 	p := newPatrol()
 	v := serving("a", "b", "c")
 	v.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(ownersMAC)}}
@@ -32,8 +32,8 @@ func beaten(addresses ...netip.Addr) (*patrol, hello.View, reach) {
 }
 
 // newPatrol is one of node a, whose kernel answers for nothing.
-func newPatrol() *patrol {
-	return &patrol{
+func newPatrol() *audit {
+	return &audit{
 		self: "a", jitter: func(time.Duration) time.Duration { return 0 },
 		strange: func(m neighbour.MAC) bool { return m == stranger },
 		kernel:  func(map[netip.Addr][]links.Link) map[netip.Addr]string { return nil },
@@ -50,7 +50,7 @@ func behindB(addresses ...netip.Addr) map[netip.Addr]standby {
 
 // walk goes on until a time, with what is heard as the answer to each question, and returns
 // when questions were sent.
-func walk(p *patrol, v hello.View, from, to time.Time, heard ...neighbour.Claim) (asked []time.Duration) {
+func walk(p *audit, v hello.View, from, to time.Time, heard ...neighbour.Claim) (asked []time.Duration) {
 	for now := from; now.Before(to); now = now.Add(50 * time.Millisecond) {
 		addresses, listen, _ := p.due(now, v)
 		if listen && len(p.under()) > 0 { // now its answers would be heard

@@ -15,37 +15,37 @@ import (
 // hypervisors that answer for machines which are gone.
 const forwardsFor = 10 * time.Minute
 
-// kernels are the nodes whose hellos have ended, and that had addresses before others. Where pulse
+// dataplanes are the nodes whose hellos have ended, and that had addresses before others. Where pulse
 // alone has ended, as when it is killed, the kernel goes on: it has the connections that are open,
-// and forwards what is handed over to it. Nobody but the kernel answers for the addresses that
+// and forwards what is handed over to it. Only the kernel answers for the addresses that
 // the node has itself, so these are asked for, on the networks on which they and this node are.
 //
 // Until the first answer has come or is late, a node counts as going on: its connections are not reset
 // in the moment of the takeover. One that has failed to answer is dead until its hellos are
 // heard again: a machine that boots answers long before it forwards, and knows no connection.
 //
-// It is driven by one caller at a time, who calls due when next says so.
-type kernels map[string]*kernel
+// Machine calls due when next says so.
+type dataplanes map[string]*dataplane
 
-type kernel struct {
-	witnesses []witness // what is asked for; none: it is dead
+type dataplane struct {
+	witnesses []probeTarget // what is asked for; none: it is dead
 	answered  bool
 	asked     int // how often since the last answer
 	at        time.Time
 	until     time.Time // it is believed
 }
 
-// update takes in who fell silent, who had addresses, and where nodes can be asked.
-func (ks kernels) update(now time.Time, silent []string, former predecessors, t *api.Table, r reach) {
+// update takes in which nodes fell silent, which had addresses, and where they can be asked.
+func (ks dataplanes) update(now time.Time, silent []string, former previousOwners, t *api.Table, r reach) {
 	if len(ks)+len(silent) == 0 {
 		return
 	}
 	of, on := former.among(silent), r.networks()
-	maps.DeleteFunc(ks, func(node string, _ *kernel) bool { return !of[node] })
+	maps.DeleteFunc(ks, func(node string, _ *dataplane) bool { return !of[node] })
 	for node := range of {
 		k := ks[node]
 		if k == nil {
-			k = &kernel{at: now, until: now.Add(forwardsFor)}
+			k = &dataplane{at: now, until: now.Add(forwardsFor)}
 			ks[node] = k
 		} else if k.witnesses == nil {
 			continue
@@ -55,13 +55,13 @@ func (ks kernels) update(now time.Time, silent []string, former predecessors, t 
 }
 
 // goOn tells whether the kernel of a node forwards, or may do so.
-func (ks kernels) goOn(node string) bool {
+func (ks dataplanes) goOn(node string) bool {
 	k := ks[node]
 	return k != nil && k.witnesses != nil
 }
 
 // answering are the nodes whose kernels have answered, sorted.
-func (ks kernels) answering() []string {
+func (ks dataplanes) answering() []string {
 	var nodes []string
 	for node, k := range ks {
 		if k.witnesses != nil && k.answered {
@@ -73,21 +73,21 @@ func (ks kernels) answering() []string {
 }
 
 // under are the addresses whose stations are listened for, by interface.
-func (ks kernels) under() []witness {
-	var all []witness
+func (ks dataplanes) under() []probeTarget {
+	var all []probeTarget
 	for _, k := range ks {
 		all = append(all, k.witnesses...)
 	}
 	return all
 }
 
-// claimed takes in who has an address, and tells whether that is the first word of a kernel. A reply of a
+// claimed takes in which station has an address, and tells whether that is the first word of a kernel. A reply of a
 // station counts that the node had when it was heard in hellos: a router, for one, may
 // answer for all addresses.
-func (ks kernels) claimed(now time.Time, claim neighbour.Claim, of nodes) (news bool) {
+func (ks dataplanes) claimed(now time.Time, claim neighbour.Claim, of stations) (news bool) {
 	k := ks[of.of(claim.Station)]
 	if k == nil || !claim.Reply ||
-		!slices.ContainsFunc(k.witnesses, func(w witness) bool { return w.address == claim.Address && w.link == claim.Index }) {
+		!slices.ContainsFunc(k.witnesses, func(w probeTarget) bool { return w.address == claim.Address && w.link == claim.Index }) {
 		return false
 	}
 	news = !k.answered
@@ -96,7 +96,7 @@ func (ks kernels) claimed(now time.Time, claim neighbour.Claim, of nodes) (news 
 }
 
 // due returns the questions to be asked now, and whether a node turned out to be dead.
-func (ks kernels) due(now time.Time) (ask []witness, news bool) {
+func (ks dataplanes) due(now time.Time) (ask []probeTarget, news bool) {
 	for _, k := range ks {
 		switch {
 		case k.witnesses == nil || now.Before(k.at):
@@ -111,7 +111,7 @@ func (ks kernels) due(now time.Time) (ask []witness, news bool) {
 }
 
 // next is when there is something to do; zero: never.
-func (ks kernels) next() time.Time {
+func (ks dataplanes) next() time.Time {
 	var next time.Time
 	for _, k := range ks {
 		if k.witnesses != nil {

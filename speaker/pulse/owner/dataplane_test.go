@@ -17,19 +17,19 @@ const asked = questions * questionEvery
 
 // bereft is a world in which b fell silent, which had an address.
 type bereft struct {
-	kernels
-	nodes  nodes
-	former predecessors
-	table  *api.Table
-	reach  reach
-	at     netip.Addr // of b
-	on     links.Link
+	dataplanes
+	stations stations
+	previous previousOwners
+	table    *api.Table
+	reach    reach
+	at       netip.Addr // of b
+	on       links.Link
 }
 
 func bereaved() *bereft {
 	b := &bereft{
-		kernels: kernels{}, former: predecessors{vip4: "b"}, at: netip.MustParseAddr("192.0.2.2"), on: ethernet(2, true),
-		nodes: nodes{known: map[hello.Station]acquaintance{hello.Station(colleague): {"b", noon.Add(time.Hour)}}},
+		dataplanes: dataplanes{}, previous: previousOwners{vip4: "b"}, at: netip.MustParseAddr("192.0.2.2"), on: ethernet(2, true),
+		stations: stations{known: map[hello.Station]knownStation{hello.Station(colleague): {"b", noon.Add(time.Hour)}}},
 	}
 	b.on.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
 	b.table = &api.Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{b.at}}}}
@@ -39,12 +39,12 @@ func bereaved() *bereft {
 }
 
 func (b *bereft) update(now time.Time, silent ...string) {
-	b.kernels.update(now, silent, b.former, b.table, b.reach)
+	b.dataplanes.update(now, silent, b.previous, b.table, b.reach)
 }
 
 // answer is the word of a station.
 func (b *bereft) answer(now time.Time, station neighbour.MAC) (news bool) {
-	return b.claimed(now, neighbour.Claim{Address: b.at, Station: station, Index: b.on.Index, Reply: true}, b.nodes)
+	return b.claimed(now, neighbour.Claim{Address: b.at, Station: station, Index: b.on.Index, Reply: true}, b.stations)
 }
 
 // pass lets time pass from noon on, in which the kernel answers for a while. It returns when it was
@@ -116,7 +116,7 @@ func TestWhoseWordIsTakenForAKernels(t *testing.T) {
 		b.due(noon)
 		c := neighbour.Claim{Address: b.at, Station: colleague, Index: b.on.Index, Reply: true}
 		tt.claim(&c)
-		if got := b.claimed(now, c, b.nodes); got != tt.want {
+		if got := b.claimed(now, c, b.stations); got != tt.want {
 			t.Errorf("%s: %t, want %t", what, got, tt.want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestWhoIsAskedWhetherItsKernelGoesOn(t *testing.T) {
 		want   bool
 	}{
 		"who had an address": {func(*bereft) {}, true},
-		"who had none":       {func(b *bereft) { b.former[vip4] = "c" }, false},
+		"who had none":       {func(b *bereft) { b.previous[vip4] = "c" }, false},
 		"who is on no common network": {func(b *bereft) {
 			b.table.Peers["b"] = hello.Peer{Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.2")}}
 		}, false},

@@ -23,7 +23,7 @@ const (
 	// overAfter is how long a stranger must be silent, asked four times, for the contest
 	// to be over.
 	overAfter = time.Minute + askEvery/2
-	// askAfter is when, after an address was taken, it is asked who else has it: once the
+	// askAfter is when, after an address was taken, the segment is asked which station has it, too: once the
 	// node that had it before has stopped.
 	askAfter = time.Second
 	// otherAfter is for how long the stranger that is told of must be silent, asked twice, for
@@ -44,32 +44,32 @@ type word struct {
 	to neighbour.MAC
 }
 
-// nodes knows the stations of the nodes, so that no hand-over among them is taken for a
+// stations knows the stations of the stations, so that no hand-over among them is taken for a
 // conflict.
-type nodes struct {
-	known map[hello.Station]acquaintance
+type stations struct {
+	known map[hello.Station]knownStation
 	// complete: every node that is alive has told its stations. Before, as in an upgrade
-	// from a release that does not tell them, nobody can be called a stranger.
+	// from a release that does not tell them, no station can be called a stranger.
 	complete bool
 }
 
-// acquaintance is what is known of a station of a node.
-type acquaintance struct {
+// knownStation is what is known of a station of a node.
+type knownStation struct {
 	node  string
 	until time.Time
 }
 
 // learn takes in what is known of the nodes.
-func (n *nodes) learn(now time.Time, self string, own []hello.Station, v hello.View) {
+func (n *stations) learn(now time.Time, self string, own []hello.Station, v hello.View) {
 	if n.known == nil {
-		n.known = map[hello.Station]acquaintance{}
+		n.known = map[hello.Station]knownStation{}
 	}
-	maps.DeleteFunc(n.known, func(_ hello.Station, a acquaintance) bool {
+	maps.DeleteFunc(n.known, func(_ hello.Station, a knownStation) bool {
 		return now.After(a.until) && !slices.Contains(v.Silent, a.node) // which may be there, and be heard otherwise
 	})
 	n.complete = v.Settled
 	for _, station := range own {
-		n.known[station] = acquaintance{self, now.Add(rememberFor)}
+		n.known[station] = knownStation{self, now.Add(rememberFor)}
 	}
 	for node, member := range v.Alive {
 		if node == self {
@@ -77,24 +77,24 @@ func (n *nodes) learn(now time.Time, self string, own []hello.Station, v hello.V
 		}
 		n.complete = n.complete && member.Stations != nil
 		for _, station := range member.Stations {
-			n.known[station] = acquaintance{node, now.Add(rememberFor)}
+			n.known[station] = knownStation{node, now.Add(rememberFor)}
 		}
 	}
 }
 
 // have tells whether a station is a node's.
-func (n *nodes) have(station neighbour.MAC) bool {
+func (n *stations) have(station neighbour.MAC) bool {
 	_, known := n.known[hello.Station(station)]
 	return known
 }
 
 // of is the node that has the station; empty if it is none's.
-func (n *nodes) of(station neighbour.MAC) string { return n.known[hello.Station(station)].node }
+func (n *stations) of(station neighbour.MAC) string { return n.known[hello.Station(station)].node }
 
 // attribute tells of a claim which station made it. A frame that tells of the MAC of a node must come from a
 // station of that node, or it counts as a claim of the one that sent it: hosts read the ARP or NDP sender
-// alone, and anybody can write one. A MAC of no node may differ, as that of a virtual router does.
-func (n *nodes) attribute(claim neighbour.Claim) neighbour.Claim {
+// alone, and any host can write one. A MAC of no node may differ, as that of a virtual router does.
+func (n *stations) attribute(claim neighbour.Claim) neighbour.Claim {
 	if claim.Source.Station() && n.have(claim.Station) && n.of(claim.Source) != n.of(claim.Station) {
 		claim.Station, claim.Source = claim.Source, neighbour.MAC{}
 	}
@@ -102,34 +102,34 @@ func (n *nodes) attribute(claim neighbour.Claim) neighbour.Claim {
 }
 
 // strange tells whether a station is no node's, for sure.
-func (n *nodes) strange(station neighbour.MAC) bool { return n.complete && !n.have(station) }
+func (n *stations) strange(station neighbour.MAC) bool { return n.complete && !n.have(station) }
 
-// contests are the strangers that have addresses which this node answers for. It is
-// driven by one caller at a time, who calls due when next says so.
-type contests struct {
-	of  map[netip.Addr]*contest
-	ask map[netip.Addr]time.Time // when it is to be asked who has the address
+// defence are the strangers that have addresses which this node answers for. It is
+// driven by Machine, which calls due when next says so.
+type defence struct {
+	of  map[netip.Addr]*conflict
+	ask map[netip.Addr]time.Time // when to ask which station has the address
 }
 
-type contest struct {
-	foe
+type conflict struct {
+	conflictingStation
 
 	link     int
 	heard    time.Time // when any stranger was heard last
 	defended time.Time
 }
 
-// foe is the stranger that is told of. Others that have the address, too, are not told of while this
+// conflictingStation is the stranger that is told of. Others that have the address, too, are not told of while this
 // one is heard: one station can send in the name of any number, and two that both answer would
 // take turns for ever.
-type foe struct {
+type conflictingStation struct {
 	api.Contest
 
 	last time.Time // when that one was heard last
 }
 
 // claimed takes in what a stranger claims, and tells whether it is told of from now on.
-func (f *foe) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+func (f *conflictingStation) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	station := claim.Station.String()
 	same := f.Station == station && f.Interface == claim.Interface
 	if !same && now.Before(f.last.Add(otherAfter)) {
@@ -141,11 +141,11 @@ func (f *foe) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 
 // keep forgets all but the addresses that are answered for, and has those asked for that
 // are new.
-func (c *contests) keep(now time.Time, mine map[netip.Addr][]links.Link, taken []netip.Addr) {
+func (c *defence) keep(now time.Time, mine map[netip.Addr][]links.Link, taken []netip.Addr) {
 	if c.of == nil {
-		c.of, c.ask = map[netip.Addr]*contest{}, map[netip.Addr]time.Time{}
+		c.of, c.ask = map[netip.Addr]*conflict{}, map[netip.Addr]time.Time{}
 	}
-	maps.DeleteFunc(c.of, func(a netip.Addr, _ *contest) bool { return mine[a] == nil })
+	maps.DeleteFunc(c.of, func(a netip.Addr, _ *conflict) bool { return mine[a] == nil })
 	maps.DeleteFunc(c.ask, func(a netip.Addr, _ time.Time) bool { return mine[a] == nil })
 	for _, a := range taken {
 		c.ask[a] = now.Add(askAfter)
@@ -154,10 +154,10 @@ func (c *contests) keep(now time.Time, mine map[netip.Addr][]links.Link, taken [
 
 // claimed takes in that a stranger has an address which is answered for, and tells
 // whether that is news.
-func (c *contests) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+func (c *defence) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	known := c.of[claim.Address]
 	if known == nil {
-		known = &contest{foe: foe{Contest: api.Contest{Since: now}}}
+		known = &conflict{conflictingStation: conflictingStation{Contest: api.Contest{Since: now}}}
 		c.of[claim.Address], c.ask[claim.Address] = known, now.Add(askEvery)
 	}
 	known.link, known.heard = claim.Index, now
@@ -166,7 +166,7 @@ func (c *contests) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 
 // due ends the contests that are over, and returns what there is to be said now and
 // whether any ended.
-func (c *contests) due(now time.Time) (say []word, over bool) {
+func (c *defence) due(now time.Time) (say []word, over bool) {
 	for a, contest := range c.of {
 		switch {
 		case !now.Before(contest.heard.Add(overAfter)):
@@ -192,7 +192,7 @@ func (c *contests) due(now time.Time) (say []word, over bool) {
 }
 
 // next is when due has something to do, if nothing is heard until then; zero: never.
-func (c *contests) next() time.Time {
+func (c *defence) next() time.Time {
 	var next time.Time
 	for _, contest := range c.of {
 		next = sooner(next, contest.heard.Add(overAfter))

@@ -37,7 +37,7 @@ func says(a netip.Addr, station neighbour.MAC) neighbour.Claim {
 func TestWhoIsAStranger(t *testing.T) {
 	own := []hello.Station{{2, 0, 0, 0, 0, 1}}
 	view := serving("a", "b")
-	var n nodes
+	var n stations
 	wants := func(when string, complete, colleagues bool) {
 		t.Helper()
 		if got := n.strange(stranger); got != complete {
@@ -72,7 +72,7 @@ func TestWhoIsAStranger(t *testing.T) {
 // TestAContestIsDefendedNowAndThen walks through a contest by the second: what is said when,
 // and that it ends once the stranger has been asked in vain.
 func TestAContestIsDefendedNowAndThen(t *testing.T) {
-	var c contests
+	var c defence
 	mine := on(vip4)
 	c.keep(noon, mine, []netip.Addr{vip4})
 	said := map[neighbour.Word][]int{}
@@ -111,7 +111,7 @@ func TestAContestIsDefendedNowAndThen(t *testing.T) {
 }
 
 func TestAContestGoesWithTheAddress(t *testing.T) {
-	var c contests
+	var c defence
 	c.keep(noon, on(vip4, vip6), nil)
 	c.claimed(noon, says(vip4, stranger))
 	c.claimed(noon, says(vip6, stranger))
@@ -131,7 +131,7 @@ func forged(n int) neighbour.MAC { return neighbour.MAC{6, 0, 0, byte(n >> 16), 
 // TestAFloodOfStrangersIsToldOnceInAWhile, and not each of them: of an address that is answered for, and of
 // one that is not.
 func TestAFloodOfStrangersIsToldOnceInAWhile(t *testing.T) {
-	var c contests
+	var c defence
 	c.keep(noon, on(vip4), nil)
 	v, nodes := vetted()
 	v.table(noon, all(vip6))
@@ -161,7 +161,7 @@ func TestAFloodOfStrangersIsToldOnceInAWhile(t *testing.T) {
 
 // TestTwoStrangersThatBothAnswer are told of once, and the second one when the first has gone.
 func TestTwoStrangersThatBothAnswer(t *testing.T) {
-	var c contests
+	var c defence
 	mine, second := on(vip4), neighbour.MAC{2, 0, 0, 0, 9, 8}
 	c.keep(noon, mine, nil)
 	told := map[time.Duration]string{}

@@ -72,7 +72,7 @@ func (r reach) unable() []netip.Addr {
 // that it serves: it answers before it says so. One that does not serve answers for
 // nothing, whatever its table says. elsewhere are the addresses that another
 // node answers for, and behind those of them that this one is among the next to take over. There, too, are
-// those that nobody can answer for while this is the first candidate alive.
+// those that no node can answer for while this is the first candidate alive.
 func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]standby{}
 	if !v.Settled {
@@ -80,7 +80,7 @@ func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Add
 	}
 	self := v.Alive[t.Node]
 	self.Serving = t.Serving && !t.Leaving && serves
-	heirs := heirsOf(t.Node, v)
+	heirs := asymmetricOf(t.Node, v)
 	for a, on := range r {
 		able := func(node string) bool {
 			if node == t.Node {
@@ -115,7 +115,7 @@ func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Add
 // near is the node that answers for an address: the first candidate that is able. One that says that it has
 // no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
 // one: clients are there. Of nodes that say neither, as those of older releases, it is not
-// known, and what they think of it is the same order without them; so nobody comes before them for it. Where the
+// known, and what they think of it is the same order without them; so no node comes before them for it. Where the
 // advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
 func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
 	first, ok := election.Owner(claim.Candidates, able)
@@ -131,7 +131,7 @@ func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node st
 
 // standby is the place of this node among those that would take an address over.
 type standby struct {
-	owner string // who is to answer now; empty: nobody can
+	owner string // the node that is to answer now; empty: none can
 	after int    // how many come before this node once the owner is gone; 0: it is the runner-up
 }
 
@@ -166,8 +166,8 @@ func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hel
 	return 0, false
 }
 
-// placed is the ownership with who comes before this node among the candidates for the address, and why
-// they do not answer, and who is the next after it that is alive and able.
+// placed is the ownership with the candidates before this node, and why
+// they do not answer, and the next after it that is alive and able.
 func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Ownership {
 	o.Dead, o.Unable, o.Distant = nil, nil, nil
 	candidates := t.Claims[a].Candidates

@@ -16,7 +16,7 @@ import (
 
 const (
 	// questions are asked, so far apart: an answer takes a millisecond on most networks, and
-	// what nobody has answered for a detection time (by default) is not there.
+	// what no station has answered for a detection time (by default) is not there.
 	questions     = 4
 	questionEvery = 25 * time.Millisecond
 	// askAgain is how often it is asked again while most of the mesh is missing, and
@@ -30,46 +30,46 @@ const (
 	maxWitnesses = 8
 )
 
-// standing is where this node stands in the mesh.
-type standing uint8
+// fencingState is where this node stands in the mesh.
+type fencingState uint8
 
 const (
-	together  standing = iota // it hears most of the mesh
-	asking                    // it does not since a moment ago, and asks why
-	vouched                   // something on the network answers it
-	unvouched                 // nothing does, and it has no gateway that would
-	cutOff                    // its gateway does not answer
+	together  fencingState = iota // it hears most of the mesh
+	asking                        // it does not since a moment ago, and asks why
+	vouched                       // something on the network answers it
+	unvouched                     // nothing does, and it has no gateway that would
+	cutOff                        // its gateway does not answer
 )
 
-// witness is an address that is asked for, to know whether the network hears this node.
-type witness struct {
+// probeTarget is an address that is asked for, to know whether the network hears this node.
+type probeTarget struct {
 	address, from netip.Addr
 	link          int // index of the interface
 	gateway       bool
 }
 
-// isolation finds out whether it is this node that is cut off when most of the mesh falls
-// silent. It asks nobody else while the mesh is there. Then it asks, for the time of a blink,
+// fencing finds out whether it is this node that is cut off when most of the mesh falls
+// silent. It asks nothing while the mesh is there. Then it asks, for the time of a blink,
 // its gateways, and the nodes that are silent, which may be there and not be heard all the
 // same. Anything that answers proves that this node hears and is heard. Where a gateway is
 // known and nothing answers, this node is cut off, and answers for nothing: the others have
 // taken over, or will. Where none is known, silence proves nothing, and it goes on.
 //
-// It is driven by one caller at a time, who calls due when next says so, and then update.
-type isolation struct {
+// Machine calls due when next says so, and then update.
+type fencing struct {
 	mesh map[string]time.Time // other nodes that were alive lately, and since when they are silent
 
-	is        standing
-	witnesses []witness
+	is        fencingState
+	witnesses []probeTarget
 	round     bool // questions are being asked
 	asked     int
 	at        time.Time // when the next question is due, or the verdict, or the next round; zero: never
 }
 
-// update takes in who is alive. find tells whom to ask.
-func (i *isolation) update(now time.Time, self string, v hello.View, find func() []witness) {
+// update takes in which nodes are alive. find tells what to ask for.
+func (i *fencing) update(now time.Time, self string, v hello.View, find func() []probeTarget) {
 	if !v.Settled {
-		*i = isolation{}
+		*i = fencing{}
 		return
 	}
 	fresh := i.count(now, self, v)
@@ -87,10 +87,10 @@ func (i *isolation) update(now time.Time, self string, v hello.View, find func()
 	}
 }
 
-// count notes who is silent since now, and tells whether anybody is. Who is missed long enough
-// is forgotten, unless nobody else is left or this node is cut off: then it may not be for them
-// to be gone.
-func (i *isolation) count(now time.Time, self string, v hello.View) (fresh bool) {
+// count notes which nodes are silent since now, and tells whether any is. One that is missed long enough
+// is forgotten, unless no other is left or this node is cut off: then they may not be
+// gone.
+func (i *fencing) count(now time.Time, self string, v hello.View) (fresh bool) {
 	if i.mesh == nil {
 		i.mesh = map[string]time.Time{}
 	}
@@ -120,7 +120,7 @@ func (i *isolation) count(now time.Time, self string, v hello.View) (fresh bool)
 func gone(now, since time.Time) bool { return !since.IsZero() && !now.Before(since.Add(mournFor)) }
 
 // lost tells whether no more than half of the mesh is heard, this node included.
-func (i *isolation) lost() bool {
+func (i *fencing) lost() bool {
 	silent := 0
 	for _, since := range i.mesh {
 		if !since.IsZero() {
@@ -131,7 +131,7 @@ func (i *isolation) lost() bool {
 }
 
 // mourned is when the next silent node is forgotten; zero: there is none.
-func (i *isolation) mourned() time.Time {
+func (i *fencing) mourned() time.Time {
 	var next time.Time
 	for _, since := range i.mesh {
 		if !since.IsZero() {
@@ -141,8 +141,8 @@ func (i *isolation) mourned() time.Time {
 	return next
 }
 
-// long tells whether all who are silent have been so for long.
-func (i *isolation) long(now time.Time) bool {
+// long tells whether all that are silent have been so for long.
+func (i *fencing) long(now time.Time) bool {
 	for _, since := range i.mesh {
 		if !since.IsZero() && !gone(now, since) {
 			return false
@@ -152,7 +152,7 @@ func (i *isolation) long(now time.Time) bool {
 }
 
 // due returns the questions to be asked now, and whether it is time for an update.
-func (i *isolation) due(now time.Time) (ask []witness, news bool) {
+func (i *fencing) due(now time.Time) (ask []probeTarget, news bool) {
 	switch {
 	case i.at.IsZero() || now.Before(i.at):
 		return nil, false
@@ -167,8 +167,8 @@ func (i *isolation) due(now time.Time) (ask []witness, news bool) {
 }
 
 // conclude ends a round in which nothing answered.
-func (i *isolation) conclude(now time.Time) {
-	gateway := slices.ContainsFunc(i.witnesses, func(w witness) bool { return w.gateway })
+func (i *fencing) conclude(now time.Time) {
+	gateway := slices.ContainsFunc(i.witnesses, func(w probeTarget) bool { return w.gateway })
 	switch {
 	case i.is == cutOff:
 	case gateway && !i.long(now):
@@ -179,7 +179,7 @@ func (i *isolation) conclude(now time.Time) {
 	i.rest(now)
 }
 
-func (i *isolation) rest(now time.Time) {
+func (i *fencing) rest(now time.Time) {
 	i.round, i.at = false, now.Add(askAgain)
 	if i.is != cutOff && i.long(now) {
 		i.at = now.Add(askSeldom)
@@ -187,17 +187,17 @@ func (i *isolation) rest(now time.Time) {
 }
 
 // under are the addresses whose stations are listened for, by interface.
-func (i *isolation) under() []witness {
+func (i *fencing) under() []probeTarget {
 	if i.round || i.is == cutOff {
 		return i.witnesses
 	}
 	return nil
 }
 
-// claimed takes in who has an address; it tells whether that was asked for, and whether it is
+// claimed takes in which station has an address; it tells whether that was asked for, and whether it is
 // news that something answers.
-func (i *isolation) claimed(now time.Time, claim neighbour.Claim) (mine, news bool) {
-	if !slices.ContainsFunc(i.under(), func(w witness) bool { return w.address == claim.Address && w.link == claim.Index }) {
+func (i *fencing) claimed(now time.Time, claim neighbour.Claim) (mine, news bool) {
+	if !slices.ContainsFunc(i.under(), func(w probeTarget) bool { return w.address == claim.Address && w.link == claim.Index }) {
 		return false, false
 	}
 	if claim.Probe {
@@ -210,15 +210,15 @@ func (i *isolation) claimed(now time.Time, claim neighbour.Claim) (mine, news bo
 }
 
 // next is when there is something to do; zero: never.
-func (i *isolation) next() time.Time { return i.at }
+func (i *fencing) next() time.Time { return i.at }
 
 // waits tells whether this node may be cut off, and had better not take over from others yet.
-func (i *isolation) waits() bool {
-	return i.is == asking && slices.ContainsFunc(i.witnesses, func(w witness) bool { return w.gateway })
+func (i *fencing) waits() bool {
+	return i.is == asking && slices.ContainsFunc(i.witnesses, func(w probeTarget) bool { return w.gateway })
 }
 
 // mute are the gateways that do not answer while this node is cut off, sorted.
-func (i *isolation) mute() []netip.Addr {
+func (i *fencing) mute() []netip.Addr {
 	if i.is != cutOff {
 		return nil
 	}
@@ -244,17 +244,17 @@ func (r reach) networks() networks {
 }
 
 // questionFor is how an address is asked for on a link; none where this node has no address to ask from.
-func questionFor(a netip.Addr, l links.Link, gateway bool) []witness {
+func questionFor(a netip.Addr, l links.Link, gateway bool) []probeTarget {
 	from := l.Own(a)
 	if !from.IsValid() {
 		return nil
 	}
-	return []witness{{address: a, from: from, link: l.Index, gateway: gateway}}
+	return []probeTarget{{address: a, from: from, link: l.Index, gateway: gateway}}
 }
 
 // gateways are those that can be asked for.
-func (on networks) gateways(all []links.Gateway) []witness {
-	var found []witness
+func (on networks) gateways(all []links.Gateway) []probeTarget {
+	var found []probeTarget
 	for _, g := range all {
 		for _, l := range on[addr.FamilyOf(g.Address)] {
 			if l.Index == g.Link {
@@ -266,8 +266,8 @@ func (on networks) gateways(all []links.Gateway) []witness {
 }
 
 // witnesses are those of a node's addresses that can be asked for.
-func (on networks) witnesses(addresses []netip.Addr) []witness {
-	var found []witness
+func (on networks) witnesses(addresses []netip.Addr) []probeTarget {
+	var found []probeTarget
 	for _, a := range addresses {
 		a = a.Unmap()
 		for _, l := range links.Holding(a, on[addr.FamilyOf(a)]) {
@@ -278,7 +278,7 @@ func (on networks) witnesses(addresses []netip.Addr) []witness {
 }
 
 // witnesses are the gateways and silent nodes on the networks that are answered on.
-func witnesses(t *api.Table, v hello.View, r reach, gateways []links.Gateway) []witness {
+func witnesses(t *api.Table, v hello.View, r reach, gateways []links.Gateway) []probeTarget {
 	on := r.networks()
 	found := on.gateways(gateways)
 	for _, node := range v.Silent[:min(len(v.Silent), maxWitnesses)] {
@@ -289,16 +289,16 @@ func witnesses(t *api.Table, v hello.View, r reach, gateways []links.Gateway) []
 
 // fence finds out whether this node is cut off, and what the others are to be told of that.
 func (m *Machine) fence(now time.Time, r reach) {
-	v, before := m.in.View, m.isolation.is
-	m.isolation.update(now, m.node, v, func() []witness { return witnesses(m.table, v, r, m.in.Gateways) })
-	if vouched := m.isolation.is == vouched; vouched != m.told.vouched {
+	v, before := m.in.View, m.fencing.is
+	m.fencing.update(now, m.node, v, func() []probeTarget { return witnesses(m.table, v, r, m.in.Gateways) })
+	if vouched := m.fencing.is == vouched; vouched != m.told.vouched {
 		m.told.vouched, m.told.stale = vouched, true
 	}
-	switch is := m.isolation.is; {
+	switch is := m.fencing.is; {
 	case is == before:
 	case is == cutOff:
 		m.warn("this node hears no more than half of the nodes, and its gateway does not answer: it is cut off, and answers for nothing until either is heard",
-			"gateways", m.isolation.mute(), "silent", v.Silent)
+			"gateways", m.fencing.mute(), "silent", v.Silent)
 	case before == cutOff:
 		m.info("this node is cut off no more")
 	case is == vouched:

@@ -26,10 +26,10 @@ func (m *Machine) find(level slog.Level, message string, args []any) {
 func (m *Machine) separate(r reach) onlink.Wanted {
 	v, status := m.in.View, m.in.OnLink
 	all, on := r.all(), r.apartFrom(m.table.NodeAddrs)
-	before := m.apart.cut
-	m.apart.judge(m.node, v, on, status)
+	before := m.isolation.cut
+	m.isolation.judge(m.node, v, on, status)
 	for _, l := range on {
-		switch is := m.apart.cut[l.Index]; {
+		switch is := m.isolation.cut[l.Index]; {
 		case is && !before[l.Index]:
 			m.warn("no node is heard over an interface, and other nodes hear each other there: its addresses are left to them; "+
 				"look at its cable, its VLAN and the port of the switch", "interface", l.Name)
@@ -37,14 +37,14 @@ func (m *Machine) separate(r reach) onlink.Wanted {
 			m.info("nodes are heard over the interface again", "interface", l.Name)
 		}
 	}
-	m.told.connect(m.apart.told(all, status))
-	m.apart.limit(r, m.table, v, status)
+	m.told.connect(m.isolation.told(all, status))
+	m.isolation.limit(r, m.table, v, status)
 	return monitored(m.table, on)
 }
 
 // findAbsent finds which nodes count as dead without a hello, for the mesh to be told.
 func (m *Machine) findAbsent() {
-	dead := m.absences.dead()
+	dead := m.unheard.dead()
 	if slices.Equal(dead, m.absent) {
 		return
 	}
@@ -66,14 +66,14 @@ func (m *Machine) findAbsent() {
 func (m *Machine) findLeft(left map[netip.Addr]bool) {
 	before, news := m.state.Left, map[string][]netip.Addr{}
 	for a := range left {
-		if node := m.disputes.of[a].with; before[a] != node {
+		if node := m.arbitration.of[a].with; before[a] != node {
 			news[node] = append(news[node], a)
 		}
 	}
 	for node, addresses := range news {
 		slices.SortFunc(addresses, netip.Addr.Compare)
 		m.warn("another node answers for addresses that are this one's by its table; they are left to that node: see whether both reach the API server",
-			"addresses", addresses, "node", node, "heardInHellos", !m.disputes.of[addresses[0]].mute)
+			"addresses", addresses, "node", node, "heardInHellos", !m.arbitration.of[addresses[0]].mute)
 	}
 	over := slices.DeleteFunc(slices.Collect(maps.Keys(before)), func(a netip.Addr) bool { return left[a] })
 	if len(over) > 0 {
@@ -128,7 +128,7 @@ func (m *Machine) findContests(before, now map[netip.Addr]api.Contest) {
 // findKernels tells which nodes go on without hellos, when that changes.
 func (m *Machine) findKernels() {
 	before := m.answering
-	m.answering = m.kernels.answering()
+	m.answering = m.dataplanes.answering()
 	for _, node := range m.answering {
 		if !slices.Contains(before, node) {
 			m.info("the hellos of a node have ended and its kernel answers: connections that it has are still handed over to it", "node", node)

@@ -11,9 +11,9 @@ import (
 // TestWhoseFrameItIs: the Ethernet source and the sender of ARP and NDP have to be of one node.
 func TestWhoseFrameItIs(t *testing.T) {
 	second := neighbour.MAC{2, 0, 0, 0, 0, 21}
-	n := nodes{complete: true, known: map[hello.Station]acquaintance{}}
+	n := stations{complete: true, known: map[hello.Station]knownStation{}}
 	for _, m := range []neighbour.MAC{colleague, second} {
-		n.known[hello.Station(m)] = acquaintance{"b", noon.Add(time.Hour)}
+		n.known[hello.Station(m)] = knownStation{"b", noon.Add(time.Hour)}
 	}
 	for name, test := range map[string]struct{ station, source, want neighbour.MAC }{
 		"of a node":                  {colleague, neighbour.MAC{}, colleague},

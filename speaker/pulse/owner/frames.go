@@ -52,18 +52,18 @@ func (m *Machine) kernelReplies(a netip.Addr) (claim neighbour.Claim, does bool)
 func (m *Machine) hear(now time.Time) (news bool) {
 	for _, claim := range m.in.Heard {
 		claim = m.nodes.attribute(claim)
-		news = m.kernels.claimed(now, claim, m.nodes) || news
-		news = m.absences.claimed(now, claim) || news
-		witness, vouches := m.isolation.claimed(now, claim)
+		news = m.dataplanes.claimed(now, claim, m.nodes) || news
+		news = m.unheard.claimed(now, claim) || news
+		witness, vouches := m.fencing.claimed(now, claim)
 		switch {
 		case witness:
 			news = vouches || news
-		case m.vetting.asks(claim.Address):
-			news = m.vetting.claimed(now, claim, m.nodes) || news
-		case m.patrol.asks(claim.Address):
-			m.patrol.claimed(claim, m.nodes.have(claim.Station))
+		case m.probing.asks(claim.Address):
+			news = m.probing.claimed(now, claim, m.nodes) || news
+		case m.audit.asks(claim.Address):
+			m.audit.claimed(claim, m.nodes.have(claim.Station))
 		case m.isAnswered(claim.Address) && m.nodes.strange(claim.Station):
-			news = m.contests.claimed(now, claim) || news
+			news = m.defence.claimed(now, claim) || news
 		case m.nodes.have(claim.Station):
 			news = m.taken(now, claim) || news
 		}
@@ -78,13 +78,13 @@ func (m *Machine) taken(now time.Time, claim neighbour.Claim) (news bool) {
 	if node == m.node {
 		return false
 	}
-	if _, yields := m.yielding[claim.Address]; yields {
-		return m.yielding.claimed(now, claim)
+	if _, yields := m.releases[claim.Address]; yields {
+		return m.releases.claimed(now, claim)
 	}
-	if m.table == nil || !m.isAnswered(claim.Address) && m.disputes.of[claim.Address] == nil {
+	if m.table == nil || !m.isAnswered(claim.Address) && m.arbitration.of[claim.Address] == nil {
 		return false
 	}
-	news, defend := m.disputes.claimed(now, claim, node, m.table, m.in.View)
+	news, defend := m.arbitration.claimed(now, claim, node, m.table, m.in.View)
 	if defend {
 		m.out.Frames = append(m.out.Frames, Frame{What: neighbour.Announcement, Address: claim.Address, Link: claim.Index})
 	}
@@ -93,16 +93,16 @@ func (m *Machine) taken(now time.Time, claim neighbour.Claim) (news bool) {
 
 // attend finds what is due, what is to be said of that, and whether it left anything to decide.
 func (m *Machine) attend(now time.Time) (news bool) {
-	words, over := m.contests.due(now)
-	probes, free := m.vetting.due(now)
-	asks, listen, found := m.patrol.due(now, m.in.View)
-	if listen && m.table != nil { // which changes nothing of who owns what
+	words, over := m.defence.due(now)
+	probes, free := m.probing.due(now)
+	asks, listen, found := m.audit.due(now, m.in.View)
+	if listen && m.table != nil { // which changes no owner
 		m.out.Answers = m.answers()
 	}
 	found = m.adopt(now) || found
-	inquiries, talk := m.disputes.due(now, m.in.IsQuiet)
-	successors, waits := m.yielding.due(now)
-	m.audit(asks)
+	inquiries, talk := m.arbitration.due(now, m.in.IsQuiet)
+	successors, waits := m.releases.due(now)
+	m.inquire(asks)
 	for _, w := range slices.Concat(words, probes, inquiries, successors) {
 		for _, l := range m.mine[w.address] {
 			if w.link == 0 || w.link == l.Index {
@@ -110,19 +110,19 @@ func (m *Machine) attend(now time.Time) (news bool) {
 			}
 		}
 	}
-	questions, again := m.isolation.due(now)
-	living, dead := m.kernels.due(now)
-	unheard, missed := m.absences.due(now)
+	questions, again := m.fencing.due(now)
+	living, dead := m.dataplanes.due(now)
+	unheard, missed := m.unheard.due(now)
 	for _, w := range slices.Concat(questions, living, unheard) {
 		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
 	}
 	return m.listening.isOver(now) || waits || over || free || found || again || dead || missed || talk
 }
 
-// adopt has the addresses taken for which nobody answers, and tells whether anything follows. While a
+// adopt has the addresses taken for which no node answers, and tells whether anything follows. While a
 // living node does not hear this one, or is not heard, it may be the one that answers.
 func (m *Machine) adopt(now time.Time) (news bool) {
-	if m.patrol.found == nil {
+	if m.audit.found == nil {
 		return false
 	}
 	v := m.in.View
@@ -131,15 +131,15 @@ func (m *Machine) adopt(now time.Time) (news bool) {
 		hears = hears && !member.Deaf
 	}
 	var taken []netip.Addr
-	for a, nobody := range m.patrol.found {
-		if m.yielding.adopt(now, a, nobody && hears) {
+	for a, nobody := range m.audit.found {
+		if m.releases.adopt(now, a, nobody && hears) {
 			news = true
 		}
-		if m.yielding.isAdopted(a) {
+		if m.releases.isAdopted(a) {
 			taken = append(taken, a)
 		}
 	}
-	m.patrol.found = nil
+	m.audit.found = nil
 	if len(taken) > 0 {
 		m.warn("nobody answers for addresses that are another node's by the table of this one; it answers until that node does: "+
 			"see whether all nodes reach the API server", "addresses", some(taken))
@@ -147,11 +147,11 @@ func (m *Machine) adopt(now time.Time) (news bool) {
 	return news
 }
 
-// audit asks for addresses as a client does that has an address of this node, so that the
-// kernels of others say what they would say to clients: a proxy, for one, answers to nobody
+// inquire asks for addresses as a client does that has an address of this node, so that the
+// kernels of others say what they would say to clients: a proxy, for one, answers to none
 // without an address, and IPv6 tells all of the segment then.
-func (m *Machine) audit(asks []netip.Addr) {
-	under := m.patrol.under()
+func (m *Machine) inquire(asks []netip.Addr) {
+	under := m.audit.under()
 	for _, a := range asks {
 		for _, l := range under[a] {
 			m.ask(a, l, neighbour.MAC{})
@@ -194,18 +194,18 @@ func (m *Machine) answers() map[addr.Family]Answers {
 		}
 		// One that is to be handed over is not announced again: the next announcement of it is the other node's. One
 		// that was adopted is, since that may be long in coming.
-		h, leaves := m.yielding[a]
+		h, leaves := m.releases[a]
 		if interval := m.table.Claims[a].AnnounceInterval; interval > 0 && !m.wait[a] && (!leaves || h.adopted) {
 			every[a] = interval
 		}
 	}
-	for a, on := range m.patrol.under() {
+	for a, on := range m.audit.under() {
 		of := all[addr.FamilyOf(a)].Probed
 		for _, l := range on {
 			of[l.Index] = append(of[l.Index], a)
 		}
 	}
-	for _, w := range slices.Concat(m.isolation.under(), m.kernels.under(), m.absences.under()) {
+	for _, w := range slices.Concat(m.fencing.under(), m.dataplanes.under(), m.unheard.under()) {
 		of := all[addr.FamilyOf(w.address)].Probed
 		of[w.link] = append(of[w.link], w.address)
 	}
@@ -216,7 +216,7 @@ func (m *Machine) answers() map[addr.Family]Answers {
 func (m *Machine) next() time.Time {
 	next := m.listening.until
 	for _, at := range []time.Time{
-		m.isolation.next(), m.kernels.next(), m.absences.next(), m.contests.next(), m.vetting.next(), m.yielding.next(), m.patrol.next(), m.disputes.next(),
+		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.audit.next(), m.arbitration.next(),
 	} {
 		next = sooner(next, at)
 	}

@@ -10,11 +10,11 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 )
 
-// concern is what of the links anything follows from, by the table. A node has hundreds of links
+// linkFilter is what of the links anything follows from, by the table. A node has hundreds of links
 // that come and go with pods; to look through all addresses each time would take the time that a
 // takeover waits for.
-type concern struct {
-	of    *api.Table // whose concern it is; nil: none yet
+type linkFilter struct {
+	of    *api.Table // by which links matter; nil: none yet
 	names map[string]bool
 	// addresses are those of the node and those that are answered for, here or elsewhere.
 	addresses map[netip.Addr]bool
@@ -25,9 +25,9 @@ type concern struct {
 
 // look takes in the links and tells whether anything is new about those that matter. named
 // are more names that do.
-func (c *concern) look(t *api.Table, named map[string]bool, s *links.Snapshot) (news bool) {
+func (c *linkFilter) look(t *api.Table, named map[string]bool, s *links.Snapshot) (news bool) {
 	if c.of != t {
-		*c = concern{of: t, names: map[string]bool{}, addresses: t.Addresses()}
+		*c = linkFilter{of: t, names: map[string]bool{}, addresses: t.Addresses()}
 		for _, a := range t.NodeAddrs {
 			c.addresses[a] = true
 		}
@@ -55,7 +55,7 @@ func (c *concern) look(t *api.Table, named map[string]bool, s *links.Snapshot) (
 // address of ours, or that is in a network, be it one that a peer's address is in. The one at which
 // a pod's cable ends is in none: it has no address, or a link-local one, or that of the pods' gateway
 // without any subnet.
-func (c *concern) matters(l links.Link) bool {
+func (c *linkFilter) matters(l links.Link) bool {
 	return c.names[l.Name] || len(l.Peered) > 0 || slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
 		isNetwork := !p.IsSingleIP() && (c.linkLocal || p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast())
 		return isNetwork || c.addresses[p.Addr()]
@@ -63,7 +63,7 @@ func (c *concern) matters(l links.Link) bool {
 }
 
 // reachable is the reach by the table and the links, for the caller to change.
-func (c *concern) reachable() reach {
+func (c *linkFilter) reachable() reach {
 	if c.reach == nil {
 		c.reach = reachOf(c.of, c.links)
 	}

@@ -44,7 +44,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 		for _, a := range rapid.SliceOfDistinct(rapid.SampledFrom(some), func(a netip.Addr) netip.Addr { return a }).Draw(r, "claimed") {
 			table.Claims[a] = desired.Candidacy{Interfaces: rapid.SliceOfN(rapid.SampledFrom([]string{"veth1", "veth2", "veth9"}), 0, 2).Draw(r, "named")}
 		}
-		var c concern
+		var c linkFilter
 		for range 3 {
 			all := links.NewSnapshot(rapid.SliceOfN(drawLink, 0, 6).Draw(r, "links")...)
 			c.look(&table, nil, all)
@@ -80,23 +80,23 @@ func BenchmarkReach(b *testing.B) {
 		}
 	})
 	b.Run("the mesh changes", func(b *testing.B) {
-		var c concern
+		var c linkFilter
 		for b.Loop() {
 			c.look(&table, nil, snapshots[0])
 			c.reachable()
 		}
 	})
 	b.Run("a pod comes or goes", func(b *testing.B) {
-		var c concern
+		var c linkFilter
 		for i := 0; b.Loop(); i++ {
 			c.look(&table, nil, snapshots[i%2])
 		}
 	})
 	b.Run("a pod comes or goes, and all was handed over", func(b *testing.B) {
-		var c concern
-		y := yielding{}
+		var c linkFilter
+		y := releases{}
 		for a := range table.Claims {
-			y[a] = handover{}
+			y[a] = release{}
 		}
 		for i := 0; b.Loop(); i++ {
 			c.look(&table, y.names(), snapshots[i%2])
@@ -104,7 +104,7 @@ func BenchmarkReach(b *testing.B) {
 	})
 	b.Run("the table changes", func(b *testing.B) {
 		for b.Loop() {
-			var c concern
+			var c linkFilter
 			c.look(&table, nil, snapshots[0])
 			c.reachable()
 		}

@@ -13,8 +13,8 @@ import (
 
 // apart are the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
 // of nodes, and no family of these is on another interface than they are.
-type apart struct {
-	cut   map[int]bool // those over which nobody is heard, though others hear each other there, by index
+type linkIsolation struct {
+	cut   map[int]bool // those over which no node is heard, though others hear each other there, by index
 	names []string     // of these
 }
 
@@ -55,7 +55,7 @@ func monitored(t *api.Table, on []links.Link) onlink.Wanted {
 }
 
 // told are the interfaces of the reach, as the other nodes are told of them.
-func (ap *apart) told(on []links.Link, status map[int]onlink.Status) []hello.Interface {
+func (ap *linkIsolation) told(on []links.Link, status map[int]onlink.Status) []hello.Interface {
 	all := make([]hello.Interface, 0, len(on))
 	for _, l := range on {
 		all = append(all, hello.Interface{
@@ -91,8 +91,8 @@ func meant(l links.Link, node string, i hello.Interface, met map[string]hello.ID
 
 // judge finds the links that are cut off: nothing is heard over them, and another node
 // hears one there that is not this node. Where all hear nothing, the network may be down, or not
-// pass what they say; or there are but two, of which nobody knows whose link it is. Then all go on.
-func (ap *apart) judge(self string, v hello.View, on []links.Link, status map[int]onlink.Status) {
+// pass what they say; or there are but two, of which neither knows which link it is. Then all go on.
+func (ap *linkIsolation) judge(self string, v hello.View, on []links.Link, status map[int]onlink.Status) {
 	id := hello.IDOf(self)
 	ap.cut, ap.names = map[int]bool{}, nil
 	for _, l := range on {
@@ -119,7 +119,7 @@ func anyInterface(self string, v hello.View, is func(node string, i hello.Interf
 
 // limit takes the addresses out of the reach for which all links are cut off and another
 // candidate is there that is able to answer for them, and does not say that it is cut off, too.
-func (ap *apart) limit(r reach, t *api.Table, v hello.View, status map[int]onlink.Status) {
+func (ap *linkIsolation) limit(r reach, t *api.Table, v hello.View, status map[int]onlink.Status) {
 	for a, on := range r {
 		off := func(l links.Link) bool { return ap.cut[l.Index] }
 		if len(on) == 0 || !slices.ContainsFunc(on, off) || slices.ContainsFunc(on, func(l links.Link) bool { return !off(l) }) {

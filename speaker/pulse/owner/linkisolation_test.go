@@ -154,7 +154,7 @@ func TestWhichLinksAreCutOff(t *testing.T) {
 			m := v.Alive["b"]
 			m.Interfaces = []hello.Interface{k.theirs}
 			v.Alive["b"] = m
-			var ap apart
+			var ap linkIsolation
 			ap.judge("a", v, []links.Link{k.link}, map[int]onlink.Status{1: k.status})
 			if ap.cut[1] != k.want {
 				t.Errorf("cut off: %t", ap.cut[1])
@@ -183,7 +183,7 @@ func TestNeverNobodyForACutLink(t *testing.T) {
 		say := func() (changed bool) {
 			for _, n := range names {
 				r := reach{vip4: []links.Link{one(1, "192.0.2.1/24")}}
-				ap := apart{cut: map[int]bool{1: cut[n]}}
+				ap := linkIsolation{cut: map[int]bool{1: cut[n]}}
 				ap.limit(r, &api.Table{Node: n, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: candidates}}}, v, nil)
 				m, unable := v.Alive[n], len(r[vip4]) == 0
 				changed = changed || unable != m.Unable[vip4]

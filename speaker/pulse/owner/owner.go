@@ -115,31 +115,31 @@ type Machine struct {
 	wait map[netip.Addr]bool         // what it withholds
 	told told
 
-	filter    concern
-	apart     apart
-	listening listening
-	absences  absences
-	absent    []string // nodes that count as dead by them
-	isolation isolation
-	nodes     nodes
-	vetting   vetting
-	disputes  disputes
-	yielding  yielding
-	contests  contests
-	patrol    patrol
-	former    predecessors
-	kernels   kernels
-	answering []string // of kernels, when it was logged last
+	filter      linkFilter
+	isolation   linkIsolation
+	listening   listening
+	unheard     unheardNodes
+	absent      []string // nodes that count as dead by them
+	fencing     fencing
+	nodes       stations
+	probing     probing
+	arbitration arbitration
+	releases    releases
+	defence     defence
+	audit       audit
+	previous    previousOwners
+	dataplanes  dataplanes
+	answering   []string // the kernels of silent nodes that answer, when it was logged last
 }
 
 // New returns the machine of a node that has heard nothing yet. jitter returns a random time up to one.
 func New(node string, jitter func(time.Duration) time.Duration) *Machine {
-	m := &Machine{node: node, yielding: yielding{}, former: predecessors{}, kernels: kernels{}}
-	m.patrol.self, m.patrol.jitter, m.patrol.strange = node, jitter, func(s neighbour.MAC) bool { return m.nodes.strange(s) }
-	m.patrol.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
+	m := &Machine{node: node, releases: releases{}, previous: previousOwners{}, dataplanes: dataplanes{}}
+	m.audit.self, m.audit.jitter, m.audit.strange = node, jitter, func(s neighbour.MAC) bool { return m.nodes.strange(s) }
+	m.audit.kernel = func(asked map[netip.Addr][]links.Link) map[netip.Addr]string {
 		return hostchecks.Answering(m.in.Links, asked)
 	}
-	m.vetting.self, m.vetting.kernel = node, m.kernelReplies
+	m.probing.self, m.probing.kernel = node, m.kernelReplies
 	return m
 }
 
@@ -167,8 +167,8 @@ func (m *Machine) takeTable(now time.Time) (news bool) {
 	}
 	m.before, m.table = m.table, t
 	m.told.stale = true
-	m.vetting.elsewhere(now, t.Elsewhere)
-	m.vetting.table(now, t.Addresses())
+	m.probing.elsewhere(now, t.Elsewhere)
+	m.probing.table(now, t.Addresses())
 	return true
 }
 
@@ -178,7 +178,7 @@ func (m *Machine) takeLinks() (news bool) {
 		return false
 	}
 	m.full = m.in.Links
-	return m.table != nil && m.full != nil && m.filter.look(m.table, m.yielding.names(), m.full)
+	return m.table != nil && m.full != nil && m.filter.look(m.table, m.releases.names(), m.full)
 }
 
 // decide makes up the Decision. The package comment says why it is in this order.
@@ -196,47 +196,47 @@ func (m *Machine) decide(now time.Time) {
 	answered := m.state.Owned
 
 	// What this node can answer for.
-	m.yielding.part(now, answered, m.before, t, v, m.disputes.has)
-	m.filter.look(t, m.yielding.names(), m.in.Links)
+	m.releases.part(now, answered, m.before, t, v, m.arbitration.has)
+	m.filter.look(t, m.releases.names(), m.in.Links)
 	d.Links = m.filter.links
 	r := m.filter.reachable()
-	m.yielding.reach(r, t, d.Links)
+	m.releases.reach(r, t, d.Links)
 	m.listening.update(now, r)
 	d.Listen = map[addr.Family][]links.Link{addr.IPv4: r.links(addr.IPv4), addr.IPv6: r.links(addr.IPv6)}
 	m.told.present(stationsOf(r, t.NodeAddrs, d.Links))
 	r.without(m.in.Failed)
 	d.Monitor = m.separate(r)
-	m.absences.update(now, v, t, r, m.in.Gateways)
+	m.unheard.update(now, v, t, r, m.in.Gateways)
 	m.findAbsent()
 
 	// What is this node's.
 	m.fence(now, r)
-	serves := m.isolation.is != cutOff
+	serves := m.fencing.is != cutOff
 	due, elsewhere, behind := owned(t, v, r, serves)
 	mine := m.hesitate(now, due)
 	m.nodes.learn(now, m.node, m.told.stations, v)
-	m.vetting.told(now, v)
-	wait := m.vetting.vet(now, mine, elsewhere)
-	m.yielding.update(now, answered, elsewhere, m.before, t, v, m.disputes.has)
-	m.yielding.told(m.node, v)
-	left := m.disputes.keep(now, m.node, mine, v)
+	m.probing.told(now, v)
+	wait := m.probing.vet(now, mine, elsewhere)
+	m.releases.update(now, answered, elsewhere, m.before, t, v, m.arbitration.has)
+	m.releases.told(m.node, v)
+	left := m.arbitration.keep(now, m.node, mine, v)
 	m.findLeft(left)
 	maps.Copy(wait, left)
-	m.yielding.still(mine, r)
+	m.releases.still(mine, r)
 
 	// What follows from that.
-	m.former.follow(m.before, t, v, due, left)
+	m.previous.follow(m.before, t, v, due, left)
 	m.before = nil
-	m.kernels.update(now, v.Silent, m.former, t, r)
-	d.Advanced = m.disputes.take(mine, wait, m.in.Epoch) || d.Advanced
-	m.told.discuss(slices.Concat(m.disputes.claims(now), m.yielding.claims(m.disputes.epochs),
-		m.vetting.claims(m.disputes.has), m.vetting.occupied(v, m.disputes.has)))
+	m.dataplanes.update(now, v.Silent, m.previous, t, r)
+	d.Advanced = m.arbitration.take(mine, wait, m.in.Epoch) || d.Advanced
+	m.told.discuss(slices.Concat(m.arbitration.claims(now), m.releases.claims(m.arbitration.epochs),
+		m.probing.claims(m.arbitration.has), m.probing.occupied(v, m.arbitration.has)))
 	m.mine, m.wait = mine, wait
-	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.yielding.isAdopted(a) })
-	m.patrol.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))
+	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.releases.isAdopted(a) })
+	m.audit.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))
 	if !t.Leaving { // a node that leaves goes on as it was
 		dead := func(node string) bool { return slices.Contains(v.Silent, node) || slices.Contains(m.absent, node) }
-		d.Previous = m.former.nodeAddrs(t, m.goesOn, dead)
+		d.Previous = m.previous.nodeAddrs(t, m.goesOn, dead)
 	}
 	m.out.Answers = m.answers()
 	m.tell(d, r.unable(), v.Settled && serves)
@@ -250,7 +250,7 @@ func (m *Machine) decide(now time.Time) {
 // hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
 // has not listened since its link came up.
 func (m *Machine) hesitate(now time.Time, mine map[netip.Addr][]links.Link) map[netip.Addr][]links.Link {
-	if !m.isolation.waits() && !m.listening.waits(now, m.node, m.in.View) {
+	if !m.fencing.waits() && !m.listening.waits(now, m.node, m.in.View) {
 		return mine
 	}
 	mine = maps.Clone(mine)
@@ -259,7 +259,7 @@ func (m *Machine) hesitate(now time.Time, mine map[netip.Addr][]links.Link) map[
 }
 
 // goesOn tells whether a node may be handed what belongs to connections that it has.
-func (m *Machine) goesOn(node string) bool { return m.in.View.IsAlive(node) || m.kernels.goOn(node) }
+func (m *Machine) goesOn(node string) bool { return m.in.View.IsAlive(node) || m.dataplanes.goOn(node) }
 
 // isAnswered tells whether an address is answered for.
 func (m *Machine) isAnswered(a netip.Addr) bool {
@@ -276,10 +276,10 @@ func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.St
 		Silent:  slices.Sorted(slices.Values(slices.Concat(v.Silent, v.Apart, m.absent))),
 		Owned:   make(map[netip.Addr]api.Ownership, len(mine)),
 		Unable:  m.told.unable,
-		CutOff:  m.isolation.mute(),
+		CutOff:  m.fencing.mute(),
 
-		CutLinks: m.apart.names,
-		Left:     m.disputes.leftTo(now),
+		CutLinks: m.isolation.names,
+		Left:     m.arbitration.leftTo(now),
 	}
 	var taken []netip.Addr
 	for a, on := range mine {
@@ -294,8 +294,8 @@ func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.St
 		}
 		next.Owned[a] = placed(o, m.table, v, a)
 	}
-	m.contests.keep(now, mine, taken)
-	next.Contested, next.Doubted = m.contested(), m.patrol.doubts()
+	m.defence.keep(now, mine, taken)
+	next.Contested, next.Doubted = m.contested(), m.audit.doubts()
 	m.findMoves(last, next, taken)
 	m.findContests(last.Contested, next.Contested)
 	m.findKernels()
@@ -305,8 +305,8 @@ func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.St
 
 // contested is what there is to tell of strangers.
 func (m *Machine) contested() map[netip.Addr]api.Contest {
-	all := m.vetting.foes()
-	for a, c := range m.contests.of {
+	all := m.probing.conflicts()
+	for a, c := range m.defence.of {
 		all[a] = c.Contest
 	}
 	return all

@@ -11,23 +11,23 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
-// predecessors are, by address of the table, the last other node that answered for it as this
+// previousOwners are, by address of the table, the last other node that answered for it as this
 // one sees it. While another node has an address, that is the one: so it is known, and in the
 // kernel, before the address moves. The forwarding hands over to it what belongs to connections
-// that it has, for as long as it is alive, or its kernel is; see kernels. Of an address that was
-// never seen elsewhere it is who would answer for it if this node did not, as it was before this
+// that it has, for as long as it is alive, or its kernel is; see dataplanes. Of an address that was
+// never seen elsewhere it is the node that would answer for it if this node did not, as it was before this
 // one came back.
-type predecessors map[netip.Addr]string
+type previousOwners map[netip.Addr]string
 
-// follow takes in who answers for what. mine are those that this node answers for, or is about to; left
+// follow takes in which node answers for what. mine are those that this node answers for, or is about to; left
 // are those of them that are left to others. Before
-// the mesh is settled it is who would, of those heard by then: who comes back is to know
+// the mesh is settled it is the one that would, of those heard by then: a node that comes back is to know
 // before it takes over.
 //
-// Of what this node had, and is no candidate for any more, it is who came next by the table
+// Of what this node had, and is no candidate for any more, it is the node that came next by the table
 // before. For a moment both may answer, until the one hears the other: a client that turns back
 // brings connections that the other one has.
-func (p predecessors) follow(before, t *api.Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
+func (p previousOwners) follow(before, t *api.Table, v hello.View, mine map[netip.Addr][]links.Link, left map[netip.Addr]bool) {
 	note := func(a netip.Addr, claim desired.Candidacy) {
 		owner, ok := near(claim, a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })
 		if ok {
@@ -53,7 +53,7 @@ func (p predecessors) follow(before, t *api.Table, v hello.View, mine map[netip.
 }
 
 // among tells which of the nodes had an address before others.
-func (p predecessors) among(nodes []string) map[string]bool {
+func (p previousOwners) among(nodes []string) map[string]bool {
 	of := make(map[string]bool, len(nodes))
 	if len(nodes) == 0 {
 		return of
@@ -66,9 +66,9 @@ func (p predecessors) among(nodes []string) map[string]bool {
 	return of
 }
 
-// knowing are those that have their connections still, and "" in place of those that do not: who asks
-// a dead node waits for nothing.
-func (p predecessors) knowing(goesOn func(node string) bool) map[netip.Addr]string {
+// knowing are those that have their connections still, and "" in place of those that do not: a question
+// to a dead node is in vain.
+func (p previousOwners) knowing(goesOn func(node string) bool) map[netip.Addr]string {
 	known := make(map[netip.Addr]string, len(p))
 	for a, node := range p {
 		if !goesOn(node) {
@@ -83,7 +83,7 @@ func (p predecessors) knowing(goesOn func(node string) bool) map[netip.Addr]stri
 // family. While no node is known that had it, it is the first candidate beside this node that is not dead: a node that
 // returns has it in its kernel before it has heard any other. One that never had the address refuses the
 // packets that it is handed, as this node would have.
-func (p predecessors) nodeAddrs(t *api.Table, goesOn, dead func(node string) bool) map[netip.Addr]netip.Addr {
+func (p previousOwners) nodeAddrs(t *api.Table, goesOn, dead func(node string) bool) map[netip.Addr]netip.Addr {
 	known := p.knowing(goesOn)
 	for a, claim := range t.Claims {
 		if _, is := known[a]; is {

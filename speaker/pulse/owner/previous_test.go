@@ -14,7 +14,7 @@ import (
 // TestPredecessors follows one address through its owners, as node a sees them.
 func TestPredecessors(t *testing.T) {
 	here := map[netip.Addr][]links.Link{vip4: {ethernet(2, true)}}
-	p := predecessors{}
+	p := previousOwners{}
 	var before *api.Table
 	for _, step := range []struct {
 		name       string
@@ -95,19 +95,19 @@ func TestWhereConnectionsAreHandedOver(t *testing.T) {
 	drained := *table
 	drained.Claims, drained.Elsewhere = nil, []netip.Addr{vip4}
 	for name, test := range map[string]struct {
-		of    predecessors
+		of    previousOwners
 		table *api.Table
 		dead  string
 		want  string
 	}{
-		"known":                           {predecessors{vip4: "c"}, table, "", "c"},
-		"known, and dead":                 {predecessors{vip4: "c"}, table, "c", ""},
-		"a node that went":                {predecessors{vip4: "gone"}, table, "", ""},
-		"no address of the family":        {predecessors{vip4: "six"}, table, "", ""},
-		"unknown":                         {predecessors{}, table, "", "b"},
-		"unknown, and the next is dead":   {predecessors{}, table, "b", "c"},
-		"no candidate any more":           {predecessors{vip4: "b"}, &drained, "", "b"},
-		"no candidate, and none is known": {predecessors{}, &drained, "", ""},
+		"known":                           {previousOwners{vip4: "c"}, table, "", "c"},
+		"known, and dead":                 {previousOwners{vip4: "c"}, table, "c", ""},
+		"a node that went":                {previousOwners{vip4: "gone"}, table, "", ""},
+		"no address of the family":        {previousOwners{vip4: "six"}, table, "", ""},
+		"unknown":                         {previousOwners{}, table, "", "b"},
+		"unknown, and the next is dead":   {previousOwners{}, table, "b", "c"},
+		"no candidate any more":           {previousOwners{vip4: "b"}, &drained, "", "b"},
+		"no candidate, and none is known": {previousOwners{}, &drained, "", ""},
 	} {
 		dead := func(node string) bool { return node == test.dead }
 		got := test.of.nodeAddrs(test.table, func(node string) bool { return !dead(node) }, dead)

@@ -32,7 +32,7 @@ const (
 	awayFor = time.Second
 )
 
-// vetting decides which addresses must be asked for before they are answered for: those
+// probing decides which addresses must be asked for before they are answered for: those
 // that no node has ever held. An address that some node may hold is answered for at once:
 // one that moves, by a failover or a change of the order or of the candidates, one that comes with
 // the first table of a process, which may follow a restart, and one that was held lately.
@@ -41,34 +41,34 @@ const (
 // MetalLB's. But that node is asked first: if it says in its hellos that an interface there has the address, as
 // with the virtual IP of keepalived or kube-vip, that is a conflict, and so it is if an interface of this node has it.
 //
-// It is driven by one caller at a time, who calls due when next says so.
-type vetting struct {
+// Machine calls due when next says so.
+type probing struct {
 	self string // this node
 	// kernel tells whether an interface of this node has an address, so that the kernel replies for it,
 	// and gives the claim that others hear.
 	kernel  func(a netip.Addr) (claim neighbour.Claim, does bool)
 	began   bool // a table has come
 	held    map[netip.Addr]bool
-	gone    map[netip.Addr]time.Time // the held ones that no node is to answer for any more
-	away    map[netip.Addr]time.Time // since when only other nodes are to answer for them
-	pending map[netip.Addr]*inquiry  // ours to answer for, and not answered for yet
+	gone    map[netip.Addr]time.Time     // the held ones that no node is to answer for any more
+	away    map[netip.Addr]time.Time     // since when only other nodes are to answer for them
+	pending map[netip.Addr]*addressProbe // ours to answer for, and not answered for yet
 }
 
-// inquiry asks whether an address is free.
-type inquiry struct {
+// addressProbe asks whether an address is free.
+type addressProbe struct {
 	sent int
-	next time.Time // when the next probe is to be sent, or the verdict is due
-	foe  *foe      // the station that has the address; nil: none was heard
+	next time.Time           // when the next probe is to be sent, or the verdict is due
+	foe  *conflictingStation // the station that has the address; nil: none was heard
 	// node replied, by the claim, and is asked in hellos whether an interface there has the address; empty: none.
 	node  string
 	claim neighbour.Claim
 }
 
 // table takes in the addresses that nodes are to answer for, whichever they are.
-func (v *vetting) table(now time.Time, addresses map[netip.Addr]bool) {
+func (v *probing) table(now time.Time, addresses map[netip.Addr]bool) {
 	if !v.began {
 		v.began = true
-		v.held, v.gone, v.pending = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}, map[netip.Addr]*inquiry{}
+		v.held, v.gone, v.pending = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}, map[netip.Addr]*addressProbe{}
 		maps.Copy(v.held, addresses)
 		return
 	}
@@ -92,7 +92,7 @@ func (v *vetting) table(now time.Time, addresses map[netip.Addr]bool) {
 
 // elsewhere takes in the addresses that only other nodes are to answer for, before table does all.
 // One that is no more among them, and may have come here, was held.
-func (v *vetting) elsewhere(now time.Time, addresses []netip.Addr) {
+func (v *probing) elsewhere(now time.Time, addresses []netip.Addr) {
 	away := make(map[netip.Addr]time.Time, len(addresses))
 	for _, a := range addresses {
 		away[a] = now
@@ -111,11 +111,11 @@ func (v *vetting) elsewhere(now time.Time, addresses []netip.Addr) {
 // vet splits the addresses that are this node's to answer for into those that it may answer
 // for and those that it has to wait with. elsewhere are those that another node is to
 // answer for, which asks by itself.
-func (v *vetting) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) (wait map[netip.Addr]bool) {
+func (v *probing) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) (wait map[netip.Addr]bool) {
 	for _, a := range elsewhere {
 		v.held[a] = true
 	}
-	maps.DeleteFunc(v.pending, func(a netip.Addr, _ *inquiry) bool { return mine[a] == nil || v.held[a] })
+	maps.DeleteFunc(v.pending, func(a netip.Addr, _ *addressProbe) bool { return mine[a] == nil || v.held[a] })
 	wait = map[netip.Addr]bool{}
 	for a := range mine {
 		if v.held[a] {
@@ -123,19 +123,19 @@ func (v *vetting) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere
 		}
 		wait[a] = true
 		if v.pending[a] == nil {
-			v.pending[a] = &inquiry{next: now}
+			v.pending[a] = &addressProbe{next: now}
 		}
 	}
 	return wait
 }
 
 // asks tells whether it is asked for the address.
-func (v *vetting) asks(a netip.Addr) bool { return v.pending[a] != nil }
+func (v *probing) asks(a netip.Addr) bool { return v.pending[a] != nil }
 
 // claimed takes in the claim of a station on an address that is asked for, and tells whether
 // that changes anything. A node that replies may hold the address, and is asked. A node that
 // probes, too, holds nothing.
-func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news bool) {
+func (v *probing) claimed(now time.Time, claim neighbour.Claim, of stations) (news bool) {
 	q := v.pending[claim.Address]
 	switch {
 	case q == nil:
@@ -159,9 +159,9 @@ func (v *vetting) claimed(now time.Time, claim neighbour.Claim, of nodes) (news 
 
 // withhold takes in which station has the address, and tells whether that is news. The node is the one of
 // which it is a station; empty: none.
-func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (news bool) {
+func (q *addressProbe) withhold(now time.Time, claim neighbour.Claim, node string) (news bool) {
 	if q.foe == nil {
-		q.foe = &foe{Contest: api.Contest{Since: now, Withheld: true}}
+		q.foe = &conflictingStation{Contest: api.Contest{Since: now, Withheld: true}}
 	}
 	q.sent, q.next, q.node = 0, now.Add(retryProbes), ""
 	if news = q.foe.claimed(now, claim); news {
@@ -171,7 +171,7 @@ func (q *inquiry) withhold(now time.Time, claim neighbour.Claim, node string) (n
 }
 
 // told takes in what other nodes say of the addresses that are asked for.
-func (v *vetting) told(now time.Time, view hello.View) {
+func (v *probing) told(now time.Time, view hello.View) {
 	for node, m := range view.Alive {
 		for _, claim := range m.Claims {
 			q := v.pending[claim.Address]
@@ -187,7 +187,7 @@ func (v *vetting) told(now time.Time, view hello.View) {
 }
 
 // occupied are what this node says of the addresses that others ask for: those that an interface here has.
-func (v *vetting) occupied(view hello.View, disputed func(netip.Addr) bool) []hello.Claim {
+func (v *probing) occupied(view hello.View, disputed func(netip.Addr) bool) []hello.Claim {
 	var all []hello.Claim
 	for node, m := range view.Alive {
 		for _, claim := range m.Claims {
@@ -204,7 +204,7 @@ func (v *vetting) occupied(view hello.View, disputed func(netip.Addr) bool) []he
 }
 
 // claims ask the nodes whether an interface of one has an address for which one has replied.
-func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
+func (v *probing) claims(disputed func(netip.Addr) bool) []hello.Claim {
 	var all []hello.Claim
 	for a, q := range v.pending {
 		if q.node != "" && !v.held[a] && !disputed(a) {
@@ -217,7 +217,7 @@ func (v *vetting) claims(disputed func(netip.Addr) bool) []hello.Claim {
 
 // due returns the probes to be sent now, and whether an address was found free, or that an interface of this
 // node has it.
-func (v *vetting) due(now time.Time) (say []word, free bool) {
+func (v *probing) due(now time.Time) (say []word, free bool) {
 	for a, q := range v.pending {
 		if now.Before(q.next) {
 			continue
@@ -243,7 +243,7 @@ func (v *vetting) due(now time.Time) (say []word, free bool) {
 }
 
 // next is when due has something to do; zero: never.
-func (v *vetting) next() time.Time {
+func (v *probing) next() time.Time {
 	var next time.Time
 	for a, q := range v.pending {
 		if !v.held[a] {
@@ -253,8 +253,8 @@ func (v *vetting) next() time.Time {
 	return next
 }
 
-// foes are the addresses that are not answered for since a stranger has them, or the kernel of a node.
-func (v *vetting) foes() map[netip.Addr]api.Contest {
+// conflicts are the addresses that are not answered for since a stranger has them, or the kernel of a node.
+func (v *probing) conflicts() map[netip.Addr]api.Contest {
 	found := map[netip.Addr]api.Contest{}
 	for a, q := range v.pending {
 		if q.foe != nil && !v.held[a] {

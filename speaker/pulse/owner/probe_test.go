@@ -12,10 +12,10 @@ import (
 
 // vetted is a vetting whose first table had no addresses, and a world in which all nodes
 // have told their stations and the colleague is one.
-func vetted() (*vetting, nodes) {
-	v := &vetting{self: "a", kernel: func(netip.Addr) (neighbour.Claim, bool) { return neighbour.Claim{}, false }}
+func vetted() (*probing, stations) {
+	v := &probing{self: "a", kernel: func(netip.Addr) (neighbour.Claim, bool) { return neighbour.Claim{}, false }}
 	v.table(noon, nil)
-	return v, nodes{complete: true, known: map[hello.Station]acquaintance{hello.Station(colleague): {"b", noon.Add(time.Hour)}}}
+	return v, stations{complete: true, known: map[hello.Station]knownStation{hello.Station(colleague): {"b", noon.Add(time.Hour)}}}
 }
 
 func all(addresses ...netip.Addr) map[netip.Addr]bool {
@@ -54,24 +54,24 @@ func TestANewAddressIsAskedForBeforeItIsUsed(t *testing.T) {
 // TestAnAddressThatSomebodyHeldIsUsedAtOnce: nothing that follows a failover, a move, a
 // restart or a pause waits for a probe.
 func TestAnAddressThatSomebodyHeldIsUsedAtOnce(t *testing.T) {
-	for name, before := range map[string]func(v *vetting) (now time.Time){
-		"it came with the first table": func(v *vetting) time.Time {
-			*v = vetting{}
+	for name, before := range map[string]func(v *probing) (now time.Time){
+		"it came with the first table": func(v *probing) time.Time {
+			*v = probing{}
 			v.table(noon, all(vip4))
 			return noon
 		},
-		"another node was to answer": func(v *vetting) time.Time {
+		"another node was to answer": func(v *probing) time.Time {
 			v.table(noon, all(vip4))
 			v.vet(noon, nil, []netip.Addr{vip4})
 			return noon
 		},
-		"another node dies while we ask": func(v *vetting) time.Time {
+		"another node dies while we ask": func(v *probing) time.Time {
 			v.table(noon, all(vip4))
 			v.vet(noon, on(vip4), nil)
 			v.vet(noon, nil, []netip.Addr{vip4})
 			return noon.Add(time.Millisecond)
 		},
-		"it was nobody's for a while": func(v *vetting) time.Time {
+		"it was nobody's for a while": func(v *probing) time.Time {
 			v.held[vip4] = true
 			v.table(noon, nil)
 			v.table(noon.Add(mindFor-time.Second), nil)
@@ -129,7 +129,7 @@ func TestWhatAnAnswerToAProbeMeans(t *testing.T) {
 			if got := v.claimed(noon, test.claim, nodes); got != test.news {
 				t.Errorf("news %t, want %t", got, test.news)
 			}
-			if _, withheld := v.foes()[vip4]; withheld != test.withheld {
+			if _, withheld := v.conflicts()[vip4]; withheld != test.withheld {
 				t.Errorf("withheld %t, want %t", withheld, test.withheld)
 			}
 			if used := !v.vet(noon, on(vip4), nil)[vip4]; used != test.used {
@@ -158,7 +158,7 @@ func TestAWithheldAddressIsAskedForAgain(t *testing.T) {
 				t.Errorf("%v: told more than once", now.Sub(noon))
 			}
 		}
-		foe, withheld := v.foes()[vip4]
+		foe, withheld := v.conflicts()[vip4]
 		if withheld == (used > 0) || withheld && !foe.Since.Equal(noon) {
 			t.Fatalf("after %v: used after %v, foe %+v", now.Sub(noon), used, foe)
 		}
@@ -176,7 +176,7 @@ func TestAnInquiryEndsWithTheOwnership(t *testing.T) {
 	v.vet(noon, on(vip4), nil)
 	v.claimed(noon, says(vip4, stranger), nodes)
 	v.vet(noon, nil, nil)
-	if len(v.foes()) > 0 || v.asks(vip4) || !v.next().IsZero() {
-		t.Errorf("foes %v, next %v", v.foes(), v.next())
+	if len(v.conflicts()) > 0 || v.asks(vip4) || !v.next().IsZero() {
+		t.Errorf("foes %v, next %v", v.conflicts(), v.next())
 	}
 }

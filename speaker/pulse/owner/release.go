@@ -15,26 +15,26 @@ import (
 // another one asks the network, and the nodes, whether that one answers: it may have been missed.
 const yieldAsk = time.Second
 
-// yielding are the addresses that this node has to hand over.
+// releases are the addresses that this node has to hand over.
 //
 // Tables do not come to all nodes at one moment. When a new order of the candidates moves an
 // address, as when the label of a preferred node changes, or when this node is no candidate
 // any more, as when it is drained, the node that had the address may learn of that first. It
 // answers until it has heard the other one say that the address is there, be that long: one that
-// has lost the API server has the old table, and nobody would answer. A node that takes
+// has lost the API server has the old table, and no node would answer. A node that takes
 // over because it came back is different: it says that it serves once it answers.
 //
-// Of what the patrol found nobody to answer for, this node asks the others first whether one does, in
-// its hellos: its own ears may be at fault. If nobody says so by the end of the next round, and nobody is
+// Of what the audit found no node to answer for, this node asks the others first whether one does, in
+// its hellos: its own ears may be at fault. If none says so by the end of the next round, and none is
 // heard either, the nodes leave the address to each other, since their tables differ, and this one
 // answers until another one is heard.
-type yielding map[netip.Addr]handover
+type releases map[netip.Addr]release
 
-// handover is one address.
-type handover struct {
+// release is one address.
+type release struct {
 	ask   time.Time // when to ask for the other one next; zero: it was heard
 	asked bool
-	// adopted: nobody answered. It is asked whether that is so while silent, and answered for then.
+	// adopted: no node answered. It is asked whether that is so while silent, and answered for then.
 	adopted, silent bool
 	poll            poll // of the station that was heard
 	// on are the interfaces of the claim that the table had, for when it has none now.
@@ -43,7 +43,7 @@ type handover struct {
 
 // part notes the addresses answered for until now for which this node is no candidate any
 // more, while others are. heard tells of which another node was heard to answer.
-func (y yielding) part(now time.Time, answered map[netip.Addr]api.Ownership, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
+func (y releases) part(now time.Time, answered map[netip.Addr]api.Ownership, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
 	if before == nil {
 		return
 	}
@@ -58,13 +58,13 @@ func (y yielding) part(now time.Time, answered map[netip.Addr]api.Ownership, bef
 // begin notes an address of which that claim made this node the owner. If another node was heard
 // to answer for it, by the table that this one has only now, that one is asked at once: it may
 // not say so again for long.
-func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Candidacy, self string, v hello.View, heard bool) {
+func (y releases) begin(now time.Time, a netip.Addr, claim desired.Candidacy, self string, v hello.View, heard bool) {
 	if _, known := y[a]; known {
 		return
 	}
 	owner, ok := near(claim, a, v, func(node string) bool { return v.CanServe(node, a) })
 	if ok && owner == self {
-		h := handover{ask: now.Add(yieldAsk), on: claim.Interfaces}
+		h := release{ask: now.Add(yieldAsk), on: claim.Interfaces}
 		if heard {
 			h.ask = now
 		}
@@ -72,9 +72,9 @@ func (y yielding) begin(now time.Time, a netip.Addr, claim desired.Candidacy, se
 	}
 }
 
-// adopt takes in whether nobody answers for an address that is another node's, as the patrol found, and
+// adopt takes in whether no node answers for an address that is another node's, as the audit found, and
 // tells whether anything follows.
-func (y yielding) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
+func (y releases) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
 	h, known := y[a]
 	switch {
 	case !nobody:
@@ -82,8 +82,8 @@ func (y yielding) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
 			delete(y, a)
 		}
 		return h.silent
-	case !known || h.ask.IsZero(): // whoever was heard before may not be there any more
-		y[a] = handover{ask: now.Add(yieldAsk), asked: true, adopted: true, silent: true}
+	case !known || h.ask.IsZero(): // the node that was heard before may be gone
+		y[a] = release{ask: now.Add(yieldAsk), asked: true, adopted: true, silent: true}
 		return true
 	case h.silent:
 		h.ask, h.silent = now.Add(yieldAsk), false
@@ -93,15 +93,15 @@ func (y yielding) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
 	return false
 }
 
-// isAdopted tells whether this node answers for an address since nobody did.
-func (y yielding) isAdopted(a netip.Addr) bool {
+// isAdopted tells whether this node answers for an address since no node did.
+func (y releases) isAdopted(a netip.Addr) bool {
 	h := y[a]
 	return h.adopted && !h.silent
 }
 
 // names are the interfaces that advertisements named on which addresses are answered for meanwhile.
 // Those that were handed over have none, and may be thousands for as long as they are elsewhere.
-func (y yielding) names() map[string]bool {
+func (y releases) names() map[string]bool {
 	names := map[string]bool{}
 	for _, h := range y {
 		for _, name := range h.on {
@@ -112,7 +112,7 @@ func (y yielding) names() map[string]bool {
 }
 
 // reach adds the links on which addresses without a claim are answered for meanwhile.
-func (y yielding) reach(r reach, t *api.Table, s *links.Snapshot) {
+func (y releases) reach(r reach, t *api.Table, s *links.Snapshot) {
 	for a, h := range y {
 		if _, claimed := t.Claims[a]; claimed || h.ask.IsZero() {
 			continue
@@ -125,7 +125,7 @@ func (y yielding) reach(r reach, t *api.Table, s *links.Snapshot) {
 
 // update looks which addresses are to be handed over: those answered for until now, that are
 // elsewhere by the table and were here by the one before, all else being as it is. heard is that of part.
-func (y yielding) update(now time.Time, answered map[netip.Addr]api.Ownership, elsewhere []netip.Addr, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
+func (y releases) update(now time.Time, answered map[netip.Addr]api.Ownership, elsewhere []netip.Addr, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
 	away := make(map[netip.Addr]bool, len(elsewhere)+len(table.Elsewhere))
 	for _, a := range table.Elsewhere {
 		away[a] = true
@@ -144,7 +144,7 @@ func (y yielding) update(now time.Time, answered map[netip.Addr]api.Ownership, e
 }
 
 // still adds the addresses that are answered for until they are handed over.
-func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
+func (y releases) still(mine map[netip.Addr][]links.Link, r reach) {
 	for a, h := range y {
 		if !h.ask.IsZero() && !h.silent && len(r[a]) > 0 {
 			mine[a] = r[a]
@@ -154,13 +154,13 @@ func (y yielding) still(mine map[netip.Addr][]links.Link, r reach) {
 
 // claimed takes in that another node claims an address, and tells whether that ends anything: once the
 // node has replied to a poll.
-func (y yielding) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+func (y releases) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	h := y[claim.Address]
 	if h.ask.IsZero() || claim.Probe {
 		return false
 	}
 	if news = h.poll.isAnsweredBy(now, claim); news {
-		h = handover{}
+		h = release{}
 	} else {
 		h.poll.begin(now, claim)
 	}
@@ -170,23 +170,23 @@ func (y yielding) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 
 // told takes in what other nodes say of addresses, and tells whether that ends anything: one
 // that answers on another segment is not heard otherwise.
-func (y yielding) told(self string, v hello.View) (news bool) {
+func (y releases) told(self string, v hello.View) (news bool) {
 	for node, m := range v.Alive {
 		if node == self {
 			continue
 		}
 		for _, claim := range m.Claims {
 			if h, is := y[claim.Address]; is && !h.ask.IsZero() && claim.Stance == hello.Answers {
-				y[claim.Address], news = handover{}, true
+				y[claim.Address], news = release{}, true
 			}
 		}
 	}
 	return news
 }
 
-// claims are what the others are told of addresses that nobody took over within a while, for the one
+// claims are what the others are told of addresses that no node took over within a while, for the one
 // that has to say that it does.
-func (y yielding) claims(epochs map[netip.Addr]uint64) []hello.Claim {
+func (y releases) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 	var all []hello.Claim
 	for a, h := range y {
 		if h.asked && !h.ask.IsZero() {
@@ -197,7 +197,7 @@ func (y yielding) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 }
 
 // due returns what is to be asked now, and whether that is news for the other nodes.
-func (y yielding) due(now time.Time) (say []word, news bool) {
+func (y releases) due(now time.Time) (say []word, news bool) {
 	for a, h := range y {
 		if h.poll.isDue(now) {
 			y[a] = h
@@ -215,7 +215,7 @@ func (y yielding) due(now time.Time) (say []word, news bool) {
 }
 
 // next is when due has something to do; zero: never.
-func (y yielding) next() time.Time {
+func (y releases) next() time.Time {
 	var next time.Time
 	for _, h := range y {
 		next = sooner(sooner(next, h.ask), h.poll.next())

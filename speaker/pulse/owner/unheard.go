@@ -22,8 +22,8 @@ const (
 	presentAfter = time.Minute
 )
 
-// absences are the nodes that this one has never heard, and that count as alive since Kubernetes says that they are
-// ready (docs/adr/0009). Nobody but its kernel answers for the addresses that a node has itself, so these are asked for, on
+// unheardNodes are the nodes that this one has never heard, and that count as alive since Kubernetes says that they are
+// ready (docs/adr/0009). Only its kernel answers for the addresses that a node has itself, so these are asked for, on
 // the networks on which they and this node are. Where only hellos do not get through, as with a firewall, the
 // kernel answers, and that is all there is to know. Where nothing answers, but the network does answer this
 // node, the other one was dead when this one began: Kubernetes takes the better part of a minute to notice.
@@ -31,16 +31,16 @@ const (
 // It stays dead until it is heard, or Kubernetes has said that it is not ready: a machine that
 // boots answers long before it serves.
 //
-// It is driven by one caller at a time, who calls due when next says so.
-type absences struct {
-	of       map[string]*absence
-	gateways []witness
+// Machine calls due when next says so.
+type unheardNodes struct {
+	of       map[string]*unheardNode
+	gateways []probeTarget
 	met      bool      // another node is heard
 	vouched  time.Time // when a gateway answered last
 }
 
-type absence struct {
-	witnesses []witness // what is asked for
+type unheardNode struct {
+	witnesses []probeTarget // what is asked for
 	asked     int
 	at        time.Time // of the next question, or the verdict
 	present   bool      // it has answered: no more questions
@@ -49,17 +49,17 @@ type absence struct {
 	since     time.Time // it replies to all questions; zero: it does not
 }
 
-// update takes in who is heard, whom Kubernetes calls ready, and where nodes can be asked.
-func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, gateways []links.Gateway) {
+// update takes in which nodes are heard, which Kubernetes calls ready, and where nodes can be asked.
+func (s *unheardNodes) update(now time.Time, v hello.View, t *api.Table, r reach, gateways []links.Gateway) {
 	unheard := unheardBy(t, v)
 	if !v.Settled || len(unheard) == 0 {
-		*s = absences{}
+		*s = unheardNodes{}
 		return
 	}
 	if s.of == nil {
-		s.of = map[string]*absence{}
+		s.of = map[string]*unheardNode{}
 	}
-	maps.DeleteFunc(s.of, func(node string, _ *absence) bool { return !slices.Contains(unheard, node) })
+	maps.DeleteFunc(s.of, func(node string, _ *unheardNode) bool { return !slices.Contains(unheard, node) })
 	s.met = false
 	for node, m := range v.Alive {
 		s.met = s.met || m.Heard && node != t.Node
@@ -72,7 +72,7 @@ func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, ga
 			if !v.IsAlive(node) { // others have said that it died
 				continue
 			}
-			n = &absence{at: now}
+			n = &unheardNode{at: now}
 			s.of[node] = n
 		}
 		n.witnesses = nil
@@ -85,7 +85,7 @@ func (s *absences) update(now time.Time, v hello.View, t *api.Table, r reach, ga
 	}
 }
 
-// unheard are the nodes that Kubernetes calls ready and whose hellos were never heard, sorted.
+// unheardBy are the nodes that Kubernetes calls ready and of which no hello was ever heard, sorted.
 func unheardBy(t *api.Table, v hello.View) []string {
 	var nodes []string
 	for node, p := range t.Peers {
@@ -98,7 +98,7 @@ func unheardBy(t *api.Table, v hello.View) []string {
 }
 
 // dead are the nodes that were found dead, sorted.
-func (s *absences) dead() []string {
+func (s *unheardNodes) dead() []string {
 	var nodes []string
 	for node, n := range s.of {
 		if n.dead {
@@ -110,8 +110,8 @@ func (s *absences) dead() []string {
 }
 
 // under are the addresses whose stations are listened for, by interface.
-func (s *absences) under() []witness {
-	var all []witness
+func (s *unheardNodes) under() []probeTarget {
+	var all []probeTarget
 	for _, n := range s.of {
 		all = append(all, n.witnesses...)
 	}
@@ -121,9 +121,9 @@ func (s *absences) under() []witness {
 	return all
 }
 
-// claimed takes in who has an address, and tells whether anything follows.
-func (s *absences) claimed(now time.Time, claim neighbour.Claim) (news bool) {
-	asked := func(w witness) bool { return w.address == claim.Address && w.link == claim.Index }
+// claimed takes in which station has an address, and tells whether anything follows.
+func (s *unheardNodes) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+	asked := func(w probeTarget) bool { return w.address == claim.Address && w.link == claim.Index }
 	if claim.Probe {
 		return false
 	}
@@ -146,7 +146,7 @@ func (s *absences) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 }
 
 // due returns the questions to be asked now, and whether a node turned out to be dead.
-func (s *absences) due(now time.Time) (ask []witness, news bool) {
+func (s *unheardNodes) due(now time.Time) (ask []probeTarget, news bool) {
 	for _, n := range s.of {
 		if len(n.witnesses) == 0 || now.Before(n.at) {
 			continue
@@ -162,7 +162,7 @@ func (s *absences) due(now time.Time) (ask []witness, news bool) {
 		case s.met || now.Sub(s.vouched) <= absentQuestions*absentEvery:
 			n.dead, n.at, news = true, now.Add(askAgain), true
 			continue
-		default: // it may be this node that nobody hears
+		default: // it may be this node that is not heard
 			n.asked, n.at = 0, now.Add(askSeldom)
 			continue
 		}
@@ -175,7 +175,7 @@ func (s *absences) due(now time.Time) (ask []witness, news bool) {
 }
 
 // next is when there is something to do; zero: never.
-func (s *absences) next() time.Time {
+func (s *unheardNodes) next() time.Time {
 	var next time.Time
 	for _, n := range s.of {
 		if len(n.witnesses) > 0 {

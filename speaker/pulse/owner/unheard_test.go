@@ -14,7 +14,7 @@ import (
 
 // lonely is a world in which a has never heard b, which Kubernetes calls ready.
 type lonely struct {
-	absences
+	unheardNodes
 	view    hello.View
 	table   *api.Table
 	reach   reach
@@ -33,7 +33,9 @@ func alone() *lonely {
 	return l
 }
 
-func (l *lonely) update(now time.Time) { l.absences.update(now, l.view, l.table, l.reach, l.gateway) }
+func (l *lonely) update(now time.Time) {
+	l.unheardNodes.update(now, l.view, l.table, l.reach, l.gateway)
+}
 
 // pass lets time pass from noon until then, in which those answer whom answers names. It returns for how long
 // since noon b counted as dead and when it was asked.
