@@ -65,15 +65,6 @@ func (e *SettingError) Error() string { return e.Err.Error() }
 // Unwrap returns the error that was met.
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// OversizeError says that what the node is to answer for on layer 2 does not get to pulse as a
-// whole, since it is too much.
-type OversizeError struct{ Err error }
-
-func (e *OversizeError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error that was met.
-func (e *OversizeError) Unwrap() error { return e.Err }
-
 // Settled reports whether all that is no port's is in place in a family, by the error of a
 // backend: nil, or FamilyErrors joined. Another error says nothing of a family: false.
 func Settled(err error, family addr.Family) bool {

@@ -29,8 +29,6 @@ const (
 	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
 	// as the connection table is to have it, or it does not hand over open connections.
 	ReasonSettingFailed = "SettingFailed"
-	// ReasonTooManyAddresses is on a Node: what it is to answer for on layer 2 is more than its pulse takes.
-	ReasonTooManyAddresses = "TooManyAddresses"
 	// ReasonConnectionTableFull is on a Node: its kernel soon refuses new connections, or does already.
 	ReasonConnectionTableFull = "ConnectionTableFull"
 	// ReasonHealthCheckFailed is on a Service with a healthCheckNodePort that cannot be

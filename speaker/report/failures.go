@@ -49,9 +49,6 @@ func (r *Reporter) failures() []problem.Problem {
 	for _, unset := range outcome.AllOf[*outcome.SettingError](err) {
 		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
 	}
-	for _, oversize := range outcome.AllOf[*outcome.OversizeError](err) {
-		note(failure{node, ReasonTooManyAddresses, ""}, "not all addresses can be answered for on layer 2: %v", oversize)
-	}
 	r.failing = now
 	problems := slices.Collect(maps.Values(now))
 	problem.Sort(problems)

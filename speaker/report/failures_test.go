@@ -84,10 +84,6 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	got.want(t, "node1 Warning SettingFailed: connections of IPv4 may break; it is tried again")
 	r.Handover("")
 	metric()
-	for bytes := range 2 { // another one with each Service
-		failing(&outcome.OversizeError{Err: fmt.Errorf("the table has %d bytes", bytes)})
-	}
-	got.want(t, "node1 Warning TooManyAddresses: not all addresses can be answered for on layer 2: the table has 0 bytes")
 }
 
 // TestOneNodeTellsWhatAllSee has two nodes read the same nonsense: one Event says so, of the

@@ -165,8 +165,6 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 		return v1beta1.ConditionPodsKnown
 	case desired.ReasonNodeMissing, desired.ReasonAddressUnknown:
 		return v1beta1.ConditionNodeKnown
-	case ReasonTooManyAddresses:
-		return "" // the kernel has what it is to have
 	}
 	if slices.Contains(r.failed, p) {
 		return v1beta1.ConditionProgrammed

@@ -127,12 +127,6 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	tells("a port", &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: &outcome.RefusedError{Key: key, Err: errors.New("no")}},
 		`Programmed=False ForwardingRefused: Service/shop/web: node node1: the kernel does not take port "http" (TCP, IPv4), which stays as it was: no`)
 
-	crowded := onNode()
-	crowded.Err = &outcome.OversizeError{Err: errors.New("too large")}
-	r.Report(crowded)
-	b.says(t, "more addresses than pulse takes, which is no fault of the kernel")
-	r.Report(onNode())
-
 	stays := onNode()
 	stays.Missing = outcome.Missing{{Service: key.Service, Name: "deleted", Protocol: view.TCP, Family: addr.IPv4}: {Port: 81}}
 	stays.Err = &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
@@ -313,6 +316,29 @@ func TestBothSidesHaveTheWhole(t *testing.T) {
 			r.Fatalf("the agent has %+v of %+v", state, table)
 		}
 	})
+}
+
+// TestATableOfAnySizeGoesOver: each of its addresses has thousands of candidates, in an order of its own.
+func TestATableOfAnySizeGoesOver(t *testing.T) {
+	const addresses, step = 1_500, 3
+	names := slices.Sorted(maps.Keys(large(addresses*step, 0).Peers))
+	table := api.Table{Node: names[0], Claims: map[netip.Addr]desired.Candidacy{}}
+	for a := range large(1, addresses).Claims {
+		i := step * len(table.Claims)
+		table.Claims[a] = desired.Candidacy{Candidates: slices.Concat(names[i:], names[:i])}
+	}
+	path := socketPath(t)
+	events := served(t, path)
+	c := NewClient(path, testlog.New(t))
+	if _, err := c.Apply(t.Context(), table); !errors.Is(err, ErrAway) {
+		t.Fatalf("error %v, want ErrAway", err)
+	}
+	runClient(t, c)
+	<-events
+	e := <-events
+	if e.Table == nil || !differenceOf(&table, e.Table).none() {
+		t.Errorf("error %v, or it is another one", e.Err)
+	}
 }
 
 // A socket left behind by a killed process is no obstacle, and one in use
