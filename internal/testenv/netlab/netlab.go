@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,7 +154,7 @@ func (h *Host) AwaitCarrier(name string) {
 	})
 }
 
-// Addr gives addresses to an interface.
+// Addr gives addresses to an interface, which work when it returns if the interface is up.
 func (h *Host) Addr(name string, prefixes ...string) {
 	h.Do(func() {
 		link, err := netlink.LinkByName(name)
@@ -170,7 +171,22 @@ func (h *Host) Addr(name string, prefixes ...string) {
 			a.Flags = unix.IFA_F_NODAD
 			h.check(netlink.AddrAdd(link, a), "add %s to %s", prefix, name)
 		}
+		for h.isTentative(link.Attrs().Index) {
+			time.Sleep(time.Millisecond)
+		}
 	})
+}
+
+// isTentative tells whether an address of an interface that is up is not used yet: without duplicate address detection,
+// too, a worker of the kernel has to come round to it, which takes seconds on a busy machine.
+func (h *Host) isTentative(index int) bool {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
+		return false
+	}
+	all, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	h.check(err, "list the addresses of %s", link.Attrs().Name)
+	return slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 })
 }
 
 // Route sends packets for a prefix out of an interface, by way of a neighbour if via is not "".
