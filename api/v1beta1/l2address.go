@@ -85,6 +85,9 @@ const (
 	// ReasonSuccessor: other candidates come before the node, but are not alive
 	// or not able.
 	ReasonSuccessor = "Successor"
+	// ReasonNotPreempted: the node keeps the address, though a candidate before
+	// it could answer, since preempt of an L2Advertisement is Never.
+	ReasonNotPreempted = "NotPreempted"
 	// ReasonNodeSilent goes with the status Unknown, which another node writes
 	// when this one is no longer heard.
 	ReasonNodeSilent = "NodeSilent"

@@ -90,7 +90,29 @@ type L2AdvertisementSpec struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}[hms])+$') && (duration(self) == duration('0s') || duration(self) >= duration('5s') && duration(self) <= duration('1h'))",message="announceInterval must be 5s to 1h in whole seconds, such as 1m, or 0s for never"
 	AnnounceInterval *metav1.Duration `json:"announceInterval,omitempty"`
+
+	// preempt says whether a candidate that comes before the node which answers for
+	// an address takes the address from it, as VRRP's Preempt_Mode does. Always: it
+	// does once it is alive and able to answer, so that an address moves back when
+	// its node comes back. Never: the node that answers keeps the address for as
+	// long as it is alive, a candidate and able to answer. Of several advertisements
+	// for an address, Never of one counts for all of its nodes. Default: Always.
+	// +optional
+	// +kubebuilder:default=Always
+	// +kubebuilder:validation:Enum=Always;Never
+	Preempt Preemption `json:"preempt,omitempty"`
 }
+
+// Preemption says whether the node that answers for an address gives it back.
+type Preemption string
+
+// The values of preempt.
+const (
+	// PreemptAlways: to each candidate that comes before it, once that one is able.
+	PreemptAlways Preemption = "Always"
+	// PreemptNever: to none while it is able to answer itself.
+	PreemptNever Preemption = "Never"
+)
 
 // PreferredNodeSelector gives a weight to the nodes that a selector matches.
 type PreferredNodeSelector struct {

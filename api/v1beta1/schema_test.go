@@ -122,7 +122,7 @@ func TestDefaults(t *testing.T) {
 			"peerPort": int64(179), "holdTime": "90s", "connectTime": "10s", "enableGracefulRestart": true, "dualStackAddressFamily": true,
 		}},
 		"IPReservation":    {"{count: 1}", map[string]any{}},
-		"L2Advertisement":  {"{}", map[string]any{"announceInterval": "1m"}},
+		"L2Advertisement":  {"{}", map[string]any{"announceInterval": "1m", "preempt": "Always"}},
 		"BGPAdvertisement": {"{}", map[string]any{}},
 	} {
 		given := admission.Parse(t, c.spec)

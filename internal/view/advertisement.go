@@ -24,6 +24,7 @@ type L2Advertisement struct {
 	PreferredNodes   []Preference
 	Interfaces       []string      // empty: every interface that suits the address
 	AnnounceInterval time.Duration // at which an address is announced again; 0: never
+	NoPreempt        bool          // a candidate that comes back does not take the address back
 }
 
 // Preference puts the nodes that it selects before others, by its weight from 1 to 100.

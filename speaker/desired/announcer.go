@@ -176,7 +176,7 @@ func (a *announcer) candidacy(address netip.Addr, entry *announced) (candidacy C
 	}
 	return Candidacy{
 		Candidates: tiers.Order(a.orders.Rank(address, candidates), first), Tiers: tiers, First: first,
-		Interfaces: in.interfaces, AnnounceInterval: in.interval,
+		Interfaces: in.interfaces, AnnounceInterval: in.interval, NoPreempt: in.noPreempt,
 		Named: only(in.named, func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }),
 	}, true
 }

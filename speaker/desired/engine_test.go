@@ -59,6 +59,7 @@ func (h *history) next() *view.Cluster {
 		c.BGPAdvertisements = h.advertisements()
 		l2 := *last.L2Advertisements["l2"]
 		l2.AnnounceInterval = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(h.T, "announce interval")
+		l2.NoPreempt = rapid.Bool().Draw(h.T, "no preemption")
 		c.L2Advertisements = map[string]*view.L2Advertisement{l2.Name: &l2}
 		c.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}, "b": {BoundsLoad: rapid.IntRange(0, 3).Draw(h.T, "old") > 0}}
 		c.ServiceRanges = rapid.SampledFrom([][]netip.Prefix{nil, prefixes("10.96.0.0/28"), prefixes("198.51.100.0/31")}).Draw(h.T, "ranges")

@@ -359,6 +359,9 @@ type Candidacy struct {
 	// AnnounceInterval is how often this node announces the address again while it answers;
 	// 0: never.
 	AnnounceInterval time.Duration
+	// NoPreempt: the candidate that answers keeps the address while it is alive and able, also when one
+	// before it comes back; the same on every node.
+	NoPreempt bool
 }
 
 // IsNamed reports whether the advertisements name the interfaces of a candidate.

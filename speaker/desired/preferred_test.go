@@ -99,3 +99,30 @@ func TestAPreferredNodeThatCannotServeIsNoCandidate(t *testing.T) {
 		t.Errorf("candidates %v, want a and b", candidates)
 	}
 }
+
+// Two nodes that go by different rules would both answer, or neither: one advertisement counts for all nodes, also
+// those that it does not select.
+func TestOneAdvertisementThatForbidsPreemptionCountsForAllNodes(t *testing.T) {
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	for name, tt := range map[string]struct {
+		ads  []view.L2Advertisement
+		want bool
+	}{
+		"all give back":          {[]view.L2Advertisement{{Name: "one"}, {Name: "two"}}, false},
+		"one does not":           {[]view.L2Advertisement{{Name: "one"}, {Name: "two", NoPreempt: true}}, true},
+		"one of another node":    {[]view.L2Advertisement{{Name: "one"}, {Name: "two", NoPreempt: true, NodeSelectors: []view.Selector{has("topology.kubernetes.io/zone", "z-b")}}}, true},
+		"one of other Services":  {[]view.L2Advertisement{{Name: "one"}, {Name: "two", NoPreempt: true, ServiceSelectors: []view.Selector{has("app", "other")}}}, false},
+		"one of another's pools": {[]view.L2Advertisement{{Name: "one"}, {Name: "two", NoPreempt: true, Pools: view.PoolMatch{Names: []string{"other"}}}}, false},
+	} {
+		c.L2Advertisements = map[string]*view.L2Advertisement{}
+		for i := range tt.ads {
+			c.L2Advertisements[tt.ads[i].Name] = &tt.ads[i]
+		}
+		for _, node := range []string{"a", "b", "c"} {
+			got, _ := fresh(c, onNode(node))
+			if claim, ok := got.Layer2[ip("192.0.2.10")]; !ok || claim.NoPreempt != tt.want {
+				t.Errorf("%s, on %s: no preemption %t, want %t", name, node, claim.NoPreempt, tt.want)
+			}
+		}
+	}
+}

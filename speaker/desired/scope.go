@@ -20,6 +20,7 @@ type scope struct {
 	interfaces []string       // of this node
 	named      []string       // nodes of which interfaces are named, sorted
 	interval   time.Duration  // between announcements of this node; 0: it repeats none
+	noPreempt  bool           // one of them says so, for whichever nodes
 	// first are the nodes that are preferred most; among them load is bounded.
 	first []string
 	tiers *election.Tiers // of all nodes; nil: not known yet
@@ -47,6 +48,7 @@ func (a *announcer) newScope(ads []string) *scope {
 	on := map[string]map[string]bool{} // the interfaces of each node; "": all
 	for _, name := range ads {
 		ad := a.cluster.L2Advertisements[name]
+		s.noPreempt = s.noPreempt || ad.NoPreempt
 		for _, node := range a.nodes {
 			labels := a.cluster.Nodes[node].Labels
 			if !view.MatchesAny(ad.NodeSelectors, labels) {

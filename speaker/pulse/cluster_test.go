@@ -67,6 +67,8 @@ type cluster struct {
 	occupied map[netip.Addr]int // the node of which an interface has the address
 	metallb  bool               // it is no interface, but another speaker
 
+	noPreempt bool // of all addresses
+
 	// Since when more than one node answered that can reach another, by address; and
 	// the longest of these times, and of those in which nobody did who could.
 	double, nobody               map[netip.Addr]time.Time
@@ -82,6 +84,7 @@ type simNode struct {
 	answers atomic.Pointer[ears] // nil while it does not run; the segment reads it at any time
 	says    func(api.Table)      // hands over a table
 	stop    func()               // nil while it does not run
+	goodbye func(time.Duration)  // says that it is back within that time
 	state   func() api.State
 	kernel  atomic.Bool // it answers, also while the node does not run
 	hands   inKernel    // over what moves here
@@ -89,7 +92,12 @@ type simNode struct {
 
 // newCluster starts nodes and waits until they know each other.
 func newCluster(t *testing.T, size, addresses int, random func() float64) *cluster {
-	c := &cluster{vips: make([]netip.Addr, 0, addresses)}
+	return newClusterOf(t, size, addresses, false, random)
+}
+
+// newClusterOf starts nodes of which none takes back an address if that is said.
+func newClusterOf(t *testing.T, size, addresses int, noPreempt bool, random func() float64) *cluster {
+	c := &cluster{vips: make([]netip.Addr, 0, addresses), noPreempt: noPreempt}
 	for i := range addresses {
 		vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
 		if addresses > 100 { // more than a subnet has room for
@@ -104,7 +112,7 @@ func newCluster(t *testing.T, size, addresses int, random func() float64) *clust
 // begin starts the nodes, and waits until they know each other.
 func (c *cluster) begin(t *testing.T, size int, random func() float64) {
 	*c = cluster{
-		t: t, vips: c.vips, second: c.second, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{}, muffled: map[[2]int]bool{},
+		t: t, vips: c.vips, second: c.second, noPreempt: c.noPreempt, lan: hellotest.NewLAN(simDelay), cut: map[[2]int]bool{}, dark: map[[2]int]bool{}, muffled: map[[2]int]bool{},
 		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range size {
@@ -147,6 +155,7 @@ func (c *cluster) start(i int) {
 	c.tasks.Go(func() { server.loop(ctx) })
 	n.state, n.says = server.State, func(t api.Table) { server.received <- socket.Event{Table: &t, Number: 1} }
 	n.says(c.table(i))
+	n.goodbye = mesh.Goodbye
 	n.stop = func() {
 		c.lan.Remove(n.addr)
 		n.answers.Store(nil)
@@ -175,7 +184,7 @@ func (c *cluster) table(i int) api.Table {
 		}
 	}
 	for _, a := range c.vips {
-		t.Claims[a] = desired.Candidacy{Candidates: election.Rank(a, names)}
+		t.Claims[a] = desired.Candidacy{Candidates: election.Rank(a, names), NoPreempt: c.noPreempt}
 	}
 	return t
 }

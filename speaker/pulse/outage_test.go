@@ -29,9 +29,9 @@ func TestTheSwitchIsOffForAWhile(t *testing.T) {
 	}
 	for _, off := range outages {
 		for _, gateway := range []bool{false, true} {
-			for _, size := range []int{2, 5} {
+			for _, size := range []int{2, -2, 5, -5} { // without preemption, if negative
 				synctest.Test(t, func(t *testing.T) {
-					c := newCluster(t, size, 10, seeded(1))
+					c := newClusterOf(t, max(size, -size), 10, size < 0, seeded(1))
 					defer c.close()
 					c.withGateway(gateway)
 					before := c.has()

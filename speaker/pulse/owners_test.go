@@ -268,9 +268,10 @@ func TestOwnersInRandomHistories(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		size := rapid.IntRange(3, 5).Draw(r, "nodes")
 		seed := rapid.Uint64().Draw(r, "seed")
+		noPreempt := rapid.Bool().Draw(r, "no preemption")
 		events := rapid.SliceOfN(rapid.Custom(drawEvent(size)), 1, 12).Draw(r, "events")
 		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, size, 5, seeded(seed))
+			c := newClusterOf(t, size, 5, noPreempt, seeded(seed))
 			defer c.close()
 			for _, e := range events {
 				c.happens(e)

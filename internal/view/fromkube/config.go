@@ -107,6 +107,7 @@ func L2Advertisement(a *v1beta1.L2Advertisement) (*view.L2Advertisement, []probl
 		PreferredNodes:   preferred,
 		Interfaces:       a.Spec.Interfaces,
 		AnnounceInterval: duration(a.Spec.AnnounceInterval, defaultAnnounceInterval),
+		NoPreempt:        a.Spec.Preempt == v1beta1.PreemptNever,
 	}, r.problems
 }
 

@@ -136,6 +136,15 @@ func TestAnnounceInterval(t *testing.T) {
 	}
 }
 
+func TestPreempt(t *testing.T) {
+	for spec, want := range map[string]bool{"{}": false, "{preempt: Always}": false, "{preempt: Never}": true} {
+		l2, problems := fromkube.L2Advertisement(object[v1beta1.L2Advertisement](t, "metadata: {name: l2}\nspec: "+spec))
+		if l2.NoPreempt != want || len(problems) > 0 {
+			t.Errorf("%s: no preemption %t, want %t; problems %v", spec, l2.NoPreempt, want, problems)
+		}
+	}
+}
+
 func TestPeerDefaults(t *testing.T) {
 	peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, `
 metadata: {name: tor, creationTimestamp: "2026-01-02T03:04:05Z"}

@@ -52,6 +52,8 @@ type Ownership struct {
 	// and not able to answer, and Distant those that are able and have no subnet with the
 	// address, as this one has. All are empty for the first of all.
 	Dead, Unable, Distant []string `json:",omitempty"`
+	// Preferred are those before it that could answer, and do not take the address from it (desired.Candidacy.NoPreempt).
+	Preferred []string `json:",omitempty"`
 	// Next is the node that would take the address over; empty if none could.
 	Next string `json:",omitempty"`
 }
@@ -59,7 +61,8 @@ type Ownership struct {
 // Equal reports whether two ownerships are the same by value.
 func (o Ownership) Equal(p Ownership) bool {
 	return o.Since.Equal(p.Since) && o.Next == p.Next && slices.Equal(o.Interfaces, p.Interfaces) &&
-		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable) && slices.Equal(o.Distant, p.Distant)
+		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable) && slices.Equal(o.Distant, p.Distant) &&
+		slices.Equal(o.Preferred, p.Preferred)
 }
 
 // Contest is an address of ours that a station has which is no node's, or an interface of a node.

@@ -17,13 +17,14 @@ const (
 	Leaves                        // it would, and leaves it to another one that has a higher epoch
 	Stopped                       // it answered until a moment ago, and does not any more
 	OnInterface                   // its kernel replies, since an interface has it, and it does not answer
+	LeftTo                        // the node that Epoch is the number of has it, and keeps it
 )
 
 // Claim is what a node says of an address on which nodes do not agree.
 type Claim struct {
 	Address netip.Addr
 	Stance  Stance
-	// Epoch grows with each time that the address is taken; see Mesh.Advance.
+	// Epoch grows with each time that the address is taken; see Mesh.Advance. With LeftTo it is NumberOf the node.
 	Epoch uint64
 	// Again is of the node that claims only, and not told: one that differs in it is told anew.
 	Again uint64
@@ -38,6 +39,8 @@ const (
 	// maxClaims is how many claims a hello has at most, in several additions. Who has more to say
 	// takes turns.
 	maxClaims = 4 * additionHas
+	// AtOnce is how many claims each hello of a node has, if there are no more. A node with more to say takes turns.
+	AtOnce = maxClaims / 2
 	// recordClaims are how many further ones the next turn of a record begins after.
 	recordClaims = additionHas - 1
 	// newsEvery is the time between hellos that are sent for the sake of claims not told twice yet.
@@ -53,12 +56,18 @@ const (
 	maxHeard = 1 << 14
 )
 
+// NumberOf is the number of a node by its name, for LeftTo.
+func NumberOf(node string) uint64 {
+	id := longIDOf(node)
+	return binary.BigEndian.Uint64(id[:])
+}
+
 // TurnOf is the time in which a node among so many tells so many claims once more.
 func TurnOf(claims, nodes int) time.Duration {
 	if nodes > fullMesh {
 		return time.Duration(claims/recordClaims+1) * recordTurn
 	}
-	return time.Duration(claims/(maxClaims/2)+1) * claimTurn // a hello may have room for less
+	return time.Duration(claims/AtOnce+1) * claimTurn // a hello may have room for less
 }
 
 // assertions are the claims of this node, and which of them the others were told.
@@ -209,18 +218,23 @@ func (h hello) claimed(addition []byte) hello {
 			Address: netip.AddrFrom16([16]byte(c[1:17])).Unmap(), Stance: Stance(c[0]),
 			Epoch: binary.BigEndian.Uint64(c[17:]),
 		}
-		if claim.Stance >= Answers && claim.Stance <= OnInterface && len(h.claims) < maxClaims {
+		if claim.Stance >= Answers && claim.Stance <= LeftTo && len(h.claims) < maxClaims {
 			h.claims = append(h.claims, claim)
 		}
 	}
 	return h
 }
 
+// LowestEpoch is lower than all that Advance begins.
+const LowestEpoch = 1
+
 // advance is the epoch of what is taken now: higher than all that was heard of.
 func (m *machine) advance() uint64 {
-	m.epoch++
+	m.epoch = m.nextEpoch()
 	return m.epoch
 }
+
+func (m *machine) nextEpoch() uint64 { return max(m.epoch, LowestEpoch) + 1 }
 
 // Advance begins an epoch, which is higher than any that this node has heard of: all nodes
 // tell theirs in every hello (a Lamport clock). So who takes an address over from a node that
@@ -235,7 +249,7 @@ func (m *Mesh) Advance() uint64 {
 func (m *Mesh) NextEpoch() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.epoch + 1
+	return m.state.nextEpoch()
 }
 
 // claimsDue is when a round leaves before its time because of claims; zero: not.
@@ -245,7 +259,7 @@ func (m *machine) claimsDue() time.Time {
 		return time.Time{} // in a sparse mesh they are in records
 	case len(m.claims.fresh)+len(m.claims.once) > 0:
 		return m.own.left.Add(newsEvery)
-	case len(m.claims.all) > maxClaims/2:
+	case len(m.claims.all) > AtOnce:
 		return m.own.left.Add(claimTurn)
 	}
 	return time.Time{}

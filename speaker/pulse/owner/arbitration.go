@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -219,7 +220,7 @@ func (ds *arbitration) keep(now time.Time, self string, mine map[netip.Addr][]li
 func (ds *arbitration) judge(now time.Time, self, node string, claim hello.Claim) {
 	d := ds.of[claim.Address]
 	switch {
-	case claim.Stance == hello.OnInterface || claim.Stance == hello.Stopped && d == nil:
+	case claim.Stance == hello.OnInterface || claim.Stance == hello.LeftTo || claim.Stance == hello.Stopped && d == nil:
 		return
 	case d == nil:
 		d = ds.open(claim.Address, now)
@@ -267,6 +268,20 @@ func (ds *arbitration) take(mine map[netip.Addr][]links.Link, wait map[netip.Add
 		}
 	}
 	return used
+}
+
+// low gives the lowest epoch to what is taken without preemption since now, or was a moment ago, since not all of a network
+// falls silent at once; see incumbents.
+func (ds *arbitration) low(now time.Time, mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, claims map[netip.Addr]desired.Candidacy, owned map[netip.Addr]api.Ownership) {
+	if ds.epochs == nil {
+		ds.epochs = map[netip.Addr]uint64{}
+	}
+	for a := range mine {
+		o, answers := owned[a]
+		if claims[a].NoPreempt && !wait[a] && (!answers || now.Before(o.Since.Add(presumedFor))) {
+			ds.epochs[a] = hello.LowestEpoch
+		}
+	}
 }
 
 // claims are what the others are told, by address.

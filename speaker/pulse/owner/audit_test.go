@@ -302,7 +302,7 @@ func TestBehind(t *testing.T) {
 		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, standby{"b", 0}},
 	} {
 		table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		_, _, behind := owned(&table, serving(c.alive...), reachOf(&table, links.NewSnapshot(ethernet(2, true))), true)
+		_, _, behind := owned(&table, serving(c.alive...), reachOf(&table, links.NewSnapshot(ethernet(2, true))), true, keeper{})
 		if behind[vip4] != c.want {
 			t.Errorf("%s: behind %+v, want %+v", name, behind[vip4], c.want)
 		}

@@ -73,7 +73,7 @@ func (r reach) unable() []netip.Addr {
 // nothing, whatever its table says. elsewhere are the addresses that another
 // node answers for, and behind those of them that this one is among the next to take over. There, too, are
 // those that no node can answer for while this is the first candidate alive.
-func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
+func owned(t *api.Table, v hello.View, r reach, serves bool, keep keeper) (mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, behind map[netip.Addr]standby) {
 	mine, behind = map[netip.Addr][]links.Link{}, map[netip.Addr]standby{}
 	if !v.Settled {
 		return mine, nil, behind
@@ -90,9 +90,14 @@ func owned(t *api.Table, v hello.View, r reach, serves bool) (mine map[netip.Add
 		}
 		claim := t.Claims[a]
 		owner, ok := near(claim, a, v, able)
+		q := candidacy{a, claim, v, able, t.Node}
+		if ok && claim.NoPreempt {
+			owner = keep.owner(q, owner)
+		}
 		if ok && owner == t.Node {
 			if heir, is := heirs.of(claim, a, v, able); is {
 				owner = heir
+				keep.presume(q, heir)
 			}
 		}
 		switch {
@@ -169,7 +174,7 @@ func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hel
 // placed is the ownership with the candidates before this node, and why
 // they do not answer, and the next after it that is alive and able.
 func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Ownership {
-	o.Dead, o.Unable, o.Distant = nil, nil, nil
+	o.Dead, o.Unable, o.Distant, o.Preferred = nil, nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
 	for _, node := range candidates[:max(place, 0)] {
@@ -180,6 +185,8 @@ func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Owner
 			o.Unable = append(o.Unable, node)
 		case m.Lacks(a) && !t.Claims[a].IsNamed(node):
 			o.Distant = append(o.Distant, node)
+		case t.Claims[a].NoPreempt:
+			o.Preferred = append(o.Preferred, node)
 		}
 	}
 	o.Next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })

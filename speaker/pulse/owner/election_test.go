@@ -45,7 +45,7 @@ func claim(a netip.Addr, candidates ...string) map[netip.Addr]desired.Candidacy 
 
 // owns is what the node answers for.
 func owns(t *api.Table, v hello.View, r reach) map[netip.Addr][]links.Link {
-	mine, _, _ := owned(t, v, r, true)
+	mine, _, _ := owned(t, v, r, true, keeper{})
 	return mine
 }
 
@@ -113,7 +113,7 @@ func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
 				v.Alive["a"] = unable
 			}
 			maps.Copy(v.Alive, c.others)
-			_, _, behind := owned(&table, v, r, true)
+			_, _, behind := owned(&table, v, r, true, keeper{})
 			if place, is := behind[vip4]; is != c.want || place.owner != "" {
 				t.Errorf("behind %+v: %t, want %t", place, is, c.want)
 			}
@@ -249,7 +249,7 @@ func TestNobodyListensFromAnotherNetwork(t *testing.T) {
 		v := serving("a")
 		v.Alive["b"] = c.owner
 		table := api.Table{Node: "a", Serving: true, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: []string{"b", "a"}, Named: c.named}}}
-		_, _, behind := owned(&table, v, reach{vip4: {c.on}}, true)
+		_, _, behind := owned(&table, v, reach{vip4: {c.on}}, true, keeper{})
 		if _, got := behind[vip4]; got != c.want {
 			t.Errorf("%s: it stands by: %t, want %t", name, got, c.want)
 		}

@@ -116,7 +116,7 @@ func (m *Machine) attend(now time.Time) (news bool) {
 	for _, w := range slices.Concat(questions, living, unheard) {
 		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
 	}
-	return m.listening.isOver(now) || waits || over || free || found || again || dead || missed || talk
+	return m.listening.isOver(now) || m.incumbents.isDue(now) || waits || over || free || found || again || dead || missed || talk
 }
 
 // adopt has the addresses taken for which no node answers, and tells whether anything follows. While a
@@ -216,7 +216,7 @@ func (m *Machine) answers() map[addr.Family]Answers {
 func (m *Machine) next() time.Time {
 	next := m.listening.until
 	for _, at := range []time.Time{
-		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.audit.next(), m.arbitration.next(),
+		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.audit.next(), m.arbitration.next(), m.incumbents.wake,
 	} {
 		next = sooner(next, at)
 	}

@@ -9,11 +9,13 @@
 //  1. Link filter, reach, link isolation: on which links of this node each address could be answered for, without
 //     those that are cut off from the other nodes (802.1ag continuity check).
 //  2. Election: the first candidate of the table that is alive and able, and near to the address.
-//  3. Asymmetric paths: a node that does not hear this one takes over from it, so this one leaves it the address.
-//  4. Self-fencing: a node that is cut off answers for nothing, and one that may be takes over nothing.
-//  5. Probing (RFC 5227, section 2.1): an address that no node has had is probed before its first use.
-//  6. Arbitration: if another node answers, too, the one that took the address last keeps it.
-//  7. Release: an address that a new table gives to another node is answered for until that node answers.
+//  3. Preemption: where the table says that candidates take nothing back (VRRP's Preempt_Mode off), the node that
+//     answers already, as it or its claim says.
+//  4. Asymmetric paths: a node that does not hear this one takes over from it, so this one leaves it the address.
+//  5. Self-fencing: a node that is cut off answers for nothing, and one that may be takes over nothing.
+//  6. Probing (RFC 5227, section 2.1): an address that no node has had is probed before its first use.
+//  7. Arbitration: if another node answers, too, the one that took the address last keeps it.
+//  8. Release: an address that a new table gives to another node is answered for until that node answers.
 //
 // The other machines decide on no address. Defence tells of stations that have one of ours (RFC 5227, section 2.4),
 // the audit asks for addresses of other nodes as a client does, and previous owners and data planes say to which
@@ -121,6 +123,7 @@ type Machine struct {
 	unheard     unheardNodes
 	absent      []string // nodes that count as dead by them
 	fencing     fencing
+	incumbents  incumbents
 	nodes       stations
 	probing     probing
 	arbitration arbitration
@@ -212,7 +215,8 @@ func (m *Machine) decide(now time.Time) {
 	// What is this node's.
 	m.fence(now, r)
 	serves := m.fencing.is != cutOff
-	due, elsewhere, behind := owned(t, v, r, serves)
+	m.incumbents.hear(now, t, v, m.listening.until, serves)
+	due, elsewhere, behind := owned(t, v, r, serves, m.keeper(now))
 	mine := m.hesitate(now, due)
 	m.nodes.learn(now, m.node, m.told.stations, v)
 	m.probing.told(now, v)
@@ -226,11 +230,16 @@ func (m *Machine) decide(now time.Time) {
 
 	// What follows from that.
 	m.previous.follow(m.before, t, v, due, left)
+	m.incumbents.precede(m.previous)
 	m.before = nil
 	m.dataplanes.update(now, v.Silent, m.previous, t, r)
+	if m.fencing.is != together {
+		m.arbitration.low(now, mine, wait, t.Claims, answered)
+	}
 	d.Advanced = m.arbitration.take(mine, wait, m.in.Epoch) || d.Advanced
-	m.told.discuss(slices.Concat(m.arbitration.claims(now), m.releases.claims(m.arbitration.epochs),
-		m.probing.claims(m.arbitration.has), m.probing.occupied(v, m.arbitration.has)))
+	m.told.discuss(slices.Concat(m.arbitration.claims(now), m.incumbents.claims(m.arbitration.epochs, m.arbitration.has),
+		m.releases.claims(m.arbitration.epochs), m.probing.claims(m.arbitration.has),
+		m.probing.occupied(v, func(a netip.Addr) bool { return m.arbitration.has(a) || m.incumbents.leaves[a] != "" })))
 	m.mine, m.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.releases.isAdopted(a) })
 	m.audit.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))

@@ -63,7 +63,7 @@ func (y releases) begin(now time.Time, a netip.Addr, claim desired.Candidacy, se
 		return
 	}
 	owner, ok := near(claim, a, v, func(node string) bool { return v.CanServe(node, a) })
-	if ok && owner == self {
+	if ok && owner == self || claim.NoPreempt {
 		h := release{ask: now.Add(yieldAsk), on: claim.Interfaces}
 		if heard {
 			h.ask = now

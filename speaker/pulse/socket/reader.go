@@ -132,7 +132,7 @@ func (r *reader) claims(c change[claim]) (change[desired.Candidacy], error) {
 
 // claim returns a claim. It returns an error for one that would have announcements without a pause, too.
 func (r *reader) claim(a netip.Addr, c claim) (desired.Candidacy, error) {
-	out := desired.Candidacy{Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval}
+	out := desired.Candidacy{Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval, NoPreempt: c.NoPreempt}
 	switch {
 	case c.AnnounceInterval != 0 && c.AnnounceInterval < time.Second:
 		return out, fmt.Errorf("announced every %v", c.AnnounceInterval)

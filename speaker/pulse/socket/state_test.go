@@ -22,7 +22,7 @@ func full(now time.Time) api.State {
 		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
 		Handover: "the kernel lacks NFT_DUP",
 		Owned: map[netip.Addr]api.Ownership{
-			vip4: {Interfaces: []string{"eth0"}, Since: now, Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Next: "b"},
+			vip4: {Interfaces: []string{"eth0"}, Since: now, Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Preferred: []string{"f"}, Next: "b"},
 		},
 		Contested: map[netip.Addr]api.Contest{
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: now},

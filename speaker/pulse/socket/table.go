@@ -45,6 +45,7 @@ type claim struct {
 	Named            int           `json:",omitempty"`
 	Interfaces       []string      `json:",omitempty"`
 	AnnounceInterval time.Duration `json:",omitempty"` // ns
+	NoPreempt        bool          `json:",omitempty"`
 }
 
 // difference is how a table differs from the one before it.
@@ -88,7 +89,7 @@ type comparison struct {
 }
 
 func (c *comparison) equal(a, b desired.Candidacy) bool {
-	return c.tiers(a.Tiers, b.Tiers) && a.First == b.First && a.AnnounceInterval == b.AnnounceInterval &&
+	return c.tiers(a.Tiers, b.Tiers) && a.First == b.First && a.AnnounceInterval == b.AnnounceInterval && a.NoPreempt == b.NoPreempt &&
 		slices.Equal(a.Interfaces, b.Interfaces) && sameList(a.Named, b.Named) &&
 		(a.Tiers != nil || sameList(a.Candidates, b.Candidates))
 }
@@ -162,7 +163,7 @@ func (w *writer) message(number uint64, t *api.Table) tableMessage {
 }
 
 func (w *writer) claim(c desired.Candidacy) claim {
-	out := claim{Named: w.list(c.Named), Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval}
+	out := claim{Named: w.list(c.Named), Interfaces: c.Interfaces, AnnounceInterval: c.AnnounceInterval, NoPreempt: c.NoPreempt}
 	if c.Tiers == nil {
 		out.Candidates = w.list(c.Candidates)
 		return out

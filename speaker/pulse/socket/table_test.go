@@ -43,7 +43,7 @@ func sample() api.Table {
 		Leaving:   true,
 		ShutsDown: true,
 		Claims: map[netip.Addr]desired.Candidacy{
-			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}, AnnounceInterval: time.Minute},
+			vip4: {Candidates: []string{"b", "a"}, Interfaces: []string{"eth0"}, Named: []string{"a"}, AnnounceInterval: time.Minute, NoPreempt: true},
 			vip6: {Candidates: []string{"a", "c"}},
 		},
 		Elsewhere: []netip.Addr{netip.MustParseAddr("192.0.2.77")},
@@ -209,6 +209,7 @@ func drawClaims(t *rapid.T, shared []*election.Tiers) map[netip.Addr]desired.Can
 		}
 		claim.Interfaces = names.Draw(t, "interfaces")
 		claim.AnnounceInterval = time.Duration(rapid.IntRange(0, 3600).Draw(t, "interval")) * time.Second
+		claim.NoPreempt = rapid.Bool().Draw(t, "no preemption")
 		named := slices.Sorted(slices.Values(claim.Candidates))
 		claim.Named = named[:rapid.IntRange(0, len(named)).Draw(t, "named")]
 		claims[a] = claim

@@ -150,7 +150,11 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 		Type: v1beta1.ConditionAnswering, Status: metav1.ConditionTrue, LastTransitionTime: second(a.Since),
 		Reason: v1beta1.ReasonFirst, Message: fmt.Sprintf("node %s is the first of the candidates", node),
 	}
-	if len(a.Dead)+len(a.Unable)+len(a.Distant) > 0 {
+	switch {
+	case len(a.Preferred) > 0:
+		answering.Reason, answering.Message = v1beta1.ReasonNotPreempted, fmt.Sprintf("node %s keeps the address, as an L2Advertisement has preempt: Never, "+
+			"though %s comes before it and could answer", node, a.Preferred[0])
+	case len(a.Dead)+len(a.Unable)+len(a.Distant) > 0:
 		answering.Reason, answering.Message = v1beta1.ReasonSuccessor, succession(node, a.Ownership)
 	}
 	object := &v1beta1.L2Address{

@@ -2,6 +2,7 @@ package statuswriter
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func TestWhatIsNewsOfAnAddress(t *testing.T) {
 		"a part of a second":   {func(a *report.Address) { a.Since = since.Truncate(time.Second) }, unchanged},
 		"the runner-up":        {func(a *report.Address) { a.Next = "node3" }, throttled},
 		"who comes before":     {func(a *report.Address) { a.Dead = []string{"node0"} }, throttled},
+		"who takes it not":     {func(a *report.Address) { a.Preferred = []string{"node0"} }, throttled},
 		"the Services":         {func(a *report.Address) { a.Services = nil }, throttled},
 		"since when":           {func(a *report.Address) { a.Since = since.Add(time.Minute) }, immediate},
 		"the interfaces":       {func(a *report.Address) { a.Interfaces = []string{"eth1"} }, immediate},
@@ -42,5 +44,20 @@ func TestWhatIsNewsOfAnAddress(t *testing.T) {
 	after := renderAddress("node2", "uid", address, changed(func(*report.Address) {}))
 	if got := (addressKind{}).compare(before, after); got != immediate {
 		t.Errorf("another node: %d, want %d", got, immediate)
+	}
+}
+
+// TestWhyANodeAnswers tells of preemption before it tells of the dead: those come back and change nothing.
+func TestWhyANodeAnswers(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]api.Ownership{
+		"First":        {},
+		"Successor":    {Dead: []string{"node0"}},
+		"NotPreempted": {Dead: []string{"node0"}, Preferred: []string{"node4"}},
+	} {
+		answering := renderAddress("node1", "uid", netip.MustParseAddr("192.0.2.10"), report.Address{Ownership: o}).Status.Conditions[0]
+		if answering.Reason != want || len(o.Preferred) > 0 && !strings.Contains(answering.Message, "preempt: Never, though node4 comes before it") {
+			t.Errorf("%+v: %s, %q, want %s", o, answering.Reason, answering.Message, want)
+		}
 	}
 }
