@@ -24,12 +24,12 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/adjacency"
 	"fairlead.dev/fairlead/speaker/pulse/arp"
+	"fairlead.dev/fairlead/speaker/pulse/asynclog"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/handover"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
 	"fairlead.dev/fairlead/speaker/pulse/onlink"
-	"fairlead.dev/fairlead/speaker/pulse/spool"
 )
 
 // options are the flags.
@@ -94,7 +94,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lines := spool.New(stderr, logRoom, unread)
+	lines := asynclog.New(stderr, logRoom, unread)
 	defer lines.Close(logWithin)
 	log := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: o.level}))
 	hurry := &haste{ways: ways(), log: log}

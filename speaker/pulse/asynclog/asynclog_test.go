@@ -1,4 +1,4 @@
-package spool_test
+package asynclog_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse/spool"
+	"fairlead.dev/fairlead/speaker/pulse/asynclog"
 )
 
 // reader is what a log is written to. It takes lines while nobody holds it up by taking its turn.
@@ -33,7 +33,7 @@ func (r *reader) Write(line []byte) (int, error) {
 func lost(to io.Writer, lines uint64) { fmt.Fprintf(to, "%d lost", lines) }
 
 // log writes the lines with these numbers.
-func log(t *testing.T, w *spool.Writer, from, to int) {
+func log(t *testing.T, w *asynclog.Writer, from, to int) {
 	t.Helper()
 	for i := from; i <= to; i++ {
 		if _, err := fmt.Fprintf(w, "line %d", i); err != nil {
@@ -47,7 +47,7 @@ func log(t *testing.T, w *spool.Writer, from, to int) {
 func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReader()
-		w := spool.New(r, len("line 0")*3, lost)
+		w := asynclog.New(r, len("line 0")*3, lost)
 		log(t, w, 0, 0)
 		synctest.Wait()
 		<-r.turn
@@ -77,7 +77,7 @@ func TestTheEndWaitsForWhatWasLoggedButNotForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReader()
-				w := spool.New(r, 1000, lost)
+				w := asynclog.New(r, 1000, lost)
 				if test.stuck {
 					<-r.turn
 				}

@@ -1,7 +1,7 @@
-// Package spool lets a log be written while nobody waits for it. Who reads the log of pulse may stand
-// still, as a container runtime does whose disk hangs. With the log, all that logs would stop: hellos
-// first, and other nodes take the addresses of one that goes on to answer for them.
-package spool
+// Package asynclog writes a log without a wait for its reader. The container runtime, which reads the log of
+// pulse, stands still while its disk hangs. A write that waited would stop all that logs: hellos
+// first, and other nodes take the addresses of a node that goes on to answer for them.
+package asynclog
 
 import (
 	"io"
@@ -28,15 +28,15 @@ type Writer struct {
 	closed  bool
 }
 
-// New makes a writer that writes on to another one, in a goroutine of its own until Close. Lines of so
-// many bytes may wait. Where some were dropped, lost writes how many.
+// New returns a writer that writes on to another one, in a goroutine of its own until Close. Lines of room
+// bytes may wait. Where some were dropped, lost writes how many.
 func New(to io.Writer, room int, lost func(to io.Writer, lines uint64)) *Writer {
 	w := &Writer{to: to, room: room, lost: lost, more: make(chan struct{}, 1), written: make(chan struct{})}
 	go w.run()
 	return w
 }
 
-// Write takes one line, and never fails.
+// Write takes one line. Its error is always nil.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,16 +49,16 @@ func (w *Writer) Write(line []byte) (int, error) {
 	}
 	w.waiting = append(w.waiting, append([]byte(nil), line...))
 	w.size += len(line)
-	w.wake()
+	signal.Send(w.more)
 	return len(line), nil
 }
 
-// Close takes no more lines, which count as nothing: who closes has said the last. It returns when those
-// that wait are written, or that long afterwards at most: who reads them may stand still for ever.
+// Close returns when the lines that wait are written, or after that long: their reader may stand still for ever.
+// Lines that are written after it are ignored.
 func (w *Writer) Close(within time.Duration) {
 	w.mu.Lock()
 	w.closed = true
-	w.wake()
+	signal.Send(w.more)
 	w.mu.Unlock()
 	select {
 	case <-w.written:
@@ -66,13 +66,7 @@ func (w *Writer) Close(within time.Duration) {
 	}
 }
 
-// wake needs mu.
-func (w *Writer) wake() {
-	signal.Send(w.more)
-}
-
-// run writes until all is written after Close. What the other writer refuses is lost: there is nobody
-// to tell.
+// run writes until all is written after Close. What the other writer refuses is lost.
 func (w *Writer) run() {
 	defer close(w.written)
 	for range w.more {
