@@ -97,10 +97,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	lines := asynclog.New(stderr, logRoom, unread)
 	defer lines.Close(logWithin)
 	log := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: o.level}))
-	hurry := &haste{ways: ways(), log: log}
+	threads := &realtime{policies: policies(), log: log}
 	if o.realtime {
-		raise()
-		hurry.urge()
+		startThreads()
+		threads.schedule()
 	}
 	mesh, err := hello.New(hello.Config{
 		Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log,
@@ -143,7 +143,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {
-		tasks.Go(func() { hurry.keep(background) })
+		tasks.Go(func() { threads.run(background) })
 	}
 	tasks.Go(func() {
 		if err := guard(background, server.Healthy); err != nil {

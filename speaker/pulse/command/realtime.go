@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// way is how the kernel is asked to run a thread.
-type way struct {
+// policy is how the kernel is asked to schedule a thread.
+type policy struct {
 	name string
 	unix.SchedAttr
 }
 
-// ways are those by which pulse may run before other processes, the best one first. A busy
+// policies returns those by which pulse runs before other processes, the best one first. A busy
 // machine would else keep hellos back for longer than a detection time, and other nodes
 // take that for death. Both need CAP_SYS_NICE.
 //
 // SCHED_RR has the lowest of its priorities: before all ordinary processes, and behind
-// whatever else was thought to be urgent. A control group of version 1 that was given no
+// other real-time processes. A control group of version 1 that was given no
 // cpu.rt_runtime_us has none of it on kernels with RT_GROUP_SCHED, and so has no container.
 //
 // SCHED_DEADLINE asks no control group. It needs all CPUs of the machine to be allowed, and
@@ -33,14 +33,14 @@ type way struct {
 // promised a twenty-fifth of a CPU, and gets more while others leave theirs
 // (SCHED_FLAG_RECLAIM). The period is how late it may be once it has used that up.
 //
-// There is no third way: inside of a control group of its own neither the highest weight nor
+// There is no third one: inside of a control group of its own neither the highest weight nor
 // a short slice makes a thread run sooner.
-func ways() []way {
+func policies() []policy {
 	const (
 		realtimePriority = 1
 		runtime, period  = 200 * time.Microsecond, 5 * time.Millisecond
 	)
-	return []way{
+	return []policy{
 		{"SCHED_RR", unix.SchedAttr{Policy: unix.SCHED_RR, Priority: realtimePriority}},
 		{"SCHED_DEADLINE", unix.SchedAttr{
 			Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK | unix.SCHED_FLAG_RECLAIM,
@@ -54,10 +54,10 @@ const (
 	threads    = 4 // that may wait in the kernel meanwhile
 )
 
-// raise makes as many threads as the process will ever use. The kernel starts a thread
+// startThreads makes as many threads as the process will ever use. The kernel starts a thread
 // that a deadline thread makes as an ordinary one; a busy machine might not run that for
 // seconds, in which it can hold up all others.
-func raise() {
+func startThreads() {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	var made, ended sync.WaitGroup
 	const all = processors + threads
@@ -73,38 +73,38 @@ func raise() {
 	ended.Wait()
 }
 
-// urging is how often it is looked for threads that have begun since.
-const urging = time.Second
+// rescheduleEvery is how often new threads are looked for.
+const rescheduleEvery = time.Second
 
-// haste has every thread of this process run by the best of the ways that the kernel grants.
-type haste struct {
-	ways []way
-	by   map[int]int // which way, by thread; len(ways): none
-	told string
-	log  *slog.Logger
+// realtime schedules every thread of this process by the best of the policies that the kernel grants.
+type realtime struct {
+	policies []policy
+	by       map[int]int // which policy, by thread; len(policies): none
+	logged   string
+	log      *slog.Logger
 }
 
-// keep looks after new threads until the context ends.
-func (h *haste) keep(ctx context.Context) {
+// run schedules new threads until the context ends.
+func (r *realtime) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(urging):
-			h.urge()
+		case <-time.After(rescheduleEvery):
+			r.schedule()
 		}
 	}
 }
 
-// urge sees to all threads that it has not seen to yet, and those that they start meanwhile,
-// and logs by which way pulse is run when that changes.
-func (h *haste) urge() {
-	var refused error // what kept the worst off from a better way
+// schedule schedules all threads that it has not scheduled yet, and those that they start meanwhile,
+// and logs the policy when that changes.
+func (r *realtime) schedule() {
+	var refused error // what kept the worst off from a better policy
 	worst := 0
 	for more := true; more; {
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
-			h.tell("as before", fmt.Errorf("listing the own threads: %w", err))
+			r.logOnce("as before", fmt.Errorf("listing the own threads: %w", err))
 			return
 		}
 		by := make(map[int]int, len(threads))
@@ -114,45 +114,44 @@ func (h *haste) urge() {
 			if err != nil {
 				continue
 			}
-			way, known := h.by[id]
+			chosen, known := r.by[id]
 			if !known {
 				more = true
-				way, err = h.thread(id)
-				if way > worst {
+				chosen, err = r.scheduleThread(id)
+				if chosen > worst {
 					refused = err
 				}
 			}
-			by[id], worst = way, max(worst, way)
+			by[id], worst = chosen, max(worst, chosen)
 		}
-		h.by = by
+		r.by = by
 	}
-	if worst < len(h.ways) {
-		h.tell(h.ways[worst].name, refused)
+	if worst < len(r.policies) {
+		r.logOnce(r.policies[worst].name, refused)
 		return
 	}
-	h.tell("as any other process", refused)
+	r.logOnce("as any other process", refused)
 }
 
-// thread has the kernel run a thread by the first way that it grants, and says which one and
-// why it is not the first.
-func (h *haste) thread(id int) (way int, refused error) {
-	for i, way := range h.ways {
-		attr := way.SchedAttr
+// scheduleThread has the kernel schedule a thread by the first policy that it grants, and returns which one that is and
+// the errors of those before it.
+func (r *realtime) scheduleThread(id int) (chosen int, refused error) {
+	for i, policy := range r.policies {
+		attr := policy.SchedAttr
 		attr.Size = unix.SizeofSchedAttr
 		err := unix.SchedSetAttr(id, &attr, 0)
 		if err == nil || errors.Is(err, unix.ESRCH) { // a thread that has ended needs nothing
 			return i, refused
 		}
-		refused = errors.Join(refused, fmt.Errorf("%s: %w", way.name, err))
+		refused = errors.Join(refused, fmt.Errorf("%s: %w", policy.name, err))
 	}
-	return len(h.ways), refused
+	return len(r.policies), refused
 }
 
-// tell logs once.
-func (h *haste) tell(by string, refused error) {
-	if h.told == by {
+func (r *realtime) logOnce(by string, refused error) {
+	if r.logged == by {
 		return
 	}
-	h.told = by
-	h.log.Info("how the kernel runs pulse, that its hellos be in time where a node is busy", "by", by, "refused", refused)
+	r.logged = by
+	r.log.Info("how the kernel runs pulse, that its hellos be in time where a node is busy", "by", by, "refused", refused)
 }
