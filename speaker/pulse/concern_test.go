@@ -47,7 +47,7 @@ func TestPodsComeAndGoUnnoticed(t *testing.T) {
 	out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 	settled := 0
 	r := rewiring{over{out, "ARP"}, make(chan struct{}), &settled}
-	s := NewServer(Config{Node: "a", Mesh: out, Links: r, ARP: r, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+	s := NewServer(Config{Node: "a", Mesh: out, Links: r, ARP: r, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 	named := claim(vip4, "a", "b")
 	named[on4(9)] = desired.Candidacy{Candidates: []string{"a"}, Interfaces: []string{"veth7"}}
 	s.take(socket.Event{Table: &api.Table{Node: "a", NodeAddrs: []netip.Addr{on4(1)}, Serving: true, Claims: named, Unnumbered: []string{"veth8"}}, Number: 1})

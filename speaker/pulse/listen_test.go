@@ -30,7 +30,7 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := links.NewSnapshot(ethernet(2, true))
 				out := &around{view: serving("a", "b", "c"), links: up}
-				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, Number: 1})
 				s.settle(true)
 				if !does(s, vip4) {

@@ -54,7 +54,7 @@ func peersAt(addrs map[string]netip.Addr) map[string]hello.Peer {
 func TestConnectionsAreHandedOverBeforeAnAddressIsAnsweredFor(t *testing.T) {
 	out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 	kernel, b := &inKernel{}, netip.MustParseAddr("192.0.2.2")
-	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
+	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Handover: kernel, Log: testlog.New(t)})
 	tell := func(number uint64, table api.Table) {
 		table.Node, table.Peers = "a", peersAt(map[string]netip.Addr{"b": b})
 		s.take(socket.Event{Table: &table, Number: number})
@@ -98,7 +98,7 @@ func TestAnAddressWaitsForTheKernelAndNotForLong(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 			kernel := &slow{done: make(chan struct{}), out: out, failure: "no NFT_DUP"}
-			s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Handover: kernel, Log: testlog.New(t)})
+			s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Handover: kernel, Log: testlog.New(t)})
 			time.AfterFunc(takes, func() { close(kernel.done) })
 			began := time.Now()
 			s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b"), Peers: map[string]hello.Peer{}}, Number: 1})

@@ -11,7 +11,7 @@ import (
 
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/hello/hellotest"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 )
 
 // second is a network of the nodes that carries the addresses, and no hellos. What is dark is so there only.
@@ -39,14 +39,14 @@ func newApartCluster(t *testing.T, size, addresses int) *cluster {
 	return c
 }
 
-// onLink exchanges frames there.
-func (c *cluster) onLink(ctx context.Context, i int, mesh *hello.Mesh) OnLink {
+// linkCheck exchanges frames there.
+func (c *cluster) linkCheck(ctx context.Context, i int, mesh *hello.Mesh) LinkCheck {
 	if c.second == nil {
 		return onOne{}
 	}
-	m := onlink.New(onlink.Config{
+	m := linkcheck.New(linkcheck.Config{
 		Node: c.nodes[i].name, Interval: simInterval, Multiplier: simMultiplier, Seal: mesh, Log: slog.New(slog.DiscardHandler),
-		Listen: func(int, onlink.Interface) (onlink.Wire, error) {
+		Listen: func(int, linkcheck.Interface) (linkcheck.Wire, error) {
 			return spur{c.second.lan.Open(on4(1 + i)), len(c.nodes)}, nil
 		},
 	})

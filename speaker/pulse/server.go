@@ -17,8 +17,8 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
 	"fairlead.dev/fairlead/speaker/pulse/owner"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
@@ -61,10 +61,10 @@ type Responder interface {
 	Close()
 }
 
-// OnLink knows over which interfaces frames are exchanged with other nodes; onlink.Monitor does.
-type OnLink interface {
-	Set(want onlink.Wanted)
-	Status() map[int]onlink.Status
+// LinkCheck knows over which interfaces frames are exchanged with other nodes; linkcheck.Monitor does.
+type LinkCheck interface {
+	Set(want linkcheck.Wanted)
+	Status() map[int]linkcheck.Status
 	Changed() <-chan struct{}
 }
 
@@ -118,7 +118,7 @@ type Config struct {
 	BFD    BFD
 
 	Adjacency Adjacency
-	OnLink    OnLink
+	LinkCheck LinkCheck
 	Handover  Handover // nil: none
 	Log       *slog.Logger
 }
@@ -249,7 +249,7 @@ func (s *Server) loop(ctx context.Context) {
 		case <-s.cfg.NDP.Broken():
 		case <-s.cfg.BFD.Changed():
 		case <-s.cfg.Adjacency.Changed():
-		case <-s.cfg.OnLink.Changed():
+		case <-s.cfg.LinkCheck.Changed():
 		case <-s.cfg.Handover.Changed():
 		case <-s.cfg.ARP.Claimed():
 			changed = false

@@ -19,8 +19,8 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
 
@@ -93,9 +93,9 @@ func (lone) Changed() <-chan struct{}          { return nil }
 // onOne has no interface but the one of the mesh.
 type onOne struct{}
 
-func (onOne) Set(onlink.Wanted)             {}
-func (onOne) Status() map[int]onlink.Status { return nil }
-func (onOne) Changed() <-chan struct{}      { return nil }
+func (onOne) Set(linkcheck.Wanted)             {}
+func (onOne) Status() map[int]linkcheck.Status { return nil }
+func (onOne) Changed() <-chan struct{}         { return nil }
 
 type path struct{ *around }
 
@@ -128,7 +128,7 @@ func (a *around) wants(t *testing.T, when string, want ...string) {
 func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
 	out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 	out.view.Settled = false
-	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 	s.settle(true)
 	out.wants(t, "without a table")
 
@@ -176,7 +176,7 @@ func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
 		opened, claimed := 0, make(chan struct{})
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, Number: 1})
 		s.settle(true)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -209,7 +209,7 @@ func TestGoodbye(t *testing.T) {
 		{true, true, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "counts as alive for 2s"}},
 	} {
 		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, Number: 1})
 		s.settle(true)
 		if !slices.Contains(out.did, "holds BFD with [tor]") {
@@ -239,7 +239,7 @@ func TestTheEndWaitsForTheAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
-				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				if !test.without {
 					s.agent = new(socket.Agent)
 					s.take(socket.Event{From: s.agent, Table: &test.table, Number: 1})
@@ -269,7 +269,7 @@ func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		fresh := netip.MustParseAddr("192.0.2.20")
 		mine, theirs := []string{"a", "b"}, []string{"b", "a"}
 		var number uint64
@@ -312,7 +312,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	begin := func(t *testing.T) (*around, *Server) {
 		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
-		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: mine}, Number: 1})
 		s.settle(true)
 		if !slices.Contains(out.did, answers) {

@@ -60,7 +60,7 @@ func (s *Server) collect(changed bool) {
 	in := &s.known
 	now := s.cfg.Links.Snapshot()
 	if in.Changed = changed; changed || now != in.Links {
-		in.Gateways, in.OnLink = s.cfg.Links.Gateways(), s.cfg.OnLink.Status()
+		in.Gateways, in.LinkCheck = s.cfg.Links.Gateways(), s.cfg.LinkCheck.Status()
 		in.Failed = make(map[owner.Place]bool, len(s.failed))
 		for at := range s.failed {
 			in.Failed[at] = true
@@ -82,7 +82,7 @@ func (s *Server) prepare(d *owner.Decision) (changed bool) {
 	before := s.failed
 	s.open(d.Listen)
 	changed = !maps.EqualFunc(before, s.failed, func(_, _ error) bool { return true })
-	s.cfg.OnLink.Set(d.Monitor)
+	s.cfg.LinkCheck.Set(d.Monitor)
 	s.cfg.Adjacency.Set(s.table.Unnumbered, d.Links)
 	if d.Tell != nil {
 		s.tell, s.isReady = *d.Tell, d.Ready

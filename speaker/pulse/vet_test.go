@@ -33,7 +33,7 @@ func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				out := &around{view: serving("a"), links: links.NewSnapshot(ethernet(2, true))}
-				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, OnLink: onOne{}, Log: testlog.New(t)})
+				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				tables := []api.Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
 				for n, table := range tables {
 					s.take(socket.Event{Table: &table, Number: uint64(n + 1)})

@@ -12,7 +12,7 @@ import (
 
 // State is what pulse tells back, a value that is not changed once told: what is true now.
 type State struct {
-	Settled bool     // the hello mesh has listened long enough to know who is silent
+	Settled bool     // the hello mesh has listened long enough to know which nodes are silent
 	Alive   []string // the nodes that are alive, sorted, this one included
 	Silent  []string // the nodes that are dead and did not say that they leave, sorted
 	// Owned has the addresses that are answered for.
@@ -84,16 +84,16 @@ func (c Contest) Equal(o Contest) bool {
 }
 
 // Doubt is what a node found when it asked, as a client would, for an address that another
-// one is to answer for; or that nobody can answer for it.
+// one is to answer for; or that no node can answer for it.
 type Doubt struct {
 	Owner string // the node that is to answer; empty if no candidate can, and then the rest, too
-	// Station is the MAC of one that answers and should not, empty if nobody answered, and
+	// Station is the MAC of one that answers and should not, empty if none answered, and
 	// Node the node that has it, empty if none does. Where that is the one that asked, its
 	// kernel would answer.
 	Node, Station string
 	// Alone: the owner was not heard besides that station.
 	Alone bool
-	// Interface is that on which it was heard or, if nobody answered, on which it was asked.
+	// Interface is that on which it was heard or, if none answered, on which it was asked.
 	// Where it is the kernel of the one that asked, it is the interface that has the address.
 	Interface string
 	Since     time.Time

@@ -28,8 +28,8 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/handover"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
 
 // options are the flags.
@@ -108,14 +108,14 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	separate := onlink.New(onlink.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: mesh, Log: log})
+	separate := linkcheck.New(linkcheck.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: mesh, Log: log})
 	watcher, sessions, routers := links.NewWatcher(log), bfd.New(log), adjacency.New(log)
 	watcher.Greets = true
 	defer routers.Close()
 	overARP, overNDP := arp.New(log), ndp.New(log)
 	config := pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions,
-		Adjacency: routers, OnLink: separate, Log: log,
+		Adjacency: routers, LinkCheck: separate, Log: log,
 	}
 	handing := handover.New(log)
 	if o.handOver {

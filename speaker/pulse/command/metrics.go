@@ -9,8 +9,8 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
 
 // collector reads the counts of all parts when it is asked, so that the parts
@@ -20,7 +20,7 @@ type collector struct {
 	arp, ndp *neighbour.Responder
 	server   *pulse.Server
 	sessions *bfd.Sessions
-	apart    *onlink.Monitor
+	apart    *linkcheck.Monitor
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/speaker/pulse/api"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 )
 
 func (m *Machine) warn(message string, args ...any) { m.find(slog.LevelWarn, message, args) }
@@ -23,8 +23,8 @@ func (m *Machine) find(level slog.Level, message string, args []any) {
 
 // separate finds out about the links of which the mesh says nothing, takes those out of the reach that are cut off,
 // and returns what is to be monitored.
-func (m *Machine) separate(r reach) onlink.Wanted {
-	v, status := m.in.View, m.in.OnLink
+func (m *Machine) separate(r reach) linkcheck.Wanted {
+	v, status := m.in.View, m.in.LinkCheck
 	all, on := r.all(), r.apartFrom(m.table.NodeAddrs)
 	before := m.isolation.cut
 	m.isolation.judge(m.node, v, on, status)

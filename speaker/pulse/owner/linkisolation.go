@@ -8,7 +8,7 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 )
 
 // apart are the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
@@ -40,8 +40,8 @@ func (r reach) apartFrom(nodeAddrs []netip.Addr) []links.Link {
 }
 
 // monitored is what is to be monitored.
-func monitored(t *api.Table, on []links.Link) onlink.Wanted {
-	w := onlink.Wanted{Nodes: make(map[string]bool, len(t.Peers)), On: make(map[int]onlink.Interface, len(on))}
+func monitored(t *api.Table, on []links.Link) linkcheck.Wanted {
+	w := linkcheck.Wanted{Nodes: make(map[string]bool, len(t.Peers)), On: make(map[int]linkcheck.Interface, len(on))}
 	if len(on) == 0 {
 		return w
 	}
@@ -49,13 +49,13 @@ func monitored(t *api.Table, on []links.Link) onlink.Wanted {
 		w.Nodes[node] = true
 	}
 	for _, l := range on {
-		w.On[l.Index] = onlink.Interface{Nth: l.Nth, Name: l.Name, MAC: l.MAC, Ups: l.Ups}
+		w.On[l.Index] = linkcheck.Interface{Nth: l.Nth, Name: l.Name, MAC: l.MAC, Ups: l.Ups}
 	}
 	return w
 }
 
 // told are the interfaces of the reach, as the other nodes are told of them.
-func (ap *linkIsolation) told(on []links.Link, status map[int]onlink.Status) []hello.Interface {
+func (ap *linkIsolation) told(on []links.Link, status map[int]linkcheck.Status) []hello.Interface {
 	all := make([]hello.Interface, 0, len(on))
 	for _, l := range on {
 		all = append(all, hello.Interface{
@@ -92,7 +92,7 @@ func meant(l links.Link, node string, i hello.Interface, met map[string]hello.ID
 // judge finds the links that are cut off: nothing is heard over them, and another node
 // hears one there that is not this node. Where all hear nothing, the network may be down, or not
 // pass what they say; or there are but two, of which neither knows which link it is. Then all go on.
-func (ap *linkIsolation) judge(self string, v hello.View, on []links.Link, status map[int]onlink.Status) {
+func (ap *linkIsolation) judge(self string, v hello.View, on []links.Link, status map[int]linkcheck.Status) {
 	id := hello.IDOf(self)
 	ap.cut, ap.names = map[int]bool{}, nil
 	for _, l := range on {
@@ -119,7 +119,7 @@ func anyInterface(self string, v hello.View, is func(node string, i hello.Interf
 
 // limit takes the addresses out of the reach for which all links are cut off and another
 // candidate is there that is able to answer for them, and does not say that it is cut off, too.
-func (ap *linkIsolation) limit(r reach, t *api.Table, v hello.View, status map[int]onlink.Status) {
+func (ap *linkIsolation) limit(r reach, t *api.Table, v hello.View, status map[int]linkcheck.Status) {
 	for a, on := range r {
 		off := func(l links.Link) bool { return ap.cut[l.Index] }
 		if len(on) == 0 || !slices.ContainsFunc(on, off) || slices.ContainsFunc(on, func(l links.Link) bool { return !off(l) }) {

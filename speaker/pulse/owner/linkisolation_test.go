@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 )
 
 var (
@@ -135,19 +135,19 @@ func TestWhichLinksAreCutOff(t *testing.T) {
 	subnet := []netip.Prefix{lanNet}
 	for name, k := range map[string]struct {
 		link   links.Link
-		status onlink.Status
+		status linkcheck.Status
 		theirs hello.Interface
 		want   bool
 	}{
-		"others hear each other":         {one(1, "192.0.2.1/24"), onlink.Status{Silent: true}, hello.Interface{Subnets: subnet, Heard: []hello.ID{c}}, true},
-		"it is heard":                    {one(1, "192.0.2.1/24"), onlink.Status{}, hello.Interface{Subnets: subnet, Heard: []hello.ID{c}}, false},
-		"another hears this node":        {one(1, "192.0.2.1/24"), onlink.Status{Silent: true}, hello.Interface{Subnets: subnet, Heard: []hello.ID{me}}, false},
-		"nobody hears anybody":           {one(1, "192.0.2.1/24"), onlink.Status{Silent: true}, hello.Interface{Subnets: subnet}, false},
-		"in another subnet":              {one(1, "192.0.2.1/24"), onlink.Status{Silent: true, Met: map[string]hello.ID{"b": b}}, hello.Interface{ID: b, Subnets: []netip.Prefix{farNet}, Heard: []hello.ID{c}}, false},
-		"without subnets, the name":      {one(1), onlink.Status{Silent: true}, hello.Interface{ID: hello.IDOf("eth1"), Heard: []hello.ID{c}}, true},
-		"without subnets, another name":  {one(1), onlink.Status{Silent: true}, hello.Interface{ID: hello.IDOf("eth2"), Heard: []hello.ID{c}}, false},
-		"without subnets, met there":     {one(1), onlink.Status{Silent: true, Met: map[string]hello.ID{"b": b}}, hello.Interface{ID: b, Heard: []hello.ID{c}}, true},
-		"without subnets, met elsewhere": {one(1), onlink.Status{Silent: true, Met: map[string]hello.ID{"b": c}}, hello.Interface{ID: b, Heard: []hello.ID{c}}, false},
+		"others hear each other":         {one(1, "192.0.2.1/24"), linkcheck.Status{Silent: true}, hello.Interface{Subnets: subnet, Heard: []hello.ID{c}}, true},
+		"it is heard":                    {one(1, "192.0.2.1/24"), linkcheck.Status{}, hello.Interface{Subnets: subnet, Heard: []hello.ID{c}}, false},
+		"another hears this node":        {one(1, "192.0.2.1/24"), linkcheck.Status{Silent: true}, hello.Interface{Subnets: subnet, Heard: []hello.ID{me}}, false},
+		"nobody hears anybody":           {one(1, "192.0.2.1/24"), linkcheck.Status{Silent: true}, hello.Interface{Subnets: subnet}, false},
+		"in another subnet":              {one(1, "192.0.2.1/24"), linkcheck.Status{Silent: true, Met: map[string]hello.ID{"b": b}}, hello.Interface{ID: b, Subnets: []netip.Prefix{farNet}, Heard: []hello.ID{c}}, false},
+		"without subnets, the name":      {one(1), linkcheck.Status{Silent: true}, hello.Interface{ID: hello.IDOf("eth1"), Heard: []hello.ID{c}}, true},
+		"without subnets, another name":  {one(1), linkcheck.Status{Silent: true}, hello.Interface{ID: hello.IDOf("eth2"), Heard: []hello.ID{c}}, false},
+		"without subnets, met there":     {one(1), linkcheck.Status{Silent: true, Met: map[string]hello.ID{"b": b}}, hello.Interface{ID: b, Heard: []hello.ID{c}}, true},
+		"without subnets, met elsewhere": {one(1), linkcheck.Status{Silent: true, Met: map[string]hello.ID{"b": c}}, hello.Interface{ID: b, Heard: []hello.ID{c}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := serving("a", "b", "c")
@@ -155,7 +155,7 @@ func TestWhichLinksAreCutOff(t *testing.T) {
 			m.Interfaces = []hello.Interface{k.theirs}
 			v.Alive["b"] = m
 			var ap linkIsolation
-			ap.judge("a", v, []links.Link{k.link}, map[int]onlink.Status{1: k.status})
+			ap.judge("a", v, []links.Link{k.link}, map[int]linkcheck.Status{1: k.status})
 			if ap.cut[1] != k.want {
 				t.Errorf("cut off: %t", ap.cut[1])
 			}

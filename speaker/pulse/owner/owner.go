@@ -34,18 +34,18 @@ import (
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
+	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
-	"fairlead.dev/fairlead/speaker/pulse/onlink"
 )
 
 // Input is what is known now.
 type Input struct {
-	Table    *api.Table // the newest one; nil: none yet
-	View     hello.View
-	Links    *links.Snapshot // nil: not known yet
-	Gateways []links.Gateway
-	OnLink   map[int]onlink.Status // by index of the interface
-	Failed   map[Place]bool        // could not be opened
+	Table     *api.Table // the newest one; nil: none yet
+	View      hello.View
+	Links     *links.Snapshot // nil: not known yet
+	Gateways  []links.Gateway
+	LinkCheck map[int]linkcheck.Status // by index of the interface
+	Failed    map[Place]bool           // could not be opened
 	// Heard are claims of other stations that came since the last step.
 	Heard []neighbour.Claim
 	// IsQuiet tells whether no hello came from a node for a detection time.
@@ -69,7 +69,7 @@ type Output struct {
 type Decision struct {
 	Listen  map[addr.Family][]links.Link // where addresses may have to be answered for
 	Links   *links.Snapshot              // those that anything follows from
-	Monitor onlink.Wanted
+	Monitor linkcheck.Wanted
 	// Tell is for the mesh; nil: as before. Ready: this node answers for what it owns, once Answers are in place, and
 	// Tell says that it serves. Stale: the mesh is to be told more than that, at once.
 	Tell         *hello.Wanted

@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"encoding/binary"
@@ -24,7 +24,7 @@ const (
 )
 
 // group is the Ethernet group of the nodes: of the addresses that are administered locally, and not
-// one of IP, so that no switch asks who has joined it.
+// one of IP, so that no switch asks for its members.
 func group() net.HardwareAddr { return net.HardwareAddr{0x03, 'F', 'L', 'O', 'L', 0x01} }
 
 // socket is a packet socket on an interface.

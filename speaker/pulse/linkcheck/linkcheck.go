@@ -1,12 +1,14 @@
-// Package onlink finds out over which interfaces this node exchanges frames with other nodes.
+// Package linkcheck is a continuity check of links, after that of IEEE 802.1ag (CFM): it finds out over which interfaces
+// this node exchanges frames with other nodes.
+//
 // Hellos go to the addresses that nodes have in the cluster. So they notice a dead node, and a
 // dead link only if it carries these addresses. An interface for other addresses may have its
-// carrier and reach nobody, as behind a switch port in the wrong VLAN or a media converter that
+// carrier and reach no host, as behind a switch port in the wrong VLAN or a media converter that
 // has failed, and only clients would notice.
 //
-// So on each such interface a node sends a frame some twenty times a second, to a group address
-// of the nodes: one frame for all of them, however many there are. The frame has a number, and
-// the numbers of the newest frames that the node heard there from others. A node that finds the
+// So on each such interface a node sends a continuity check message (CCM) some twenty times a second, to a group address
+// of the nodes: one frame for all of them, however many there are. The frame has a number, and, in the place of the one
+// bit of a CCM that says whether the sender hears others (RDI), the numbers of the newest frames that the node heard there from others. A node that finds the
 // number of a frame of its own in a frame of another node knows that, since the moment when it
 // sent its own, frames have passed in both directions. That moment is all that is remembered.
 //
@@ -26,9 +28,9 @@
 // has been heard for a while, so that one that works only now and then does not count. An
 // interface that got its carrier back is silent until something is heard on it.
 //
-// A node that hears nobody on an interface does not know whether it is to blame. The others say in
-// their hellos whether they hear each other over theirs; package pulse decides by both.
-package onlink
+// A node that hears no other on an interface does not know whose link is at fault. The others say in
+// their hellos whether they hear each other over theirs; package owner decides by both.
+package linkcheck
 
 import (
 	"net"
@@ -61,7 +63,7 @@ type Status struct {
 	// stay the same as long as they are.
 	Heard []hello.ID
 	// Met has all nodes that were heard over it since it came up, and the IDs of the interfaces that
-	// they sent from. Nobody may write to it.
+	// they sent from. It is never written to.
 	Met map[string]hello.ID
 }
 

@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"encoding/binary"
@@ -32,8 +32,8 @@ const (
 	maxHeard = 96
 )
 
-// frame is what a node says on an interface.
-type frame struct {
+// ccm is what a node says on an interface.
+type ccm struct {
 	node   string
 	from   hello.ID // the interface
 	boot   uint64
@@ -48,7 +48,7 @@ type heard struct {
 }
 
 // encode gives the frame without its MAC.
-func (f frame) encode() []byte {
+func (f ccm) encode() []byte {
 	b := make([]byte, 0, headerSize+len(f.node)+heardSize*len(f.heard))
 	b = append(b, magic...)
 	b = append(b, version, byte(len(f.node)))
@@ -65,7 +65,7 @@ func (f frame) encode() []byte {
 }
 
 // decode reads a frame without its MAC, which was found to be right.
-func decode(b []byte) (f frame, reason hello.Reason) {
+func decode(b []byte) (f ccm, reason hello.Reason) {
 	switch {
 	case len(b) < headerSize || string(b[:4]) != magic:
 		return f, hello.ReasonMagic

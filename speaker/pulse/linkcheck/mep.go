@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
-// machine decides what to send on one interface, and whether it is silent, given frames and times.
-// It is driven by one caller at a time, who sends what next gives an interval apart.
-type machine struct {
+// mep is the maintenance end point of an interface: it decides what to send there, and whether it is silent, given
+// frames and times. It is driven by one caller at a time, which sends what next returns an interval apart.
+type mep struct {
 	node             string
 	id               hello.ID // of node
 	from             hello.ID // of the interface
@@ -48,11 +48,11 @@ type other struct {
 	passed       time.Time // when our newest frame left that it has heard
 }
 
-// newMachine begins with an interface of which nothing is known. It has a while until its silence counts
+// newMEP begins with an interface of which nothing is known. It has a while until its silence counts
 // if it is early: a process that was just started does not take a node that serves
 // out of service before it had time to be heard.
-func newMachine(now time.Time, node, name string, interval time.Duration, multiplier int, random func() uint64, early bool) *machine {
-	m := &machine{
+func newMEP(now time.Time, node, name string, interval time.Duration, multiplier int, random func() uint64, early bool) *mep {
+	m := &mep{
 		node: node, id: hello.IDOf(node), from: hello.IDOf(name), least: interval, multiplier: multiplier,
 		boot: random(), number: random() >> 1, others: map[string]*other{}, met: map[string]hello.ID{}, checkedAt: now, changed: true,
 		silent: !early, abrupt: true,
@@ -65,13 +65,13 @@ func newMachine(now time.Time, node, name string, interval time.Duration, multip
 }
 
 // pace sets the times for so many nodes.
-func (m *machine) pace() {
+func (m *mep) pace() {
 	m.interval = max(m.least, time.Duration(len(m.others))*each)
 	m.detect = m.interval * time.Duration(m.multiplier)
 }
 
 // wait is how long nothing may pass.
-func (m *machine) wait(now time.Time) time.Duration {
+func (m *mep) wait(now time.Time) time.Duration {
 	longest := m.interval * time.Duration(max(most, m.multiplier))
 	if now.After(m.lateUntil) {
 		return m.detect
@@ -79,8 +79,8 @@ func (m *machine) wait(now time.Time) time.Duration {
 	return min(max(m.detect, 2*m.late), longest)
 }
 
-// reset is for an interface that came up: whoever was on it may be on another one now.
-func (m *machine) reset(now time.Time) {
+// reset is for an interface that came up: the nodes that were on it may be on another one now.
+func (m *mep) reset(now time.Time) {
 	clear(m.others)
 	m.met, m.heard, m.sent = map[string]hello.ID{}, nil, nil
 	m.passed, m.came, m.since, m.strict, m.checkedAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, now
@@ -89,13 +89,13 @@ func (m *machine) reset(now time.Time) {
 }
 
 // next is the frame to send now.
-func (m *machine) next(now time.Time) frame {
+func (m *mep) next(now time.Time) ccm {
 	m.number++
 	m.sent = append(m.sent, now)
 	if keep := most + m.multiplier; len(m.sent) > keep {
 		m.sent = slices.Delete(m.sent, 0, len(m.sent)-keep)
 	}
-	f := frame{node: m.node, from: m.from, boot: m.boot, number: m.number}
+	f := ccm{node: m.node, from: m.from, boot: m.boot, number: m.number}
 	var all []*other
 	for _, o := range m.others {
 		if o.news {
@@ -116,7 +116,7 @@ func (m *machine) next(now time.Time) frame {
 }
 
 // sentAt is when a frame of ours left, if that is not too long ago to matter.
-func (m *machine) sentAt(number uint32) (at time.Time, ok bool) {
+func (m *mep) sentAt(number uint32) (at time.Time, ok bool) {
 	ago := uint64(uint32(m.number) - number)
 	if ago >= uint64(len(m.sent)) {
 		return at, false
@@ -126,7 +126,7 @@ func (m *machine) sentAt(number uint32) (at time.Time, ok bool) {
 
 // hear takes in a frame of a node that is known. The reason says why it is not believed; it is empty
 // if it is, or is a copy of the newest one.
-func (m *machine) hear(now time.Time, f frame) (reason hello.Reason) {
+func (m *mep) hear(now time.Time, f ccm) (reason hello.Reason) {
 	m.resume(now)
 	var passed time.Time
 	for _, h := range f.heard {
@@ -161,7 +161,7 @@ func (m *machine) hear(now time.Time, f frame) (reason hello.Reason) {
 	if !passed.IsZero() {
 		m.pass(now, passed)
 	}
-	if m.silent || len(m.heard) < hello.MaxHeard { // else it is news to nobody
+	if m.silent || len(m.heard) < hello.MaxHeard { // else it is no news
 		m.check(now)
 	}
 	return ""
@@ -169,13 +169,13 @@ func (m *machine) hear(now time.Time, f frame) (reason hello.Reason) {
 
 // passes tells whether frames went there and back a moment ago. What comes tells of a frame that
 // left an interval before.
-func (m *machine) passes(now time.Time) bool {
+func (m *mep) passes(now time.Time) bool {
 	wait := m.wait(now)
 	return !m.passed.IsZero() && now.Before(m.came.Add(wait)) && now.Before(m.passed.Add(wait+m.interval))
 }
 
 // until is when check finds that it is silent if nothing passes until then; zero: it is silent already.
-func (m *machine) until(now time.Time) time.Time {
+func (m *mep) until(now time.Time) time.Time {
 	if m.silent {
 		return time.Time{}
 	}
@@ -188,7 +188,7 @@ func (m *machine) until(now time.Time) time.Time {
 }
 
 // pass takes in that a frame which left then has come to another node that is heard.
-func (m *machine) pass(now, then time.Time) {
+func (m *mep) pass(now, then time.Time) {
 	if !m.passes(now) {
 		m.since = now
 	}
@@ -202,22 +202,22 @@ func (m *machine) pass(now, then time.Time) {
 }
 
 // misses takes in that so many frames of another node are missing. Two in a row are lost by chance, on a
-// link that may lose three or four. More are that node's, whose link may have been dead for a while.
-func (m *machine) misses(now time.Time, frames uint64) {
+// link that may lose three or four. More are that node's, the link of which may have been dead for a while.
+func (m *mep) misses(now time.Time, frames uint64) {
 	if frames == chance {
 		m.learn(now, chance*m.interval)
 	}
 }
 
 // learn takes in what took long. If it was not so long that it was an outage, it is to be waited for next time.
-func (m *machine) learn(now time.Time, late time.Duration) {
+func (m *mep) learn(now time.Time, late time.Duration) {
 	outage := m.interval * time.Duration(max(most, m.multiplier))
 	if late >= m.detect*2/3 && late <= outage && late > m.remembered(now) {
 		m.late, m.lateUntil = late, now.Add(mindFor)
 	}
 }
 
-func (m *machine) remembered(now time.Time) time.Duration {
+func (m *mep) remembered(now time.Time) time.Duration {
 	if now.After(m.lateUntil) {
 		return 0
 	}
@@ -225,7 +225,7 @@ func (m *machine) remembered(now time.Time) time.Duration {
 }
 
 // resume excuses silence while this process did not run.
-func (m *machine) resume(now time.Time) {
+func (m *mep) resume(now time.Time) {
 	if pause := now.Sub(m.checkedAt); pause > 2*m.interval {
 		shift := func(t time.Time) time.Time {
 			if t.IsZero() || t.Add(pause-m.interval).After(now) {
@@ -243,7 +243,7 @@ func (m *machine) resume(now time.Time) {
 
 // check makes true what the passing of time makes true. It is called once an interval at least, and
 // when until says so.
-func (m *machine) check(now time.Time) {
+func (m *mep) check(now time.Time) {
 	m.resume(now)
 	wait, passes, before := m.wait(now), m.passes(now), m.silent
 	switch {
@@ -268,7 +268,7 @@ func (m *machine) check(now time.Time) {
 
 // choose which nodes to say that they are heard: the same as before, as long as they are, so that
 // there is no news to be told.
-func (m *machine) choose(now time.Time, wait time.Duration) {
+func (m *mep) choose(now time.Time, wait time.Duration) {
 	there := map[hello.ID]bool{}
 	for _, o := range m.others {
 		if !o.passed.IsZero() && now.Before(o.passed.Add(wait+m.interval)) {
@@ -293,7 +293,7 @@ func (m *machine) choose(now time.Time, wait time.Duration) {
 }
 
 // status is what is known now.
-func (m *machine) status() Status {
+func (m *mep) status() Status {
 	m.changed = false
 	return Status{Silent: m.silent, Heard: m.heard, Met: m.met}
 }

@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"context"
@@ -70,7 +70,7 @@ type Monitor struct {
 // attached is an interface that is wanted.
 type attached struct {
 	is     Interface
-	state  *machine
+	state  *mep
 	wire   Wire // nil while it is not open
 	failed string
 	due    time.Time
@@ -107,7 +107,7 @@ func (m *Monitor) Set(w Wanted) {
 		switch {
 		case a == nil:
 			early := !known || before == is.Ups
-			a = &attached{state: newMachine(now, m.cfg.Node, is.Name, m.cfg.Interval, m.cfg.Multiplier, random, early)}
+			a = &attached{state: newMEP(now, m.cfg.Node, is.Name, m.cfg.Interval, m.cfg.Multiplier, random, early)}
 			m.on[index] = a
 			signal.Send(m.again)
 		case a.is.Ups != is.Ups:
@@ -132,7 +132,7 @@ func random() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Status is what is known of each interface that is wanted, by index. Nobody may write to it.
+// Status is what is known of each interface that is wanted, by index. It is never written to.
 func (m *Monitor) Status() map[int]Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,8 +244,8 @@ func (m *Monitor) read(index int, wire Wire) {
 	}
 }
 
-// drain hears what has come, and needs mu. What has come too late to be heard before somebody else looks at
-// the clock would count as silence. Of a flood it hears only so much at a time.
+// drain hears what has come, and needs mu. What has come and is not heard before the
+// clock is looked at would count as silence. Of a flood it hears only so much at a time.
 func (m *Monitor) drain(a *attached) {
 	const flood = 1024
 	for i := 0; i < flood && a.wire != nil; i++ {
@@ -275,7 +275,7 @@ func (m *Monitor) breaks(a *attached, err error) {
 func (m *Monitor) hear(a *attached, datagram []byte) {
 	m.stats.Received++
 	body, reason := m.cfg.Seal.Unseal(datagram)
-	var f frame
+	var f ccm
 	if reason == "" {
 		f, reason = decode(body)
 	}
@@ -303,7 +303,7 @@ func (m *Monitor) hear(a *attached, datagram []byte) {
 }
 
 // send needs mu.
-func (m *Monitor) send(a *attached, f frame) {
+func (m *Monitor) send(a *attached, f ccm) {
 	if a.wire == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
-func drawFrame(t *rapid.T) frame {
+func drawFrame(t *rapid.T) ccm {
 	id := rapid.Custom(func(t *rapid.T) hello.ID { return hello.ID(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "id")) })
-	return frame{
+	return ccm{
 		node: rapid.StringMatching(`[a-z0-9.-]{1,253}`).Draw(t, "node"), from: id.Draw(t, "from"),
 		boot: rapid.Uint64().Draw(t, "boot"), number: rapid.Uint64().Draw(t, "number"),
 		heard: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) heard { return heard{id.Draw(t, "of"), rapid.Uint32().Draw(t, "its")} }), 0, maxHeard).Draw(t, "heard"),
@@ -41,7 +41,7 @@ func TestFramesCarryEverything(t *testing.T) {
 }
 
 func TestFramesThatCannotBeRead(t *testing.T) {
-	good := frame{node: "a", heard: []heard{{}}}.encode()
+	good := ccm{node: "a", heard: []heard{{}}}.encode()
 	change := func(at int, to byte) []byte { b := bytes.Clone(good); b[at] = to; return b }
 	for name, c := range map[string]struct {
 		b    []byte
@@ -69,7 +69,7 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 }
 
 func FuzzFrame(f *testing.F) {
-	f.Add(enclose(frame{node: "a", heard: []heard{{hello.ID{1}, 2}}}.encode()))
+	f.Add(enclose(ccm{node: "a", heard: []heard{{hello.ID{1}, 2}}}.encode()))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		b, ok := disclose(payload)
 		if !ok {

@@ -1,4 +1,4 @@
-package onlink
+package linkcheck
 
 import (
 	"fmt"
@@ -21,17 +21,17 @@ const (
 // wireless is machines on one network, and the directions in which it passes nothing.
 type wireless struct {
 	now   time.Time
-	nodes []*machine
+	nodes []*mep
 	due   []time.Time
 	dark  map[[2]int]bool
 	loss  func() bool
 	// all that was ever sent, by node, as somebody notes it who records.
-	recorded map[int][]frame
+	recorded map[int][]ccm
 	paused   map[int]bool
 }
 
 func newWireless(nodes int) *wireless {
-	w := &wireless{now: time.Unix(1000, 0), dark: map[[2]int]bool{}, recorded: map[int][]frame{}, paused: map[int]bool{}, loss: func() bool { return false }}
+	w := &wireless{now: time.Unix(1000, 0), dark: map[[2]int]bool{}, recorded: map[int][]ccm{}, paused: map[int]bool{}, loss: func() bool { return false }}
 	for i := range nodes {
 		w.nodes = append(w.nodes, w.begin(i, uint64(i+1), true))
 		w.due = append(w.due, w.now.Add(time.Duration(i)*7*time.Millisecond))
@@ -39,8 +39,8 @@ func newWireless(nodes int) *wireless {
 	return w
 }
 
-func (w *wireless) begin(i int, boot uint64, early bool) *machine {
-	return newMachine(w.now, fmt.Sprintf("node-%d", i), "eth1", every, multiplier, func() uint64 { boot += 1 << 40; return boot }, early)
+func (w *wireless) begin(i int, boot uint64, early bool) *mep {
+	return newMEP(w.now, fmt.Sprintf("node-%d", i), "eth1", every, multiplier, func() uint64 { boot += 1 << 40; return boot }, early)
 }
 
 func (w *wireless) run(d time.Duration, each func()) {
