@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -122,7 +123,20 @@ func parseFailover(args []string) (o failover.Options, err error) {
 	flags := begin(&o.Options, args, 20, 10*time.Minute, "how long a contestant may take for all that is measured of many addresses")
 	flags.DurationVar(&o.Window, "window", 10*time.Second, "how long the client is watched after each incident")
 	flags.IntVar(&o.Many, "many", 10_000, "by BGP: how many addresses are announced at once over two sessions; 0: none")
+	contestants := flags.String("contestants", "", "what takes part, separated by commas; empty: all")
+	flags.Func("only", "a regular expression: the figures whose names it matches are taken, with those of the same events (default all)", func(text string) (err error) {
+		o.Only, err = regexp.Compile(text)
+		return err
+	})
+	flags.Func("note", "a line for the report; may be repeated", func(text string) error {
+		o.Notes = append(o.Notes, text)
+		return nil
+	})
 	if err := flags.Parse(args[1:]); err != nil {
+		return o, err
+	}
+	o, err = o.Choose(strings.FieldsFunc(*contestants, func(c rune) bool { return c == ',' })...)
+	if err != nil {
 		return o, err
 	}
 	if o.Many < 0 || o.Many > 60_000 {

@@ -4,7 +4,7 @@ import "testing"
 
 func TestParseFailoverRefuses(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-rounds", "0"}, {"-window", "1ms"}, {"-many", "-1"}, {"-patience", "0s"}} {
+	for _, args := range [][]string{{"-contestants", "cilium"}, {"-only", "("}, {"-rounds", "0"}, {"-window", "1ms"}, {"-many", "-1"}, {"-patience", "0s"}} {
 		if _, err := parseFailover(append([]string{"bgp"}, args...)); err == nil {
 			t.Errorf("%q is taken", args)
 		}

@@ -16,6 +16,18 @@ import (
 type Question struct {
 	Sent              time.Time
 	settled, Answered bool
+	heard             time.Time // when the answer came
+}
+
+// FirstAnswer returns when the first answer came; false if none did. The question may be an earlier one than others
+// that were answered: the kernel of a client keeps packets for an address until a node answers for it.
+func FirstAnswer(all []Question) (at time.Time, ok bool) {
+	for _, q := range all {
+		if q.Answered && (!ok || q.heard.Before(at)) {
+			at, ok = q.heard, true
+		}
+	}
+	return at, ok
 }
 
 // Probe asks until End.
@@ -61,7 +73,7 @@ func (p *Probe) ask(at time.Time) (settle func(answered bool)) {
 	return func(answered bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.all[i].settled, p.all[i].Answered = true, answered
+		p.all[i].settled, p.all[i].Answered, p.all[i].heard = true, answered, time.Now()
 	}
 }
 

@@ -86,3 +86,18 @@ func TestGap(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstAnswerMayBeToALaterQuestion: what waits in the kernel of the client is answered late.
+func TestTheFirstAnswerMayBeToALaterQuestion(t *testing.T) {
+	t.Parallel()
+	asked := at(".xxx")
+	for i, after := range []int{0, 9, 5, 7} {
+		asked[i].heard = time.Unix(int64(after), 0)
+	}
+	if got, ok := FirstAnswer(asked); !ok || !got.Equal(time.Unix(5, 0)) {
+		t.Errorf("%v, %v", got, ok)
+	}
+	if _, ok := FirstAnswer(at("..")); ok {
+		t.Error("there is an answer where there is none")
+	}
+}

@@ -89,14 +89,21 @@ func takeBGP(ctx context.Context, b *bench) error {
 		return err
 	}
 	for n := range b.Rounds {
-		if err := errors.Join(b.firstRoute(ctx, fmt.Sprintf("first-%d", n)), b.empty(ctx, fmt.Sprintf("empty-%d", n))); err != nil {
-			return err
+		if b.wants(createdBGP, createdBIRD, givenBGP, givenBIRD, givenWire) {
+			if err := b.firstRoute(ctx, fmt.Sprintf("first-%d", n)); err != nil {
+				return err
+			}
+		}
+		if b.wants(emptied, emptiedBIRD) {
+			if err := b.empty(ctx, fmt.Sprintf("empty-%d", n)); err != nil {
+				return err
+			}
 		}
 	}
 	if b.frr != "" {
 		return b.fail(ctx, vip)
 	}
-	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.Many == 0 {
+	if err := errors.Join(b.stopBIRD(ctx), b.fail(ctx, vip)); err != nil || b.Many == 0 || !b.wants(manyCome, manyGo, manyMemory) {
 		return err
 	}
 	return b.many(ctx, b.Many)
@@ -105,7 +112,12 @@ func takeBGP(ctx context.Context, b *bench) error {
 // fail has a node fail in several ways: without BFD first, then with it if there is any.
 func (b *bench) fail(ctx context.Context, vip netip.Addr) error {
 	for range b.Rounds {
-		if err := errors.Join(b.pull(ctx, vip, heldOut), b.happen(ctx, vip, b.killed(ctx, flapped, flappedLost))); err != nil {
+		if b.wants(heldOut) {
+			if err := b.pull(ctx, vip, heldOut); err != nil {
+				return err
+			}
+		}
+		if err := b.happen(ctx, vip, b.killed(ctx, flapped, flappedLost)); err != nil {
 			return err
 		}
 	}
@@ -133,6 +145,9 @@ func (b *bench) pulls(ctx context.Context, vip netip.Addr, m measure) error {
 		return err
 	}
 	for range b.Rounds {
+		if !b.wants(m) {
+			break
+		}
 		if err := b.pull(ctx, vip, m); err != nil {
 			return err
 		}

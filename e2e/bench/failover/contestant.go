@@ -191,12 +191,26 @@ func (b *bench) given(ctx context.Context, s *corev1.Service) (vip netip.Addr, a
 	return vip, at, fmt.Errorf("%s: %w", s.Name, context.Cause(ctx))
 }
 
-// killing ends all processes of a node whose command line matches.
-func killing(ctx context.Context, n *lab.Node, processes string) func() error {
-	return func() error {
-		_, err := n.Exec(ctx, "pkill", "-KILL", "-f", processes)
+// processesOf returns the numbers of those processes of a node whose command line matches. It is an error if there
+// is none.
+func processesOf(ctx context.Context, n *lab.Node, pattern string) ([]string, error) {
+	out, err := n.Exec(ctx, "pgrep", "-f", pattern)
+	return strings.Fields(out), err
+}
+
+// signal sends a signal to those processes of a node whose command line matches.
+func signal(ctx context.Context, n *lab.Node, name, pattern string) error {
+	processes, err := processesOf(ctx, n, pattern)
+	if err != nil {
 		return err
 	}
+	_, err = n.Exec(ctx, append([]string{"kill", "-s", name, "--"}, processes...)...)
+	return err
+}
+
+// killing ends all processes of a node whose command line matches.
+func killing(ctx context.Context, n *lab.Node, pattern string) func() error {
+	return func() error { return signal(ctx, n, "KILL", pattern) }
 }
 
 // daemons are the DaemonSets that announce.

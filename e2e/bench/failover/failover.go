@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,37 @@ type Options struct {
 	Protocol
 	Window time.Duration // for which the client is watched after each incident
 	Many   int           // by BGP: addresses that are announced at once over two sessions of each node, for no longer than Patience; 0: none
+	// Only takes the figures alone that it matches by name, with those that come of the same event; nil: all.
+	Only  *regexp.Regexp
+	Notes []string // for the report
+}
+
+// Choose returns the options with these contestants alone, with all if none is named. An error names one that there
+// is not.
+func (o Options) Choose(names ...string) (Options, error) {
+	if len(names) == 0 {
+		return o, nil
+	}
+	var chosen []contestant
+	for _, name := range names {
+		i := slices.IndexFunc(o.contestants, func(c contestant) bool { return c.name == name })
+		if i < 0 {
+			return o, fmt.Errorf("no contestant is called %q", name)
+		}
+		chosen = append(chosen, o.contestants[i])
+	}
+	o.contestants = chosen
+	return o, nil
+}
+
+// wants reports whether one of these figures is to be taken.
+func (o Options) wants(figures ...measure) bool {
+	return o.Only == nil || slices.ContainsFunc(figures, func(m measure) bool { return o.Only.MatchString(string(m)) })
+}
+
+// asked returns those of the figures that are to be taken, with those that came of the same events.
+func (o Options) asked(all []measure, results *figures.Results) []measure {
+	return slices.DeleteFunc(slices.Clone(all), func(m measure) bool { return !o.wants(m) && !results.Has(m) })
 }
 
 // Protocol is what one run is about: [Layer2] or [BGP].
@@ -52,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	results, began := figures.New(), time.Now()
 	facts = append(facts, "Kubernetes "+lab.KubernetesVersion+"; MetalLB "+lab.MetalLBVersion+" in its native mode, beside kube-proxy in iptables mode")
-	facts = append(facts, o.facts...)
+	facts = slices.Concat(facts, o.facts, o.Notes)
 	for i, c := range o.contestants {
 		b := &bench{contestant: c, Options: o, dir: dir, results: results, tell: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(began).Seconds(), c.name, fmt.Sprintf(format, args...))
@@ -60,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 		if err := b.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", c.name, errors.Join(err, lab.Down(context.WithoutCancel(ctx))))
 		}
-		if i == 0 && o.close != nil {
+		if i == 0 && o.close != nil && o.wants(helloCPU, helloSent, helloReceived, helloDeaths) {
 			if err := o.close(ctx, b); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -83,5 +84,27 @@ func TestFirstUpdate(t *testing.T) {
 	}
 	if _, err := firstUpdate(packets, time.UnixMicro(1795377194_000000)); err == nil {
 		t.Error("an UPDATE is found that came before")
+	}
+}
+
+// TestOnly: what is not asked for has no line in the report, but what came of the same event.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	o := Options{Protocol: Layer2(), Only: regexp.MustCompile("label taken off")}
+	if !o.wants(killed, returned) || o.wants(killed, killedLost) {
+		t.Error("it wants other figures")
+	}
+	o, err := o.Choose("metallb", "fairlead")
+	if err != nil || o.contestants[0].name != "metallb" {
+		t.Errorf("%v, %v", o.contestants, err)
+	}
+	results := figures.New()
+	results.Add("fairlead", 0, returned, 4)
+	results.Add("fairlead", 0, returnedLost, 0)
+	text, _ := report(o, nil, results, "")
+	for m, want := range map[measure]bool{returned: true, returnedLost: true, drained: false, drainedLost: false, helloCPU: false} {
+		if got := strings.Contains(text, "| "+string(m)+" |"); got != want {
+			t.Errorf("%q is in the report: %v", m, got)
+		}
 	}
 }

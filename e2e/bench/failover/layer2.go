@@ -22,7 +22,9 @@ import (
 
 // What is measured by layer 2, in milliseconds.
 const (
-	createdLayer2 measure = "Service created → first answer"
+	createdLayer2 measure = "Service created → first question that is answered"
+	createdAnswer measure = "the same: until its answer comes"
+	createdFresh  measure = "the same for an address that no node had before"
 	cable         measure = "cable of the answering node pulled: longest gap"
 	cableNoAPI    measure = "the same while the API server is stopped"
 	cluster       measure = "cable pulled, policy Cluster: until the last flow that was lost"
@@ -32,6 +34,7 @@ const (
 	drained       measure = "answering node excluded from load balancers by its label: longest gap"
 	returned      measure = "the label taken off again: longest gap"
 	restarted     measure = "speakers restarted one after another, as by an upgrade: longest gap"
+	rebooted      measure = "the answering node reboots: longest gap"
 )
 
 // Questions without an answer: a planned incident, or one with a successor, is to lose none.
@@ -41,6 +44,7 @@ const (
 	drainedLost     measure = "answering node excluded from load balancers by its label"
 	returnedLost    measure = "the label taken off again"
 	restartedLost   measure = "speakers restarted one after another, as by an upgrade"
+	rebootedOneLost measure = "the answering node reboots"
 )
 
 // What hellos cost, by the number of nodes.
@@ -66,10 +70,16 @@ func Layer2() Protocol {
 		notes: []string{
 			fmt.Sprintf("the client asks every %v, by UDP, from a port of its own each time, and is watched after each incident for as long as -window says, 10 s if it does not", askEvery),
 			fmt.Sprintf("a gap is the longest time between two questions, one after another, that were answered: %v is none", askEvery),
+			"the kernel of the client keeps what it asks while no node answers for the address, so that a question may be answered\n" +
+				"  that was asked before one did; it asks the network again after a second",
+			fmt.Sprintf("the address of a Service that is created was that of another one before, but where it is said that it was none's;\n"+
+				"  the other is gone for %v by then", deleted),
 			"the policy of the Service is Local where none is told; the cable is that of the node which answers",
+			"a node reboots as systemd does it: all its processes are asked to end at one moment, and its link goes last; nothing tells the cluster before.\n" +
+				"  The client asks for " + rebootWindow.String() + " and, since endpoints end with the node, under the policy Cluster",
 		},
-		measures: []measure{createdLayer2, cable, cableNoAPI, cluster, clusterNoAPI, killed, killedNoAPI, drained, returned, restarted},
-		lost:     []measure{killedLost, killedNoAPILost, drainedLost, returnedLost, restartedLost},
+		measures: []measure{createdLayer2, createdAnswer, createdFresh, cable, cableNoAPI, cluster, clusterNoAPI, killed, killedNoAPI, drained, returned, restarted, rebooted},
+		lost:     []measure{killedLost, killedNoAPILost, drainedLost, returnedLost, restartedLost, rebootedOneLost},
 		take:     takeLayer2,
 		close:    sayHello,
 	}
@@ -85,6 +95,7 @@ type owned struct {
 type incident struct {
 	on            owned
 	happens, undo func() error
+	window        time.Duration
 	figures       map[measure]reading
 }
 
@@ -93,6 +104,8 @@ const (
 	askEvery = 2 * time.Millisecond
 	// answerWithin is how long an answer may take.
 	answerWithin = time.Second
+	// deleted is how long it takes until a Service is gone everywhere.
+	deleted = time.Second
 )
 
 // watch asks the web server's UDP port at an address, from a port of the client of its own each time.
@@ -130,8 +143,8 @@ func untilLost(asked []probe.Question, began time.Time) float64 {
 func countLost(asked []probe.Question, _ time.Time) float64 { return float64(probe.Lost(asked)) }
 
 func takeLayer2(ctx context.Context, b *bench) error {
-	for n := range b.Rounds {
-		if err := b.firstAnswer(ctx, fmt.Sprintf("first-%d", n)); err != nil {
+	if b.wants(createdLayer2, createdAnswer, createdFresh) {
+		if err := b.firstAnswers(ctx); err != nil {
 			return err
 		}
 	}
@@ -145,6 +158,9 @@ func takeLayer2(ctx context.Context, b *bench) error {
 	}
 	for range b.Rounds {
 		for _, i := range b.incidents(ctx, local, all) {
+			if !b.wants(slices.Collect(maps.Keys(i.figures))...) {
+				continue
+			}
 			if err := b.watched(ctx, i); err != nil {
 				return err
 			}
@@ -165,16 +181,18 @@ func (b *bench) incidents(ctx context.Context, local, all owned) []incident {
 	lossless := func(gap, lost measure) map[measure]reading {
 		return map[measure]reading{gap: longestGap, lost: countLost}
 	}
+	w := b.Window
 	return []incident{
-		{local, local.owner.Unplug, local.owner.Plug, map[measure]reading{cable: longestGap}},
-		{local, b.withoutAPI(local.owner.Unplug), b.withAPI(local.owner.Plug), map[measure]reading{cableNoAPI: longestGap}},
-		{all, all.owner.Unplug, all.owner.Plug, map[measure]reading{cluster: untilLost}},
-		{all, b.withoutAPI(all.owner.Unplug), b.withAPI(all.owner.Plug), map[measure]reading{clusterNoAPI: untilLost}},
-		{local, kill, nothing, lossless(killed, killedLost)},
-		{local, b.withoutAPI(kill), b.withAPI(nothing), lossless(killedNoAPI, killedNoAPILost)},
-		{local, label("="), nothing, lossless(drained, drainedLost)},
-		{owned{vip: local.vip}, label("-"), nothing, lossless(returned, returnedLost)},
-		{local, func() error { return b.restart(ctx) }, nothing, lossless(restarted, restartedLost)},
+		{local, local.owner.Unplug, local.owner.Plug, w, map[measure]reading{cable: longestGap}},
+		{local, b.withoutAPI(local.owner.Unplug), b.withAPI(local.owner.Plug), w, map[measure]reading{cableNoAPI: longestGap}},
+		{all, all.owner.Unplug, all.owner.Plug, w, map[measure]reading{cluster: untilLost}},
+		{all, b.withoutAPI(all.owner.Unplug), b.withAPI(all.owner.Plug), w, map[measure]reading{clusterNoAPI: untilLost}},
+		{local, kill, nothing, w, lossless(killed, killedLost)},
+		{local, b.withoutAPI(kill), b.withAPI(nothing), w, lossless(killedNoAPI, killedNoAPILost)},
+		{local, label("="), nothing, w, lossless(drained, drainedLost)},
+		{owned{vip: local.vip}, label("-"), nothing, w, lossless(returned, returnedLost)},
+		{local, func() error { return b.restart(ctx) }, nothing, w, lossless(restarted, restartedLost)},
+		{all, func() error { return all.owner.Shutdown(ctx, true) }, func() error { return all.owner.Start(ctx) }, rebootWindow, lossless(rebooted, rebootedOneLost)},
 	}
 }
 
@@ -212,22 +230,46 @@ func sayHello(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// firstAnswer creates a Service and asks for its address until there is an answer.
-func (b *bench) firstAnswer(ctx context.Context, name string) (err error) {
-	s, began := b.service(name, "layer2", corev1.ServiceExternalTrafficPolicyCluster), time.Now()
+// firstAnswers takes turns with an address that a Service has each time and one that none has had yet.
+func (b *bench) firstAnswers(ctx context.Context) error {
+	const lately, fresh = "172.30.200.90", "172.30.200.10" // of the pool
+	next := netip.MustParseAddr(fresh)
+	// The first Service has the address for the first time, and its figure does not count.
+	if err := b.firstAnswer(ctx, "before", lately, "", ""); err != nil {
+		return err
+	}
+	for n := range b.Rounds {
+		if err := errors.Join(b.firstAnswer(ctx, fmt.Sprintf("lately-%d", n), lately, createdLayer2, createdAnswer),
+			b.firstAnswer(ctx, fmt.Sprintf("fresh-%d", n), next.String(), "", createdFresh)); err != nil {
+			return err
+		}
+		next = next.Next()
+	}
+	return nil
+}
+
+// firstAnswer creates a Service and asks for its address until there is an answer. It deletes the Service and waits
+// until that is done, so that the next one finds an idle cluster.
+func (b *bench) firstAnswer(ctx context.Context, name, address string, asked, answered measure) (err error) {
+	s := b.service(name, "layer2", corev1.ServiceExternalTrafficPolicyCluster)
+	s.Annotations["metallb.io/loadBalancerIPs"] = address
+	began := time.Now()
 	vip, _, err := b.given(ctx, s)
 	if err != nil {
 		return err
 	}
 	w := b.watch(ctx, vip)
 	err = w.Answer(ctx)
-	for _, q := range w.End() {
-		if q.Answered {
-			b.took(createdLayer2, q.Sent.Sub(began))
-			break
-		}
+	questions := w.End()
+	if i := slices.IndexFunc(questions, func(q probe.Question) bool { return q.Answered }); i >= 0 && asked != "" {
+		b.took(asked, questions[i].Sent.Sub(began))
 	}
-	return errors.Join(err, b.API.Delete(ctx, s))
+	if at, ok := probe.FirstAnswer(questions); ok && answered != "" {
+		b.took(answered, at.Sub(began))
+	}
+	err = errors.Join(err, b.API.Delete(ctx, s))
+	time.Sleep(deleted)
+	return err
 }
 
 // own creates a Service and finds the node that answers for its address.
@@ -253,7 +295,7 @@ func (b *bench) watched(ctx context.Context, i incident) error {
 	time.Sleep(b.Window / 10)
 	began := time.Now()
 	err := i.happens()
-	time.Sleep(b.Window)
+	time.Sleep(i.window)
 	asked := w.End()
 	if err = errors.Join(err, i.undo()); err != nil {
 		return fmt.Errorf("%s: %w", what[0], err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +36,9 @@ const (
 
 // manyServices are where the many are.
 const manyServices = "many"
+
+// kubeProxy is the command line of kube-proxy.
+const kubeProxy = "^kube-proxy "
 
 // errImpatient is why a contestant has no figures of many addresses.
 var errImpatient = errors.New("patience is over")
@@ -94,7 +96,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 		}
 		b.took(manyCome, time.Since(began))
 		for _, node := range b.Nodes() {
-			use, err := b.use(ctx, node, b.processes)
+			use, err := use(ctx, node, b.processes)
 			if err != nil {
 				return err
 			}
@@ -115,9 +117,9 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 // rest stops speakers and kube-proxy, or brings them back: the former by a selector that no node
 // matches, kube-proxy by a signal. The rules of both stay.
 func (b *bench) rest(ctx context.Context, rest bool) error {
-	selector, signal := "null", "-CONT"
+	selector, then := "null", "CONT"
 	if rest {
-		selector, signal = `"rests"`, "-STOP"
+		selector, then = `"rests"`, "STOP"
 	}
 	patch := `{"spec":{"template":{"spec":{"nodeSelector":{"bench":` + selector + `}}}}}`
 	if _, err := b.Kubectl(ctx, "patch", "-n", b.namespace, "daemonset/"+b.daemon, "--type=merge", "-p", patch); err != nil {
@@ -125,7 +127,7 @@ func (b *bench) rest(ctx context.Context, rest bool) error {
 	}
 	if b.proxy != "" {
 		for _, n := range b.Nodes() {
-			if _, err := n.Exec(ctx, "pkill", signal, "-x", "kube-proxy"); err != nil {
+			if err := signal(ctx, n, then, kubeProxy); err != nil {
 				return err
 			}
 		}
@@ -284,7 +286,7 @@ func (b *bench) settled(ctx context.Context, done func(format string, args ...an
 		time.Sleep(3 * time.Second)
 		used := 0.0
 		for _, n := range b.Nodes() {
-			use, err := b.use(ctx, n, b.processes+"|^kube-proxy ")
+			use, err := use(ctx, n, b.processes+"|"+kubeProxy)
 			if err != nil {
 				return err
 			}
@@ -303,12 +305,16 @@ func (b *bench) settled(ctx context.Context, done func(format string, args ...an
 }
 
 // use adds up what those processes of a node use whose command line matches.
-func (b *bench) use(ctx context.Context, n *lab.Node, pattern string) (sum process.Use, err error) {
-	out, err := n.Exec(ctx, "sh", "-c", `for p in $(pgrep -f "$1"); do cat /proc/$p/status /proc/$p/stat; echo; done`, "sh", pattern)
+func use(ctx context.Context, n *lab.Node, pattern string) (sum process.Use, err error) {
+	processes, err := processesOf(ctx, n, pattern)
 	if err != nil {
 		return sum, err
 	}
-	for text := range strings.SplitSeq(strings.TrimSpace(out), "\n\n") {
+	for _, p := range processes {
+		text, err := n.Exec(ctx, "cat", "/proc/"+p+"/status", "/proc/"+p+"/stat")
+		if err != nil {
+			return sum, err
+		}
 		one, err := process.ParseUse(text)
 		if err != nil {
 			return sum, err

@@ -77,6 +77,16 @@ func (r *Results) Count(contestant string, size int, m Measure) int {
 	return len(r.series[key{contestant, size, m}])
 }
 
+// Has reports whether anything has figures of a measure.
+func (r *Results) Has(m Measure) bool {
+	for k := range r.series {
+		if k.measure == m {
+			return true
+		}
+	}
+	return false
+}
+
 // Quantile is the least figure that at least the share q of all do not exceed; NaN if
 // there are none. The median is Quantile 0.5.
 func (r *Results) Quantile(contestant string, size int, m Measure, q float64) float64 {
