@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 )
@@ -131,9 +133,23 @@ func (p *publisher) apply(wanted map[problem.Object]write) {
 		}
 		p.contests.judge(object, w, now)
 		if last, known := before[object]; !known || !p.repeats(last, w) {
-			p.queueOf(object).Add(object)
+			p.queueOf(object).AddAfter(object, countsWait(w))
 		}
 	}
+}
+
+// countsLate is how much later than addresses the counts of pools are written: clients wait for the former, and
+// many changes of the latter are one then.
+const countsLate = 200 * time.Millisecond
+
+// countsWait returns for how long a write waits: one that tells of nothing but what a pool has left may.
+func countsWait(w write) time.Duration {
+	before, ok := w.base.(*v1beta1.IPAddressPool)
+	after, still := w.next.(*v1beta1.IPAddressPool)
+	if !ok || !still || !slices.Equal(before.Status.Conditions, after.Status.Conditions) {
+		return 0
+	}
+	return countsLate
 }
 
 // repeats reports whether two writes to one object are one.

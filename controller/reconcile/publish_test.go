@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 )
@@ -296,5 +297,35 @@ func TestPublishFailureAmongPasses(t *testing.T) {
 		}
 		p.apply(at("PoolExhausted"))
 		expect(t, s, "bad@1")
+	})
+}
+
+// TestAddressesAreWrittenBeforeCounts: a client waits for an address, and its pool counts it a little later, once
+// for all that come until then. What is wrong with a pool is told at once.
+func TestAddressesAreWrittenBeforeCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _ := publishing(t)
+		with := func(assigned int64, ready metav1.ConditionStatus, services ...string) map[problem.Object]write {
+			base := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", ResourceVersion: "1"}}
+			base.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}}
+			next := base.DeepCopy()
+			next.Status.AssignedIPv4, next.Status.Conditions[0].Status = assigned, ready
+			all := wants(services...)
+			all[problem.Object{Kind: "IPAddressPool", Name: "pool"}] = write{base: base, next: next}
+			return all
+		}
+		p.apply(with(1, metav1.ConditionTrue, "a@1"))
+		expect(t, s, "a@1")
+		time.Sleep(countsLate / 2)
+		p.apply(with(2, metav1.ConditionTrue, "b@1"))
+		expect(t, s, "b@1")
+		time.Sleep(countsLate / 2)
+		expect(t, s, "pool@1")
+		time.Sleep(time.Second)
+		expect(t, s)
+		p.apply(nil)
+		p.apply(with(2, metav1.ConditionFalse))
+		expect(t, s, "pool@1")
 	})
 }
