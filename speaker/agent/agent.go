@@ -33,6 +33,8 @@ type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	// Clean deletes the flows that what was applied has made stale. It may take long.
 	Clean() error
+	// CleanWithin returns for how long Clean may be put off.
+	CleanWithin() time.Duration
 }
 
 // Health answers health checks of this node.
@@ -125,7 +127,8 @@ type Agent struct {
 	bfd          map[string]desired.BFD
 	unnumbered   []string
 	leaving      []leaving     // routes that routers are asked to leave
-	cleanDue     time.Time     // since when Clean is put off; zero if it is not
+	putOff       time.Time     // since when Clean is put off; zero if it is not
+	cleanAt      time.Time     // until when it is, then
 	failing      string        // the text of the last error, to log a change only
 	retry        time.Duration // 0: the last pass went well
 }
@@ -150,6 +153,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case <-a.Source.Changed():
 		case <-a.Disturbed:
+		case <-a.timeToClean():
 		case <-timer.C:
 			a.published.wanted = 0 // publish all of it again
 		}
@@ -204,15 +208,26 @@ const cleanWithin = time.Second
 // its address milliseconds after it was created, and more clients wait for its route than
 // have flows to be deleted.
 func (a *Agent) clean() error {
-	news := len(a.Source.Changed()) > 0
-	if news && a.cleanDue.IsZero() {
-		a.cleanDue = time.Now()
+	now, wait := time.Now(), a.Forwarding.CleanWithin()
+	if len(a.Source.Changed()) > 0 {
+		wait = cleanWithin
 	}
-	if news && time.Since(a.cleanDue) < cleanWithin {
+	if a.putOff.IsZero() {
+		a.putOff = now
+	}
+	if a.cleanAt = a.putOff.Add(wait); now.Before(a.cleanAt) {
 		return nil
 	}
-	a.cleanDue = time.Time{}
+	a.putOff = time.Time{}
 	return a.Forwarding.Clean()
+}
+
+// timeToClean returns a channel that receives when Clean has been put off for long enough; nil if it is not put off.
+func (a *Agent) timeToClean() <-chan time.Time {
+	if a.putOff.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(a.cleanAt))
 }
 
 // firstPublishIn bounds the pause between attempts while a process that has published

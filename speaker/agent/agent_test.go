@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -38,9 +39,10 @@ type world struct {
 	outcome    agent.Outcome
 	asked      string // what those who ask have been told of the pass
 	applied    int
-	drained    bool         // routers were asked to prefer other paths, after others were asked to answer and before the sessions ended
-	always     []netip.Addr // each session must have a route to these
-	cleaning   func() error // is called when stale flows are to be deleted
+	drained    bool          // routers were asked to prefer other paths, after others were asked to answer and before the sessions ended
+	always     []netip.Addr  // each session must have a route to these
+	cleaning   func() error  // is called when stale flows are to be deleted
+	cleanIn    time.Duration // for how long that may be put off
 	wrong      []string
 }
 
@@ -204,7 +206,7 @@ func (s *source) set(c *view.Cluster) {
 	s.mu.Lock()
 	s.cluster = c
 	s.mu.Unlock()
-	s.changed <- struct{}{}
+	signal.Send(s.changed)
 }
 
 // cluster has one pool, node a, a router, and a Service for each given address.

@@ -96,6 +96,7 @@ type ready struct{}
 
 func (ready) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) { return nil, nil }
 func (ready) Clean() error                                                       { return nil }
+func (ready) CleanWithin() time.Duration                                         { return 0 }
 
 type silent struct{}
 

@@ -13,6 +13,12 @@ import (
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
+func (w forwarder) CleanWithin() time.Duration {
+	w.Lock()
+	defer w.Unlock()
+	return w.cleanIn
+}
+
 // eventful is a kernel that takes 100 ms, in which the cluster may change.
 type eventful struct {
 	forwarder
@@ -76,6 +82,37 @@ func TestStaleFlowsDoNotWaitForEver(t *testing.T) {
 		runWhile(t, w, s, func() { s.set(cluster(vip(1))) })
 		if cleaned != 2 {
 			t.Errorf("flows were looked at %d times in 3 s, want 2: a second after they were put off", cleaned)
+		}
+	})
+}
+
+// TestANewServiceGetsItsAddressBeforeFlowsAreLookedAt: its endpoints and its address come a little later than it
+// does, and nothing of what came before can lead to where nothing serves.
+func TestANewServiceGetsItsAddressBeforeFlowsAreLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const putOff = 100 * time.Millisecond
+		var looked []time.Duration // at flows, since the Service came
+		var began time.Time
+		w := &world{cleanIn: putOff, cleaning: func() error {
+			looked = append(looked, time.Since(began))
+			time.Sleep(30 * time.Millisecond)
+			return nil
+		}}
+		wake, _, stop := run(t, w)
+		t.Cleanup(stop)
+		began = time.Now()
+		wake(cluster(vip(1)))
+		time.Sleep(putOff / 2)
+		wake(cluster(vip(1), vip(2)))
+		if since := time.Since(began); since != putOff/2 || len(w.session("tor").Routes) != 2 {
+			t.Errorf("after %v the routes are %v", since, w.session("tor").Routes)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.Lock()
+		defer w.Unlock()
+		if len(looked) != 1 || looked[0] != putOff {
+			t.Errorf("flows were looked at after %v, want once, after %v", looked, putOff)
 		}
 	})
 }

@@ -62,6 +62,8 @@ type conntrackReconciler struct {
 	pending map[destination]struct{}
 	looked  map[destination]time.Time
 	last    map[destination]bool
+	// misled: pending has a destination whose flows may lead to what serves no more.
+	misled bool
 	// connections is what time the search for unanswered ones may take: it looks through
 	// the whole table, though only one Service may have come.
 	connections kernelwatch.RateLimit
@@ -121,6 +123,7 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		for key, p := range c.placed {
 			c.look(key, p)
 		}
+		c.misled = true
 	}
 	at := c.revision
 	c.revision = want.Revision
@@ -139,6 +142,7 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		}
 		if change.From != nil {
 			c.look(change.Key, *change.From)
+			c.misled = c.misled || change.To == nil || takesAway(change.Key, *change.From, *change.To)
 		}
 		if change.To == nil {
 			delete(c.placed, change.Key)
@@ -196,6 +200,7 @@ func (c *conntrackReconciler) done(at destination) {
 
 // lookAtAll has the flows of all ports of a family looked at, but for those that are missing.
 func (c *conntrackReconciler) lookAtAll(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
+	c.misled = true
 	for key, p := range want.Ports {
 		if _, lacking := missing[key]; !lacking && key.Family == family {
 			c.look(key, p)
@@ -210,6 +215,7 @@ func (c *conntrackReconciler) lookAtAll(family addr.Family, want desired.Forward
 func (c *conntrackReconciler) Clean() error {
 	defer c.finish()
 	c.lookAgain()
+	c.misled = false
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
 		return nil
 	}

@@ -345,3 +345,37 @@ func TestFlowsOfAServiceThatAnotherProxyHasNow(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsNewMayWait: flows are looked at at once if an endpoint or a destination goes, and a little later if there
+// are only more of them.
+func TestWhatIsNewMayWait(t *testing.T) {
+	f := families()[0]
+	c := assembled(t, &scripted{}, func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 0, nil })
+	none := f.want(f.vip, 0)
+	none.Ports = nil
+	for _, step := range []struct {
+		what string
+		want desired.Forwarding
+		wait time.Duration
+	}{
+		{"the first rules", none, 0},
+		{"no endpoints", f.want(f.vip, 0), newFlowsWait},
+		{"an endpoint", f.want(f.vip, 0, "e1"), newFlowsWait},
+		{"another endpoint", f.want(f.vip, 0, "e1", "e2"), newFlowsWait},
+		{"a NodePort", f.want(f.vip, 30053, "e1", "e2"), newFlowsWait},
+		{"nothing", f.want(f.vip, 30053, "e1", "e2"), 0},
+		{"an endpoint less", f.want(f.vip, 30053, "e1"), 0},
+		{"no NodePort", f.want(f.vip, 0, "e1"), 0},
+		{"no Service", desired.Forwarding{}, 0},
+	} {
+		if _, err := c.Apply(t.Context(), step.want); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.CleanWithin(); got != step.wait {
+			t.Errorf("%s: it may wait for %v, want %v", step.what, got, step.wait)
+		}
+		if err := c.Clean(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -174,6 +174,19 @@ func (f *Forwarder) Clean() error {
 	return f.flows.Clean()
 }
 
+// newFlowsWait is for how long flows that began past a new destination may be left alone. A Service mostly gets its
+// endpoints and its addresses within that time, and the search through the connection table would take the
+// processors from those that give them.
+const newFlowsWait = 100 * time.Millisecond
+
+// CleanWithin returns for how long Clean may be put off: not at all if flows lead to what serves no more.
+func (f *Forwarder) CleanWithin() time.Duration {
+	if f.mode == None || !f.flows.onlyNew() {
+		return 0
+	}
+	return newFlowsWait
+}
+
 // Watch calls disturbed, until ctx ends, when an Apply would find something to do though nothing else is
 // wanted; see Backend.
 func (f *Forwarder) Watch(ctx context.Context, disturbed func()) {

@@ -2,6 +2,8 @@ package forwarding
 
 import (
 	"hash/maphash"
+	"net/netip"
+	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -33,6 +35,26 @@ func (a newDestinations) take(key desired.PortKey, p desired.Port, wanted bool) 
 	before, had := a.digests[key]
 	a.digests[key] = now
 	return !had || before != now
+}
+
+// takesAway reports whether a port lacks a destination or an endpoint that it had.
+func takesAway(key desired.PortKey, from, to desired.Port) bool {
+	lacks := func(e netip.AddrPort) bool { return !slices.Contains(to.Serving, e) }
+	if slices.ContainsFunc(from.Serving, lacks) {
+		return true
+	}
+	now := slices.Collect(destinations(key, to))
+	for at := range destinations(key, from) {
+		if !slices.Contains(now, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyNew reports whether all flows that are to be looked at went past what is new.
+func (c *conntrackReconciler) onlyNew() bool {
+	return len(c.pending) > 0 && !c.misled && len(c.orphans) == 0
 }
 
 // gaps are the times in which others had taken away or changed rules of ours, by family.
