@@ -2,6 +2,7 @@ package owner
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -44,6 +45,7 @@ type release struct {
 // part notes the addresses answered for until now for which this node is no candidate any
 // more, while others are. heard tells of which another node was heard to answer.
 func (y releases) part(now time.Time, answered map[netip.Addr]api.Ownership, before, table *api.Table, v hello.View, heard func(netip.Addr) bool) {
+	y.prune(table, v)
 	if before == nil {
 		return
 	}
@@ -51,6 +53,18 @@ func (y releases) part(now time.Time, answered map[netip.Addr]api.Ownership, bef
 		claim, claimed := before.Claims[a]
 		if _, had := answered[a]; had && claimed {
 			y.begin(now, a, claim, table.Node, v, heard(a))
+		}
+	}
+}
+
+// prune forgets what there is nothing to hand over of by the table.
+func (y releases) prune(table *api.Table, v hello.View) {
+	self := v.Alive[table.Node]
+	for a := range y {
+		_, claimed := table.Claims[a]
+		_, elsewhere := slices.BinarySearchFunc(table.Elsewhere, a, netip.Addr.Compare)
+		if !claimed && !elsewhere || !table.Serving || table.Leaving || !self.CanServe(a) {
+			delete(y, a)
 		}
 	}
 }
@@ -193,6 +207,7 @@ func (y releases) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves, Epoch: epochs[a]})
 		}
 	}
+	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 
