@@ -18,20 +18,16 @@ var (
 )
 
 // collectBFD reads the counts of the BFD sessions.
-func (c *collector) collectBFD(counter func(*prometheus.Desc, uint64, ...string), out chan<- prometheus.Metric) {
+func (c *collector) collectBFD(to sink) {
 	sessions, rejected := c.sessions.Stats()
 	for peer, s := range sessions {
-		up := 0.0
-		if s.Up {
-			up = 1
-		}
-		out <- prometheus.MustNewConstMetric(bfdUp, prometheus.GaugeValue, up, peer)
-		counter(bfdInput, s.Received, peer)
-		counter(bfdOutput, s.Sent, peer)
-		counter(bfdUps, s.Ups, peer)
-		counter(bfdDowns, s.Downs, peer)
+		to.is(bfdUp, s.Up, peer)
+		to.counter(bfdInput, s.Received, peer)
+		to.counter(bfdOutput, s.Sent, peer)
+		to.counter(bfdUps, s.Ups, peer)
+		to.counter(bfdDowns, s.Downs, peer)
 	}
 	for _, reason := range bfd.Reasons() {
-		counter(bfdRejected, rejected[reason], string(reason))
+		to.counter(bfdRejected, rejected[reason], string(reason))
 	}
 }

@@ -91,68 +91,84 @@ func reasons() []hello.Reason {
 	}
 }
 
+// sink takes metrics.
+type sink chan<- prometheus.Metric
+
+func (s sink) counter(d *prometheus.Desc, n uint64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func (s sink) gauge(d *prometheus.Desc, n int, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+}
+
+func (s sink) is(d *prometheus.Desc, so bool, labels ...string) {
+	s.gauge(d, map[bool]int{true: 1}[so], labels...)
+}
+
+func (s sink) seconds(d *prometheus.Desc, of time.Duration, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, of.Seconds(), labels...)
+}
+
 // Collect is of prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	to := sink(out)
+	c.collectHellos(to)
+	c.collectState(to)
+	for of, stats := range map[responding]neighbour.Stats{overARP: c.arp.Stats(), overNDP: c.ndp.Stats()} {
+		to.counter(of.answers, stats.Answers)
+		to.counter(of.announcements, stats.Announcements)
+		to.counter(of.probes, stats.Probes)
+		to.counter(of.malformed, stats.ParseErrors)
+		to.counter(of.conflicts, stats.Conflicts)
+		to.counter(of.unsent, stats.SendErrors)
+		to.counter(of.dropped, stats.Dropped)
 	}
-	gauge := func(d *prometheus.Desc, n int, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
-	}
+	c.collectBFD(to)
+}
+
+// collectHellos reads the counts of the mesh, and of the frames on interfaces of which it says nothing.
+func (c *collector) collectHellos(to sink) {
 	h := c.mesh.Stats()
-	counter(hellosSent, h.Sent)
-	counter(hellosUnsent, h.SendErrors)
-	counter(hellosReceived, h.Received)
-	counter(hellosDuplicate, h.Duplicates)
-	for _, reason := range reasons() {
-		counter(hellosRejected, h.Rejected[reason], string(reason))
-	}
-	counter(deaths, h.Deaths)
-	counter(gossipSent, h.Gossip)
-	counter(gossipRepairs, h.Repairs)
-	gauge(nodesWatched, h.Watched)
-	gauge(nodesHeard, h.Heard)
-	gauge(nodesUnheard, h.Unheard)
-	gauge(nodesApart, h.Apart)
-
-	seconds := func(d *prometheus.Desc, of time.Duration, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, of.Seconds(), labels...)
-	}
-	seconds(lateness, h.Late)
-	seconds(detection, h.Asked, "self")
-	seconds(detection, h.Waits, "others")
-
-	s := c.server.State()
-	gauge(settled, map[bool]int{true: 1}[s.Settled])
-	gauge(owned, len(s.Owned))
-	gauge(unable, len(s.Unable))
-	gauge(doubted, len(s.Doubted))
-	gauge(cutOff, map[bool]int{true: 1}[len(s.CutOff) > 0])
-	gauge(left, len(s.Left))
-	gauge(linksCutOff, len(s.CutLinks))
+	to.counter(hellosSent, h.Sent)
+	to.counter(hellosUnsent, h.SendErrors)
+	to.counter(hellosReceived, h.Received)
+	to.counter(hellosDuplicate, h.Duplicates)
+	to.counter(deaths, h.Deaths)
+	to.counter(gossipSent, h.Gossip)
+	to.counter(gossipRepairs, h.Repairs)
+	to.gauge(nodesWatched, h.Watched)
+	to.gauge(nodesHeard, h.Heard)
+	to.gauge(nodesUnheard, h.Unheard)
+	to.gauge(nodesApart, h.Apart)
+	to.seconds(lateness, h.Late)
+	to.seconds(detection, h.Asked, "self")
+	to.seconds(detection, h.Waits, "others")
 	frames := c.apart.Stats()
-	counter(framesSent, frames.Sent)
-	counter(framesUnsent, frames.SendErrors)
-	counter(framesReceived, frames.Received)
+	to.counter(framesSent, frames.Sent)
+	to.counter(framesUnsent, frames.SendErrors)
+	to.counter(framesReceived, frames.Received)
 	for _, reason := range reasons() {
-		counter(framesRejected, frames.Rejected[reason], string(reason))
+		to.counter(hellosRejected, h.Rejected[reason], string(reason))
+		to.counter(framesRejected, frames.Rejected[reason], string(reason))
 	}
+}
+
+// collectState counts what the server tells the agent.
+func (c *collector) collectState(to sink) {
+	s := c.server.State()
+	to.is(settled, s.Settled)
+	to.gauge(owned, len(s.Owned))
+	to.gauge(unable, len(s.Unable))
+	to.gauge(doubted, len(s.Doubted))
+	to.is(cutOff, len(s.CutOff) > 0)
+	to.gauge(left, len(s.Left))
+	to.gauge(linksCutOff, len(s.CutLinks))
 	contests := map[bool]int{}
 	for _, c := range s.Contested {
 		contests[c.Withheld]++
 	}
 	for _, withheld := range []bool{false, true} {
-		gauge(contested, contests[withheld], strconv.FormatBool(withheld))
+		to.gauge(contested, contests[withheld], strconv.FormatBool(withheld))
 	}
-
-	for of, stats := range map[responding]neighbour.Stats{overARP: c.arp.Stats(), overNDP: c.ndp.Stats()} {
-		counter(of.answers, stats.Answers)
-		counter(of.announcements, stats.Announcements)
-		counter(of.probes, stats.Probes)
-		counter(of.malformed, stats.ParseErrors)
-		counter(of.conflicts, stats.Conflicts)
-		counter(of.unsent, stats.SendErrors)
-		counter(of.dropped, stats.Dropped)
-	}
-	c.collectBFD(counter, out)
 }
