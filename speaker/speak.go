@@ -127,7 +127,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p par
 		Unread: p.reporter.Unread, Unreached: p.reporter.Unreached,
 	})
 	p.pulse = socket.NewClient(c.PulseSocket, c.Log)
-	p.layer2 = bridge.NewLayer2(c.Node, p.pulse)
+	p.layer2 = bridge.NewLayer2(p.pulse)
 	p.sessions = bgp.New(c.Log)
 	p.sessions.ListenOn(c.BGPPort)
 	registry.MustRegister(p.sessions)

@@ -26,6 +26,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/watch"
 )
 
@@ -48,7 +49,7 @@ func (nobody) Drain(context.Context) error                             { return 
 
 type noNetworks struct{}
 
-func (noNetworks) Apply(context.Context, agent.Answers) error { return nil }
+func (noNetworks) Apply(context.Context, api.Table) error { return nil }
 
 // passes counts passes, and remembers the longest.
 type passes struct {

@@ -18,6 +18,8 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
+	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
 // Source gives the newest snapshot of the cluster, nil before the first complete one. Changed
@@ -47,7 +49,7 @@ type Health interface {
 
 // Layer2 takes what this node may answer for on its networks.
 type Layer2 interface {
-	Apply(ctx context.Context, want Answers) error
+	Apply(ctx context.Context, want api.Table) error
 }
 
 // BGP makes the sessions and routes as wanted. It reads the routes during the call alone.
@@ -60,28 +62,6 @@ type BGP interface {
 // Reporter takes the outcome of every pass.
 type Reporter interface {
 	Report(Outcome)
-}
-
-// Answers is the whole layer 2 state of this node.
-type Answers struct {
-	Mesh desired.Mesh
-	// Addrs are this node's own addresses; they name the interfaces that an
-	// address outside of every local subnet is answered on.
-	Addrs  []netip.Addr
-	Claims map[netip.Addr]desired.Candidacy // those with their forwarding in the kernel
-	// Elsewhere are the addresses that only other nodes may answer for.
-	Elsewhere []netip.Addr
-	// BFD are the sessions beside those of BGP, by BGPPeer name.
-	BFD map[string]desired.BFD
-	// Unnumbered are the interfaces of unnumbered sessions: pulse finds the routers there.
-	Unnumbered []string
-	// Unable are the addresses that this node ought to serve and cannot, so
-	// that the next candidate does.
-	Unable  []netip.Addr
-	Leaving bool // this node hands everything over: it goes for good
-	// ShutsDown, with Leaving, says that the machine goes with it: the other nodes are to take its
-	// silence for a death.
-	ShutsDown bool
 }
 
 // Outcome is what one pass found and did.
@@ -272,15 +252,21 @@ func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.A
 	sessions, a.bfd, a.unnumbered = withLeaving(&a.published, want, a.leaving)
 	var layer2 error
 	var wait sync.WaitGroup // neither waits for the other
-	wait.Go(func() {
-		layer2 = a.Layer2.Apply(ctx, Answers{
-			Mesh: want.Mesh, Addrs: want.Addrs, Claims: a.published.claims, Elsewhere: want.Elsewhere,
-			BFD: a.bfd, Unnumbered: a.unnumbered, Unable: unable,
-		})
-	})
+	table := a.table()
+	table.Serving, table.NodeAddrs, table.Claims, table.Elsewhere, table.Unable = true, want.Addrs, a.published.claims, want.Elsewhere, unable
+	wait.Go(func() { layer2 = a.Layer2.Apply(ctx, table) })
 	bgp := a.BGP.Apply(ctx, sessions)
 	wait.Wait()
 	return errors.Join(layer2, bgp)
+}
+
+// table returns what pulse is told in any case.
+func (a *Agent) table() api.Table {
+	t := api.Table{Node: a.Options.Node, Key: a.mesh.Key, Peers: make(map[string]hello.Peer, len(a.mesh.Peers)), BFD: a.bfd, Unnumbered: a.unnumbered}
+	for node, peer := range a.mesh.Peers {
+		t.Peers[node] = hello.Peer(peer)
+	}
+	return t
 }
 
 // after returns the time to the next pass: short and then ever longer after failures, else
@@ -315,12 +301,16 @@ func (a *Agent) untilLeft() time.Duration {
 // this node answers for and announces nothing any more, and forwards what still arrives. Run must have
 // returned. The error joins those of Layer2 and BGP.
 func (a *Agent) Leave(ctx context.Context, shutsDown bool) error {
+	table := a.table()
+	table.Leaving, table.ShutsDown = true, shutsDown
+	after := table
+	after.BFD, after.Unnumbered = nil, nil
 	return errors.Join(
 		// BFD stays until the BGP sessions have ended: routers that receive AdminDown before
 		// may take the node for dead.
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, BFD: a.bfd, Unnumbered: a.unnumbered, Leaving: true, ShutsDown: shutsDown}),
+		a.Layer2.Apply(ctx, table),
 		a.BGP.Drain(ctx),
 		a.BGP.Apply(ctx, nil),
-		a.Layer2.Apply(ctx, Answers{Mesh: a.mesh, Leaving: true, ShutsDown: shutsDown}),
+		a.Layer2.Apply(ctx, after),
 	)
 }

@@ -22,15 +22,15 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
-// world is a kernel, a network and a router in memory. It holds what they were
-// last told, and notes every moment at which an address was announced whose
-// forwarding was not in the kernel.
+// world is a kernel, a network and a router in memory. It holds what they were last told, and notes every
+// moment at which an address was announced whose forwarding was not in the kernel.
 type world struct {
 	sync.Mutex // held by the appliers, and by a test while it looks
 	kernel     map[desired.PortKey]desired.Port
-	answers    agent.Answers
+	answers    api.Table
 	sessions   map[string]desired.Session
 	refuses    map[view.Ref]bool // Services whose changes the kernel refuses
 	broken     bool              // the kernel takes nothing and cannot be read
@@ -114,7 +114,7 @@ func (w health) Apply(want desired.Node, missing outcome.Missing, _ error) {
 
 type layer2 struct{ *world }
 
-func (w layer2) Apply(_ context.Context, want agent.Answers) error {
+func (w layer2) Apply(_ context.Context, want api.Table) error {
 	w.Lock()
 	defer w.Unlock()
 	w.answers = want
@@ -376,7 +376,7 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 		if len(w.kernel) != 1 {
 			t.Error("leaving removed forwarding: packets on their way would be lost")
 		}
-		if len(w.answers.Claims) != 0 || !w.answers.Leaving || !w.answers.ShutsDown || w.answers.Mesh.Key != "k" || len(w.sessions) != 0 {
+		if len(w.answers.Claims) != 0 || !w.answers.Leaving || !w.answers.ShutsDown || w.answers.Key != "k" || len(w.sessions) != 0 {
 			t.Errorf("still announcing, or unable to say goodbye: %+v, %v", w.answers, w.sessions)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
+	"fairlead.dev/fairlead/speaker/pulse/api"
 )
 
 // BenchmarkNewAddress measures the time from a snapshot in which one Service has got its
@@ -100,7 +101,7 @@ func (ready) CleanWithin() time.Duration                                        
 
 type silent struct{}
 
-func (silent) Apply(context.Context, agent.Answers) error { return nil }
+func (silent) Apply(context.Context, api.Table) error { return nil }
 
 // counting tells how many routes it is told of.
 type counting struct{ told chan int }

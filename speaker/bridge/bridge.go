@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
-	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/watch"
@@ -29,29 +27,20 @@ const sessionsEvery = 10 * time.Second
 // the others already, and have to update their forwarding only.
 const DrainFor = 2 * time.Second
 
-// Layer2 hands the answers that the agent wants to pulse.
+// Layer2 hands the agent's tables to pulse.
 type Layer2 struct {
-	node  string
 	pulse *socket.Client
-	last  atomic.Pointer[agent.Answers] // what was handed over; nil: nothing yet
+	last  atomic.Pointer[api.Table] // what was handed over; nil: nothing yet
 }
 
-// NewLayer2 hands the answers of a node to pulse.
-func NewLayer2(node string, pulse *socket.Client) *Layer2 { return &Layer2{node: node, pulse: pulse} }
+// NewLayer2 returns what hands tables to pulse.
+func NewLayer2(pulse *socket.Client) *Layer2 { return &Layer2{pulse: pulse} }
 
 // Apply implements agent.Layer2. Its error says what pulse cannot do; that pulse is away is none, since the
 // client keeps the table and hands it over.
-func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
+func (l *Layer2) Apply(ctx context.Context, want api.Table) error {
 	l.last.Store(&want)
-	peers := make(map[string]hello.Peer, len(want.Mesh.Peers))
-	for name, peer := range want.Mesh.Peers {
-		peers[name] = hello.Peer{Addrs: peer.Addrs, Ready: peer.Ready}
-	}
-	_, err := l.pulse.Apply(ctx, api.Table{
-		Node: l.node, NodeAddrs: want.Addrs, Peers: peers, Key: want.Mesh.Key,
-		Serving: !want.Leaving, Unable: want.Unable, Leaving: want.Leaving, ShutsDown: want.ShutsDown, Claims: want.Claims, BFD: want.BFD,
-		Elsewhere: want.Elsewhere, Unnumbered: want.Unnumbered,
-	})
+	_, err := l.pulse.Apply(ctx, want)
 	if errors.Is(err, socket.ErrAway) {
 		return nil
 	}
@@ -60,11 +49,11 @@ func (l *Layer2) Apply(ctx context.Context, want agent.Answers) error {
 
 // Settled returns what was handed over last and what pulse does with it, and false while pulse does not know
 // which node answers for which address.
-func (l *Layer2) Settled() (agent.Answers, api.State, bool) {
+func (l *Layer2) Settled() (api.Table, api.State, bool) {
 	last := l.last.Load()
 	state, there := l.pulse.State()
 	if last == nil || !there || !state.Settled {
-		return agent.Answers{}, api.State{}, false
+		return api.Table{}, api.State{}, false
 	}
 	return *last, state, true
 }
@@ -72,7 +61,7 @@ func (l *Layer2) Settled() (agent.Answers, api.State, bool) {
 // keyless reports whether there was no key of the hellos to hand over.
 func (l *Layer2) keyless() bool {
 	last := l.last.Load()
-	return last != nil && last.Mesh.Key == ""
+	return last != nil && last.Key == ""
 }
 
 // Routes hands the sessions that the agent wants to BGP.

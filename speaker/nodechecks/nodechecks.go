@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/run"
-	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
 	"fairlead.dev/fairlead/speaker/links"
@@ -70,7 +69,7 @@ func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
 // Layer2 returns the task that looks whether something on this node keeps clients from addresses, or answers for
 // them besides the node that is to. settled returns what this node is to answer for and what pulse does with it,
 // and false while that is not known.
-func Layer2(settled func() (agent.Answers, api.State, bool), reporter *report.Reporter, log *slog.Logger) run.Task {
+func Layer2(settled func() (api.Table, api.State, bool), reporter *report.Reporter, log *slog.Logger) run.Task {
 	return run.Func("looking for what breaks layer 2", func(ctx context.Context) error {
 		return repeat(ctx, soon, log, "what breaks layer 2", func(context.Context) error {
 			want, state, is := settled()
@@ -88,25 +87,25 @@ func Layer2(settled func() (agent.Answers, api.State, bool), reporter *report.Re
 
 // obstaclesTo returns what is in the way of the addresses for which nodes are to answer, with an error that says
 // what could not be read; nil if the interfaces cannot even be listed.
-func obstaclesTo(want agent.Answers, state api.State) (map[hostchecks.Obstacle][]netip.Addr, error) {
+func obstaclesTo(want api.Table, state api.State) (map[hostchecks.Obstacle][]netip.Addr, error) {
 	snapshot, err := links.Read()
 	if err != nil {
 		return nil, fmt.Errorf("look for what breaks layer 2: %w", err)
 	}
 	addresses, used := concerned(want, state, snapshot)
-	kernel, err := hostchecks.Read(snapshot, used, want.Addrs)
+	kernel, err := hostchecks.Read(snapshot, used, want.NodeAddrs)
 	return hostchecks.Find(kernel, addresses), err
 }
 
 // concerned returns the addresses with this node's part in each, and all interfaces that matter. Clients ask on
 // the network to which an address belongs, whatever an L2Advertisement names.
-func concerned(want agent.Answers, state api.State, snapshot *links.Snapshot) (map[netip.Addr]hostchecks.Address, []links.Link) {
+func concerned(want api.Table, state api.State, snapshot *links.Snapshot) (map[netip.Addr]hostchecks.Address, []links.Link) {
 	addresses := make(map[netip.Addr]hostchecks.Address, len(want.Claims)+len(want.Elsewhere))
 	used := map[int]links.Link{}
 	add := func(a netip.Addr, named []string) {
-		on := snapshot.Answering(a, nil, want.Addrs)
+		on := snapshot.Answering(a, nil, want.NodeAddrs)
 		if len(named) > 0 {
-			for _, l := range snapshot.Answering(a, named, want.Addrs) {
+			for _, l := range snapshot.Answering(a, named, want.NodeAddrs) {
 				if !slices.ContainsFunc(on, func(o links.Link) bool { return o.Index == l.Index }) {
 					on = append(on, l)
 				}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links/hostchecks"
 	"fairlead.dev/fairlead/speaker/links/linkstest"
@@ -34,8 +33,8 @@ func TestSurvey(t *testing.T) {
 	for _, a := range []netip.Addr{mine, theirs, elsewhere} {
 		h.AddAddress("kube-ipvs0", a.String()+"/32")
 	}
-	want := agent.Answers{
-		Addrs: []netip.Addr{address("192.0.2.1")},
+	want := api.Table{
+		NodeAddrs: []netip.Addr{address("192.0.2.1")},
 		Claims: map[netip.Addr]desired.Candidacy{
 			mine: {}, theirs: {Interfaces: []string{"eth1"}}, // which is another network's
 		},
