@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	batches "golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 )
 
 // deaths is how many deaths of nodes the node has counted.
@@ -65,9 +67,15 @@ func TestAFloodOfStrangers(t *testing.T) {
 	}
 	defer pod.Close()
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.host(1), 7475))
-	batch := make([]batches.Message, 256)
+	// The kernel makes a datagram of each line (UDP_SEGMENT), at the receiver: a pod can send that many.
+	line := []byte("FLHI\x01 and more that is not a hello of a node with our key, if any node looks at it")
+	const lines = 16
+	if err := segmented(pod, len(line)); err != nil {
+		t.Fatal(err)
+	}
+	batch := make([]batches.Message, 64)
 	for i := range batch {
-		batch[i] = batches.Message{Buffers: [][]byte{[]byte("FLHI\x01 and more that is not a hello of a node with our key, if anybody looks at all")}, Addr: to}
+		batch[i] = batches.Message{Buffers: [][]byte{bytes.Repeat(line, lines)}, Addr: to}
 	}
 	const lasts = 5 * time.Second
 	end, ended := time.Now().Add(lasts), make(chan int)
@@ -78,7 +86,7 @@ func TestAFloodOfStrangers(t *testing.T) {
 			if err != nil {
 				continue // there is no room for a moment
 			}
-			sent += n
+			sent += n * lines
 		}
 		ended <- sent
 	}()
@@ -107,4 +115,15 @@ func TestAFloodOfStrangers(t *testing.T) {
 			t.Errorf("%s says %+v", n.name, s)
 		}
 	}
+}
+
+// segmented has the kernel make datagrams of that size of each message.
+func segmented(conn net.PacketConn, size int) error {
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) })
+	return errors.Join(err, refused)
 }

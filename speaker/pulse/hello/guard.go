@@ -21,6 +21,8 @@ const (
 	// strangersPart is the part of the datagrams from addresses of no node that is heard then. A node that sends from
 	// an address which is not in its status is heard that often, until its first hello is believed.
 	strangersPart = 64
+	// strangersLess is the part where that is too many still: of hundreds of thousands a second.
+	strangersLess = strangersPart * strangersPart
 	// strangersOver is for how long few must have come for all to be heard again.
 	strangersOver = time.Minute
 	// maxSources bounds the addresses of nodes that are not in their status.
@@ -29,8 +31,9 @@ const (
 
 // filtering is a Transport of which the kernel can leave out most of what does not come from these addresses.
 type filtering interface {
-	// Filter has most datagrams of other senders be dropped; of none if there are no addresses.
-	Filter(nodes []netip.Addr) error
+	// Filter has all but one in part datagrams of other senders be dropped, a power of two; none if there are no
+	// addresses.
+	Filter(nodes []netip.Addr, part int) error
 }
 
 // guard gives strangers a budget: any pod can send to the port of the hellos, and what it sends is taken before all
@@ -42,6 +45,8 @@ type guard struct {
 	second    time.Time           // in which are counted
 	strangers int                 // the datagrams of no node
 	on        bool
+	part      int       // that is heard while on
+	began     time.Time // when it was on first
 	flooded   time.Time // when there were too many last
 	stale     bool      // the filter is to be set
 	told      bool      // the log has that it is on
@@ -65,16 +70,22 @@ func (g *guard) took(now time.Time, from netip.Addr, ofNode bool) {
 		}
 		return
 	}
-	if g.strangers++; g.strangers > g.budget() {
-		g.stale = g.stale || !g.on
-		g.on, g.flooded = true, now
+	g.strangers++
+	switch {
+	case g.strangers <= g.budget():
+		return
+	case !g.on:
+		g.on, g.part, g.began, g.stale = true, strangersPart, now, true
+	case g.strangers > strangersMost && g.part < strangersLess && g.second.After(g.began): // none of these was queued before
+		g.part, g.stale = strangersLess, true
 	}
+	g.flooded = now
 }
 
 // budget is how many strangers a second are too many, of those that are heard.
 func (g *guard) budget() int {
 	if g.on {
-		return strangersMost / strangersPart
+		return max(strangersMost/g.part, 1)
 	}
 	return strangersMost
 }
@@ -131,12 +142,12 @@ func (m *Mesh) guarded(now time.Time, transport Transport) {
 	if !can {
 		return
 	}
-	if err := t.Filter(m.guard.nodes()); err != nil {
+	if err := t.Filter(m.guard.nodes(), m.guard.part); err != nil {
 		m.cfg.Log.Error("cannot have the kernel leave out what strangers send to the port of the hellos", "err", err)
 	}
 	switch was := m.guard.told; {
 	case m.guard.on && !was:
-		m.cfg.Log.Warn("the port of the hellos is flooded by senders that are no nodes; the kernel leaves out all but a part of what they send", "port", m.cfg.Port, "part", strangersPart)
+		m.cfg.Log.Warn("the port of the hellos is flooded by senders that are no nodes; the kernel leaves out all but a part of what they send", "port", m.cfg.Port, "part", m.guard.part)
 	case !m.guard.on && was:
 		m.cfg.Log.Info("the port of the hellos is flooded no more", "port", m.cfg.Port)
 	}
@@ -155,7 +166,7 @@ const (
 // nodesOnly is a filter that lets pass what comes from that port of the addresses, and a part of all else. What a pod
 // sends by the address of its node comes from another port: the hellos of the node have this one. Of an IPv6 address
 // it looks at the exclusive or of its words, so that a thousand nodes have room in a filter.
-func nodesOnly(port uint16, nodes []netip.Addr) []bpf.Instruction {
+func nodesOnly(port uint16, nodes []netip.Addr, part int) []bpf.Instruction {
 	var v4, v6 []uint32
 	for _, a := range nodes {
 		if a.Is4() {
@@ -194,7 +205,7 @@ func nodesOnly(port uint16, nodes []netip.Addr) []bpf.Instruction {
 	program[2] = bpf.Jump{Skip: uint32(len(program) - 3)}
 	return append(program,
 		bpf.LoadExtension{Num: bpf.ExtRand},
-		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: strangersPart - 1, SkipFalse: 1},
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: uint32(part - 1), SkipFalse: 1},
 		bpf.RetConstant{Val: math.MaxUint32},
 		bpf.RetConstant{Val: 0},
 	)
@@ -208,12 +219,13 @@ func folded(a [16]byte) (word uint32) {
 	return word
 }
 
-// Filter has the kernel drop most of what comes from other addresses than these; with none it drops nothing.
-func (t *udp) Filter(nodes []netip.Addr) error {
+// Filter has the kernel drop what comes from other addresses than these, but one in part; with none it drops nothing.
+// It returns an error if the kernel takes no filter.
+func (t *udp) Filter(nodes []netip.Addr, part int) error {
 	var program []bpf.RawInstruction
 	if len(nodes) > 0 {
 		var err error
-		if program, err = bpf.Assemble(nodesOnly(t.port, nodes)); err != nil {
+		if program, err = bpf.Assemble(nodesOnly(t.port, nodes, part)); err != nil {
 			return fmt.Errorf("assemble the filter: %w", err)
 		}
 	}

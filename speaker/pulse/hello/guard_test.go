@@ -75,7 +75,7 @@ func TestTheFilterHearsNodes(t *testing.T) {
 			if len(nodes) > 0 {
 				nodes = append(nodes, many...)
 			}
-			if err := errors.Join(to.Filter([]netip.Addr{netip.MustParseAddr("192.0.2.1")}), to.Filter(nodes)); err != nil {
+			if err := errors.Join(to.Filter([]netip.Addr{netip.MustParseAddr("192.0.2.1")}, strangersLess), to.Filter(nodes, strangersPart)); err != nil {
 				t.Fatal(err)
 			}
 			local := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 0))
@@ -103,11 +103,12 @@ func TestTheFilterHearsNodes(t *testing.T) {
 type filtered struct {
 	Transport
 
-	set [][]netip.Addr
+	set  [][]netip.Addr
+	part int
 }
 
-func (f *filtered) Filter(nodes []netip.Addr) error {
-	f.set = append(f.set, nodes)
+func (f *filtered) Filter(nodes []netip.Addr, part int) error {
+	f.set, f.part = append(f.set, nodes), part
 	return nil
 }
 
@@ -152,6 +153,22 @@ func TestTheBudgetOfStrangers(t *testing.T) {
 		{"another node joins", func() {
 			m.guard.takes(map[string]Peer{"b": {Addrs: []netip.Addr{node}}, "c": {Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.3")}}})
 		}, []netip.Addr{node, netip.MustParseAddr("192.0.2.3"), other}, true},
+		{"the part that is heard is too much", func() {
+			for range strangersMost + 1 {
+				m.guard.took(now, pod, false)
+			}
+		}, []netip.Addr{node, netip.MustParseAddr("192.0.2.3"), other}, true},
+		{"they go on", func() {
+			if f.part != strangersLess {
+				t.Errorf("a part of %d is heard", f.part)
+			}
+			for range 300 {
+				m.guard.took(now, pod, false)
+				m.guard.took(now, pod, false)
+				now = now.Add(time.Second)
+				m.guarded(now, f)
+			}
+		}, nil, false},
 		{"few have come for a while", func() { now = now.Add(strangersOver + time.Second) }, nil, true},
 	} {
 		f.set = nil
