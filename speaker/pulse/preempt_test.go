@@ -190,3 +190,34 @@ func TestPreemptionIsTurnedOffAndOn(t *testing.T) {
 		})
 	}
 }
+
+// TestTwoNodesThatDoNotHearEachOtherWithoutPreemption, while a third one hears both, do not hear each other's claims: between them the
+// table decides, and each address has one node.
+func TestTwoNodesThatDoNotHearEachOtherWithoutPreemption(t *testing.T) {
+	for what, part := range map[string]func(c *cluster){
+		"in either direction":   func(c *cluster) { c.darken([]int{0}, []int{1}) },
+		"the one that is back":  func(c *cluster) { c.sever(1, 0) },
+		"the one that answers":  func(c *cluster) { c.sever(0, 1) },
+		"nor its frames either": func(c *cluster) { c.blind(1, 0) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClusterOf(t, 3, 24, true, seeded(1))
+			defer c.close()
+			c.nodes[0].stop()
+			c.run(time.Second)
+			c.start(0)
+			c.run(5 * time.Second)
+			c.longestDouble, c.longestNobody = 0, 0
+			part(c)
+			c.run(20 * time.Second)
+			c.expectOne(what)
+			c.heal()
+			c.run(5 * time.Second)
+			c.expectOne(what + ", healed")
+			t.Logf("%s: two answered for %v, none for %v", what, c.longestDouble, c.longestNobody)
+			if c.longestDouble > 500*time.Millisecond || c.longestNobody > simDetection {
+				t.Errorf("%s: two answered for %v, none for %v", what, c.longestDouble, c.longestNobody)
+			}
+		})
+	}
+}

@@ -33,6 +33,7 @@ const presumedFor = 300 * time.Millisecond
 type incumbents struct {
 	of     map[netip.Addr]incumbent
 	told   map[netip.Addr]incumbent // by the hellos of other nodes
+	apart  map[string]time.Time     // since when other nodes are not heard that are heard by others
 	defied map[netip.Addr]time.Time // since when the first able candidate claims them, too, and has not the higher epoch
 	back   map[netip.Addr]bool      // the first able candidate leaves them to this node
 	until  time.Time                // this node does not know all claims until then; zero: it does
@@ -46,8 +47,10 @@ type incumbents struct {
 	// began: this node has heard the others, and served: it was not cut off.
 	began, served bool
 	wake          time.Time // when a presumption ends; zero: none does
-	// say are those that this node claims, and leaves those that it leaves to others, by which.
-	say    []netip.Addr
+	// say are those that this node claims, gone those that it claimed, until when that is told, and leaves those that it
+	// leaves to others, by which.
+	gone   map[netip.Addr]time.Time
+	say    map[netip.Addr]bool
 	leaves map[netip.Addr]string
 }
 
@@ -55,7 +58,8 @@ type incumbents struct {
 type incumbent struct {
 	node  string
 	epoch uint64
-	told  bool      // it claims so
+	told  bool      // it claimed so, and
+	now   bool      // it did in the last step
 	until time.Time // it counts as such unless more is heard
 }
 
@@ -67,9 +71,14 @@ func (i incumbent) isLater(o incumbent) bool {
 // hear takes in what other nodes claim, before the owners are found. A node that does not serve is cut off.
 func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens time.Time, serves bool) {
 	if i.of == nil {
-		i.of, i.defied = map[netip.Addr]incumbent{}, map[netip.Addr]time.Time{}
+		i.of, i.apart, i.defied = map[netip.Addr]incumbent{}, map[string]time.Time{}, map[netip.Addr]time.Time{}
+		i.gone = map[netip.Addr]time.Time{}
 	}
-	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, nil, time.Time{}
+	for a := range i.say {
+		i.gone[a] = now.Add(lingers)
+	}
+	maps.DeleteFunc(i.gone, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
+	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, map[netip.Addr]bool{}, time.Time{}
 	all := 0
 	for _, claim := range t.Claims {
 		if claim.NoPreempt {
@@ -108,6 +117,15 @@ func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens tim
 	}
 	i.began, i.ups = true, later(i.ups, listens)
 	i.peers = peers
+	maps.DeleteFunc(i.apart, func(node string, _ time.Time) bool { return !slices.Contains(v.Apart, node) })
+	for _, node := range v.Apart {
+		if _, known := i.apart[node]; !known {
+			i.apart[node] = now
+		}
+		if is := i.apart[node].Add(presumedFor); is.After(now) {
+			i.wake = sooner(i.wake, is)
+		}
+	}
 	maps.DeleteFunc(i.of, func(a netip.Addr, _ incumbent) bool { return !t.Claims[a].NoPreempt })
 	maps.DeleteFunc(i.defied, func(a netip.Addr, _ time.Time) bool { return !t.Claims[a].NoPreempt })
 }
@@ -161,15 +179,27 @@ func (m *Machine) keeper(now time.Time) keeper {
 }
 
 // mayKeep tells whether a node goes on answering instead of the first able candidate: not one that clients do not reach,
-// while they reach that one. Of two nodes that do not hear each other, though others do, neither knows what the other one
-// claims: the table decides.
-func (q candidacy) mayKeep(node, first string) bool {
+// while they reach that one. Of two nodes that do not hear each other for long, though others do, neither knows what the
+// other one claims: the table decides.
+func (k keeper) mayKeep(q candidacy, node, first string) bool {
 	if node == first {
 		return true
 	}
-	isApart := node == q.self && slices.Contains(q.view.Apart, first) || first == q.self && slices.Contains(q.view.Apart, node)
-	return !isApart && slices.Contains(q.claim.Candidates, node) && q.able(node) &&
+	other := node
+	if node == q.self {
+		other = first
+	}
+	if (node == q.self || first == q.self) && k.isApart(other) {
+		return false
+	}
+	return slices.Contains(q.claim.Candidates, node) && q.able(node) &&
 		(q.claim.IsNamed(node) || !q.view.Alive[node].Lacks(q.address) || q.view.Alive[first].Lacks(q.address))
+}
+
+// isApart tells whether a node has not been heard for long, though others hear it.
+func (k keeper) isApart(node string) bool {
+	since, is := k.apart[node]
+	return is && !k.now.Before(since.Add(presumedFor))
 }
 
 // owner is the node that answers for an address, of which first is the first able candidate.
@@ -177,8 +207,8 @@ func (k keeper) owner(q candidacy, first string) string {
 	in := k.find(q, first)
 	if in.node == q.self {
 		delete(k.of, q.address)
-		if _, answers := k.epochs[q.address]; answers && (q.before(q.view.IsAlive) != "" || k.back[q.address] || len(q.view.Apart) > 0) {
-			k.say = append(k.say, q.address)
+		if _, answers := k.epochs[q.address]; answers && (q.before(q.view.IsAlive) != "" || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)) {
+			k.say[q.address] = true
 		}
 		return q.self
 	}
@@ -197,17 +227,20 @@ func (k keeper) find(q candidacy, first string) incumbent {
 	epoch, answers := k.epochs[q.address]
 	self := incumbent{node: q.self, epoch: epoch}
 	told, is := k.told[q.address]
-	is = is && q.mayKeep(told.node, first)
+	is = is && k.mayKeep(q, told.node, first)
 	was := k.of[q.address]
 	switch {
-	case answers && q.mayKeep(q.self, first) && (!is || !told.isLater(self)) && !k.isUnheard(q.address, is && told.node == first):
+	case answers && k.mayKeep(q, q.self, first) && (!is || !told.isLater(self)) && !k.isUnheard(q.address, is && told.node == first):
 		return self
 	case is:
-		told.told, told.until = true, k.now.Add(max(lingers, 8*hello.TurnOf(len(k.of), k.peers+1)))
+		told.told, told.now, told.until = true, true, k.now.Add(k.patience())
 		return told
-	case k.back[q.address] && q.mayKeep(q.self, first):
+	case k.back[q.address] && k.mayKeep(q, q.self, first):
 		return self
-	case was.node != "" && was.node != first && k.now.Before(was.until) && q.mayKeep(was.node, first):
+	case was.node != "" && was.node != first && (was.now || k.now.Before(was.until)) && k.mayKeep(q, was.node, first):
+		if was.now {
+			was.now, was.until = false, k.now.Add(k.patience())
+		}
 		return was
 	case first == q.self && k.now.Before(k.gathered) && q.before(k.gathers) != "":
 		return incumbent{node: q.before(k.gathers), until: k.gathered}
@@ -217,6 +250,12 @@ func (k keeper) find(q candidacy, first string) incumbent {
 		}
 	}
 	return incumbent{node: first, until: k.now.Add(presumedFor)}
+}
+
+// patience is for how long a claim holds that is not heard any more: some turns of it may be lost, and a process that is
+// restarted claims nothing until it is told what it had.
+func (i *incumbents) patience() time.Duration {
+	return max(lingers, 8*hello.TurnOf(len(i.of), i.peers+1))
 }
 
 // isUnheard tells whether the first able candidate goes on claiming an address that this node claims with a higher epoch:
@@ -229,7 +268,7 @@ func (k keeper) isUnheard(a netip.Addr, claims bool) bool {
 	case !is:
 		k.defied[a] = k.now
 	}
-	return claims && is && !k.now.Before(since.Add(lingers))
+	return claims && is && !k.now.Before(since.Add(presumedFor))
 }
 
 // before is a candidate before this node of which that is true; empty: there is none.
@@ -244,7 +283,12 @@ func (q candidacy) before(is func(node string) bool) string {
 // claims are what the others are told, by address.
 func (i *incumbents) claims(epochs map[netip.Addr]uint64, disputed func(netip.Addr) bool) []hello.Claim {
 	var all []hello.Claim
-	for _, a := range i.say {
+	for a := range i.gone {
+		if i.of[a].node != "" && i.leaves[a] == "" && !disputed(a) {
+			all = append(all, hello.Claim{Address: a, Stance: hello.Stopped})
+		}
+	}
+	for a := range i.say {
 		if epochs[a] > 0 && !disputed(a) {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Answers, Epoch: epochs[a]})
 		}
