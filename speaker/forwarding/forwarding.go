@@ -177,7 +177,7 @@ func (f *Forwarder) Clean() error {
 // newFlowsWait is for how long flows that began past a new destination may be left alone. A Service mostly gets its
 // endpoints and its addresses within that time, and the search through the connection table would take the
 // processors from those that give them.
-const newFlowsWait = 100 * time.Millisecond
+const newFlowsWait = 250 * time.Millisecond
 
 // CleanWithin returns for how long Clean may be put off: not at all if flows lead to what serves no more.
 func (f *Forwarder) CleanWithin() time.Duration {
