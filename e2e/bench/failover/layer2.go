@@ -104,8 +104,9 @@ const (
 	askEvery = 2 * time.Millisecond
 	// answerWithin is how long an answer may take.
 	answerWithin = time.Second
-	// deleted is how long it takes until a Service is gone everywhere.
-	deleted = time.Second
+	// deleted is how long it takes until a Service is gone everywhere, and kube-proxy writes at once again: it writes
+	// at most once a second, after two times in a row.
+	deleted = 3 * time.Second
 )
 
 // watch asks the web server's UDP port at an address, from a port of the client of its own each time.
