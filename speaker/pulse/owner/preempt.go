@@ -47,7 +47,7 @@ type incumbents struct {
 	// began: this node has heard the others, and served: it was not cut off.
 	began, served bool
 	wake          time.Time // when a presumption ends; zero: none does
-	// say are those that this node claims, gone those that it claimed, until when that is told, and leaves those that it
+	// say are those that this node claims once it answers, gone those that it claimed, until when that is told, and leaves those that it
 	// leaves to others, by which.
 	gone   map[netip.Addr]time.Time
 	say    map[netip.Addr]bool
@@ -74,8 +74,10 @@ func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens tim
 		i.of, i.apart, i.defied = map[netip.Addr]incumbent{}, map[string]time.Time{}, map[netip.Addr]time.Time{}
 		i.gone = map[netip.Addr]time.Time{}
 	}
-	for a := range i.say {
-		i.gone[a] = now.Add(lingers)
+	for a, said := range i.say {
+		if said {
+			i.gone[a] = now.Add(lingers)
+		}
 	}
 	maps.DeleteFunc(i.gone, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
 	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, map[netip.Addr]bool{}, time.Time{}
@@ -207,9 +209,7 @@ func (k keeper) owner(q candidacy, first string) string {
 	in := k.find(q, first)
 	if in.node == q.self {
 		delete(k.of, q.address)
-		if _, answers := k.epochs[q.address]; answers && (q.before(q.view.IsAlive) != "" || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)) {
-			k.say[q.address] = true
-		}
+		k.say[q.address] = q.before(q.view.IsAlive) != "" || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
 		return q.self
 	}
 	k.of[q.address] = in
@@ -288,8 +288,8 @@ func (i *incumbents) claims(epochs map[netip.Addr]uint64, disputed func(netip.Ad
 			all = append(all, hello.Claim{Address: a, Stance: hello.Stopped})
 		}
 	}
-	for a := range i.say {
-		if epochs[a] > 0 && !disputed(a) {
+	for a, says := range i.say {
+		if says && epochs[a] > 0 && !disputed(a) {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Answers, Epoch: epochs[a]})
 		}
 	}
