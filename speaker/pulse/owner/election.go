@@ -90,14 +90,13 @@ func owned(t *api.Table, v hello.View, r reach, serves bool, keep keeper) (mine 
 		}
 		claim := t.Claims[a]
 		owner, ok := near(claim, a, v, able)
-		q := candidacy{a, claim, v, able, t.Node}
 		if ok && claim.NoPreempt {
-			owner = keep.owner(q, owner)
+			owner = keep.owner(candidacy{a, claim, v, t.Node, &self}, owner)
 		}
 		if ok && owner == t.Node {
 			if heir, is := heirs.of(claim, a, v, able); is {
 				owner = heir
-				keep.presume(q, heir)
+				keep.presume(a, claim, heir)
 			}
 		}
 		switch {

@@ -51,7 +51,7 @@ func TestAStepSettles(t *testing.T) {
 			case 1:
 				table.Elsewhere = append(table.Elsewhere, a)
 			default:
-				table.Claims[a] = desired.Candidacy{Candidates: order}
+				table.Claims[a] = desired.Candidacy{Candidates: order, NoPreempt: rapid.Bool().Draw(t, "no preemption")}
 			}
 		}
 		return table

@@ -157,8 +157,16 @@ type candidacy struct {
 	address netip.Addr
 	claim   desired.Candidacy
 	view    hello.View
-	able    func(node string) bool
 	self    string
+	own     *hello.Member // this node, as it is about to be
+}
+
+// able tells whether a node is alive and able to answer.
+func (q candidacy) able(node string) bool {
+	if node == q.self {
+		return q.own.CanServe(q.address)
+	}
+	return q.view.CanServe(node, q.address)
 }
 
 // keeper finds the owners at a time.
@@ -303,10 +311,10 @@ func (i *incumbents) claims(epochs map[netip.Addr]uint64, disputed func(netip.Ad
 }
 
 // presume counts a node as the owner for a moment that does not hear this one; see asymmetric.go.
-func (k keeper) presume(q candidacy, node string) {
-	if q.claim.NoPreempt {
-		k.of[q.address] = incumbent{node: node, until: k.now.Add(presumedFor)}
-		k.wake = sooner(k.wake, k.of[q.address].until)
+func (k keeper) presume(a netip.Addr, claim desired.Candidacy, node string) {
+	if claim.NoPreempt {
+		k.of[a] = incumbent{node: node, until: k.now.Add(presumedFor)}
+		k.wake = sooner(k.wake, k.of[a].until)
 	}
 }
 
