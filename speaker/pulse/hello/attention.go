@@ -32,9 +32,6 @@ func (m *machine) findAttended(p *peer) (int, bool) {
 
 // overlook leaves out those that have become idle.
 func (m *machine) overlook(now time.Time) {
-	if !m.mesh.on {
-		return
-	}
 	m.attended = slices.DeleteFunc(m.attended, func(p *peer) bool {
 		p.attended = !p.isIdle(now)
 		return !p.attended
@@ -44,5 +41,5 @@ func (m *machine) overlook(now time.Time) {
 // isIdle: whether a peer is alive is found from the records of all, and nothing that is known from
 // itself, and may become untrue, is left.
 func (p *peer) isIdle(now time.Time) bool {
-	return p.record != nil && !p.isNear(now) && !p.proven && p.deafSince.IsZero() && !p.deaf && !now.Before(p.held)
+	return p.record != nil && !p.isNear(now) && !p.proven && len(p.claims) == 0 && !now.Before(p.held)
 }

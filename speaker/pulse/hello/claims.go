@@ -39,19 +39,16 @@ const (
 	// maxClaims is how many claims a hello has at most, in several additions. Who has more to say
 	// takes turns.
 	maxClaims = 4 * additionHas
-	// AtOnce is how many claims each hello of a node has, if there are no more. A node with more to say takes turns.
+	// AtOnce is how many claims each hello of a node has to those that it watches, if there are no more. A node with more takes turns.
 	AtOnce = maxClaims / 2
-	// recordClaims are how many further ones the next turn of a record begins after.
-	recordClaims = additionHas - 1
-	// newsEvery is the time between hellos that are sent for the sake of claims not told twice yet.
-	newsEvery = 2 * time.Millisecond
-	// claimTurn is the time between hellos, and recordTurn between records, while there are more
-	// claims than one has room for.
+	// newsEvery is the time between hellos with claims while some were not told twice yet, and
+	// claimTurn while all were, among up to claimNodes nodes; it grows with their number, since these hellos go to all.
+	newsEvery  = 2 * time.Millisecond
 	claimTurn  = 50 * time.Millisecond
-	recordTurn = 100 * time.Millisecond
-	// claimsHold is for how long a claim is known after it was told. It is longer than a hello takes
-	// to come, so that who reads views reads all claims.
-	claimsHold = 250 * time.Millisecond
+	claimNodes = 50
+	// claimsHold is for how many turns a claim is known after it was told. It is longer than a hello takes
+	// to come, so that a reader of views reads all claims.
+	claimsHold = 5
 	// maxHeard bounds the claims that are known of a node.
 	maxHeard = 1 << 14
 )
@@ -64,10 +61,12 @@ func NumberOf(node string) uint64 {
 
 // TurnOf is the time in which a node among so many tells so many claims once more.
 func TurnOf(claims, nodes int) time.Duration {
-	if nodes > fullMesh {
-		return time.Duration(claims/recordClaims+1) * recordTurn
-	}
-	return time.Duration(claims/AtOnce+1) * claimTurn // a hello may have room for less
+	return time.Duration(claims/AtOnce+1) * paced(claimTurn, nodes) // a hello may have room for less
+}
+
+// paced is a time between hellos to all of so many nodes.
+func paced(t time.Duration, nodes int) time.Duration {
+	return t * time.Duration(max(nodes, claimNodes)) / claimNodes
 }
 
 // assertions are the claims of this node, and which of them the others were told.
@@ -77,11 +76,11 @@ type assertions struct {
 	fresh []Claim   // those of all that were not told yet
 	once  []Claim   // those that were told once, and had better be told again before all others
 	next  int       // of all, to be told again
-	since time.Time // when there was something to tell, of which turns are counted
+	left  time.Time // when a hello with claims left last
 }
 
 // set takes over what is to be told, and tells whether anything is new.
-func (s *assertions) set(now time.Time, claims []Claim) (news bool) {
+func (s *assertions) set(claims []Claim) (news bool) {
 	claims = slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool { return !c.Address.IsValid() })
 	if slices.Equal(claims, s.all) {
 		return false
@@ -95,9 +94,6 @@ func (s *assertions) set(now time.Time, claims []Claim) (news bool) {
 		} else {
 			s.fresh = append(s.fresh, c)
 		}
-	}
-	if len(s.all) == 0 {
-		s.since = now
 	}
 	for _, c := range once {
 		if told[c.Address] == c {
@@ -134,15 +130,6 @@ func (s *assertions) tell(most int) []Claim {
 	return now
 }
 
-// turn is what a record says then, which does not change but with time.
-func (s *assertions) turn(now time.Time) []Claim {
-	if len(s.all) <= recordClaims {
-		return s.all
-	}
-	at := int(now.Sub(s.since)/recordTurn) * recordClaims % len(s.all)
-	return slices.Concat(s.all[at:], s.all[:at])[:min(len(s.all), maxClaims)]
-}
-
 // hearsay is what a node has claimed lately.
 type hearsay map[netip.Addr]assertion
 
@@ -153,7 +140,7 @@ type assertion struct {
 }
 
 // take takes in what a node claims now, and gives all that it has claimed lately, sorted.
-func (h *hearsay) take(now time.Time, claims []Claim) []Claim {
+func (h *hearsay) take(now time.Time, hold time.Duration, claims []Claim) []Claim {
 	if len(claims) == 0 && len(*h) == 0 {
 		return nil
 	}
@@ -163,7 +150,7 @@ func (h *hearsay) take(now time.Time, claims []Claim) []Claim {
 	maps.DeleteFunc(*h, func(_ netip.Addr, a assertion) bool { return !now.Before(a.until) })
 	for _, c := range claims {
 		if _, known := (*h)[c.Address]; known || len(*h) < maxHeard {
-			(*h)[c.Address] = assertion{c, now.Add(claimsHold)}
+			(*h)[c.Address] = assertion{c, now.Add(hold)}
 		}
 	}
 	all := make([]Claim, 0, len(*h))
@@ -252,15 +239,38 @@ func (m *Mesh) NextEpoch() uint64 {
 	return m.state.nextEpoch()
 }
 
-// claimsDue is when a round leaves before its time because of claims; zero: not.
+// claimsDue is when a hello with claims is to leave; zero: there are none.
 func (m *machine) claimsDue() time.Time {
 	switch {
-	case m.mesh.on || len(m.claims.all) == 0:
-		return time.Time{} // in a sparse mesh they are in records
+	case len(m.claims.all) == 0:
+		return time.Time{}
 	case len(m.claims.fresh)+len(m.claims.once) > 0:
-		return m.own.left.Add(newsEvery)
-	case len(m.claims.all) > AtOnce:
-		return m.own.left.Add(claimTurn)
+		return m.claims.left.Add(paced(newsEvery, len(m.mesh.order)))
 	}
-	return time.Time{}
+	return m.claims.left.Add(paced(claimTurn, len(m.mesh.order)))
+}
+
+// claiming is a hello with claims to all nodes, whether they watch this one or not: all of them may be
+// concerned, and that each passes them on would take longer.
+func (m *machine) claiming(now time.Time) outgoing {
+	m.claims.left = now
+	h := m.word(now, 0, 0)
+	h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
+	out := outgoing{datagrams: m.sealed(h)}
+	for _, p := range m.mesh.order {
+		out.to = append(out.to, p.addrs...)
+	}
+	return out
+}
+
+// hearClaims takes over what a node claims, in a hello of it, and forgets what it has not claimed for some turns.
+func (m *machine) hearClaims(now time.Time, p *peer, claims []Claim) {
+	if len(claims) == 0 && len(p.claims) == 0 {
+		return
+	}
+	hold := claimsHold * paced(claimTurn, len(m.mesh.order))
+	if all := p.claims.take(now, hold, claims); !slices.Equal(all, p.said.claims) {
+		p.said.claims = all
+		m.touch()
+	}
 }

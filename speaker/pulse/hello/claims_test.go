@@ -97,7 +97,7 @@ func TestAllClaimsAreTold(t *testing.T) {
 		}
 		w.set(0, func(want *Wanted) { want.Claims = slices.Clone(claims) })
 		w.run(newsEvery*3 + 2*testDelay)
-		if size < 2000*int(claimsHold/claimTurn)/100 { // few enough for all to be known at one time
+		if size < 2000*claimsHold/100 { // few enough for all to be known at one time
 			w.run(TurnOf(size, len(w.hosts)))
 			expect("changed")
 		}
@@ -112,11 +112,41 @@ func TestAllClaimsAreTold(t *testing.T) {
 			t.Fatalf("%d of %d claims are told again", len(seen), size)
 		}
 		w.set(0, func(want *Wanted) { want.Claims = nil })
-		w.run(claimsHold + 2*testInterval)
+		w.run(claimsHold*claimTurn + 2*testInterval)
 		if left := known(1); len(left) > 0 {
 			t.Fatalf("%d claims are known for ever", len(left))
 		}
 	})
+}
+
+// TestClaimsGoToAllNodesOfALargeCluster, those that do not watch the claimant included, and without a hop between: new ones at
+// once, all of them again in their turn; and they are forgotten when they are not claimed any more.
+func TestClaimsGoToAllNodesOfALargeCluster(t *testing.T) {
+	const size = 100
+	w := startedMany(t, size, 1)
+	w.hosts[0].state.advance()
+	var claims []Claim
+	for i := range 50 {
+		claims = append(claims, Claim{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Answers, 1, 0})
+	}
+	expect := func(when string, want []Claim) {
+		t.Helper()
+		for at := 1; at < size; at++ {
+			if member, _ := w.member(at, 0); !slices.Equal(member.Claims, want) {
+				t.Fatalf("%s: node-%d knows %d claims, want %d", when, at, len(member.Claims), len(want))
+			}
+		}
+	}
+	w.set(0, func(want *Wanted) { want.Claims = slices.Clone(claims) })
+	w.run(paced(newsEvery, size)*time.Duration(len(claims)/maxClaims+1) + 2*testDelay)
+	expect("new", claims)
+	for range 20 {
+		w.run(testDetect)
+		expect("told again", claims)
+	}
+	w.set(0, func(want *Wanted) { want.Claims = nil })
+	w.run(claimsHold*paced(claimTurn, size) + 2*testInterval)
+	expect("not claimed any more", nil)
 }
 
 // FuzzClaims: whatever comes in the additions, what is read of it is told again just so.

@@ -19,15 +19,11 @@ func (m *machine) check(now time.Time) {
 	var unheard []string
 	for _, p := range m.attended {
 		m.wait(now, p)
-		m.judgeEar(now, p)
-		if alive := m.presume(p); !p.isTold() && alive != p.alive {
-			p.alive = alive
-			m.touch()
-		}
-		m.attest(now, p)
-		if m.mesh.on && p.heard {
+		m.hearClaims(now, p, nil)
+		if p.heard {
 			m.listenTo(now, p)
 		}
+		m.tellApart(now, p)
 		switch {
 		case p.record == nil && p.heard && p.alive && !p.aliveAt(now):
 			m.bury(now, p)
@@ -45,8 +41,8 @@ func (m *machine) check(now time.Time) {
 	}
 }
 
-// settle: silence means something once it was listened to for a detection time, and, in a sparse
-// mesh, what others say was heard, if anything is.
+// settle: silence means something once it was listened to for a detection time, and
+// what others say was heard, if anything is.
 func (m *machine) settle(now time.Time) {
 	switch {
 	case m.settled || m.settlesAt.IsZero() || now.Before(m.settlesAt):
@@ -63,10 +59,22 @@ func (m *machine) settle(now time.Time) {
 // meanwhile that it is dead, and that it is not for a firewall.
 func (m *machine) unheardAfter() time.Duration {
 	const found = 2 * time.Second
-	if m.mesh.on {
-		return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow, found)
+	return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow, found)
+}
+
+// tellApart has the log say that frames are lost between this node and another one, which others hear: once that has lasted
+// for so long that the other one would count as dead if it were.
+func (m *machine) tellApart(now time.Time, p *peer) {
+	switch {
+	case p.alive && p.isApart() && !p.apartTold && now.Sub(p.at) >= 2*p.detect:
+		p.apartTold = true
+		m.log.Warn("node is not heard here, and others hear it: it counts as alive; look for what loses frames between the two", "node", p.node)
+	case p.apartTold && p.link == linkHeard:
+		p.apartTold = false
+		m.log.Info("node is heard here again", "node", p.node)
+	case !p.alive || !p.watched:
+		p.apartTold = false
 	}
-	return max(m.detect, found)
 }
 
 func (m *machine) bury(now time.Time, p *peer) {
@@ -77,10 +85,9 @@ func (m *machine) bury(now time.Time, p *peer) {
 		m.stats.Deaths++
 		m.log.Warn("node fell silent and counts as dead", "node", p.node, "silence", silence)
 	}
-	p.alive, p.proven, p.held, p.deafSince = false, false, time.Time{}, time.Time{}
+	p.alive, p.proven, p.held = false, false, time.Time{}
 	m.hurry = true
 	m.touch()
-	m.judgeEar(now, p)
 }
 
 // excuse moves all that waits for silence by a pause.

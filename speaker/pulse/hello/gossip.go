@@ -22,7 +22,7 @@ func (m *machine) newsGap() time.Duration { return m.interval / 10 }
 // gossipsAt is when there is something to gossip, if there is.
 func (m *machine) gossipsAt() (t time.Time, pending bool) {
 	switch {
-	case !m.mesh.on || len(m.keys) == 0:
+	case len(m.keys) == 0:
 		return t, false
 	case len(m.mesh.owing) > 0:
 		return m.checkedAt, true
@@ -39,12 +39,15 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		if m.parting { // its last words are said several times
 			m.mesh.news[m.mesh.self] = true
 		}
-		if to := m.near(now, sparsePeer); len(to) > 0 {
+		if to := m.near(now); len(to) > 0 {
 			pack := m.pack()
 			m.addRecords(&pack, m.mesh.news)
 			out = m.packed(out, pack, addressesOf(to))
 		}
 		clear(m.mesh.news)
+	}
+	if len(m.mesh.owing) == 0 {
+		return out
 	}
 	for _, p := range byName(m.mesh.owing) {
 		pack := m.pack()
@@ -126,9 +129,7 @@ func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort
 		}
 	case fresh:
 		p.seq = g.seq
-		if m.mesh.on && p.sparse {
-			m.takeGossip(now, p, g)
-		}
+		m.takeGossip(now, p, g)
 	}
 	return outgoing{}
 }
@@ -170,9 +171,8 @@ func (m *machine) learn(now time.Time, come sealedRecord) bool {
 		m.stats.Rejected[ReasonMalformed]++
 		return false
 	}
-	record.silent, record.unheard, record.sparse, record.courtesy = nil, nil, nil, nil
+	record.summary, record.courtesy, record.claims = summary{}, nil, nil
 	m.epoch = max(m.epoch, record.epoch)
-	p.sparse, p.deaf, p.deafSince = true, false, time.Time{}
 	m.mesh.learnedAt = now
 	m.record(p, &record)
 	p.returning = false
@@ -188,18 +188,16 @@ func (m *machine) learn(now time.Time, come sealedRecord) bool {
 
 // lacks tells whether a record of the node is newer than what is known.
 func (p *peer) lacks(s stamp) bool {
-	isNew := func(h *hello) bool { return h == nil || s.compare(stampOf(*h)) > 0 }
-	return isNew(p.record) && (isNew(p.dropped) || stampOf(*p.dropped).boot != s.boot)
+	return p.record == nil || s.compare(stampOf(*p.record)) > 0
 }
 
 // compare looks whether a peer that is near has the records that we have. If it has others for
 // longer than news need, both say what they have.
 func (m *machine) compare(now time.Time, p *peer, h hello) {
-	if p.record != nil && (stamp{h.sparse.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) < 0 {
+	if p.record != nil && (stamp{h.summary.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) < 0 {
 		m.owe(p, p) // it does not know what it said as another process
 	}
-	ours := &m.mesh.digests
-	if *ours == h.sparse.digests {
+	if h.summary.digest == m.mesh.digest {
 		m.settleReturns(now)
 		p.synced, p.differs, p.repairIn = true, time.Time{}, 0
 		return
@@ -210,14 +208,14 @@ func (m *machine) compare(now time.Time, p *peer, h hello) {
 	case p.differs.IsZero():
 		p.differs = now
 		return
-	case now.Sub(p.differs) < m.interval/2 || now.Before(p.repairAt):
+	case h.summary.buckets == nil || now.Sub(p.differs) < m.interval/2 || now.Before(p.repairAt):
 		return
 	}
 	p.repairIn = min(max(2*p.repairIn, m.interval), repairAtMost)
 	p.repairAt = now.Add(p.repairIn)
 	first, count := int(m.random()%buckets), 0
 	for i := range buckets {
-		if b := (first + i) % buckets; ours[b] != h.sparse.digests[b] && count < indexesAtOnce {
+		if b := (first + i) % buckets; m.mesh.digests[b] != h.summary.buckets[b] && count < indexesAtOnce {
 			p.indexes |= 1 << b
 			m.mesh.owing[p] = true
 			count++
@@ -257,8 +255,9 @@ func (m *machine) answer(now time.Time, p *peer, x index) {
 func (m *machine) takeHeldWords(now time.Time) {
 	for _, p := range m.attended {
 		if p.withheld && p.record != nil && !now.Before(p.held) {
+			claims := p.said.claims
 			p.withheld, p.said = false, p.record.said
-			p.said.claims = p.claims.take(now, p.said.claims)
+			p.said.claims = claims
 			m.touch()
 		}
 	}

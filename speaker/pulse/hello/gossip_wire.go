@@ -10,13 +10,12 @@ import (
 	"slices"
 )
 
-// Nodes of a sparse mesh add to their hellos, and send each other gossip besides: datagrams of
-// version 2, which no node of a full mesh is sent.
+// Nodes send each other gossip beside their hellos: datagrams of version 2.
 //
-// Additions to hellos. Kind 5: the sender is one of a sparse mesh; a byte, 1 if it watches those
-// to whom the hello goes, the version of its record, 8 bytes, and a digest of the records in each
-// bucket that it has, 4 bytes each. Kind 6: the nodes that it says hello to because they watch it and not because it watches them, 4 bytes of
-// the SHA-256 of each name.
+// Additions to hellos. Kind 5: a byte, 1 if the sender watches the nodes to which the hello goes, the version of its
+// record, 8 bytes, and a digest of all records that it has, 8 bytes. Kind 6: the nodes that get the hello because they
+// watch the sender and not because it watches them, 4 bytes of the SHA-256 of each name. Kind 14, only while a
+// neighbour has another digest: a digest of the records in each bucket, 4 bytes each.
 //
 // A gossip datagram:
 //
@@ -43,16 +42,17 @@ const (
 	itemRecord        = 1
 	itemIndex         = 2
 	indexEntry        = longSize + 8 + 4
-	additionSparse    = 5
+	additionSummary   = 5
 	additionCourtesy  = 6
 	additionLinks     = 7
-	sparseSize        = 1 + 8 + 4*buckets
+	additionBuckets   = 14
+	summarySize       = 1 + 8 + 8
+	bucketsSize       = 4 * buckets
 	linkSize          = longSize + 1 // of one that is pending or heard
 	linkEvidence      = 8            // what the others have more
 	linksPerAddition  = 255 / (linkSize + linkEvidence)
 	maxLinks          = 2 * rings * maxWalk
 	maxCourtesy       = 16
-	linkAdditions     = (maxLinks + linksPerAddition - 1) / linksPerAddition
 	buckets           = 32
 	longSize          = len(longID{})
 	maxGossipOverhead = gossipHead + itemHead // of a record
@@ -70,11 +70,13 @@ func (id longID) compare(o longID) int { return bytes.Compare(id[:], o[:]) }
 
 func (id longID) bucket() int { return int(id[0]) % buckets }
 
-// sparseWord is what a node of a sparse mesh adds to its hellos.
-type sparseWord struct {
+// summary is what a node says of records in its hellos.
+type summary struct {
+	told    bool // false: the node is of a release without records
 	watches bool // it watches those to whom the hello goes, but for those of courtesy
 	version uint64
-	digests [buckets]uint32
+	digest  uint64           // of all records that it has
+	buckets *[buckets]uint32 // of those in each bucket; nil: not told
 }
 
 // linkState is what a node knows of one that it watches.
@@ -97,26 +99,31 @@ type link struct {
 
 func (l link) hasEvidence() bool { return l.state == linkSilent || l.state == linkVouched }
 
-// sparseReserve is for how much less there is room in what a node says, in a sparse mesh: its
+// recordReserve is for how much less there is room in what a node says than in a datagram: its
 // record travels in the gossip of another node, with that one's name, of so many bytes at most.
-func sparseReserve(name int) int {
-	inHello := additionHead + sparseSize + additionHead + maxCourtesy*idSize
-	inGossip := maxGossipOverhead + name + linkAdditions*additionHead + maxLinks*(linkSize+linkEvidence) +
+func recordReserve(name, peers int) int {
+	inHello := additionHead + summarySize + additionHead + bucketsSize + additionHead + maxCourtesy*idSize
+	links := min(peers, maxLinks)
+	inGossip := maxGossipOverhead + name + (links+linksPerAddition-1)/linksPerAddition*additionHead + links*(linkSize+linkEvidence) +
 		additionHead + epochSize - reserved
 	return max(inHello, inGossip)
 }
 
-// appendSparse adds what a sparse mesh adds.
-func (h hello) appendSparse(b []byte) []byte {
-	if h.sparse != nil {
+// appendTopology adds the additions of the topology.
+func (h hello) appendTopology(b []byte) []byte {
+	if h.summary.told {
 		var watches byte
-		if h.sparse.watches {
+		if h.summary.watches {
 			watches = 1
 		}
-		b = append(b, additionSparse, sparseSize, watches)
-		b = binary.BigEndian.AppendUint64(b, h.sparse.version)
-		for _, digest := range h.sparse.digests {
-			b = binary.BigEndian.AppendUint32(b, digest)
+		b = append(b, additionSummary, summarySize, watches)
+		b = binary.BigEndian.AppendUint64(b, h.summary.version)
+		b = binary.BigEndian.AppendUint64(b, h.summary.digest)
+		if h.summary.buckets != nil {
+			b = append(b, additionBuckets, bucketsSize)
+			for _, digest := range h.summary.buckets {
+				b = binary.BigEndian.AppendUint32(b, digest)
+			}
 		}
 	}
 	b = appendIDs(b, additionCourtesy, h.courtesy)
@@ -136,13 +143,17 @@ func (h hello) appendSparse(b []byte) []byte {
 	return b
 }
 
-// withSparse takes in one addition of a sparse mesh, if it is one.
-func (h hello) withSparse(kind byte, addition []byte) hello {
+// withTopology takes in one addition of the topology, if it is one.
+func (h hello) withTopology(kind byte, addition []byte) hello {
 	switch {
-	case kind == additionSparse && len(addition) == sparseSize:
-		h.sparse = &sparseWord{watches: addition[0]&1 != 0, version: binary.BigEndian.Uint64(addition[1:])}
-		for i := range h.sparse.digests {
-			h.sparse.digests[i] = binary.BigEndian.Uint32(addition[9+4*i:])
+	case kind == additionSummary && len(addition) == summarySize:
+		h.summary = summary{
+			told: true, watches: addition[0]&1 != 0, version: binary.BigEndian.Uint64(addition[1:]), digest: binary.BigEndian.Uint64(addition[9:]),
+		}
+	case kind == additionBuckets && len(addition) == bucketsSize && h.summary.told:
+		h.summary.buckets = &[buckets]uint32{}
+		for i := range h.summary.buckets {
+			h.summary.buckets[i] = binary.BigEndian.Uint32(addition[4*i:])
 		}
 	case kind == additionCourtesy && len(addition)%idSize == 0 && len(h.courtesy) < maxCourtesy:
 		h.courtesy = append(h.courtesy, readIDs(addition)...)
@@ -179,13 +190,12 @@ func (s stamp) compare(o stamp) int {
 	return cmp.Or(cmp.Compare(s.version, o.version), cmp.Compare(s.boot, o.boot))
 }
 
-// digest is the part of a record in the digest of its bucket.
-func (s stamp) digest(id longID) uint32 {
+// digest is the part of a record in the digest of all.
+func (s stamp) digest(id longID) uint64 {
 	sum := fnv.New64a()
 	_, _ = sum.Write(id[:]) // never fails
 	_, _ = sum.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.version), s.boot))
-	all := sum.Sum64()
-	return uint32(all ^ all>>32)
+	return sum.Sum64()
 }
 
 // index says which records a node has of those in a bucket.
@@ -334,7 +344,7 @@ func (o *gossipOut) add(kind byte, item []byte) {
 
 // addresses of peers, in order.
 func addressesOf(peers []*peer) []netip.Addr {
-	var all []netip.Addr
+	all := make([]netip.Addr, 0, 2*len(peers))
 	for _, p := range peers {
 		all = append(all, p.addrs...)
 	}

@@ -16,8 +16,8 @@ func TestRecordsFit(t *testing.T) {
 		node := strings.Repeat("n", length)
 		h := drawHello(t)
 		h.node = node
-		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawMany(t, "further")...), Claimed: drawMany(t, "claimed"), Stations: h.stations}, sparseReserve(length))
-		h.asks, h.testimony = 0, nil // of a full mesh
+		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawMany(t, "further")...), Claimed: drawMany(t, "claimed"), Stations: h.stations}, recordReserve(length, maxLinks))
+		h.asks = 0 // which records do not tell
 		for range maxLinks {
 			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, boot: 1, seq: 2})
 		}
@@ -28,10 +28,55 @@ func TestRecordsFit(t *testing.T) {
 			t.Fatalf("a datagram of %d bytes", n)
 		}
 		h.links, h.asks, h.room = nil, time.Second, 0
-		h.silent = make([]nodeID, maxSilent)
-		h.sparse, h.courtesy = &sparseWord{}, make([]nodeID, maxCourtesy)
+		h.summary, h.courtesy = summary{told: true, buckets: &[buckets]uint32{}}, make([]nodeID, maxCourtesy)
 		if n := len(seal(h.encode(), testKey)); n > maxDatagram {
 			t.Fatalf("a hello of %d bytes", n)
+		}
+	})
+}
+
+// drawTopology adds to a hello, or to a record, what nodes say of each other.
+func drawTopology(t *rapid.T, h hello) hello {
+	if rapid.Bool().Draw(t, "record") {
+		h.links = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) link {
+			l := link{to: longID(rapid.SliceOfN(rapid.Byte(), longSize, longSize).Draw(t, "to")), state: linkState(rapid.IntRange(0, int(linkVouched)).Draw(t, "state"))}
+			if l.hasEvidence() {
+				l.boot, l.seq = rapid.Uint32().Draw(t, "boot"), rapid.Uint32().Draw(t, "seq")
+			}
+			return l
+		}), 0, maxLinks).Draw(t, "links")
+		return h
+	}
+	h.summary = summary{told: true, watches: rapid.Bool().Draw(t, "watches"), version: rapid.Uint64().Draw(t, "version"), digest: rapid.Uint64().Draw(t, "digest")}
+	if rapid.Bool().Draw(t, "differs") {
+		h.summary.buckets = &[buckets]uint32{}
+		for i := range h.summary.buckets {
+			h.summary.buckets[i] = rapid.Uint32().Draw(t, "bucket")
+		}
+	}
+	for range rapid.IntRange(0, maxCourtesy).Draw(t, "courtesy") {
+		h.courtesy = append(h.courtesy, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "to")))
+	}
+	return h
+}
+
+// TestWireCarriesTheTopology: what is said of records and links comes whole, however much else a node says.
+func TestWireCarriesTheTopology(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHello(t)
+		less := recordReserve(len(h.node), maxLinks)
+		h.said = saying(h.node, Wanted{Serving: h.serving, Unable: drawMany(t, "unable"), Stations: h.stations}, less)
+		want := drawTopology(t, h)
+		datagram := seal(want.encode(), testKey)
+		if len(datagram) > maxDatagram {
+			t.Fatalf("datagram of %d bytes, at most %d allowed", len(datagram), maxDatagram)
+		}
+		got, reason := open(datagram, ringOfKeys(testKey))
+		if reason != "" {
+			t.Fatalf("rejected: %s", reason)
+		}
+		if diff := diffHello(want, got); diff != "" {
+			t.Fatalf("sent and received differ:\n%s", diff)
 		}
 	})
 }

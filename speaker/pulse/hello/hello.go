@@ -1,42 +1,36 @@
 // Package hello finds out which nodes are alive. Each node sends a small
-// authenticated datagram to every other node some twenty times a second. A node of
+// authenticated datagram to some other nodes, in small clusters to all, twenty times a second. A node of
 // which a few in a row are missing is taken for dead, long before Kubernetes notices.
 //
-// The mesh has two parts: machine decides, given datagrams and times, and knows
+// The package has two parts: machine decides, given datagrams and times, and knows
 // neither sockets nor clocks; Mesh feeds it and sends what it says.
 //
 // # Who is alive
 //
-// A node is alive in any of these cases:
+// Each node watches its neighbours on some rings of all nodes, see ring: all others in a cluster of up to nine
+// nodes, about eight of more. So what it sends does not grow with the cluster. What it says of itself, and which of the
+// nodes that it watches it hears, is its record, which gossip spreads to all. From the records each node computes
+// which nodes are alive, see judge:
 //
-//   - A proven hello came from it within the detection time.
-//   - It announced a hold which has not ended. So a restart moves no address.
-//   - Others that are heard hear it. So frames that are lost between two nodes alone move no address.
-//   - It has never been heard at all, Kubernetes says that its speaker is ready, and not most
-//     of the nodes that are heard say that it fell silent. So a firewall between the nodes
-//     costs speed, not correctness.
+//   - A node is alive that is reached from here over nodes each of which hears the next one. So frames that are
+//     lost between two nodes alone move no address.
+//   - It is dead if two of those that watch it do not hear it and no other has heard it since, or if none of them hears it.
+//   - It is alive while a hold lasts that it has announced. So a restart moves no address.
+//   - One that no node has ever heard is alive while Kubernetes says that its speaker is ready. So a firewall
+//     between the nodes costs speed, not correctness.
+//
+// A node that is not heard, and hears those that do not hear it, learns that from their records and can leave its
+// addresses to them.
 //
 // # How long a silence is a death
 //
 // Interval × Multiplier, as long as hellos are on time. A node whose own hellos leave late
 // asks the others, in these hellos, to wait longer (as in BFD, where the sender sets the
-// multiplier). A node that misses hellos of another one waits longer by itself. So a death is
-// noticed as soon as machines and wires allow, and the death of a busy or badly connected node
+// multiplier). A node that misses hellos of another one waits longer by itself, until another node misses them as well. So a
+// death is noticed as soon as machines and wires allow, and the death of a busy or badly connected node
 // is noticed later, instead of a living one being taken for dead. What was learned is forgotten
 // after some minutes. Nodes need not agree on these times: each is bounded, so in the end they
-// agree on who is dead.
-//
-// A node says which nodes it does not hear. If it calls one silent that does hear it, that one
-// learns that this node takes over from it, and can leave its addresses to it. Where a third node
-// hears both, it says so, and nothing is taken over for longer than that takes; see testimony.
-//
-// # Large clusters
-//
-// In clusters of more than fifty nodes, each node watches only about eight others, so that what
-// it sends does not grow with the cluster, while a death is noticed as soon. What nodes say of
-// themselves, and which of the nodes that they watch they hear, is a record that gossip spreads
-// to all. A node is dead if two of those that watch it do not hear it, unless another has heard
-// it since; see sparseMesh and judge.
+// agree on which nodes are dead.
 //
 // # What is believed
 //
@@ -63,9 +57,8 @@ const MaxHold = 15 * time.Second
 type Config struct {
 	Node string // our name in Kubernetes
 	Port uint16 // UDP port that we listen on and send to
-	// Interval is the longest time between hellos to a node, see jitter; at least 10 ms. In a
-	// full mesh it is longer among more than Interval / 1 ms nodes, so that nobody sends and
-	// hears more than some thousand a second: more than fifty nodes at 50 ms.
+	// Interval is the longest time between hellos to a node that is watched, see jitter; at least 10 ms. To the others that
+	// are not known to be alive it is longer among more than Interval / 1 ms nodes.
 	Interval   time.Duration
 	Multiplier int // so many intervals of silence are a death; at least 3, so that one lost hello is none
 	Log        *slog.Logger
@@ -150,12 +143,12 @@ type Member struct {
 	// Unable are the addresses that the node was asked to serve and cannot.
 	Unable map[netip.Addr]bool
 	// UnableIn are prefixes of which it cannot serve any address, sorted and disjoint, for a family with too
-	// many of these to be listed: more than 255 of IPv4, or some 65 of IPv6. All other addresses
-	// that nodes are asked to serve are outside.
+	// many of these to be listed: more than some 167 to 255 of IPv4, or 40 to 65 of IPv6, the fewer the more nodes
+	// it watches. All other addresses that nodes are asked to serve are outside.
 	UnableIn []netip.Prefix
 	// UnableAny4 and UnableAny6: of IPv4, or of IPv6, there are too many prefixes as well, or the node
 	// is of a release that does not tell them; it counts as unable to serve any of the family. There
-	// is room for some three hundred prefixes of a network, and for two hundred in a sparse mesh.
+	// is room for some two hundred prefixes of a network, and for three hundred in a small cluster.
 	UnableAny4, UnableAny6 bool
 	// Heard: we know it from the node itself, not from Kubernetes.
 	Heard bool
@@ -223,7 +216,7 @@ type Stats struct {
 	Rejected   map[Reason]uint64
 	Deaths     uint64 // nodes that fell silent without a word
 
-	Gossip  uint64 // datagrams with what nodes say of others, in a sparse mesh
+	Gossip  uint64 // datagrams with what nodes say of others
 	Repairs uint64 // comparisons with what another node knows, after gossip was lost
 
 	Late  time.Duration // by how much our own hellos left late in the last minutes, at most

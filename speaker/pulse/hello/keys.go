@@ -93,13 +93,13 @@ func (r *keyring) authentic(datagram []byte) (body []byte, reason Reason) {
 }
 
 // isBehind tells whether there may be a node that has none but a key that was replaced: one that was not heard with the
-// current one since. What nodes are heard of by others alone does not count.
+// current one since. Of a living node only those that watch it can tell.
 func (m *machine) isBehind() bool {
 	if len(m.keys) < 2 {
 		return false
 	}
 	for _, p := range m.peers {
-		if !p.keyed && p.record == nil {
+		if !p.keyed && (p.watched || !p.alive || p.record == nil) {
 			return true
 		}
 	}

@@ -13,12 +13,11 @@ import (
 // of hellos as often.
 type machine struct {
 	node             string
-	id               nodeID        // of node
-	least            time.Duration // between hellos to a node
+	id               nodeID // of node
 	multiplier       int
-	interval, detect time.Duration // for as many peers as there are, where nothing is late
+	interval, detect time.Duration // where nothing is late
 	own              punctuality
-	mesh             sparseMesh
+	mesh             topology
 	log              *slog.Logger
 	random           func() uint64 // never 0
 
@@ -42,8 +41,7 @@ type machine struct {
 	reached []netip.Addr // where our hellos get, as their receivers have told since this was taken
 
 	dirty bool // the view has changed since it was last taken
-	hush  hush
-	hurry bool // who is silent has changed since it was last told
+	hurry bool // which nodes are alive has changed since the last round
 	stats Stats
 	told  map[Reason]bool // rejections that the log knows of
 }
@@ -59,8 +57,9 @@ func newMachine(cfg Config, random func() uint64) *machine {
 	m := &machine{
 		node:       cfg.Node,
 		id:         idOf(cfg.Node),
-		least:      cfg.Interval,
+		interval:   cfg.Interval,
 		multiplier: cfg.Multiplier,
+		detect:     cfg.Interval * time.Duration(cfg.Multiplier),
 		log:        cfg.Log,
 		random:     random,
 		boot:       random(),
@@ -69,36 +68,20 @@ func newMachine(cfg Config, random func() uint64) *machine {
 		told:       map[Reason]bool{},
 		dirty:      true,
 	}
-	m.mesh = sparseMesh{limit: fullMesh, self: newPeer(cfg.Node, time.Time{})}
-	m.pace(0)
+	m.mesh = topology{self: newPeer(cfg.Node, time.Time{}), news: map[*peer]bool{}, owing: map[*peer]bool{}}
+	m.organize()
 	m.own.asks = m.multiplier
 	return m
-}
-
-// each bounds what hellos cost in a large cluster: a node sends and hears a thousand a
-// second at most, and the interval grows with the number of its peers.
-const each = time.Millisecond
-
-// pace sets the times for so many peers. All nodes have about as many, so that they agree.
-func (m *machine) pace(peers int) {
-	m.interval = max(m.least, time.Duration(peers)*each)
-	if peers+1 > m.mesh.limit {
-		m.interval = m.least // for those that are watched
-	}
-	m.detect = m.interval * time.Duration(m.multiplier)
 }
 
 // set takes over what is wanted and tells whether the others should hear of it
 // at once.
 func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
-	m.pace(len(w.Peers))
 	if s := saying(m.node, w, m.less(w)); !s.equal(m.said) {
 		m.said, urgent = s, true
 		m.touch()
 	}
-	if m.claims.set(now, w.Claims) && m.mesh.on { // in a full mesh they have a pace of their own
-		urgent = true
-	}
+	m.claims.set(w.Claims) // which have a pace of their own
 	if w.Vouched != m.vouched {
 		m.vouched, urgent = w.Vouched, true
 	}
@@ -131,30 +114,27 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if p.update(want) {
 			m.reconsider()
 			if !p.isTold() {
-				p.alive = m.presume(p)
+				p.alive = p.ready
 				m.touch()
 			}
 		}
 	}
-	m.organize(now)
-	if m.mesh.on && urgent {
-		m.mesh.slowDue = now
+	m.organize()
+	if urgent {
+		m.mesh.slowDue, m.mesh.newsAt = now, time.Time{}
 	}
 	return urgent
 }
 
-// less is for how much less there is room in what this node says, because of a sparse mesh, in
-// which its record has only so much room itself.
+// less is for how much less there is room in what this node says than in a hello: its record
+// travels in the gossip of others.
 func (m *machine) less(w Wanted) int {
-	if len(w.Peers)+1 <= m.mesh.limit {
-		return 0
-	}
 	longest := len(m.node)
 	for node := range w.Peers {
 		longest = max(longest, len(node))
 	}
 	m.mesh.room = maxDatagram - maxGossipOverhead - longest - macSize
-	return sparseReserve(longest)
+	return recordReserve(longest, len(w.Peers))
 }
 
 // listen says that from now on datagrams are received.
@@ -174,9 +154,7 @@ func (m *machine) awaitSettled(now time.Time) {
 func (m *machine) part(now time.Time, hold time.Duration) {
 	m.parting, m.partsAt = true, now.Add(min(hold, MaxHold))
 	m.touch()
-	if m.mesh.on {
-		m.renew(now)
-	}
+	m.renew(now)
 }
 
 // nonceLife is for how long an answer to a nonce is waited for. On two busy machines it may
@@ -195,13 +173,7 @@ func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	if m.parting && !h.leaving {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
-	if m.mesh.on {
-		h.sparse = &sparseWord{version: m.mesh.version, digests: m.mesh.digests}
-	}
-	h = h.testifying(m.testimonies())
-	if ask == 0 && echo == 0 && len(m.claims.all) > 0 { // an answer goes to one node only
-		h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
-	}
+	h.summary = summary{told: true, version: m.mesh.version, digest: m.mesh.digest}
 	return h
 }
 
@@ -222,13 +194,12 @@ func (m *machine) sealedBody(body []byte) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
-	hushed := m.hushed()
-	s.silent, s.overheard, s.unheard, s.sound = hushed.silent, hushed.overheard, hushed.unheard, m.sound() || m.vouched
+	s.sound = m.vouched
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }
 
-// hellos gives what to send in a round: a hello to each peer, or nothing without a key. Those
+// hellos gives what to send in a round: a hello to each peer that is near, or nothing without a key. Those
 // that are silent get theirs as well: until nodes that were parted hear each other again, both
 // answer. What waits in the kernel for the ARP answers of dead nodes is some seconds of
 // hellos, for which the send buffer has room. It is to be told when the round has left.
@@ -238,21 +209,26 @@ func (m *machine) hellos(now time.Time) outgoing {
 	if len(m.keys) == 0 {
 		return outgoing{}
 	}
-	if m.mesh.on {
-		return m.nearHellos(now)
-	}
-	var out outgoing
-	for _, p := range m.peers {
-		out.to = append(out.to, p.addrs...)
-	}
-	out.datagrams = m.hello(now, 0, 0)
-	return out
+	return m.nearHellos(now)
 }
 
 // left says that the round of hellos has left.
 func (m *machine) left(now time.Time) {
 	m.own.gauge(now)
 	m.own.left, m.own.promised, m.hurry = now, m.interval, false
+}
+
+// touch notes that the view has changed.
+func (m *machine) touch() { m.dirty = true }
+
+// hurries is when a round leaves before its time, as nodes have died or are heard
+// again: not before a part of an interval has passed since the last, so that the death of
+// many costs no more than some rounds.
+func (m *machine) hurries() time.Time { return m.own.left.Add(m.interval / 4) }
+
+// isDue tells whether a round is to leave that was due then.
+func (m *machine) isDue(now, due time.Time) bool {
+	return !now.Before(due) || m.hurry && !now.Before(m.hurries())
 }
 
 // hear takes a datagram in and gives the answer to it, mostly none. from is
@@ -297,20 +273,16 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
 	m.missed(now, p, h)
-	m.contradict(p, h.silent)
 	m.epoch = max(m.epoch, h.epoch)
 	m.confirm(now, p, h)
 	if p.take(now, h) {
 		m.touch()
 	}
-	m.attest(now, p)
-	m.overhear(now, p, h.testimony)
+	m.hearClaims(now, p, h.claims)
 	m.attend(p)
 	m.meet(now, p, h)
 	m.wait(now, p)
-	if p.record == nil {
-		m.listens(now, p)
-	} else if before {
+	if p.record != nil && before {
 		return // who is dead and who is not is not found by this alone
 	}
 	switch {
@@ -329,9 +301,9 @@ func (m *machine) believe(now time.Time, p *peer, h hello) {
 // and more (base_reachable_time of RFC 4861).
 const confirmEvery = time.Second
 
-// confirm notes that our hellos get to a node that has answered a nonce and does not call us silent.
+// confirm notes that our hellos get to a node that has answered a nonce and does not say that it misses them.
 func (m *machine) confirm(now time.Time, p *peer, h hello) {
-	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || slices.Contains(h.silent, m.id) || slices.Contains(h.overheard, m.id) {
+	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || p.misses(m.mesh.self) {
 		return
 	}
 	p.confirmed = now
@@ -373,19 +345,10 @@ func (m *machine) next(limit time.Time) time.Time {
 	if m.hurry {
 		sooner(m.hurries())
 	}
-	if due := m.claimsDue(); !due.IsZero() {
-		sooner(due)
-	}
 	m.nextRest(sooner)
 	for _, p := range m.attended {
 		if p.record == nil && p.heard && p.alive {
 			sooner(p.until())
-		}
-		if p.overheard {
-			sooner(p.attestedUntil())
-		}
-		if p.alive && !p.deaf && !p.deafSince.IsZero() { // zero unless it is sound
-			sooner(p.deafSince.Add(m.deafAfter(p)))
 		}
 	}
 	m.planned = limit
@@ -400,9 +363,9 @@ func (m *machine) view(now time.Time) View {
 		switch {
 		case p.alive:
 			v.Alive[node] = p.member()
-		case p.overheard:
-			v.Alive[node] = p.lastMember()
-			v.Apart = append(v.Apart, node)
+			if p.isApart() {
+				v.Apart = append(v.Apart, node)
+			}
 		case p.isSilent():
 			v.Silent = append(v.Silent, node)
 		}
@@ -410,7 +373,7 @@ func (m *machine) view(now time.Time) View {
 	slices.Sort(v.Silent)
 	slices.Sort(v.Apart)
 	v.Alive[m.node] = m.current(now).member()
-	m.deaf(v)
+	m.markDeaf(v)
 	return v
 }
 
@@ -425,14 +388,14 @@ func (m *machine) figures() Stats {
 	}
 	for _, p := range m.peers {
 		switch {
+		case p.isTold() && p.alive && p.isApart():
+			s.Apart++
 		case p.isTold() && p.alive:
 			s.Heard++
-		case p.overheard:
-			s.Apart++
 		case !p.isTold() && p.ready:
 			s.Unheard++
 		}
-		if !m.mesh.on || p.watched {
+		if p.watched {
 			s.Watched++
 		}
 	}

@@ -206,6 +206,7 @@ func TestMeshToleratesSendErrors(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.Fail(nil)
 		await(t, b, 2*testInterval, "b hears a again", hears("a"))
+		await(t, a, testInterval, "a hears b again", hears("b")) // by the answer, or by an answer to that
 		if a.Stats().SendErrors == 0 {
 			t.Error("no send error was counted")
 		}

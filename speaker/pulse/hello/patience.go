@@ -132,7 +132,8 @@ func (m *machine) wait(now time.Time, p *peer) {
 	// One lost hello is what the multiplier is for.
 	tolerated := interval + interval/4
 	missing := intervals(m.multiplier, interval, once, foresight*(max(again, lost)-tolerated))
-	p.detect = max(p.asked(interval), time.Duration(max(missing, m.own.asks))*interval)
+	p.least = max(p.asked(interval), time.Duration(m.own.asks)*interval)
+	p.detect = max(p.least, time.Duration(missing)*interval)
 	patient := missing > m.multiplier
 	if patient == p.patient {
 		return
@@ -148,7 +149,7 @@ func (m *machine) wait(now time.Time, p *peer) {
 
 // between is the time between the hellos of a node.
 func (m *machine) between(now time.Time, p *peer) time.Duration {
-	if m.mesh.on && !p.isNear(now) {
+	if !p.isNear(now) {
 		return m.mesh.slow
 	}
 	return m.interval

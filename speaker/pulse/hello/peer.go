@@ -8,8 +8,8 @@ import (
 
 // peer is what we know of another node.
 type peer struct {
-	vertex // what is said of it by all, in a sparse mesh
-	ties   // what it is to us, in a sparse mesh
+	vertex // what is said of it by all
+	ties   // what it is to us
 
 	node  string
 	id    nodeID
@@ -31,13 +31,11 @@ type peer struct {
 	claims hearsay
 
 	detect  time.Duration // so much silence is a death
+	least   time.Duration // and so much where another node says that it does not hear it either
 	asks    time.Duration // what it wants detect to be; 0: it does not say
 	late    lateness      // where none was lost
 	lost    lateness      // where some were, or may have been
 	patient bool          // detect is longer since hellos were missing, which was told
-
-	deafSince time.Time // since when it calls us silent, as far as we hear it; zero: it does not
-	deaf      bool      // as in the view
 
 	proven    bool   // boot has answered a nonce and did not fall silent since
 	boot, seq uint64 // of the newest hello
@@ -51,13 +49,9 @@ type peer struct {
 
 	attended bool // see attend
 	alive    bool // as in the view
-	// calledSilent: it was never heard, and counts as dead, since others call it silent; see presume.
-	calledSilent bool
-	// accounts are what others testify of it while it is silent, and overheard tells that it counts as alive
-	// by that, as in the view; see attest.
-	accounts  map[*peer]account
-	overheard bool
-	warned    bool // its being alive without a hello was told
+	warned   bool // its being alive without a hello was told
+
+	apartTold bool // the log has that it is apart
 }
 
 func newPeer(node string, since time.Time) *peer {
@@ -84,8 +78,17 @@ func (p *peer) update(want Peer) bool {
 
 // until is when the peer dies if nothing more comes. Only for one that was heard.
 func (p *peer) until() time.Time {
-	t := p.at.Add(p.detect)
-	return later(t, later(p.held, p.spared))
+	silence := p.detect
+	if p.isAccused() {
+		silence = p.least
+	}
+	return later(p.at.Add(silence), later(p.held, p.spared))
+}
+
+// isAccused: a node says that it does not hear this one. Then hellos that were lost on the way to us
+// before are no reason to wait for longer.
+func (p *peer) isAccused() bool {
+	return slices.ContainsFunc(p.opinions, func(e edge) bool { return e.state == linkSilent })
 }
 
 func (p *peer) aliveAt(now time.Time) bool {
@@ -102,11 +105,15 @@ func (p *peer) member() Member {
 	return p.said.member()
 }
 
-// lastMember is what it said last of itself, of one that is heard no more.
-func (p *peer) lastMember() Member {
-	m := p.said.member()
-	m.Heard, m.Claims = false, nil
-	return m
+// isSilent: it was heard and is not, and it did not say that it leaves.
+func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
+
+// isApart: this node watches it and does not hear it any more.
+func (p *peer) isApart() bool { return p.watched && p.link == linkSilent }
+
+// misses tells whether the node says that it does not hear another one any more.
+func (p *peer) misses(other *peer) bool {
+	return slices.ContainsFunc(p.edges, func(e edge) bool { return e.other == other && e.state == linkSilent })
 }
 
 type verdict int
@@ -161,7 +168,7 @@ func (p *peer) say(now time.Time, h hello) bool {
 	if p.withheld = p.holds(now, h); p.withheld {
 		return false
 	}
-	h.claims = p.claims.take(now, h.claims)
+	h.claims = p.said.claims
 	changed := !p.said.equal(h.said)
 	p.said = h.said
 	return changed

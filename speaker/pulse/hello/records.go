@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// What a node of a sparse mesh says to all is its record: what follows takes over those of others, and
+// What a node says to all is its record: what follows takes over those of others, and
 // keeps our own true.
 
 // record takes over what a node says to all; nil: it is not known any more.
 func (m *machine) record(p *peer, said *hello) {
-	bucket := p.long.bucket()
-	m.mesh.digests[bucket] ^= p.digest()
+	m.mesh.toggle(p)
 	p.record = said
-	m.mesh.digests[bucket] ^= p.digest()
+	m.mesh.toggle(p)
 	m.mesh.told = append(m.mesh.told[:0], p.edges...)
 	m.resolve(p)
 	m.mesh.learned = append(m.mesh.learned, p)
@@ -24,12 +23,14 @@ func (m *machine) record(p *peer, said *hello) {
 	m.compares(p, m.mesh.told)
 }
 
-// digest is the part of a node in the digest of its bucket.
-func (p *peer) digest() uint32 {
+// toggle takes the record of a node into the digests, or out of them.
+func (t *topology) toggle(p *peer) {
 	if p.record == nil {
-		return 0
+		return
 	}
-	return stampOf(*p.record).digest(p.long)
+	digest := stampOf(*p.record).digest(p.long)
+	t.digest ^= digest
+	t.digests[p.long.bucket()] ^= uint32(digest ^ digest>>32)
 }
 
 // resolve finds the nodes of a record.
@@ -54,7 +55,7 @@ func (m *machine) renew(now time.Time) {
 		return
 	}
 	m.mesh.version++
-	r := &hello{node: m.node, boot: m.boot, seq: m.mesh.version, said: m.spoken(now), links: links, epoch: m.epoch, room: m.mesh.room}
+	r := &hello{node: m.node, boot: m.boot, seq: m.mesh.version, said: m.current(now), links: links, epoch: m.epoch, room: m.mesh.room}
 	if m.isHeld() {
 		r.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
@@ -65,14 +66,7 @@ func (m *machine) renew(now time.Time) {
 // recordIsStale tells whether our record says something else than is true.
 func (m *machine) recordIsStale(now time.Time) bool {
 	r := m.mesh.self.record
-	return r == nil || r.seq != m.mesh.version || !r.equal(m.spoken(now)) || (r.hold > 0) != m.isHeld()
-}
-
-// spoken is what our record says of us: what it says of others is in its links.
-func (m *machine) spoken(now time.Time) said {
-	s := m.current(now)
-	s.silent, s.unheard, s.sound, s.claims = nil, nil, m.vouched, m.claims.turn(now)
-	return s
+	return r == nil || r.seq != m.mesh.version || !r.equal(m.current(now)) || (r.hold > 0) != m.isHeld()
 }
 
 func (m *machine) isHeld() bool { return m.parting && m.mesh.heard.Before(m.partsAt) }
@@ -84,12 +78,15 @@ func (m *machine) links(now time.Time) []link {
 		if !p.watched {
 			continue
 		}
+		l := link{to: p.long, state: p.link}
 		if until := m.awaited(p); now.Before(until) {
 			m.judgeBy(until)
 		} else if !until.IsZero() {
-			continue
+			if !p.out {
+				continue
+			}
+			l.state = linkSilent // as others say: a node that begins later is told when those are gone
 		}
-		l := link{to: p.long, state: p.link}
 		switch {
 		case p.link == linkSilent:
 			l.boot, l.seq = uint32(p.boot), uint32(p.seq)
@@ -109,6 +106,9 @@ func (m *machine) links(now time.Time) []link {
 func (m *machine) awaited(p *peer) time.Time {
 	if p.link != linkPending || p.record == nil {
 		return time.Time{}
+	}
+	if p.isAccused() {
+		return p.began.Add(m.detect) // as with nodes that were heard
 	}
 	return p.began.Add(2 * m.detect)
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	// rings are so many orders of all nodes. A node watches the next one in each direction of
-	// each: eight of them, or fewer where rings agree.
+	// each: eight of them, or fewer where rings agree, and all where there are no more.
 	rings = 4
 	// maxWalk bounds how many nodes are watched in one direction when the nearest are dead.
 	maxWalk = 3
@@ -48,14 +48,12 @@ func ringsOf(self *peer, peers map[string]*peer) (all [rings]ring) {
 // walk gives the nodes to watch in one direction: the first that is known to live and to watch
 // as well, and of those before it, which are dead or unknown, the nearest. A dead one stays
 // watched, so that what is said of it lasts; but without one that lives, the death of all
-// that watch a node would leave nobody. Nodes that say hello to everybody are watched by everybody
-// anyway.
-func (r ring) walk(step int, isFull, isEnough func(*peer) bool) []*peer {
+// that watch a node would leave nobody.
+func (r ring) walk(step int, isEnough func(*peer) bool) []*peer {
 	var found []*peer
 	for i := 1; i < len(r.order); i++ {
 		p := r.order[(r.self+i*step+i*len(r.order))%len(r.order)]
 		switch {
-		case isFull(p):
 		case isEnough(p):
 			return append(found, p)
 		case len(found) < maxWalk-1:
@@ -67,10 +65,9 @@ func (r ring) walk(step int, isFull, isEnough func(*peer) bool) []*peer {
 
 // choose finds whom this node watches.
 func (m *machine) choose(now time.Time) {
-	isFull := func(p *peer) bool { return p.record == nil && p.heard && !p.sparse }
 	isEnough := func(p *peer) bool {
 		if !p.heard && p.record == nil { // it may be about to answer
-			until := later(p.since, m.mesh.since).Add(2 * m.detect)
+			until := p.since.Add(2 * m.detect)
 			if now.Before(until) {
 				m.judgeBy(until)
 			}
@@ -79,9 +76,14 @@ func (m *machine) choose(now time.Time) {
 		return p.alive
 	}
 	chosen := map[*peer]bool{}
+	if len(m.peers) <= 2*rings {
+		for _, p := range m.peers {
+			chosen[p] = true
+		}
+	}
 	for _, r := range m.mesh.rings {
 		for _, step := range []int{1, -1} {
-			for _, p := range r.walk(step, isFull, isEnough) {
+			for _, p := range r.walk(step, isEnough) {
 				chosen[p] = true
 			}
 		}
@@ -89,6 +91,7 @@ func (m *machine) choose(now time.Time) {
 	for _, p := range m.attended {
 		if p.watched && !chosen[p] {
 			p.watched, p.vouch, m.mesh.changed = false, nil, true
+			m.touch()
 		}
 	}
 	for p := range chosen {

@@ -98,8 +98,8 @@ func TestUnableIsToldExactly(t *testing.T) {
 		node := strings.Repeat("n", rapid.IntRange(1, maxName).Draw(t, "length of the name"))
 		w := Wanted{Serving: true, Unable: drawMany(t, "unable"), Claimed: drawMany(t, "claimed")}
 		less := 0
-		if rapid.Bool().Draw(t, "sparse") {
-			less = sparseReserve(len(node))
+		if rapid.Bool().Draw(t, "record") {
+			less = recordReserve(len(node), maxLinks)
 		}
 		h := hello{node: node, said: saying(node, w, less)}
 		if n := len(seal(h.encode(), testKey)); n > maxDatagram-less {
@@ -161,11 +161,11 @@ func TestTooManyToBeListedAreToldByPrefixes(t *testing.T) {
 	}{
 		{"a", many[:255], false, false},
 		{"a", many[:256], true, false},
-		{long, many[:197], false, false},
-		{long, many[:198], true, false},
+		{long, many[:213], false, false},
+		{long, many[:214], true, false},
 		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:65], false, false},
-		{"a", six[:66], false, true},
+		{"a", six[:69], false, false},
+		{"a", six[:70], false, true},
 		{"a", slices.Concat(many[:1], six), false, true},
 		{"a", slices.Concat(many[:255], six[:20]), true, false},
 		{"a", slices.Concat(many[:250], six[:70]), false, true},

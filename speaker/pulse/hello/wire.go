@@ -30,13 +30,9 @@ import (
 //	     *  additions: a kind and a length of one byte each, and so many bytes; those of
 //	        other kinds are ignored. Kind 1: the node's stations, 6 bytes each. Kind 2: the
 //	        milliseconds of silence after which the node wants to be taken for dead, 2 bytes.
-//	        Kind 3: nodes that it counts as silent, 4 bytes of the SHA-256 of each name.
 //	        Kind 4, once or several times: the epoch of the node, 8 bytes, and some of its claims: a
-//	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are of
-//	        sparse meshes, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
-//	        Kind 10: nodes that it never heard, as in kind 3. Kind 11: nodes that it does not hear and
-//	        counts as alive, since others hear them, as in kind 3. Kind 12: of nodes that others do not hear,
-//	        and it does, 4 bytes as in kind 3 and the lower 4 bytes of the sequence of the newest hello.
+//	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are
+//	        of the topology, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
 //	        Kind 13, once or several times: prefixes of which the node is unable to serve any address, see
 //	        appendUnable. The flag of their family is for older releases then, and means nothing to others
 //	    32  HMAC-SHA256 of everything before
@@ -55,22 +51,9 @@ const (
 	additionStations = 1
 	additionAsks     = 2
 	asksSize         = 2
-	additionSilent   = 3
-	additionUnheard  = 10
 	idSize           = len(nodeID{})
-	// additionOverheard and additionTestimony are of a full mesh alone; see overheard.go.
-	additionOverheard = 11
-	additionTestimony = 12
-	testimonySize     = idSize + 4
-	maxTestimonies    = 8 // so many, and as there is room for
-	// maxSilent bounds the silent nodes that are told. More are silent where the network is
-	// parted, and then nobody is there to be told. What room they leave is for those that only others hear,
-	// and for those never heard.
-	maxSilent = 16
-	// maxHushed bounds all three together: the heads of the second and third addition take the place of a node.
-	maxHushed = maxSilent - 1
 	// reserved is what the additions take that come and go.
-	reserved     = 3*additionHead + asksSize + maxSilent*idSize + epochSize
+	reserved     = 2*additionHead + asksSize + epochSize
 	additionHead = 2
 	stationSize  = len(Station{})
 	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
@@ -87,13 +70,11 @@ const (
 // said is what a node says about itself.
 type said struct {
 	serving, leaving       bool
-	sound                  bool           // it hears somebody
+	sound                  bool           // something on the network answers it
 	unableAny4, unableAny6 bool           // no address of the family; but see unableIn
 	unable                 []netip.Addr   // sorted, unmapped, no duplicates, none of such a family
 	unableIn               []netip.Prefix // sorted, disjoint; of a family that has some, no other address is meant
 	stations               []Station      // sorted, no duplicates; nil: not told
-	silent, unheard        []nodeID       // sorted
-	overheard              []nodeID       // sorted; only others hear them
 	claims                 []Claim        // of this node: what is told now; of others: what they told lately
 	interfaces             []Interface    // sorted; not more than are told
 	part                   bool           // there are more of them, or they have more subnets
@@ -103,8 +84,7 @@ func (s said) equal(o said) bool {
 	return s.serving == o.serving && s.leaving == o.leaving && s.sound == o.sound &&
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
 		slices.Equal(s.unableIn, o.unableIn) &&
-		slices.Equal(s.stations, o.stations) && slices.Equal(s.silent, o.silent) && slices.Equal(s.unheard, o.unheard) &&
-		slices.Equal(s.overheard, o.overheard) &&
+		slices.Equal(s.stations, o.stations) &&
 		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
 }
 
@@ -136,12 +116,11 @@ type hello struct {
 	hold      time.Duration // whole milliseconds
 	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
 	epoch     uint64        // 0: not told
-	testimony []testimony   // sorted
 
-	sparse   *sparseWord // nil: the node is not of a sparse mesh
-	courtesy []nodeID    // to whom it says hello because they watch it
-	links    []link      // in a record: whom it watches
-	room     int         // for all this, in bytes; 0: a datagram's
+	summary  summary
+	courtesy []nodeID // to whom it says hello because they watch it
+	links    []link   // in a record: whom it watches
+	room     int      // for all this, in bytes; 0: a datagram's
 }
 
 // limit is how long it may be without its MAC.
@@ -150,6 +129,14 @@ func (h hello) limit() int {
 		return h.room
 	}
 	return maxDatagram - macSize
+}
+
+// nodeID stands for the name of a node, to be short on the wire.
+type nodeID [4]byte
+
+func idOf(node string) nodeID {
+	digest := sha256.Sum256([]byte(node))
+	return nodeID(digest[:])
 }
 
 // saying turns what is wanted into what fits into a datagram.
@@ -196,16 +183,6 @@ func (h hello) with(additions []byte) hello {
 				h.stations = append(h.stations, Station(station))
 			}
 			h.stations = sorted(h.stations)
-		case kind == additionSilent && length%idSize == 0:
-			h.silent = append(h.silent, readIDs(addition)...)
-		case kind == additionUnheard && length%idSize == 0:
-			h.unheard = append(h.unheard, readIDs(addition)...)
-		case kind == additionOverheard && length%idSize == 0:
-			h.overheard = append(h.overheard, readIDs(addition)...)
-		case kind == additionTestimony && length%testimonySize == 0:
-			for t := range slices.Chunk(addition, testimonySize) {
-				h.testimony = append(h.testimony, testimony{nodeID(t[:idSize]), binary.BigEndian.Uint32(t[idSize:])})
-			}
 		case kind == additionClaims:
 			h = h.claimed(addition)
 		case kind == additionInterface:
@@ -217,7 +194,7 @@ func (h hello) with(additions []byte) hello {
 		case kind == additionAsks && length == asksSize:
 			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		default:
-			h = h.withSparse(kind, addition)
+			h = h.withTopology(kind, addition)
 		}
 		additions = additions[length:]
 	}
@@ -248,7 +225,7 @@ func (h hello) bare() []byte {
 	if h.sound {
 		flags |= flagSound
 	}
-	b := make([]byte, 0, headerSize+len(h.node)+16*len(h.unable))
+	b := make([]byte, 0, headerSize+len(h.node)+16*len(h.unable)+128) // and so much for some additions
 	b = append(b, magic...)
 	b = append(b, version, flags)
 	b = binary.BigEndian.AppendUint16(b, uint16(h.hold/time.Millisecond))
@@ -267,11 +244,7 @@ func (h hello) bare() []byte {
 		b = append(b, additionAsks, asksSize)
 		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
 	}
-	b = appendIDs(b, additionSilent, h.silent)
-	b = appendIDs(b, additionUnheard, h.unheard)
-	b = appendIDs(b, additionOverheard, h.overheard)
-	b = appendTestimony(b, h.testimony)
-	return h.appendSparse(b)
+	return h.appendTopology(b)
 }
 
 // appendIDs adds an addition of nodes, if there are any.
@@ -282,27 +255,6 @@ func appendIDs(b []byte, kind byte, ids []nodeID) []byte {
 	b = append(b, kind, byte(idSize*len(ids)))
 	for _, id := range ids {
 		b = append(b, id[:]...)
-	}
-	return b
-}
-
-// testifying is the hello with as much of that as there is room for, once there is some for the epoch.
-func (h hello) testifying(all []testimony) hello {
-	if len(all) > 0 {
-		room := h.limit() - len(h.bare()) - 2*additionHead - epochSize
-		h.testimony = all[:min(len(all), maxTestimonies, max(0, room/testimonySize))]
-	}
-	return h
-}
-
-// appendTestimony adds the addition, if there is anything to testify.
-func appendTestimony(b []byte, all []testimony) []byte {
-	if len(all) == 0 {
-		return b
-	}
-	b = append(b, additionTestimony, byte(testimonySize*len(all)))
-	for _, t := range all {
-		b = binary.BigEndian.AppendUint32(append(b, t.of[:]...), t.seq)
 	}
 	return b
 }

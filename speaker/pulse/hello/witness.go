@@ -30,7 +30,9 @@ type vertex struct {
 	returned  time.Time // since when it is reached again; zero: it is not
 	orphaned  time.Time // since when nobody that is reached watches it; zero: somebody does
 	// deafTo are the nodes that it takes for dead, ourselves among them; nil: it can hear us.
-	deafTo map[string]bool
+	deafTo    map[string]bool
+	deafSince time.Time // since when there are any
+	deaf      bool      // as in the view
 }
 
 // edge is what a node says of another one.
@@ -78,7 +80,7 @@ func (m *machine) judge(now time.Time) {
 			case p.condemned.IsZero():
 				p.condemned = now
 			}
-			if out && !p.out && now.Before(p.condemned.Add(m.objection())) {
+			if out && !p.out && !p.isSilentToAll() && now.Before(p.condemned.Add(m.objection())) {
 				out = false
 			}
 			again = again || out != p.out
@@ -93,7 +95,7 @@ func (m *machine) judge(now time.Time) {
 			m.conclude(now, p)
 		}
 	}
-	m.findDeaf()
+	m.findDeaf(now)
 }
 
 // judgeBy makes judge run then at the latest.
@@ -138,16 +140,28 @@ func (m *machine) reach() {
 
 // isCondemned tells whether those who watch a node say that it is dead.
 func (v *vertex) isCondemned() bool {
-	silent, unrefuted := 0, 0
+	unrefuted := 0
 	for _, e := range v.opinions {
-		if e.state == linkSilent {
-			silent++
-			if !v.isRefuted(e) {
-				unrefuted++
-			}
+		if e.state == linkSilent && !v.isRefuted(e) {
+			unrefuted++
 		}
 	}
-	return silent > 0 && silent == len(v.opinions) || unrefuted >= witnesses
+	return v.isSilentToAll() || unrefuted >= witnesses
+}
+
+// isSilentToAll: each node that watches it says that it does not hear it, so that none is left to object. One that
+// has not heard it yet brings none back that is dead.
+func (v *vertex) isSilentToAll() bool {
+	silent := false
+	for _, e := range v.opinions {
+		switch {
+		case e.state == linkSilent:
+			silent = true
+		case e.state != linkPending || !v.out:
+			return false
+		}
+	}
+	return silent
 }
 
 // isRefuted tells whether somebody has heard the node since another one did last.
@@ -187,13 +201,17 @@ func (m *machine) conclude(now time.Time, p *peer) {
 	m.touch()
 	switch {
 	case alive && p.known:
-		m.log.Info("node is alive again, as nodes say that hear it", "node", p.node)
+		m.log.Info("node is heard again", "node", p.node)
 	case alive:
 	case p.said.leaving:
 		m.log.Info("node has left", "node", p.node)
 	default:
 		m.stats.Deaths++
-		m.log.Warn("node counts as dead, as nodes say that watch it", "node", p.node, "unheardBy", p.accusers())
+		told := []any{"node", p.node, "unheardBy", p.accusers()}
+		if p.watched && p.heard {
+			told = append(told, "silence", now.Sub(p.at).Round(time.Millisecond).String())
+		}
+		m.log.Warn("node fell silent and counts as dead", told...)
 	}
 }
 
@@ -245,8 +263,9 @@ func (v *vertex) accusers() []string {
 }
 
 // findDeaf finds the nodes that are alive and take this one for dead, and whom those take for
-// dead. Mostly there are none.
-func (m *machine) findDeaf() {
+// dead. Mostly there are none. One counts as deaf once it was so for an interval: when nodes meet again that were
+// parted, what the one knows of the other is of before.
+func (m *machine) findDeaf(now time.Time) {
 	self := m.mesh.self
 	if !self.out {
 		queue := append(m.mesh.queue[:0], self)
@@ -270,9 +289,10 @@ func (m *machine) findDeaf() {
 			p.deafTo = m.deafTo(p, found)
 			found = append(found, p)
 		}
-		if deaf := p.deafTo != nil; deaf != before {
-			m.touch()
+		if p.deafTo != nil && !before {
+			p.deafSince = now
 		}
+		m.judgeEar(now, p)
 	}
 	if deaf := len(found) > 0; deaf != m.mesh.unheard {
 		m.mesh.unheard = deaf
@@ -280,6 +300,30 @@ func (m *machine) findDeaf() {
 			m.log.Warn("nodes do not hear this one; they take over what would be theirs without this one", "nodes", len(found), "first", found[0].node)
 		} else {
 			m.log.Info("all nodes that are alive hear this one again")
+		}
+	}
+}
+
+// judgeEar tells in the view whether a node does not hear this one.
+func (m *machine) judgeEar(now time.Time, p *peer) {
+	due := p.deafSince.Add(m.interval)
+	deaf := p.deafTo != nil && !now.Before(due)
+	if p.deafTo != nil && !deaf {
+		m.judgeBy(due)
+	}
+	if deaf != p.deaf {
+		p.deaf = deaf
+		m.touch()
+	}
+}
+
+// markDeaf tells in a view which nodes do not hear this one, and which others those do not hear.
+func (m *machine) markDeaf(v View) {
+	for node, p := range m.peers {
+		if p.deaf && p.alive {
+			member := v.Alive[node]
+			member.Deaf, member.Silent = true, p.deafTo
+			v.Alive[node] = member
 		}
 	}
 }

@@ -23,7 +23,6 @@ const (
 // and the same seed gives the same history.
 type world struct {
 	now     time.Time
-	limit   int           // of a full mesh; 0: as shipped
 	every   time.Duration // interval, and so on
 	times   int
 	wakes   wakes
@@ -94,9 +93,6 @@ func (w *world) start(i int) {
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	}
 	h.state = newMachine(cfg, func() uint64 { return max(w.random.Uint64(), 1) })
-	if w.limit > 0 {
-		h.state.mesh.limit = w.limit
-	}
 	h.due = w.now
 	w.rouse(h, w.now)
 	h.state.listen(w.now)
@@ -189,6 +185,16 @@ func (w *world) wake(i int) {
 	w.rouse(h, at)
 }
 
+// goodbye is one of those that a host says as its process ends.
+func (w *world) goodbye(i int, hold time.Duration) {
+	h := w.hosts[i].state
+	h.part(w.now, hold)
+	w.send(i, h.hellos(w.now))
+	for _, out := range h.rest(w.now) {
+		w.send(i, out)
+	}
+}
+
 // rouse makes a host wake then, and not when it was to before.
 func (w *world) rouse(h *host, at time.Time) {
 	h.wakes = at
@@ -222,7 +228,13 @@ func (w *world) deliver(from, to int, datagram []byte) {
 	w.arrived(from, to, datagram)
 	w.send(to, h.state.hear(w.now, datagram, netip.AddrPortFrom(w.hosts[from].addr, 7475)))
 	if h.state.isPressing() {
-		w.rouse(h, w.now)
+		at := w.now
+		if h.late != nil { // a busy machine is late whatever wakes it
+			at = at.Add(h.late())
+		}
+		if at.Before(h.wakes) {
+			w.rouse(h, at)
+		}
 	}
 }
 

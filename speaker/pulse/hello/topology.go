@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// fullMesh is up to how many nodes each says hello to every other one.
-	fullMesh = 50
 	// owing is for how long a node goes on saying hello to one that watches it, after that
 	// one said so last.
 	owing = time.Second
@@ -18,29 +16,25 @@ const (
 	parting = 10 * time.Second
 	// maxFormer bounds how many such nodes do; the first come first.
 	maxFormer = 2 * maxLinks
-	// spare is for how long a node of a sparse mesh counts as alive that was heard and is
+	// spare is for how long a node counts as alive that was heard and is
 	// heard no more, because it knows our record and we do not know its own yet.
 	spare = time.Second
+	// each bounds what hellos to the nodes cost that are not watched: one of them a millisecond.
+	each = time.Millisecond
 	// postponements are how many intervals settling waits for the records of others at most.
 	postponements = 20
 )
 
-// sparseMesh is what a machine knows in a mesh of more than fullMesh nodes.
+// topology is what a machine knows of the whole mesh.
 //
-// There each node watches some others only: see ring. It says to all, in a record, what it says
-// in hellos among fewer, and whom of those it hears. Records are passed on by gossip, and from
-// the records of all each node finds who is alive: see judge.
+// Each node watches some others, in small clusters all: see ring. It says to all, in a record, what it says
+// in hellos, and which of those it hears. Records are passed on by gossip, and from
+// the records of all each node finds which are alive: see judge.
 //
-// Nodes that are not of a sparse mesh, because they run an older release or do not
-// know of so many nodes yet, say so by saying nothing of it. To them, to those of
-// which there is no record, and to the dead hellos go as in a full mesh, at its pace, and what
-// is heard from them counts as there. So nodes need not change over at the same time.
-type sparseMesh struct {
-	on    bool
-	limit int // up to so many nodes it is off
-	since time.Time
-	room  int           // for a record, in bytes
-	slow  time.Duration // between hellos to those that are not watched
+// Hellos go to the dead as well, and to nodes of which there is no record, at a slower pace in large clusters.
+type topology struct {
+	room int           // for a record, in bytes
+	slow time.Duration // between hellos to those that are not watched
 
 	self    *peer
 	order   []*peer // all, ourselves included, by name
@@ -55,6 +49,7 @@ type sparseMesh struct {
 	considered time.Time // when judge ran last
 	learnedAt  time.Time // when a record was new last
 	slowDue    time.Time
+	round      bool    // a round of hellos leaves now, and those to nodes that are not watched may be due
 	unheard    bool    // there are nodes that do not hear us
 	whole      bool    // judge has to look at all records
 	learned    []*peer // whose record is new, for judge
@@ -64,6 +59,7 @@ type sparseMesh struct {
 
 	buckets [buckets][]*peer // the nodes by the first byte of their IDs, by name
 	digests [buckets]uint32  // of the records in each
+	digest  uint64           // of all records
 	former  []former
 	news    map[*peer]bool
 	newsAt  time.Time      // when news left last
@@ -78,9 +74,8 @@ type former struct {
 	until time.Time
 }
 
-// ties are what binds a node to another one in a sparse mesh.
+// ties are what binds a node to another one in the topology.
 type ties struct {
-	sparse  bool      // its newest hello was one of a sparse mesh
 	watched bool      // we watch it
 	began   time.Time // since when we do
 	link    linkState
@@ -88,7 +83,6 @@ type ties struct {
 	owed    time.Time // until then it gets our hellos because it watches us
 	spared  time.Time // alive until then at least
 
-	dropped  *hello         // the last record, of the process that is of a full mesh since
 	records  map[*peer]bool // to send it
 	indexes  uint32         // of buckets, to send it
 	differs  time.Time      // since when its records are not ours; zero: they are
@@ -98,10 +92,9 @@ type ties struct {
 }
 
 // organize follows the membership.
-func (m *machine) organize(now time.Time) {
-	on := len(m.peers)+1 > m.mesh.limit
-	m.mesh.slow = max(m.least, time.Duration(len(m.peers))*each)
-	if on == m.mesh.on && m.isOrganized() {
+func (m *machine) organize() {
+	m.mesh.slow = max(m.interval, time.Duration(len(m.peers))*each)
+	if m.isOrganized() {
 		return
 	}
 	m.mesh.byID = map[longID]*peer{m.mesh.self.long: m.mesh.self}
@@ -115,19 +108,16 @@ func (m *machine) organize(now time.Time) {
 	gone := func(p *peer, _ bool) bool { return m.mesh.byID[p.long] != p }
 	maps.DeleteFunc(m.mesh.news, gone)
 	maps.DeleteFunc(m.mesh.owing, gone)
-	m.mesh.buckets, m.mesh.digests = [buckets][]*peer{}, [buckets]uint32{}
+	m.mesh.buckets, m.mesh.digests, m.mesh.digest = [buckets][]*peer{}, [buckets]uint32{}, 0
 	for _, p := range m.mesh.order {
 		m.resolve(p)
 		maps.DeleteFunc(p.records, gone)
 		bucket := p.long.bucket()
 		m.mesh.buckets[bucket] = append(m.mesh.buckets[bucket], p)
-		m.mesh.digests[bucket] ^= p.digest()
+		m.mesh.toggle(p)
 	}
 	m.mesh.learned = m.mesh.learned[:0]
 	m.reconsider()
-	if on != m.mesh.on {
-		m.turn(now, on)
-	}
 }
 
 // isOrganized tells whether the nodes are those of the rings.
@@ -143,27 +133,6 @@ func (m *machine) isOrganized() bool {
 	return true
 }
 
-// turn makes the mesh sparse or full. Who was alive stays so for a while, in which it can be
-// heard in the other way.
-func (m *machine) turn(now time.Time, on bool) {
-	m.mesh.on, m.mesh.since, m.mesh.slowDue = on, now, now.Add(m.mesh.slow)
-	if on {
-		m.mesh.news, m.mesh.owing = map[*peer]bool{}, map[*peer]bool{}
-		return
-	}
-	m.record(m.mesh.self, nil)
-	m.mesh.news, m.mesh.owing, m.mesh.digests = nil, nil, [buckets]uint32{}
-	m.touch()
-	for _, p := range m.peers {
-		m.attend(p)
-		alive := p.alive && p.record != nil
-		p.vertex, p.ties = vertex{}, ties{sparse: p.sparse}
-		if alive {
-			p.heard, p.spared = true, now.Add(spare)
-		}
-	}
-}
-
 // reconsider is for a change of something else than records, on which depends who is alive.
 func (m *machine) reconsider() { m.mesh.changed, m.mesh.whole = true, true }
 
@@ -171,10 +140,10 @@ func (m *machine) reconsider() { m.mesh.changed, m.mesh.whole = true, true }
 func (p *peer) isNear(now time.Time) bool { return p.watched || now.Before(p.owed) }
 
 // near are those that are told all.
-func (m *machine) near(now time.Time, which func(*peer) bool) []*peer {
+func (m *machine) near(now time.Time) []*peer {
 	var found []*peer
 	for _, p := range m.attended {
-		if p.isNear(now) && which(p) {
+		if p.isNear(now) {
 			found = append(found, p)
 		}
 	}
@@ -183,44 +152,49 @@ func (m *machine) near(now time.Time, which func(*peer) bool) []*peer {
 
 // release notes a node that is wanted no more.
 func (m *machine) release(now time.Time, p *peer) {
-	if m.mesh.on && p.isNear(now) && len(m.mesh.former) < maxFormer {
+	if p.isNear(now) && len(m.mesh.former) < maxFormer {
 		m.mesh.former = append(m.mesh.former, former{p.addrs, now.Add(parting)})
 	}
 }
 
 // nearHellos gives the hellos of a round.
 func (m *machine) nearHellos(now time.Time) outgoing {
-	to := addressesOf(m.near(now, anyPeer))
+	m.mesh.round = true
+	near := m.near(now)
+	to := addressesOf(near)
 	m.mesh.former = slices.DeleteFunc(m.mesh.former, func(f former) bool { return !now.Before(f.until) })
 	for _, f := range m.mesh.former {
 		to = append(to, f.addrs...)
 	}
-	return outgoing{to: to, datagrams: m.sealed(m.nearHello(now))}
+	return outgoing{to: to, datagrams: m.sealed(m.nearHello(now, near))}
 }
 
-func anyPeer(*peer) bool      { return true }
-func sparsePeer(p *peer) bool { return p.sparse }
-
 // nearHello is what is said to those that are near.
-func (m *machine) nearHello(now time.Time) hello {
+func (m *machine) nearHello(now time.Time, near []*peer) hello {
 	h := m.word(now, 0, 0)
-	h.sparse.watches = true
-	for _, p := range m.near(now, anyPeer) {
+	h.summary.watches = true
+	for _, p := range near {
 		if !p.watched && len(h.courtesy) < maxCourtesy {
 			h.courtesy = append(h.courtesy, p.id)
+		}
+		if !p.differs.IsZero() {
+			h.summary.buckets = &m.mesh.digests
 		}
 	}
 	return h
 }
 
-// rest gives what is to be sent beside the hellos of a round: those to who is not near
-// and not known to be alive by a record, at the pace of a full mesh, and gossip.
+// rest gives what is to be sent beside the hellos of a round: those to nodes that are not near
+// and not known to be alive by a record, at their pace, claims, and gossip.
 func (m *machine) rest(now time.Time) (out []outgoing) {
-	if !m.mesh.on || len(m.keys) == 0 {
+	if len(m.keys) == 0 {
 		return nil
 	}
-	if !now.Before(m.mesh.slowDue) || m.parting {
-		m.mesh.slowDue = now.Add(jitter(m.mesh.slow, func(n int64) int64 { return int64(m.random() % uint64(n)) }))
+	if due := m.claimsDue(); !due.IsZero() && !now.Before(due) {
+		out = append(out, m.claiming(now))
+	}
+	if m.mesh.round && (!now.Before(m.mesh.slowDue) || m.parting) {
+		m.mesh.slowDue = now.Add(m.mesh.slow - m.interval)
 		var far []*peer
 		for _, p := range m.mesh.order {
 			if p != m.mesh.self && !p.isNear(now) && (p.record == nil || !p.alive) {
@@ -233,16 +207,14 @@ func (m *machine) rest(now time.Time) (out []outgoing) {
 			out = append(out, outgoing{datagrams: m.sealed(h), to: addressesOf(far)})
 		}
 	}
+	m.mesh.round = false
 	return append(out, m.gossips(now)...)
 }
 
 // nextRest is when rest or judge have something to do.
 func (m *machine) nextRest(sooner func(time.Time)) {
-	if !m.mesh.on {
-		return
-	}
-	if len(m.keys) > 0 { // without one nothing leaves, and this would stay due
-		sooner(m.mesh.slowDue)
+	if due := m.claimsDue(); !due.IsZero() && len(m.keys) > 0 {
+		sooner(due)
 	}
 	if m.mesh.changed {
 		sooner(m.considersAt())
@@ -267,52 +239,39 @@ func (m *machine) nextRest(sooner func(time.Time)) {
 func (m *machine) isPressing() bool {
 	t, pending := m.gossipsAt()
 	return m.hurry && m.hurries().Before(m.planned) || pending && t.Before(m.planned) ||
-		m.mesh.on && m.mesh.changed && m.considersAt().Before(m.planned)
+		m.mesh.changed && m.considersAt().Before(m.planned)
 }
 
 // considersAt is when what has changed is considered: at once after a quiet time, and else
 // with what else comes within a short one.
 func (m *machine) considersAt() time.Time { return m.mesh.considered.Add(m.newsGap()) }
 
-// meet takes in what a hello says that concerns a sparse mesh. It was believed.
+// meet takes in what a hello says of the mesh. It was believed.
 func (m *machine) meet(now time.Time, p *peer, h hello) {
-	p.sparse = h.sparse != nil
-	if !m.mesh.on {
-		return
-	}
-	if h.sparse == nil {
-		m.drop(p)
-		return
+	if !h.summary.told {
+		return // it is of a release without records
 	}
 	if p.record == nil && !p.watched {
 		p.spared = now.Add(spare)
 	}
 	if p.watched && p.link != linkHeard {
 		p.link, p.vouch, m.mesh.changed = linkHeard, nil, true
+		m.touch()
 	}
 	if p.record != nil && (!p.alive || !p.there.found && !p.out) {
 		m.reconsider() // it lives, watched or not
+		if (stamp{h.summary.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) > 0 {
+			p.returning, m.mesh.returns = true, true // what we have of it is of before
+		}
 	}
-	if h.sparse.watches && !slices.Contains(h.courtesy, m.id) {
+	if h.summary.watches && !slices.Contains(h.courtesy, m.id) {
 		p.owed = now.Add(owing)
 	}
-	if p.returning && p.record != nil && (stamp{h.sparse.version, uint32(h.boot >> 32)}) == stampOf(*p.record) {
+	if p.returning && p.record != nil && (stamp{h.summary.version, uint32(h.boot >> 32)}) == stampOf(*p.record) {
 		p.returning = false
 		m.reconsider()
 	}
 	m.compare(now, p, h)
-}
-
-// drop forgets the record of a node that says hello to everybody.
-func (m *machine) drop(p *peer) {
-	if p.record == nil {
-		return
-	}
-	p.dropped = p.record
-	m.record(p, nil)
-	p.vertex = vertex{}
-	p.alive = true // it is heard
-	m.touch()
 }
 
 // listenTo notes whom of those that this node watches it does not hear any more.
@@ -326,6 +285,7 @@ func (m *machine) listenTo(now time.Time, p *peer) {
 	}
 	if p.watched && p.link == linkHeard {
 		p.link, p.vouch, m.mesh.changed = linkSilent, nil, true
+		m.touch()
 		m.log.Debug("a watched node is not heard any more", "node", p.node, "silence", now.Sub(p.at).Round(time.Millisecond).String())
 	}
 }
@@ -333,9 +293,6 @@ func (m *machine) listenTo(now time.Time, p *peer) {
 // consider decides who is alive and what to say of those that are watched, until neither
 // changes the other.
 func (m *machine) consider(now time.Time) {
-	if !m.mesh.on {
-		return
-	}
 	m.mesh.heard = now
 	due := m.mesh.changed && !now.Before(m.considersAt()) || !m.mesh.judgeAt.IsZero() && !now.Before(m.mesh.judgeAt)
 	if !due && !m.recordIsStale(now) {
@@ -366,9 +323,6 @@ func (m *machine) consider(now time.Time) {
 
 // isSynced tells whether this node has had the records of others.
 func (m *machine) isSynced() bool {
-	if !m.mesh.on {
-		return true
-	}
 	heard := false
 	for _, p := range m.peers {
 		if p.synced {
@@ -377,4 +331,13 @@ func (m *machine) isSynced() bool {
 		heard = heard || p.watched && p.link == linkHeard
 	}
 	return !heard
+}
+
+// IsQuiet tells whether nothing was heard of a node for the configured detection time, though it be
+// waited for longer. One that was never heard, or that this node does not watch, is not quiet.
+func (m *Mesh) IsQuiet(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.state.peers[node]
+	return p != nil && p.heard && p.watched && time.Since(p.at) >= m.state.detect
 }

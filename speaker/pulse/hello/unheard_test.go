@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// readyWorld is a world of a sparse mesh in which Kubernetes says that all nodes are ready.
+// readyWorld is a world in which Kubernetes says that all nodes are ready.
 func readyWorld(size int, seed uint64) *world {
 	w := newWorld(size, seed)
-	w.limit = few
 	for _, h := range w.hosts {
 		for name, p := range h.want.Peers {
 			p.Ready = true
@@ -28,9 +27,9 @@ func (w *world) shut(one int, but ...int) {
 	}
 }
 
-// TestSparseNeverHeard: a node that nobody has heard is alive for all while Kubernetes says that it
+// TestANodeNeverHeard: a node that nobody has heard is alive for all while Kubernetes says that it
 // is ready, and so are all for it.
-func TestSparseNeverHeard(t *testing.T) {
+func TestANodeNeverHeard(t *testing.T) {
 	w := readyWorld(20, 1)
 	w.shut(7)
 	for i := range w.hosts {
@@ -58,11 +57,11 @@ func TestSparseNeverHeard(t *testing.T) {
 	w.expectAlive(t, "when it is not ready", slices.Delete(upTo(20), 7, 8))
 }
 
-// TestSparseHeardByFew: once a few nodes have heard one, all go by what these say, and Kubernetes'
+// TestHeardByFew: once a few nodes have heard one, all go by what these say, and Kubernetes'
 // word, which comes late, counts no more.
-func TestSparseHeardByFew(t *testing.T) {
+func TestHeardByFew(t *testing.T) {
 	for hearers := 1; hearers <= 3; hearers++ {
-		w := startedSparse(t, 20, 1)
+		w := startedMany(t, 20, 1)
 		watchers := w.watchers(7)[:hearers]
 		w = readyWorld(20, 1)
 		w.shut(7, watchers...)
