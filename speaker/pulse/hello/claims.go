@@ -36,8 +36,8 @@ const (
 	claimSize      = 1 + 16 + epochSize
 	// additionHas is how many claims an addition has room for, the length of which is a byte.
 	additionHas = (255 - epochSize) / claimSize
-	// maxClaims is how many claims a hello has at most, in several additions. Who has more to say
-	// takes turns.
+	// maxClaims is how many claims a hello has at most, in several additions. A node that has more takes
+	// turns.
 	maxClaims = 4 * additionHas
 	// AtOnce is how many claims each hello of a node has to those that it watches, if there are no more. A node with more takes turns.
 	AtOnce = maxClaims / 2
@@ -224,8 +224,8 @@ func (m *machine) advance() uint64 {
 func (m *machine) nextEpoch() uint64 { return max(m.epoch, LowestEpoch) + 1 }
 
 // Advance begins an epoch, which is higher than any that this node has heard of: all nodes
-// tell theirs in every hello (a Lamport clock). So who takes an address over from a node that
-// it has heard has the higher epoch.
+// tell theirs in every hello (a Lamport clock). So a node that takes an address over from one
+// that it has heard has the higher epoch.
 func (m *Mesh) Advance() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

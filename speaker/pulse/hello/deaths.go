@@ -10,15 +10,15 @@ import (
 // check makes true what the passing of time makes true: deaths and settling.
 func (m *machine) check(now time.Time) {
 	m.resume(now)
-	m.notice(now)
+	m.adaptRequest(now)
 	m.takeHeldWords(now)
-	m.overlook(now)
+	m.pruneActive(now)
 
 	m.keys.expire(now, m.isBehind())
 	m.settle(now)
 	var unheard []string
-	for _, p := range m.attended {
-		m.wait(now, p)
+	for _, p := range m.active {
+		m.adaptTimeout(now, p)
 		m.hearClaims(now, p, nil)
 		if p.heard {
 			m.listenTo(now, p)
@@ -26,7 +26,7 @@ func (m *machine) check(now time.Time) {
 		m.tellApart(now, p)
 		switch {
 		case p.record == nil && p.heard && p.alive && !p.aliveAt(now):
-			m.bury(now, p)
+			m.markDead(now, p)
 		case m.settled && !p.isTold() && p.ready && !p.warned && !now.Before(p.since.Add(m.unheardAfter())):
 			p.warned = true
 			unheard = append(unheard, p.node)
@@ -55,8 +55,8 @@ func (m *machine) settle(now time.Time) {
 	}
 }
 
-// unheardAfter is for how long a node may be unheard that is ready, before it is told: who knows us may find
-// meanwhile that it is dead, and that it is not for a firewall.
+// unheardAfter is for how long a node may be unheard that is ready, before the log has it: meanwhile it may
+// be found dead, and not behind a firewall.
 func (m *machine) unheardAfter() time.Duration {
 	const found = 2 * time.Second
 	return max(m.detect, time.Duration(m.multiplier)*m.mesh.slow, found)
@@ -77,7 +77,7 @@ func (m *machine) tellApart(now time.Time, p *peer) {
 	}
 }
 
-func (m *machine) bury(now time.Time, p *peer) {
+func (m *machine) markDead(now time.Time, p *peer) {
 	silence := now.Sub(p.at).Round(time.Millisecond).String()
 	if p.said.leaving {
 		m.log.Info("node has left", "node", p.node, "silence", silence)

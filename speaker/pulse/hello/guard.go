@@ -52,7 +52,7 @@ type guard struct {
 	told      bool      // the log has that it is on
 }
 
-// takes takes in who the nodes are.
+// takes takes in which nodes there are.
 func (g *guard) takes(peers map[string]Peer) {
 	if !maps.EqualFunc(peers, g.peers, func(a, b Peer) bool { return slices.Equal(a.Addrs, b.Addrs) }) {
 		g.peers, g.stale = maps.Clone(peers), g.stale || g.on

@@ -5,7 +5,7 @@
 // The package has two parts: machine decides, given datagrams and times, and knows
 // neither sockets nor clocks; Mesh feeds it and sends what it says.
 //
-// # Who is alive
+// # Which nodes are alive
 //
 // Each node watches its neighbours on some rings of all nodes, see ring: all others in a cluster of up to nine
 // nodes, about eight of more. So what it sends does not grow with the cluster. What it says of itself, and which of the
@@ -35,7 +35,7 @@
 // # What is believed
 //
 // A hello carries an HMAC with a key that all nodes share, the random id of the
-// process that sent it (its boot) and a sequence number that grows. A boot is
+// process that sent it (its incarnation) and a sequence number that grows. An incarnation is
 // believed once it has answered a nonce of ours, and until it has been silent for
 // a detection time. So a recorded hello never revives a dead node, not even in the
 // eyes of a process that has just started. No clocks are compared, so a clock
@@ -122,7 +122,7 @@ type Wanted struct {
 // Station is an Ethernet address of a node.
 type Station [6]byte
 
-// View is who is alive, as one node sees it. It is never written to again.
+// View has the nodes that are alive, as one node sees it. It is never written to again.
 type View struct {
 	Version uint64 // is another one in each View of a Mesh
 	// Settled: we have listened, with a key, for a full detection time, so

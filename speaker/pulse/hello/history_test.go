@@ -55,10 +55,10 @@ func newWatch(t *rapid.T, w *world) *watch {
 			return // gossip, which proves nothing
 		}
 		if asked, open := c.asked[to][h.echo]; open && w.now.Sub(asked) < longest {
-			c.proven[pair] = h.boot
+			c.proven[pair] = h.incarnation
 			delete(c.asked[to], h.echo)
 		}
-		if c.proven[pair] == h.boot {
+		if c.proven[pair] == h.incarnation {
 			c.arrived[pair] = w.now
 		}
 	}

@@ -49,7 +49,7 @@ func TestKeyRotation(t *testing.T) {
 	w.run(2 * testDetect)
 	w.expect(t, "without node-0", 1, 2)
 	for _, key := range [][]byte{testKey, otherKey} {
-		forged := hello{node: "node-0", boot: 1, seq: 1, said: said{serving: true}}
+		forged := hello{node: "node-0", incarnation: 1, seq: 1, said: said{serving: true}}
 		for range 3 {
 			before := w.hosts[1].state.figures().Rejected[ReasonMAC]
 			w.send(1, w.hosts[1].state.hear(w.now, seal(forged.encode(), key), attacker))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// machine decides who is alive and what to send. It is driven by one caller at
+// machine decides which nodes are alive and what to send. It is driven by one caller at
 // a time, which must call check at least once an interval and send the hellos
 // of hellos as often.
 type machine struct {
@@ -16,21 +16,21 @@ type machine struct {
 	id               nodeID // of node
 	multiplier       int
 	interval, detect time.Duration // where nothing is late
-	own              punctuality
+	own              localHealth
 	mesh             topology
 	log              *slog.Logger
 	random           func() uint64 // never 0
 
-	boot, seq uint64
-	keys      keyring
-	said      said // what we say about ourselves, but for
-	claims    assertions
-	vouched   bool      // as was told; sound though nobody is heard
-	epoch     uint64    // the highest that was heard of or begun
-	parting   bool      // this process ends, and the node
-	partsAt   time.Time // counts as alive until then
-	peers     map[string]*peer
-	attended  []*peer // of whom time alone may change something, by name
+	incarnation, seq uint64
+	keys             keyring
+	said             said // what we say about ourselves, but for
+	claims           assertions
+	vouched          bool      // as was told; sound though no node is heard
+	epoch            uint64    // the highest that was heard of or begun
+	parting          bool      // this process ends, and the node
+	partsAt          time.Time // counts as alive until then
+	peers            map[string]*peer
+	active           []*peer // about which time alone may change something, by name
 
 	listening bool
 	settlesAt time.Time // zero while we lack a key or an ear
@@ -55,22 +55,22 @@ type outgoing struct {
 
 func newMachine(cfg Config, random func() uint64) *machine {
 	m := &machine{
-		node:       cfg.Node,
-		id:         idOf(cfg.Node),
-		interval:   cfg.Interval,
-		multiplier: cfg.Multiplier,
-		detect:     cfg.Interval * time.Duration(cfg.Multiplier),
-		log:        cfg.Log,
-		random:     random,
-		boot:       random(),
-		peers:      map[string]*peer{},
-		stats:      Stats{Rejected: map[Reason]uint64{}},
-		told:       map[Reason]bool{},
-		dirty:      true,
+		node:        cfg.Node,
+		id:          idOf(cfg.Node),
+		interval:    cfg.Interval,
+		multiplier:  cfg.Multiplier,
+		detect:      cfg.Interval * time.Duration(cfg.Multiplier),
+		log:         cfg.Log,
+		random:      random,
+		incarnation: random(),
+		peers:       map[string]*peer{},
+		stats:       Stats{Rejected: map[Reason]uint64{}},
+		told:        map[Reason]bool{},
+		dirty:       true,
 	}
-	m.mesh = topology{self: newPeer(cfg.Node, time.Time{}), news: map[*peer]bool{}, owing: map[*peer]bool{}}
+	m.mesh = topology{self: newPeer(cfg.Node, time.Time{}), news: map[*peer]bool{}, pending: map[*peer]bool{}}
 	m.organize()
-	m.own.asks = m.multiplier
+	m.own.requested = m.multiplier
 	return m
 }
 
@@ -95,7 +95,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	for node, p := range m.peers {
 		if _, keep := w.Peers[node]; !keep {
 			m.release(now, p)
-			m.dismiss(p)
+			m.deactivate(p)
 			delete(m.peers, node)
 			m.touch()
 		}
@@ -108,8 +108,8 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if !known {
 			p = newPeer(node, now)
 			m.peers[node] = p
-			m.attend(p)
-			m.wait(now, p)
+			m.activate(p)
+			m.adaptTimeout(now, p)
 		}
 		if p.update(want) {
 			m.reconsider()
@@ -169,7 +169,7 @@ func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 
 func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	m.seq++
-	h := hello{node: m.node, boot: m.boot, seq: m.seq, ask: ask, echo: echo, said: m.current(now), asks: m.asked(), epoch: m.epoch}
+	h := hello{node: m.node, incarnation: m.incarnation, seq: m.seq, ask: ask, echo: echo, said: m.current(now), requested: m.requestedTimeout(), epoch: m.epoch}
 	if m.parting && !h.leaving {
 		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
@@ -204,8 +204,8 @@ func (m *machine) current(now time.Time) said {
 // answer. What waits in the kernel for the ARP answers of dead nodes is some seconds of
 // hellos, for which the send buffer has room. It is to be told when the round has left.
 func (m *machine) hellos(now time.Time) outgoing {
-	m.own.gauge(now)
-	m.notice(now)
+	m.own.measure(now)
+	m.adaptRequest(now)
 	if len(m.keys) == 0 {
 		return outgoing{}
 	}
@@ -214,7 +214,7 @@ func (m *machine) hellos(now time.Time) outgoing {
 
 // left says that the round of hellos has left.
 func (m *machine) left(now time.Time) {
-	m.own.gauge(now)
+	m.own.measure(now)
 	m.own.left, m.own.promised, m.hurry = now, m.interval, false
 }
 
@@ -232,7 +232,7 @@ func (m *machine) isDue(now, due time.Time) bool {
 }
 
 // hear takes a datagram in and gives the answer to it, mostly none. from is
-// for the log only: the MAC says who sent it, whatever way it came.
+// for the log only: the MAC says that a node sent it, whatever way it came.
 func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
 	m.stats.Received++
 	if isGossip(datagram) {
@@ -272,18 +272,18 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
-	m.missed(now, p, h)
+	m.observe(now, p, h)
 	m.epoch = max(m.epoch, h.epoch)
 	m.confirm(now, p, h)
 	if p.take(now, h) {
 		m.touch()
 	}
 	m.hearClaims(now, p, h.claims)
-	m.attend(p)
+	m.activate(p)
 	m.meet(now, p, h)
-	m.wait(now, p)
+	m.adaptTimeout(now, p)
 	if p.record != nil && before {
-		return // who is dead and who is not is not found by this alone
+		return // judge finds whether it is alive
 	}
 	switch {
 	case before && revived:
@@ -346,7 +346,7 @@ func (m *machine) next(limit time.Time) time.Time {
 		sooner(m.hurries())
 	}
 	m.nextRest(sooner)
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if p.record == nil && p.heard && p.alive {
 			sooner(p.until())
 		}
@@ -355,7 +355,7 @@ func (m *machine) next(limit time.Time) time.Time {
 	return limit
 }
 
-// view gives who is alive now.
+// view gives the nodes that are alive now.
 func (m *machine) view(now time.Time) View {
 	m.dirty = false
 	v := View{Settled: m.settled, Alive: make(map[string]Member, len(m.peers)+1)}
@@ -381,9 +381,9 @@ func (m *machine) view(now time.Time) View {
 func (m *machine) figures() Stats {
 	s := m.stats
 	s.Rejected = maps.Clone(s.Rejected)
-	s.Asked = m.asked()
+	s.Asked = m.requestedTimeout()
 	s.Late, _ = m.own.worst(m.checkedAt)
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		s.Waits = max(s.Waits, p.detect)
 	}
 	for _, p := range m.peers {

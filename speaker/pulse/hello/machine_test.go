@@ -132,7 +132,7 @@ func TestLeavingIsNoDeath(t *testing.T) {
 func TestHoldIsCapped(t *testing.T) {
 	w := started(t, 2, 1)
 	s := w.hosts[0].state
-	h := hello{node: s.node, boot: s.boot, seq: s.seq + 1, hold: time.Minute, said: s.said}
+	h := hello{node: s.node, incarnation: s.incarnation, seq: s.seq + 1, hold: time.Minute, said: s.said}
 	w.hosts[1].state.hear(w.now, seal(h.encode(), testKey), attacker)
 	w.hosts[0].state = nil
 	w.run(MaxHold - testInterval)
@@ -147,9 +147,9 @@ func TestAnyBootIsBelieved(t *testing.T) {
 	w := started(t, 2, 1)
 	lower, higher := 0, 0
 	for range 20 {
-		before := w.hosts[0].state.boot
+		before := w.hosts[0].state.incarnation
 		w.start(0) // a crash and restart faster than detection
-		if w.hosts[0].state.boot < before {
+		if w.hosts[0].state.incarnation < before {
 			lower++
 		} else {
 			higher++

@@ -16,7 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/signal"
 )
 
-// A goodbye is sent so many times, so far apart, as nobody acknowledges it.
+// A goodbye is sent so many times, so far apart, as no node acknowledges it.
 const (
 	goodbyes   = 3
 	goodbyeGap = 5 * time.Millisecond
@@ -132,7 +132,7 @@ func (m *Mesh) listen(ctx context.Context) Transport {
 	}
 }
 
-// speak sends the hellos and watches the time until ctx ends. Nobody is taken for silent
+// speak sends the hellos and watches the time until ctx ends. No node is taken for silent
 // before all was heard that had come by then.
 func (m *Mesh) speak(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -205,8 +205,8 @@ const (
 	flood = 4096
 )
 
-// drain hears what has come, and needs mu. Who has come too late to be heard before somebody
-// else looks at the clock would be taken for silent. Of a flood it hears only so much at a time.
+// drain hears what has come, and needs mu. A node whose hello waits here while check looks at
+// the clock would be taken for silent. Of a flood it hears only so much at a time.
 func (m *Mesh) drain(transport Transport, most int) error {
 	begun := time.Now()
 	m.state.resume(begun)
@@ -266,7 +266,7 @@ func (m *Mesh) sent(to netip.Addr, err error) {
 	m.state.stats.Sent++
 }
 
-// publish needs mu, or nobody else to have m yet.
+// publish needs mu, or that m is not in use yet.
 func (m *Mesh) publish(now time.Time) {
 	if !m.state.dirty {
 		return
@@ -299,7 +299,7 @@ func (m *Mesh) Set(w Wanted) {
 	m.publish(now)
 }
 
-// View is who is alive now. It costs nothing; nobody may write to it.
+// View gives the nodes that are alive now. It costs nothing, and must not be written to.
 func (m *Mesh) View() View { return *m.view.Load() }
 
 // Changed has something to receive after the view has changed. It is for one

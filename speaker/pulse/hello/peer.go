@@ -8,8 +8,8 @@ import (
 
 // peer is what we know of another node.
 type peer struct {
-	vertex // what is said of it by all
-	ties   // what it is to us
+	vertex // what all nodes say of it
+	ties   // what it is to this node
 
 	node  string
 	id    nodeID
@@ -30,26 +30,26 @@ type peer struct {
 
 	claims hearsay
 
-	detect  time.Duration // so much silence is a death
-	least   time.Duration // and so much where another node says that it does not hear it either
-	asks    time.Duration // what it wants detect to be; 0: it does not say
-	late    lateness      // where none was lost
-	lost    lateness      // where some were, or may have been
-	patient bool          // detect is longer since hellos were missing, which was told
+	detect    time.Duration // so much silence is a death
+	least     time.Duration // and so much where another node says that it does not hear it either
+	requested time.Duration // what it wants detect to be; 0: it does not say
+	late      lateness      // where none was lost
+	lost      lateness      // where some were, or may have been
+	adapted   bool          // detect is longer since hellos were missing, which was told
 
-	proven    bool   // boot has answered a nonce and did not fall silent since
-	boot, seq uint64 // of the newest hello
-	nonce     uint64 // what we asked boot's successor to send back; 0: nothing
-	nonceAt   time.Time
-	askedAt   time.Time
-	echoed    uint64 // the nonce that we sent back last, and when
-	echoedAt  time.Time
+	proven           bool   // incarnation has answered a nonce and did not fall silent since
+	incarnation, seq uint64 // of the newest hello
+	nonce            uint64 // what we asked incarnation's successor to send back; 0: nothing
+	nonceAt          time.Time
+	askedAt          time.Time
+	echoed           uint64 // the nonce that we sent back last, and when
+	echoedAt         time.Time
 
 	confirmed time.Time // when it was told last that our hellos get there
 
-	attended bool // see attend
-	alive    bool // as in the view
-	warned   bool // its being alive without a hello was told
+	active bool // see activate
+	alive  bool // as in the view
+	warned bool // its being alive without a hello was told
 
 	apartTold bool // the log has that it is apart
 }
@@ -79,16 +79,16 @@ func (p *peer) update(want Peer) bool {
 // until is when the peer dies if nothing more comes. Only for one that was heard.
 func (p *peer) until() time.Time {
 	silence := p.detect
-	if p.isAccused() {
+	if p.isReported() {
 		silence = p.least
 	}
 	return later(p.at.Add(silence), later(p.held, p.spared))
 }
 
-// isAccused: a node says that it does not hear this one. Then hellos that were lost on the way to us
+// isReported: a node says that it does not hear this one. Then hellos that were lost on the way to us
 // before are no reason to wait for longer.
-func (p *peer) isAccused() bool {
-	return slices.ContainsFunc(p.opinions, func(e edge) bool { return e.state == linkSilent })
+func (p *peer) isReported() bool {
+	return slices.ContainsFunc(p.reports, func(e adjacency) bool { return e.state == linkSilent })
 }
 
 func (p *peer) aliveAt(now time.Time) bool {
@@ -113,7 +113,7 @@ func (p *peer) isApart() bool { return p.watched && p.link == linkSilent }
 
 // misses tells whether the node says that it does not hear another one any more.
 func (p *peer) misses(other *peer) bool {
-	return slices.ContainsFunc(p.edges, func(e edge) bool { return e.other == other && e.state == linkSilent })
+	return slices.ContainsFunc(p.adjacencies, func(e adjacency) bool { return e.other == other && e.state == linkSilent })
 }
 
 type verdict int
@@ -129,7 +129,7 @@ const (
 // nonce, so that an answer to it is recent.
 func (p *peer) judge(now time.Time, h hello, nonceLife time.Duration) verdict {
 	switch {
-	case p.proven && h.boot == p.boot:
+	case p.proven && h.incarnation == p.incarnation:
 		switch {
 		case h.seq > p.seq:
 			return fresh
@@ -145,14 +145,14 @@ func (p *peer) judge(now time.Time, h hello, nonceLife time.Duration) verdict {
 
 // take believes a hello and tells whether the view changes.
 func (p *peer) take(now time.Time, h hello) bool {
-	if !p.proven || p.boot != h.boot {
+	if !p.proven || p.incarnation != h.incarnation {
 		p.nonce = 0
 	}
-	p.proven, p.boot, p.seq, p.asks = true, h.boot, h.seq, h.asks
+	p.proven, p.incarnation, p.seq, p.requested = true, h.incarnation, h.seq, h.requested
 	p.at = now
 	if p.record != nil { // which says all but that it lives
 		p.heard = true
-		if stampOf(*p.record).boot != uint32(h.boot>>32) {
+		if versionOf(*p.record).incarnation != uint32(h.incarnation>>32) {
 			return p.say(now, h) // until the record of this process comes
 		}
 		p.holds(now, h)

@@ -17,7 +17,7 @@ const (
 )
 
 // ring is all nodes in an order that every node knows by their names alone: it does not
-// depend on who was told of whom first, and a node that comes or goes changes the neighbours
+// depend on the order in which nodes learn of each other, and a node that comes or goes changes the neighbours
 // of two others. The union of some such rings is, as random graphs are, within a few hops from
 // anywhere to anywhere.
 type ring struct {
@@ -48,7 +48,7 @@ func ringsOf(self *peer, peers map[string]*peer) (all [rings]ring) {
 // walk gives the nodes to watch in one direction: the first that is known to live and to watch
 // as well, and of those before it, which are dead or unknown, the nearest. A dead one stays
 // watched, so that what is said of it lasts; but without one that lives, the death of all
-// that watch a node would leave nobody.
+// that watch a node would leave no watcher.
 func (r ring) walk(step int, isEnough func(*peer) bool) []*peer {
 	var found []*peer
 	for i := 1; i < len(r.order); i++ {
@@ -63,7 +63,7 @@ func (r ring) walk(step int, isEnough func(*peer) bool) []*peer {
 	return found
 }
 
-// choose finds whom this node watches.
+// choose finds the nodes that this one watches.
 func (m *machine) choose(now time.Time) {
 	isEnough := func(p *peer) bool {
 		if !p.heard && p.record == nil { // it may be about to answer
@@ -88,16 +88,16 @@ func (m *machine) choose(now time.Time) {
 			}
 		}
 	}
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if p.watched && !chosen[p] {
-			p.watched, p.vouch, m.mesh.changed = false, nil, true
+			p.watched, p.refutation, m.mesh.changed = false, nil, true
 			m.touch()
 		}
 	}
 	for p := range chosen {
 		if !p.watched {
-			p.watched, p.link, p.vouch, p.began = true, linkPending, nil, now
-			m.attend(p)
+			p.watched, p.link, p.refutation, p.began = true, linkPending, nil, now
+			m.activate(p)
 			m.mesh.changed = true
 		}
 	}

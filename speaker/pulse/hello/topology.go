@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// owing is for how long a node goes on saying hello to one that watches it, after that
+	// reverseHold is for how long a node goes on saying hello to one that watches it, after that
 	// one said so last.
-	owing = time.Second
+	reverseHold = time.Second
 	// parting is for how long a node that is wanted no more gets hellos as before.
 	parting = 10 * time.Second
 	// maxFormer bounds how many such nodes do; the first come first.
@@ -46,16 +46,16 @@ type topology struct {
 	judgeAt time.Time // and then, at the latest; zero: never
 	heard   time.Time // the time for which reach is asked
 
-	considered time.Time // when judge ran last
-	learnedAt  time.Time // when a record was new last
-	slowDue    time.Time
-	round      bool    // a round of hellos leaves now, and those to nodes that are not watched may be due
-	unheard    bool    // there are nodes that do not hear us
-	whole      bool    // judge has to look at all records
-	learned    []*peer // whose record is new, for judge
-	queue      []*peer // kept for its room, as is told
-	told       []edge
-	returns    bool // some may be returning
+	considered  time.Time // when judge ran last
+	installedAt time.Time // when a record was new last
+	slowDue     time.Time
+	round       bool    // a round of hellos leaves now, and those to nodes that are not watched may be due
+	unheard     bool    // there are nodes that do not hear us
+	whole       bool    // judge has to look at all records
+	installed   []*peer // whose record is new, for judge
+	queue       []*peer // kept for its room, as is told
+	told        []adjacency
+	resyncs     bool // some may be resyncing
 
 	buckets [buckets][]*peer // the nodes by the first byte of their IDs, by name
 	digests [buckets]uint32  // of the records in each
@@ -63,7 +63,7 @@ type topology struct {
 	former  []former
 	news    map[*peer]bool
 	newsAt  time.Time      // when news left last
-	owing   map[*peer]bool // to whom something is to be sent alone
+	pending map[*peer]bool // to which something is to be sent alone
 	waited  int            // how often settling was postponed
 }
 
@@ -74,14 +74,14 @@ type former struct {
 	until time.Time
 }
 
-// ties are what binds a node to another one in the topology.
+// ties are what this node has to do for another one.
 type ties struct {
-	watched bool      // we watch it
-	began   time.Time // since when we do
-	link    linkState
-	vouch   *link     // what we say of it to those who call it silent
-	owed    time.Time // until then it gets our hellos because it watches us
-	spared  time.Time // alive until then at least
+	watched      bool      // we watch it
+	began        time.Time // since when we do
+	link         linkState
+	refutation   *link     // what we say of it to watchers that call it silent
+	reverseUntil time.Time // until then it gets our hellos because it watches us
+	spared       time.Time // alive until then at least
 
 	records  map[*peer]bool // to send it
 	indexes  uint32         // of buckets, to send it
@@ -107,7 +107,7 @@ func (m *machine) organize() {
 	m.mesh.rings = ringsOf(m.mesh.self, m.peers)
 	gone := func(p *peer, _ bool) bool { return m.mesh.byID[p.long] != p }
 	maps.DeleteFunc(m.mesh.news, gone)
-	maps.DeleteFunc(m.mesh.owing, gone)
+	maps.DeleteFunc(m.mesh.pending, gone)
 	m.mesh.buckets, m.mesh.digests, m.mesh.digest = [buckets][]*peer{}, [buckets]uint32{}, 0
 	for _, p := range m.mesh.order {
 		m.resolve(p)
@@ -116,7 +116,7 @@ func (m *machine) organize() {
 		m.mesh.buckets[bucket] = append(m.mesh.buckets[bucket], p)
 		m.mesh.toggle(p)
 	}
-	m.mesh.learned = m.mesh.learned[:0]
+	m.mesh.installed = m.mesh.installed[:0]
 	m.reconsider()
 }
 
@@ -133,16 +133,16 @@ func (m *machine) isOrganized() bool {
 	return true
 }
 
-// reconsider is for a change of something else than records, on which depends who is alive.
+// reconsider has judge look at all nodes, after a change of something else than records.
 func (m *machine) reconsider() { m.mesh.changed, m.mesh.whole = true, true }
 
 // isNear tells whether a peer gets all our hellos and the gossip.
-func (p *peer) isNear(now time.Time) bool { return p.watched || now.Before(p.owed) }
+func (p *peer) isNear(now time.Time) bool { return p.watched || now.Before(p.reverseUntil) }
 
 // near are those that are told all.
 func (m *machine) near(now time.Time) []*peer {
 	var found []*peer
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if p.isNear(now) {
 			found = append(found, p)
 		}
@@ -174,8 +174,8 @@ func (m *machine) nearHello(now time.Time, near []*peer) hello {
 	h := m.word(now, 0, 0)
 	h.summary.watches = true
 	for _, p := range near {
-		if !p.watched && len(h.courtesy) < maxCourtesy {
-			h.courtesy = append(h.courtesy, p.id)
+		if !p.watched && len(h.reverse) < maxReverse {
+			h.reverse = append(h.reverse, p.id)
 		}
 		if !p.differs.IsZero() {
 			h.summary.buckets = &m.mesh.digests
@@ -203,7 +203,7 @@ func (m *machine) rest(now time.Time) (out []outgoing) {
 		}
 		if len(far) > 0 {
 			h := m.word(now, 0, 0)
-			h.asks = time.Duration(m.own.asks) * m.mesh.slow
+			h.requested = time.Duration(m.own.requested) * m.mesh.slow
 			out = append(out, outgoing{datagrams: m.sealed(h), to: addressesOf(far)})
 		}
 	}
@@ -225,7 +225,7 @@ func (m *machine) nextRest(sooner func(time.Time)) {
 	if t, pending := m.gossipsAt(); pending {
 		sooner(t)
 	}
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if p.watched && p.link == linkHeard {
 			sooner(p.until())
 		}
@@ -255,26 +255,26 @@ func (m *machine) meet(now time.Time, p *peer, h hello) {
 		p.spared = now.Add(spare)
 	}
 	if p.watched && p.link != linkHeard {
-		p.link, p.vouch, m.mesh.changed = linkHeard, nil, true
+		p.link, p.refutation, m.mesh.changed = linkHeard, nil, true
 		m.touch()
 	}
-	if p.record != nil && (!p.alive || !p.there.found && !p.out) {
+	if p.record != nil && (!p.alive || !p.there.found && !p.dead) {
 		m.reconsider() // it lives, watched or not
-		if (stamp{h.summary.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) > 0 {
-			p.returning, m.mesh.returns = true, true // what we have of it is of before
+		if (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}).compare(versionOf(*p.record)) > 0 {
+			p.resyncing, m.mesh.resyncs = true, true // what we have of it is of before
 		}
 	}
-	if h.summary.watches && !slices.Contains(h.courtesy, m.id) {
-		p.owed = now.Add(owing)
+	if h.summary.watches && !slices.Contains(h.reverse, m.id) {
+		p.reverseUntil = now.Add(reverseHold)
 	}
-	if p.returning && p.record != nil && (stamp{h.summary.version, uint32(h.boot >> 32)}) == stampOf(*p.record) {
-		p.returning = false
+	if p.resyncing && p.record != nil && (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}) == versionOf(*p.record) {
+		p.resyncing = false
 		m.reconsider()
 	}
 	m.compare(now, p, h)
 }
 
-// listenTo notes whom of those that this node watches it does not hear any more.
+// listenTo notes that a node which this one watches is not heard any more.
 func (m *machine) listenTo(now time.Time, p *peer) {
 	if p.record == nil && !p.watched || now.Before(p.until()) {
 		return
@@ -284,13 +284,13 @@ func (m *machine) listenTo(now time.Time, p *peer) {
 		m.reconsider()
 	}
 	if p.watched && p.link == linkHeard {
-		p.link, p.vouch, m.mesh.changed = linkSilent, nil, true
+		p.link, p.refutation, m.mesh.changed = linkSilent, nil, true
 		m.touch()
 		m.log.Debug("a watched node is not heard any more", "node", p.node, "silence", now.Sub(p.at).Round(time.Millisecond).String())
 	}
 }
 
-// consider decides who is alive and what to say of those that are watched, until neither
+// consider decides which nodes are alive and what to say of those that are watched, until neither
 // changes the other.
 func (m *machine) consider(now time.Time) {
 	m.mesh.heard = now
@@ -310,8 +310,8 @@ func (m *machine) consider(now time.Time) {
 		m.choose(now)
 		m.renew(now)
 		m.judge(now)
-		for _, p := range m.attended {
-			m.vouchFor(p)
+		for _, p := range m.active {
+			m.refute(p)
 		}
 		if m.renew(now); !m.mesh.changed {
 			return

@@ -448,11 +448,11 @@ func (h *host) expectJudged(t failer) {
 	if h.state == nil || h.state.mesh.whole {
 		return
 	}
-	type found struct{ reached, hears, condemned bool }
+	type found struct{ reached, hears, suspected bool }
 	find := func() map[string]found {
 		all := map[string]found{}
 		for _, p := range h.state.mesh.order {
-			all[p.node] = found{p.there.found, p.back.found, p.isCondemned()}
+			all[p.node] = found{p.there.found, p.back.found, p.isSuspected()}
 		}
 		return all
 	}

@@ -24,7 +24,7 @@ const (
 
 // fit makes the addresses take no more bytes than there is room for. Those of a family that are
 // too many to be listed are told by prefixes: the cause is mostly the same on all nodes, such as an
-// interface that none has, and if each said that it is unable to serve any address of the family, nobody
+// interface that none has, and if each said that it is unable to serve any address of the family, no node
 // would answer for those that all can serve. That is said only where there are too many prefixes as well,
 // of addresses that lie among others. The family that takes more goes first, and the other one
 // has no part in that as long as its own fit.

@@ -17,8 +17,8 @@ import (
 //	 5   1  flags: 1 serving, 2 leaving, 4 unable to serve any IPv4 address, 8 any IPv6
 //	       address, 16 sound; others are ignored
 //	 6   2  hold in milliseconds, 0 for none
-//	 8   8  boot: random id of the sending process
-//	16   8  sequence, grows by one with each hello of a boot
+//	 8   8  incarnation: random id of the sending process
+//	16   8  sequence, grows by one with each hello of an incarnation
 //	24   8  ask: a nonce that the receiver is to send back, 0 for none
 //	32   8  echo: a nonce of the receiver's that is sent back, 0 for none
 //	40   1  length n of the node name, 1 to 253
@@ -47,13 +47,13 @@ const (
 	maxName    = 253 // a Kubernetes node name is a DNS subdomain
 	// maxStations bounds the stations that are told, so that they take no room that
 	// addresses need.
-	maxStations      = 16
-	additionStations = 1
-	additionAsks     = 2
-	asksSize         = 2
-	idSize           = len(nodeID{})
+	maxStations       = 16
+	additionStations  = 1
+	additionRequested = 2
+	requestedSize     = 2
+	idSize            = len(nodeID{})
 	// reserved is what the additions take that come and go.
-	reserved     = 2*additionHead + asksSize + epochSize
+	reserved     = 2*additionHead + requestedSize + epochSize
 	additionHead = 2
 	stationSize  = len(Station{})
 	maxDatagram  = 1199 // fits the smallest IPv6 MTU with room for tunnels
@@ -110,17 +110,17 @@ func (s said) member() Member {
 // hello is one datagram.
 type hello struct {
 	said
-	node      string
-	boot, seq uint64
-	ask, echo uint64
-	hold      time.Duration // whole milliseconds
-	asks      time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
-	epoch     uint64        // 0: not told
+	node             string
+	incarnation, seq uint64
+	ask, echo        uint64
+	hold             time.Duration // whole milliseconds
+	requested        time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
+	epoch            uint64        // 0: not told
 
-	summary  summary
-	courtesy []nodeID // to whom it says hello because they watch it
-	links    []link   // in a record: whom it watches
-	room     int      // for all this, in bytes; 0: a datagram's
+	summary summary
+	reverse []nodeID // that get the hello because they watch the sender
+	links   []link   // in a record: of the nodes that it watches
+	room    int      // for all this, in bytes; 0: a datagram's
 }
 
 // limit is how long it may be without its MAC.
@@ -191,8 +191,8 @@ func (h hello) with(additions []byte) hello {
 			h.part = true
 		case kind == additionUnable:
 			h.said = h.withUnable(addition)
-		case kind == additionAsks && length == asksSize:
-			h.asks = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
+		case kind == additionRequested && length == requestedSize:
+			h.requested = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		default:
 			h = h.withTopology(kind, addition)
 		}
@@ -229,7 +229,7 @@ func (h hello) bare() []byte {
 	b = append(b, magic...)
 	b = append(b, version, flags)
 	b = binary.BigEndian.AppendUint16(b, uint16(h.hold/time.Millisecond))
-	b = binary.BigEndian.AppendUint64(b, h.boot)
+	b = binary.BigEndian.AppendUint64(b, h.incarnation)
 	b = binary.BigEndian.AppendUint64(b, h.seq)
 	b = binary.BigEndian.AppendUint64(b, h.ask)
 	b = binary.BigEndian.AppendUint64(b, h.echo)
@@ -240,9 +240,9 @@ func (h hello) bare() []byte {
 		b = append(b, a.AsSlice()...)
 	}
 	b = append(b, h.additions()...)
-	if h.asks > 0 {
-		b = append(b, additionAsks, asksSize)
-		b = binary.BigEndian.AppendUint16(b, uint16(min(h.asks/time.Millisecond, math.MaxUint16)))
+	if h.requested > 0 {
+		b = append(b, additionRequested, requestedSize)
+		b = binary.BigEndian.AppendUint16(b, uint16(min(h.requested/time.Millisecond, math.MaxUint16)))
 	}
 	return h.appendTopology(b)
 }
@@ -306,12 +306,12 @@ func decode(body []byte) (hello, bool) {
 			unableAny6: flags&flagUnableAny6 != 0,
 			sound:      flags&flagSound != 0,
 		},
-		hold: time.Duration(binary.BigEndian.Uint16(body[6:])) * time.Millisecond,
-		boot: binary.BigEndian.Uint64(body[8:]),
-		seq:  binary.BigEndian.Uint64(body[16:]),
-		ask:  binary.BigEndian.Uint64(body[24:]),
-		echo: binary.BigEndian.Uint64(body[32:]),
-		node: string(rest[:name]),
+		hold:        time.Duration(binary.BigEndian.Uint16(body[6:])) * time.Millisecond,
+		incarnation: binary.BigEndian.Uint64(body[8:]),
+		seq:         binary.BigEndian.Uint64(body[16:]),
+		ask:         binary.BigEndian.Uint64(body[24:]),
+		echo:        binary.BigEndian.Uint64(body[32:]),
+		node:        string(rest[:name]),
 	}
 	rest = rest[name:]
 	for range four {

@@ -40,12 +40,12 @@ func drawHello(t *rapid.T) hello {
 			}), 0, 20).Draw(t, "stations"),
 			Interfaces: rapid.SliceOfN(rapid.Custom(drawInterface), 0, maxInterfaces+1).Draw(t, "interfaces"),
 		}, 0),
-		boot: rapid.Uint64().Draw(t, "boot"),
-		seq:  rapid.Uint64().Draw(t, "seq"),
-		ask:  rapid.Uint64().Draw(t, "ask"),
-		echo: rapid.Uint64().Draw(t, "echo"),
-		hold: time.Duration(rapid.Uint16().Draw(t, "hold")) * time.Millisecond,
-		asks: time.Duration(rapid.Uint16().Draw(t, "asks")) * time.Millisecond,
+		incarnation: rapid.Uint64().Draw(t, "boot"),
+		seq:         rapid.Uint64().Draw(t, "seq"),
+		ask:         rapid.Uint64().Draw(t, "ask"),
+		echo:        rapid.Uint64().Draw(t, "echo"),
+		hold:        time.Duration(rapid.Uint16().Draw(t, "hold")) * time.Millisecond,
+		requested:   time.Duration(rapid.Uint16().Draw(t, "asks")) * time.Millisecond,
 	}
 	if h.epoch = rapid.Uint64().Draw(t, "epoch"); h.epoch > 0 {
 		h.claims = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Claim {
@@ -86,7 +86,7 @@ func TestWireCarriesEverything(t *testing.T) {
 }
 
 func TestWireRejectsEveryChange(t *testing.T) {
-	h := hello{node: "node-a", boot: 7, seq: 9, said: saying("node-a", Wanted{
+	h := hello{node: "node-a", incarnation: 7, seq: 9, said: saying("node-a", Wanted{
 		Serving: true,
 		Unable:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 	}, 0)}
@@ -160,7 +160,7 @@ func TestAdditionsAreReadPastUnknownOnes(t *testing.T) {
 		"an unknown before": {slices.Concat(unknown, told), []Station{one, two}},
 		"an unknown after":  {slices.Concat(told, unknown), []Station{one, two}},
 		"half a station":    {slices.Concat(odd, told), []Station{one, two}},
-		"a wish too long":   {slices.Concat([]byte{additionAsks, 3, 1, 2, 3}, told), []Station{one, two}},
+		"a wish too long":   {slices.Concat([]byte{additionRequested, 3, 1, 2, 3}, told), []Station{one, two}},
 		"there are none":    {said{stations: []Station{}}.additions(), []Station{}},
 		"cut in the head":   {told[:1], nil},
 		"cut in a station":  {told[:len(told)-1], nil},
@@ -180,17 +180,17 @@ func TestAdditionsAreReadPastUnknownOnes(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add(hello{node: "node-a", boot: 1, seq: 2}.encode())
-	f.Add(hello{node: strings.Repeat("n", maxName), boot: 1, seq: 2, ask: 3, echo: 4, hold: MaxHold, said: said{
+	f.Add(hello{node: "node-a", incarnation: 1, seq: 2}.encode())
+	f.Add(hello{node: strings.Repeat("n", maxName), incarnation: 1, seq: 2, ask: 3, echo: 4, hold: MaxHold, said: said{
 		serving: true, leaving: true, unableAny4: true, unableAny6: true,
 		unable:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 		stations: []Station{{2, 0, 0, 0, 0, 1}},
 	}}.encode())
-	f.Add(hello{node: "node-a", boot: 1, seq: 2, said: said{unableAny4: true, unableAny6: true, unableIn: []netip.Prefix{
+	f.Add(hello{node: "node-a", incarnation: 1, seq: 2, said: said{unableAny4: true, unableAny6: true, unableIn: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("192.0.2.129/32"), netip.MustParsePrefix("2001:db8::/64"),
 	}}}.encode())
-	f.Add(hello{node: "node-a", boot: 1, seq: 2, summary: summary{told: true, watches: true, version: 3, digest: 4}, courtesy: []nodeID{idOf("b")}}.encode())
-	f.Add(hello{node: "node-a", boot: 1, seq: 2, summary: summary{told: true, version: 3, digest: 4, buckets: &[buckets]uint32{0: 5, buckets - 1: 6}}}.encode())
+	f.Add(hello{node: "node-a", incarnation: 1, seq: 2, summary: summary{told: true, watches: true, version: 3, digest: 4}, reverse: []nodeID{idOf("b")}}.encode())
+	f.Add(hello{node: "node-a", incarnation: 1, seq: 2, summary: summary{told: true, version: 3, digest: 4, buckets: &[buckets]uint32{0: 5, buckets - 1: 6}}}.encode())
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if h, reason := open(body, ringOfKeys(testKey)); reason == "" {
 			t.Fatalf("believed %+v, which nobody sealed", h)

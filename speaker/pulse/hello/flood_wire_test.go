@@ -17,9 +17,9 @@ func TestRecordsFit(t *testing.T) {
 		h := drawHello(t)
 		h.node = node
 		h.said = saying(node, Wanted{Unable: append(slices.Clone(h.unable), drawMany(t, "further")...), Claimed: drawMany(t, "claimed"), Stations: h.stations}, recordReserve(length, maxLinks))
-		h.asks = 0 // which records do not tell
+		h.requested = 0 // which records do not tell
 		for range maxLinks {
-			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, boot: 1, seq: 2})
+			h.links = append(h.links, link{to: longIDOf(node), state: linkSilent, incarnation: 1, seq: 2})
 		}
 		h.room = maxDatagram - maxGossipOverhead - length - macSize
 		pack := gossipOut{room: maxDatagram - gossipHead - length - macSize}
@@ -27,8 +27,8 @@ func TestRecordsFit(t *testing.T) {
 		if n := gossipHead + length + len(pack.packs[0]) + macSize; n > maxDatagram {
 			t.Fatalf("a datagram of %d bytes", n)
 		}
-		h.links, h.asks, h.room = nil, time.Second, 0
-		h.summary, h.courtesy = summary{told: true, buckets: &[buckets]uint32{}}, make([]nodeID, maxCourtesy)
+		h.links, h.requested, h.room = nil, time.Second, 0
+		h.summary, h.reverse = summary{told: true, buckets: &[buckets]uint32{}}, make([]nodeID, maxReverse)
 		if n := len(seal(h.encode(), testKey)); n > maxDatagram {
 			t.Fatalf("a hello of %d bytes", n)
 		}
@@ -39,9 +39,9 @@ func TestRecordsFit(t *testing.T) {
 func drawTopology(t *rapid.T, h hello) hello {
 	if rapid.Bool().Draw(t, "record") {
 		h.links = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) link {
-			l := link{to: longID(rapid.SliceOfN(rapid.Byte(), longSize, longSize).Draw(t, "to")), state: linkState(rapid.IntRange(0, int(linkVouched)).Draw(t, "state"))}
+			l := link{to: longID(rapid.SliceOfN(rapid.Byte(), longSize, longSize).Draw(t, "to")), state: linkState(rapid.IntRange(0, int(linkRefuted)).Draw(t, "state"))}
 			if l.hasEvidence() {
-				l.boot, l.seq = rapid.Uint32().Draw(t, "boot"), rapid.Uint32().Draw(t, "seq")
+				l.incarnation, l.seq = rapid.Uint32().Draw(t, "boot"), rapid.Uint32().Draw(t, "seq")
 			}
 			return l
 		}), 0, maxLinks).Draw(t, "links")
@@ -54,8 +54,8 @@ func drawTopology(t *rapid.T, h hello) hello {
 			h.summary.buckets[i] = rapid.Uint32().Draw(t, "bucket")
 		}
 	}
-	for range rapid.IntRange(0, maxCourtesy).Draw(t, "courtesy") {
-		h.courtesy = append(h.courtesy, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "to")))
+	for range rapid.IntRange(0, maxReverse).Draw(t, "courtesy") {
+		h.reverse = append(h.reverse, nodeID(rapid.SliceOfN(rapid.Byte(), idSize, idSize).Draw(t, "to")))
 	}
 	return h
 }
@@ -82,12 +82,12 @@ func TestWireCarriesTheTopology(t *testing.T) {
 }
 
 func FuzzOpenGossip(f *testing.F) {
-	record := hello{node: "node-b", boot: 3, seq: 4, links: []link{
-		{to: longIDOf("a"), state: linkHeard}, {to: longIDOf("c"), state: linkSilent, boot: 1, seq: 2},
+	record := hello{node: "node-b", incarnation: 3, seq: 4, links: []link{
+		{to: longIDOf("a"), state: linkHeard}, {to: longIDOf("c"), state: linkSilent, incarnation: 1, seq: 2},
 	}}
 	f.Add(gossipTo("node-a", 1, 2))
 	body := appendItem(gossipTo("node-a", 1, 2), itemRecord, record.encode())
-	f.Add(appendItem(body, itemIndex, index{bucket: 3, has: map[longID]stamp{longIDOf("a"): {1, 2}}}.encode()))
+	f.Add(appendItem(body, itemIndex, index{bucket: 3, has: map[longID]recordVersion{longIDOf("a"): {1, 2}}}.encode()))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if g, reason := openGossip(body, ringOfKeys(testKey)); reason == "" {
 			t.Fatalf("believed %+v, which nobody sealed", g)
@@ -96,13 +96,13 @@ func FuzzOpenGossip(f *testing.F) {
 		if !ok {
 			return
 		}
-		again := gossipTo(g.node, g.boot, g.seq)
+		again := gossipTo(g.node, g.incarnation, g.seq)
 		for _, r := range g.records {
 			h, ok := decode(r.body)
 			if !ok {
 				return
 			}
-			if h.node != string(r.node) || stampOf(h) != r.stamp || h.boot != r.boot {
+			if h.node != string(r.node) || versionOf(h) != r.recordVersion || h.incarnation != r.incarnation {
 				t.Fatalf("%+v was read in short as %+v", h, r)
 			}
 			again = appendItem(again, itemRecord, h.encode())

@@ -13,8 +13,8 @@ import (
 // Nodes send each other gossip beside their hellos: datagrams of version 2.
 //
 // Additions to hellos. Kind 5: a byte, 1 if the sender watches the nodes to which the hello goes, the version of its
-// record, 8 bytes, and a digest of all records that it has, 8 bytes. Kind 6: the nodes that get the hello because they
-// watch the sender and not because it watches them, 4 bytes of the SHA-256 of each name. Kind 14, only while a
+// record, 8 bytes, and a digest of all records that it has, 8 bytes. Kind 6: the reverse neighbours, which get
+// the hello because they watch the sender and not because it watches them, 4 bytes of the SHA-256 of each name. Kind 14, only while a
 // neighbour has another digest: a digest of the records in each bucket, 4 bytes each.
 //
 // A gossip datagram:
@@ -22,19 +22,19 @@ import (
 //	 0   4  magic "FLHI"
 //	 4   1  version, 2
 //	 5   1  0
-//	 6   8  boot of the sender
+//	 6   8  incarnation of the sender
 //	14   8  sequence, of the same numbers as its hellos
 //	22   1  length n of its name
 //	23   n  its name
 //	     *  items: a kind of one byte, a length of two, and so many bytes; those of other kinds
 //	        are ignored. Kind 1: a record. Kind 2: an index: the number of a bucket, and of each
-//	        record there is in it the longID, the version, and the first 4 bytes of the boot
+//	        record there is in it the longID, the version, and the first 4 bytes of the incarnation
 //	    32  HMAC-SHA256 of everything before
 //
 // A record is what a node says to all: a hello without MAC, of which the sequence is the version
 // of the record, with additions of kind 7: the nodes that it watches, each a longID, a byte that
-// tells the state (0 pending, 1 heard, 2 silent, 3 vouched for), and for the last two the last 4
-// bytes of the boot and of the sequence of its newest hello.
+// tells the state (0 pending, 1 heard, 2 silent, 3 refuted), and for the last two the last 4
+// bytes of the incarnation and of the sequence of its newest hello.
 const (
 	versionGossip     = 2
 	gossipHead        = 23
@@ -43,7 +43,7 @@ const (
 	itemIndex         = 2
 	indexEntry        = longSize + 8 + 4
 	additionSummary   = 5
-	additionCourtesy  = 6
+	additionReverse   = 6
 	additionLinks     = 7
 	additionBuckets   = 14
 	summarySize       = 1 + 8 + 8
@@ -52,7 +52,7 @@ const (
 	linkEvidence      = 8            // what the others have more
 	linksPerAddition  = 255 / (linkSize + linkEvidence)
 	maxLinks          = 2 * rings * maxWalk
-	maxCourtesy       = 16
+	maxReverse        = 16
 	buckets           = 32
 	longSize          = len(longID{})
 	maxGossipOverhead = gossipHead + itemHead // of a record
@@ -73,7 +73,7 @@ func (id longID) bucket() int { return int(id[0]) % buckets }
 // summary is what a node says of records in its hellos.
 type summary struct {
 	told    bool // false: the node is of a release without records
-	watches bool // it watches those to whom the hello goes, but for those of courtesy
+	watches bool // the sender watches the receivers, but for the reverse neighbours
 	version uint64
 	digest  uint64           // of all records that it has
 	buckets *[buckets]uint32 // of those in each bucket; nil: not told
@@ -86,23 +86,23 @@ const (
 	linkPending linkState = iota // nothing yet
 	linkHeard
 	linkSilent  // heard once, and silent for a detection time
-	linkVouched // heard, and later than somebody says who calls it silent
+	linkRefuted // heard, and later than a watcher that calls it silent
 )
 
-// link is what a node says of one that it watches. boot and seq are of the newest hello that it
-// heard, of one that it calls silent or vouches for.
+// link is what a node says of one that it watches. incarnation and seq are of the newest hello that it
+// heard, of one that it calls silent, or of which it refutes that.
 type link struct {
-	to        longID
-	state     linkState
-	boot, seq uint32
+	to               longID
+	state            linkState
+	incarnation, seq uint32
 }
 
-func (l link) hasEvidence() bool { return l.state == linkSilent || l.state == linkVouched }
+func (l link) hasEvidence() bool { return l.state == linkSilent || l.state == linkRefuted }
 
 // recordReserve is for how much less there is room in what a node says than in a datagram: its
 // record travels in the gossip of another node, with that one's name, of so many bytes at most.
 func recordReserve(name, peers int) int {
-	inHello := additionHead + summarySize + additionHead + bucketsSize + additionHead + maxCourtesy*idSize
+	inHello := additionHead + summarySize + additionHead + bucketsSize + additionHead + maxReverse*idSize
 	links := min(peers, maxLinks)
 	inGossip := maxGossipOverhead + name + (links+linksPerAddition-1)/linksPerAddition*additionHead + links*(linkSize+linkEvidence) +
 		additionHead + epochSize - reserved
@@ -126,7 +126,7 @@ func (h hello) appendTopology(b []byte) []byte {
 			}
 		}
 	}
-	b = appendIDs(b, additionCourtesy, h.courtesy)
+	b = appendIDs(b, additionReverse, h.reverse)
 	for some := range slices.Chunk(h.links, linksPerAddition) {
 		at := len(b) + 1
 		b = append(b, additionLinks, 0)
@@ -134,7 +134,7 @@ func (h hello) appendTopology(b []byte) []byte {
 			b = append(b, l.to[:]...)
 			b = append(b, byte(l.state))
 			if l.hasEvidence() {
-				b = binary.BigEndian.AppendUint32(b, l.boot)
+				b = binary.BigEndian.AppendUint32(b, l.incarnation)
 				b = binary.BigEndian.AppendUint32(b, l.seq)
 			}
 		}
@@ -155,9 +155,9 @@ func (h hello) withTopology(kind byte, addition []byte) hello {
 		for i := range h.summary.buckets {
 			h.summary.buckets[i] = binary.BigEndian.Uint32(addition[4*i:])
 		}
-	case kind == additionCourtesy && len(addition)%idSize == 0 && len(h.courtesy) < maxCourtesy:
-		h.courtesy = append(h.courtesy, readIDs(addition)...)
-		h.courtesy = h.courtesy[:min(len(h.courtesy), maxCourtesy)]
+	case kind == additionReverse && len(addition)%idSize == 0 && len(h.reverse) < maxReverse:
+		h.reverse = append(h.reverse, readIDs(addition)...)
+		h.reverse = h.reverse[:min(len(h.reverse), maxReverse)]
 	case kind == additionLinks:
 		for len(addition) >= linkSize && len(h.links) < maxLinks {
 			l := link{to: longID(addition), state: linkState(addition[longSize])}
@@ -166,10 +166,10 @@ func (h hello) withTopology(kind byte, addition []byte) hello {
 				if len(addition) < linkEvidence {
 					break
 				}
-				l.boot, l.seq = binary.BigEndian.Uint32(addition), binary.BigEndian.Uint32(addition[4:])
+				l.incarnation, l.seq = binary.BigEndian.Uint32(addition), binary.BigEndian.Uint32(addition[4:])
 				addition = addition[linkEvidence:]
 			}
-			if l.state <= linkVouched {
+			if l.state <= linkRefuted {
 				h.links = append(h.links, l)
 			}
 		}
@@ -177,31 +177,31 @@ func (h hello) withTopology(kind byte, addition []byte) hello {
 	return h
 }
 
-// stamp tells which of two records of a node is newer. Boots are random: they break ties, so
+// recordVersion tells which of two records of a node is newer. Incarnations are random: they break ties, so
 // that all agree which one to keep until the node has heard of the other and outbid it.
-type stamp struct {
-	version uint64
-	boot    uint32 // its first 4 bytes
+type recordVersion struct {
+	version     uint64
+	incarnation uint32 // its first 4 bytes
 }
 
-func stampOf(h hello) stamp { return stamp{h.seq, uint32(h.boot >> 32)} }
+func versionOf(h hello) recordVersion { return recordVersion{h.seq, uint32(h.incarnation >> 32)} }
 
-func (s stamp) compare(o stamp) int {
-	return cmp.Or(cmp.Compare(s.version, o.version), cmp.Compare(s.boot, o.boot))
+func (s recordVersion) compare(o recordVersion) int {
+	return cmp.Or(cmp.Compare(s.version, o.version), cmp.Compare(s.incarnation, o.incarnation))
 }
 
 // digest is the part of a record in the digest of all.
-func (s stamp) digest(id longID) uint64 {
+func (s recordVersion) digest(id longID) uint64 {
 	sum := fnv.New64a()
 	_, _ = sum.Write(id[:]) // never fails
-	_, _ = sum.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.version), s.boot))
+	_, _ = sum.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.version), s.incarnation))
 	return sum.Sum64()
 }
 
 // index says which records a node has of those in a bucket.
 type index struct {
 	bucket int
-	has    map[longID]stamp
+	has    map[longID]recordVersion
 }
 
 func (x index) encode() []byte {
@@ -209,7 +209,7 @@ func (x index) encode() []byte {
 	for id, s := range x.has {
 		b = append(b, id[:]...)
 		b = binary.BigEndian.AppendUint64(b, s.version)
-		b = binary.BigEndian.AppendUint32(b, s.boot)
+		b = binary.BigEndian.AppendUint32(b, s.incarnation)
 	}
 	return b
 }
@@ -218,27 +218,27 @@ func decodeIndex(b []byte) (index, bool) {
 	if len(b) == 0 || int(b[0]) >= buckets || (len(b)-1)%indexEntry != 0 {
 		return index{}, false
 	}
-	x := index{bucket: int(b[0]), has: map[longID]stamp{}}
+	x := index{bucket: int(b[0]), has: map[longID]recordVersion{}}
 	for entry := range slices.Chunk(b[1:], indexEntry) {
-		x.has[longID(entry)] = stamp{binary.BigEndian.Uint64(entry[longSize:]), binary.BigEndian.Uint32(entry[longSize+8:])}
+		x.has[longID(entry)] = recordVersion{binary.BigEndian.Uint64(entry[longSize:]), binary.BigEndian.Uint32(entry[longSize+8:])}
 	}
 	return x, true
 }
 
 // gossip is a datagram of version 2.
 type gossip struct {
-	node      string
-	boot, seq uint64
-	records   []sealedRecord
-	indexes   []index
+	node             string
+	incarnation, seq uint64
+	records          []sealedRecord
+	indexes          []index
 }
 
 // sealedRecord is a record of which not more was read than which one it is: of most of those that
 // come, that is all that has to be known, as they come from several nodes.
 type sealedRecord struct {
-	node []byte // in body
-	boot uint64
-	stamp
+	node        []byte // in body
+	incarnation uint64
+	recordVersion
 	body []byte
 }
 
@@ -251,8 +251,8 @@ func peek(body []byte) (sealedRecord, bool) {
 	if name == 0 || name > maxName || name > len(body)-headerSize {
 		return sealedRecord{}, false
 	}
-	r := sealedRecord{node: body[headerSize:][:name], boot: binary.BigEndian.Uint64(body[8:]), body: body}
-	r.stamp = stamp{version: binary.BigEndian.Uint64(body[16:]), boot: uint32(r.boot >> 32)}
+	r := sealedRecord{node: body[headerSize:][:name], incarnation: binary.BigEndian.Uint64(body[8:]), body: body}
+	r.recordVersion = recordVersion{version: binary.BigEndian.Uint64(body[16:]), incarnation: uint32(r.incarnation >> 32)}
 	return r, true
 }
 
@@ -262,9 +262,9 @@ func isGossip(datagram []byte) bool {
 }
 
 // gossipTo begins a datagram, to which items are appended.
-func gossipTo(node string, boot, seq uint64) []byte {
+func gossipTo(node string, incarnation, seq uint64) []byte {
 	b := append([]byte(magic), versionGossip, 0)
-	b = binary.BigEndian.AppendUint64(b, boot)
+	b = binary.BigEndian.AppendUint64(b, incarnation)
 	b = binary.BigEndian.AppendUint64(b, seq)
 	b = append(b, byte(len(node)))
 	return append(b, node...)
@@ -297,7 +297,7 @@ func decodeGossip(body []byte) (gossip, bool) {
 	if len(body) < gossipHead {
 		return gossip{}, false
 	}
-	g := gossip{boot: binary.BigEndian.Uint64(body[6:]), seq: binary.BigEndian.Uint64(body[14:])}
+	g := gossip{incarnation: binary.BigEndian.Uint64(body[6:]), seq: binary.BigEndian.Uint64(body[14:])}
 	name, rest := int(body[22]), body[gossipHead:]
 	if name == 0 || name > maxName || name > len(rest) {
 		return gossip{}, false

@@ -6,61 +6,61 @@ import (
 )
 
 const (
-	// witnesses is how many nodes must say that they do not hear one before all believe it dead.
-	witnesses = 2
+	// confirmations is how many nodes must say that they do not hear one before all believe it dead.
+	confirmations = 2
 	// maxPasses bounds for how long judge looks what follows from a death. Each pass that finds
-	// something finds a further ring of nodes of which nobody is left who watches them.
+	// something finds a further ring of nodes that no living node watches.
 	maxPasses = 32
 )
 
 // vertex is a node as the records of all nodes have it.
 type vertex struct {
-	record   *hello // what it says to all, its sequence is the version; nil: not known
-	edges    []edge // whom it watches, of those that we know
-	opinions []edge // what those say that watch it and are reached; from the other side
-	there    path   // from here to it: it is reached
-	back     path   // from it to us: it hears us, or one that does
-	// known: it was reached, or called dead by witnesses, since we know of it.
+	record      *hello      // what it says to all, its sequence is the version; nil: not known
+	adjacencies []adjacency // of the nodes that it watches, those that we know
+	reports     []adjacency // what its watchers say that are reached; from the other side
+	there       path        // from here to it: it is reached
+	back        path        // from it to us: it hears us, or one that does
+	// known: it was reached, or called dead by its watchers, since we know of it.
 	known     bool
-	out       bool      // witnesses say that it is dead
-	condemned time.Time // since when they say so; zero: they do not
-	// returning: it was dead, and its record may be of before. What it says of others counts
+	dead      bool      // its watchers have confirmed that it is dead
+	suspected time.Time // since when they say so, confirmed or not; zero: they do not
+	// resyncing: it was dead, and its record may be of before. What it says of others counts
 	// again when it is known to be its newest word.
-	returning bool
-	returned  time.Time // since when it is reached again; zero: it is not
-	orphaned  time.Time // since when nobody that is reached watches it; zero: somebody does
+	resyncing      bool
+	resyncSince    time.Time // since when it is reached again; zero: it is not
+	unwatchedSince time.Time // since when no node that is reached watches it; zero: one does
 	// deafTo are the nodes that it takes for dead, ourselves among them; nil: it can hear us.
 	deafTo    map[string]bool
 	deafSince time.Time // since when there are any
 	deaf      bool      // as in the view
 }
 
-// edge is what a node says of another one.
-type edge struct {
+// adjacency is what a node says of another one.
+type adjacency struct {
 	link
-	other *peer // that it is about; in opinions, that says it
+	other *peer // that it is about; in reports, that says it
 }
 
-// carries tells whether an edge makes the node at its end alive. A node that was not heard yet by
+// carries tells whether an adjacency makes the node at its end alive. A node that was not heard yet by
 // one that has just begun to watch it is alive while Kubernetes says so.
-func (e edge) carries(to *peer) bool {
+func (e adjacency) carries(to *peer) bool {
 	return e.state != linkSilent && (e.state != linkPending || to.ready)
 }
 
-// objection is for how long a death that witnesses tell of is held back: those that have
+// suspicionTimeout is for how long a death that watchers report is held back: those that have
 // heard the node since need a hop or two to say so.
-func (m *machine) objection() time.Duration { return m.interval / 4 }
+func (m *machine) suspicionTimeout() time.Duration { return m.interval / 4 }
 
-// judge decides from the records who is alive.
+// judge decides from the records which nodes are alive.
 //
 // A node is alive that is reached from here: over others, each of which hears the next one.
-// It is dead, whoever hears it, if two say that they do not, and none of those who hear it has
-// done so since; or if all who watch it say so. Nodes that nobody watches who is reached get a
+// It is dead if two of its watchers say that they do not hear it and none has heard it since, or if all of them say so.
+// Nodes that no reached node watches get a
 // detection time, in which they and others find new neighbours.
 func (m *machine) judge(now time.Time) {
-	defer func() { m.mesh.learned = m.mesh.learned[:0] }()
+	defer func() { m.mesh.installed = m.mesh.installed[:0] }()
 	if !m.mesh.whole {
-		for _, p := range m.mesh.learned {
+		for _, p := range m.mesh.installed {
 			if p != m.mesh.self && p.record != nil {
 				m.conclude(now, p)
 			}
@@ -73,23 +73,23 @@ func (m *machine) judge(now time.Time) {
 		m.reach()
 		again = false
 		for _, p := range all {
-			out := p.isCondemned()
+			dead := p.isSuspected()
 			switch {
-			case !out:
-				p.condemned = time.Time{}
-			case p.condemned.IsZero():
-				p.condemned = now
+			case !dead:
+				p.suspected = time.Time{}
+			case p.suspected.IsZero():
+				p.suspected = now
 			}
-			if out && !p.out && !p.isSilentToAll() && now.Before(p.condemned.Add(m.objection())) {
-				out = false
+			if dead && !p.dead && !p.isSilentToAll() && now.Before(p.suspected.Add(m.suspicionTimeout())) {
+				dead = false
 			}
-			again = again || out != p.out
-			p.out = out
+			again = again || dead != p.dead
+			p.dead = dead
 		}
 	}
 	for _, p := range all {
-		if !p.out && !p.condemned.IsZero() {
-			m.judgeBy(p.condemned.Add(m.objection()))
+		if !p.dead && !p.suspected.IsZero() {
+			m.judgeBy(p.suspected.Add(m.suspicionTimeout()))
 		}
 		if p != m.mesh.self && p.record != nil {
 			m.conclude(now, p)
@@ -105,31 +105,31 @@ func (m *machine) judgeBy(t time.Time) {
 	}
 }
 
-// reach marks who is reached from here past those who are out, and gathers opinions.
+// reach marks the nodes that are reached from here past the dead ones, and gathers the reports.
 func (m *machine) reach() {
 	all := m.mesh.order
 	for _, p := range all {
-		p.there, p.back, p.opinions = path{}, path{}, p.opinions[:0]
+		p.there, p.back, p.reports = path{}, path{}, p.reports[:0]
 	}
 	queue := append(m.mesh.queue[:0], m.mesh.self)
 	m.mesh.self.there.found = true
-	for _, p := range m.attended {
-		if p.proven && p.record != nil && !p.out && m.mesh.heard.Before(p.until()) {
+	for _, p := range m.active {
+		if p.proven && p.record != nil && !p.dead && m.mesh.heard.Before(p.until()) {
 			p.there = path{found: true, level: 1} // watched or not, it was heard just now
 			queue = append(queue, p)
 		}
 	}
 	for i := 0; i < len(queue); i++ {
 		p := queue[i]
-		if p.returning {
+		if p.resyncing {
 			continue
 		}
-		for _, e := range p.edges {
+		for _, e := range p.adjacencies {
 			to := e.other
 			back := e
 			back.other = p
-			to.opinions = append(to.opinions, back)
-			if !to.there.found && !to.out && e.carries(to) {
+			to.reports = append(to.reports, back)
+			if !to.there.found && !to.dead && e.carries(to) {
 				to.there = path{found: true, level: p.there.level + 1, via: p}
 				queue = append(queue, to)
 			}
@@ -138,65 +138,65 @@ func (m *machine) reach() {
 	m.mesh.queue = queue
 }
 
-// isCondemned tells whether those who watch a node say that it is dead.
-func (v *vertex) isCondemned() bool {
+// isSuspected tells whether the watchers of a node say that it is dead.
+func (v *vertex) isSuspected() bool {
 	unrefuted := 0
-	for _, e := range v.opinions {
+	for _, e := range v.reports {
 		if e.state == linkSilent && !v.isRefuted(e) {
 			unrefuted++
 		}
 	}
-	return v.isSilentToAll() || unrefuted >= witnesses
+	return v.isSilentToAll() || unrefuted >= confirmations
 }
 
 // isSilentToAll: each node that watches it says that it does not hear it, so that none is left to object. One that
 // has not heard it yet brings none back that is dead.
 func (v *vertex) isSilentToAll() bool {
 	silent := false
-	for _, e := range v.opinions {
+	for _, e := range v.reports {
 		switch {
 		case e.state == linkSilent:
 			silent = true
-		case e.state != linkPending || !v.out:
+		case e.state != linkPending || !v.dead:
 			return false
 		}
 	}
 	return silent
 }
 
-// isRefuted tells whether somebody has heard the node since another one did last.
-func (v *vertex) isRefuted(accusation edge) bool {
-	return slices.ContainsFunc(v.opinions, func(e edge) bool {
-		return e.state == linkVouched && (e.boot != accusation.boot || int32(e.seq-accusation.seq) > 0)
+// isRefuted tells whether a watcher has heard the node later than the one that reports it.
+func (v *vertex) isRefuted(report adjacency) bool {
+	return slices.ContainsFunc(v.reports, func(e adjacency) bool {
+		return e.state == linkRefuted && (e.incarnation != report.incarnation || int32(e.seq-report.seq) > 0)
 	})
 }
 
 // conclude makes a node alive or dead by what was found.
 func (m *machine) conclude(now time.Time, p *peer) {
-	alive := p.there.found && !p.out
+	alive := p.there.found && !p.dead
 	switch {
-	case p.there.found || p.out:
+	case p.there.found || p.dead:
 		if !p.known {
 			m.touch() // it may be silent now
 		}
-		p.known, p.orphaned = true, time.Time{}
+		p.known, p.unwatchedSince = true, time.Time{}
 	case !p.known:
 		alive = p.ready
-	case p.alive: // nobody watches it who is reached
-		if p.orphaned.IsZero() {
-			p.orphaned = now
+	case p.alive: // no node that is reached watches it
+		if p.unwatchedSince.IsZero() {
+			p.unwatchedSince = now
 		}
-		due := p.orphaned.Add(m.detect)
+		due := p.unwatchedSince.Add(m.detect)
 		if alive = now.Before(due); alive {
 			m.judgeBy(due)
 		}
 	}
-	m.welcome(now, p)
+	m.boundResync(now, p)
 	if alive == p.alive {
 		return
 	}
-	p.returning = p.returning || !alive
-	m.mesh.returns = m.mesh.returns || p.returning
+	p.resyncing = p.resyncing || !alive
+	m.mesh.resyncs = m.mesh.resyncs || p.resyncing
 	p.alive, m.hurry = alive, true
 	m.touch()
 	switch {
@@ -207,7 +207,7 @@ func (m *machine) conclude(now time.Time, p *peer) {
 		m.log.Info("node has left", "node", p.node)
 	default:
 		m.stats.Deaths++
-		told := []any{"node", p.node, "unheardBy", p.accusers()}
+		told := []any{"node", p.node, "unheardBy", p.reporters()}
 		if p.watched && p.heard {
 			told = append(told, "silence", now.Sub(p.at).Round(time.Millisecond).String())
 		}
@@ -215,45 +215,45 @@ func (m *machine) conclude(now time.Time, p *peer) {
 	}
 }
 
-// welcome ends that a node is returning after a while at the latest.
-func (m *machine) welcome(now time.Time, p *peer) {
+// boundResync ends the resync of a node after a while at the latest.
+func (m *machine) boundResync(now time.Time, p *peer) {
 	switch {
-	case !p.returning || !p.there.found:
-		p.returned = time.Time{}
-	case p.returned.IsZero():
-		p.returned = now
+	case !p.resyncing || !p.there.found:
+		p.resyncSince = time.Time{}
+	case p.resyncSince.IsZero():
+		p.resyncSince = now
 		m.judgeBy(now.Add(postponements * m.interval))
-	case !now.Before(p.returned.Add(postponements * m.interval)):
-		p.returning = false
+	case !now.Before(p.resyncSince.Add(postponements * m.interval)):
+		p.resyncing = false
 		m.reconsider()
 	default:
-		m.judgeBy(p.returned.Add(postponements * m.interval))
+		m.judgeBy(p.resyncSince.Add(postponements * m.interval))
 	}
 }
 
-// settleReturns counts what those say again who are returning: our records are those of a
+// endResyncs counts again what nodes say that are resyncing: our records are those of a
 // peer, and no other has come for some intervals.
-func (m *machine) settleReturns(now time.Time) {
-	if !m.mesh.returns || now.Sub(m.mesh.learnedAt) < 2*m.interval {
+func (m *machine) endResyncs(now time.Time) {
+	if !m.mesh.resyncs || now.Sub(m.mesh.installedAt) < 2*m.interval {
 		return
 	}
-	m.mesh.returns = false
+	m.mesh.resyncs = false
 	for _, p := range m.mesh.order {
 		switch {
-		case !p.returning:
+		case !p.resyncing:
 		case p.there.found:
-			p.returning = false
+			p.resyncing = false
 			m.reconsider()
 		default:
-			m.mesh.returns = true
+			m.mesh.resyncs = true
 		}
 	}
 }
 
-// accusers are some of those that call a node silent; none: nobody is left who watches it.
-func (v *vertex) accusers() []string {
+// reporters are some of the watchers that call a node silent; none: no watcher is left.
+func (v *vertex) reporters() []string {
 	var names []string
-	for _, e := range v.opinions {
+	for _, e := range v.reports {
 		if e.state == linkSilent {
 			names = append(names, e.other.node)
 		}
@@ -262,18 +262,18 @@ func (v *vertex) accusers() []string {
 	return names[:min(len(names), maxLinks)]
 }
 
-// findDeaf finds the nodes that are alive and take this one for dead, and whom those take for
+// findDeaf finds the nodes that are alive and take this one for dead, and which others those take for
 // dead. Mostly there are none. One counts as deaf once it was so for an interval: when nodes meet again that were
 // parted, what the one knows of the other is of before.
 func (m *machine) findDeaf(now time.Time) {
 	self := m.mesh.self
-	if !self.out {
+	if !self.dead {
 		queue := append(m.mesh.queue[:0], self)
 		self.back.found = true
 		for i := 0; i < len(queue); i++ {
 			to := queue[i]
-			for _, e := range to.opinions {
-				if p := e.other; !p.back.found && !p.out && e.carries(to) {
+			for _, e := range to.reports {
+				if p := e.other; !p.back.found && !p.dead && e.carries(to) {
 					p.back = path{found: true, level: to.back.level + 1, via: to}
 					queue = append(queue, p)
 				}
@@ -281,18 +281,18 @@ func (m *machine) findDeaf(now time.Time) {
 		}
 		m.mesh.queue = queue
 	}
-	var found []*peer // of whom those are deaf who are reached from each other
+	var found []*peer // of those that are reached from each other all are deaf
 	for _, p := range m.mesh.order {
 		before := p.deafTo != nil
 		p.deafTo = nil
-		if p != self && p.there.found && !p.out && p.record != nil && !p.back.found {
+		if p != self && p.there.found && !p.dead && p.record != nil && !p.back.found {
 			p.deafTo = m.deafTo(p, found)
 			found = append(found, p)
 		}
 		if p.deafTo != nil && !before {
 			p.deafSince = now
 		}
-		m.judgeEar(now, p)
+		m.judgeDeaf(now, p)
 	}
 	if deaf := len(found) > 0; deaf != m.mesh.unheard {
 		m.mesh.unheard = deaf
@@ -304,8 +304,8 @@ func (m *machine) findDeaf(now time.Time) {
 	}
 }
 
-// judgeEar tells in the view whether a node does not hear this one.
-func (m *machine) judgeEar(now time.Time, p *peer) {
+// judgeDeaf tells in the view whether a node does not hear this one.
+func (m *machine) judgeDeaf(now time.Time, p *peer) {
 	due := p.deafSince.Add(m.interval)
 	deaf := p.deafTo != nil && !now.Before(due)
 	if p.deafTo != nil && !deaf {
@@ -328,15 +328,15 @@ func (m *machine) markDeaf(v View) {
 	}
 }
 
-// deafTo are the nodes that one takes for dead which takes us for dead; nil if it hears nobody,
+// deafTo are the nodes that one takes for dead which takes us for dead; nil if it hears no node,
 // so that it is the fault of its ears. found are those for which it was answered before.
 func (m *machine) deafTo(p *peer, found []*peer) map[string]bool {
 	hears := map[*peer]bool{p: true}
 	queue := []*peer{p}
 	for i := 0; i < len(queue); i++ {
-		for _, e := range queue[i].edges {
+		for _, e := range queue[i].adjacencies {
 			to := e.other
-			if hears[to] || to.out || to == m.mesh.self || !e.carries(to) {
+			if hears[to] || to.dead || to == m.mesh.self || !e.carries(to) {
 				continue
 			}
 			if slices.Contains(found, to) && to.deafTo != nil && !to.deafTo[p.node] {

@@ -13,11 +13,11 @@ func (m *machine) record(p *peer, said *hello) {
 	m.mesh.toggle(p)
 	p.record = said
 	m.mesh.toggle(p)
-	m.mesh.told = append(m.mesh.told[:0], p.edges...)
+	m.mesh.told = append(m.mesh.told[:0], p.adjacencies...)
 	m.resolve(p)
-	m.mesh.learned = append(m.mesh.learned, p)
+	m.mesh.installed = append(m.mesh.installed, p)
 	m.mesh.changed = true
-	if said == nil || p.returning || m.mesh.unheard || p.proven && !p.there.found {
+	if said == nil || p.resyncing || m.mesh.unheard || p.proven && !p.there.found {
 		m.mesh.whole = true
 	}
 	m.compares(p, m.mesh.told)
@@ -28,20 +28,20 @@ func (t *topology) toggle(p *peer) {
 	if p.record == nil {
 		return
 	}
-	digest := stampOf(*p.record).digest(p.long)
+	digest := versionOf(*p.record).digest(p.long)
 	t.digest ^= digest
 	t.digests[p.long.bucket()] ^= uint32(digest ^ digest>>32)
 }
 
 // resolve finds the nodes of a record.
 func (m *machine) resolve(p *peer) {
-	p.edges = p.edges[:0]
+	p.adjacencies = p.adjacencies[:0]
 	if p.record == nil {
 		return
 	}
 	for _, l := range p.record.links {
 		if to := m.mesh.byID[l.to]; to != nil && to != p {
-			p.edges = append(p.edges, edge{l, to})
+			p.adjacencies = append(p.adjacencies, adjacency{l, to})
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (m *machine) renew(now time.Time) {
 		return
 	}
 	m.mesh.version++
-	r := &hello{node: m.node, boot: m.boot, seq: m.mesh.version, said: m.current(now), links: links, epoch: m.epoch, room: m.mesh.room}
+	r := &hello{node: m.node, incarnation: m.incarnation, seq: m.mesh.version, said: m.current(now), links: links, epoch: m.epoch, room: m.mesh.room}
 	if m.isHeld() {
 		r.hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
@@ -74,7 +74,7 @@ func (m *machine) isHeld() bool { return m.parting && m.mesh.heard.Before(m.part
 // links are what this node says of those that it watches, in order.
 func (m *machine) links(now time.Time) []link {
 	var all []link
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if !p.watched {
 			continue
 		}
@@ -82,16 +82,16 @@ func (m *machine) links(now time.Time) []link {
 		if until := m.awaited(p); now.Before(until) {
 			m.judgeBy(until)
 		} else if !until.IsZero() {
-			if !p.out {
+			if !p.dead {
 				continue
 			}
 			l.state = linkSilent // as others say: a node that begins later is told when those are gone
 		}
 		switch {
 		case p.link == linkSilent:
-			l.boot, l.seq = uint32(p.boot), uint32(p.seq)
-		case p.link == linkHeard && p.vouch != nil:
-			l.state, l.boot, l.seq = linkVouched, p.vouch.boot, p.vouch.seq
+			l.incarnation, l.seq = uint32(p.incarnation), uint32(p.seq)
+		case p.link == linkHeard && p.refutation != nil:
+			l.state, l.incarnation, l.seq = linkRefuted, p.refutation.incarnation, p.refutation.seq
 		}
 		all = append(all, l)
 	}
@@ -101,39 +101,39 @@ func (m *machine) links(now time.Time) []link {
 
 // awaited is until when a node that was never heard since it is watched may still be about to
 // say hello; zero: it is heard, or was. One of which there is no record may be behind a closed
-// port, and is awaited while Kubernetes says that it is there. Of another one somebody has
+// port, and is awaited while Kubernetes says that it is there. Of another one a node has
 // heard. It may have died since, or not know of us: then we have nothing to say of it.
 func (m *machine) awaited(p *peer) time.Time {
 	if p.link != linkPending || p.record == nil {
 		return time.Time{}
 	}
-	if p.isAccused() {
+	if p.isReported() {
 		return p.began.Add(m.detect) // as with nodes that were heard
 	}
 	return p.began.Add(2 * m.detect)
 }
 
-// vouchFor makes this node say that it hears one which another calls silent.
-func (m *machine) vouchFor(p *peer) {
+// refute makes this node say that it hears one which another calls silent.
+func (m *machine) refute(p *peer) {
 	if !p.watched || p.link != linkHeard {
-		p.vouch = nil
+		p.refutation = nil
 		return
 	}
-	accused := false
-	for _, e := range p.opinions {
+	reported := false
+	for _, e := range p.reports {
 		if e.state != linkSilent {
 			continue
 		}
-		accused = true
-		newer := func(boot, seq uint32) bool { return boot != e.boot || int32(seq-e.seq) > 0 }
-		if p.vouch != nil && newer(p.vouch.boot, p.vouch.seq) {
+		reported = true
+		newer := func(incarnation, seq uint32) bool { return incarnation != e.incarnation || int32(seq-e.seq) > 0 }
+		if p.refutation != nil && newer(p.refutation.incarnation, p.refutation.seq) {
 			continue
 		}
-		if newer(uint32(p.boot), uint32(p.seq)) {
-			p.vouch = &link{boot: uint32(p.boot), seq: uint32(p.seq)}
+		if newer(uint32(p.incarnation), uint32(p.seq)) {
+			p.refutation = &link{incarnation: uint32(p.incarnation), seq: uint32(p.seq)}
 		}
 	}
-	if !accused {
-		p.vouch = nil
+	if !reported {
+		p.refutation = nil
 	}
 }

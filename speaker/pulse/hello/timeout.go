@@ -10,9 +10,9 @@ const (
 	mindFor = 3 * time.Minute
 	// stall is within what time hellos were late once: what keeps a process back comes in pieces.
 	stall = time.Second
-	// foresight is how much more is waited for than what was late more than once, or lost: what
+	// safetyFactor is how much more is waited for than what was late more than once, or lost: what
 	// comes next may be later still.
-	foresight = 4
+	safetyFactor = 4
 	// most bounds how many intervals are waited for, where no more were configured. What
 	// was later than that teaches nothing: the process was stopped.
 	most = 20
@@ -82,64 +82,66 @@ func intervals(multiplier int, interval, once, more time.Duration) int {
 	return min(multiplier+n, max(multiplier, most))
 }
 
-// punctuality is what a node knows of its own hellos.
-type punctuality struct {
+// localHealth is what a node knows of its own hellos.
+type localHealth struct {
 	lateness
 
-	left     time.Time     // when the last round had left; zero: none has
-	promised time.Duration // how long after that the next one is due, at most
-	asks     int           // so many intervals the others are asked to wait
+	left      time.Time     // when the last round had left; zero: none has
+	promised  time.Duration // how long after that the next one is due, at most
+	requested int           // so many intervals the others are asked to wait
 }
 
-// gauge notes how late the round is that leaves now.
-func (p *punctuality) gauge(now time.Time) {
+// measure notes how late the round is that leaves now.
+func (p *localHealth) measure(now time.Time) {
 	if by := now.Sub(p.left) - p.promised; !p.left.IsZero() && by < most*p.promised {
 		p.note(now, by)
 	}
 }
 
-// notice adjusts what the others are asked for to how late our own hellos leave.
-func (m *machine) notice(now time.Time) {
+// adaptRequest adjusts what the others are asked for to how late our own hellos leave.
+func (m *machine) adaptRequest(now time.Time) {
 	once, again := m.own.worst(now)
 	// The silence that is waited for anyway covers that much.
 	covered := time.Duration(m.multiplier-1) * m.interval
-	asks := intervals(m.multiplier, m.interval, once, foresight*again-covered)
-	if asks == m.own.asks {
+	requested := intervals(m.multiplier, m.interval, once, safetyFactor*again-covered)
+	if requested == m.own.requested {
 		return
 	}
-	before := m.own.asks
-	m.own.asks = asks
+	before := m.own.requested
+	m.own.requested = requested
 	switch {
 	case before == 0: // a start
-	case asks > before:
+	case requested > before:
 		m.log.Info("hellos of this node leave late; other nodes are asked to wait longer before they take it for dead",
-			"late", once.String(), "detectionTime", m.asked().String())
+			"late", once.String(), "detectionTime", m.requestedTimeout().String())
 	default:
-		m.log.Info("hellos of this node leave sooner again", "late", once.String(), "detectionTime", m.asked().String())
+		m.log.Info("hellos of this node leave sooner again", "late", once.String(), "detectionTime", m.requestedTimeout().String())
 	}
 }
 
-// asked is the silence after which others shall take this node for dead.
-func (m *machine) asked() time.Duration { return time.Duration(m.own.asks) * m.interval }
+// requestedTimeout is the silence after which others shall take this node for dead.
+func (m *machine) requestedTimeout() time.Duration {
+	return time.Duration(m.own.requested) * m.interval
+}
 
-// wait adjusts after what silence a node counts as dead: after what it asks for, or more
+// adaptTimeout adjusts after what silence a node counts as dead: after what it asks for, or more
 // if its hellos were missing, or if ours are late. The last may mean that this machine is
 // too busy to hear others in time.
-func (m *machine) wait(now time.Time, p *peer) {
+func (m *machine) adaptTimeout(now time.Time, p *peer) {
 	interval := m.between(now, p)
 	once, again := p.late.worst(now)
 	lost, _ := p.lost.worst(now)
 	// One lost hello is what the multiplier is for.
 	tolerated := interval + interval/4
-	missing := intervals(m.multiplier, interval, once, foresight*(max(again, lost)-tolerated))
-	p.least = max(p.asked(interval), time.Duration(m.own.asks)*interval)
+	missing := intervals(m.multiplier, interval, once, safetyFactor*(max(again, lost)-tolerated))
+	p.least = max(p.requestedTimeout(interval), time.Duration(m.own.requested)*interval)
 	p.detect = max(p.least, time.Duration(missing)*interval)
-	patient := missing > m.multiplier
-	if patient == p.patient {
+	adapted := missing > m.multiplier
+	if adapted == p.adapted {
 		return
 	}
-	p.patient = patient
-	if patient {
+	p.adapted = adapted
+	if adapted {
 		m.log.Info("hellos of a node are missing; it is waited longer before the node is taken for dead",
 			"node", p.node, "missing", max(once, lost).String(), "detectionTime", p.detect.String())
 		return
@@ -155,22 +157,22 @@ func (m *machine) between(now time.Time, p *peer) time.Duration {
 	return m.interval
 }
 
-// asked is the silence after which the node wants to be taken for dead.
-func (p *peer) asked(interval time.Duration) time.Duration {
+// requestedTimeout is the silence after which the node wants to be taken for dead.
+func (p *peer) requestedTimeout(interval time.Duration) time.Duration {
 	switch {
 	case !p.heard:
 		return 0
-	case p.asks == 0:
+	case p.requested == 0:
 		return untold * interval
 	}
-	return min(p.asks, MaxHold)
+	return min(p.requested, MaxHold)
 }
 
-// missed notes how long nothing was heard of a node from which a hello comes now, and whether others were
+// observe notes how long nothing was heard of a node from which a hello comes now, and whether others were
 // lost before it. A node that was away for much longer than it was waited for was really away.
-func (m *machine) missed(now time.Time, p *peer, h hello) {
+func (m *machine) observe(now time.Time, p *peer, h hello) {
 	silence := now.Sub(p.at)
-	if !p.heard || p.boot != h.boot || !p.held.IsZero() || silence >= 2*p.detect {
+	if !p.heard || p.incarnation != h.incarnation || !p.held.IsZero() || silence >= 2*p.detect {
 		return
 	}
 	missing := &p.late

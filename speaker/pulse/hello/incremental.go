@@ -2,7 +2,7 @@ package hello
 
 import "slices"
 
-// What a record says of others mostly changes nothing about who is alive: one more link is heard,
+// What a record says of others mostly changes nothing about which nodes are alive: one more link is heard,
 // or one of several that lead to a node is not any more. Judge looks at all records of the cluster;
 // what follows finds at the cost of one record whether it has to.
 
@@ -15,21 +15,21 @@ type path struct {
 }
 
 // counts tells whether what a node says of others counts.
-func (v *vertex) counts() bool { return v.there.found && !v.returning }
+func (v *vertex) counts() bool { return v.there.found && !v.resyncing }
 
 // compares takes over what a record says of others, where former is what the node said of them before.
-// If that may change who is alive or hears whom, judge has to look at all.
-func (m *machine) compares(p *peer, former []edge) {
+// If that may change which nodes are alive, or hear which, judge has to look at all.
+func (m *machine) compares(p *peer, former []adjacency) {
 	if m.mesh.whole || !p.counts() {
 		return
 	}
 	for _, e := range former {
-		e.other.opinions = slices.DeleteFunc(e.other.opinions, func(o edge) bool { return o.other == p })
+		e.other.reports = slices.DeleteFunc(e.other.reports, func(o adjacency) bool { return o.other == p })
 	}
-	for _, e := range p.edges {
+	for _, e := range p.adjacencies {
 		back := e
 		back.other = p
-		e.other.opinions = append(e.other.opinions, back)
+		e.other.reports = append(e.other.reports, back)
 	}
 	for _, e := range former {
 		if e.carries(e.other) && !p.isCarriedTo(e.other) && m.severs(p, e.other) || e.other.isInDoubt() {
@@ -37,7 +37,7 @@ func (m *machine) compares(p *peer, former []edge) {
 			return
 		}
 	}
-	for _, e := range p.edges {
+	for _, e := range p.adjacencies {
 		if e.carries(e.other) && joins(p, e.other) || e.other.isInDoubt() {
 			m.mesh.whole = true
 			return
@@ -46,40 +46,40 @@ func (m *machine) compares(p *peer, former []edge) {
 }
 
 func (p *peer) isCarriedTo(to *peer) bool {
-	return slices.ContainsFunc(p.edges, func(e edge) bool { return e.other == to && e.carries(to) })
+	return slices.ContainsFunc(p.adjacencies, func(e adjacency) bool { return e.other == to && e.carries(to) })
 }
 
 // isInDoubt: whether the node is dead may have another answer than before.
 func (v *vertex) isInDoubt() bool {
-	return v.out || !v.condemned.IsZero() || v.isCondemned()
+	return v.dead || !v.suspected.IsZero() || v.isSuspected()
 }
 
-// joins tells whether an edge that is new brings somebody nearer who was not reached, or did not
+// joins tells whether an adjacency that is new brings a node nearer that was not reached, or did not
 // reach us.
 func joins(p, to *peer) bool {
-	return !to.there.found && !to.out || to.back.found && !p.back.found
+	return !to.there.found && !to.dead || to.back.found && !p.back.found
 }
 
-// severs tells whether an edge that is no more was one of those by which its ends are reached,
+// severs tells whether an adjacency that is no more was one of those by which its ends are reached,
 // or reach us, and there is no other one in its place that comes from nearer.
 func (m *machine) severs(p, to *peer) bool {
 	if to.there.via == p {
-		i := slices.IndexFunc(to.opinions, func(e edge) bool {
+		i := slices.IndexFunc(to.reports, func(e adjacency) bool {
 			return e.carries(to) && e.other.there.level < to.there.level
 		})
 		if i < 0 {
 			return true
 		}
-		to.there.via = to.opinions[i].other
+		to.there.via = to.reports[i].other
 	}
 	if p.back.via == to {
-		i := slices.IndexFunc(p.edges, func(e edge) bool {
+		i := slices.IndexFunc(p.adjacencies, func(e adjacency) bool {
 			return e.carries(e.other) && e.other.back.found && e.other.back.level < p.back.level
 		})
 		if i < 0 {
 			return true
 		}
-		p.back.via = p.edges[i].other
+		p.back.via = p.adjacencies[i].other
 	}
 	return false
 }

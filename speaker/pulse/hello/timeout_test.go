@@ -62,7 +62,7 @@ func TestABusyNodeAsksForTime(t *testing.T) {
 // TestALittleLatenessIsCovered: a node that is late again and again asks for no more than the usual silence while
 // four times what it was late fits into that, beside the interval itself, and for an interval more when it does not.
 func TestALittleLatenessIsCovered(t *testing.T) {
-	const covered = (testDetect - testInterval) / foresight
+	const covered = (testDetect - testInterval) / safetyFactor
 	for late, want := range map[time.Duration]time.Duration{
 		covered:                        testDetect,
 		covered + 2*time.Millisecond:   testDetect + testInterval,
@@ -84,8 +84,8 @@ func TestALittleLatenessIsCovered(t *testing.T) {
 func TestOneStallIsWaitedForAgain(t *testing.T) {
 	const covered = testDetect - testInterval
 	for late, want := range map[time.Duration][2]time.Duration{
-		covered - testInterval/4: {testDetect, testInterval + foresight*covered - testInterval},
-		covered:                  {testDetect + testInterval, testInterval + foresight*covered},
+		covered - testInterval/4: {testDetect, testInterval + safetyFactor*covered - testInterval},
+		covered:                  {testDetect + testInterval, testInterval + safetyFactor*covered},
 		covered + testInterval:   {testDetect + 2*testInterval, longest},
 	} {
 		w := started(t, 2, 1)
@@ -96,7 +96,7 @@ func TestOneStallIsWaitedForAgain(t *testing.T) {
 				at = at.Add(testInterval + by)
 				m.hellos(at)
 			}
-			return m.asked()
+			return m.requestedTimeout()
 		}
 		once := stalls(late/2, late, late/3)
 		at = at.Add(stall)
@@ -170,7 +170,7 @@ func TestALossyCable(t *testing.T) {
 func TestANodeThatSaysNothingIsWaitedForLonger(t *testing.T) {
 	w := started(t, 2, 1)
 	sender := w.hosts[0].state
-	sender.own.asks = 0
+	sender.own.requested = 0
 	w.send(0, outgoing{datagrams: sender.hello(w.now, 0, 0), to: sender.peers["node-1"].addrs})
 	w.run(testDelay)
 	if got := w.waits(1, 0); got != untold*testInterval {

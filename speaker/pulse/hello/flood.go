@@ -24,7 +24,7 @@ func (m *machine) gossipsAt() (t time.Time, pending bool) {
 	switch {
 	case len(m.keys) == 0:
 		return t, false
-	case len(m.mesh.owing) > 0:
+	case len(m.mesh.pending) > 0:
 		return m.checkedAt, true
 	case len(m.mesh.news) > 0:
 		return m.mesh.newsAt.Add(m.newsGap()), true
@@ -46,10 +46,10 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		}
 		clear(m.mesh.news)
 	}
-	if len(m.mesh.owing) == 0 {
+	if len(m.mesh.pending) == 0 {
 		return out
 	}
-	for _, p := range byName(m.mesh.owing) {
+	for _, p := range byName(m.mesh.pending) {
 		pack := m.pack()
 		m.addRecords(&pack, p.records)
 		for b := range buckets {
@@ -61,7 +61,7 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		p.records, p.indexes = nil, 0
 		out = m.packed(out, pack, p.addrs)
 	}
-	clear(m.mesh.owing)
+	clear(m.mesh.pending)
 	return out
 }
 
@@ -85,7 +85,7 @@ func (m *machine) packed(out []outgoing, pack gossipOut, to []netip.Addr) []outg
 	for _, items := range pack.packs {
 		m.seq++
 		m.stats.Gossip++
-		body := append(gossipTo(m.node, m.boot, m.seq), items...)
+		body := append(gossipTo(m.node, m.incarnation, m.seq), items...)
 		out = append(out, outgoing{datagrams: m.sealedBody(body), to: to})
 	}
 	return out
@@ -93,12 +93,12 @@ func (m *machine) packed(out []outgoing, pack gossipOut, to []netip.Addr) []outg
 
 // index tells which records there are in a bucket.
 func (m *machine) index(bucket int) index {
-	x := index{bucket: bucket, has: map[longID]stamp{}}
+	x := index{bucket: bucket, has: map[longID]recordVersion{}}
 	// What does not fit is not told; it takes four times as many nodes as are supported.
 	room := (maxDatagram - gossipHead - len(m.node) - macSize - itemHead - 1) / indexEntry
 	for _, p := range m.mesh.buckets[bucket] {
 		if p.record != nil && len(x.has) < room {
-			x.has[p.long] = stampOf(*p.record)
+			x.has[p.long] = versionOf(*p.record)
 		}
 	}
 	return x
@@ -111,7 +111,7 @@ func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort
 		m.reject(reason, from, hello{})
 		return outgoing{}
 	}
-	h := hello{node: g.node, boot: g.boot, seq: g.seq}
+	h := hello{node: g.node, incarnation: g.incarnation, seq: g.seq}
 	p := m.peers[g.node]
 	if p == nil {
 		m.reject(ReasonUnknownNode, from, h)
@@ -136,7 +136,7 @@ func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort
 
 func (m *machine) takeGossip(now time.Time, p *peer, g gossip) {
 	for _, record := range g.records {
-		if m.learn(now, record) {
+		if m.install(now, record) {
 			p.repairIn = 0
 		}
 	}
@@ -145,13 +145,13 @@ func (m *machine) takeGossip(now time.Time, p *peer, g gossip) {
 	}
 }
 
-// learn takes in a record and tells whether it is new.
-func (m *machine) learn(now time.Time, come sealedRecord) bool {
+// install takes in a record and tells whether it is new.
+func (m *machine) install(now time.Time, come sealedRecord) bool {
 	self := m.mesh.self
 	if string(come.node) == m.node {
 		// Of the process that was here before. This one outbids it, or others would
 		// keep what that said.
-		if self.record != nil && come.boot != m.boot && come.compare(stampOf(*self.record)) >= 0 {
+		if self.record != nil && come.incarnation != m.incarnation && come.compare(versionOf(*self.record)) >= 0 {
 			m.mesh.version = come.version + 1
 			m.mesh.changed = true
 			return true
@@ -163,7 +163,7 @@ func (m *machine) learn(now time.Time, come sealedRecord) bool {
 		m.stats.Rejected[ReasonUnknownNode]++
 		return false
 	}
-	if !p.lacks(come.stamp) {
+	if !p.lacks(come.recordVersion) {
 		return false
 	}
 	record, ok := decode(come.body)
@@ -171,34 +171,34 @@ func (m *machine) learn(now time.Time, come sealedRecord) bool {
 		m.stats.Rejected[ReasonMalformed]++
 		return false
 	}
-	record.summary, record.courtesy, record.claims = summary{}, nil, nil
+	record.summary, record.reverse, record.claims = summary{}, nil, nil
 	m.epoch = max(m.epoch, record.epoch)
-	m.mesh.learnedAt = now
+	m.mesh.installedAt = now
 	m.record(p, &record)
-	p.returning = false
+	p.resyncing = false
 	if p.say(now, record) {
 		m.touch()
 	}
 	if now.Before(p.held) {
-		m.attend(p)
+		m.activate(p)
 	}
 	m.mesh.news[p] = true
 	return true
 }
 
 // lacks tells whether a record of the node is newer than what is known.
-func (p *peer) lacks(s stamp) bool {
-	return p.record == nil || s.compare(stampOf(*p.record)) > 0
+func (p *peer) lacks(s recordVersion) bool {
+	return p.record == nil || s.compare(versionOf(*p.record)) > 0
 }
 
 // compare looks whether a peer that is near has the records that we have. If it has others for
 // longer than news need, both say what they have.
 func (m *machine) compare(now time.Time, p *peer, h hello) {
-	if p.record != nil && (stamp{h.summary.version, uint32(h.boot >> 32)}).compare(stampOf(*p.record)) < 0 {
-		m.owe(p, p) // it does not know what it said as another process
+	if p.record != nil && (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}).compare(versionOf(*p.record)) < 0 {
+		m.queueRecord(p, p) // it does not know what it said as another process
 	}
 	if h.summary.digest == m.mesh.digest {
-		m.settleReturns(now)
+		m.endResyncs(now)
 		p.synced, p.differs, p.repairIn = true, time.Time{}, 0
 		return
 	}
@@ -217,18 +217,18 @@ func (m *machine) compare(now time.Time, p *peer, h hello) {
 	for i := range buckets {
 		if b := (first + i) % buckets; m.mesh.digests[b] != h.summary.buckets[b] && count < indexesAtOnce {
 			p.indexes |= 1 << b
-			m.mesh.owing[p] = true
+			m.mesh.pending[p] = true
 			count++
 		}
 	}
 }
 
-// owe notes that a peer is to be sent a record.
-func (m *machine) owe(to, record *peer) {
+// queueRecord notes that a peer is to be sent a record.
+func (m *machine) queueRecord(to, record *peer) {
 	if to.records == nil {
 		to.records = map[*peer]bool{}
 	}
-	to.records[record], m.mesh.owing[to] = true, true
+	to.records[record], m.mesh.pending[to] = true, true
 }
 
 // answer sends what a peer lacks, and asks by an index of our own for what we lack.
@@ -237,23 +237,22 @@ func (m *machine) answer(now time.Time, p *peer, x index) {
 		if q.record == nil {
 			continue
 		}
-		if s, has := x.has[q.long]; !has || s.compare(stampOf(*q.record)) < 0 {
-			m.owe(p, q)
+		if s, has := x.has[q.long]; !has || s.compare(versionOf(*q.record)) < 0 {
+			m.queueRecord(p, q)
 		}
 	}
 	for id, s := range x.has {
 		if q := m.mesh.byID[id]; q != nil && q != m.mesh.self && q.lacks(s) && !now.Before(p.repairAt) {
 			p.repairAt = now.Add(m.interval / 4)
 			p.indexes |= 1 << x.bucket
-			m.mesh.owing[p] = true
+			m.mesh.pending[p] = true
 		}
 	}
 }
 
-// takeHeldWords takes the word of those of whom it has not been taken yet, because they said it while their former
-// word held.
+// takeHeldWords takes over what nodes have said of themselves while their former word held, once it holds no more.
 func (m *machine) takeHeldWords(now time.Time) {
-	for _, p := range m.attended {
+	for _, p := range m.active {
 		if p.withheld && p.record != nil && !now.Before(p.held) {
 			claims := p.said.claims
 			p.withheld, p.said = false, p.record.said
