@@ -2,7 +2,6 @@ package hello
 
 import (
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -353,53 +352,6 @@ func (m *machine) next(limit time.Time) time.Time {
 	}
 	m.planned = limit
 	return limit
-}
-
-// view gives the nodes that are alive now.
-func (m *machine) view(now time.Time) View {
-	m.dirty = false
-	v := View{Settled: m.settled, Alive: make(map[string]Member, len(m.peers)+1)}
-	for node, p := range m.peers {
-		switch {
-		case p.alive:
-			v.Alive[node] = p.member()
-			if p.isApart() {
-				v.Apart = append(v.Apart, node)
-			}
-		case p.isSilent():
-			v.Silent = append(v.Silent, node)
-		}
-	}
-	slices.Sort(v.Silent)
-	slices.Sort(v.Apart)
-	v.Alive[m.node] = m.current(now).member()
-	m.markDeaf(v)
-	return v
-}
-
-// figures gives the counters and gauges.
-func (m *machine) figures() Stats {
-	s := m.stats
-	s.Rejected = maps.Clone(s.Rejected)
-	s.Asked = m.requestedTimeout()
-	s.Late, _ = m.own.worst(m.checkedAt)
-	for _, p := range m.active {
-		s.Waits = max(s.Waits, p.detect)
-	}
-	for _, p := range m.peers {
-		switch {
-		case p.isTold() && p.alive && p.isApart():
-			s.Apart++
-		case p.isTold() && p.alive:
-			s.Heard++
-		case !p.isTold() && p.ready:
-			s.Unheard++
-		}
-		if p.watched {
-			s.Watched++
-		}
-	}
-	return s
 }
 
 // sendsTo tells whether some peer has the address.

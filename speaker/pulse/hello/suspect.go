@@ -317,17 +317,6 @@ func (m *machine) judgeDeaf(now time.Time, p *peer) {
 	}
 }
 
-// markDeaf tells in a view which nodes do not hear this one, and which others those do not hear.
-func (m *machine) markDeaf(v View) {
-	for node, p := range m.peers {
-		if p.deaf && p.alive {
-			member := v.Alive[node]
-			member.Deaf, member.Silent = true, p.deafTo
-			v.Alive[node] = member
-		}
-	}
-}
-
 // deafTo are the nodes that one takes for dead which takes us for dead; nil if it hears no node,
 // so that it is the fault of its ears. found are those for which it was answered before.
 func (m *machine) deafTo(p *peer, found []*peer) map[string]bool {
