@@ -39,10 +39,10 @@ const (
 	// maxClaims is how many claims a hello has at most, in several additions. A node that has more takes
 	// turns.
 	maxClaims = 4 * additionHas
-	// AtOnce is how many claims each hello of a node has to those that it watches, if there are no more. A node with more takes turns.
+	// AtOnce is how many claims each hello has that leaves in a round, if there are no more. A node with more takes turns.
 	AtOnce = maxClaims / 2
-	// newsEvery is the time between hellos with claims while some were not told twice yet, and
-	// claimTurn while all were, among up to claimNodes nodes; it grows with their number, since these hellos go to all.
+	// newsEvery is the time between hellos with claims to all nodes while some were not told twice yet, and
+	// claimTurn between those to the nodes that get no hellos in rounds, among up to claimNodes nodes; it grows with their number.
 	newsEvery  = 2 * time.Millisecond
 	claimTurn  = 50 * time.Millisecond
 	claimNodes = 50
@@ -76,7 +76,8 @@ type assertions struct {
 	fresh []Claim   // those of all that were not told yet
 	once  []Claim   // those that were told once, and had better be told again before all others
 	next  int       // of all, to be told again
-	left  time.Time // when a hello with claims left last
+	round int       // of all, to be told in the next round
+	left  time.Time // when a hello with claims left last beside the rounds
 }
 
 // set takes over what is to be told, and tells whether anything is new.
@@ -117,13 +118,17 @@ func (s *assertions) tell(most int) []Claim {
 	for _, c := range now {
 		s.told[c.Address] = c
 	}
-	now = append(now, again...)
+	return s.inTurn(&s.next, append(now, again...), most)
+}
+
+// inTurn adds the claims whose turn it is, until there are so many.
+func (s *assertions) inTurn(next *int, now []Claim, most int) []Claim {
 	for range s.all {
-		if len(now) == most {
+		if len(now) >= most {
 			break
 		}
-		c := s.all[s.next%len(s.all)]
-		if s.next++; !slices.Contains(now, c) {
+		c := s.all[*next%len(s.all)]
+		if *next++; !slices.Contains(now, c) {
 			now = append(now, c)
 		}
 	}
@@ -239,26 +244,35 @@ func (m *Mesh) NextEpoch() uint64 {
 	return m.state.nextEpoch()
 }
 
-// claimsDue is when a hello with claims is to leave; zero: there are none.
+// claimsDue is when a hello with claims is to leave beside the rounds; zero: there are none.
 func (m *machine) claimsDue() time.Time {
 	switch {
 	case len(m.claims.all) == 0:
 		return time.Time{}
-	case len(m.claims.fresh)+len(m.claims.once) > 0:
+	case m.claims.isNews():
 		return m.claims.left.Add(paced(newsEvery, len(m.mesh.order)))
 	}
 	return m.claims.left.Add(paced(claimTurn, len(m.mesh.order)))
 }
 
-// claiming is a hello with claims to all nodes, whether they watch this one or not: all of them may be
-// concerned, and that each passes them on would take longer.
+// isNews tells whether some claims were not told twice yet.
+func (s *assertions) isNews() bool { return len(s.fresh)+len(s.once) > 0 }
+
+// claiming is a hello with claims beside the rounds: to all nodes if some are new, since all of them may be concerned,
+// and it would take longer if each passed them on; else to those that get no hellos in rounds, or seldom.
 func (m *machine) claiming(now time.Time) outgoing {
+	news := m.claims.isNews()
 	m.claims.left = now
-	h := m.word(now, 0, 0)
-	h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
-	out := outgoing{datagrams: m.sealed(h)}
+	var out outgoing
 	for _, p := range m.mesh.order {
-		out.to = append(out.to, p.addrs...)
+		if news || !p.isNear(now) || m.interval > claimTurn {
+			out.to = append(out.to, p.addrs...)
+		}
+	}
+	if len(out.to) > 0 {
+		h := m.word(now, 0, 0)
+		h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
+		out.datagrams = m.sealed(h)
 	}
 	return out
 }

@@ -149,6 +149,38 @@ func TestClaimsGoToAllNodesOfALargeCluster(t *testing.T) {
 	expect("not claimed any more", nil)
 }
 
+// TestClaimsThatStand ride in the hellos of the rounds: where all nodes watch each other they cost no datagram, and elsewhere one
+// a millisecond at most.
+func TestClaimsThatStand(t *testing.T) {
+	for nodes, most := range map[int]float64{3: 46, 10: 200, 50: 1089, 100: 1200} {
+		w := settled(nodes, 1)
+		w.hosts[0].state.advance()
+		w.set(0, func(want *Wanted) {
+			for i := range AtOnce {
+				want.Claims = append(want.Claims, Claim{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Answers, 1, 0})
+			}
+		})
+		w.run(time.Second)
+		sent := 0
+		w.left = func(from, _ int, _ []byte) {
+			if from == 0 {
+				sent++
+			}
+		}
+		w.stepped = func() {
+			for at := 1; at < nodes; at++ {
+				if known := len(w.hosts[at].state.peers["node-0"].said.claims); known != AtOnce {
+					t.Fatalf("%d nodes: node-%d knows %d claims, want %d", nodes, at, known, AtOnce)
+				}
+			}
+		}
+		w.run(2 * time.Second)
+		if rate := float64(sent) / 2; rate > most {
+			t.Errorf("%d nodes: node-0 sends %.0f datagrams a second, want at most %.0f", nodes, rate, most)
+		}
+	}
+}
+
 // FuzzClaims: whatever comes in the additions, what is read of it is told again just so.
 func FuzzClaims(f *testing.F) {
 	many := slices.Repeat([]Claim{{netip.MustParseAddr("192.0.2.1"), Leaves, 5, 0}}, maxClaims)

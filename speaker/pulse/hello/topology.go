@@ -181,6 +181,9 @@ func (m *machine) nearHello(now time.Time, near []*peer) hello {
 			h.summary.buckets = &m.mesh.digests
 		}
 	}
+	if len(m.claims.all) > 0 {
+		h.claims = m.claims.inTurn(&m.claims.round, nil, fits(h.limit()-len(h.bare())))
+	}
 	return h
 }
 

@@ -15,6 +15,9 @@ import (
 // says that it does: as long as several hellos take. See incumbents.
 const presumedFor = 300 * time.Millisecond
 
+// claimsWithin is how seldom claims may be told so that a node which has listened for a detection time has heard all.
+const claimsWithin = 100 * time.Millisecond
+
 // incumbents are the nodes that answer for the addresses which no candidate takes from them
 // (desired.Candidacy.NoPreempt; VRRP's Preempt_Mode off, RFC 9568). A node that answers keeps such an address while it
 // is alive and able. Without more, each node finds the first candidate that is able, as for all addresses. So a node that
@@ -101,6 +104,9 @@ func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens tim
 		}
 	}
 	whole := now.Add(2 * hello.TurnOf(all, peers+1))
+	if few && hello.TurnOf(0, peers+1) > claimsWithin { // among so many nodes a claim is told more seldom
+		few, whole = false, now.Add(2*hello.TurnOf(0, peers+1))
+	}
 	if !i.began || joined {
 		i.gathered = now.Add(2 * presumedFor)
 		i.gathers = func(node string) bool {
