@@ -159,3 +159,46 @@ func TestANewProcessSpeaksForItself(t *testing.T) {
 		}
 	}
 }
+
+// TestAHoldEndsWithTheWordThatEndsIt: a node that restarts says in a hello that it serves again, and its record with that is lost
+// or comes later. At no moment do others believe that it does not serve, as its record of before says, and they keep what it claims
+// until it has said something else.
+func TestAHoldEndsWithTheWordThatEndsIt(t *testing.T) {
+	w := started(t, 3, 1)
+	w.hosts[0].state.advance()
+	claims := []Claim{{vip, Answers, 1, 0}}
+	w.set(0, func(want *Wanted) { want.Claims = claims })
+	w.run(testDetect)
+	w.goodbye(0, MaxHold)
+	w.hosts[0].state = nil
+	w.hosts[0].want.Claims, w.hosts[0].want.Serving = nil, false
+	expect := func() {
+		t.Helper()
+		for _, at := range []int{1, 2} {
+			if m, alive := w.member(at, 0); !alive || !m.CanServe(vip) {
+				t.Fatalf("node-%d believes that node-0 serves nothing: %+v", at, m)
+			}
+		}
+	}
+	w.stepped = expect
+	w.run(time.Second)
+	w.start(0)
+	w.run(testDetect)
+	for _, at := range []int{1, 2} {
+		if m, _ := w.member(at, 0); !slices.Equal(m.Claims, claims) {
+			t.Errorf("while it holds, node-%d knows of the claims %v", at, m.Claims)
+		}
+	}
+	var leaving []byte
+	w.sent = func(_ int, datagram []byte) { leaving = datagram }
+	w.lose = func(from, _ int) bool { return from == 0 && isGossip(leaving) }
+	w.set(0, func(want *Wanted) { want.Serving = true })
+	w.run(testDetect)
+	w.lose = func(int, int) bool { return false }
+	w.run(testDetect)
+	for _, at := range []int{1, 2} {
+		if m, _ := w.member(at, 0); len(m.Claims) > 0 {
+			t.Errorf("it serves again and claims nothing, and node-%d knows of %v", at, m.Claims)
+		}
+	}
+}

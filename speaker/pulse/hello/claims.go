@@ -258,6 +258,14 @@ func (m *machine) claimsDue() time.Time {
 // isNews tells whether some claims were not told twice yet.
 func (s *assertions) isNews() bool { return len(s.fresh)+len(s.once) > 0 }
 
+// claimed is a hello with the claims whose turn it is.
+func (m *machine) claimed(h hello) hello {
+	if len(m.claims.all) > 0 {
+		h.claims = m.claims.inTurn(&m.claims.round, nil, fits(h.limit()-len(h.bare())))
+	}
+	return h
+}
+
 // claiming is a hello with claims beside the rounds: to all nodes if some are new, since all of them may be concerned,
 // and it would take longer if each passed them on; else to those that get no hellos in rounds, or seldom.
 func (m *machine) claiming(now time.Time) outgoing {
@@ -277,14 +285,23 @@ func (m *machine) claiming(now time.Time) outgoing {
 	return out
 }
 
-// hearClaims takes over what a node claims, in a hello of it, and forgets what it has not claimed for some turns.
+// hearClaims takes over what a node claims, in a hello of it, and forgets what it has not claimed for some turns. What
+// the former process of a node claimed holds with its word.
 func (m *machine) hearClaims(now time.Time, p *peer, claims []Claim) {
-	if len(claims) == 0 && len(p.claims) == 0 {
+	if p.withheld || len(claims) == 0 && len(p.claims) == 0 {
 		return
 	}
 	hold := claimsHold * paced(claimTurn, len(m.mesh.order))
 	if all := p.claims.take(now, hold, claims); !slices.Equal(all, p.said.claims) {
 		p.said.claims = all
 		m.touch()
+	}
+}
+
+// expireClaims forgets what a node has not claimed for some turns that says hello seldom. A silent one may still have
+// what it claimed: nodes that were parted and meet again have to know that.
+func (m *machine) expireClaims(now time.Time, p *peer) {
+	if p.alive && !p.isNear(now) && !now.Before(p.held) {
+		m.hearClaims(now, p, nil)
 	}
 }

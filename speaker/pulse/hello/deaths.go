@@ -19,7 +19,7 @@ func (m *machine) check(now time.Time) {
 	var unheard []string
 	for _, p := range m.active {
 		m.adaptTimeout(now, p)
-		m.hearClaims(now, p, nil)
+		m.expireClaims(now, p)
 		if p.heard {
 			m.listenTo(now, p)
 		}

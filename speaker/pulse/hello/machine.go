@@ -163,7 +163,7 @@ func (m *machine) nonceLife() time.Duration { return max(m.detect, most*m.interv
 
 // hello is our own next one.
 func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
-	return m.sealed(m.word(now, ask, echo))
+	return m.sealed(m.claimed(m.word(now, ask, echo)))
 }
 
 func (m *machine) word(now time.Time, ask, echo uint64) hello {

@@ -150,13 +150,14 @@ func (p *peer) take(now time.Time, h hello) bool {
 	}
 	p.proven, p.incarnation, p.seq, p.requested = true, h.incarnation, h.seq, h.requested
 	p.at = now
-	if p.record != nil { // which says all but that it lives
+	if p.record != nil { // judge finds whether it is alive
 		p.heard = true
-		if versionOf(*p.record).incarnation != uint32(h.incarnation>>32) {
-			return p.say(now, h) // until the record of this process comes
+		known := versionOf(*p.record)
+		if told := (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}); told.incarnation == known.incarnation && told.compare(known) < 0 {
+			p.holds(now, h)
+			return false // the record is newer
 		}
-		p.holds(now, h)
-		return false
+		return p.say(now, h)
 	}
 	changed := !p.heard || !p.alive
 	p.heard, p.alive = true, true

@@ -181,10 +181,7 @@ func (m *machine) nearHello(now time.Time, near []*peer) hello {
 			h.summary.buckets = &m.mesh.digests
 		}
 	}
-	if len(m.claims.all) > 0 {
-		h.claims = m.claims.inTurn(&m.claims.round, nil, fits(h.limit()-len(h.bare())))
-	}
-	return h
+	return m.claimed(h)
 }
 
 // rest gives what is to be sent beside the hellos of a round: those to nodes that are not near
@@ -207,7 +204,7 @@ func (m *machine) rest(now time.Time) (out []outgoing) {
 		if len(far) > 0 {
 			h := m.word(now, 0, 0)
 			h.requested = time.Duration(m.own.requested) * m.mesh.slow
-			out = append(out, outgoing{datagrams: m.sealed(h), to: addressesOf(far)})
+			out = append(out, outgoing{datagrams: m.sealed(m.claimed(h)), to: addressesOf(far)})
 		}
 	}
 	m.mesh.round = false
