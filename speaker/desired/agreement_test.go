@@ -51,10 +51,12 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 		address, ports := ip("192.0.2.10"), map[string]map[string]desired.Port{}
 		var agreed []string
 		elsewhere := map[string]bool{}
+		digests := map[desired.Digests]bool{}
 		for _, node := range []string{"a", "b", "c"} {
 			// Nodes may learn of the endpoints in another order each.
 			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{web: rapid.Permutation(endpoints).Draw(t, "order")})
 			got, _ := fresh(c, onNode(node))
+			digests[got.Digests] = true
 			ports[node] = map[string]desired.Port{}
 			for key, port := range got.Forwarding.Ports {
 				if key.Family == addr.IPv4 {
@@ -85,6 +87,9 @@ func TestAllNodesAgreeOnTheCandidates(t *testing.T) {
 			if want := len(agreed) > 0 && !slices.Contains(agreed, node); told != want {
 				t.Fatalf("on %s the address is elsewhere: %t, candidates %v", node, told, agreed)
 			}
+		}
+		if len(digests) > 1 || digests[desired.Digests{}] != (len(agreed) == 0) {
+			t.Fatalf("candidates %v, digests %v", agreed, digests)
 		}
 		checkWhole(t, agreed, ports)
 		for _, node := range agreed {

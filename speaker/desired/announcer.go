@@ -161,24 +161,24 @@ func usable(s *view.Service, endpoints view.Usable) []string {
 }
 
 // candidacy returns which nodes may answer for an address, and whether this node is among them; if it is
-// not, their order means nothing. Nodes that Kubernetes calls not ready come last: they answer
+// not, the candidates are not in order. Nodes that Kubernetes calls not ready come last: they answer
 // only where no other node could.
 func (a *announcer) candidacy(address netip.Addr, entry *announced) (candidacy Candidacy, ours bool) {
 	in := a.scopeOf(entry)
 	candidates := only(in.nodes, entry.serves)
-	if _, ours = slices.BinarySearch(candidates, a.options.Node); !ours {
-		return Candidacy{Candidates: candidates}, false
-	}
-	tiers := a.tiersOf(candidates, in)
-	first, _ := a.spread.Node(address)
-	if _, able := slices.BinarySearch(candidates, first); !able {
-		first = ""
-	}
-	return Candidacy{
-		Candidates: tiers.Order(a.orders.Rank(address, candidates), first), Tiers: tiers, First: first,
+	candidacy = Candidacy{
+		Candidates: candidates, Tiers: a.tiersOf(candidates, in),
 		Interfaces: in.interfaces, AnnounceInterval: in.interval, NoPreempt: in.noPreempt,
 		Named: only(in.named, func(node string) bool { _, is := slices.BinarySearch(candidates, node); return is }),
-	}, true
+	}
+	first, _ := a.spread.Node(address)
+	if _, able := slices.BinarySearch(candidates, first); able {
+		candidacy.First = first
+	}
+	if _, ours = slices.BinarySearch(candidates, a.options.Node); ours { // or the order would cost memory for nothing
+		candidacy.Candidates = candidacy.Tiers.Order(a.orders.Rank(address, candidates), candidacy.First)
+	}
+	return candidacy, ours
 }
 
 // only returns the nodes that are wanted: mostly all, which are not copied then.

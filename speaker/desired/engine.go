@@ -22,6 +22,7 @@ type Engine struct {
 	clusterIPs clusterIPs
 	holders    holders
 	announcer  announcer
+	digests    digests
 	peers      []problem.Problem // of the BGPPeers
 	shared     []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
 	problems   []problem.Problem
@@ -181,14 +182,18 @@ func (e *Engine) announce(c *view.Cluster) {
 	e.node.BFD, e.node.Unnumbered = a.bfd(sessions), unnumbered(sessions)
 	e.node.BGP, e.node.Mesh, e.peers = sessions, mesh(c, e.options), problems
 	e.node.Layer2, e.node.Elsewhere = map[netip.Addr]Candidacy{}, nil
+	e.digests = digests{of: make(map[netip.Addr]uint32, len(a.addresses))}
 	for address, entry := range a.addresses {
-		if candidacy, ours := a.candidacy(address, entry); ours {
+		candidacy, ours := a.candidacy(address, entry)
+		if ours {
 			e.node.Layer2[address] = candidacy
 		} else if len(candidacy.Candidates) > 0 {
 			e.node.Elsewhere = append(e.node.Elsewhere, address)
 		}
+		e.digests.set(address, candidacy)
 	}
 	slices.SortFunc(e.node.Elsewhere, netip.Addr.Compare)
+	e.node.Digests = e.digests.sum
 	e.node.Announced.Restart()
 }
 
@@ -222,6 +227,7 @@ func (e *Engine) reannounce(c *view.Cluster, moved map[netip.Addr]struct{}) {
 			a.reroute(name, session, address, pool, rerouted)
 		}
 	}
+	e.node.Digests = e.digests.sum
 	e.node.Announced.Advance(rerouted)
 }
 
@@ -231,11 +237,17 @@ func (e *Engine) updateCandidacy(address netip.Addr) {
 	if listed {
 		e.node.Elsewhere = slices.Delete(e.node.Elsewhere, at, at+1)
 	}
-	if entry := e.announcer.addresses[address]; entry == nil {
+	entry := e.announcer.addresses[address]
+	if entry == nil {
 		e.announcer.orders.Forget(address)
-	} else if candidacy, ours := e.announcer.candidacy(address, entry); ours {
+		e.digests.set(address, Candidacy{})
+		return
+	}
+	candidacy, ours := e.announcer.candidacy(address, entry)
+	if ours {
 		e.node.Layer2[address] = candidacy
 	} else if len(candidacy.Candidates) > 0 {
 		e.node.Elsewhere = slices.Insert(e.node.Elsewhere, at, address)
 	}
+	e.digests.set(address, candidacy)
 }

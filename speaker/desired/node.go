@@ -27,13 +27,15 @@ type Node struct {
 	// Elsewhere are the addresses that other nodes may have to answer for and this one
 	// may not, sorted.
 	Elsewhere []netip.Addr
+	// Digests sums up the candidates for all these addresses.
+	Digests Digests
 	// BGP has the sessions of this node by BGPPeer name.
 	BGP map[string]Session
 	// BFD has the BFD sessions of this node by BGPPeer name.
 	BFD map[string]BFD
 	// Unnumbered are the interfaces of unnumbered sessions, sorted: pulse finds the routers there.
 	Unnumbered []string
-	// Announced numbers the state of Layer2, Elsewhere, BGP, BFD, Unnumbered and Mesh. Of the sessions, only
+	// Announced numbers the state of Layer2, Elsewhere, Digests, BGP, BFD, Unnumbered and Mesh. Of the sessions, only
 	// the routes to its changed prefixes differ.
 	Announced Delta[netip.Prefix]
 	// Mesh is the other nodes, to which this one says hello and which it hears.

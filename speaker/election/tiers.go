@@ -1,6 +1,10 @@
 package election
 
-import "slices"
+import (
+	"hash/fnv"
+	"io"
+	"slices"
+)
 
 // Tiers are candidates in groups: all of one come before all of the next, and within each the
 // weights for an address decide. Thousands of addresses may share them. They never change.
@@ -8,14 +12,22 @@ type Tiers struct {
 	groups [][]string
 	among  []string
 	of     map[string]int // by node; nil if there is one group
+	digest uint64         // of the groups
 }
 
 // NewTiers returns tiers of groups of nodes, each sorted, and no node in two of them.
 func NewTiers(groups ...[]string) *Tiers {
-	if len(groups) == 1 {
-		return &Tiers{groups: groups, among: groups[0]}
+	digest := fnv.New64a()
+	for _, group := range groups {
+		for _, node := range group {
+			_, _ = io.WriteString(digest, node+"\n") // never fails
+		}
+		_, _ = io.WriteString(digest, "\n")
 	}
-	t := &Tiers{groups: groups, among: slices.Concat(groups...), of: map[string]int{}}
+	if len(groups) == 1 {
+		return &Tiers{groups: groups, among: groups[0], digest: digest.Sum64()}
+	}
+	t := &Tiers{groups: groups, among: slices.Concat(groups...), of: map[string]int{}, digest: digest.Sum64()}
 	slices.Sort(t.among)
 	for i, group := range groups {
 		for _, node := range group {
@@ -30,6 +42,9 @@ func (t *Tiers) Groups() [][]string { return t.groups }
 
 // Among returns all the nodes, sorted. The caller does not change them.
 func (t *Tiers) Among() []string { return t.among }
+
+// Digest returns a number that is the same for equal tiers, in all processes, and another one for others.
+func (t *Tiers) Digest() uint64 { return t.digest }
 
 // Order returns the nodes in the order of ranked, the result of Rank, but group by group, and with first
 // ("": none) in front of its own group. It does not change ranked, and may return it.

@@ -39,6 +39,9 @@ func TestTiersOrder(t *testing.T) {
 		if !slices.Equal(ranked, before) || !slices.Equal(tiers.Among(), slices.Sorted(slices.Values(all))) {
 			t.Fatalf("the ranking became %v, among %v", ranked, tiers.Among())
 		}
+		if other := election.NewTiers(append(slices.Clone(groups), []string{"another"})...); tiers.Digest() != election.NewTiers(groups...).Digest() || tiers.Digest() == other.Digest() {
+			t.Fatal("the digest does not tell tiers by what is in them")
+		}
 		if !tiers.Equal(election.NewTiers(groups...)) || tiers.Equal(nil) || tiers.Equal(election.NewTiers(all[:1])) {
 			t.Fatal("tiers are not compared by what is in them")
 		}
