@@ -18,6 +18,7 @@ const (
 	Stopped                       // it answered until a moment ago, and does not any more
 	OnInterface                   // its kernel replies, since an interface has it, and it does not answer
 	LeftTo                        // the node that Epoch is the number of has it, and keeps it
+	Yields                        // it answers until another one does, which is to by its table
 )
 
 // Claim is what a node says of an address on which nodes do not agree.
@@ -210,7 +211,7 @@ func (h hello) claimed(addition []byte) hello {
 			Address: netip.AddrFrom16([16]byte(c[1:17])).Unmap(), Stance: Stance(c[0]),
 			Epoch: binary.BigEndian.Uint64(c[17:]),
 		}
-		if claim.Stance >= Answers && claim.Stance <= LeftTo && len(h.claims) < maxClaims {
+		if claim.Stance >= Answers && claim.Stance <= Yields && len(h.claims) < maxClaims {
 			h.claims = append(h.claims, claim)
 		}
 	}

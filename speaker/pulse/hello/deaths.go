@@ -32,6 +32,7 @@ func (m *machine) check(now time.Time) {
 			unheard = append(unheard, p.node)
 		}
 	}
+	m.findDifferences(now)
 	m.consider(now)
 	if len(unheard) > 0 {
 		slices.Sort(unheard)

@@ -117,6 +117,9 @@ type Wanted struct {
 	Claims []Claim
 	// Interfaces are those on which this node may answer, as many as fit.
 	Interfaces []Interface
+	// Table has a digest of the table of this node for each bucket of addresses: equal on nodes that
+	// order the candidates for all of these addresses in the same way.
+	Table [TableBuckets]uint32
 }
 
 // Station is an Ethernet address of a node.
@@ -135,6 +138,8 @@ type View struct {
 	Silent []string
 	// Apart has those of the nodes that are alive which this one does not hear any more while others do, sorted.
 	Apart []string
+	// Differs has a bit for each bucket of addresses for which the tables of nodes that are alive differ.
+	Differs uint32
 }
 
 // Member is a node that is alive.
@@ -166,6 +171,8 @@ type Member struct {
 	// is of a release which does not tell them. Part: not all is told of them.
 	Interfaces []Interface
 	Part       bool
+	// Differs has a bit for each bucket of addresses for which its table differs from that of a node that it hears.
+	Differs uint32
 }
 
 // CanServe tells whether a node is alive and able to serve an address.

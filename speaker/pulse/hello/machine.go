@@ -24,6 +24,9 @@ type machine struct {
 	keys             keyring
 	said             said // what we say about ourselves, but for
 	claims           assertions
+	table            table     // digests of what we decide by
+	tableDigest      uint64    // of all of it
+	differs          uint32    // the buckets in which that of a node that we hear differs
 	vouched          bool      // as was told; sound though no node is heard
 	epoch            uint64    // the highest that was heard of or begun
 	parting          bool      // this process ends, and the node
@@ -80,6 +83,8 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		m.said, urgent = s, true
 		m.touch()
 	}
+	m.table = w.Table
+	m.tableDigest = m.table.digest()
 	m.claims.set(w.Claims) // which have a pace of their own
 	if w.Vouched != m.vouched {
 		m.vouched, urgent = w.Vouched, true
@@ -193,7 +198,7 @@ func (m *machine) sealedBody(body []byte) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
-	s.sound = m.vouched
+	s.sound, s.differs = m.vouched, m.differs
 	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }

@@ -28,7 +28,8 @@ type peer struct {
 	// withheld: it has said something else since, while that holds.
 	withheld bool
 
-	claims hearsay
+	claims     hearsay
+	difference *difference // of its table from ours; nil: none
 
 	detect    time.Duration // so much silence is a death
 	least     time.Duration // and so much where another node says that it does not hear it either

@@ -172,13 +172,16 @@ func (m *machine) nearHellos(now time.Time) outgoing {
 // nearHello is what is said to those that are near.
 func (m *machine) nearHello(now time.Time, near []*peer) hello {
 	h := m.word(now, 0, 0)
-	h.summary.watches = true
+	h.summary.watches, h.tableDigest = true, m.tableDigest
 	for _, p := range near {
 		if !p.watched && len(h.reverse) < maxReverse {
 			h.reverse = append(h.reverse, p.id)
 		}
 		if !p.differs.IsZero() {
 			h.summary.buckets = &m.mesh.digests
+		}
+		if p.difference != nil {
+			h.table = &m.table
 		}
 	}
 	return m.claimed(h)
@@ -226,6 +229,7 @@ func (m *machine) nextRest(sooner func(time.Time)) {
 		sooner(t)
 	}
 	for _, p := range m.active {
+		p.nextDifference(m.checkedAt, sooner)
 		if p.watched && p.link == linkHeard {
 			sooner(p.until())
 		}
@@ -272,6 +276,7 @@ func (m *machine) meet(now time.Time, p *peer, h hello) {
 		m.reconsider()
 	}
 	m.compare(now, p, h)
+	m.compareTable(now, p, h)
 }
 
 // listenTo notes that a node which this one watches is not heard any more.

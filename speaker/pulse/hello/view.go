@@ -14,6 +14,7 @@ func (m *machine) view(now time.Time) View {
 		switch {
 		case p.alive:
 			v.Alive[node] = p.member()
+			v.Differs |= v.Alive[node].Differs
 			if p.isApart() {
 				v.Apart = append(v.Apart, node)
 			}
@@ -24,6 +25,7 @@ func (m *machine) view(now time.Time) View {
 	slices.Sort(v.Silent)
 	slices.Sort(v.Apart)
 	v.Alive[m.node] = m.current(now).member()
+	v.Differs |= m.differs
 	m.markDeaf(v)
 	return v
 }

@@ -34,7 +34,9 @@ import (
 //	        stance of one byte, the address in 16 and the epoch in 8 bytes of each. Kinds 5 to 7 are
 //	        of the topology, see gossip_wire.go. Kind 8: an interface, see appendInterfaces; kind 9: there are more.
 //	        Kind 13, once or several times: prefixes of which the node is unable to serve any address, see
-//	        appendUnable. The flag of their family is for older releases then, and means nothing to others
+//	        appendUnable. Kind 15: a digest of the node's table, 8 bytes, and, unless they are left out, those of
+//	        its buckets, 4 bytes each. Kind 16: a bit, of 32, for each bucket in which its table differs from that of
+//	        a node that it hears. The flag of their family is for older releases then, and means nothing to others
 //	    32  HMAC-SHA256 of everything before
 //
 // A change that old nodes cannot ignore needs a new version, and nodes that
@@ -78,6 +80,7 @@ type said struct {
 	claims                 []Claim        // of this node: what is told now; of others: what they told lately
 	interfaces             []Interface    // sorted; not more than are told
 	part                   bool           // there are more of them, or they have more subnets
+	differs                uint32         // in which buckets its table differs from that of a node that it hears
 }
 
 func (s said) equal(o said) bool {
@@ -85,7 +88,7 @@ func (s said) equal(o said) bool {
 		s.unableAny4 == o.unableAny4 && s.unableAny6 == o.unableAny6 && slices.Equal(s.unable, o.unable) &&
 		slices.Equal(s.unableIn, o.unableIn) &&
 		slices.Equal(s.stations, o.stations) &&
-		slices.Equal(s.claims, o.claims) && s.part == o.part && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
+		slices.Equal(s.claims, o.claims) && s.part == o.part && s.differs == o.differs && slices.EqualFunc(s.interfaces, o.interfaces, Interface.Equal)
 }
 
 // member is how a node that says so appears in a View.
@@ -96,7 +99,7 @@ func (s said) member() Member {
 	m := Member{
 		Serving: s.serving && !s.leaving, Heard: true, UnableIn: s.unableIn,
 		UnableAny4: s.unableAny4 && !within(netip.Addr.Is4), UnableAny6: s.unableAny6 && !within(netip.Addr.Is6),
-		Stations: s.stations, Claims: s.claims, Interfaces: s.interfaces, Part: s.part,
+		Stations: s.stations, Claims: s.claims, Interfaces: s.interfaces, Part: s.part, Differs: s.differs,
 	}
 	if len(s.unable) > 0 {
 		m.Unable = make(map[netip.Addr]bool, len(s.unable))
@@ -116,6 +119,9 @@ type hello struct {
 	hold             time.Duration // whole milliseconds
 	requested        time.Duration // silence that makes the node dead, in whole milliseconds; 0: not told
 	epoch            uint64        // 0: not told
+
+	tableDigest uint64 // of all of the node's table; 0: not told
+	table       *table // nil: not told
 
 	summary summary
 	reverse []nodeID // that get the hello because they watch the sender
@@ -191,6 +197,10 @@ func (h hello) with(additions []byte) hello {
 			h.part = true
 		case kind == additionUnable:
 			h.said = h.withUnable(addition)
+		case kind == additionTable:
+			h = h.withTable(addition)
+		case kind == additionDiffers && length == differsSize:
+			h.differs = binary.BigEndian.Uint32(addition)
 		case kind == additionRequested && length == requestedSize:
 			h.requested = time.Duration(binary.BigEndian.Uint16(addition)) * time.Millisecond
 		default:
@@ -244,7 +254,7 @@ func (h hello) bare() []byte {
 		b = append(b, additionRequested, requestedSize)
 		b = binary.BigEndian.AppendUint16(b, uint16(min(h.requested/time.Millisecond, math.MaxUint16)))
 	}
-	return h.appendTopology(b)
+	return h.appendTable(h.appendTopology(b))
 }
 
 // appendIDs adds an addition of nodes, if there are any.

@@ -49,13 +49,20 @@ func drawHello(t *rapid.T) hello {
 	}
 	if h.epoch = rapid.Uint64().Draw(t, "epoch"); h.epoch > 0 {
 		h.claims = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Claim {
-			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(OnInterface)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of"), 0}
+			return Claim{drawAddr(t), Stance(rapid.IntRange(int(Answers), int(Yields)).Draw(t, "stance")), rapid.Uint64().Draw(t, "of"), 0}
 		}), 0, maxClaims).Draw(t, "claims")
 		for i := range h.claims {
 			h.claims[i].Address = h.claims[i].Address.Unmap()
 		}
 	}
 	h.sound = rapid.Bool().Draw(t, "sound")
+	if additions := 3*additionHead + differsSize + tableSize + tableBucketsSize + epochSize; len(h.bare())+additions > h.limit() {
+		return h
+	}
+	h.differs, h.tableDigest = rapid.Uint32().Draw(t, "differs"), rapid.Uint64().Draw(t, "table")
+	if h.tableDigest > 0 && rapid.Bool().Draw(t, "of buckets") {
+		h.table = &table{rapid.Uint32().Draw(t, "first"), TableBuckets - 1: rapid.Uint32().Draw(t, "last")}
+	}
 	return h
 }
 
