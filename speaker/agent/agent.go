@@ -103,7 +103,8 @@ type Agent struct {
 	published    published
 	hasPublished bool                 // this process, ever
 	absent       map[addr.Family]bool // the families that this host lacked when it published
-	mesh         desired.Mesh         // as published
+	mesh         desired.Mesh         // as published, and so are digests
+	digests      desired.Digests
 	bfd          map[string]desired.BFD
 	unnumbered   []string
 	leaving      []leaving     // routes that routers are asked to leave
@@ -247,7 +248,7 @@ func (a *Agent) withdraw(ctx context.Context, want desired.Node) error {
 
 // publish hands what is published to pulse and to the routers.
 func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.Addr) error {
-	a.mesh, a.hasPublished = want.Mesh, true
+	a.mesh, a.digests, a.hasPublished = want.Mesh, want.Digests, true
 	var sessions map[string]desired.Session
 	sessions, a.bfd, a.unnumbered = withLeaving(&a.published, want, a.leaving)
 	var layer2 error
@@ -262,7 +263,7 @@ func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.A
 
 // table returns what pulse is told in any case.
 func (a *Agent) table() api.Table {
-	t := api.Table{Node: a.Options.Node, Key: a.mesh.Key, Peers: make(map[string]hello.Peer, len(a.mesh.Peers)), BFD: a.bfd, Unnumbered: a.unnumbered}
+	t := api.Table{Node: a.Options.Node, Key: a.mesh.Key, Peers: make(map[string]hello.Peer, len(a.mesh.Peers)), BFD: a.bfd, Unnumbered: a.unnumbered, Digests: a.digests}
 	for node, peer := range a.mesh.Peers {
 		t.Peers[node] = hello.Peer(peer)
 	}

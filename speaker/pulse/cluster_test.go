@@ -3,6 +3,7 @@ package pulse
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -153,7 +154,12 @@ func (c *cluster) start(i int) {
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })
-	n.state, n.says = server.State, func(t api.Table) { server.received <- socket.Event{Table: &t, Number: 1} }
+	n.state, n.says = server.State, func(t api.Table) {
+		if t.Elsewhere == nil {
+			t.Digests = digestsOf(t.Claims)
+		}
+		server.received <- socket.Event{Table: &t, Number: 1}
+	}
 	n.says(c.table(i))
 	n.goodbye = mesh.Goodbye
 	n.stop = func() {
@@ -187,6 +193,14 @@ func (c *cluster) table(i int) api.Table {
 		t.Claims[a] = desired.Candidacy{Candidates: election.Rank(a, names), NoPreempt: c.noPreempt}
 	}
 	return t
+}
+
+// digestsOf sums up candidates.
+func digestsOf(claims map[netip.Addr]desired.Candidacy) (d desired.Digests) {
+	for a, claim := range claims {
+		d[desired.Bucket(a)] ^= crc32.ChecksumIEEE(fmt.Append(nil, a, claim.Candidates))
+	}
+	return d
 }
 
 // close ends all nodes.

@@ -364,7 +364,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			<-s.alarm()
 			s.settle(false)
 			is(t, out, s, "after a second", answers)
-			if want := []hello.Claim{{Address: vip4, Stance: hello.Leaves, Epoch: 1}}; !slices.Equal(out.told.Claims, want) {
+			if want := []hello.Claim{{Address: vip4, Stance: hello.Yields, Epoch: 1}}; !slices.Equal(out.told.Claims, want) {
 				t.Errorf("the others are told %v, want %v", out.told.Claims, want)
 			}
 			time.Sleep(time.Hour)

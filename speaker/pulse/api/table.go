@@ -27,6 +27,8 @@ type Table struct {
 	// Elsewhere are the addresses that only other nodes may answer for. One that comes
 	// from there is not new to the network. Sorted.
 	Elsewhere []netip.Addr
+	// Digests sums up the candidates for all these addresses, for nodes to see that their tables differ.
+	Digests desired.Digests
 	// BFD has the BFD sessions to hold, by BGPPeer name.
 	BFD map[string]desired.BFD
 	// Unnumbered are the interfaces at whose other ends routers are to be found.

@@ -25,9 +25,6 @@ const (
 	// each one is heard by every station of the segment. Where there are more addresses than that
 	// allows for, each is asked for less often.
 	patrolPace = 50
-	// patrolTurn is how much later at least each of these asks for the first time: the runner-up has answered by
-	// then if no node did.
-	patrolTurn = 30 * time.Second
 	// An address is asked for so often, and so long is waited for answers.
 	patrolAsks = 3
 	patrolWait = time.Second
@@ -42,9 +39,7 @@ const (
 // that its answers reach no station, since a switch or a hypervisor drops them; that another
 // node's kernel answers, too, as it does where kube-proxy in IPVS mode has the address on an
 // interface; and that a stranger does, which never sends a frame unless it is asked. Of each
-// address the runner-up asks, which is where clients would go next. It alone tells what it finds. Those that
-// stand by after it ask, too, now and then: where tables differ, a node that is the runner-up for the others may not
-// know that it is, and no other would notice that none answers.
+// address the runner-up asks, which is where clients would go next, and it tells what it finds.
 //
 // Machine calls due when next says so.
 type audit struct {
@@ -58,26 +53,24 @@ type audit struct {
 	kernel func(addresses map[netip.Addr][]links.Link) map[netip.Addr]string
 
 	round []netip.Addr // what is asked for now
-	// found tells of the addresses of the last round whether no node answered; adopt takes it from here.
-	found map[netip.Addr]bool
-	asked int       // how often
-	at    time.Time // when the round goes on, or the next one begins; zero: never
+	asked int          // how often
+	at    time.Time    // when the round goes on, or the next one begins; zero: never
 }
 
 // audited is one address.
 type audited struct {
-	standby // without an owner there is nothing to ask
-	on      []links.Link
-	next    time.Time
-	heard   map[neighbour.MAC]string // in this round: the interface on which the station was
+	owner string // without an owner there is nothing to ask
+	on    []links.Link
+	next  time.Time
+	heard map[neighbour.MAC]string // in this round: the interface on which the station was
 	// suspect: the last round found something, which the next has to confirm. Three frames
-	// may all get lost, and a round may fall into a change. Of nodes that only stand by, the next is the last for a while.
+	// may all get lost, and a round may fall into a change.
 	suspect bool
 	doubt   *api.Doubt
 }
 
-// keep sets the addresses for which this node stands by, and the links on which it would answer. all is how
-// many addresses are answered for by any node.
+// keep sets the addresses for which this node stands by, of which it asks for those of which it is the runner-up, and
+// the links on which it would answer. all is how many addresses are answered for by any node.
 func (p *audit) keep(now time.Time, behind map[netip.Addr]standby, r reach, all int) {
 	p.every = max(patrolEvery, time.Duration(all)*3*time.Second/(2*patrolPace))
 	if p.beats == nil {
@@ -85,16 +78,15 @@ func (p *audit) keep(now time.Time, behind map[netip.Addr]standby, r reach, all 
 	}
 	maps.DeleteFunc(p.beats, func(a netip.Addr, b *audited) bool {
 		place, still := behind[a]
-		return !still || place != b.standby
+		return !still || place != standby{owner: b.owner}
 	})
 	p.round = slices.DeleteFunc(p.round, func(a netip.Addr) bool { return p.beats[a] == nil })
 	for a, place := range behind {
-		if p.beats[a] == nil {
-			wait, spread := patrolAfter+time.Duration(place.after)*patrolTurn, patrolAfter
-			if place.after > 0 {
-				spread = p.every // it is rarely of use, and all may begin at once
-			}
-			p.beats[a] = &audited{standby: place, next: now.Add(wait + p.jitter(spread))}
+		switch {
+		case place.after > 0:
+			continue
+		case p.beats[a] == nil:
+			p.beats[a] = &audited{owner: place.owner, next: now.Add(patrolAfter + p.jitter(patrolAfter))}
 		}
 		p.beats[a].on = r[a]
 	}
@@ -171,12 +163,6 @@ func (p *audit) begin(now time.Time) bool {
 	return found
 }
 
-// every is how often the node asks in that place, if the runner-up does so every so often: so much more seldom that
-// all that stand by ask about half as often again as the runner-up alone, however many they are.
-func (s standby) every(runnerUp time.Duration) time.Duration {
-	return runnerUp * time.Duration((s.after+1)*(s.after+1))
-}
-
 // pending tells whether something is to be found out about the address, or to be told.
 func (b *audited) pending() bool {
 	if b.owner == "" {
@@ -188,24 +174,15 @@ func (b *audited) pending() bool {
 // conclude ends the round, and tells whether what is known has changed.
 func (p *audit) conclude(now time.Time, v hello.View) (news bool) {
 	own := p.kernel(p.under())
-	p.found = make(map[netip.Addr]bool, len(p.round))
 	for _, a := range p.round {
 		b := p.beats[a]
 		found := b.verdict(v, p.strange)
-		p.found[a] = found != nil && found.Station == ""
 		if holder, is := own[a]; is {
-			p.found[a] = false
 			found = &api.Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
 		}
-		if b.after == 0 {
-			news = b.tell(now, found) || news
-			b.suspect = found != nil
-		} else {
-			b.suspect = p.found[a] && !b.suspect
-		}
-		b.heard = nil
-		every := b.every(p.every)
-		if b.next = now.Add(every - p.jitter(every/3)); b.suspect {
+		news = b.tell(now, found) || news
+		b.suspect, b.heard = found != nil, nil
+		if b.next = now.Add(p.every - p.jitter(p.every/3)); b.suspect {
 			b.next = now.Add(patrolAgain)
 		}
 	}

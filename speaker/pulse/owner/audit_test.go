@@ -235,34 +235,6 @@ func TestAPatrolIsSlowWhereThereIsMuch(t *testing.T) {
 	}
 }
 
-// TestWhoStandsByAsksLessOften than the runner-up and after it, and tells nobody what it finds.
-func TestWhoStandsByAsksLessOften(t *testing.T) {
-	p, v, r := beaten(vip4)
-	p.keep(noon, map[netip.Addr]standby{vip4: {"b", 2}}, r, 1)
-	first := patrolAfter + 2*patrolTurn
-	second := first + patrolWait + 9*patrolEvery
-	asked := walk(p, v, noon, noon.Add(second), says(vip4, ownersMAC))
-	if want := []time.Duration{first}; !slices.Equal(asked, want) {
-		t.Errorf("while the owner answers it is asked after %v, want %v", asked, want)
-	}
-	nobody := func(at time.Duration) []time.Duration {
-		return []time.Duration{at, at + patrolWait, at + 2*patrolWait}
-	}
-	third := second + patrolAsks*patrolWait + patrolAgain
-	fourth := third + patrolAsks*patrolWait + 9*patrolEvery
-	asked = walk(p, v, noon.Add(second), noon.Add(fourth))
-	if want := slices.Concat(nobody(second), nobody(third)); !slices.Equal(asked, want) {
-		t.Errorf("while nobody answers it is asked after %v, want %v", asked, want)
-	}
-	if !p.found[vip4] || len(p.doubts()) > 0 {
-		t.Errorf("nobody answers: %t; it tells of %+v", p.found[vip4], p.doubts())
-	}
-	walk(p, v, noon.Add(fourth), noon.Add(fourth+time.Minute), says(vip4, thirdsMAC))
-	if p.found[vip4] || len(p.doubts()) > 0 {
-		t.Errorf("another node answers; nobody does: %t, it tells of %+v", p.found[vip4], p.doubts())
-	}
-}
-
 // TestAPatrolKnowsItsOwnKernel, which it cannot hear.
 func TestAPatrolKnowsItsOwnKernel(t *testing.T) {
 	p, v, _ := beaten(vip4)

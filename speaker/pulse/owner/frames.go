@@ -79,7 +79,7 @@ func (m *Machine) taken(now time.Time, claim neighbour.Claim) (news bool) {
 		return false
 	}
 	if _, yields := m.releases[claim.Address]; yields {
-		return m.releases.claimed(now, claim)
+		return m.releases.claimed(now, claim, m.in.View.IsAlive(node))
 	}
 	if m.table == nil || !m.isAnswered(claim.Address) && m.arbitration.of[claim.Address] == nil {
 		return false
@@ -99,7 +99,7 @@ func (m *Machine) attend(now time.Time) (news bool) {
 	if listen && m.table != nil { // which changes no owner
 		m.out.Answers = m.answers()
 	}
-	found = m.adopt(now) || found
+	adopted := m.adopt(now)
 	inquiries, talk := m.arbitration.due(now, m.in.IsQuiet)
 	successors, waits := m.releases.due(now)
 	m.inquire(asks)
@@ -116,35 +116,26 @@ func (m *Machine) attend(now time.Time) (news bool) {
 	for _, w := range slices.Concat(questions, living, unheard) {
 		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
 	}
-	return m.listening.isOver(now) || m.incumbents.isDue(now) || waits || over || free || found || again || dead || missed || talk
+	return m.listening.isOver(now) || m.incumbents.isDue(now) || waits || over || free || found || adopted || again || dead || missed || talk
 }
 
-// adopt has the addresses taken for which no node answers, and tells whether anything follows. While a
-// living node does not hear this one, or is not heard, it may be the one that answers.
+// adopt takes the addresses that no node answers for, and tells whether anything follows. While a living node does
+// not hear this one, or is not heard, it may be the one that answers.
 func (m *Machine) adopt(now time.Time) (news bool) {
-	if m.audit.found == nil {
-		return false
-	}
 	v := m.in.View
 	hears := len(v.Apart) == 0
 	for _, member := range v.Alive {
 		hears = hears && !member.Deaf
 	}
-	var taken []netip.Addr
-	for a, nobody := range m.audit.found {
-		if m.releases.adopt(now, a, nobody && hears) {
-			news = true
-		}
-		if m.releases.isAdopted(a) {
-			taken = append(taken, a)
-		}
+	taken, news := m.backups.due(now, hears)
+	for _, a := range taken {
+		m.releases.adopt(now, a)
 	}
-	m.audit.found = nil
 	if len(taken) > 0 {
-		m.warn("nobody answers for addresses that are another node's by the table of this one; it answers until that node does: "+
+		m.warn("no node answers for addresses that are another node's by the table of this one; it answers until that node does: "+
 			"see whether all nodes reach the API server", "addresses", some(taken))
 	}
-	return news
+	return news || len(taken) > 0
 }
 
 // inquire asks for addresses as a client does that has an address of this node, so that the
@@ -216,7 +207,7 @@ func (m *Machine) answers() map[addr.Family]Answers {
 func (m *Machine) next() time.Time {
 	next := m.listening.until
 	for _, at := range []time.Time{
-		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.audit.next(), m.arbitration.next(), m.incumbents.wake,
+		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.backups.next(), m.audit.next(), m.arbitration.next(), m.incumbents.wake,
 	} {
 		next = sooner(next, at)
 	}

@@ -15,7 +15,8 @@
 //  5. Self-fencing: a node that is cut off answers for nothing, and one that may be takes over nothing.
 //  6. Probing (RFC 5227, section 2.1): an address that no node has had is probed before its first use.
 //  7. Arbitration: if another node answers, too, the one that took the address last keeps it.
-//  8. Release: an address that a new table gives to another node is answered for until that node answers.
+//  8. Release: an address that a new table gives to another node is answered for until that node answers, and
+//     so is one that no node answered for, since tables differ (backups).
 //
 // The other machines decide on no address. Defence tells of stations that have one of ours (RFC 5227, section 2.4),
 // the audit asks for addresses of other nodes as a client does, and previous owners and data planes say to which
@@ -128,6 +129,7 @@ type Machine struct {
 	probing     probing
 	arbitration arbitration
 	releases    releases
+	backups     backups
 	defence     defence
 	audit       audit
 	previous    previousOwners
@@ -170,6 +172,7 @@ func (m *Machine) takeTable(now time.Time) (news bool) {
 	}
 	m.before, m.table = m.table, t
 	m.told.stale = true
+	m.backups.table(now, m.before, t)
 	m.probing.elsewhere(now, t.Elsewhere)
 	m.probing.table(now, t.Addresses())
 	return true
@@ -222,7 +225,8 @@ func (m *Machine) decide(now time.Time) {
 	m.probing.told(now, v)
 	wait := m.probing.vet(now, mine, elsewhere)
 	m.releases.update(now, answered, elsewhere, m.before, t, v, m.arbitration.has)
-	m.releases.told(m.node, v)
+	m.releases.told(m.node, v, m.arbitration.epochs)
+	m.backups.update(now, m.node, behind, m.releases.answers, v)
 	left := m.arbitration.keep(now, m.node, mine, v)
 	m.findLeft(left)
 	maps.Copy(wait, left)
@@ -237,9 +241,10 @@ func (m *Machine) decide(now time.Time) {
 		m.arbitration.low(now, mine, wait, t.Claims, answered)
 	}
 	d.Advanced = m.arbitration.take(mine, wait, m.in.Epoch) || d.Advanced
-	m.told.discuss(slices.Concat(m.arbitration.claims(now), m.incumbents.claims(m.arbitration.epochs, m.arbitration.has),
-		m.releases.claims(m.arbitration.epochs), m.probing.claims(m.arbitration.has),
-		m.probing.occupied(v, func(a netip.Addr) bool { return m.arbitration.has(a) || m.incumbents.leaves[a] != "" })))
+	disputed := slices.DeleteFunc(m.arbitration.claims(now), func(c hello.Claim) bool { return m.releases.answers(c.Address) })
+	m.told.discuss(disputed, m.releases.claims(m.arbitration.epochs), m.backups.claims(),
+		m.incumbents.claims(m.arbitration.epochs, m.arbitration.has), m.probing.claims(m.arbitration.has),
+		m.probing.occupied(v, func(a netip.Addr) bool { return m.arbitration.has(a) || m.incumbents.leaves[a] != "" }))
 	m.mine, m.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.releases.isAdopted(a) })
 	m.audit.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))

@@ -25,19 +25,16 @@ const yieldAsk = time.Second
 // has lost the API server has the old table, and no node would answer. A node that takes
 // over because it came back is different: it says that it serves once it answers.
 //
-// Of what the audit found no node to answer for, this node asks the others first whether one does, in
-// its hellos: its own ears may be at fault. If none says so by the end of the next round, and none is
-// heard either, the nodes leave the address to each other, since their tables differ, and this one
-// answers until another one is heard.
+// An address that no node answers for, since tables differ (see backups), is adopted, and handed over in the same way.
+// Which of several nodes goes on that have adopted one is decided as in arbitration.
 type releases map[netip.Addr]release
 
 // release is one address.
 type release struct {
-	ask   time.Time // when to ask for the other one next; zero: it was heard
-	asked bool
-	// adopted: no node answered. It is asked whether that is so while silent, and answered for then.
-	adopted, silent bool
-	poll            poll // of the station that was heard
+	ask     time.Time // when to ask for the other one next; zero: it was heard
+	asked   bool
+	adopted bool // no node answered
+	poll    poll // of the station that was heard
 	// on are the interfaces of the claim that the table had, for when it has none now.
 	on []string
 }
@@ -86,32 +83,16 @@ func (y releases) begin(now time.Time, a netip.Addr, claim desired.Candidacy, se
 	}
 }
 
-// adopt takes in whether no node answers for an address that is another node's, as the audit found, and
-// tells whether anything follows.
-func (y releases) adopt(now time.Time, a netip.Addr, nobody bool) (news bool) {
-	h, known := y[a]
-	switch {
-	case !nobody:
-		if h.silent {
-			delete(y, a)
-		}
-		return h.silent
-	case !known || h.ask.IsZero(): // the node that was heard before may be gone
-		y[a] = release{ask: now.Add(yieldAsk), asked: true, adopted: true, silent: true}
-		return true
-	case h.silent:
-		h.ask, h.silent = now.Add(yieldAsk), false
-		y[a] = h
-		return true
-	}
-	return false
+// adopt begins to answer for an address of another node, as no node answers for it.
+func (y releases) adopt(now time.Time, a netip.Addr) {
+	y[a] = release{ask: now.Add(yieldAsk), asked: true, adopted: true}
 }
 
+// answers tells whether an address is answered for until it is handed over.
+func (y releases) answers(a netip.Addr) bool { return !y[a].ask.IsZero() }
+
 // isAdopted tells whether this node answers for an address since no node did.
-func (y releases) isAdopted(a netip.Addr) bool {
-	h := y[a]
-	return h.adopted && !h.silent
-}
+func (y releases) isAdopted(a netip.Addr) bool { return y[a].adopted }
 
 // names are the interfaces that advertisements named on which addresses are answered for meanwhile.
 // Those that were handed over have none, and may be thousands for as long as they are elsewhere.
@@ -160,17 +141,18 @@ func (y releases) update(now time.Time, answered map[netip.Addr]api.Ownership, e
 // still adds the addresses that are answered for until they are handed over.
 func (y releases) still(mine map[netip.Addr][]links.Link, r reach) {
 	for a, h := range y {
-		if !h.ask.IsZero() && !h.silent && len(r[a]) > 0 {
+		if !h.ask.IsZero() && len(r[a]) > 0 {
 			mine[a] = r[a]
 		}
 	}
 }
 
 // claimed takes in that another node claims an address, and tells whether that ends anything: once the
-// node has replied to a poll.
-func (y releases) claimed(now time.Time, claim neighbour.Claim) (news bool) {
+// node has replied to a poll. Of an address that was adopted, a node that is heard in hellos says so there: two that
+// have adopted it would each leave it to the other.
+func (y releases) claimed(now time.Time, claim neighbour.Claim, heard bool) (news bool) {
 	h := y[claim.Address]
-	if h.ask.IsZero() || claim.Probe {
+	if h.ask.IsZero() || claim.Probe || h.adopted && heard {
 		return false
 	}
 	if news = h.poll.isAnsweredBy(now, claim); news {
@@ -182,29 +164,34 @@ func (y releases) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 	return news
 }
 
-// told takes in what other nodes say of addresses, and tells whether that ends anything: one
-// that answers on another segment is not heard otherwise.
-func (y releases) told(self string, v hello.View) (news bool) {
+// told takes in what other nodes say of addresses: one that answers on another segment is not heard otherwise.
+// Of several that have adopted an address, the one that took it last goes on.
+func (y releases) told(self string, v hello.View, epochs map[netip.Addr]uint64) {
 	for node, m := range v.Alive {
 		if node == self {
 			continue
 		}
 		for _, claim := range m.Claims {
-			if h, is := y[claim.Address]; is && !h.ask.IsZero() && claim.Stance == hello.Answers {
-				y[claim.Address], news = release{}, true
+			h, ours := y[claim.Address], epochs[claim.Address]
+			switch isLater := claim.Epoch > ours || claim.Epoch == ours && node < self; {
+			case h.ask.IsZero():
+			case claim.Stance == hello.Answers || h.adopted && claim.Stance == hello.Yields && isLater:
+				y[claim.Address] = release{}
+			case claim.Stance == hello.Leaves && claim.Epoch == 0 && !h.asked: // it asks
+				h.asked = true
+				y[claim.Address] = h
 			}
 		}
 	}
-	return news
 }
 
-// claims are what the others are told of addresses that no node took over within a while, for the one
-// that has to say that it does.
+// claims are what the others are told of addresses that no node took over within a while, or that another node asks
+// for, and of those that were adopted: for the one that has to say that it answers.
 func (y releases) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 	var all []hello.Claim
 	for a, h := range y {
 		if h.asked && !h.ask.IsZero() {
-			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves, Epoch: epochs[a]})
+			all = append(all, hello.Claim{Address: a, Stance: hello.Yields, Epoch: epochs[a]})
 		}
 	}
 	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })

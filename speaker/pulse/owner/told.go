@@ -34,8 +34,14 @@ func (d *told) connect(interfaces []hello.Interface) {
 	}
 }
 
-// discuss notes what is to be told of addresses in dispute.
-func (d *told) discuss(claims []hello.Claim) {
+// discuss notes what is to be told of addresses in dispute: of each address the first claim.
+func (d *told) discuss(all ...[]hello.Claim) {
+	said := map[netip.Addr]bool{}
+	claims := slices.DeleteFunc(slices.Concat(all...), func(c hello.Claim) bool {
+		again := said[c.Address]
+		said[c.Address] = true
+		return again
+	})
 	if !slices.Equal(claims, d.claims) {
 		d.claims, d.stale = claims, true
 	}
@@ -72,6 +78,7 @@ func wanted(t *api.Table, d told) hello.Wanted {
 		Leaving: t.Leaving && !t.ShutsDown,
 
 		Stations:   d.stations,
+		Table:      t.Digests,
 		Interfaces: d.interfaces,
 		Vouched:    d.vouched,
 		Claims:     d.claims,

@@ -60,6 +60,9 @@ func (r *reader) read(m tableMessage) (api.Table, error) {
 		}
 		t.Elsewhere = slices.SortedFunc(maps.Keys(set), netip.Addr.Compare)
 	}
+	if t.Digests = r.table.Digests; m.Digests != nil {
+		t.Digests = *m.Digests
+	}
 	r.orders.keep(t.Claims, m.Claims.Gone, m.Whole)
 	r.table = t
 	return t, nil

@@ -27,9 +27,10 @@ type tableMessage struct {
 	Tiers     [][]int          `json:",omitempty"`
 	Claims    change[claim]    `json:",omitzero"`
 	Elsewhere change[struct{}] `json:",omitzero"`
+	Digests   *desired.Digests `json:",omitempty"` // nil: as before
 }
 
-// rest is a table without Claims and Elsewhere. Its key is not printed as a secret is.
+// rest is a table without Claims, Elsewhere and Digests. Its key is not printed as a secret is.
 type rest struct {
 	api.Table
 
@@ -50,9 +51,10 @@ type claim struct {
 
 // difference is how a table differs from the one before it.
 type difference struct {
-	rest      *api.Table // without Claims and Elsewhere; nil: as before
+	rest      *api.Table // without Claims, Elsewhere and Digests; nil: as before
 	claims    change[desired.Candidacy]
 	elsewhere change[struct{}]
+	digests   *desired.Digests // nil: as before
 }
 
 func differenceOf(before, now *api.Table) (d difference) {
@@ -64,13 +66,18 @@ func differenceOf(before, now *api.Table) (d difference) {
 	if !slices.Equal(before.Elsewhere, now.Elsewhere) {
 		d.elsewhere = changeOf(setOf(before.Elsewhere), setOf(now.Elsewhere), func(_, _ struct{}) bool { return true })
 	}
+	if before.Digests != now.Digests {
+		d.digests = &now.Digests
+	}
 	return d
 }
 
-func (d difference) none() bool { return d.rest == nil && d.claims.none() && d.elsewhere.none() }
+func (d difference) none() bool {
+	return d.rest == nil && d.digests == nil && d.claims.none() && d.elsewhere.none()
+}
 
 func restOfTable(t api.Table) api.Table {
-	t.Claims, t.Elsewhere = nil, nil
+	t.Claims, t.Elsewhere, t.Digests = nil, nil, desired.Digests{}
 	return t
 }
 
@@ -143,7 +150,7 @@ func (w *writer) message(number uint64, t *api.Table) tableMessage {
 	w.listed, w.tiered = map[listing]int{}, map[*election.Tiers]int{}
 	w.m = tableMessage{Number: number, Whole: whole}
 	d := differenceOf(&w.sent, t)
-	w.sent, w.m.Elsewhere = *t, d.elsewhere
+	w.sent, w.m.Elsewhere, w.m.Digests = *t, d.elsewhere, d.digests
 	if d.rest != nil {
 		w.m.Rest = &rest{Table: *d.rest, Key: []byte(d.rest.Key)}
 	}

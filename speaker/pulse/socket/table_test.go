@@ -230,6 +230,7 @@ func drawTable(t *rapid.T, shared []*election.Tiers) api.Table {
 		Unnumbered: rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,4}`), 0, 2).Draw(t, "unnumbered"),
 	}
 	table.Elsewhere = slices.SortedFunc(maps.Keys(setOf(addrs.Draw(t, "elsewhere"))), netip.Addr.Compare)
+	table.Digests[rapid.IntRange(0, len(table.Digests)-1).Draw(t, "bucket")] = rapid.Uint32Range(0, 2).Draw(t, "digest")
 	return table
 }
 
