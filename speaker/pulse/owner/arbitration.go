@@ -270,16 +270,24 @@ func (ds *arbitration) take(mine map[netip.Addr][]links.Link, wait map[netip.Add
 	return used
 }
 
-// low gives the lowest epoch to what is taken without preemption since now, or was a moment ago, since not all of a network
-// falls silent at once; see incumbents.
-func (ds *arbitration) low(now time.Time, mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, claims map[netip.Addr]desired.Candidacy, owned map[netip.Addr]api.Ownership) {
+// retake gives what is taken without preemption the epoch that incumbents have for it. While this node is alone so it does
+// to what was taken a moment ago, since not all of a network falls silent at once.
+func (ds *arbitration) retake(now time.Time, mine map[netip.Addr][]links.Link, wait map[netip.Addr]bool, claims map[netip.Addr]desired.Candidacy,
+	owned map[netip.Addr]api.Ownership, in *incumbents, alone bool,
+) {
 	if ds.epochs == nil {
 		ds.epochs = map[netip.Addr]uint64{}
 	}
+	if in.of == nil {
+		return // all addresses are with preemption
+	}
 	for a := range mine {
 		o, answers := owned[a]
-		if claims[a].NoPreempt && !wait[a] && (!answers || now.Before(o.Since.Add(presumedFor))) {
-			ds.epochs[a] = hello.LowestEpoch
+		if !claims[a].NoPreempt || wait[a] || answers && (!alone || !now.Before(o.Since.Add(presumedFor))) {
+			continue
+		}
+		if epoch := in.epoch(a, alone); epoch > 0 {
+			ds.epochs[a] = epoch
 		}
 	}
 }

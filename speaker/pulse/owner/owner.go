@@ -237,9 +237,7 @@ func (m *Machine) decide(now time.Time) {
 	m.incumbents.precede(m.previous)
 	m.before = nil
 	m.dataplanes.update(now, v.Silent, m.previous, t, r)
-	if m.fencing.is != together {
-		m.arbitration.low(now, mine, wait, t.Claims, answered)
-	}
+	m.arbitration.retake(now, mine, wait, t.Claims, answered, &m.incumbents, m.fencing.is != together)
 	d.Advanced = m.arbitration.take(mine, wait, m.in.Epoch) || d.Advanced
 	disputed := slices.DeleteFunc(m.arbitration.claims(now), func(c hello.Claim) bool { return m.releases.answers(c.Address) })
 	m.told.discuss(disputed, m.releases.claims(m.arbitration.epochs), m.backups.claims(),

@@ -53,6 +53,7 @@ type incumbents struct {
 	// say are those that this node claims once it answers, gone those that it claimed, until when that is told, and leaves those that it
 	// leaves to others, by which.
 	gone   map[netip.Addr]time.Time
+	had    map[netip.Addr]incumbent // what this node answered for until a moment ago, by its own epoch
 	say    map[netip.Addr]bool
 	leaves map[netip.Addr]string
 }
@@ -75,13 +76,14 @@ func (i incumbent) isLater(o incumbent) bool {
 func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens time.Time, serves bool) {
 	if i.of == nil {
 		i.of, i.apart, i.defied = map[netip.Addr]incumbent{}, map[string]time.Time{}, map[netip.Addr]time.Time{}
-		i.gone = map[netip.Addr]time.Time{}
+		i.gone, i.had = map[netip.Addr]time.Time{}, map[netip.Addr]incumbent{}
 	}
 	for a, said := range i.say {
 		if said {
 			i.gone[a] = now.Add(lingers)
 		}
 	}
+	maps.DeleteFunc(i.had, func(_ netip.Addr, in incumbent) bool { return !now.Before(in.until) })
 	maps.DeleteFunc(i.gone, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
 	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, map[netip.Addr]bool{}, time.Time{}
 	all := 0
@@ -226,6 +228,9 @@ func (k keeper) owner(q candidacy, first string) string {
 		k.say[q.address] = q.before(q.view.IsAlive) != "" || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
 		return q.self
 	}
+	if epoch, answers := k.epochs[q.address]; answers {
+		k.had[q.address] = incumbent{epoch: epoch, until: k.now.Add(2 * lingers)}
+	}
 	k.of[q.address] = in
 	if in.node != first {
 		k.wake = sooner(k.wake, in.until)
@@ -264,6 +269,18 @@ func (k keeper) find(q candidacy, first string) incumbent {
 		}
 	}
 	return incumbent{node: first, until: k.now.Add(presumedFor)}
+}
+
+// epoch is that of an address that is taken now, 0: a new one. What this node had until a moment ago, before another node
+// claimed it that does not any more, it takes with the epoch that it had. alone: it does not hear most of the others.
+func (i *incumbents) epoch(a netip.Addr, alone bool) uint64 {
+	switch had, is := i.had[a]; {
+	case is:
+		return had.epoch
+	case alone:
+		return hello.LowestEpoch
+	}
+	return 0
 }
 
 // patience is for how long a claim holds that is not heard any more: some turns of it may be lost, and a process that is
