@@ -28,7 +28,6 @@ type vertex struct {
 	// again when it is known to be its newest word.
 	resyncing      bool
 	resyncSince    time.Time // since when it is reached again; zero: it is not
-	reachedSince   time.Time // since when a dead one is reached again over others alone; zero: it is not
 	unwatchedSince time.Time // since when no node that is reached watches it; zero: one does
 	// deafTo are the nodes that it takes for dead, ourselves among them; nil: it can hear us.
 	deafTo    map[string]bool
@@ -174,7 +173,7 @@ func (v *vertex) isRefuted(report adjacency) bool {
 
 // conclude makes a node alive or dead by what was found.
 func (m *machine) conclude(now time.Time, p *peer) {
-	alive := p.there.found && !p.dead && !m.isAboutToBeHeard(now, p)
+	alive := p.there.found && !p.dead
 	switch {
 	case p.there.found || p.dead:
 		if !p.known {
@@ -214,24 +213,6 @@ func (m *machine) conclude(now time.Time, p *peer) {
 		}
 		m.log.Warn("node fell silent and counts as dead", told...)
 	}
-}
-
-// isAboutToBeHeard: a node that was dead, and that this one watches, is reached again over others. Its own hello
-// comes within an interval, and says what it claims.
-func (m *machine) isAboutToBeHeard(now time.Time, p *peer) bool {
-	if p.alive || !p.known || !p.watched || p.link == linkHeard || !p.there.found {
-		p.reachedSince = time.Time{}
-		return false
-	}
-	if p.reachedSince.IsZero() {
-		p.reachedSince = now
-	}
-	due := p.reachedSince.Add(m.interval)
-	if now.Before(due) {
-		m.judgeBy(due)
-		return true
-	}
-	return false
 }
 
 // boundResync ends the resync of a node after a while at the latest.

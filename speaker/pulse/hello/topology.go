@@ -19,6 +19,9 @@ const (
 	// spare is for how long a node counts as alive that was heard and is
 	// heard no more, because it knows our record and we do not know its own yet.
 	spare = time.Second
+	// soon is among how many nodes it is considered at once that one is alive again: what nodes that meet again do until
+	// each knows all others, they do alone.
+	soon = 50
 	// each bounds what hellos to the nodes cost that are not watched: one of them a millisecond.
 	each = time.Millisecond
 	// postponements are how many intervals settling waits for the records of others at most.
@@ -264,6 +267,9 @@ func (m *machine) meet(now time.Time, p *peer, h hello) {
 	}
 	if p.record != nil && (!p.alive || !p.there.found && !p.dead) {
 		m.reconsider() // it lives, watched or not
+		if len(m.mesh.order) <= soon {
+			m.mesh.considered = time.Time{} // at once
+		}
 		if (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}).compare(versionOf(*p.record)) > 0 {
 			p.resyncing, m.mesh.resyncs = true, true // what we have of it is of before
 		}
