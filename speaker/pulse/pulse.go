@@ -4,28 +4,8 @@
 // Table over a unix socket; when the agent crashes, is upgraded or loses the API server,
 // pulse goes on with the last one.
 //
-// Each node decides for itself which node owns an address: the first of the claim's candidates that
-// is alive and able, but that one which has no subnet with the address leaves it to the first that has
-// one (near). Nodes that have the same table and see the same nodes alive agree. What is heard on the
-// network, and what nodes say of it, has precedence over that; see below.
-//
-// # Who else has an address
-//
-// Nodes tell each other their MACs, so that a claim to one of our addresses can be told to
-// come from a node, which hands it over or takes it over, or from a stranger. A stranger is
-// reported and the address defended (contests). A node asks the network for an address that
-// no node has had before it uses it (vetting), but never for one that moves. If a new table
-// takes an address away from a node, the node goes on answering until its successor replies to a
-// poll (yielding). The node that would be next checks now and then whether an address is answered
-// for, and by whom (patrol).
-//
-// # When nodes do not agree
-//
-// A node that hears no more than half of the others asks the network whether it is the one
-// that is cut off, and answers for nothing if so (isolation). A node that another one does not
-// hear leaves to that one what it takes over (heirs). If two nodes see each other answer for an
-// address, the one that took it last keeps it; if their hellos do not get through, the table
-// decides (disputes).
+// Each node decides for itself which node owns an address: package owner does, from what the server collects, and the
+// server applies it. Nodes that have the same table and see the same nodes alive agree.
 //
 // # When pulse starts
 //

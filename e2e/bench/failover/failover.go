@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/e2e/bench/figures"
@@ -98,20 +96,9 @@ func Run(ctx context.Context, o Options) error {
 				return err
 			}
 		}
-		if err := o.write(facts, results); err != nil { // after each: what is measured is not lost
+		if err := o.Write(report(o, facts, results)); err != nil { // after each: what is measured is not lost
 			return err
 		}
 	}
 	return nil
-}
-
-// write writes the report, and beside it the picture that it shows.
-func (o Options) write(facts []string, results *figures.Results) error {
-	if o.Out == "" {
-		text, _ := report(o, facts, results, "")
-		return o.Write(text)
-	}
-	picture := strings.TrimSuffix(o.Out, filepath.Ext(o.Out)) + ".svg"
-	text, svg := report(o, facts, results, filepath.Base(picture))
-	return errors.Join(os.WriteFile(picture, []byte(svg), 0o644), o.Write(text))
 }

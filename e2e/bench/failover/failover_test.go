@@ -20,20 +20,17 @@ func TestReport(t *testing.T) {
 	results.Add("fairlead", 0, killedLost, 0)
 	results.Add("metallb", 0, killedLost, 40)
 	results.Add("fairlead", 50, helloCPU, 1.5)
-	text, picture := report(o, []string{"a fact"}, results, "layer2.svg")
+	text := report(o, []string{"a fact"}, results)
 	for _, want := range []string{
 		"Made by `make it`", "- a fact",
 		"| " + string(cable) + " | 200 / 300 (3) | 5600 / 7000 (3) | 28.0 |",
 		"| " + string(killed) + " | – | – | – |",
 		"| " + string(killedLost) + " | 0.00 / 0.00 (1) | 40.0 / 40.0 (1) | – |",
-		"| " + string(helloCPU) + " | – | – | 1.50 |", "](layer2.svg)",
+		"| " + string(helloCPU) + " | – | – | 1.50 |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
-	}
-	if !strings.Contains(picture, string(cable)) {
-		t.Errorf("no panel of %s in\n%s", cable, picture)
 	}
 }
 
@@ -44,7 +41,7 @@ func TestReportOfBGP(t *testing.T) {
 	results.Add("fairlead", 0, slowBFD, 600)
 	results.Add("metallb-frr-k8s", 0, slowBFD, 900)
 	results.Add("metallb-frr-k8s", 0, frrLost, 40)
-	text, _ := report(Options{Protocol: BGP()}, nil, results, "")
+	text := report(Options{Protocol: BGP()}, nil, results)
 	for _, strange := range []string{"hello", "!["} {
 		if strings.Contains(text, strange) {
 			t.Errorf("%q in\n%s", strange, text)
@@ -101,7 +98,7 @@ func TestOnly(t *testing.T) {
 	results := figures.New()
 	results.Add("fairlead", 0, returned, 4)
 	results.Add("fairlead", 0, returnedLost, 0)
-	text, _ := report(o, nil, results, "")
+	text := report(o, nil, results)
 	for m, want := range map[measure]bool{returned: true, returnedLost: true, drained: false, drainedLost: false, helloCPU: false} {
 		if got := strings.Contains(text, "| "+string(m)+" |"); got != want {
 			t.Errorf("%q is in the report: %v", m, got)

@@ -9,8 +9,8 @@ import (
 // measure is a kind of figure.
 type measure = figures.Measure
 
-// report renders the figures in Markdown, and as a picture that the text shows by this name.
-func report(o Options, facts []string, results *figures.Results, picture string) (text, svg string) {
+// report renders the figures in Markdown.
+func report(o Options, facts []string, results *figures.Results) string {
 	setup := figures.Setup{Command: o.Command, Facts: append(facts,
 		"three nodes, a router (FRR) and a client in network namespaces of one machine, which all share its processors;\n"+
 			"  each contestant in a lab of its own, one after the other")}
@@ -30,14 +30,11 @@ func report(o Options, facts []string, results *figures.Results, picture string)
 			"  While they are created, speakers and kube-proxy are stopped; the API server hands out ClusterIPs as that of 1.33 can", o.Many))
 		results.Note("until they are withdrawn, Fairlead announces them for two seconds as routes that are about to go (RFC 8326), since the nodes still serve them")
 	}
-	text = results.Beside(o.title+", beside MetalLB", setup, tables...)
+	text := results.Beside(o.title+", beside MetalLB", setup, tables...)
 	if results.Has(helloCPU) {
 		text += results.Alone("What it costs us that nodes know of each other, of one node: so many real pulse processes say hello\n"+
 			fmt.Sprintf("on one segment of this machine, for %v.", helloTime),
 			setup.Contestants[0].Name, helloNodes(), []measure{helloCPU, helloSent, helloReceived, helloDeaths})
 	}
-	if picture != "" {
-		text += "\nHow often there was which figure:\n\n![Histograms of the figures in milliseconds](" + picture + ")\n"
-	}
-	return text, results.Histograms(setup, o.asked(o.measures, results))
+	return text
 }
