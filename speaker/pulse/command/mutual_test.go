@@ -20,6 +20,7 @@ func leaveToEachOther(t *testing.T, p plan) {
 	candidates := func(n *node, names ...string) {
 		table := l.table(n)
 		table.Claims[l.vip] = desired.Candidacy{Candidates: names}
+		table.Digests[desired.Bucket(l.vip)] = 1 // which the other tables have not
 		n.say(table)
 	}
 	candidates(second, first.name, third.name, second.name)
