@@ -200,9 +200,20 @@ func notUnderstood(what string, err error) error {
 }
 
 // write returns an error if the other side stops reading.
-func write(conn net.Conn, message any) error {
-	if err := conn.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
-		return err
+func write(conn net.Conn, message any) error { return json.NewEncoder(inPieces{conn}).Encode(message) }
+
+// inPieces writes a long message piece by piece: as long as the other side goes on reading, it may take its time.
+type inPieces struct{ net.Conn }
+
+// Write is of io.Writer.
+func (p inPieces) Write(b []byte) (n int, err error) {
+	const piece = 1 << 16
+	for n < len(b) && err == nil {
+		var wrote int
+		if err = p.SetWriteDeadline(time.Now().Add(writeWithin)); err == nil {
+			wrote, err = p.Conn.Write(b[n:min(len(b), n+piece)])
+		}
+		n += wrote
 	}
-	return json.NewEncoder(conn).Encode(message)
+	return n, err
 }
