@@ -308,7 +308,6 @@ func (ds *arbitration) claims(now time.Time) []hello.Claim {
 		}
 		all = append(all, claim)
 	}
-	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 

@@ -169,7 +169,6 @@ func (b *backups) claims() []hello.Claim {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves})
 		}
 	}
-	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 

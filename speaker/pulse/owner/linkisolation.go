@@ -11,7 +11,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 )
 
-// apart are the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
+// linkIsolation is about the interfaces of which the hellos of the mesh say nothing: it goes by the addresses
 // of nodes, and no family of these is on another interface than they are.
 type linkIsolation struct {
 	cut   map[int]bool // those over which no node is heard, though others hear each other there, by index

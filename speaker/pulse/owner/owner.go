@@ -114,9 +114,10 @@ type Machine struct {
 	full   *links.Snapshot
 	state  api.State
 
-	mine map[netip.Addr][]links.Link // what this node owns, withheld or not
-	wait map[netip.Addr]bool         // what it withholds
-	told told
+	mine   map[netip.Addr][]links.Link // what this node owns, withheld or not
+	wait   map[netip.Addr]bool         // what it withholds
+	gained bool                        // the last decision has it answer for what it did not before
+	told   told
 
 	filter      linkFilter
 	isolation   linkIsolation
@@ -253,10 +254,7 @@ func (m *Machine) decide(now time.Time) {
 	m.out.Answers = m.answers()
 	m.tell(d, r.unable(), v.Settled && serves)
 	d.State = m.assess(now, without(mine, wait))
-	d.Taken = d.Taken || slices.ContainsFunc(slices.Collect(maps.Keys(d.State.Owned)), func(a netip.Addr) bool {
-		_, had := answered[a]
-		return !had
-	})
+	d.Taken = d.Taken || m.gained
 }
 
 // hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
@@ -306,6 +304,7 @@ func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.St
 		}
 		next.Owned[a] = placed(o, m.table, v, a)
 	}
+	m.gained = len(taken) > 0
 	m.defence.keep(now, mine, taken)
 	next.Contested, next.Doubted = m.contested(), m.audit.doubts()
 	m.findMoves(last, next, taken)

@@ -329,7 +329,6 @@ func (i *incumbents) claims(epochs map[netip.Addr]uint64, disputed func(netip.Ad
 			all = append(all, hello.Claim{Address: a, Stance: hello.LeftTo, Epoch: hello.NumberOf(node)})
 		}
 	}
-	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 

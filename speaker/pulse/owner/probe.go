@@ -211,7 +211,6 @@ func (v *probing) claims(disputed func(netip.Addr) bool) []hello.Claim {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Leaves})
 		}
 	}
-	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 

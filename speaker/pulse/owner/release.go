@@ -194,7 +194,6 @@ func (y releases) claims(epochs map[netip.Addr]uint64) []hello.Claim {
 			all = append(all, hello.Claim{Address: a, Stance: hello.Yields, Epoch: epochs[a]})
 		}
 	}
-	slices.SortFunc(all, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
 	return all
 }
 

@@ -34,8 +34,11 @@ func (d *told) connect(interfaces []hello.Interface) {
 	}
 }
 
-// discuss notes what is to be told of addresses in dispute: of each address the first claim.
+// discuss notes what is to be told of addresses in dispute, by address within each list: of each address the first claim.
 func (d *told) discuss(all ...[]hello.Claim) {
+	for _, claims := range all {
+		slices.SortFunc(claims, func(a, b hello.Claim) int { return a.Address.Compare(b.Address) })
+	}
 	said := map[netip.Addr]bool{}
 	claims := slices.DeleteFunc(slices.Concat(all...), func(c hello.Claim) bool {
 		again := said[c.Address]
