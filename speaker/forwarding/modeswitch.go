@@ -90,7 +90,7 @@ func (l localnet) removeAll(ctx context.Context) error {
 	if err := l.restore(); err != nil {
 		return err
 	}
-	return errors.Join(nftable.Remove(kernelwatch.HandoverTable), removeJournals(), removeAllBut(None)(ctx))
+	return errors.Join(nftable.Remove(kernelwatch.HandoverTable), nftable.Remove(kernelwatch.UntrackedTable), removeJournals(), removeAllBut(None)(ctx))
 }
 
 func removeAllBut(stays Mode) func(context.Context) error {

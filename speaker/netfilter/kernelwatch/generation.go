@@ -20,6 +20,9 @@ type Epoch uint64
 // HandoverTable is the table of each family that pulse writes, beside the speaker, which is another process.
 const HandoverTable = "fairlead-handover"
 
+// UntrackedTable is another one, which pulse hardly ever writes.
+const UntrackedTable = "fairlead-untracked"
+
 // TallySet is the set of a table in which its writer counts its transactions, as the one element of 32 bits.
 const TallySet = "transactions"
 

@@ -84,6 +84,30 @@ func (t *Table) Content(c Chain) string {
 	return strings.Join(content, "\n")
 }
 
+// Holds returns whether the kernel has a chain, and all of its rules and no others. It asks for this chain
+// alone: others may have thousands. The errors are the kernel's.
+func (t *Table) Holds(c Chain) (bool, error) {
+	content := ""
+	err := t.Ask(unix.NFT_MSG_GETCHAIN, 0, t.Attributes().Text(unix.NFTA_CHAIN_NAME, c.Name), func(found []byte) {
+		content = HookOf(found)
+	})
+	if err == nil {
+		err = t.Ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, t.Attributes().Text(unix.NFTA_RULE_CHAIN, c.Name), func(r []byte) {
+			// Older kernels know no such question, and tell all.
+			if nfnetlink.Text(r, unix.NFTA_RULE_TABLE) == t.NFT.Name && nfnetlink.Text(r, unix.NFTA_RULE_CHAIN) == c.Name {
+				content += "\n" + t.StampOf(r)
+			}
+		})
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read chain %s of table %s of %s: %w", c.Name, t.NFT.Name, t.Family, err)
+	}
+	return content == t.Content(c), nil
+}
+
 // Ask puts a question about nf_tables and hands over the attributes of each answer. The errors are the kernel's.
 func (t *Table) Ask(message, flags int, about nfnetlink.Attributes, answer func([]byte)) error {
 	return nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, message, flags, t.Family, about, answer)

@@ -30,6 +30,7 @@ import (
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
 	"fairlead.dev/fairlead/speaker/pulse/ndp"
+	"fairlead.dev/fairlead/speaker/pulse/untracked"
 )
 
 // options are the flags.
@@ -138,6 +139,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	run("link watcher", watcher.Run)
 	run("BFD", sessions.Run)
 	run("hand-over of open connections", handing.Run)
+	run("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
 		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })

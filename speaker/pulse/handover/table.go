@@ -296,7 +296,7 @@ func (t *table) read() error {
 	if err != nil || !there || flags&nftable.Dormant != 0 {
 		return err
 	}
-	as, err := t.asMade()
+	as, err := t.Holds(t.arriving())
 	if err != nil || !as {
 		return err
 	}
@@ -308,29 +308,6 @@ func (t *table) read() error {
 		t.made, t.placed, t.writings = true, placed, writings
 	}
 	return err
-}
-
-// asMade tells whether the kernel has our chain, and all of its rules and no others. It asks
-// for this chain alone: others may have thousands.
-func (t *table) asMade() (bool, error) {
-	content := ""
-	err := t.Ask(unix.NFT_MSG_GETCHAIN, 0, t.Attributes().Text(unix.NFTA_CHAIN_NAME, arrivingChain), func(c []byte) {
-		content = nftable.HookOf(c)
-	})
-	if err == nil {
-		err = t.Ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, t.Attributes().Text(unix.NFTA_RULE_CHAIN, arrivingChain), func(r []byte) {
-			if nfnetlink.Text(r, unix.NFTA_RULE_TABLE) == t.NFT.Name {
-				content += "\n" + t.StampOf(r)
-			}
-		})
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read chain %s of table %s of %s: %w", arrivingChain, t.NFT.Name, t.Family, err)
-	}
-	return content == t.Content(t.arriving()), nil
 }
 
 // elements are those of the map, and what the tally counts.
@@ -363,7 +340,7 @@ func (t *table) disturbed(g *kernelwatch.Generation) bool {
 	}
 	as, whole := false, time.Since(t.looked) >= lookEvery
 	epoch, err := g.Read(func() (err error) {
-		if as, err = t.asMade(); err != nil || !as || !whole {
+		if as, err = t.Holds(t.arriving()); err != nil || !as || !whole {
 			return err
 		}
 		placed, writings, err := t.elements()
