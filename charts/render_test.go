@@ -263,13 +263,23 @@ func TestArgumentsOfTheConnectionTable(t *testing.T) {
 	}
 }
 
+func TestExternalIPsAreThoseOfPoolsUnlessSaidOtherwise(t *testing.T) {
+	t.Parallel()
+	for want, forwarding := range map[string]values{"Pools": {}, "All": {"externalIPs": "All"}, "None": {"externalIPs": "None"}} {
+		speaker := one[*appsv1.DaemonSet](t, objects(t, values{"forwarding": forwarding}), "fairlead-speaker").Spec.Template.Spec.Containers[0]
+		if !slices.Contains(speaker.Args, "--external-ips="+want) {
+			t.Errorf("%v: the arguments are %v", forwarding, speaker.Args)
+		}
+	}
+}
+
 func TestArgumentsFollowTheValues(t *testing.T) {
 	t.Parallel()
 	all := objects(t, values{
 		"logLevel":          "debug",
 		"loadBalancerClass": "fairlead.dev/main", "serveUnclassed": true, "metallbAnnotations": false,
 		"apiServer":  values{"host": "192.0.2.10", "port": 8443},
-		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}},
+		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}, "externalIPs": []string{"192.0.2.0/28", "2001:db8::/64"}},
 		"controller": values{"metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
 			"metricsPort": 17474, "ignoreExcludeLB": true, "bgpListenPort": 1790,
@@ -302,7 +312,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: speaker.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
-				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--load-balancer-class=fairlead.dev/main",
+				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--external-ips=192.0.2.0/28,2001:db8::/64", "--host-ports=17475,17476", "--load-balancer-class=fairlead.dev/main",
 				"--serve-unclassed=true", "--ignore-exclude-lb", "--bgp-listen-port=1790", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},

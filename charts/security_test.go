@@ -171,7 +171,7 @@ func TestPodsSurviveWhatTheyCauseOrCure(t *testing.T) {
 }
 
 // crs are the resources of our own API that every node needs.
-const crs = "fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,communities,ipaddresspools,l2advertisements"
+const crs = "fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,communities,ipaddresspools,ipreservations,l2advertisements"
 
 // tenants are the rules that Kubernetes adds to its own roles, which users are given.
 var tenants = map[string][]string{

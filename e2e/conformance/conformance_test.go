@@ -55,7 +55,7 @@ func run(t *testing.T, options lab.Options, focus, titles []string, modes ...str
 		t.Run(mode, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			if err := c.Install(ctx, 3, "forwarding.mode="+mode); err != nil {
+			if err := c.Install(ctx, 3, "forwarding.mode="+mode, "forwarding.externalIPs=All"); err != nil {
 				t.Fatal(err)
 			}
 			isSo(t, c, options, mode)

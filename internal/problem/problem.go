@@ -47,14 +47,14 @@ func Advice(object Object, reason, format string, args ...any) Problem {
 	return p
 }
 
-// most is how many things of one kind a message lists.
-const most = 8
+// MostListed is how many things of one kind a message lists.
+const MostListed = 8
 
 // List joins things for a message: not more of them than one would read, and how many
 // there are beside.
 func List(things []string, separator string) string {
-	text := strings.Join(things[:min(len(things), most)], separator)
-	if more := len(things) - most; more > 0 {
+	text := strings.Join(things[:min(len(things), MostListed)], separator)
+	if more := len(things) - MostListed; more > 0 {
 		return fmt.Sprintf("%s and %d more", text, more)
 	}
 	return text

@@ -72,7 +72,7 @@ type Cluster struct {
 	// snapshot, which the controller's alone has.
 	ServiceRanges []netip.Prefix
 	ClusterIPs    map[Ref][]netip.Addr
-	// Reservations are the IPReservations. The controller's snapshot has them.
+	// Reservations are the IPReservations. The speaker's snapshot has what they hold, and no more of them.
 	Reservations map[Ref]*Reservation
 	// Cooling are addresses that were freed a short time ago, and by which Service or
 	// reservation: no other may have them yet. The controller's snapshot has them.
@@ -94,7 +94,9 @@ type Changes struct {
 	Revision, Since uint64
 	// Touched are the Services that came, went, or changed, themselves or their endpoints.
 	Touched map[Ref]struct{}
-	// Others: something else than Services and endpoints changed.
+	// Reserved are the reservations that came, went, or hold other addresses.
+	Reserved map[Ref]struct{}
+	// Others: something else changed than Touched and Reserved say.
 	Others bool
 }
 

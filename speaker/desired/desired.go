@@ -38,6 +38,13 @@ type Options struct {
 	NodePortCIDRs []netip.Prefix
 	// NodePortPrimary adds its Addresses to NodePortCIDRs.
 	NodePortPrimary bool
+	// ExternalIPs says which spec.externalIPs are forwarded, by ExternalIPCIDRs if listed.
+	ExternalIPs     ExternalIPs
+	ExternalIPCIDRs []netip.Prefix
+	// HostPorts are the ports on which Fairlead itself is reached on every node.
+	HostPorts []uint16
+	// APIServer is where this node reaches the API server; invalid: by a name.
+	APIServer netip.AddrPort
 }
 
 // mesh is every other node that has an address, with a speaker or without one: a
@@ -66,7 +73,7 @@ func fallenNodes(c *view.Cluster) []problem.Problem {
 }
 
 // portsOf decides what the kernel does for one Service. addrs are the node's own.
-func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []netip.Addr, o Options) map[PortKey]Port {
+func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []netip.Addr, lines lifelines, o Options) map[PortKey]Port {
 	ports := make(map[PortKey]Port, len(s.Ports))
 	for _, family := range addr.Families() {
 		clusterIP := firstOf(s.ClusterIPs, family)
@@ -78,8 +85,8 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 			sets := choose(endpoints, key, from)
 			port := Port{
 				ClusterIP:     clusterIP,
-				ExternalIPs:   allOf(s.ExternalIPs, family),
-				VIPs:          allOf(s.VIPs, family),
+				ExternalIPs:   lines.leave(allOf(s.ExternalIPs, family), p.Port),
+				VIPs:          lines.leave(allOf(s.VIPs, family), p.Port),
 				Port:          p.Port,
 				NodePort:      p.NodePort,
 				Cluster:       sets.cluster,

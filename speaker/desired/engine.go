@@ -14,18 +14,18 @@ import (
 // two snapshots of one source. The result depends on the last snapshot alone: a new engine
 // decides the same. One goroutine at a time may use it.
 type Engine struct {
-	options    Options
-	seen       uint64 // revision of the last snapshot; 0: none, or one without a number
-	zone       string
-	node       Node
-	keys       map[view.Ref][]PortKey
-	clusterIPs clusterIPs
-	holders    holders
-	announcer  announcer
-	digests    digests
-	peers      []problem.Problem // of the BGPPeers
-	shared     []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
-	problems   []problem.Problem
+	options   Options
+	seen      uint64 // revision of the last snapshot; 0: none, or one without a number
+	zone      string
+	node      Node
+	keys      map[view.Ref][]PortKey
+	claims    claims
+	holders   holders
+	announcer announcer
+	digests   digests
+	peers     []problem.Problem // of the BGPPeers
+	shared    []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
+	problems  []problem.Problem
 }
 
 // NewEngine returns an engine that has decided nothing yet.
@@ -36,9 +36,9 @@ func NewEngine(o Options) *Engine {
 			Forwarding: Forwarding{Ports: map[PortKey]Port{}, Count: map[addr.Family]int{}, Foreign: map[view.Ref][]netip.Addr{}},
 			Health:     map[view.Ref]HealthCheck{},
 		},
-		keys:       map[view.Ref][]PortKey{},
-		clusterIPs: clusterIPs{map[view.Ref]*view.Service{}, view.Index{}, view.Index{}, map[view.Ref]problem.Problem{}},
-		holders:    holders{map[view.Ref]ability{}, view.Index{}},
+		keys:    map[view.Ref][]PortKey{},
+		claims:  newClaims(o),
+		holders: holders{map[view.Ref]ability{}, view.Index{}},
 	}
 }
 
@@ -55,11 +55,17 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	if others {
 		everything = e.updateOwn(c) || everything
 	}
-	changed, moved := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}
+	changed, moved, again := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}, map[view.Ref]struct{}{}
+	if _, servers := c.Touched[apiServer]; others || servers {
+		everything = e.claims.updateOthers(c, again) || everything
+	}
 	foreign := others
-	touched, again := e.touched(c, everything), map[view.Ref]struct{}{}
+	touched := e.touched(c, everything)
 	for ref := range touched {
-		e.clusterIPs.update(ref, c.Services[ref], again)
+		e.claims.update(ref, c.Services[ref], again)
+	}
+	for ref := range e.claims.heldAnew(c, known) {
+		e.claims.updateReservation(ref, c.Reservations[ref], again)
 	}
 	for ref := range again {
 		if _, touched := touched[ref]; !touched {
@@ -84,7 +90,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	} else {
 		e.reannounce(c, moved)
 	}
-	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Collect(maps.Values(e.clusterIPs.lost)),
+	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Concat(slices.Collect(maps.Values(e.claims.lost))...),
 		podsUnknown(*f, e.options), ownNode(c, *f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
@@ -128,7 +134,7 @@ func (e *Engine) touched(c *view.Cluster, everything bool) map[view.Ref]struct{}
 	for ref := range c.Services {
 		all[ref] = struct{}{}
 	}
-	for ref := range e.clusterIPs.services { // those of the last decision
+	for ref := range e.claims.services { // those of the last decision
 		all[ref] = struct{}{}
 	}
 	return all
@@ -140,10 +146,11 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	var ports map[PortKey]Port
 	s := c.Services[ref]
 	delete(e.node.Health, ref)
-	delete(e.clusterIPs.lost, ref)
+	delete(e.claims.lost, ref)
 	if s != nil && !s.ProxiedElsewhere {
 		from := vantage{e.options.Node, e.zone, c.Fallen}
-		ports = portsOf(e.clusterIPs.cleared(s), c.Endpoints.Of(ref), from, e.node.Addrs, e.options)
+		s = e.claims.granted(s)
+		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs, e.claims.lifelines, e.options)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}

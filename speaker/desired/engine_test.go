@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go4.org/netipx"
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -23,6 +24,9 @@ type history struct {
 	services int // at most, and so many addresses
 }
 
+// namespaces are those of the Services, by turns.
+var namespaces = [2]string{"shop", "evil"}
+
 // next changes some Services and their endpoints, and at times something else.
 func (h *history) next() *view.Cluster {
 	last := h.now
@@ -32,6 +36,9 @@ func (h *history) next() *view.Cluster {
 	c.Changes = view.Changes{Revision: last.Revision + 1, Since: last.Revision, Touched: map[view.Ref]struct{}{}}
 	for range rapid.IntRange(0, 3).Draw(h.T, "changes") {
 		h.change(c)
+	}
+	if rapid.IntRange(0, 3).Draw(h.T, "reserves") == 0 {
+		h.reserve(c)
 	}
 	if rapid.IntRange(0, 3).Draw(h.T, "falls") == 0 {
 		silent := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"b", "c"}), rapid.ID).Draw(h.T, "silent")
@@ -56,6 +63,7 @@ func (h *history) next() *view.Cluster {
 		if rapid.IntRange(0, 3).Draw(h.T, "own Node") == 0 {
 			delete(c.Nodes, "a")
 		}
+		c.Pools = map[string]*view.Pool{"all": h.pool()}
 		c.BGPAdvertisements = h.advertisements()
 		l2 := *last.L2Advertisements["l2"]
 		l2.AnnounceInterval = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(h.T, "announce interval")
@@ -66,6 +74,28 @@ func (h *history) next() *view.Cluster {
 	}
 	h.now = c
 	return c
+}
+
+// pool is one of all addresses, or of some of them.
+func (h *history) pool() *view.Pool {
+	return &view.Pool{
+		Name: "all", Ranges: rapid.SampledFrom([][]netipx.IPRange{ranges("192.0.2.0/24", "2001:db8::/64"), ranges("192.0.2.0/28", "198.51.100.1-198.51.100.1")}).Draw(h.T, "pool"),
+		MaxPerNamespace: rapid.IntRange(0, 1).Draw(h.T, "quota"),
+	}
+}
+
+// reserve has a reservation come, go, or hold another address.
+func (h *history) reserve(c *view.Cluster) {
+	ref := view.Ref{Namespace: rapid.SampledFrom(namespaces[:]).Draw(h.T, "holder"), Name: "r"}
+	c.Reservations, c.Reserved = maps.Clone(c.Reservations), map[view.Ref]struct{}{ref: {}}
+	delete(c.Reservations, ref)
+	if rapid.Bool().Draw(h.T, "holds") {
+		if c.Reservations == nil {
+			c.Reservations = map[view.Ref]*view.Reservation{}
+		}
+		held := netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, h.services+1).Draw(h.T, "held"))})
+		c.Reservations[ref] = &view.Reservation{Ref: ref, Held: []netip.Addr{held}}
+	}
 }
 
 // advertisements are one of all addresses, by prefixes of some length, and one of some.
@@ -84,7 +114,7 @@ func (h *history) advertisements() map[string]*view.BGPAdvertisement {
 
 func (h *history) change(c *view.Cluster) {
 	i := rapid.IntRange(1, h.services).Draw(h.T, "service")
-	ref := view.Ref{Namespace: "shop", Name: fmt.Sprint("web-", i)}
+	ref := view.Ref{Namespace: namespaces[i%2], Name: fmt.Sprint("web-", i)}
 	c.Touched[ref] = struct{}{}
 	if rapid.Bool().Draw(h.T, "of the Service") {
 		delete(c.Services, ref)
@@ -93,8 +123,16 @@ func (h *history) change(c *view.Cluster) {
 			s.Ref = ref
 			s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}
 			s.VIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, h.services).Draw(h.T, "vip"))})}
-			if rapid.IntRange(0, 2).Draw(h.T, "external") == 0 { // maybe its own ClusterIP or that of another one
+			switch rapid.IntRange(0, 5).Draw(h.T, "external") {
+			case 0: // maybe its own ClusterIP or that of another one
 				s.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(rapid.IntRange(1, h.services+1).Draw(h.T, "externalIP"))})}
+			case 1: // maybe a VIP, of its own or another namespace, or an address that is reserved
+				s.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, h.services+1).Draw(h.T, "external VIP"))})}
+			case 2: // a node's, maybe also a router's
+				s.ExternalIPs = ips(rapid.SampledFrom([]string{"198.51.100.1", "198.51.100.2"}).Draw(h.T, "external node"))
+				s.Ports[0].Port = rapid.SampledFrom([]uint16{80, 179, 10250}).Draw(h.T, "port")
+			case 3:
+				s.VIPs = append(s.VIPs, ips("198.51.100.1")...)
 			}
 			s.Labels = map[string]string{"tier": rapid.SampledFrom([]string{"front", "back"}).Draw(h.T, "tier")}
 			s.ExternalLocal = rapid.Bool().Draw(h.T, "local")
@@ -136,9 +174,12 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 		first.Speakers = map[string]view.Speaker{"a": {BoundsLoad: true}}
 		for i := range h.services { // enough for some to be kept from their first choice
 			s := service(at(byte(i + 1)))
+			s.Namespace = namespaces[(i+1)%2]
 			first.Services[s.Ref] = s
 		}
-		engine := desired.NewEngine(onNode("a"))
+		options := onNode("a")
+		options.ExternalIPs = rapid.SampledFrom([]desired.ExternalIPs{desired.AllExternalIPs, desired.PoolExternalIPs}).Draw(t, "external addresses")
+		engine := desired.NewEngine(options)
 		held, at := map[desired.PortKey]desired.Port{}, uint64(0)
 		var followed routing
 		for range rapid.IntRange(1, 20).Draw(t, "snapshots") {
@@ -147,7 +188,7 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 				continue
 			}
 			got, problems := engine.Decide(c)
-			want, wantProblems := fresh(c, onNode("a"))
+			want, wantProblems := fresh(c, options)
 			if d := cmp.Diff(want, got, compare, cmpopts.EquateComparable(view.Ref{}), numbers); d != "" {
 				t.Fatalf("(-fresh +engine):\n%s", d)
 			}
@@ -209,7 +250,7 @@ func (r *routing) follow(t *rapid.T, node desired.Node) {
 // A change of one Service among many costs no look at the others: the engine is given
 // only that one, and must not have read what it was not told of.
 func TestAnEngineLooksAtWhatWasTouched(t *testing.T) {
-	one, two := service(), service()
+	one, two := service(), service(at(2)) // which have no address in common
 	one.Name, two.Name = "one", "two"
 	c := cluster(one)
 	c.Services = map[view.Ref]*view.Service{one.Ref: one, two.Ref: two}

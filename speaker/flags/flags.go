@@ -46,6 +46,8 @@ func Parse(args []string) (Config, error) {
 	pods.register(flags)
 	flags.BoolVar(&c.Desired.MasqueradeAll, "masquerade-all", false, "masquerade what pods send to ClusterIPs, too")
 	nodePorts := flags.String("node-port-addresses", "", "on which of the node's addresses NodePorts answer, separated by commas: CIDRs, primary (its InternalIPs, or ExternalIPs of a family without), localhost (127.0.0.0/8, for the node itself); empty: primary")
+	var claimed claims
+	claimed.register(flags)
 	flags.StringVar(&c.RouteLocalnet, "route-localnet-file", forwarding.RouteLocalnet, RouteLocalnetUsage)
 	var table connections
 	table.register(flags)
@@ -87,6 +89,9 @@ func Parse(args []string) (Config, error) {
 		return Config{}, err
 	}
 	answering.warn(c.Log)
+	if err = claimed.parse(&c); err != nil {
+		return Config{}, err
+	}
 	c.Desired.Node, c.Desired.NodePortCIDRs, c.Desired.NodePortPrimary = c.Node, answering.cidrs, answering.primary
 	if c.Node == "" || c.Namespace == "" {
 		return Config{}, errors.New("the environment must name NODE_NAME and POD_NAMESPACE, as the chart's DaemonSet does")

@@ -88,8 +88,8 @@ func without(problems, others []problem.Problem) []problem.Problem {
 // problemEvent writes the Event of a problem that has come, if it is this node's to write.
 func (r *Reporter) problemEvent(p problem.Problem) {
 	followed, _ := resolutionOf(p.Reason)
-	here := p.Reason == ReasonRefused || followed != ""                                      // no other node finds it
-	all := p.Reason == fromkube.ReasonUnreadable || p.Reason == desired.ReasonClusterIPTaken // all do, and one writes
+	here := p.Reason == ReasonRefused || followed != ""                         // no other node finds it
+	all := p.Reason == fromkube.ReasonUnreadable || desired.IsRefusal(p.Reason) // all do, and one writes
 	switch {
 	case p.Object == r.self():
 		r.event(nodeReference(r.node), corev1.EventTypeWarning, p.Reason, "%s", p.Message)

@@ -16,7 +16,7 @@ type kind struct {
 	// apply stores what was read of an object, nil for nothing or if it is gone, and
 	// reports whether anything that a decision reads has changed.
 	apply func(key client.ObjectKey, value any) bool
-	// touches: apply notes by itself which Service it touched.
+	// touches: apply notes by itself which Service or reservation it touched.
 	touches bool
 	// core kinds are needed for forwarding; the others only for announcing, and optional
 	// ones for neither: an API server may be too old to have them, or an older role not allow them.

@@ -19,31 +19,33 @@ import (
 type objects struct {
 	mirror.Config
 	services map[view.Ref]*view.Service
-	slices   mirror.Slices
-	triggers triggers
-	nodes    map[string]*view.Node
-	own      string                  // name of our node
-	lastOwn  *view.Node              // what was last known of it
-	speakers map[string]view.Speaker // by pod, since two may be on a node during an update
+	// reservations have what they hold.
+	reservations map[view.Ref]*view.Reservation
+	slices       mirror.Slices
+	triggers     triggers
+	nodes        map[string]*view.Node
+	own          string                  // name of our node
+	lastOwn      *view.Node              // what was last known of it
+	speakers     map[string]view.Speaker // by pod, since two may be on a node during an update
 	// daemonSets has the DaemonSet of the speakers, unless it is being deleted.
 	daemonSets map[string]struct{}
 	roll       view.RollCall
 	adjacent   map[string]view.Adjacency            // by interface
 	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
 
-	// What has changed since the last snapshot: Services themselves or their endpoints,
+	// What has changed since the last snapshot: Services themselves or their endpoints, reservations,
 	// the roll call, and anything else.
-	touchedServices, touchedEndpoints map[view.Ref]struct{}
-	others, hellos                    bool
+	touchedServices, touchedEndpoints, reserved map[view.Ref]struct{}
+	others, hellos                              bool
 }
 
 func newObjects(own string) objects {
 	return objects{
 		Config: mirror.NewConfig(), own: own,
-		services: map[view.Ref]*view.Service{}, slices: mirror.NewSlices(), triggers: newTriggers(),
+		services: map[view.Ref]*view.Service{}, reservations: map[view.Ref]*view.Reservation{}, slices: mirror.NewSlices(), triggers: newTriggers(),
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, daemonSets: map[string]struct{}{},
 		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
-		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{},
+		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{}, reserved: map[view.Ref]struct{}{},
 	}
 }
 
@@ -80,6 +82,15 @@ func (o *objects) service(key client.ObjectKey, v *view.Service, present bool) b
 	return true
 }
 
+func (o *objects) reservation(key client.ObjectKey, r *view.Reservation, present bool) bool {
+	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
+	changed := put(o.reservations, ref, r, present)
+	if changed {
+		o.reserved[ref] = struct{}{}
+	}
+	return changed
+}
+
 func (o *objects) slice(key client.ObjectKey, s slice, _ bool) bool {
 	changed := o.setUnread(problem.Object{Kind: "EndpointSlice", Namespace: key.Namespace, Name: key.Name}, s.unread)
 	for _, service := range o.slices.Set(key, s.service, s.endpoints) {
@@ -113,11 +124,11 @@ func (o *objects) setUnread(of problem.Object, unread []problem.Problem) bool {
 
 // dirty reports whether anything has changed since the last snapshot.
 func (o *objects) dirty() bool {
-	return o.others || o.hellos || len(o.touchedServices)+len(o.touchedEndpoints) > 0
+	return o.others || o.hellos || len(o.touchedServices)+len(o.touchedEndpoints)+len(o.reserved) > 0
 }
 
 // snapshot makes a snapshot of the last one, nil at first, and what has changed. It shares all values, and
-// copies the map of Services where one changed, and the map of endpoints in parts.
+// copies the map of Services or reservations where one changed, and the map of endpoints in parts.
 func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	c := &view.Cluster{}
 	if last != nil {
@@ -126,6 +137,9 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 	c.Changes = view.Changes{Revision: c.Revision + 1, Since: c.Revision, Others: o.others}
 	if len(o.touchedServices) > 0 || last == nil {
 		c.Services = maps.Clone(o.services)
+	}
+	if len(o.reserved) > 0 || last == nil {
+		c.Reservations = maps.Clone(o.reservations)
 	}
 	if len(o.touchedEndpoints) > 0 || last == nil {
 		changed := make(map[view.Ref][]view.Endpoint, len(o.touchedEndpoints))
@@ -144,8 +158,8 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 			o.touchedServices[service] = struct{}{}
 		}
 	}
-	c.Touched = o.touchedServices
-	o.touchedServices, o.touchedEndpoints = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
+	c.Touched, c.Reserved = o.touchedServices, o.reserved
+	o.touchedServices, o.touchedEndpoints, o.reserved = map[view.Ref]struct{}{}, map[view.Ref]struct{}{}, map[view.Ref]struct{}{}
 	o.others, o.hellos = false, false
 	return c
 }

@@ -38,6 +38,12 @@ func readSlice(s *discoveryv1.EndpointSlice) (slice, bool) {
 	return slice{service, endpoints, of, trigger, unread}, endpoints != nil || len(unread) > 0
 }
 
+// readReservation keeps of an IPReservation what it holds.
+func readReservation(r *v1beta1.IPReservation) (*view.Reservation, bool) {
+	v := fromkube.Reservation(r)
+	return &view.Reservation{Ref: v.Ref, Held: v.Held}, len(v.Held) > 0
+}
+
 // readSecret keeps of a Secret the two values that are read here: the
 // namespace holds other Secrets, too, such as Helm's releases.
 func readSecret(s *corev1.Secret) (*corev1.Secret, bool) {

@@ -40,6 +40,7 @@ func TestOnOneAPIServer(t *testing.T) {
 		"an API server that does not answer is told":       testAnAPIServerThatDoesNotAnswerIsTold,
 		"the first snapshot is whole":                      testTheFirstSnapshotIsWhole,
 		"labels of other proxies and of headless Services": testLabelsOfOtherProxiesAndOfHeadlessServices,
+		"what reservations hold":                           testWhatReservationsHold,
 		"a storm of changes is followed":                   testAStormOfChangesIsFollowed,
 		"an empty key of the hellos replaces none":         testAnEmptyKeyOfTheHellosReplacesNone,
 		"a kind that is forbidden is told once":            testAKindThatIsForbiddenIsToldOnce,
@@ -71,7 +72,7 @@ func empty(t *testing.T, api client.Client) {
 	t.Helper()
 	for _, list := range []client.ObjectList{
 		&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}, &corev1.NodeList{}, &corev1.SecretList{}, &appsv1.DaemonSetList{},
-		&v1beta1.IPAddressPoolList{}, &v1beta1.L2AdvertisementList{}, &v1beta1.BGPAdvertisementList{}, &v1beta1.BGPPeerList{},
+		&v1beta1.IPAddressPoolList{}, &v1beta1.L2AdvertisementList{}, &v1beta1.BGPAdvertisementList{}, &v1beta1.BGPPeerList{}, &v1beta1.IPReservationList{},
 	} {
 		for limit := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 			if left := remove(t, api, list); left == 0 {

@@ -101,7 +101,7 @@ func testAKindThatIsForbiddenIsToldOnce(t *testing.T, server *apiserver.Server) 
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "speaker"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"", "discovery.k8s.io", "networking.k8s.io"}, Verbs: []string{"list", "watch"}, Resources: []string{"*"}},
 		{APIGroups: []string{v1beta1.GroupName}, Verbs: []string{"list", "watch"}, Resources: []string{
-			"ipaddresspools", "l2advertisements", "bgpadvertisements", "bfdprofiles", "communities",
+			"ipaddresspools", "ipreservations", "l2advertisements", "bgpadvertisements", "bfdprofiles", "communities",
 		}},
 	}}
 	for _, object := range []client.Object{role, &rbacv1.ClusterRoleBinding{

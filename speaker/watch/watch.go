@@ -1,6 +1,6 @@
 // Package watch keeps the speaker's view of the cluster: it turns informers into immutable
 // snapshots. Each event replaces one value, and an event that changes nothing that decisions read
-// makes no snapshot. One of Services makes a copy of their map, without the Services; one of
+// makes no snapshot. One of Services or reservations makes a copy of their map, without the Services; one of
 // endpoints a copy of 1/256 of theirs.
 package watch
 
@@ -110,6 +110,7 @@ func New(config Config) *Watch {
 		watched(kind{}, &v1beta1.BFDProfile{}, whole, o.BFDProfiles.Set),
 		watched(kind{}, &v1beta1.Community{}, whole, o.Communities.Set),
 		watched(kind{}, &v1beta1.BGPPeer{}, whole, o.BGPPeers.Set),
+		watched(kind{touches: true}, &v1beta1.IPReservation{}, readReservation, o.reservation),
 		watched(kind{optional: true}, &networkingv1.ServiceCIDR{}, readServiceCIDR, putNamed(o.ServiceCIDRs)),
 	}
 	if config.DaemonSet != "" {

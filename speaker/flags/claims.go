@@ -1,0 +1,67 @@
+package flags
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+// claims is what the flags say of what Services may claim.
+type claims struct{ externalIPs, hostPorts string }
+
+func (f *claims) register(flags *flag.FlagSet) {
+	flags.StringVar(&f.externalIPs, "external-ips", "Pools", "which spec.externalIPs of Services are forwarded: All, Pools (addresses of IPAddressPools that nothing of another namespace has), None, or those in CIDRs separated by commas")
+	flags.StringVar(&f.hostPorts, "host-ports", "7475,7476", "ports of pulse on the nodes, separated by commas: no Service gets them on an address of a node")
+}
+
+// parse reads the flags, and from the environment where the API server is.
+func (f *claims) parse(c *Config) (err error) {
+	if c.Desired.ExternalIPs, c.Desired.ExternalIPCIDRs, err = parseExternalIPs(f.externalIPs); err != nil {
+		return err
+	}
+	c.Desired.APIServer, _ = netip.ParseAddrPort(net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")))
+	c.Desired.HostPorts, err = parseHostPorts(f.hostPorts, *c)
+	return err
+}
+
+// parseExternalIPs reads a word or CIDRs.
+func parseExternalIPs(text string) (desired.ExternalIPs, []netip.Prefix, error) {
+	switch text {
+	case "All":
+		return desired.AllExternalIPs, nil, nil
+	case "Pools":
+		return desired.PoolExternalIPs, nil, nil
+	case "None":
+		return desired.NoExternalIPs, nil, nil
+	}
+	cidrs, err := prefixes("--external-ips", text)
+	if err != nil || len(cidrs) == 0 {
+		return 0, nil, fmt.Errorf("--external-ips=%q: must be All, Pools, None, or CIDRs separated by commas", text)
+	}
+	return desired.ListedExternalIPs, cidrs, nil
+}
+
+// parseHostPorts reads ports, and adds those on which the speaker answers itself.
+func parseHostPorts(text string, c Config) ([]uint16, error) {
+	ports := []uint16{c.BGPPort}
+	for number := range strings.SplitSeq(text, ",") {
+		port, err := strconv.ParseUint(strings.TrimSpace(number), 10, 16)
+		if err != nil || port == 0 {
+			return nil, fmt.Errorf("--host-ports: %q is no port from 1 to 65535", number)
+		}
+		ports = append(ports, uint16(port))
+	}
+	for _, address := range []string{c.HTTPAddress, c.ProxyHealth} {
+		_, number, _ := net.SplitHostPort(address)
+		if port, err := strconv.ParseUint(number, 10, 16); err == nil {
+			ports = append(ports, uint16(port))
+		}
+	}
+	return ports, nil
+}

@@ -1,0 +1,48 @@
+package flags
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairlead.dev/fairlead/speaker/desired"
+)
+
+func TestExternalIPs(t *testing.T) {
+	for text, want := range map[string]struct {
+		setting desired.ExternalIPs
+		cidrs   []netip.Prefix
+	}{
+		"All":   {desired.AllExternalIPs, nil},
+		"Pools": {desired.PoolExternalIPs, nil},
+		"None":  {desired.NoExternalIPs, nil},
+		"192.0.2.7/24, 2001:db8::/64": {
+			desired.ListedExternalIPs, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
+		},
+	} {
+		setting, cidrs, err := parseExternalIPs(text)
+		if err != nil || setting != want.setting || !slices.Equal(cidrs, want.cidrs) {
+			t.Errorf("%q: %v, %v, %v, want %+v", text, setting, cidrs, err, want)
+		}
+	}
+	for _, text := range []string{"", "all", "192.0.2.1", "Pools,192.0.2.0/24"} {
+		if _, _, err := parseExternalIPs(text); err == nil || !strings.Contains(err.Error(), "--external-ips") || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: error %v, want one that names the flag and the value", text, err)
+		}
+	}
+}
+
+// TestHostPorts: all ports at which Fairlead itself is reached on a node are spared, as they are set.
+func TestHostPorts(t *testing.T) {
+	c := Config{BGPPort: 1179, HTTPAddress: ":9474", ProxyHealth: "127.0.0.1:10256"}
+	got, err := parseHostPorts("7475, 7476", c)
+	if want := []uint16{1179, 7475, 7476, 9474, 10256}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	for _, text := range []string{"", "0", "65536", "7475,x"} {
+		if _, err := parseHostPorts(text, c); err == nil || !strings.Contains(err.Error(), "--host-ports") {
+			t.Errorf("%q: error %v, want one that names the flag", text, err)
+		}
+	}
+}
