@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/internal/asynclog"
 )
 
 const defaultNamespace = "fairlead-system"
@@ -40,7 +41,7 @@ func main() {
 		if errors.Is(err, flag.ErrHelp) {
 			return
 		}
-		fmt.Fprintln(os.Stderr, "controller:", err)
+		asynclog.LastWords("controller: " + err.Error())
 		os.Exit(1)
 	}
 }
@@ -74,7 +75,12 @@ func command(ctx context.Context, args []string) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}
-	logger := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	lines := asynclog.Start(asynclog.Stderr())
+	defer lines.Close(asynclog.Within)
+	if err := metrics.Registry.Register(lines.Lost()); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	logger := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: level}))
 	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	klog.SetSlogLogger(logger)
 	cluster, err := config.GetConfig()

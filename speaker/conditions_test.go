@@ -21,7 +21,6 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
-	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -30,8 +29,6 @@ import (
 	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
-
-func TestMain(m *testing.M) { netlab.LocksApart(m.Run) }
 
 // appearsIn is more than what does happen takes on a busy machine.
 const appearsIn = 3 * time.Minute

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/speaker/flags"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
@@ -29,7 +30,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := dispatch(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "speaker:", err)
+		asynclog.LastWords("speaker: " + err.Error())
 		os.Exit(1)
 	}
 }
@@ -38,19 +39,21 @@ func dispatch(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case "pulse":
-			return command.Run(ctx, args[1:], os.Stderr)
+			return command.Run(ctx, args[1:], asynclog.Stderr())
 		case "cleanup":
 			return cleanup(ctx, args[1:])
 		}
 	}
-	c, err := flags.Parse(args)
+	lines := asynclog.Start(asynclog.Stderr())
+	defer lines.Close(asynclog.Within)
+	c, err := flags.Parse(args, lines)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return speak(ctx, c)
+	return speak(ctx, c, lines.Lost())
 }
 
 // cleanup removes every rule and set of ours from this node. Neither stopping nor an uninstall does.

@@ -45,8 +45,8 @@ const (
 	clientBurst = 40
 )
 
-// speak runs a speaker until ctx ends. The error joins those of its parts.
-func speak(ctx context.Context, c flags.Config) error {
+// speak runs a speaker until ctx ends, with more metrics than it has by itself. The error joins those of its parts.
+func speak(ctx context.Context, c flags.Config, more ...prometheus.Collector) error {
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
 	klog.SetSlogLogger(c.Log)
 	c.Log.Info("speaker begins", "version", version, "node", c.Node, "forwarding", string(c.Mode))
@@ -54,7 +54,7 @@ func speak(ctx context.Context, c flags.Config) error {
 	if err != nil {
 		return err
 	}
-	p, err := wire(c, config, kube)
+	p, err := wire(c, config, kube, more)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,9 @@ type parts struct {
 }
 
 // wire makes the parts. The error is that of a part that cannot work with the flags.
-func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface) (p parts, err error) {
+func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, more []prometheus.Collector) (p parts, err error) {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(more...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = serve.Metrics(registry)
 	if p.kernel, err = forwarding.New(forwarding.Config{

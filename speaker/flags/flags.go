@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/netip"
@@ -36,9 +37,9 @@ type Config struct {
 	Log                        *slog.Logger
 }
 
-// Parse returns what the flags and the environment say. Its error names the flag, the value and what is allowed;
+// Parse returns what the flags and the environment say; what the speaker logs goes to log. Its error names the flag, the value and what is allowed;
 // it is flag.ErrHelp if help was asked for.
-func Parse(args []string) (Config, error) {
+func Parse(args []string, log io.Writer) (Config, error) {
 	c := Config{Node: os.Getenv("NODE_NAME"), Namespace: os.Getenv("POD_NAMESPACE"), DaemonSet: os.Getenv("DAEMONSET_NAME")}
 	flags := flag.NewFlagSet("speaker", flag.ContinueOnError)
 	mode := flags.String("forwarding-mode", string(forwarding.IPTables), "who forwards Services on this node: iptables or nftables (we do, by these), or none (kube-proxy or another proxy does)")
@@ -72,7 +73,7 @@ func Parse(args []string) (Config, error) {
 	if err := threshold.UnmarshalText([]byte(*level)); err != nil {
 		return Config{}, fmt.Errorf("--log-level: %w", err)
 	}
-	c.Log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}))
+	c.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: threshold}))
 	if *port == 0 || *port > math.MaxUint16 {
 		return Config{}, fmt.Errorf("--bgp-listen-port=%d: must be 1 to 65535", *port)
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse"
 	"fairlead.dev/fairlead/speaker/pulse/adjacency"
 	"fairlead.dev/fairlead/speaker/pulse/arp"
-	"fairlead.dev/fairlead/speaker/pulse/asynclog"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/handover"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -73,18 +73,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-const (
-	// logRoom is for a few thousand lines of the log that wait to be read, in bytes.
-	logRoom = 1 << 20
-	// logWithin is how long the end waits for them to be read.
-	logWithin = time.Second
-)
-
-// unread tells of lines of the log that were dropped.
-func unread(to io.Writer, lines uint64) {
-	slog.New(slog.NewJSONHandler(to, nil)).Warn("the log was not read in time, and lines of it were dropped; look at the disk of the node and at its container runtime", "lines", lines)
-}
-
 // Run is the whole program; it ends well when the context does. Logs go to
 // stderr. It fails on bad flags and if the socket cannot be opened.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
@@ -95,8 +83,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lines := asynclog.New(stderr, logRoom, unread)
-	defer lines.Close(logWithin)
+	lines := asynclog.Start(stderr)
+	defer lines.Close(asynclog.Within)
 	log := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: o.level}))
 	threads := &realtime{policies: policies(), log: log}
 	if o.realtime {
@@ -141,7 +129,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	run("hand-over of open connections", handing.Run)
 	run("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
-		handler := handler(server, &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
+		handler := handler(server, lines.Lost(), &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {
@@ -149,7 +137,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	tasks.Go(func() {
 		if err := guard(background, server.Healthy); err != nil {
-			lines.Close(logWithin)
+			lines.Close(asynclog.Within)
 			debug.SetTraceback("all") // what waits for what is all that can be learned of it
 			panic(err)
 		}
@@ -163,9 +151,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 // handler serves /metrics, /healthz and /readyz.
-func handler(server *pulse.Server, metrics prometheus.Collector) http.Handler {
+func handler(server *pulse.Server, metrics ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(),
+	registry.MustRegister(metrics...)
+	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", serve.Metrics(registry))

@@ -1,14 +1,25 @@
-// Package asynclog writes a log without a wait for its reader. The container runtime, which reads the log of
-// pulse, stands still while its disk hangs. A write that waited would stop all that logs: hellos
-// first, and other nodes take the addresses of a node that goes on to answer for them.
+// Package asynclog writes the log of a program without a wait for its reader. The container runtime, which reads
+// it, stands still while its disk hangs. A write that waited would stop all that logs: hellos, and other nodes take
+// the addresses of a node that goes on to answer for them; the pass of the agent, and the node forwards to endpoints
+// that are gone; that of a controller, which goes on to renew its lease.
 package asynclog
 
 import (
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"fairlead.dev/fairlead/internal/signal"
+)
+
+const (
+	// Within is how long the end of a program waits for its log to be read.
+	Within = 500 * time.Millisecond
+	// room is for a few thousand lines that wait to be read, in bytes.
+	room = 1 << 20
 )
 
 // Writer takes lines and writes them in their order. It never waits: lines for which there is no room
@@ -25,7 +36,28 @@ type Writer struct {
 	waiting [][]byte
 	size    int    // of the lines that wait, in bytes
 	dropped uint64 // since the last of them
+	total   uint64 // dropped since the beginning
 	closed  bool
+}
+
+// Start returns the writer of a program's log, which tells in the log itself how many lines of it were lost.
+func Start(to io.Writer) *Writer { return New(to, room, unread) }
+
+// unread tells of lines that were dropped.
+func unread(to io.Writer, lines uint64) {
+	slog.New(slog.NewJSONHandler(to, nil)).Warn("the log was not read in time, and lines of it were dropped; look at the disk of the node and at its container runtime", "lines", lines)
+}
+
+// Lost returns the metric of the lines that were dropped.
+func (w *Writer) Lost() prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "fairlead_log_lines_lost_total",
+		Help: "Lines of the log that were dropped, since the log was not read in time.",
+	}, func() float64 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return float64(w.total)
+	})
 }
 
 // New returns a writer that writes on to another one, in a goroutine of its own until Close. Lines of room
@@ -45,6 +77,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 		return len(line), nil
 	case w.size+len(line) > w.room:
 		w.dropped++
+		w.total++
 		return len(line), nil
 	}
 	w.waiting = append(w.waiting, append([]byte(nil), line...))

@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.dev/fairlead/speaker/pulse/asynclog"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.dev/fairlead/internal/asynclog"
 )
 
 // reader is what a log is written to. It takes lines while nobody holds it up by taking its turn.
@@ -61,6 +63,9 @@ func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
 		want := []string{"line 0", "line 1", "line 2", "line 3", "line 4", "5 lost", "line 5"}
 		if !slices.Equal(r.lines, want) {
 			t.Errorf("read %q, want %q", r.lines, want)
+		}
+		if got := testutil.ToFloat64(w.Lost()); got != 5 {
+			t.Errorf("the metric of lost lines is %v, want 5", got)
 		}
 	})
 }
