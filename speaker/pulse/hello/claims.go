@@ -23,23 +23,20 @@ const (
 
 // Claim is what a node says of an address on which nodes do not agree.
 type Claim struct {
-	Address netip.Addr
-	Stance  Stance
+	Address netip.Addr `cbor:"1,keyasint"`
+	Stance  Stance     `cbor:"2,keyasint"`
 	// Epoch grows with each time that the address is taken; see Mesh.Advance. With LeftTo it is NumberOf the node.
-	Epoch uint64
+	Epoch uint64 `cbor:"3,keyasint,omitempty"`
 	// Again is of the node that claims only, and not told: one that differs in it is told anew.
-	Again uint64
+	Again uint64 `cbor:"-"`
 }
 
 const (
-	additionClaims = 4
-	epochSize      = 8
-	claimSize      = 1 + 16 + epochSize
-	// additionHas is how many claims an addition has room for, the length of which is a byte.
-	additionHas = (255 - epochSize) / claimSize
-	// maxClaims is how many claims a hello has at most, in several additions. A node that has more takes
-	// turns.
-	maxClaims = 4 * additionHas
+	// claimSize is how many bytes a claim has at most, and claimsHead those of all.
+	claimSize  = 1 + 18 + 2 + 10
+	claimsHead = 3
+	// maxClaims is how many claims a hello has at most. A node that has more takes turns.
+	maxClaims = 36
 	// AtOnce is how many claims each hello has that leaves in a round, if there are no more. A node with more takes turns.
 	AtOnce = maxClaims / 2
 	// newsEvery is the time between hellos with claims to all nodes while some were not told twice yet, and
@@ -167,56 +164,8 @@ func (h *hearsay) take(now time.Time, hold time.Duration, claims []Claim) []Clai
 	return all
 }
 
-// fits is how many claims there is room for in so many bytes, in additions that have the epoch each.
-func fits(room int) int {
-	const whole = additionHead + epochSize + additionHas*claimSize
-	n := max(room, 0) / whole * additionHas
-	if rest := room%whole - additionHead - epochSize; rest > 0 {
-		n += rest / claimSize
-	}
-	return min(n, maxClaims)
-}
-
-// claiming are the additions that have the epoch of the node, and as many of its claims as
-// there is room for; nothing while there are none and no node ever took an address.
-func (h hello) claiming(room int) []byte {
-	if h.epoch == 0 && len(h.claims) == 0 || room < additionHead+epochSize {
-		return nil
-	}
-	claims := h.claims[:min(len(h.claims), fits(room))]
-	var b []byte
-	for begun := false; !begun || len(claims) > 0; begun = true {
-		some := claims[:min(len(claims), additionHas)]
-		claims = claims[len(some):]
-		b = append(b, additionClaims, byte(epochSize+claimSize*len(some)))
-		b = binary.BigEndian.AppendUint64(b, h.epoch)
-		for _, c := range some {
-			a := c.Address.As16()
-			b = append(b, byte(c.Stance))
-			b = append(b, a[:]...)
-			b = binary.BigEndian.AppendUint64(b, c.Epoch)
-		}
-	}
-	return b
-}
-
-// claimed reads one of these additions.
-func (h hello) claimed(addition []byte) hello {
-	if len(addition) < epochSize || (len(addition)-epochSize)%claimSize != 0 {
-		return h
-	}
-	h.epoch = max(h.epoch, binary.BigEndian.Uint64(addition))
-	for c := range slices.Chunk(addition[epochSize:], claimSize) {
-		claim := Claim{
-			Address: netip.AddrFrom16([16]byte(c[1:17])).Unmap(), Stance: Stance(c[0]),
-			Epoch: binary.BigEndian.Uint64(c[17:]),
-		}
-		if claim.Stance >= Answers && claim.Stance <= Yields && len(h.claims) < maxClaims {
-			h.claims = append(h.claims, claim)
-		}
-	}
-	return h
-}
+// fits is how many claims there is room for in so many bytes.
+func fits(room int) int { return min(max(room-claimsHead, 0)/claimSize, maxClaims) }
 
 // LowestEpoch is lower than all that Advance begins.
 const LowestEpoch = 1
@@ -262,7 +211,7 @@ func (s *assertions) isNews() bool { return len(s.fresh)+len(s.once) > 0 }
 // claimed is a hello with the claims whose turn it is.
 func (m *machine) claimed(h hello) hello {
 	if len(m.claims.all) > 0 {
-		h.claims = m.claims.inTurn(&m.claims.round, nil, fits(h.limit()-len(h.bare())))
+		h.Claims = m.claims.inTurn(&m.claims.round, nil, fits(h.left()))
 	}
 	return h
 }
@@ -280,7 +229,7 @@ func (m *machine) claiming(now time.Time) outgoing {
 	}
 	if len(out.to) > 0 {
 		h := m.word(now, 0, 0)
-		h.claims = m.claims.tell(fits(h.limit() - len(h.bare())))
+		h.Claims = m.claims.tell(fits(h.left()))
 		out.datagrams = m.sealed(h)
 	}
 	return out
@@ -293,8 +242,8 @@ func (m *machine) hearClaims(now time.Time, p *peer, claims []Claim) {
 		return
 	}
 	hold := claimsHold * paced(claimTurn, len(m.mesh.order))
-	if all := p.claims.take(now, hold, claims); !slices.Equal(all, p.said.claims) {
-		p.said.claims = all
+	if all := p.claims.take(now, hold, claims); !slices.Equal(all, p.said.Claims) {
+		p.said.Claims = all
 		m.touch()
 	}
 }

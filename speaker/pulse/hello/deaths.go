@@ -80,7 +80,7 @@ func (m *machine) tellApart(now time.Time, p *peer) {
 
 func (m *machine) markDead(now time.Time, p *peer) {
 	silence := now.Sub(p.at).Round(time.Millisecond).String()
-	if p.said.leaving {
+	if p.said.Leaving {
 		m.log.Info("node has left", "node", p.node, "silence", silence)
 	} else {
 		m.stats.Deaths++

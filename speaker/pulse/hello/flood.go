@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 )
 
 const (
@@ -40,9 +42,9 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 			m.mesh.news[m.mesh.self] = true
 		}
 		if to := m.near(now); len(to) > 0 {
-			pack := m.pack()
-			m.addRecords(&pack, m.mesh.news)
-			out = m.packed(out, pack, addressesOf(to))
+			box := m.outbox()
+			box.add(m.mesh.news)
+			out = m.packed(out, box, addressesOf(to))
 		}
 		clear(m.mesh.news)
 	}
@@ -50,29 +52,33 @@ func (m *machine) gossips(now time.Time) (out []outgoing) {
 		return out
 	}
 	for _, p := range byName(m.mesh.pending) {
-		pack := m.pack()
-		m.addRecords(&pack, p.records)
+		box := m.outbox()
+		box.add(p.records)
 		for b := range buckets {
 			if p.indexes&(1<<b) != 0 {
 				m.stats.Repairs++
-				pack.add(itemIndex, m.index(b).encode())
+				x := m.index(b)
+				to := box.with(len(encoded(x)))
+				to.Indexes = append(to.Indexes, x)
 			}
 		}
 		p.records, p.indexes = nil, 0
-		out = m.packed(out, pack, p.addrs)
+		out = m.packed(out, box, p.addrs)
 	}
 	clear(m.mesh.pending)
 	return out
 }
 
-func (m *machine) pack() gossipOut {
-	return gossipOut{room: maxDatagram - gossipHead - len(m.node) - macSize}
+func (m *machine) outbox() outbox {
+	return outbox{room: maxDatagram - headerSize - gossipOverhead - len(m.node) - macSize}
 }
 
-func (m *machine) addRecords(pack *gossipOut, of map[*peer]bool) {
+func (o *outbox) add(of map[*peer]bool) {
 	for _, p := range byName(of) {
 		if p.record != nil {
-			pack.add(itemRecord, p.record.encode())
+			record := encoded(p.record)
+			to := o.with(len(record))
+			to.Records = append(to.Records, record)
 		}
 	}
 }
@@ -81,24 +87,24 @@ func byName(of map[*peer]bool) []*peer {
 	return slices.SortedFunc(maps.Keys(of), func(a, b *peer) int { return strings.Compare(a.node, b.node) })
 }
 
-func (m *machine) packed(out []outgoing, pack gossipOut, to []netip.Addr) []outgoing {
-	for _, items := range pack.packs {
+func (m *machine) packed(out []outgoing, box outbox, to []netip.Addr) []outgoing {
+	for _, g := range box.all {
 		m.seq++
 		m.stats.Gossip++
-		body := append(gossipTo(m.node, m.incarnation, m.seq), items...)
-		out = append(out, outgoing{datagrams: m.sealedBody(body), to: to})
+		g.Node, g.Incarnation, g.Seq = m.node, m.incarnation, m.seq
+		out = append(out, outgoing{datagrams: m.sealedBody(datagramOf(versionGossip, g)), to: to})
 	}
 	return out
 }
 
 // index tells which records there are in a bucket.
 func (m *machine) index(bucket int) index {
-	x := index{bucket: bucket, has: map[longID]recordVersion{}}
+	x := index{Bucket: bucket, Has: map[longID]recordVersion{}}
 	// What does not fit is not told; it takes four times as many nodes as are supported.
-	room := (maxDatagram - gossipHead - len(m.node) - macSize - itemHead - 1) / indexEntry
+	room := (m.outbox().room - indexHead) / indexEntry
 	for _, p := range m.mesh.buckets[bucket] {
-		if p.record != nil && len(x.has) < room {
-			x.has[p.long] = versionOf(*p.record)
+		if p.record != nil && len(x.Has) < room {
+			x.Has[p.long] = versionOf(*p.record)
 		}
 	}
 	return x
@@ -106,14 +112,18 @@ func (m *machine) index(bucket int) index {
 
 // hearGossip is what hear is for hellos.
 func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
-	g, reason := openGossip(datagram, m.keys)
-	if reason != "" {
+	body, reason := open(datagram, versionGossip, m.keys)
+	g, ok := decodeGossip(body)
+	if reason == "" && !ok {
+		reason = ReasonMalformed
+	}
+	h := hello{Node: g.Node, Incarnation: g.Incarnation, Seq: g.Seq}
+	p := m.peers[g.Node]
+	switch {
+	case reason != "":
 		m.reject(reason, from, hello{})
 		return outgoing{}
-	}
-	h := hello{node: g.node, incarnation: g.incarnation, seq: g.seq}
-	p := m.peers[g.node]
-	if p == nil {
+	case p == nil:
 		m.reject(ReasonUnknownNode, from, h)
 		return outgoing{}
 	}
@@ -128,51 +138,56 @@ func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort
 			return outgoing{datagrams: m.hello(now, ask, 0), to: p.addrs}
 		}
 	case fresh:
-		p.seq = g.seq
+		p.seq = g.Seq
 		m.takeGossip(now, p, g)
 	}
 	return outgoing{}
 }
 
 func (m *machine) takeGossip(now time.Time, p *peer, g gossip) {
-	for _, record := range g.records {
+	for _, record := range g.Records {
 		if m.install(now, record) {
 			p.repairIn = 0
 		}
 	}
-	for _, x := range g.indexes {
+	for _, x := range g.Indexes {
 		m.answer(now, p, x)
 	}
 }
 
 // install takes in a record and tells whether it is new.
-func (m *machine) install(now time.Time, come sealedRecord) bool {
-	self := m.mesh.self
-	if string(come.node) == m.node {
+func (m *machine) install(now time.Time, body cbor.RawMessage) bool {
+	var head recordHead
+	if cbor.Unmarshal(body, &head) != nil {
+		m.stats.Rejected[ReasonMalformed]++
+		return false
+	}
+	self, come := m.mesh.self, versionOf(hello{Incarnation: head.Incarnation, Seq: head.Seq})
+	if head.Node == m.node {
 		// Of the process that was here before. This one outbids it, or others would
 		// keep what that said.
-		if self.record != nil && come.incarnation != m.incarnation && come.compare(versionOf(*self.record)) >= 0 {
-			m.mesh.version = come.version + 1
+		if self.record != nil && head.Incarnation != m.incarnation && come.compare(versionOf(*self.record)) >= 0 {
+			m.mesh.version = come.Version + 1
 			m.mesh.changed = true
 			return true
 		}
 		return false
 	}
-	p := m.peers[string(come.node)]
+	p := m.peers[head.Node]
 	if p == nil {
 		m.stats.Rejected[ReasonUnknownNode]++
 		return false
 	}
-	if !p.lacks(come.recordVersion) {
+	if !p.lacks(come) {
 		return false
 	}
-	record, ok := decode(come.body)
+	record, ok := decode(body)
 	if !ok {
 		m.stats.Rejected[ReasonMalformed]++
 		return false
 	}
-	record.summary, record.reverse, record.claims = summary{}, nil, nil
-	m.epoch = max(m.epoch, record.epoch)
+	record.summary, record.Reverse, record.Claims = summary{}, nil, nil
+	m.epoch = max(m.epoch, record.Epoch)
 	m.mesh.installedAt = now
 	m.record(p, &record)
 	p.resyncing = false
@@ -194,10 +209,10 @@ func (p *peer) lacks(s recordVersion) bool {
 // compare looks whether a peer that is near has the records that we have. If it has others for
 // longer than news need, both say what they have.
 func (m *machine) compare(now time.Time, p *peer, h hello) {
-	if p.record != nil && (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}).compare(versionOf(*p.record)) < 0 {
+	if p.record != nil && h.recordVersion().compare(versionOf(*p.record)) < 0 {
 		m.queueRecord(p, p) // it does not know what it said as another process
 	}
-	if h.summary.digest == m.mesh.digest {
+	if h.Digest == m.mesh.digest {
 		m.endResyncs(now)
 		p.synced, p.differs, p.repairIn = true, time.Time{}, 0
 		return
@@ -208,14 +223,14 @@ func (m *machine) compare(now time.Time, p *peer, h hello) {
 	case p.differs.IsZero():
 		p.differs = now
 		return
-	case h.summary.buckets == nil || now.Sub(p.differs) < m.interval/2 || now.Before(p.repairAt):
+	case h.Buckets == nil || now.Sub(p.differs) < m.interval/2 || now.Before(p.repairAt):
 		return
 	}
 	p.repairIn = min(max(2*p.repairIn, m.interval), repairAtMost)
 	p.repairAt = now.Add(p.repairIn)
 	first, count := int(m.random()%buckets), 0
 	for i := range buckets {
-		if b := (first + i) % buckets; m.mesh.digests[b] != h.summary.buckets[b] && count < indexesAtOnce {
+		if b := (first + i) % buckets; m.mesh.digests[b] != h.Buckets[b] && count < indexesAtOnce {
 			p.indexes |= 1 << b
 			m.mesh.pending[p] = true
 			count++
@@ -233,18 +248,18 @@ func (m *machine) queueRecord(to, record *peer) {
 
 // answer sends what a peer lacks, and asks by an index of our own for what we lack.
 func (m *machine) answer(now time.Time, p *peer, x index) {
-	for _, q := range m.mesh.buckets[x.bucket] {
+	for _, q := range m.mesh.buckets[x.Bucket] {
 		if q.record == nil {
 			continue
 		}
-		if s, has := x.has[q.long]; !has || s.compare(versionOf(*q.record)) < 0 {
+		if s, has := x.Has[q.long]; !has || s.compare(versionOf(*q.record)) < 0 {
 			m.queueRecord(p, q)
 		}
 	}
-	for id, s := range x.has {
+	for id, s := range x.Has {
 		if q := m.mesh.byID[id]; q != nil && q != m.mesh.self && q.lacks(s) && !now.Before(p.repairAt) {
 			p.repairAt = now.Add(m.interval / 4)
-			p.indexes |= 1 << x.bucket
+			p.indexes |= 1 << x.Bucket
 			m.mesh.pending[p] = true
 		}
 	}
@@ -254,9 +269,9 @@ func (m *machine) answer(now time.Time, p *peer, x index) {
 func (m *machine) takeHeldWords(now time.Time) {
 	for _, p := range m.active {
 		if p.withheld && p.record != nil && !now.Before(p.held) {
-			claims := p.said.claims
+			claims := p.said.Claims
 			p.withheld, p.said = false, p.record.said
-			p.said.claims = claims
+			p.said.Claims = claims
 			m.touch()
 		}
 	}

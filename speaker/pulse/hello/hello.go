@@ -104,7 +104,7 @@ type Wanted struct {
 	Unable  []netip.Addr // addresses that this node was asked to serve and cannot
 	Leaving bool         // going away for good: others take over at once
 	// Claimed are all addresses that some node is asked to serve. Where Unable are too many to be
-	// listed, they are told by prefixes without any other of these; see Member.
+	// listed, they are told by ranges without any other of these; see Member.
 	Claimed []netip.Addr
 	// Stations are the MACs by which this node answers on its networks. The first
 	// sixteen in order are told.
@@ -145,16 +145,9 @@ type View struct {
 // Member is a node that is alive.
 type Member struct {
 	Serving bool
-	// Unable are the addresses that the node was asked to serve and cannot.
-	Unable map[netip.Addr]bool
-	// UnableIn are prefixes of which it cannot serve any address, sorted and disjoint, for a family with too
-	// many of these to be listed: more than some 167 to 255 of IPv4, or 40 to 65 of IPv6, the fewer the more nodes
-	// it watches. All other addresses that nodes are asked to serve are outside.
-	UnableIn []netip.Prefix
-	// UnableAny4 and UnableAny6: of IPv4, or of IPv6, there are too many prefixes as well, or the node
-	// is of a release that does not tell them; it counts as unable to serve any of the family. There
-	// is room for some two hundred prefixes of a network, and for three hundred in a small cluster.
-	UnableAny4, UnableAny6 bool
+	// Unable has the addresses that the node was asked to serve and cannot. Where they are too many to be told, it has others
+	// between them that no node is asked to serve, or all of a family; see fit.
+	Unable ranges
 	// Heard: we know it from the node itself, not from Kubernetes.
 	Heard bool
 	// Deaf: the node has said for a while that it does not hear us, though it hears others,
@@ -162,13 +155,11 @@ type Member struct {
 	Deaf bool
 	// Silent are the nodes that it does not hear, ourselves among them. Only of one that is Deaf.
 	Silent map[string]bool
-	// Stations are the MACs by which the node answers on its networks; nil of one that
-	// was not heard, or that is of a release which does not tell them.
+	// Stations are the MACs by which the node answers on its networks; nil of one that was not heard.
 	Stations []Station
 	// Claims are what the node says of addresses on which nodes do not agree.
 	Claims []Claim
-	// Interfaces are those on which the node may answer; nil of one that was not heard, or that
-	// is of a release which does not tell them. Part: not all is told of them.
+	// Interfaces are those on which the node may answer; nil of one that was not heard. Part: not all is told of them.
 	Interfaces []Interface
 	Part       bool
 	// Differs has a bit for each bucket of addresses for which its table differs from that of a node that it hears.
@@ -187,17 +178,8 @@ func (v View) IsAlive(node string) bool {
 	return alive
 }
 
-func (m Member) unableAny(a netip.Addr) bool {
-	if a.Unmap().Is4() {
-		return m.UnableAny4
-	}
-	return m.UnableAny6
-}
-
 // CanServe tells whether a node that is alive is able to serve an address.
-func (m Member) CanServe(a netip.Addr) bool {
-	return m.Serving && !m.unableAny(a) && !m.Unable[a.Unmap()] && !m.isUnableIn(a.Unmap())
-}
+func (m Member) CanServe(a netip.Addr) bool { return m.Serving && !m.Unable.contains(a.Unmap()) }
 
 // Reason says why a datagram was not believed.
 type Reason string

@@ -39,8 +39,8 @@ func (m *machine) resolve(p *peer) {
 	if p.record == nil {
 		return
 	}
-	for _, l := range p.record.links {
-		if to := m.mesh.byID[l.to]; to != nil && to != p {
+	for _, l := range p.record.Links {
+		if to := m.mesh.byID[l.To]; to != nil && to != p {
 			p.adjacencies = append(p.adjacencies, adjacency{l, to})
 		}
 	}
@@ -51,13 +51,13 @@ func (m *machine) renew(now time.Time) {
 	m.mesh.heard = now
 	links := m.links(now)
 	self := m.mesh.self
-	if !m.recordIsStale(now) && slices.Equal(self.record.links, links) {
+	if !m.recordIsStale(now) && slices.Equal(self.record.Links, links) {
 		return
 	}
 	m.mesh.version++
-	r := &hello{node: m.node, incarnation: m.incarnation, seq: m.mesh.version, said: m.current(now), links: links, epoch: m.epoch, room: m.mesh.room}
+	r := &hello{Node: m.node, Incarnation: m.incarnation, Seq: m.mesh.version, said: m.current(now), Links: links, Epoch: m.epoch}
 	if m.isHeld() {
-		r.hold = max(m.partsAt.Sub(now), time.Millisecond)
+		r.Hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
 	m.record(self, r)
 	m.mesh.news[self] = true
@@ -66,7 +66,7 @@ func (m *machine) renew(now time.Time) {
 // recordIsStale tells whether our record says something else than is true.
 func (m *machine) recordIsStale(now time.Time) bool {
 	r := m.mesh.self.record
-	return r == nil || r.seq != m.mesh.version || !r.equal(m.current(now)) || (r.hold > 0) != m.isHeld()
+	return r == nil || r.Seq != m.mesh.version || !r.equal(m.current(now)) || (r.Hold > 0) != m.isHeld()
 }
 
 func (m *machine) isHeld() bool { return m.parting && m.mesh.heard.Before(m.partsAt) }
@@ -78,24 +78,24 @@ func (m *machine) links(now time.Time) []link {
 		if !p.watched {
 			continue
 		}
-		l := link{to: p.long, state: p.link}
+		l := link{To: p.long, State: p.link}
 		if until := m.awaited(p); now.Before(until) {
 			m.judgeBy(until)
 		} else if !until.IsZero() {
 			if !p.dead {
 				continue
 			}
-			l.state = linkSilent // as others say: a node that begins later is told when those are gone
+			l.State = linkSilent // as others say: a node that begins later is told when those are gone
 		}
 		switch {
 		case p.link == linkSilent:
-			l.incarnation, l.seq = uint32(p.incarnation), uint32(p.seq)
+			l.Incarnation, l.Seq = uint32(p.incarnation), uint32(p.seq)
 		case p.link == linkHeard && p.refutation != nil:
-			l.state, l.incarnation, l.seq = linkRefuted, p.refutation.incarnation, p.refutation.seq
+			l.State, l.Incarnation, l.Seq = linkRefuted, p.refutation.Incarnation, p.refutation.Seq
 		}
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b link) int { return a.to.compare(b.to) })
+	slices.SortFunc(all, func(a, b link) int { return a.To.compare(b.To) })
 	return all[:min(len(all), maxLinks)]
 }
 
@@ -121,16 +121,16 @@ func (m *machine) refute(p *peer) {
 	}
 	reported := false
 	for _, e := range p.reports {
-		if e.state != linkSilent {
+		if e.State != linkSilent {
 			continue
 		}
 		reported = true
-		newer := func(incarnation, seq uint32) bool { return incarnation != e.incarnation || int32(seq-e.seq) > 0 }
-		if p.refutation != nil && newer(p.refutation.incarnation, p.refutation.seq) {
+		newer := func(incarnation, seq uint32) bool { return incarnation != e.Incarnation || int32(seq-e.Seq) > 0 }
+		if p.refutation != nil && newer(p.refutation.Incarnation, p.refutation.Seq) {
 			continue
 		}
 		if newer(uint32(p.incarnation), uint32(p.seq)) {
-			p.refutation = &link{incarnation: uint32(p.incarnation), seq: uint32(p.seq)}
+			p.refutation = &link{Incarnation: uint32(p.incarnation), Seq: uint32(p.seq)}
 		}
 	}
 	if !reported {

@@ -12,7 +12,7 @@ import (
 // of hellos as often.
 type machine struct {
 	node             string
-	id               nodeID // of node
+	id               ID // of node
 	multiplier       int
 	interval, detect time.Duration // where nothing is late
 	own              localHealth
@@ -58,7 +58,7 @@ type outgoing struct {
 func newMachine(cfg Config, random func() uint64) *machine {
 	m := &machine{
 		node:        cfg.Node,
-		id:          idOf(cfg.Node),
+		id:          IDOf(cfg.Node),
 		interval:    cfg.Interval,
 		multiplier:  cfg.Multiplier,
 		detect:      cfg.Interval * time.Duration(cfg.Multiplier),
@@ -79,7 +79,7 @@ func newMachine(cfg Config, random func() uint64) *machine {
 // set takes over what is wanted and tells whether the others should hear of it
 // at once.
 func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
-	if s := saying(m.node, w, m.less(w)); !s.equal(m.said) {
+	if s := saying(w, m.room(w)); !s.equal(m.said) {
 		m.said, urgent = s, true
 		m.touch()
 	}
@@ -130,15 +130,13 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 	return urgent
 }
 
-// less is for how much less there is room in what this node says than in a hello: its record
-// travels in the gossip of others.
-func (m *machine) less(w Wanted) int {
+// room is for what this node says of itself, in bytes.
+func (m *machine) room(w Wanted) int {
 	longest := len(m.node)
 	for node := range w.Peers {
 		longest = max(longest, len(node))
 	}
-	m.mesh.room = maxDatagram - maxGossipOverhead - longest - macSize
-	return recordReserve(longest, len(w.Peers))
+	return roomFor(m.node, len(w.Peers), longest)
 }
 
 // listen says that from now on datagrams are received.
@@ -173,15 +171,15 @@ func (m *machine) hello(now time.Time, ask, echo uint64) [][]byte {
 
 func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	m.seq++
-	h := hello{node: m.node, incarnation: m.incarnation, seq: m.seq, ask: ask, echo: echo, said: m.current(now), requested: m.requestedTimeout(), epoch: m.epoch}
-	if m.parting && !h.leaving {
-		h.hold = max(m.partsAt.Sub(now), time.Millisecond)
+	h := hello{Node: m.node, Incarnation: m.incarnation, Seq: m.seq, Ask: ask, Echo: echo, said: m.current(now), Requested: m.requestedTimeout(), Epoch: m.epoch}
+	if m.parting && !h.Leaving {
+		h.Hold = max(m.partsAt.Sub(now), time.Millisecond)
 	}
-	h.summary = summary{told: true, version: m.mesh.version, digest: m.mesh.digest}
+	h.Version, h.Digest = m.mesh.version, m.mesh.digest
 	return h
 }
 
-func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(h.encode()) }
+func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(datagramOf(version, h)) }
 
 // sealedBody is a datagram for each key that some node may need.
 func (m *machine) sealedBody(body []byte) [][]byte {
@@ -198,8 +196,8 @@ func (m *machine) sealedBody(body []byte) [][]byte {
 // current is what we say now: as wanted, unless we part.
 func (m *machine) current(now time.Time) said {
 	s := m.said
-	s.sound, s.differs = m.vouched, m.differs
-	s.leaving = s.leaving || m.parting && !now.Before(m.partsAt)
+	s.Sound, s.Differs = m.vouched, m.differs
+	s.Leaving = s.Leaving || m.parting && !now.Before(m.partsAt)
 	return s
 }
 
@@ -242,13 +240,17 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 	if isGossip(datagram) {
 		return m.hearGossip(now, datagram, from)
 	}
-	h, reason := open(datagram, m.keys)
-	if reason != "" {
+	body, reason := open(datagram, version, m.keys)
+	h, ok := decode(body)
+	if reason == "" && !ok {
+		reason = ReasonMalformed
+	}
+	p := m.peers[h.Node]
+	switch {
+	case reason != "":
 		m.reject(reason, from, h)
 		return outgoing{}
-	}
-	p := m.peers[h.node]
-	if p == nil {
+	case p == nil:
 		m.reject(ReasonUnknownNode, from, h)
 		return outgoing{}
 	}
@@ -265,8 +267,8 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 		m.reject(ReasonUnproven, from, h)
 		ask = p.ask(now, m.nonceLife(), m.interval/4, m.random)
 	}
-	if h.ask != 0 {
-		echo = p.echo(now, h.ask, m.interval/4)
+	if h.Ask != 0 {
+		echo = p.echo(now, h.Ask, m.interval/4)
 	}
 	if ask == 0 && echo == 0 {
 		return outgoing{}
@@ -277,12 +279,12 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 func (m *machine) believe(now time.Time, p *peer, h hello) {
 	before, silent, revived := p.heard, now.Sub(p.at), !p.alive
 	m.observe(now, p, h)
-	m.epoch = max(m.epoch, h.epoch)
+	m.epoch = max(m.epoch, h.Epoch)
 	m.confirm(now, p, h)
 	if p.take(now, h) {
 		m.touch()
 	}
-	m.hearClaims(now, p, h.claims)
+	m.hearClaims(now, p, h.Claims)
 	m.activate(p)
 	m.meet(now, p, h)
 	m.adaptTimeout(now, p)
@@ -307,7 +309,7 @@ const confirmEvery = time.Second
 
 // confirm notes that our hellos get to a node that has answered a nonce and does not say that it misses them.
 func (m *machine) confirm(now time.Time, p *peer, h hello) {
-	if now.Before(p.confirmed.Add(confirmEvery)) || h.leaving || p.misses(m.mesh.self) {
+	if now.Before(p.confirmed.Add(confirmEvery)) || h.Leaving || p.misses(m.mesh.self) {
 		return
 	}
 	p.confirmed = now
@@ -322,7 +324,7 @@ func (m *machine) reject(reason Reason, from netip.AddrPort, h hello) {
 	}
 	if !m.told[reason] {
 		m.told[reason] = true
-		m.log.Warn("rejected a hello; further ones are only counted", "reason", reason, "from", from, "node", h.node)
+		m.log.Warn("rejected a hello; further ones are only counted", "reason", reason, "from", from, "node", h.Node)
 	}
 }
 

@@ -132,8 +132,8 @@ func TestLeavingIsNoDeath(t *testing.T) {
 func TestHoldIsCapped(t *testing.T) {
 	w := started(t, 2, 1)
 	s := w.hosts[0].state
-	h := hello{node: s.node, incarnation: s.incarnation, seq: s.seq + 1, hold: time.Minute, said: s.said}
-	w.hosts[1].state.hear(w.now, seal(h.encode(), testKey), attacker)
+	h := hello{Node: s.node, Incarnation: s.incarnation, Seq: s.seq + 1, Hold: time.Minute, said: s.said}
+	w.hosts[1].state.hear(w.now, seal(datagramOf(version, h), testKey), attacker)
 	w.hosts[0].state = nil
 	w.run(MaxHold - testInterval)
 	w.expect(t, "within the longest hold", 0, 1)

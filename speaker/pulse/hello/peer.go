@@ -12,7 +12,7 @@ type peer struct {
 	ties   // what it is to this node
 
 	node  string
-	id    nodeID
+	id    ID
 	long  longID
 	addrs []netip.Addr // where hellos go: at most one a family
 	ready bool
@@ -56,7 +56,7 @@ type peer struct {
 }
 
 func newPeer(node string, since time.Time) *peer {
-	return &peer{node: node, id: idOf(node), long: longIDOf(node), since: since}
+	return &peer{node: node, id: IDOf(node), long: longIDOf(node), since: since}
 }
 
 // isTold tells whether the node is known by its own word, or by that of nodes which heard it.
@@ -89,7 +89,7 @@ func (p *peer) until() time.Time {
 // isReported: a node says that it does not hear this one. Then hellos that were lost on the way to us
 // before are no reason to wait for longer.
 func (p *peer) isReported() bool {
-	return slices.ContainsFunc(p.reports, func(e adjacency) bool { return e.state == linkSilent })
+	return slices.ContainsFunc(p.reports, func(e adjacency) bool { return e.State == linkSilent })
 }
 
 func (p *peer) aliveAt(now time.Time) bool {
@@ -107,14 +107,14 @@ func (p *peer) member() Member {
 }
 
 // isSilent: it was heard and is not, and it did not say that it leaves.
-func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.leaving }
+func (p *peer) isSilent() bool { return p.isTold() && !p.alive && !p.said.Leaving }
 
 // isApart: this node watches it and does not hear it any more.
 func (p *peer) isApart() bool { return p.watched && p.link == linkSilent }
 
 // misses tells whether the node says that it does not hear another one any more.
 func (p *peer) misses(other *peer) bool {
-	return slices.ContainsFunc(p.adjacencies, func(e adjacency) bool { return e.other == other && e.state == linkSilent })
+	return slices.ContainsFunc(p.adjacencies, func(e adjacency) bool { return e.other == other && e.State == linkSilent })
 }
 
 type verdict int
@@ -130,15 +130,15 @@ const (
 // nonce, so that an answer to it is recent.
 func (p *peer) judge(now time.Time, h hello, nonceLife time.Duration) verdict {
 	switch {
-	case p.proven && h.incarnation == p.incarnation:
+	case p.proven && h.Incarnation == p.incarnation:
 		switch {
-		case h.seq > p.seq:
+		case h.Seq > p.seq:
 			return fresh
-		case h.seq == p.seq:
+		case h.Seq == p.seq:
 			return duplicate
 		}
 		return replayed
-	case p.nonce != 0 && h.echo == p.nonce && now.Before(p.nonceAt.Add(nonceLife)):
+	case p.nonce != 0 && h.Echo == p.nonce && now.Before(p.nonceAt.Add(nonceLife)):
 		return fresh
 	}
 	return unproven
@@ -146,15 +146,15 @@ func (p *peer) judge(now time.Time, h hello, nonceLife time.Duration) verdict {
 
 // take believes a hello and tells whether the view changes.
 func (p *peer) take(now time.Time, h hello) bool {
-	if !p.proven || p.incarnation != h.incarnation {
+	if !p.proven || p.incarnation != h.Incarnation {
 		p.nonce = 0
 	}
-	p.proven, p.incarnation, p.seq, p.requested = true, h.incarnation, h.seq, h.requested
+	p.proven, p.incarnation, p.seq, p.requested = true, h.Incarnation, h.Seq, h.Requested
 	p.at = now
 	if p.record != nil { // judge finds whether it is alive
 		p.heard = true
 		known := versionOf(*p.record)
-		if told := (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}); told.incarnation == known.incarnation && told.compare(known) < 0 {
+		if told := h.recordVersion(); told.Incarnation == known.Incarnation && told.compare(known) < 0 {
 			p.holds(now, h)
 			return false // the record is newer
 		}
@@ -170,7 +170,7 @@ func (p *peer) say(now time.Time, h hello) bool {
 	if p.withheld = p.holds(now, h); p.withheld {
 		return false
 	}
-	h.claims = p.said.claims
+	h.Claims = p.said.Claims
 	changed := !p.said.equal(h.said)
 	p.said = h.said
 	return changed
@@ -180,9 +180,9 @@ func (p *peer) say(now time.Time, h hello) bool {
 // take over from its former self, whose work the kernel still does.
 func (p *peer) holds(now time.Time, h hello) bool {
 	switch {
-	case h.hold > 0 && !h.leaving:
-		p.held = now.Add(min(h.hold, MaxHold))
-	case now.Before(p.held) && !h.serving && !h.leaving:
+	case h.Hold > 0 && !h.Leaving:
+		p.held = now.Add(min(h.Hold, MaxHold))
+	case now.Before(p.held) && !h.Serving && !h.Leaving:
 		return true
 	default:
 		p.held = time.Time{}

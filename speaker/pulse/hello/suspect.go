@@ -44,7 +44,7 @@ type adjacency struct {
 // carries tells whether an adjacency makes the node at its end alive. A node that was not heard yet by
 // one that has just begun to watch it is alive while Kubernetes says so.
 func (e adjacency) carries(to *peer) bool {
-	return e.state != linkSilent && (e.state != linkPending || to.ready)
+	return e.State != linkSilent && (e.State != linkPending || to.ready)
 }
 
 // suspicionTimeout is for how long a death that watchers report is held back: those that have
@@ -142,7 +142,7 @@ func (m *machine) reach() {
 func (v *vertex) isSuspected() bool {
 	unrefuted := 0
 	for _, e := range v.reports {
-		if e.state == linkSilent && !v.isRefuted(e) {
+		if e.State == linkSilent && !v.isRefuted(e) {
 			unrefuted++
 		}
 	}
@@ -155,9 +155,9 @@ func (v *vertex) isSilentToAll() bool {
 	silent := false
 	for _, e := range v.reports {
 		switch {
-		case e.state == linkSilent:
+		case e.State == linkSilent:
 			silent = true
-		case e.state != linkPending || !v.dead:
+		case e.State != linkPending || !v.dead:
 			return false
 		}
 	}
@@ -167,7 +167,7 @@ func (v *vertex) isSilentToAll() bool {
 // isRefuted tells whether a watcher has heard the node later than the one that reports it.
 func (v *vertex) isRefuted(report adjacency) bool {
 	return slices.ContainsFunc(v.reports, func(e adjacency) bool {
-		return e.state == linkRefuted && (e.incarnation != report.incarnation || int32(e.seq-report.seq) > 0)
+		return e.State == linkRefuted && (e.Incarnation != report.Incarnation || int32(e.Seq-report.Seq) > 0)
 	})
 }
 
@@ -203,7 +203,7 @@ func (m *machine) conclude(now time.Time, p *peer) {
 	case alive && p.known:
 		m.log.Info("node is heard again", "node", p.node)
 	case alive:
-	case p.said.leaving:
+	case p.said.Leaving:
 		m.log.Info("node has left", "node", p.node)
 	default:
 		m.stats.Deaths++
@@ -254,7 +254,7 @@ func (m *machine) endResyncs(now time.Time) {
 func (v *vertex) reporters() []string {
 	var names []string
 	for _, e := range v.reports {
-		if e.state == linkSilent {
+		if e.State == linkSilent {
 			names = append(names, e.other.node)
 		}
 	}
@@ -335,7 +335,7 @@ func (m *machine) deafTo(p *peer, found []*peer) map[string]bool {
 			queue = append(queue, to)
 		}
 	}
-	if len(queue) < 2 && !p.record.sound {
+	if len(queue) < 2 && !p.record.Sound {
 		return nil
 	}
 	dead := map[string]bool{m.node: true}

@@ -14,15 +14,8 @@ import (
 // TableBuckets is the number of buckets of addresses by which tables are compared.
 const TableBuckets = 32
 
-const (
-	// differAfter is for how long tables must differ for it to count: they come to nodes at different moments.
-	differAfter      = 200 * time.Millisecond
-	additionTable    = 15
-	additionDiffers  = 16
-	tableSize        = 8
-	tableBucketsSize = 4 * TableBuckets
-	differsSize      = TableBuckets / 8
-)
+// differAfter is for how long tables must differ for it to count: they come to nodes at different moments.
+const differAfter = 200 * time.Millisecond
 
 // table is the digest of a table in each bucket.
 type table [TableBuckets]uint32
@@ -42,18 +35,18 @@ type difference [TableBuckets]time.Time
 // compareTable takes in what a node says of its table.
 func (m *machine) compareTable(now time.Time, p *peer, h hello) {
 	switch {
-	case h.tableDigest == 0:
+	case h.TableDigest == 0:
 		return // an answer to a nonce, or a claim
-	case h.tableDigest == m.tableDigest:
+	case h.TableDigest == m.tableDigest:
 		p.difference = nil
 		return
 	case p.difference == nil:
 		p.difference = &difference{}
 	}
-	if h.table == nil {
+	if h.Table == nil {
 		return
 	}
-	for b, digest := range h.table {
+	for b, digest := range h.Table {
 		switch since := &p.difference[b]; {
 		case digest == m.table[b]:
 			*since = time.Time{}
@@ -92,46 +85,6 @@ func (p *peer) nextDifference(now time.Time, sooner func(time.Time)) {
 			sooner(at)
 		}
 	}
-}
-
-// appendTable adds what a hello or a record says of the table, as far as there is room beside the rest and the epoch.
-func (h hello) appendTable(b []byte) []byte {
-	room := h.limit() - len(b) - additionHead - epochSize
-	if h.differs != 0 && room >= additionHead+differsSize {
-		b = append(b, additionDiffers, differsSize)
-		b = binary.BigEndian.AppendUint32(b, h.differs)
-		room -= additionHead + differsSize
-	}
-	size := tableSize
-	if h.table != nil && room >= additionHead+tableSize+tableBucketsSize {
-		size += tableBucketsSize
-	}
-	if h.tableDigest == 0 || room < additionHead+size {
-		return b
-	}
-	b = append(b, additionTable, byte(size))
-	b = binary.BigEndian.AppendUint64(b, h.tableDigest)
-	if size > tableSize {
-		for _, digest := range h.table {
-			b = binary.BigEndian.AppendUint32(b, digest)
-		}
-	}
-	return b
-}
-
-// withTable reads it.
-func (h hello) withTable(addition []byte) hello {
-	switch len(addition) {
-	case tableSize, tableSize + tableBucketsSize:
-		h.tableDigest = binary.BigEndian.Uint64(addition)
-	}
-	if len(addition) == tableSize+tableBucketsSize {
-		h.table = &table{}
-		for b := range h.table {
-			h.table[b] = binary.BigEndian.Uint32(addition[tableSize+4*b:])
-		}
-	}
-	return h
 }
 
 // Differ tells whether tables of nodes that are alive differ in a bucket.

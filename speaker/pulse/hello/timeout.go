@@ -172,11 +172,11 @@ func (p *peer) requestedTimeout(interval time.Duration) time.Duration {
 // lost before it. A node that was away for much longer than it was waited for was really away.
 func (m *machine) observe(now time.Time, p *peer, h hello) {
 	silence := now.Sub(p.at)
-	if !p.heard || p.incarnation != h.incarnation || !p.held.IsZero() || silence >= 2*p.detect {
+	if !p.heard || p.incarnation != h.Incarnation || !p.held.IsZero() || silence >= 2*p.detect {
 		return
 	}
 	missing := &p.late
-	if h.seq > p.seq+1 {
+	if h.Seq > p.seq+1 {
 		missing = &p.lost
 	}
 	missing.note(now, silence-m.between(now, p))

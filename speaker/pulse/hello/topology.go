@@ -36,7 +36,6 @@ const (
 //
 // Hellos go to the dead as well, and to nodes of which there is no record, at a slower pace in large clusters.
 type topology struct {
-	room int           // for a record, in bytes
 	slow time.Duration // between hellos to those that are not watched
 
 	self    *peer
@@ -175,17 +174,20 @@ func (m *machine) nearHellos(now time.Time) outgoing {
 // nearHello is what is said to those that are near.
 func (m *machine) nearHello(now time.Time, near []*peer) hello {
 	h := m.word(now, 0, 0)
-	h.summary.watches, h.tableDigest = true, m.tableDigest
+	h.Watches, h.TableDigest = true, m.tableDigest
 	for _, p := range near {
-		if !p.watched && len(h.reverse) < maxReverse {
-			h.reverse = append(h.reverse, p.id)
+		if !p.watched && len(h.Reverse) < maxReverse {
+			h.Reverse = append(h.Reverse, p.id)
 		}
 		if !p.differs.IsZero() {
-			h.summary.buckets = &m.mesh.digests
+			h.Buckets = &m.mesh.digests
 		}
 		if p.difference != nil {
-			h.table = &m.table
+			h.Table = &m.table
 		}
+	}
+	if h.Table != nil && h.left() < 0 {
+		h.Table = nil
 	}
 	return m.claimed(h)
 }
@@ -209,7 +211,7 @@ func (m *machine) rest(now time.Time) (out []outgoing) {
 		}
 		if len(far) > 0 {
 			h := m.word(now, 0, 0)
-			h.requested = time.Duration(m.own.requested) * m.mesh.slow
+			h.Requested = time.Duration(m.own.requested) * m.mesh.slow
 			out = append(out, outgoing{datagrams: m.sealed(m.claimed(h)), to: addressesOf(far)})
 		}
 	}
@@ -255,9 +257,6 @@ func (m *machine) considersAt() time.Time { return m.mesh.considered.Add(m.newsG
 
 // meet takes in what a hello says of the mesh. It was believed.
 func (m *machine) meet(now time.Time, p *peer, h hello) {
-	if !h.summary.told {
-		return // it is of a release without records
-	}
 	if p.record == nil && !p.watched {
 		p.spared = now.Add(spare)
 	}
@@ -270,14 +269,14 @@ func (m *machine) meet(now time.Time, p *peer, h hello) {
 		if len(m.mesh.order) <= soon {
 			m.mesh.considered = time.Time{} // at once
 		}
-		if (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}).compare(versionOf(*p.record)) > 0 {
+		if h.recordVersion().compare(versionOf(*p.record)) > 0 {
 			p.resyncing, m.mesh.resyncs = true, true // what we have of it is of before
 		}
 	}
-	if h.summary.watches && !slices.Contains(h.reverse, m.id) {
+	if h.Watches && !slices.Contains(h.Reverse, m.id) {
 		p.reverseUntil = now.Add(reverseHold)
 	}
-	if p.resyncing && p.record != nil && (recordVersion{h.summary.version, uint32(h.incarnation >> 32)}) == versionOf(*p.record) {
+	if p.resyncing && p.record != nil && h.recordVersion() == versionOf(*p.record) {
 		p.resyncing = false
 		m.reconsider()
 	}

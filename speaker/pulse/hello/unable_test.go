@@ -1,12 +1,12 @@
 package hello
 
 import (
-	"fmt"
+	"math"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
+	"go4.org/netipx"
 	"pgregory.net/rapid"
 )
 
@@ -30,87 +30,64 @@ func drawMany(t *rapid.T, label string) []netip.Addr {
 	return all
 }
 
-// TestCoveringIsExact: the prefixes have all of the addresses and none of the others, there are no fewer that
-// have, and none has more than it must.
-func TestCoveringIsExact(t *testing.T) {
+// TestRangesAreExact: they have all of the addresses and none of the others, and none could be joined with the next one.
+func TestRangesAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		unable := plain(drawMany(t, "unable"))
-		others := besides(drawMany(t, "others"), unable)
-		in := covering(unable, others)
-		has := func(p netip.Prefix, all []netip.Addr) bool { return slices.ContainsFunc(all, p.Contains) }
+		w := Wanted{Unable: drawMany(t, "unable"), Claimed: drawMany(t, "claimed")}
+		unable := plain(w.Unable)
+		others := slices.DeleteFunc(plain(w.Claimed), func(a netip.Addr) bool { return slices.Contains(unable, a) })
+		room := rapid.IntRange(0, 200).Draw(t, "room")
+		in := said{}.fit(room, unable, w.Claimed).Unable
+		if n := len(encoded(said{Unable: in})); n > room && len(in) > 2 {
+			t.Fatalf("%d bytes, at most %d allowed", n, room)
+		}
+		if exact := (said{}).fit(math.MaxInt, unable, w.Claimed).Unable; slices.Equal(in, exact) {
+			others = nil
+			for _, r := range exact { // has those before and behind
+				others = append(others, r.From().Prev(), r.To().Next())
+			}
+		}
 		for _, a := range unable {
-			if !slices.ContainsFunc(in, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			if !in.contains(a) {
 				t.Fatalf("%v is in none of %v", a, in)
 			}
 		}
-		for i, p := range in {
-			if p != p.Masked() || has(p, others) {
-				t.Fatalf("%v is no prefix without others of %v", p, others)
+		for _, a := range others {
+			if every := in.contains(netip.IPv6Unspecified()) || in.contains(netip.IPv4Unspecified()); in.contains(a) && !every {
+				t.Fatalf("%v is in one of %v", a, in)
 			}
-			if low, high := halves(p); !p.IsSingleIP() && (!has(low, unable) || !has(high, unable)) {
-				t.Fatalf("half of %v has none of %v", p, unable)
+		}
+		for i := 1; i < len(in); i++ {
+			from, to := in[i-1].To(), in[i].From()
+			if from.Compare(to) >= 0 {
+				t.Fatalf("%v after %v", to, from)
 			}
-			if i == 0 {
-				continue
-			}
-			before := in[i-1]
-			if before.Compare(p) >= 0 || before.Overlaps(p) {
-				t.Fatalf("%v after %v", p, before)
-			}
-			if both := joint(before.Addr(), p.Addr()); both.IsValid() && !has(both, others) {
-				t.Fatalf("%v has none of the others, and stands as %v and %v", both, before, p)
+			between := func(a netip.Addr) bool { return from.Less(a) && a.Less(to) }
+			if from.BitLen() == to.BitLen() && !slices.ContainsFunc(others, between) {
+				t.Fatalf("there is none of the others between %v and %v", from, to)
 			}
 		}
 	})
 }
 
-func halves(p netip.Prefix) (low, high netip.Prefix) {
-	if p.IsSingleIP() {
-		return p, p
-	}
-	b := p.Addr().AsSlice()
-	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	second, _ := netip.AddrFromSlice(b)
-	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(second, p.Bits()+1)
+// isAll tells whether a node says that it is unable to serve any address of a family.
+func isAll(m Member, a netip.Addr) bool {
+	return slices.ContainsFunc(m.Unable, func(in netipx.IPRange) bool { p, is := in.Prefix(); return is && p.Bits() == 0 && in.Contains(a) })
 }
 
-func TestJoint(t *testing.T) {
-	for _, tt := range []struct{ a, b, want string }{
-		{"192.0.2.1", "192.0.2.1", "192.0.2.1/32"},
-		{"192.0.2.0", "192.0.2.1", "192.0.2.0/31"},
-		{"10.0.0.1", "192.0.2.1", "0.0.0.0/0"},
-		{"2001:db8::1", "2001:db8::8000:1", "2001:db8::/96"},
-		{"::", "8000::", "::/0"},
-	} {
-		if got := joint(netip.MustParseAddr(tt.a), netip.MustParseAddr(tt.b)); got.String() != tt.want {
-			t.Errorf("%s and %s share %v, want %s", tt.a, tt.b, got, tt.want)
-		}
-	}
-	if p := joint(netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("::")); p.IsValid() {
-		t.Errorf("two families share %v", p)
-	}
-}
-
-// TestUnableIsToldExactly: who reads a hello takes a node to be able to serve what it is asked to and can, and nothing
+// TestUnableIsToldExactly: a node that reads a hello takes its sender to be able to serve what it is asked to and can, and nothing
 // that it cannot; but for a family of which it says that it cannot serve any.
 func TestUnableIsToldExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		node := strings.Repeat("n", rapid.IntRange(1, maxName).Draw(t, "length of the name"))
 		w := Wanted{Serving: true, Unable: drawMany(t, "unable"), Claimed: drawMany(t, "claimed")}
-		less := 0
-		if rapid.Bool().Draw(t, "record") {
-			less = recordReserve(len(node), maxLinks)
-		}
-		h := hello{node: node, said: saying(node, w, less)}
-		if n := len(seal(h.encode(), testKey)); n > maxDatagram-less {
-			t.Fatalf("datagram of %d bytes, at most %d allowed", n, maxDatagram-less)
-		}
+		room := rapid.IntRange(0, 1000).Draw(t, "room")
+		s := saying(w, room)
 		slices.Reverse(w.Claimed)
 		slices.Reverse(w.Unable)
-		if again := saying(node, w, less); !again.equal(h.said) {
-			t.Fatalf("in another order it says %+v, and %+v", again, h.said)
+		if again := saying(w, room); !again.equal(s) {
+			t.Fatalf("in another order it says %+v, and %+v", again, s)
 		}
-		read, ok := decode(h.encode())
+		read, ok := decode(encoded(hello{Node: "a", said: s}))
 		if !ok {
 			t.Fatal("it cannot be read")
 		}
@@ -120,86 +97,37 @@ func TestUnableIsToldExactly(t *testing.T) {
 				t.Fatalf("%v can be served, which it said it cannot", a)
 			}
 		}
-		for _, a := range besides(w.Claimed, plain(w.Unable)) {
-			if m.CanServe(a) == m.unableAny(a) {
-				t.Fatalf("%v can be served: %t, any of the family: %t", a, m.CanServe(a), !m.unableAny(a))
+		for _, a := range plain(w.Claimed) {
+			if !slices.Contains(plain(w.Unable), a) && m.CanServe(a) == isAll(m, a) {
+				t.Fatalf("%v can be served: %t, any of the family: %t", a, m.CanServe(a), !isAll(m, a))
 			}
 		}
 	})
 }
 
-// asOlder reads a hello as a release that does not know of prefixes.
-func asOlder(t *testing.T, h hello) Member {
-	t.Helper()
-	body := h.encode()
-	at := headerSize + len(h.node) + 4*firstIPv6(h.unable) + 16*(len(h.unable)-firstIPv6(h.unable))
-	for ; at < len(body); at += additionHead + int(body[at+1]) {
-		if body[at] == additionUnable {
-			body[at] = 77
+// TestMoreThanFitAreToldInRanges, with those between them that no node is asked to serve.
+func TestMoreThanFitAreToldInRanges(t *testing.T) {
+	w := Wanted{Serving: true, Claimed: []netip.Addr{netip.MustParseAddr("192.0.200.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
+	able := slices.Clone(w.Claimed)
+	for i := range 5000 {
+		w.Unable = append(w.Unable, netip.AddrFrom4([4]byte{192, 0, byte(i >> 7), byte(2 * i)}), netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 13: byte(i >> 7), 15: byte(2 * i)}))
+	}
+	w.Claimed = append(w.Claimed, w.Unable...)
+	m := saying(w, 100).member()
+	for _, a := range w.Unable {
+		if m.CanServe(a) {
+			t.Fatalf("%v can be served, which it said it cannot", a)
 		}
 	}
-	read, ok := decode(body)
-	if !ok {
-		t.Fatal("it cannot be read")
-	}
-	return read.member()
-}
-
-// TestTooManyToBeListedAreToldByPrefixes, and an older release takes them for all of the family.
-func TestTooManyToBeListedAreToldByPrefixes(t *testing.T) {
-	var many, six []netip.Addr
-	for i := range 300 {
-		many = append(many, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
-		six = append(six, netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 14: byte(i >> 8), 15: byte(i)}))
-	}
-	long := strings.Repeat("n", maxName)
-	able := []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
-	for _, tt := range []struct {
-		node       string
-		unable     []netip.Addr
-		any4, any6 bool // in the eyes of an older release
-	}{
-		{"a", many[:255], false, false},
-		{"a", many[:256], true, false},
-		{long, many[:213], false, false},
-		{long, many[:214], true, false},
-		{"a", slices.Concat(many[:100], many[:100], many[:100]), false, false},
-		{"a", six[:69], false, false},
-		{"a", six[:70], false, true},
-		{"a", slices.Concat(many[:1], six), false, true},
-		{"a", slices.Concat(many[:255], six[:20]), true, false},
-		{"a", slices.Concat(many[:250], six[:70]), false, true},
-		{"a", slices.Concat(many, six), true, true},
-		{long, slices.Concat(many[:255], six[:70]), true, true},
-	} {
-		t.Run(fmt.Sprintf("%d bytes of name, %d addresses", len(tt.node), len(tt.unable)), func(t *testing.T) {
-			h := hello{node: tt.node, said: saying(tt.node, Wanted{Serving: true, Unable: tt.unable, Claimed: slices.Concat(tt.unable, able)}, 0)}
-			if n := len(seal(h.encode(), testKey)); n > maxDatagram {
-				t.Errorf("datagram of %d bytes, at most %d allowed", n, maxDatagram)
-			}
-			m, older := h.member(), asOlder(t, h)
-			if older.UnableAny4 != tt.any4 || older.UnableAny6 != tt.any6 || len(older.UnableIn) > 0 {
-				t.Fatalf("unable to serve any for an older release: IPv4 %t, IPv6 %t; want %t, %t", older.UnableAny4, older.UnableAny6, tt.any4, tt.any6)
-			}
-			for _, a := range tt.unable {
-				if m.CanServe(a) || older.CanServe(a) {
-					t.Fatalf("%v can be served, which it said it cannot", a)
-				}
-			}
-			for _, a := range able {
-				if !m.CanServe(a) {
-					t.Errorf("%v cannot be served, of which it said no such thing: %v", a, m.UnableIn)
-				}
-				if older.CanServe(a) == older.unableAny(a) {
-					t.Errorf("%v can be served for an older release", a)
-				}
-			}
-		})
+	for _, a := range able {
+		if !m.CanServe(a) {
+			t.Errorf("%v cannot be served, of which it said no such thing: %v", a, m.Unable)
+		}
 	}
 }
 
 // TestAmongOthersAreToldOneByOne: where every second address of a network is one that the node can serve, no
-// prefix has two, and there is room for more of them than can be listed. What takes more is given up first.
+// range has two, and there is room for hundreds. What takes more is given up first.
 func TestAmongOthersAreToldOneByOne(t *testing.T) {
 	for _, tt := range []struct {
 		count      int
@@ -216,60 +144,15 @@ func TestAmongOthersAreToldOneByOne(t *testing.T) {
 				w.Unable = append(w.Unable, four, six)
 			}
 		}
-		m := saying("a", w, 0).member()
+		m := saying(w, roomFor("a", 2, 1)).member()
+		any4, any6 := isAll(m, netip.IPv4Unspecified()), isAll(m, netip.IPv6Unspecified())
 		for i, a := range w.Claimed {
-			if is := i/2%2 == 0; m.CanServe(a) == (is || m.unableAny(a)) {
+			if is := i/2%2 == 0; m.CanServe(a) == (is || isAll(m, a)) {
 				t.Fatalf("%d of each family: %v can be served %t", tt.count, a, !is)
 			}
 		}
-		if m.UnableAny4 != tt.any4 || m.UnableAny6 != tt.any6 {
-			t.Errorf("%d of each family: unable to serve any of IPv4 %t, of IPv6 %t", tt.count, m.UnableAny4, m.UnableAny6)
-		}
-	}
-}
-
-// TestPrefixesThatCannotBeRead are left out with their addition, and harm no other.
-func TestPrefixesThatCannotBeRead(t *testing.T) {
-	good := said{unableIn: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}}
-	for name, addition := range map[string][]byte{
-		"empty":                       {},
-		"shared bytes that lack":      {3, 192, 0},
-		"more shared bytes than four": {5, 192, 0, 2, 1, 7, 32},
-		"cut short in a prefix":       {1, 10, 32, 0, 0},
-		"a length beyond IPv4":        {3, 10, 0, 0, 33, 1, 1},
-		"a length beyond IPv6":        append([]byte{prefixesOfIPv6, 129}, make([]byte, 17)...),
-		"shorter than what is shared": {3, 10, 0, 0, 23},
-		"a good one and a bad one":    {3, 10, 0, 0, 32, 1, 33, 1},
-		"of mapped addresses":         append([]byte{prefixesOfIPv6 | 12}, slices.Concat(make([]byte, 10), []byte{255, 255, 104, 10})...),
-	} {
-		body := hello{node: "a", said: good}.encode()
-		body = append(body, additionUnable, byte(len(addition)))
-		h, ok := decode(append(body, addition...))
-		if !ok || !slices.Equal(h.unableIn, good.unableIn) {
-			t.Errorf("%s: read %t, %v", name, ok, h.unableIn)
-		}
-	}
-	if h, ok := decode(append(hello{node: "a"}.encode(), additionUnable, 2, 0)); !ok || h.unableIn != nil {
-		t.Errorf("cut short: read %t, %v", ok, h.unableIn)
-	}
-}
-
-// TestPrefixesWithinOthersAreRead, in any order, and once.
-func TestPrefixesWithinOthersAreRead(t *testing.T) {
-	body := hello{node: "a", said: said{serving: true, unableAny4: true, unableAny6: true}}.encode()
-	body = append(body, additionUnable, 8, 1, 10, 24, 7, 7, 16, 9, 8)
-	body = append(body, additionUnable, 5, 1, 10, 24, 7, 7)
-	h, ok := decode(body)
-	if want := netip.MustParsePrefix("10.0.0.0/8"); !ok || !slices.Equal(h.unableIn, []netip.Prefix{want}) {
-		t.Fatalf("read %t, %v, want %v", ok, h.unableIn, want)
-	}
-	m := h.member()
-	for a, can := range map[string]bool{
-		"9.255.255.255": true, "10.0.0.0": false, "10.7.7.1": false, "10.200.0.1": false, "::ffff:10.9.9.9": false,
-		"10.255.255.255": false, "11.0.0.0": true, "2001:db8::1": false,
-	} {
-		if m.CanServe(netip.MustParseAddr(a)) != can {
-			t.Errorf("%s can be served: %t, want %t", a, !can, can)
+		if any4 != tt.any4 || any6 != tt.any6 {
+			t.Errorf("%d of each family: unable to serve any of IPv4 %t, of IPv6 %t", tt.count, any4, any6)
 		}
 	}
 }

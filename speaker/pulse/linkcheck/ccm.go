@@ -3,83 +3,53 @@ package linkcheck
 import (
 	"encoding/binary"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
 // A frame has an Ethernet header with an EtherType for local experiments (IEEE 802), the length of
-// what follows in 2 bytes, since short frames are padded, and a datagram, numbers big-endian:
+// what follows in 2 bytes, since short frames are padded, and a datagram:
 //
-//	 0   4  magic "FLOL"
-//	 4   1  version
-//	 5   1  length n of the node name, 1 to 253
-//	 6   4  ID of the interface that it left by
-//	10   8  boot: random id of the sending process
-//	18   8  number of the frame, which begins anywhere and grows by one for each interface
-//	26   2  number h of frames that are told of
-//	28   n  node name
-//	    8h  the ID of a node, and the last 4 bytes of the number of the newest frame from it
-//	     *  what later releases add
-//	    32  HMAC-SHA256 of everything before
+//	0   4  magic "FLOL"
+//	4   1  version
+//	5   *  a map of CBOR (RFC 8949), of which the numbered fields of ccm are the keys; nodes leave out what they do not know
+//	   32  HMAC-SHA256 of everything before
 const (
 	magic      = "FLOL"
 	version    = 1
-	headerSize = 28
-	maxName    = 253
-	heardSize  = len(hello.ID{}) + 4
+	headerSize = len(magic) + 1
 	lengthSize = 2
 	// maxHeard is how many frames are told of in one: it fits the smallest MTU of IPv6. Where
 	// more nodes are heard, they take turns.
-	maxHeard = 96
+	maxHeard = 90
 )
 
 // ccm is what a node says on an interface.
 type ccm struct {
-	node   string
-	from   hello.ID // the interface
-	boot   uint64
-	number uint64
-	heard  []heard
-}
-
-// heard is that a frame of a node has come.
-type heard struct {
-	node   hello.ID
-	number uint32
+	Node   string   `cbor:"1,keyasint"`
+	From   hello.ID `cbor:"2,keyasint"` // the interface
+	Boot   uint64   `cbor:"3,keyasint"` // random id of the sending process
+	Number uint64   `cbor:"4,keyasint"` // begins anywhere and grows by one for each interface
+	// Heard has the last 4 bytes of the number of the newest frame that has come, by node.
+	Heard map[hello.ID]uint32 `cbor:"5,keyasint,omitempty"`
 }
 
 // encode gives the frame without its MAC.
 func (f ccm) encode() []byte {
-	b := make([]byte, 0, headerSize+len(f.node)+heardSize*len(f.heard))
-	b = append(b, magic...)
-	b = append(b, version, byte(len(f.node)))
-	b = append(b, f.from[:]...)
-	b = binary.BigEndian.AppendUint64(b, f.boot)
-	b = binary.BigEndian.AppendUint64(b, f.number)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(f.heard)))
-	b = append(b, f.node...)
-	for _, h := range f.heard {
-		b = append(b, h.node[:]...)
-		b = binary.BigEndian.AppendUint32(b, h.number)
-	}
-	return b
+	body, _ := cbor.Marshal(f) // never fails for these types
+	return append(append([]byte(magic), version), body...)
 }
 
 // decode reads a frame without its MAC, which was found to be right.
 func decode(b []byte) (f ccm, reason hello.Reason) {
 	switch {
-	case len(b) < headerSize || string(b[:4]) != magic:
+	case len(b) < headerSize || string(b[:len(magic)]) != magic:
 		return f, hello.ReasonMagic
-	case b[4] != version:
+	case b[len(magic)] != version:
 		return f, hello.ReasonVersion
-	}
-	name, count := int(b[5]), int(binary.BigEndian.Uint16(b[26:]))
-	f.from, f.boot, f.number = hello.ID(b[6:]), binary.BigEndian.Uint64(b[10:]), binary.BigEndian.Uint64(b[18:])
-	if b = b[headerSize:]; name == 0 || name > maxName || count > maxHeard || len(b) < name+count*heardSize {
-		return f, hello.ReasonMalformed
-	}
-	f.node = string(b[:name])
-	for b = b[name:]; len(f.heard) < count; b = b[heardSize:] {
-		f.heard = append(f.heard, heard{hello.ID(b), binary.BigEndian.Uint32(b[4:])})
+	case cbor.Unmarshal(b[headerSize:], &f) != nil || f.Node == "":
+		return ccm{}, hello.ReasonMalformed
 	}
 	return f, ""
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/speaker/pulse/hello"
@@ -13,16 +15,16 @@ import (
 func drawFrame(t *rapid.T) ccm {
 	id := rapid.Custom(func(t *rapid.T) hello.ID { return hello.ID(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "id")) })
 	return ccm{
-		node: rapid.StringMatching(`[a-z0-9.-]{1,253}`).Draw(t, "node"), from: id.Draw(t, "from"),
-		boot: rapid.Uint64().Draw(t, "boot"), number: rapid.Uint64().Draw(t, "number"),
-		heard: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) heard { return heard{id.Draw(t, "of"), rapid.Uint32().Draw(t, "its")} }), 0, maxHeard).Draw(t, "heard"),
+		Node: rapid.StringMatching(`[a-z0-9.-]{1,253}`).Draw(t, "node"), From: id.Draw(t, "from"),
+		Boot: rapid.Uint64().Draw(t, "boot"), Number: rapid.Uint64().Draw(t, "number"),
+		Heard: rapid.MapOfN(id, rapid.Uint32(), 0, maxHeard).Draw(t, "heard"),
 	}
 }
 
 func TestFramesCarryEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawFrame(t)
-		padded := append(enclose(append(want.encode(), "more of tomorrow"...)), make([]byte, 46)...)
+		padded := append(enclose(want.encode()), make([]byte, 46)...)
 		if len(enclose(want.encode()))+32 > 1280 {
 			t.Fatalf("%d bytes", len(padded))
 		}
@@ -31,8 +33,8 @@ func TestFramesCarryEverything(t *testing.T) {
 			t.Fatal("it cannot be disclosed")
 		}
 		got, reason := decode(b)
-		if len(want.heard) == 0 {
-			want.heard = nil
+		if len(want.Heard) == 0 {
+			want.Heard = nil
 		}
 		if reason != "" || !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v (%s), want %+v", got, reason, want)
@@ -41,7 +43,8 @@ func TestFramesCarryEverything(t *testing.T) {
 }
 
 func TestFramesThatCannotBeRead(t *testing.T) {
-	good := ccm{node: "a", heard: []heard{{}}}.encode()
+	good := ccm{Node: "a", Heard: map[hello.ID]uint32{{}: 1}}.encode()
+	tomorrow := append(append([]byte(magic), version), "\xa2\x01\x61a\x18\x63\x01"...) // of number 99
 	change := func(at int, to byte) []byte { b := bytes.Clone(good); b[at] = to; return b }
 	for name, c := range map[string]struct {
 		b    []byte
@@ -51,11 +54,11 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 		"empty":                 {nil, hello.ReasonMagic},
 		"another protocol":      {change(0, 'X'), hello.ReasonMagic},
 		"version of tomorrow":   {change(4, 2), hello.ReasonVersion},
-		"no name":               {change(5, 0), hello.ReasonMalformed},
-		"name beyond the end":   {change(5, 200), hello.ReasonMalformed},
-		"more than fit":         {change(26, 255), hello.ReasonMalformed},
-		"beyond the end":        {change(27, 2), hello.ReasonMalformed},
+		"no name":               {ccm{Boot: 1}.encode(), hello.ReasonMalformed},
+		"no map":                {change(headerSize, 0), hello.ReasonMalformed},
 		"cut short in a number": {good[:len(good)-1], hello.ReasonMalformed},
+		"more behind":           {append(good, 0), hello.ReasonMalformed},
+		"a field of tomorrow":   {tomorrow, ""},
 	} {
 		if _, reason := decode(c.b); reason != c.want {
 			t.Errorf("%s: %q, want %q", name, reason, c.want)
@@ -69,15 +72,18 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 }
 
 func FuzzFrame(f *testing.F) {
-	f.Add(enclose(ccm{node: "a", heard: []heard{{hello.ID{1}, 2}}}.encode()))
+	f.Add(enclose(ccm{Node: "a", Heard: map[hello.ID]uint32{{1}: 2}}.encode()))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		b, ok := disclose(payload)
 		if !ok {
 			return
 		}
 		got, reason := decode(b)
-		if reason == "" && !bytes.HasPrefix(b, got.encode()) {
-			t.Errorf("%x was read as %+v", b, got)
+		if reason != "" {
+			return
+		}
+		if again, reason := decode(got.encode()); reason != "" || !cmp.Equal(got, again, cmpopts.EquateEmpty()) {
+			t.Errorf("%x was read as %+v, and %+v again (%s)", b, got, again, reason)
 		}
 	})
 }

@@ -95,7 +95,7 @@ func (m *mep) next(now time.Time) ccm {
 	if keep := most + m.multiplier; len(m.sent) > keep {
 		m.sent = slices.Delete(m.sent, 0, len(m.sent)-keep)
 	}
-	f := ccm{node: m.node, from: m.from, boot: m.boot, number: m.number}
+	f := ccm{Node: m.node, From: m.from, Boot: m.boot, Number: m.number, Heard: map[hello.ID]uint32{}}
 	var all []*other
 	for _, o := range m.others {
 		if o.news {
@@ -109,19 +109,18 @@ func (m *mep) next(now time.Time) ccm {
 		all = all[:maxHeard]
 	}
 	for _, o := range all {
-		f.heard = append(f.heard, heard{o.id, uint32(o.number)})
+		f.Heard[o.id] = uint32(o.number)
 		o.news, o.toldIn = false, m.number
 	}
 	return f
 }
 
-// sentAt is when a frame of ours left, if that is not too long ago to matter.
-func (m *mep) sentAt(number uint32) (at time.Time, ok bool) {
-	ago := uint64(uint32(m.number) - number)
-	if ago >= uint64(len(m.sent)) {
-		return at, false
+// sentAt is when a frame of ours left; zero if that is too long ago to matter.
+func (m *mep) sentAt(number uint32) (at time.Time) {
+	if ago := uint64(uint32(m.number) - number); ago < uint64(len(m.sent)) {
+		at = m.sent[uint64(len(m.sent))-1-ago]
 	}
-	return m.sent[uint64(len(m.sent))-1-ago], true
+	return at
 }
 
 // hear takes in a frame of a node that is known. The reason says why it is not believed; it is empty
@@ -129,31 +128,29 @@ func (m *mep) sentAt(number uint32) (at time.Time, ok bool) {
 func (m *mep) hear(now time.Time, f ccm) (reason hello.Reason) {
 	m.resume(now)
 	var passed time.Time
-	for _, h := range f.heard {
-		if at, ok := m.sentAt(h.number); ok && h.node == m.id && at.After(passed) {
-			passed = at
-		}
+	if number, is := f.Heard[m.id]; is {
+		passed = m.sentAt(number)
 	}
-	o := m.others[f.node]
+	o := m.others[f.Node]
 	switch {
 	case o == nil:
-		o = &other{id: hello.IDOf(f.node)}
-		m.others[f.node] = o
+		o = &other{id: hello.IDOf(f.Node)}
+		m.others[f.Node] = o
 		m.pace()
-	case f.boot == o.boot && f.number == o.number:
+	case f.Boot == o.boot && f.Number == o.number:
 		return ""
-	case f.boot == o.boot && f.number < o.number:
+	case f.Boot == o.boot && f.Number < o.number:
 		return hello.ReasonReplayed
-	case f.boot != o.boot && passed.IsZero() && now.Before(o.at.Add(m.wait(now))):
+	case f.Boot != o.boot && passed.IsZero() && now.Before(o.at.Add(m.wait(now))):
 		return hello.ReasonUnproven
 	}
-	if f.boot == o.boot {
-		m.misses(now, f.number-o.number-1)
+	if f.Boot == o.boot {
+		m.misses(now, f.Number-o.number-1)
 	}
-	o.boot, o.number, o.at, o.news = f.boot, f.number, now, true
-	if m.met[f.node] != f.from { // others may read the one of before
+	o.boot, o.number, o.at, o.news = f.Boot, f.Number, now, true
+	if m.met[f.Node] != f.From { // others may read the one of before
 		m.met, m.changed = maps.Clone(m.met), true
-		m.met[f.node] = f.from
+		m.met[f.Node] = f.From
 	}
 	if passed.After(o.passed) {
 		o.passed = passed

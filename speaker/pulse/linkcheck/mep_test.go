@@ -249,7 +249,10 @@ func TestManyNodes(t *testing.T) {
 	if s := w.silent(); len(s) > 0 {
 		t.Fatalf("%v are silent", s)
 	}
-	if n := len(w.nodes[0].next(w.now).heard); n != maxHeard {
+	for _, o := range w.nodes[0].others {
+		o.news = true
+	}
+	if n := len(w.nodes[0].next(w.now).Heard); n != maxHeard {
 		t.Errorf("a frame tells of %d", n)
 	}
 	w.nodes, w.due = w.nodes[:3], w.due[:3]

@@ -279,10 +279,10 @@ func (m *Monitor) hear(a *attached, datagram []byte) {
 	if reason == "" {
 		f, reason = decode(body)
 	}
-	if reason == "" && f.node == m.cfg.Node { // it came back, by a loop in the network or another interface of ours
+	if reason == "" && f.Node == m.cfg.Node { // it came back, by a loop in the network or another interface of ours
 		return
 	}
-	if reason == "" && !m.want.Nodes[f.node] {
+	if reason == "" && !m.want.Nodes[f.Node] {
 		reason = hello.ReasonUnknownNode
 	}
 	if reason == "" {
@@ -298,7 +298,7 @@ func (m *Monitor) hear(a *attached, datagram []byte) {
 	}
 	if !m.told[reason] {
 		m.told[reason] = true
-		m.cfg.Log.Warn("rejected a frame of another node; further ones are only counted", "reason", reason, "interface", a.is.Name, "node", f.node)
+		m.cfg.Log.Warn("rejected a frame of another node; further ones are only counted", "reason", reason, "interface", a.is.Name, "node", f.Node)
 	}
 }
 

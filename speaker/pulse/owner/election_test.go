@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"go4.org/netipx"
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -22,6 +23,14 @@ var (
 	vip4 = netip.MustParseAddr("192.0.2.10")
 	vip6 = netip.MustParseAddr("2001:db8::10")
 )
+
+// only has these addresses, which are sorted.
+func only(addresses ...netip.Addr) (all []netipx.IPRange) {
+	for _, a := range addresses {
+		all = append(all, netipx.IPRangeFrom(a, a))
+	}
+	return all
+}
 
 func ethernet(index int, up bool) links.Link {
 	return links.Link{
@@ -51,7 +60,7 @@ func owns(t *api.Table, v hello.View, r reach) map[netip.Addr][]links.Link {
 
 func TestOwned(t *testing.T) {
 	unable := serving("a", "b")
-	unable.Alive["b"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	unable.Alive["b"] = hello.Member{Serving: true, Unable: only(vip4)}
 	unsettled := serving("a", "b")
 	unsettled.Settled = false
 	for name, c := range map[string]struct {
@@ -92,7 +101,7 @@ func TestOwned(t *testing.T) {
 
 // Of the addresses that nobody can answer for, the first candidate that is alive knows.
 func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
-	unable := hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	unable := hello.Member{Serving: true, Unable: only(vip4)}
 	for name, c := range map[string]struct {
 		candidates []string
 		others     map[string]hello.Member
@@ -197,16 +206,14 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		for _, n := range nodes {
 			snapshot := links.NewSnapshot(
 				ethernet(2, rapid.Bool().Draw(t, "eth2 up")), ethernet(3, rapid.Bool().Draw(t, "eth3 up")))
-			m := hello.Member{Serving: rapid.Bool().Draw(t, "serving"), Unable: map[netip.Addr]bool{}}
+			m := hello.Member{Serving: rapid.Bool().Draw(t, "serving")}
 			tables[n] = &api.Table{Node: n, Serving: m.Serving, Claims: claims}
 			reaches[n] = reachOf(tables[n], snapshot)
-			for _, a := range reaches[n].unable() {
-				m.Unable[a] = true
-			}
+			m.Unable = only(reaches[n].unable()...)
 			if rapid.Bool().Draw(t, "alive") {
 				view.Alive[n] = m
 				for a := range claims {
-					if m.Serving && !m.Unable[a] {
+					if m.CanServe(a) {
 						able[a]++
 					}
 				}
@@ -272,7 +279,7 @@ func TestWantedJoinsWhatIsUnable(t *testing.T) {
 
 func TestPlaced(t *testing.T) {
 	v := serving("a", "b", "c")
-	v.Alive["c"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	v.Alive["c"] = hello.Member{Serving: true, Unable: only(vip4)}
 	v.Alive["e"] = has(farNet)
 	for name, c := range map[string]struct {
 		candidates []string

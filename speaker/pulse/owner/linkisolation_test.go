@@ -186,8 +186,10 @@ func TestNeverNobodyForACutLink(t *testing.T) {
 				ap := linkIsolation{cut: map[int]bool{1: cut[n]}}
 				ap.limit(r, &api.Table{Node: n, Claims: map[netip.Addr]desired.Candidacy{vip4: {Candidates: candidates}}}, v, nil)
 				m, unable := v.Alive[n], len(r[vip4]) == 0
-				changed = changed || unable != m.Unable[vip4]
-				m.Unable = map[netip.Addr]bool{vip4: unable}
+				changed = changed || unable != (len(m.Unable) > 0)
+				if m.Unable = nil; unable {
+					m.Unable = only(vip4)
+				}
 				v.Alive[n] = m
 			}
 			return changed

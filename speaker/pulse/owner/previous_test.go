@@ -55,7 +55,7 @@ func TestPredecessors(t *testing.T) {
 	}
 	// One that cannot serve has not got it.
 	v := serving("a", "b", "c")
-	v.Alive["b"] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{vip4: true}}
+	v.Alive["b"] = hello.Member{Serving: true, Unable: only(vip4)}
 	p.follow(nil, &api.Table{Node: "a", Claims: claim(vip4, "b", "c", "a")}, v, nil, nil)
 	if got := p.knowing(v.IsAlive)[vip4]; got != "c" {
 		t.Errorf("with one that is unable: %q, want c", got)

@@ -43,7 +43,7 @@ func TestReachComesBeforeTheChoice(t *testing.T) {
 					heard := serving(nodes...)
 					for _, other := range nodes {
 						if len(reaches[other][a]) == 0 && (all || other == n || rapid.Bool().Draw(t, "heard")) {
-							heard.Alive[other] = hello.Member{Serving: true, Unable: map[netip.Addr]bool{a: true}}
+							heard.Alive[other] = hello.Member{Serving: true, Unable: only(a)}
 						}
 					}
 					at, answers := owns(tables[n], heard, reaches[n])[a]
