@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
 	"fairlead.dev/fairlead/speaker/pulse/handover"
+	"fairlead.dev/fairlead/speaker/pulse/untracked"
 )
 
 // counts is what differs between two readings of the same rules.
@@ -105,6 +107,11 @@ func (l *littered) forward() {
 		if err := handover.NewTable().Apply(map[netip.Addr]netip.Addr{blackbox.Nth(a.VIPs, 1): a.Other}); err != nil {
 			l.t.Fatal(err)
 		}
+		ended, end := context.WithCancel(l.t.Context())
+		end()
+		if err := untracked.New(7475, blackbox.Quiet()).Run(ended); err != nil {
+			l.t.Fatal(err)
+		}
 	})
 	apply("nftables", func() (blackbox.Backend, error) { return nftables.New(nftables.Config{Log: blackbox.Quiet()}), nil })
 }
@@ -127,7 +134,7 @@ func TestCleanupRemovesOursAlone(t *testing.T) {
 	}
 	l.forward()
 	full := l.state()
-	for _, part := range []string{"FAIRLEAD-DISPATCH", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover"} {
+	for _, part := range []string{"FAIRLEAD-DISPATCH", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover", "untracked"} {
 		if !strings.Contains(full, part) {
 			t.Errorf("there is no %q, so that this test holds too little", part)
 		}
