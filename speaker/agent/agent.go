@@ -33,7 +33,7 @@ type Source interface {
 // as wanted, also beside an error.
 type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
-	// Clean deletes the flows that what was applied has made stale. It may take long.
+	// Clean deletes the flows that what was applied has made stale. It may take long, and is called beside Apply.
 	Clean() error
 	// CleanWithin returns for how long Clean may be put off.
 	CleanWithin() time.Duration
@@ -110,6 +110,10 @@ type Agent struct {
 	leaving      []leaving     // routes that routers are asked to leave
 	putOff       time.Time     // since when Clean is put off; zero if it is not
 	cleanAt      time.Time     // until when it is, then
+	cleaning     bool          // Clean runs
+	cleaned      chan cleaned  // receives when it has ended
+	unclean      error         // what it returned last
+	restUntil    time.Time     // it takes a part of the time only
 	failing      string        // the text of the last error, to log a change only
 	retry        time.Duration // 0: the last pass went well
 }
@@ -121,13 +125,20 @@ const (
 )
 
 // New returns an agent that has applied nothing yet.
-func New(c Config) *Agent { return &Agent{Config: c, engine: desired.NewEngine(c.Options)} }
+func New(c Config) *Agent {
+	return &Agent{Config: c, engine: desired.NewEngine(c.Options), cleaned: make(chan cleaned)}
+}
 
 // Run works until ctx ends, and returns no error. It leaves everything as it is then: the kernel
 // goes on forwarding and the process may come back.
 func (a *Agent) Run(ctx context.Context) error {
 	timer := time.NewTimer(a.Resync)
 	defer timer.Stop()
+	defer func() {
+		if a.cleaning {
+			<-a.cleaned
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,6 +146,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.Source.Changed():
 		case <-a.Disturbed:
 		case <-a.timeToClean():
+		case c := <-a.cleaned:
+			failed := a.unclean != nil
+			a.cleaning, a.unclean, a.restUntil = false, c.err, time.Now().Add(rest*c.took)
+			if c.err != nil {
+				timer.Reset(a.after(c.err))
+			}
+			if c.err != nil || !failed {
+				continue
+			}
 		case <-timer.C:
 			a.published.wanted = 0 // publish all of it again
 		}
@@ -148,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // pass brings the node to what the snapshot wants, in the order that never lets an
 // address point at a node that cannot serve it: withdraw, program, announce. Cleaning up, for which
-// no client waits, comes after that.
+// no client waits, comes after that, beside the next passes.
 func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	began := time.Now()
 	a.Health.Begin(cluster)
@@ -185,9 +205,9 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 // cleanWithin is for how long changes that come one after another put Clean off.
 const cleanWithin = time.Second
 
-// clean deletes stale flows, unless the cluster has changed again: a Service gets
+// clean has stale flows deleted beside the next passes, unless the cluster has changed again: a Service gets
 // its address milliseconds after it was created, and more clients wait for its route than
-// have flows to be deleted.
+// have flows to be deleted. It returns the error of the last time.
 func (a *Agent) clean() error {
 	now, wait := time.Now(), a.Forwarding.CleanWithin()
 	if len(a.Source.Changed()) > 0 {
@@ -196,16 +216,38 @@ func (a *Agent) clean() error {
 	if a.putOff.IsZero() {
 		a.putOff = now
 	}
-	if a.cleanAt = a.putOff.Add(wait); now.Before(a.cleanAt) {
-		return nil
+	if a.cleanAt = latest(a.putOff.Add(wait), a.restUntil); a.cleaning || now.Before(a.cleanAt) {
+		return a.unclean
 	}
-	a.putOff = time.Time{}
-	return a.Forwarding.Clean()
+	a.putOff, a.cleaning = time.Time{}, true
+	go func() {
+		err := a.Forwarding.Clean()
+		a.cleaned <- cleaned{err, time.Since(now)}
+	}()
+	return a.unclean
 }
 
-// timeToClean returns a channel that receives when Clean has been put off for long enough; nil if it is not put off.
+// cleaned is what became of a Clean.
+type cleaned struct {
+	err  error
+	took time.Duration
+}
+
+// rest is for how long Clean rests, as a multiple of the time that it took: a Service whose endpoints change all
+// the time takes no more than a third of a processor, however many flows there are.
+const rest = 2
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// timeToClean returns a channel that receives when Clean has been put off for long enough; nil if it is not put off, or
+// runs.
 func (a *Agent) timeToClean() <-chan time.Time {
-	if a.putOff.IsZero() {
+	if a.putOff.IsZero() || a.cleaning {
 		return nil
 	}
 	return time.After(time.Until(a.cleanAt))

@@ -382,48 +382,6 @@ func TestStoppingLeavesEverythingAndLeavingHandsItOver(t *testing.T) {
 	})
 }
 
-// To look for stale flows takes as long as the connection table is: what is announced and
-// withdrawn does not wait for it. What fails is told, and tried again soon.
-func TestStaleFlowsHoldNothingUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{}
-		cleaned, wanted := 0, 0
-		w.cleaning = func() error {
-			if len(w.answers.Claims) != wanted || len(w.sessions["tor"].Routes) != wanted {
-				t.Errorf("flows are looked for while %d claims and %d routes are told, want %d", len(w.answers.Claims), len(w.sessions["tor"].Routes), wanted)
-			}
-			if cleaned++; cleaned == 1 {
-				return errors.New("no buffer space")
-			}
-			return nil
-		}
-		wake, _, stop := run(t, w)
-		defer stop()
-		told := func() (int, error) {
-			w.Lock()
-			defer w.Unlock()
-			return cleaned, w.outcome.Err
-		}
-		wanted = 1
-		wake(cluster(vip(1)))
-		if n, err := told(); err == nil || n != 1 {
-			t.Errorf("cleaned %d times, error %v: want that of the first", n, err)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n, err := told(); err != nil || n != 2 {
-			t.Errorf("a second later: cleaned %d times, error %v", n, err)
-		}
-		w.Lock()
-		wanted = 0
-		w.Unlock()
-		wake(cluster())
-		if n, _ := told(); n != 3 {
-			t.Errorf("cleaned %d times", n)
-		}
-	})
-}
-
 // A new process finds the answers and routes of the one before it. One failed write
 // must not take them away; a kernel that never takes anything must.
 func TestTheFirstWriteMayFail(t *testing.T) {

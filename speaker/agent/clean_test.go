@@ -2,11 +2,14 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
@@ -113,6 +116,98 @@ func TestANewServiceGetsItsAddressBeforeFlowsAreLookedAt(t *testing.T) {
 		defer w.Unlock()
 		if len(looked) != 1 || looked[0] != putOff {
 			t.Errorf("flows were looked at after %v, want once, after %v", looked, putOff)
+		}
+	})
+}
+
+// searching is a kernel with a connection table that takes long to be looked through.
+type searching struct {
+	forwarder
+	clean func() error
+}
+
+func (s searching) Clean() error { return s.clean() }
+
+// TestALongSearchForStaleFlowsDelaysNoPass: the rules of what changes meanwhile are written at once, the flows that this
+// makes stale are looked for next, and the search takes a third of the time.
+func TestALongSearchForStaleFlowsDelaysNoPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 2 * time.Second
+		var searches atomic.Int32
+		w, s := &world{}, &source{changed: make(chan struct{}, 1)}
+		a := agent.New(agent.Config{
+			Options: desired.Options{Node: "a"}, Source: s, Health: health{w},
+			Forwarding: searching{forwarder{w}, func() error {
+				searches.Add(1)
+				time.Sleep(took)
+				return nil
+			}},
+			Layer2: layer2{w}, BGP: bgp{w}, Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Hour,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		const changes = 60
+		for i := range changes { // one each second
+			s.set(cluster(vip(1 + i%2)))
+			time.Sleep(time.Millisecond)
+			routes := w.session("tor").Routes
+			if _, announced := routes[addr.HostPrefix(vip(1+i%2))]; !announced || len(routes) != 1 {
+				t.Errorf("a millisecond after change %d the routes are %v", i, routes)
+			}
+			time.Sleep(time.Second - time.Millisecond)
+		}
+		if n := searches.Load(); n < changes/6-1 || n > changes/6+1 {
+			t.Errorf("%d searches of %v in %d s, want a third of the time", n, took, changes)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// To look for stale flows takes as long as the connection table is: what is announced and
+// withdrawn does not wait for it. What fails is told, and tried again soon.
+func TestStaleFlowsHoldNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		cleaned, wanted := 0, 0
+		w.cleaning = func() error {
+			if len(w.answers.Claims) != wanted || len(w.sessions["tor"].Routes) != wanted {
+				t.Errorf("flows are looked for while %d claims and %d routes are told, want %d", len(w.answers.Claims), len(w.sessions["tor"].Routes), wanted)
+			}
+			if cleaned++; cleaned <= 2 {
+				return errors.New("no buffer space")
+			}
+			return nil
+		}
+		wake, _, stop := run(t, w)
+		defer stop()
+		told := func() (int, error) {
+			w.Lock()
+			defer w.Unlock()
+			return cleaned, w.outcome.Err
+		}
+		wanted = 1
+		wake(cluster(vip(1)))
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		if n, err := told(); err == nil || n != 2 {
+			t.Errorf("soon: cleaned %d times, error %v: want that of the first", n, err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before, err := told()
+		if err != nil || before < 3 {
+			t.Errorf("a second later: cleaned %d times, error %v", before, err)
+		}
+		w.Lock()
+		wanted = 0
+		w.Unlock()
+		wake(cluster())
+		if n, _ := told(); n != before+1 {
+			t.Errorf("cleaned %d times, want %d", n, before+1)
 		}
 	})
 }

@@ -1,13 +1,13 @@
 package forwarding
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -19,7 +19,7 @@ import (
 )
 
 // deleteFlows is conntrack.Delete.
-type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error)
+type deleteFlows func(family addr.Family, protocol view.Protocol, lock sync.Locker, stale func(conntrack.Flow) bool) (int, error)
 
 // conntrackReconciler finds out which flows each Apply of a backend makes stale, and deletes them. The
 // kernel asks the rules about the first packet of a flow only, and keeps what they said for
@@ -35,7 +35,11 @@ type deleteFlows func(family addr.Family, protocol view.Protocol, stale func(con
 // Of a Service that was deleted while no process ran, the rules tell that an earlier one left
 // in the kernel; of one whose rules went in the instant in which it ended, the journal. If those were
 // flushed, too, its flows cannot be told from those of others, and are left alone.
+//
+// Clean reads the connection table beside the next Applies, which change what it looks for. The lock keeps flows
+// from being deleted while one of them writes rules.
 type conntrackReconciler struct {
+	sync.Mutex
 	delete deleteFlows
 	// inherited reads those rules before the first Apply; nil after it.
 	inherited func() (map[addr.Family]inherited, error)
@@ -62,6 +66,8 @@ type conntrackReconciler struct {
 	pending map[destination]struct{}
 	looked  map[destination]time.Time
 	last    map[destination]bool
+	// since are the destinations that came to pending since Clean began: what it finds there may be out of date.
+	since map[destination]struct{}
 	// misled: pending has a destination whose flows may lead to what serves no more.
 	misled bool
 	// connections is what time the search for unanswered ones may take: it looks through
@@ -81,7 +87,7 @@ func newConntrackReconciler(del deleteFlows, read func() (map[addr.Family]inheri
 	return &conntrackReconciler{
 		delete: del, inherited: read, journal: journal, orphans: map[addr.Family]orphan{},
 		placed: map[desired.PortKey]desired.Port{}, known: destinationsSoFar(), gaps: newGaps(),
-		pending: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
+		pending: map[destination]struct{}{}, since: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
 		connections: kernelwatch.NewRateLimit(),
 	}
 }
@@ -160,7 +166,7 @@ func isUDP(key desired.PortKey) bool { return key.Protocol == view.UDP }
 
 func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
-		c.pending[at] = struct{}{}
+		c.pending[at], c.since[at] = struct{}{}, struct{}{}
 		delete(c.last, at)
 	}
 }
@@ -169,7 +175,7 @@ func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
 // in the meantime looks like what entered the table late, which goes where it would send it, too.
 func (c *conntrackReconciler) lookOnce(key desired.PortKey, p desired.Port) {
 	for at := range destinations(key, p) {
-		c.pending[at], c.last[at] = struct{}{}, true
+		c.pending[at], c.since[at], c.last[at] = struct{}{}, struct{}{}, true
 		delete(c.looked, at)
 	}
 }
@@ -206,121 +212,6 @@ func (c *conntrackReconciler) lookAtAll(family addr.Family, want desired.Forward
 			c.look(key, p)
 		}
 	}
-}
-
-// Clean deletes the flows to pending destinations that go to none of the
-// endpoints that serve there now; of TCP and SCTP those that were begun past them. An
-// endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
-// What fails is tried the next time, and what succeeds once more after a while.
-func (c *conntrackReconciler) Clean() error {
-	defer c.finish()
-	c.lookAgain()
-	c.misled = false
-	if len(c.pending) == 0 && len(c.orphans) == 0 {
-		return nil
-	}
-	own, err := ownAddresses()
-	if err != nil {
-		return err
-	}
-	look := search{own: own, allowed: map[destination][]netip.AddrPort{}, others: map[destination]struct{}{}}
-	for at := range c.pending {
-		look.allowed[at] = nil
-	}
-	for key, p := range c.placed {
-		for at := range destinations(key, p) {
-			if _, pending := c.pending[at]; pending {
-				look.allowed[at] = append(look.allowed[at], p.Serving...)
-			} else if isOwn(at.Addr(), own) {
-				look.others[at] = struct{}{}
-			}
-		}
-	}
-	var errs []error
-	for _, family := range addr.Families() {
-		for _, protocol := range []view.Protocol{view.UDP, view.TCP, view.SCTP} {
-			errs = append(errs, c.cleanOf(family, protocol, look))
-		}
-	}
-	if len(c.pending)+len(c.looked) == 0 {
-		c.former = nil
-	}
-	return errors.Join(errs...)
-}
-
-// finish forgets what a next process would have had to know, once it is done.
-func (c *conntrackReconciler) finish() {
-	for at := range c.pending {
-		if at.protocol == view.UDP {
-			return
-		}
-	}
-	if c.before == nil && len(c.orphans) == 0 {
-		c.journal.forget()
-	}
-}
-
-type search struct {
-	own     map[netip.Addr]bool
-	allowed map[destination][]netip.AddrPort // where flows to the pending destinations may go
-	// others are destinations of Services on the node's own addresses that are not pending.
-	// They come before a NodePort of the same number.
-	others map[destination]struct{}
-}
-
-func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol, look search) error {
-	var mine []destination
-	for at := range c.pending {
-		if at.family == family && at.protocol == protocol {
-			mine = append(mine, at)
-		}
-	}
-	isOrphan, orphaned := c.orphans[family]
-	orphaned = orphaned && protocol == view.UDP
-	if len(mine) == 0 && !orphaned {
-		return nil
-	}
-	if protocol != view.UDP {
-		if !c.connections.Allowed() {
-			return nil // the next time they are found; clients ask again meanwhile
-		}
-		defer func(began time.Time) { c.connections.Spend(time.Since(began)) }(time.Now())
-	}
-	_, err := c.delete(family, protocol, func(flow conntrack.Flow) bool {
-		if orphaned && isOrphan(flow, look.own) {
-			return true
-		}
-		endpoints, ours := c.allows(look, destination{family, protocol, flow.To})
-		if protocol != view.UDP && flow.Answers != flow.To {
-			return false // it asks an endpoint
-		}
-		return ours && !slices.Contains(endpoints, flow.Answers)
-	})
-	if err != nil {
-		return err
-	}
-	for _, at := range mine {
-		c.done(at)
-	}
-	if orphaned {
-		delete(c.orphans, family)
-	}
-	return nil
-}
-
-// allows tells whether a flow to a destination is looked for, and where it may go.
-func (c *conntrackReconciler) allows(look search, to destination) (endpoints []netip.AddrPort, ours bool) {
-	a := to.Addr()
-	endpoints, ours = look.allowed[to]
-	if _, another := look.others[to]; ours || another || !isOwn(a, look.own) {
-		return endpoints, ours
-	}
-	endpoints, ours = look.allowed[nodePort(to.family, to.protocol, to.Port())]
-	if !c.places.have(a) {
-		former := slices.ContainsFunc(c.former, func(p places) bool { return p.have(a) })
-		return nil, ours && former
-	}
-	return endpoints, ours
 }
 
 func within(prefixes []netip.Prefix, a netip.Addr) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ func (l *lab) flows(f addr.Family) map[netip.AddrPort]bool {
 	to := map[netip.AddrPort]bool{}
 	var err error
 	l.node.Do(func() {
-		_, err = conntrack.Delete(f, view.UDP, func(flow conntrack.Flow) bool {
+		_, err = conntrack.Delete(f, view.UDP, &sync.Mutex{}, func(flow conntrack.Flow) bool {
 			to[flow.To] = true
 			return false
 		})
@@ -93,7 +94,7 @@ func triedAgain(t *testing.T) {
 	for when, want := range map[string]desired.Forwarding{"the same": f.want(f.vip, 0, "e1"), "a change": f.want(f.vip, 30053, "e1")} {
 		calls, gone := 0, 0
 		broken := errors.New("no buffer space")
-		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, _ sync.Locker, isStale func(conntrack.Flow) bool) (int, error) {
 			if calls++; calls == 1 {
 				return 0, broken
 			}
@@ -145,8 +146,8 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 }
 
 // deletions is a connection table with one flow, and counts how often that is deleted.
-func deletions(flow conntrack.Flow, count *int) func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) {
-	return func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+func deletions(flow conntrack.Flow, count *int) func(addr.Family, view.Protocol, sync.Locker, func(conntrack.Flow) bool) (int, error) {
+	return func(_ addr.Family, _ view.Protocol, _ sync.Locker, isStale func(conntrack.Flow) bool) (int, error) {
 		if !isStale(flow) {
 			return 0, nil
 		}
@@ -271,7 +272,7 @@ func TestFlowsThatEnterTheTableLateAreFound(t *testing.T) {
 			past := netip.AddrPortFrom(f.vip, 53)
 			table := map[conntrack.Flow]bool{}
 			calls := 0
-			c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, isStale func(conntrack.Flow) bool) (int, error) {
+			c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, _ sync.Locker, isStale func(conntrack.Flow) bool) (int, error) {
 				calls++
 				maps.DeleteFunc(table, func(flow conntrack.Flow, _ bool) bool { return isStale(flow) })
 				return 0, nil
@@ -350,7 +351,7 @@ func TestFlowsOfAServiceThatAnotherProxyHasNow(t *testing.T) {
 // are only more of them.
 func TestWhatIsNewMayWait(t *testing.T) {
 	f := families()[0]
-	c := assembled(t, &scripted{}, func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 0, nil })
+	c := assembled(t, &scripted{}, func(addr.Family, view.Protocol, sync.Locker, func(conntrack.Flow) bool) (int, error) { return 0, nil })
 	none := f.want(f.vip, 0)
 	none.Ports = nil
 	for _, step := range []struct {

@@ -135,6 +135,8 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 		f.settle()
 		return nil, nil
 	}
+	f.flows.Lock()
+	defer f.flows.Unlock()
 	// The guard of loopback addresses is there before the setting that it makes safe, and goes after it.
 	want.Guard = f.localnet.switchOff(want)
 	began := time.Now()
@@ -165,7 +167,7 @@ func (f *Forwarder) settle() {
 
 // Clean deletes the flows that the rules would send elsewhere now, or past which they
 // went. It looks through the connection table, which takes milliseconds if that is
-// empty and seconds if it is full; what is announced need not wait for it. The errors are the kernel's;
+// empty and seconds if it is full; it may be called beside Apply, which does not wait for that. The errors are the kernel's;
 // what failed is tried the next time.
 func (f *Forwarder) Clean() error {
 	if f.mode == None {
@@ -181,7 +183,12 @@ const newFlowsWait = 250 * time.Millisecond
 
 // CleanWithin returns for how long Clean may be put off: not at all if flows lead to what serves no more.
 func (f *Forwarder) CleanWithin() time.Duration {
-	if f.mode == None || !f.flows.onlyNew() {
+	if f.mode == None {
+		return 0
+	}
+	f.flows.Lock()
+	defer f.flows.Unlock()
+	if !f.flows.onlyNew() {
 		return 0
 	}
 	return newFlowsWait

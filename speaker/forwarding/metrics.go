@@ -2,6 +2,7 @@ package forwarding
 
 import (
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,9 +65,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) timed(del deleteFlows) deleteFlows {
-	return func(family addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
+	return func(family addr.Family, protocol view.Protocol, lock sync.Locker, stale func(conntrack.Flow) bool) (int, error) {
 		began := time.Now()
-		n, err := del(family, protocol, stale)
+		n, err := del(family, protocol, lock, stale)
 		m.cleaning.Observe(time.Since(began).Seconds())
 		m.flows.WithLabelValues(family.String()).Add(float64(n))
 		return n, err

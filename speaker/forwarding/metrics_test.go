@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,7 +67,9 @@ func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
 }
 
 // noFlows is an empty connection table.
-func noFlows(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 0, nil }
+func noFlows(addr.Family, view.Protocol, sync.Locker, func(conntrack.Flow) bool) (int, error) {
+	return 0, nil
+}
 
 func portKey(name string) desired.PortKey {
 	return desired.PortKey{Service: view.Ref{Namespace: "shop", Name: name}, Protocol: view.TCP, Family: addr.IPv4}
@@ -167,7 +170,7 @@ func TestFullListsOfClientsAreCounted(t *testing.T) {
 func TestDeletedFlowsAreCounted(t *testing.T) {
 	m := newMetrics(prometheus.NewRegistry())
 	lost := errors.New("netlink")
-	n, err := m.timed(func(addr.Family, view.Protocol, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, view.UDP, nil)
+	n, err := m.timed(func(addr.Family, view.Protocol, sync.Locker, func(conntrack.Flow) bool) (int, error) { return 7, lost })(addr.IPv6, view.UDP, nil, nil)
 	if n != 7 || !errors.Is(err, lost) || testutil.ToFloat64(m.flows.WithLabelValues("IPv6")) != 7 {
 		t.Errorf("%d flows, %v, and another number in the metric", n, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func TestTheSearchForConnectionsTakesLittleTime(t *testing.T) {
 		var searched time.Duration
 		found := map[netip.AddrPort]bool{}
 		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
-		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
+		c := assembled(t, &scripted{}, func(_ addr.Family, _ view.Protocol, _ sync.Locker, stale func(conntrack.Flow) bool) (int, error) {
 			time.Sleep(time.Second)
 			searched += time.Second
 			for _, p := range want.Ports {
@@ -66,7 +67,7 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 	past := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 80), Answers: netip.AddrPortFrom(f.vip, 80)}
 	asking := conntrack.Flow{To: past.To, Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
 	backend, reads, deleted := &scripted{}, 0, 0
-	c := assembled(t, backend, func(_ addr.Family, protocol view.Protocol, stale func(conntrack.Flow) bool) (int, error) {
+	c := assembled(t, backend, func(_ addr.Family, protocol view.Protocol, _ sync.Locker, stale func(conntrack.Flow) bool) (int, error) {
 		if protocol != view.TCP {
 			t.Errorf("%s flows are looked for", protocol)
 		}

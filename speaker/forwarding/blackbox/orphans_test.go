@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -131,7 +132,7 @@ func deletedUnseen(t *testing.T, c *cluster, last func(want desired.Forwarding))
 	c.Apply(want)
 	for _, f := range addr.Families() {
 		c.Node.Do(func() {
-			if _, err := conntrack.Delete(f, view.UDP, func(flow conntrack.Flow) bool {
+			if _, err := conntrack.Delete(f, view.UDP, &sync.Mutex{}, func(flow conntrack.Flow) bool {
 				if gone[flow.To] {
 					t.Errorf("a flow to %s, which %s answers, is left", flow.To, flow.Answers)
 				}

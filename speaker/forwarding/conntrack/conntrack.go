@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -31,21 +33,43 @@ type Flow struct {
 // third of the time, but only those of one destination and one endpoint at once, and a
 // Service port has three destinations as a rule. A flow that vanished meanwhile is no
 // failure. The errors are the kernel's.
-func Delete(family addr.Family, protocol view.Protocol, stale func(Flow) bool) (int, error) {
-	var gone []nfnetlink.Attributes
+//
+// The list takes a second where the table is full. So it is read without the lock, and what is in it may be
+// out of date when it has been read: stale is asked of a flow once more with the lock held, just before a
+// few flows are deleted at once.
+func Delete(family addr.Family, protocol view.Protocol, lock sync.Locker, stale func(Flow) bool) (int, error) {
+	type found struct {
+		flow Flow
+		id   nfnetlink.Attributes
+	}
+	var gone []found
 	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, all(protocol),
 		func() { gone = nil }, func(entry []byte) {
 			if flow, ok := parse(family, protocol, entry); ok && stale(flow) {
-				gone = append(gone, identity(entry))
+				gone = append(gone, found{flow, identity(entry)})
 			}
 		})
 	if err != nil {
 		return 0, fmt.Errorf("list the %s flows of the connection table: %w", family, err)
 	}
 	vanished := func(errno unix.Errno) bool { return errors.Is(errno, unix.ENOENT) }
-	n, err := nfnetlink.Batch(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_DELETE, 0, family, gone, vanished)
-	if err != nil {
-		return n, fmt.Errorf("delete stale %s %s flows from the connection table: %w", family, protocol, err)
+	deleted := 0
+	for some := range slices.Chunk(gone, atOnce) {
+		lock.Lock()
+		var ids []nfnetlink.Attributes
+		for _, f := range some {
+			if stale(f.flow) {
+				ids = append(ids, f.id)
+			}
+		}
+		n, err := nfnetlink.Batch(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_DELETE, 0, family, ids, vanished)
+		lock.Unlock()
+		if deleted += n; err != nil {
+			return deleted, fmt.Errorf("delete stale %s %s flows from the connection table: %w", family, protocol, err)
+		}
 	}
-	return n, nil
+	return deleted, nil
 }
+
+// atOnce is how many flows are deleted before others get the lock: a few milliseconds.
+const atOnce = 1000

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -96,7 +97,7 @@ func testDelete(t *testing.T, f addr.Family, protocol view.Protocol, client neti
 				t.Errorf("create flow %q: %v", flow.name, err)
 			}
 		}
-		deleted, err = Delete(f, protocol, isStale)
+		deleted, err = Delete(f, protocol, &sync.Mutex{}, isStale)
 		rest, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, inet)
 		if listErr != nil {
 			t.Errorf("list: %v", listErr)
@@ -125,7 +126,7 @@ func TestDeleteWhileFlowsVanish(t *testing.T) {
 	var err error
 	netlab.NewHost(t, "node").Do(func() {
 		fill(t, 300, unix.IPPROTO_UDP)
-		n, err = Delete(addr.IPv4, view.UDP, func(flow Flow) bool {
+		n, err = Delete(addr.IPv4, view.UDP, &sync.Mutex{}, func(flow Flow) bool {
 			if flow.To.Port()%3 == 0 {
 				if flushErr := netlink.ConntrackTableFlush(netlink.ConntrackTable); flushErr != nil {
 					t.Error(flushErr)
@@ -193,7 +194,7 @@ func BenchmarkDelete(b *testing.B) {
 					fill(b, 50000, unix.IPPROTO_UDP)
 					fill(b, 50000, unix.IPPROTO_TCP)
 					b.StartTimer()
-					n, err := Delete(addr.IPv4, protocol, func(flow Flow) bool { return flow.To.Port() < 55 })
+					n, err := Delete(addr.IPv4, protocol, &sync.Mutex{}, func(flow Flow) bool { return flow.To.Port() < 55 })
 					b.StopTimer()
 					if err != nil || n != stale {
 						b.Errorf("deleted %d, error %v", n, err)
