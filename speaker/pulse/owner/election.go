@@ -27,25 +27,28 @@ func reachOf(t *api.Table, s *links.Snapshot) reach {
 	return r
 }
 
-// links returns every link that a family is answered for on, once, sorted by index.
-func (r reach) links(family addr.Family) []links.Link {
-	all := map[int]links.Link{}
+// networks are the links that are answered on, by family: each once, sorted by index.
+type networks map[addr.Family][]links.Link
+
+func (r reach) networks() networks {
+	all := map[addr.Family]map[int]links.Link{addr.IPv4: {}, addr.IPv6: {}}
 	for a, on := range r {
-		if addr.FamilyOf(a) != family {
-			continue
-		}
-		for _, l := range on {
-			all[l.Index] = l
+		of := all[addr.FamilyOf(a)]
+		for i := range on {
+			if _, has := of[on[i].Index]; !has {
+				of[on[i].Index] = on[i]
+			}
 		}
 	}
-	return links.NewSnapshot(slices.Collect(maps.Values(all))...).All()
+	on := networks{}
+	for family, of := range all {
+		on[family] = links.NewSnapshot(slices.Collect(maps.Values(of))...).All()
+	}
+	return on
 }
 
 // without takes the places that failed out of the reach. The lists that it had may be those of another reach.
 func (r reach) without(failed map[Place]bool) {
-	if len(failed) == 0 {
-		return
-	}
 	for a, on := range r {
 		isOut := func(l links.Link) bool { return failed[Place{addr.FamilyOf(a), l.Index}] }
 		if slices.ContainsFunc(on, isOut) {

@@ -162,10 +162,10 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 		vip6:  {Candidates: []string{"a"}},
 	}}
 	r := reachOf(&table, links.NewSnapshot(ethernet(2, true), ethernet(3, true)))
-	if got := r.links(addr.IPv4); len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
+	if got := r.networks()[addr.IPv4]; len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
 		t.Fatalf("links %v", got)
 	}
-	if got := r.links(addr.IPv6); len(got) != 2 {
+	if got := r.networks()[addr.IPv6]; len(got) != 2 {
 		t.Fatalf("links %v for IPv6", got)
 	}
 	r.without(map[Place]bool{{addr.IPv4, 2}: true})

@@ -232,17 +232,6 @@ func (i *fencing) mute() []netip.Addr {
 	return slices.Compact(gateways)
 }
 
-// networks are the links that are answered on, by family.
-type networks map[addr.Family][]links.Link
-
-func (r reach) networks() networks {
-	on := networks{}
-	for _, family := range addr.Families() {
-		on[family] = r.links(family)
-	}
-	return on
-}
-
 // questionFor is how an address is asked for on a link; none where this node has no address to ask from.
 func questionFor(a netip.Addr, l links.Link, gateway bool) []probeTarget {
 	from := l.Own(a)

@@ -23,9 +23,9 @@ func (m *Machine) find(level slog.Level, message string, args []any) {
 
 // separate finds out about the links of which the mesh says nothing, takes those out of the reach that are cut off,
 // and returns what is to be monitored.
-func (m *Machine) separate(r reach) linkcheck.Wanted {
+func (m *Machine) separate(r reach, networks networks) linkcheck.Wanted {
 	v, status := m.in.View, m.in.LinkCheck
-	all, on := r.all(), r.apartFrom(m.table.NodeAddrs)
+	all, on := networks.all(), networks.apartFrom(m.table.NodeAddrs)
 	before := m.isolation.cut
 	m.isolation.judge(m.node, v, on, status)
 	for _, l := range on {

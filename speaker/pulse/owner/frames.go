@@ -14,14 +14,14 @@ import (
 
 // stationsOf are the MACs by which the node can be met: on the links that it may answer on,
 // and on those with its own addresses, by which others know a node that answers nowhere.
-func stationsOf(r reach, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Station {
+func stationsOf(on networks, nodeAddrs []netip.Addr, s *links.Snapshot) []hello.Station {
 	var stations []hello.Station
 	add := func(l links.Link) {
 		if len(l.MAC) == len(hello.Station{}) {
 			stations = append(stations, hello.Station(l.MAC))
 		}
 	}
-	for _, l := range r.all() {
+	for _, l := range on.all() {
 		add(l)
 	}
 	for _, l := range s.All() {

@@ -19,19 +19,19 @@ type linkIsolation struct {
 }
 
 // all are the links of both families that are answered on, once, sorted by index.
-func (r reach) all() []links.Link {
-	on := r.links(addr.IPv4)
-	for _, l := range r.links(addr.IPv6) {
-		if !slices.ContainsFunc(on, func(o links.Link) bool { return o.Index == l.Index }) {
-			on = append(on, l)
+func (on networks) all() []links.Link {
+	all := slices.Clone(on[addr.IPv4])
+	for _, l := range on[addr.IPv6] {
+		if !slices.ContainsFunc(all, func(o links.Link) bool { return o.Index == l.Index }) {
+			all = append(all, l)
 		}
 	}
-	return on
+	return all
 }
 
-// apartFrom are the links of the reach of which the hellos of the mesh say nothing.
-func (r reach) apartFrom(nodeAddrs []netip.Addr) []links.Link {
-	return slices.DeleteFunc(r.all(), func(l links.Link) bool {
+// apartFrom are those of which the hellos of the mesh say nothing.
+func (on networks) apartFrom(nodeAddrs []netip.Addr) []links.Link {
+	return slices.DeleteFunc(on.all(), func(l links.Link) bool {
 		has := func(a netip.Addr) bool {
 			return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a.Unmap() })
 		}

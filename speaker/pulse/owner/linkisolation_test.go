@@ -121,7 +121,7 @@ func TestLinksApart(t *testing.T) {
 	} {
 		r := reach{vip4: c.on, vip6: c.on}
 		var got []int
-		for _, l := range r.apartFrom([]netip.Addr{node4, node6}) {
+		for _, l := range r.networks().apartFrom([]netip.Addr{node4, node6}) {
 			got = append(got, l.Index)
 		}
 		if !slices.Equal(got, c.want) {

@@ -17,11 +17,11 @@ type listening struct {
 }
 
 // update takes in the links that are up.
-func (l *listening) update(now time.Time, r reach) {
+func (l *listening) update(now time.Time, on networks) {
 	if l.ups == nil {
 		l.ups = map[int]uint64{}
 	}
-	for _, link := range r.all() {
+	for _, link := range on.all() {
 		if ups, known := l.ups[link.Index]; known && ups != link.Ups {
 			l.until = now.Add(listenFor)
 		}

@@ -208,11 +208,15 @@ func (m *Machine) decide(now time.Time) {
 	d.Links = m.filter.links
 	r := m.filter.reachable()
 	m.releases.reach(r, t, d.Links)
-	m.listening.update(now, r)
-	d.Listen = map[addr.Family][]links.Link{addr.IPv4: r.links(addr.IPv4), addr.IPv6: r.links(addr.IPv6)}
-	m.told.present(stationsOf(r, t.NodeAddrs, d.Links))
-	r.without(m.in.Failed)
-	d.Monitor = m.separate(r)
+	on := r.networks()
+	m.listening.update(now, on)
+	d.Listen = on
+	m.told.present(stationsOf(on, t.NodeAddrs, d.Links))
+	if len(m.in.Failed) > 0 {
+		r.without(m.in.Failed)
+		on = r.networks()
+	}
+	d.Monitor = m.separate(r, on)
 	m.unheard.update(now, v, t, r, m.in.Gateways)
 	m.findAbsent()
 
