@@ -91,26 +91,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		startThreads()
 		threads.schedule()
 	}
-	mesh, err := hello.New(hello.Config{
-		Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log,
-	})
+	p, err := assemble(o, log)
 	if err != nil {
 		return err
 	}
-	separate := linkcheck.New(linkcheck.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: mesh, Log: log})
-	watcher, sessions, routers := links.NewWatcher(log), bfd.New(log), adjacency.New(log)
-	watcher.Greets = true
-	defer routers.Close()
-	overARP, overNDP := arp.New(log), ndp.New(log)
-	config := pulse.Config{
-		Node: o.node, Socket: o.socket, Mesh: mesh, Links: watcher, ARP: overARP, NDP: overNDP, BFD: sessions,
-		Adjacency: routers, LinkCheck: separate, Log: log,
-	}
-	handing := handover.New(log)
-	if o.handOver {
-		config.Handover = handing
-	}
-	server := pulse.NewServer(config)
+	defer p.routers.Close()
 
 	// The mesh and BFD outlive the server, which says goodbye through them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -122,21 +107,21 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 			}
 		})
 	}
-	run("hello mesh", mesh.Run)
-	run("hellos on other interfaces", separate.Run)
-	run("link watcher", watcher.Run)
-	run("BFD", sessions.Run)
-	run("hand-over of open connections", handing.Run)
+	run("hello mesh", p.mesh.Run)
+	run("hellos on other interfaces", p.apart.Run)
+	run("link watcher", p.watcher.Run)
+	run("BFD", p.sessions.Run)
+	run("hand-over of open connections", p.handing.Run)
 	run("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
-		handler := handler(server, lines.Lost(), &collector{mesh: mesh, arp: overARP, ndp: overNDP, server: server, sessions: sessions, apart: separate})
+		handler := handler(p.server, lines.Lost(), &p.collector)
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {
 		tasks.Go(func() { threads.run(background) })
 	}
 	tasks.Go(func() {
-		if err := guard(background, server.Healthy); err != nil {
+		if err := guard(background, p.server.Healthy); err != nil {
 			lines.Close(asynclog.Within)
 			debug.SetTraceback("all") // what waits for what is all that can be learned of it
 			panic(err)
@@ -144,10 +129,39 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	})
 	log.Info("pulse runs", "node", o.node, "socket", o.socket, "helloPort", o.port,
 		"detectionTime", (o.interval * time.Duration(o.multiplier)).String())
-	err = server.Run(ctx)
+	err = p.server.Run(ctx)
 	stop()
 	tasks.Wait()
 	return err
+}
+
+// parts are what pulse is made of.
+type parts struct {
+	collector
+
+	watcher *links.Watcher
+	routers *adjacency.Finder
+	handing *handover.Handover
+}
+
+// assemble puts them together, and returns an error for options that hello refuses.
+func assemble(o options, log *slog.Logger) (p *parts, err error) {
+	p = &parts{watcher: links.NewWatcher(log), routers: adjacency.New(log), handing: handover.New(log)}
+	p.watcher.Greets = true
+	if p.mesh, err = hello.New(hello.Config{Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log}); err != nil {
+		return nil, err
+	}
+	p.apart = linkcheck.New(linkcheck.Config{Node: o.node, Interval: o.interval, Multiplier: o.multiplier, Seal: p.mesh, Log: log})
+	p.arp, p.ndp, p.sessions = arp.New(log), ndp.New(log), bfd.New(log)
+	config := pulse.Config{
+		Node: o.node, Socket: o.socket, Mesh: p.mesh, Links: p.watcher, ARP: p.arp, NDP: p.ndp, BFD: p.sessions,
+		Adjacency: p.routers, LinkCheck: p.apart, Log: log,
+	}
+	if o.handOver {
+		config.Handover = p.handing
+	}
+	p.server = pulse.NewServer(config)
+	return p, nil
 }
 
 // handler serves /metrics, /healthz and /readyz.

@@ -47,14 +47,19 @@ func (r reach) networks() networks {
 	return on
 }
 
-// without takes the places that failed out of the reach. The lists that it had may be those of another reach.
-func (r reach) without(failed map[Place]bool) {
+// without takes the places that failed out of the reach, the networks of which are these, and returns those that are left.
+// The lists that it had may be those of another reach.
+func (r reach) without(failed map[Place]bool, networks networks) networks {
+	if len(failed) == 0 {
+		return networks
+	}
 	for a, on := range r {
 		isOut := func(l links.Link) bool { return failed[Place{addr.FamilyOf(a), l.Index}] }
 		if slices.ContainsFunc(on, isOut) {
 			r[a] = slices.DeleteFunc(slices.Clone(on), isOut)
 		}
 	}
+	return r.networks()
 }
 
 // unable lists the addresses that cannot be answered for, sorted.

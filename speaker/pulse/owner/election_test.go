@@ -168,7 +168,7 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 	if got := r.networks()[addr.IPv6]; len(got) != 2 {
 		t.Fatalf("links %v for IPv6", got)
 	}
-	r.without(map[Place]bool{{addr.IPv4, 2}: true})
+	r.without(map[Place]bool{{addr.IPv4, 2}: true}, nil)
 	if on := owns(&table, serving("a"), r)[vip6]; len(on) != 2 {
 		t.Errorf("%s is owned on %v: IPv4 failed on eth2, and nothing else", vip6, on)
 	}

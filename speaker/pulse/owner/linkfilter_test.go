@@ -54,7 +54,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 				if diff := cmp.Diff(want, got, compareAddrs, cmp.Comparer(links.Link.Equal)); diff != "" {
 					r.Fatalf("reach (-by all +by those that matter):\n%s", diff)
 				}
-				got.without(map[Place]bool{{0, 1}: true, {1, 1}: true})
+				got.without(map[Place]bool{{0, 1}: true, {1, 1}: true}, nil)
 				clear(got)
 			}
 		}

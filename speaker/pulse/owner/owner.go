@@ -24,6 +24,7 @@
 package owner
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -190,10 +191,7 @@ func (m *Machine) takeLinks() (news bool) {
 
 // decide makes up the Decision. The package comment says why it is in this order.
 func (m *Machine) decide(now time.Time) {
-	d := &Decision{}
-	if m.out.Decision != nil {
-		d = m.out.Decision // of the same step
-	}
+	d := cmp.Or(m.out.Decision, &Decision{}) // of the same step
 	m.out.Decision = d
 	t, v := m.table, m.in.View
 	if t == nil || m.in.Links == nil {
@@ -212,11 +210,7 @@ func (m *Machine) decide(now time.Time) {
 	m.listening.update(now, on)
 	d.Listen = on
 	m.told.present(stationsOf(on, t.NodeAddrs, d.Links))
-	if len(m.in.Failed) > 0 {
-		r.without(m.in.Failed)
-		on = r.networks()
-	}
-	d.Monitor = m.separate(r, on)
+	d.Monitor = m.separate(r, r.without(m.in.Failed, on))
 	m.unheard.update(now, v, t, r, m.in.Gateways)
 	m.findAbsent()
 
@@ -244,16 +238,12 @@ func (m *Machine) decide(now time.Time) {
 	m.dataplanes.update(now, v.Silent, m.previous, t, r)
 	m.arbitration.retake(now, mine, wait, t.Claims, answered, &m.incumbents, m.fencing.is != together)
 	d.Advanced = m.arbitration.take(mine, wait, m.in.Epoch) || d.Advanced
-	disputed := slices.DeleteFunc(m.arbitration.claims(now), func(c hello.Claim) bool { return m.releases.answers(c.Address) })
-	m.told.discuss(disputed, m.releases.claims(m.arbitration.epochs), m.backups.claims(),
-		m.incumbents.claims(m.arbitration.epochs, m.arbitration.has), m.probing.claims(m.arbitration.has),
-		m.probing.occupied(v, func(a netip.Addr) bool { return m.arbitration.has(a) || m.incumbents.leaves[a] != "" }))
+	m.discuss(now)
 	m.mine, m.wait = mine, wait
 	maps.DeleteFunc(behind, func(a netip.Addr, _ standby) bool { return m.releases.isAdopted(a) })
 	m.audit.keep(now, behind, r, len(t.Claims)+len(t.Elsewhere))
 	if !t.Leaving { // a node that leaves goes on as it was
-		dead := func(node string) bool { return slices.Contains(v.Silent, node) || slices.Contains(m.absent, node) }
-		d.Previous = m.previous.nodeAddrs(t, m.goesOn, dead)
+		d.Previous = m.previous.nodeAddrs(t, m.goesOn, m.isDead)
 	}
 	m.out.Answers = m.answers()
 	m.tell(d, r.unable(), v.Settled && serves)
@@ -270,6 +260,19 @@ func (m *Machine) hesitate(now time.Time, mine map[netip.Addr][]links.Link) map[
 	mine = maps.Clone(mine)
 	maps.DeleteFunc(mine, func(a netip.Addr, _ []links.Link) bool { return !m.isAnswered(a) })
 	return mine
+}
+
+// discuss has the others told what this node says of addresses.
+func (m *Machine) discuss(now time.Time) {
+	epochs, has := m.arbitration.epochs, m.arbitration.has
+	disputed := slices.DeleteFunc(m.arbitration.claims(now), func(c hello.Claim) bool { return m.releases.answers(c.Address) })
+	m.told.discuss(disputed, m.releases.claims(epochs), m.backups.claims(), m.incumbents.claims(epochs, has), m.probing.claims(has),
+		m.probing.occupied(m.in.View, func(a netip.Addr) bool { return has(a) || m.incumbents.leaves[a] != "" }))
+}
+
+// isDead tells whether a node counts as dead.
+func (m *Machine) isDead(node string) bool {
+	return slices.Contains(m.in.View.Silent, node) || slices.Contains(m.absent, node)
 }
 
 // goesOn tells whether a node may be handed what belongs to connections that it has.

@@ -74,18 +74,7 @@ func (i incumbent) isLater(o incumbent) bool {
 
 // hear takes in what other nodes claim, before the owners are found. A node that does not serve is cut off.
 func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens time.Time, serves bool) {
-	if i.of == nil {
-		i.of, i.apart, i.defied = map[netip.Addr]incumbent{}, map[string]time.Time{}, map[netip.Addr]time.Time{}
-		i.gone, i.had = map[netip.Addr]time.Time{}, map[netip.Addr]incumbent{}
-	}
-	for a, said := range i.say {
-		if said {
-			i.gone[a] = now.Add(lingers)
-		}
-	}
-	maps.DeleteFunc(i.had, func(_ netip.Addr, in incumbent) bool { return !now.Before(in.until) })
-	maps.DeleteFunc(i.gone, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
-	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, map[netip.Addr]bool{}, time.Time{}
+	i.begin(now)
 	all := 0
 	for _, claim := range t.Claims {
 		if claim.NoPreempt {
@@ -138,6 +127,22 @@ func (i *incumbents) hear(now time.Time, t *api.Table, v hello.View, listens tim
 	}
 	maps.DeleteFunc(i.of, func(a netip.Addr, _ incumbent) bool { return !t.Claims[a].NoPreempt })
 	maps.DeleteFunc(i.defied, func(a netip.Addr, _ time.Time) bool { return !t.Claims[a].NoPreempt })
+}
+
+// begin forgets what is over, and what was found in the last step.
+func (i *incumbents) begin(now time.Time) {
+	if i.of == nil {
+		i.of, i.apart, i.defied = map[netip.Addr]incumbent{}, map[string]time.Time{}, map[netip.Addr]time.Time{}
+		i.gone, i.had = map[netip.Addr]time.Time{}, map[netip.Addr]incumbent{}
+	}
+	for a, said := range i.say {
+		if said {
+			i.gone[a] = now.Add(lingers)
+		}
+	}
+	maps.DeleteFunc(i.had, func(_ netip.Addr, in incumbent) bool { return !now.Before(in.until) })
+	maps.DeleteFunc(i.gone, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
+	i.told, i.back, i.leaves, i.say, i.wake = map[netip.Addr]incumbent{}, map[netip.Addr]bool{}, map[netip.Addr]string{}, map[netip.Addr]bool{}, time.Time{}
 }
 
 // read takes in the claims of another node.

@@ -1,0 +1,57 @@
+package bfd
+
+import (
+	"time"
+
+	"fairlead.dev/fairlead/internal/signal"
+)
+
+// hear takes in a datagram. The network calls it with mu held.
+func (s *Sessions) hear(d datagram) {
+	have, p, reason := s.find(d)
+	if have == nil {
+		s.rejected[reason]++
+		return
+	}
+	have.received++
+	now := time.Now()
+	s.change(now, have, func(m *machine) []Packet { return m.receive(now, p) })
+	signal.Send(s.wake)
+}
+
+// find looks for the session of a datagram: by our discriminator if it has one,
+// else by addresses (RFC 5881, 3; RFC 5883, 4). A new session that does not know
+// what the peer calls it is found by addresses, too.
+func (s *Sessions) find(d datagram) (*session, Packet, Reason) {
+	if !d.kind.multiHop && d.hops != maxHops {
+		return nil, Packet{}, RejectedHops
+	}
+	p, err := Parse(d.body)
+	if err != nil {
+		return nil, p, reasonOf(err)
+	}
+	var found *session
+	for k, have := range s.all {
+		if !k.meets(d) || k.peer.Zone() != "" && (have.out == nil || have.out.over() != d.zone) {
+			continue
+		}
+		m := have.machine
+		if p.Your != 0 && p.Your == m.local {
+			found = have
+			break
+		}
+		if p.Your != 0 && (m.quiet.IsZero() || !resumes(p)) {
+			continue
+		}
+		if found == nil || k.local.IsValid() { // which comes before one with any address of ours
+			found = have
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, p, RejectedUnknown
+	case d.hops < int(found.want.MinTTL):
+		return nil, p, RejectedHops
+	}
+	return found, p, ""
+}
