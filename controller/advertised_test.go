@@ -57,7 +57,8 @@ func testAnnouncedByNobody(t *testing.T, c *cluster) {
 	has := func(reason, part string) func(*corev1.Service) bool {
 		return func(s *corev1.Service) bool {
 			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
-			return condition.Reason == reason && condition.Status == metav1.ConditionTrue && strings.Contains(condition.Message, part)
+			met := condition.Status == metav1.ConditionTrue
+			return condition.Reason == reason && met == (reason == v1beta1.ReasonAllocated) && strings.Contains(condition.Message, part)
 		}
 	}
 	slice := c.endpoint(t, "web", "inner")

@@ -50,6 +50,8 @@ func TestController(t *testing.T) {
 		{"says what is wrong with a request", testRequests},
 		{"refuses or tells what is malformed", testMalformed},
 		{"lets Services share an address, and says where no node serves all", testSharing},
+		{"lets no tenant share another one's address unasked, and tells it no key", testTenants},
+		{"tells in short of what is long", testLongTexts},
 		{"keeps reserved addresses over their Services", testReservations},
 		{"takes overlapping pools apart", testOverlap},
 		{"leaves other classes alone", testClass},

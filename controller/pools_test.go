@@ -191,7 +191,7 @@ func testSharing(t *testing.T, c *cluster) {
 	for _, s := range []*corev1.Service{first, second} {
 		until(t, c, s, "told that no node serves both", func(s *corev1.Service) bool {
 			condition := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
-			return condition.Reason == "NoCommonNode" && condition.Status == metav1.ConditionTrue &&
+			return condition.Reason == "NoCommonNode" && condition.Status == metav1.ConditionFalse &&
 				strings.Contains(condition.Message, "default/second has them on n2")
 		})
 	}

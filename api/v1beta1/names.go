@@ -16,10 +16,13 @@ const (
 	// separated by commas, each family gets an address from the first that can
 	// give one: "web-v4,web-v6".
 	AnnotationReservation = GroupName + "/reservation"
-	// AnnotationShareKey lets Services with the same value, of any namespace,
-	// share an address, as long as no two of them have a port and protocol in
-	// common.
+	// AnnotationShareKey lets Services of one namespace with the same value share
+	// an address, as long as no two of them have a port and protocol in common.
 	AnnotationShareKey = GroupName + "/share-key"
+	// AnnotationShareWith names other namespaces, separated by commas: Services of
+	// two namespaces share an address only if each names the other's, and they
+	// have the same AnnotationShareKey.
+	AnnotationShareWith = GroupName + "/share-with"
 )
 
 // AnnotationBoundedLoad is on the speaker's pods: "true" says that the
@@ -62,9 +65,18 @@ const (
 	// addresses that it asks for. False: the message says what is missing and why.
 	ConditionReserved = "Allocated"
 	// ConditionAllocated is on Services of type LoadBalancer. True: the Service
-	// has the addresses it asks for. False: the message says why not.
+	// has the addresses it asks for, and nothing but missing endpoints or a pool
+	// that no advertisement covers keeps nodes from announcing them. False: the
+	// message says why not.
 	ConditionAllocated = GroupName + "/Allocated"
+	// ConditionGuest is on Services that share addresses which Services of another
+	// namespace had first. It is True, and its message ends with GuestOf and
+	// these addresses, separated by ", ", from which the speakers read them.
+	ConditionGuest = GroupName + "/Guest"
 )
+
+// GuestOf comes before the addresses in the message of ConditionGuest.
+const GuestOf = "another namespace had these first, and nodes announce them for it: "
 
 // Reasons of conditions and Events that report success. The reasons of
 // failures are declared by the code that finds them.
@@ -81,6 +93,8 @@ const (
 	// they are True, and with the Event that says which addresses a Service or
 	// an IPReservation got.
 	ReasonAllocated = "Allocated"
+	// ReasonGuest goes with ConditionGuest.
+	ReasonGuest = "AddressOfAnotherNamespace"
 	// ReasonReleased goes with the Event that says which addresses a Service or an
 	// IPReservation gave back while it continues to exist.
 	ReasonReleased = "Released"

@@ -98,7 +98,7 @@ func (h *history) change(c *view.Cluster) {
 		s = drawService(h.T, ref.Name)
 		s.Namespace = ref.Namespace
 	case "key":
-		r.ShareKey = rapid.SampledFrom([]string{"", "k"}).Draw(h.T, "key")
+		r.ShareKey = view.Secret(rapid.SampledFrom([]string{"", "k"}).Draw(h.T, "key"))
 	case "pools":
 		r.Pools = rapid.SampledFrom([][]string{nil, {"p0"}, {"p1", "p0"}}).Draw(h.T, "asked pools")
 	case "reservations":
@@ -122,11 +122,11 @@ func (h *history) change(c *view.Cluster) {
 // show is the informer showing a Service with the addresses that were decided.
 func (h *history) show(c *view.Cluster, ref view.Ref) {
 	a, planned := h.plan.Services[ref]
-	if !planned || slices.Equal(a.Addresses, c.Services[ref].Ingress) {
+	if !planned || slices.Equal(a.Addresses, c.Services[ref].Ingress) && slices.Equal(a.Guest, c.Services[ref].Guest) {
 		return
 	}
 	s := *c.Services[ref]
-	s.Ingress = a.Addresses
+	s.Ingress, s.Guest = a.Addresses, a.Guest
 	c.Services[ref] = &s
 	c.Touched[ref] = struct{}{}
 }

@@ -143,7 +143,7 @@ func (p *planner) closed(fp *freePool, o owner) (reason, message string) {
 	case !p.serves(pool, o):
 		return ReasonPoolNotAllowed, fmt.Sprintf("IPAddressPool %q is not for this %s: its serviceAllocation does not choose it", pool.Name, o.Object().Kind)
 	case pool.MaxPerNamespace > 0 && p.holds(o, pool) >= pool.MaxPerNamespace:
-		return ReasonQuotaExceeded, fmt.Sprintf("namespace %q has %d addresses of IPAddressPool %q, and maxPerNamespace allows %d",
+		return ReasonQuotaExceeded, fmt.Sprintf("namespace %q has %d addresses of IPAddressPool %q, those that cool down included, and maxPerNamespace allows %d",
 			o.ref().Namespace, p.holds(o, pool), pool.Name, pool.MaxPerNamespace)
 	}
 	return "", ""
@@ -195,9 +195,28 @@ type move struct {
 	having, giving, taking []netip.Addr
 }
 
-// belongs reports whether a Service or a reservation of the namespace holds the address.
+// belongs reports whether a Service or a reservation of the namespace holds the address, or it
+// is cooling down for one.
 func (p *planner) belongs(a netip.Addr, namespace string) bool {
-	return p.usedBy(a, namespace, nil) || p.reservedBy(a, namespace, nil)
+	return p.usedBy(a, namespace, nil) || p.reservedBy(a, namespace, nil) || p.rests(a, namespace)
+}
+
+// rests reports whether the address of a pool is cooling down for the namespace.
+func (p *planner) rests(a netip.Addr, namespace string) bool {
+	former, cooling := p.Cooling[a]
+	return cooling && former.Namespace == namespace && p.free.poolOf(a) != nil
+}
+
+// rest takes in what is cooling down. It counts for the namespace that left it, since no other may
+// have it.
+func (p *planner) rest() {
+	for a, ref := range p.Cooling {
+		p.left[ref] = append(p.left[ref], a)
+		pool := p.free.poolOf(a)
+		if s := p.settled.on[a]; pool != nil && pool.MaxPerNamespace > 0 && (s == nil || s.Namespace != ref.Namespace) {
+			p.held[quota{pool.Name, ref.Namespace}]++
+		}
+	}
 }
 
 // usedBy reports whether a Service of the namespace, but for one, is on the address.
@@ -210,14 +229,15 @@ func (p *planner) reservedBy(a netip.Addr, namespace string, but *view.Reservati
 	return slices.ContainsFunc(p.reserved[a], func(r *view.Reservation) bool { return r.Namespace == namespace && r != but })
 }
 
-// holds counts the addresses of the pool that the namespace of the owner has, as it
-// will be when the owner has moved.
+// holds counts the addresses of the pool that the namespace of the owner has, and those that cool
+// down for it, as it will be when the owner has moved.
 func (p *planner) holds(o owner, pool *view.Pool) int {
 	namespace := o.ref().Namespace
 	count := p.held[quota{pool.Name, namespace}]
 	of := func(a netip.Addr) bool { from := p.free.countsFor(a); return from != nil && from.Name == pool.Name }
 	for _, a := range p.move.giving {
-		if of(a) && !p.usedBy(a, namespace, o.service) && !p.reservedBy(a, namespace, o.reservation) {
+		cools := pool.CoolDown > 0 && pool.Contains(a) || p.rests(a, namespace)
+		if of(a) && !cools && !p.usedBy(a, namespace, o.service) && !p.reservedBy(a, namespace, o.reservation) {
 			count--
 		}
 	}

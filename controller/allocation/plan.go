@@ -21,6 +21,8 @@ type Assignment struct {
 	// the order of the families, unless its status has the same ones in another.
 	// Those of a reservation are sorted. Empty: it holds nothing.
 	Addresses []netip.Addr
+	// Guest are those of them that Services of another namespace had first.
+	Guest []netip.Addr
 }
 
 // Assignments are what Services and reservations hold.
@@ -37,7 +39,7 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 		scene:    sc,
 		classes:  classes,
 		tenants:  make(map[netip.Addr][]*view.Service, len(services)),
-		shared:   map[string][]netip.Addr{},
+		shared:   map[view.Secret][]netip.Addr{},
 		result:   result,
 		problems: sc.free.overlaps(),
 		reserved: map[netip.Addr][]*view.Reservation{},
@@ -46,13 +48,14 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 		left:     map[view.Ref][]netip.Addr{},
 	}
 	maps.Copy(p.held, sc.settled.held)
-	for a, ref := range c.Cooling {
-		p.left[ref] = append(p.left[ref], a)
+	p.rest()
+	everyone := slices.Concat(services, reservations)
+	for _, guests := range []bool{false, true} {
+		for _, req := range everyone {
+			p.keep(req, guests)
+		}
 	}
-	for _, req := range slices.Concat(services, reservations) {
-		p.keep(req)
-	}
-	for _, req := range slices.Concat(services, reservations) {
+	for _, req := range everyone {
 		p.block(req)
 	}
 	for _, req := range reservations {
@@ -65,6 +68,7 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 			p.allocate(req)
 		}
 	}
+	p.markGuests()
 	p.tellDropped()
 	problem.Sort(p.problems)
 	return slices.Compact(p.problems)
@@ -85,7 +89,7 @@ type planner struct {
 	*scene
 	classes  view.Classes
 	tenants  map[netip.Addr][]*view.Service // see tenantsOf
-	shared   map[string][]netip.Addr        // by share key
+	shared   map[view.Secret][]netip.Addr   // by share key
 	result   Assignments
 	problems []problem.Problem
 

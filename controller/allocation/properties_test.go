@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -86,7 +87,8 @@ func drawService(t *rapid.T, name string) *view.Service {
 	if rapid.Float64().Draw(t, "asks for a reservation") < 0.3 {
 		s.Request.Reservations = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"r0", "r1", "missing"}), 1, 2, rapid.ID[string]).Draw(t, "requested reservations")
 	}
-	s.Request.ShareKey = rapid.SampledFrom([]string{"", "k", "k", "l"}).Draw(t, "share key")
+	s.Request.ShareKey = view.Secret(rapid.SampledFrom([]string{"", "k", "k", "l"}).Draw(t, "share key"))
+	s.Request.ShareWith = rapid.SampledFrom([][]string{nil, {"default", "shop"}, {"default", "shop"}, {"elsewhere"}}).Draw(t, "share with")
 	for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Range(1, 3), 1, 2, rapid.ID[uint16]).Draw(t, "ports") {
 		s.Ports = append(s.Ports, view.ServicePort{Port: port, Protocol: rapid.SampledFrom([]view.Protocol{view.TCP, view.UDP}).Draw(t, "protocol")})
 	}
@@ -130,7 +132,7 @@ func applied(c *view.Cluster, assigned allocation.Assignments) *view.Cluster {
 	next := &view.Cluster{Pools: c.Pools, Services: maps.Clone(c.Services), Reservations: maps.Clone(c.Reservations)}
 	for ref, a := range assigned.Services {
 		s := *next.Services[ref]
-		s.Ingress = a.Addresses
+		s.Ingress, s.Guest = a.Addresses, a.Guest
 		next.Services[ref] = &s
 	}
 	for ref, a := range assigned.Reservations {
@@ -158,14 +160,14 @@ func TestExclusive(t *testing.T) {
 		for ref, a := range assigned.Services {
 			for _, x := range a.Addresses {
 				for _, other := range owners[x] {
-					if !sharing(c.Services[other], c.Services[ref]) {
+					if !sharing(x, c.Services[other], c.Services[ref]) {
 						t.Fatalf("%s is given to %s and %s", x, other, ref)
 					}
 				}
 				owners[x] = append(owners[x], ref)
 				for _, s := range c.Services {
 					isNew := !slices.Contains(c.Services[ref].Ingress, x)
-					if s.Ref != ref && isNew && slices.Contains(s.Ingress, x) && !sharing(s, c.Services[ref]) {
+					if s.Ref != ref && isNew && slices.Contains(s.Ingress, x) && !sharing(x, s, c.Services[ref]) {
 						t.Fatalf("%s is given to %s while the status of %s shows it", x, ref, s.Ref)
 					}
 				}
@@ -293,7 +295,7 @@ func TestStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
 		for _, s := range c.Services {
-			s.Request = view.Request{ShareKey: s.Request.ShareKey}
+			s.Request = view.Request{ShareKey: s.Request.ShareKey, ShareWith: s.Request.ShareWith}
 		}
 		for _, r := range c.Reservations {
 			r.Pool = ""
@@ -437,13 +439,29 @@ func checkGift(t *rapid.T, c *view.Cluster, s *view.Service, x netip.Addr) {
 	}
 }
 
-// TestQuotaIsKept: no namespace comes to have more of a pool than it may.
+// TestQuotaIsKept: no namespace comes to have more of a pool than it may, with what cools down for
+// it: no other may have that.
 func TestQuotaIsKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
+		for _, p := range c.PoolsByAge() {
+			p.CoolDown = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "cool-down")
+		}
+		for _, a := range rapid.SliceOfNDistinct(addresses(), 0, 4, rapid.ID[netip.Addr]).Draw(t, "cooling") {
+			if p := view.PoolOf(c.PoolsByAge(), a); p != nil && p.Contains(a) && p.CoolDown > 0 {
+				c.Cooling[a] = view.Ref{Namespace: rapid.SampledFrom([]string{"default", "shop"}).Draw(t, "left by"), Name: rapid.SampledFrom([]string{"s0", "r0", "gone"}).Draw(t, "name")}
+			}
+		}
 		assigned, _ := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 		after := applied(c, assigned)
+		after.Cooling = maps.Clone(c.Cooling)
+		for ref, a := range assigned.Services {
+			left(c, after, ref, c.Services[ref].Ingress, a)
+		}
+		for ref, a := range assigned.Reservations {
+			left(c, after, ref, c.Reservations[ref].Held, a)
+		}
 		for _, p := range c.Pools {
 			for _, namespace := range []string{"default", "shop"} {
 				was, is := heldOf(c, p, namespace), heldOf(after, p, namespace)
@@ -455,8 +473,17 @@ func TestQuotaIsKept(t *testing.T) {
 	})
 }
 
+// left has what an owner gave up cool down where the pool says so.
+func left(before, after *view.Cluster, ref view.Ref, had []netip.Addr, has allocation.Assignment) {
+	for _, a := range had {
+		if p := view.PoolOf(before.PoolsByAge(), a); p != nil && p.Contains(a) && p.CoolDown > 0 && !slices.Contains(has.Addresses, a) {
+			after.Cooling[a] = ref
+		}
+	}
+}
+
 // heldOf counts the addresses of a pool that the Services and reservations of a namespace
-// show.
+// show, and those that cool down for it.
 func heldOf(c *view.Cluster, p *view.Pool, namespace string) int {
 	held := map[netip.Addr]bool{}
 	count := func(in string, addrs []netip.Addr) {
@@ -471,6 +498,9 @@ func heldOf(c *view.Cluster, p *view.Pool, namespace string) int {
 	}
 	for _, r := range c.Reservations {
 		count(r.Namespace, r.Held)
+	}
+	for a, ref := range c.Cooling {
+		count(ref.Namespace, []netip.Addr{a})
 	}
 	return len(held)
 }

@@ -49,6 +49,9 @@ const (
 	// ReasonAddressDuplicate: the Service held an address that an older Service
 	// holds as well and does not share with it, and had to give it up.
 	ReasonAddressDuplicate = "AddressDuplicate"
+	// ReasonSharingNotAgreed: the Service shares an address with Services of another namespace, to
+	// which both have not agreed.
+	ReasonSharingNotAgreed = "SharingNotAgreed"
 	// ReasonFamilyMissing: a Service with ipFamilyPolicy PreferDualStack has an
 	// address of one family only. It has all that it insists on.
 	ReasonFamilyMissing = "FamilyMissing"
@@ -183,6 +186,7 @@ func (p *planner) report(req *request, chosen []netip.Addr, missing []shortage) 
 	}
 	p.tellLost(req, chosen)
 	p.tellOutside(req.owner, chosen)
+	p.tellUnagreed(req, chosen)
 }
 
 // tellLost has a problem for each address that the status has and the owner cannot keep.
@@ -198,7 +202,7 @@ func (p *planner) tellLost(req *request, chosen []netip.Addr) {
 			what = "has " + join(instead) + " instead"
 		}
 		by := l.to
-		if strings.HasPrefix(by, this+" ") {
+		if strings.HasPrefix(by, this+" "+req.ref().Namespace+"/") {
 			by = "the older " + by // of two of a kind that is what decides
 		}
 		p.advise(req, ReasonAddressDuplicate, "%s is held by %s as well (%s); this %s %s", l.addr, by, l.why, this, what)

@@ -79,6 +79,7 @@ type request struct {
 	ours    bool         // Plan decides what it holds; otherwise it holds what it holds
 	shown   []netip.Addr // in its status
 	held    []netip.Addr // the same, or what is assumed
+	guest   []netip.Addr // those of held that Services of another namespace had first
 	assumed bool         // no status shows held yet
 	kept    []netip.Addr // those of held that it may keep, as asHeld orders them
 	lost    []lost
@@ -103,13 +104,13 @@ func servicesByAge(services map[view.Ref]*view.Service, assumed map[view.Ref]Ass
 	requests := make([]*request, 0, len(services))
 	for ref, s := range services {
 		ours := decides(s, classes)
-		held := s.Ingress
+		held, guest := s.Ingress, s.Guest
 		a, unseen := assumed[ref]
 		if unseen {
-			held = a.Addresses
+			held, guest = a.Addresses, a.Guest
 		}
 		if ours || len(held) > 0 || len(s.Ingress) > 0 {
-			all = append(all, request{owner: owner{service: s}, ours: ours, shown: s.Ingress, held: held, assumed: unseen})
+			all = append(all, request{owner: owner{service: s}, ours: ours, shown: s.Ingress, held: held, guest: guest, assumed: unseen})
 			requests = append(requests, &all[len(all)-1])
 		}
 	}
@@ -154,20 +155,29 @@ func last(a, b bool) int {
 
 // keep decides what the request keeps of what it holds: of Services one address for each
 // wanted family, or all where certain ones are asked for; of reservations all, until they
-// are decided; of those that are not ours everything.
-func (p *planner) keep(req *request) {
+// are decided; of those that are not ours everything. Guests keep what is left by those that
+// came first, whatever their age.
+func (p *planner) keep(req *request, guests bool) {
 	switch {
-	case !req.ours && req.service != nil:
-		p.block(req)
 	case req.reservation != nil:
 		for _, a := range req.held {
-			p.retain(req, a)
+			if !guests {
+				p.retain(req, a)
+			}
 		}
-	default:
+	case req.ours:
+		var kept []netip.Addr
 		for _, f := range families(req.service) {
-			p.keepOf(req, f)
+			p.keepOf(req, f, guests)
+			kept = append(kept, slices.DeleteFunc(allOf(req.held, f), func(a netip.Addr) bool { return !slices.Contains(req.kept, a) })...)
 		}
-		req.kept = req.asHeld(req.kept)
+		req.kept = req.asHeld(kept)
+	default:
+		for _, a := range slices.Concat(req.held, req.shown) {
+			if slices.Contains(req.guest, a) == guests {
+				p.take(a, req.owner)
+			}
+		}
 	}
 }
 
@@ -183,33 +193,32 @@ func (req *request) asHeld(addrs []netip.Addr) []netip.Addr {
 	return req.held
 }
 
-// keepOf decides what a Service keeps of one family.
-func (p *planner) keepOf(req *request, f addr.Family) {
-	asked := &req.service.Request
+// keepOf decides what a Service keeps of one family, of that on which it is a guest or of the rest.
+func (p *planner) keepOf(req *request, f addr.Family, guest bool) {
+	one := req.service.Request.Invalid == nil && !asksFor(req.service, f)
 	for _, a := range req.held {
-		if addr.FamilyOf(a) != f {
-			continue
+		if one && len(allOf(req.kept, f)) > 0 {
+			return
 		}
-		if p.retain(req, a) && asked.Invalid == nil && !asksFor(req.service, f) {
-			break
+		if addr.FamilyOf(a) == f && slices.Contains(req.guest, a) == guest {
+			p.retain(req, a)
 		}
 	}
 }
 
-// retain reports whether the request can keep an address that it holds.
+// retain keeps an address that the request holds, if it can.
 // What is assumed it keeps in any case, until a status shows it: the write may land.
-func (p *planner) retain(req *request, a netip.Addr) bool {
+func (p *planner) retain(req *request, a netip.Addr) {
 	if !addr.Reachable(a) {
 		req.lost = append(req.lost, lost{addr: a})
-		return false
+		return
 	}
 	if holder, why := p.obstacle(a, req.owner); holder != "" && !req.assumed {
 		req.lost = append(req.lost, lost{a, holder, why})
-		return false
+		return
 	}
 	p.take(a, req.owner)
 	req.kept = append(req.kept, a)
-	return true
 }
 
 // block keeps an address that the owner still shows, or is about to show, from being given,

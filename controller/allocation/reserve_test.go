@@ -106,7 +106,7 @@ func TestBooking(t *testing.T) {
 			},
 			booked:   bookings(booking("r", 1, these("192.0.2.2"))),
 			want:     map[string]string{"r": "", "a": "192.0.2.2", "b": "192.0.2.2"},
-			problems: []string{"r RequestTaken"},
+			problems: []string{"r RequestTaken", "a SharingNotAgreed", "b SharingNotAgreed"},
 		},
 		"no address is in two reservations": {
 			pools:    one(),

@@ -71,8 +71,8 @@ func (r *settled) count(s *view.Service, fl *freeList, by int) {
 // settles reports whether a Service that is alone on the addresses that its status shows needs
 // no planning. ours: Plan decides what it holds.
 func (fl *freeList) settles(s *view.Service, ours bool) bool {
-	if s.Request.ShareKey != "" {
-		return false // others may join it
+	if s.Request.ShareKey != "" || len(s.Guest) > 0 {
+		return false // others may join it, or have left it
 	}
 	for _, a := range s.Ingress {
 		// One that an edit has taken out of a pool is told of, and belongs to its Extent.

@@ -53,7 +53,7 @@ func (p *planner) obstacle(a netip.Addr, o owner) (holder, why string) {
 		}
 	}
 	for _, other := range p.tenantsOf(a) {
-		if why = p.apart(other, o); why != "" {
+		if why = p.apart(other, o, a); why != "" {
 			return owner{service: other}.String(), why
 		}
 	}
@@ -62,8 +62,8 @@ func (p *planner) obstacle(a netip.Addr, o owner) (holder, why string) {
 
 // apart says why a Service and an owner cannot both hold an address; "" means that they
 // can, or are the same. Services that share must be ours to allocate for: other controllers
-// do not keep our rules.
-func (p *planner) apart(a *view.Service, o owner) string {
+// do not keep our rules. It says nothing of the keys of namespaces that do not share.
+func (p *planner) apart(a *view.Service, o owner, on netip.Addr) string {
 	b := o.service
 	switch {
 	case b == nil && a.Namespace == o.reservation.Namespace:
@@ -72,10 +72,12 @@ func (p *planner) apart(a *view.Service, o owner) string {
 		return "it is of another namespace"
 	case a == b:
 		return ""
+	case !agree(a, b) && (!slices.Contains(b.Ingress, on) || !unasked(a, b)):
+		return "to share it across namespaces, give both the annotation fairlead.dev/share-with, each with the namespace of the other"
 	case a.Request.ShareKey == "" || b.Request.ShareKey == "":
 		return "to share it, give both the same annotation fairlead.dev/share-key"
 	case a.Request.ShareKey != b.Request.ShareKey:
-		return fmt.Sprintf("their share keys differ, %q and %q", a.Request.ShareKey, b.Request.ShareKey)
+		return "their share keys differ"
 	case !p.allocates(a) || !p.allocates(b):
 		return "it is not of type LoadBalancer, or of another class"
 	}
@@ -87,6 +89,49 @@ func (p *planner) apart(a *view.Service, o owner) string {
 		}
 	}
 	return ""
+}
+
+// agree reports whether two Services are of one namespace, or each names that of the other.
+func agree(a, b *view.Service) bool {
+	return a.Namespace == b.Namespace ||
+		slices.Contains(a.Request.ShareWith, b.Namespace) && slices.Contains(b.Request.ShareWith, a.Namespace)
+}
+
+// unasked reports whether neither of two Services says with which namespaces it shares. What they have
+// shared since before that was asked for stays.
+func unasked(a, b *view.Service) bool { return len(a.Request.ShareWith)+len(b.Request.ShareWith) == 0 }
+
+// markGuests notes which Services are guests on which addresses: until those of another namespace have gone that
+// came first.
+func (p *planner) markGuests() {
+	for a, tenants := range p.tenants {
+		host := slices.IndexFunc(tenants, func(s *view.Service) bool {
+			result, ours := p.result.Services[s.Ref]
+			return !ours || slices.Contains(result.Addresses, a)
+		})
+		for _, s := range tenants[host+1:] {
+			result := p.result.Services[s.Ref]
+			if host >= 0 && s.Namespace != tenants[host].Namespace && slices.Contains(result.Addresses, a) {
+				result.Guest = append(result.Guest, a)
+				slices.SortFunc(result.Guest, netip.Addr.Compare)
+				p.result.Services[s.Ref] = result
+			}
+		}
+	}
+}
+
+// tellUnagreed has a problem for each address that the Service shares with another namespace without
+// having agreed on it.
+func (p *planner) tellUnagreed(req *request, held []netip.Addr) {
+	for _, a := range held {
+		for _, other := range p.tenantsOf(a) {
+			if !agree(other, req.service) && p.apart(other, req.owner, a) == "" {
+				p.advise(req, ReasonSharingNotAgreed, "%s is shared with namespace %q, to which both have not agreed; it stays so until one says with which it shares: "+
+					"give the Services of both the annotation fairlead.dev/share-with, each with the namespace of the other", a, other.Namespace)
+				break
+			}
+		}
+	}
 }
 
 // allocates reports whether the addresses of the Service come from us. It may be

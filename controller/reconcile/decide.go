@@ -192,6 +192,7 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 	case ours:
 		next = status.Service(s, status.Allocation{
 			Addresses: assignment.Addresses,
+			Guest:     assignment.Guest,
 			Met:       !w.unmet[object],
 			Problems:  w.problems[object],
 		}, w.now)

@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/fairlead/controller/ledger/configmaps"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -183,7 +184,7 @@ func (l *Loop) tell(problems []problem.Problem) {
 	for _, p := range problems {
 		told[p] = true
 		if !l.told[p] {
-			l.Logger.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+			l.Logger.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", problem.Clip(p.Message, status.MaxNote))
 		}
 	}
 	for p := range l.told {

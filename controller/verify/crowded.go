@@ -44,7 +44,9 @@ func (r *reach) routes() map[netip.Prefix][]*view.BGPAdvertisement {
 			continue
 		}
 		for _, vip := range s.VIPs {
-			holders[vip] = append(holders[vip], s)
+			if !slices.Contains(r.guests[vip], s) {
+				holders[vip] = append(holders[vip], s)
+			}
 		}
 	}
 	pools, routes := r.cluster.PoolsByAge(), map[netip.Prefix][]*view.BGPAdvertisement{}

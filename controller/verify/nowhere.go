@@ -55,10 +55,9 @@ func nowhere(r *reach) {
 			}
 		}
 	}
-	sharers := sharers(r.cluster)
 	look := func(s *view.Service, judge func(vip netip.Addr, covering []way) (told bool)) {
 		for _, vip := range s.VIPs {
-			if judge(vip, covering[view.PoolOf(pools, vip)]) {
+			if !slices.Contains(r.guests[vip], s) && judge(vip, covering[view.PoolOf(pools, vip)]) {
 				return
 			}
 		}
@@ -66,31 +65,17 @@ func nowhere(r *reach) {
 	if choosy {
 		for _, s := range r.cluster.Services {
 			if s.Type == view.LoadBalancer {
-				look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, sharers[vip], vip, covering) })
+				look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
 			}
 		}
 	}
 	for s, endpoints := range served(r.cluster) {
 		if s.ExternalLocal {
 			look(s, func(vip netip.Addr, covering []way) bool {
-				return unserved(r, s, vip, endpoints, choosing(covering, s)) || unservedTogether(r, s, sharers[vip], vip, covering)
+				return unserved(r, s, vip, endpoints, choosing(covering, s)) || unservedTogether(r, s, r.sharing[vip], vip, covering)
 			})
 		}
 	}
-}
-
-// sharers are the Services on each address, of those that share theirs if they may.
-func sharers(c *view.Cluster) map[netip.Addr][]*view.Service {
-	sharing := map[netip.Addr][]*view.Service{}
-	for _, s := range c.Services {
-		if s.Type != view.LoadBalancer || s.Request.ShareKey == "" || len(s.Ports) == 0 {
-			continue
-		}
-		for _, vip := range s.VIPs {
-			sharing[vip] = append(sharing[vip], s)
-		}
-	}
-	return sharing
 }
 
 // choosing are those of the ways that all of the Services may go.
@@ -117,12 +102,12 @@ func unchosen(r *reach, s *view.Service, sharers []*view.Service, vip netip.Addr
 		return problem.List(names, ", ")
 	}
 	if alone {
-		r.advise(s.Object(), ReasonServiceNotSelected,
+		r.add(s.Object(), ReasonServiceNotSelected,
 			"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses all the Services that share it by spec.serviceSelectors: "+
 				"some are chosen by %s; label the Services, or correct the selectors", vip, names(sharers...))
 		return true
 	}
-	r.advise(s.Object(), ReasonServiceNotSelected,
+	r.add(s.Object(), ReasonServiceNotSelected,
 		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
 			"label the Service, or correct the selectors", vip, names(s))
 	return true
@@ -155,7 +140,7 @@ func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoi
 	case excluded:
 		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network"
 	}
-	r.advise(s.Object(), ReasonNoServingNode,
+	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
 			"run its pods on nodes that announce, or set the policy Cluster", vip, where)
 	return true
@@ -180,7 +165,7 @@ func unservedTogether(r *reach, s *view.Service, sharers []*view.Service, vip ne
 	}) {
 		return false
 	}
-	r.advise(s.Object(), ReasonNoServingNode,
+	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints of all Services that share it announce it, and these are on %s, "+
 			"which no advertisement of the address chooses; run the pods on nodes that announce, or set the policy Cluster", vip, problem.List(common, " "))
 	return true

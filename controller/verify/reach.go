@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/peering"
@@ -21,6 +22,9 @@ type reach struct {
 	// name some that no Community has: these are unknown, by advertisement.
 	inUse   []*view.BGPAdvertisement
 	unknown map[string][]string
+	// sharing are the Services that share an address, and guests those among them of other namespaces than
+	// that for which nodes announce it.
+	sharing, guests map[netip.Addr][]*view.Service
 
 	problems []problem.Problem
 }
@@ -36,6 +40,7 @@ func (r *reach) advise(object problem.Object, reason, format string, args ...any
 func newReach(c *view.Cluster) *reach {
 	nodes := slices.SortedFunc(maps.Values(c.Nodes), func(x, y *view.Node) int { return cmp.Compare(x.Name, y.Name) })
 	r := &reach{cluster: c, nodes: nodes, peers: peering.ByAge(c), unknown: map[string][]string{}}
+	r.sharing, r.guests = sharers(c)
 	for _, p := range r.peers {
 		r.at = append(r.at, r.chosen(p.NodeSelectors))
 	}

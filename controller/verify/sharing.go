@@ -12,7 +12,9 @@ import (
 )
 
 // ReasonNoCommonNode is on Services that share an address under policy Local while no
-// node has endpoints of all of them, so that none announces it.
+// node has endpoints of all of them, so that none announces it; and on a guest, of
+// another namespace than the Services that had the address first, that the nodes which
+// announce it for these do not serve.
 const ReasonNoCommonNode = "NoCommonNode"
 
 // local is a Service of policy Local on an address, and the nodes that can serve it.
@@ -24,7 +26,7 @@ type local struct {
 // apart finds the addresses that Services share under externalTrafficPolicy Local and
 // that no node may announce, since none can serve all of them. A Service that no node
 // can serve does not keep others from being announced, and one of policy Cluster any node
-// serves.
+// serves. Guests do not count.
 func apart(r *reach) {
 	sharing := map[netip.Addr][]local{}
 	for s := range served(r.cluster) {
@@ -32,6 +34,9 @@ func apart(r *reach) {
 			continue
 		}
 		for _, vip := range s.VIPs {
+			if slices.Contains(r.guests[vip], s) {
+				continue
+			}
 			if nodes := announcing(r.cluster, s, vip); len(nodes) > 0 {
 				sharing[vip] = append(sharing[vip], local{s, nodes})
 			}
@@ -43,7 +48,7 @@ func apart(r *reach) {
 		}
 		told := whoWhere(all)
 		for _, l := range all {
-			r.advise(l.service.Object(), ReasonNoCommonNode,
+			r.add(l.service.Object(), ReasonNoCommonNode,
 				"%s is announced by nobody: no node has endpoints of all Services that share it under externalTrafficPolicy Local: %s; "+
 					"run their pods on the same nodes, or set the policy Cluster", vip, told)
 		}

@@ -55,6 +55,7 @@ func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
 	ambiguous(r)
 	crowded(r)
 	apart(r)
+	visitors(r)
 	nowhere(r)
 	occupied(r, used)
 	problem.Sort(r.problems)

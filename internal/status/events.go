@@ -38,13 +38,13 @@ func ServiceEvents(before, after *corev1.ServiceStatus) []Event {
 // moves tells which addresses came and went.
 func moves(had, has []string) []Event {
 	var events []Event
-	if gone := without(had, has); len(gone) > 0 {
+	if gone := less(had, has); len(gone) > 0 {
 		events = append(events, Event{
 			corev1.EventTypeNormal, v1beta1.ReasonReleased, ActionRelease,
 			"gave back " + strings.Join(gone, ", "),
 		})
 	}
-	if came := without(has, had); len(came) > 0 {
+	if came := less(has, had); len(came) > 0 {
 		events = append(events, Event{
 			corev1.EventTypeNormal, v1beta1.ReasonAllocated, ActionAllocate,
 			"got " + strings.Join(came, ", "),
@@ -120,7 +120,7 @@ func ips(s *corev1.ServiceStatus) []string {
 	return found
 }
 
-// without is a less b, in the order of a.
-func without(a, b []string) []string {
+// less is a less b, in the order of a.
+func less(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(x string) bool { return slices.Contains(b, x) })
 }

@@ -26,37 +26,56 @@ const (
 // Allocation is the outcome for one Service or IPReservation.
 type Allocation struct {
 	Addresses []netip.Addr
+	// Guest are those of them that Services of another namespace had first.
+	Guest []netip.Addr
 	// Met: it has everything that it insists on, whatever Problems add.
 	Met      bool
 	Problems []problem.Problem
 }
 
 // Service renders the outcome into the status of a Service: the addresses, each
-// with ipMode VIP, and the condition fairlead.dev/Allocated. What else is in the
-// status stays. now is the time of a transition. nil: nothing to change.
+// with ipMode VIP, and the conditions fairlead.dev/Allocated and fairlead.dev/Guest. What else is
+// in the status stays. now is the time of a transition. nil: nothing to change.
 func Service(s *corev1.Service, a Allocation, now metav1.Time) *corev1.ServiceStatus {
 	condition := judge(v1beta1.ConditionAllocated, v1beta1.ReasonAllocated, messageAllocated, a.Problems, a.Met, s.Generation, now)
 	same := shows(s.Status.LoadBalancer.Ingress, a.Addresses)
-	if same && says(s.Status.Conditions, condition) {
+	conditions := withGuest(with(s.Status.Conditions, condition), a.Guest, s.Generation, now)
+	if same && slices.Equal(conditions, s.Status.Conditions) {
 		return nil
 	}
 	next := s.Status.DeepCopy()
-	if !same {
+	if next.Conditions = conditions; !same {
 		next.LoadBalancer.Ingress = ingress(a.Addresses)
 	}
-	meta.SetStatusCondition(&next.Conditions, condition)
 	return next
 }
 
-// Released takes the condition fairlead.dev/Allocated off a Service that is no
-// longer of type LoadBalancer; the API server has taken the addresses. nil:
-// there is no such condition.
+// withGuest adds the condition fairlead.dev/Guest for these addresses, or takes it off if there are none.
+func withGuest(conditions []metav1.Condition, addresses []netip.Addr, generation int64, now metav1.Time) []metav1.Condition {
+	if len(addresses) == 0 {
+		return without(conditions, v1beta1.ConditionGuest)
+	}
+	names := make([]string, 0, len(addresses))
+	for _, a := range addresses {
+		names = append(names, a.String())
+	}
+	return with(conditions, holds(v1beta1.ConditionGuest, v1beta1.ReasonGuest, v1beta1.GuestOf+strings.Join(names, ", "), generation, now))
+}
+
+// without returns the conditions but for those of a type.
+func without(conditions []metav1.Condition, conditionType string) []metav1.Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == conditionType })
+}
+
+// Released takes Fairlead's conditions off a Service that is no longer of type LoadBalancer; the API
+// server has taken the addresses. nil: there are none.
 func Released(s *corev1.Service) *corev1.ServiceStatus {
-	if meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated) == nil {
+	conditions := without(without(s.Status.Conditions, v1beta1.ConditionAllocated), v1beta1.ConditionGuest)
+	if len(conditions) == len(s.Status.Conditions) {
 		return nil
 	}
 	next := s.Status.DeepCopy()
-	meta.RemoveStatusCondition(&next.Conditions, v1beta1.ConditionAllocated)
+	next.Conditions = conditions
 	return next
 }
 
@@ -113,8 +132,14 @@ func Advertised(conditions []metav1.Condition, generation int64, lack *problem.P
 	return with(conditions, condition)
 }
 
-// with adds the condition, or replaces the one of its type, unless it is there already.
+// maxMessage is how many bytes a message has at most. The API server takes 32 KiB, and one that quotes what a
+// user wrote can be longer: then no status of the object would be written, and its address never given.
+const maxMessage = 8 << 10
+
+// with adds the condition, or replaces the one of its type, unless it is there already. All conditions
+// are written by it.
 func with(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {
+	condition.Message = problem.Clip(condition.Message, maxMessage)
 	if says(conditions, condition) {
 		return conditions
 	}

@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 var (
@@ -193,5 +194,51 @@ func TestReady(t *testing.T) {
 	}
 	if events := append(status.ReadyEvents(nil, well), status.ReadyEvents(bad, edited)...); len(events) > 0 {
 		t.Errorf("told without need: %v", events)
+	}
+}
+
+// TestGuest: the condition Guest comes with the addresses in one write, is what is read back, and goes.
+func TestGuest(t *testing.T) {
+	t.Parallel()
+	a := status.Allocation{Addresses: addresses("192.0.2.1", "2001:db8::1"), Guest: addresses("192.0.2.1", "2001:db8::1"), Met: true}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1"}}
+	for _, guest := range [][]netip.Addr{addresses("192.0.2.1", "2001:db8::1"), addresses("2001:db8::1"), nil} {
+		a.Guest = guest
+		next := status.Service(s, a, now)
+		if next == nil {
+			t.Fatalf("nothing is written for a guest on %v", guest)
+		}
+		s.Status = *next
+		if got := fromkube.Service(s).Guest; !slices.Equal(got, guest) {
+			t.Errorf("a guest on %v is read as one on %v: %v", guest, got, next.Conditions)
+		}
+		if again := status.Service(s, a, now); again != nil {
+			t.Errorf("it is written again: %v", again)
+		}
+	}
+	a.Guest = addresses("2001:db8::1")
+	s.Status = *status.Service(s, a, now)
+	if released := status.Released(s); released == nil || len(released.Conditions) > 0 {
+		t.Errorf("released: %v", released)
+	}
+}
+
+// TestMessagesAreClipped: the API server takes 32 KiB in a message.
+func TestMessagesAreClipped(t *testing.T) {
+	t.Parallel()
+	long := []problem.Problem{{Reason: "Long", Message: strings.Repeat("ü", 50_000)}, {Reason: "Long", Message: "and more"}}
+	s := &corev1.Service{}
+	s.Status = *status.Service(s, status.Allocation{Problems: long}, now)
+	conditions := slices.Concat(s.Status.Conditions,
+		status.Ready(nil, 1, long, false, now), status.HasCapacity(nil, 1, &long[0], now), status.Advertised(nil, 1, &long[0], true, now),
+		status.Peer(&v1beta1.BGPPeer{}, long, false, 0, 9, []string{long[0].Message}, now).Conditions,
+		status.Reservation(&v1beta1.IPReservation{}, status.Allocation{Problems: long}, status.Reserved{Invalid: &long[0]}, now).Conditions)
+	for _, c := range conditions {
+		if len(c.Message) > 8<<10 || !utf8.ValidString(c.Message) || c.Reason == "Long" && !strings.HasSuffix(c.Message, "…") {
+			t.Errorf("%s has %d bytes: …%q", c.Type, len(c.Message), c.Message[max(0, len(c.Message)-9):])
+		}
+	}
+	if again := status.Service(s, status.Allocation{Problems: long}, now); again != nil {
+		t.Error("what is clipped is written again and again")
 	}
 }

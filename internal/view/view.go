@@ -7,6 +7,7 @@
 package view
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -160,7 +161,9 @@ type Service struct {
 	// their ipMode; VIPs are those of them that nodes forward (ipMode VIP).
 	Ingress []netip.Addr
 	VIPs    []netip.Addr
-	Ports   []ServicePort
+	// Guest are those that Services of another namespace had first, see CompareOn.
+	Guest []netip.Addr
+	Ports []ServicePort
 
 	ExternalLocal bool          // externalTrafficPolicy: Local, and reachable from outside
 	InternalLocal bool          // internalTrafficPolicy: Local
@@ -188,6 +191,19 @@ type Service struct {
 // Object is the Service as problems name it.
 func (s *Service) Object() problem.Object {
 	return problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}
+}
+
+// CompareOn orders the Services on one address: those of the namespace that had it first, then
+// guests, and of each the older before the younger. The first one's namespace is the host of the
+// address. Ages alone do not tell which came first: a Service may be older than those that it joins.
+func (s *Service) CompareOn(a netip.Addr, o *Service) int {
+	if guest := slices.Contains(s.Guest, a); guest != slices.Contains(o.Guest, a) {
+		if guest {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(s.Created.Compare(o.Created), s.Compare(o.Ref))
 }
 
 // ServicePort is one entry of spec.ports. NodePort is 0 for none.
@@ -218,9 +234,13 @@ type Request struct {
 	// Reservations are the names of IPReservations of its namespace: the Service gets
 	// addresses that these hold only, of the first that can.
 	Reservations []string
-	// ShareKey lets Services with the same one share an address; "": none may.
-	ShareKey string
-	Invalid  *problem.Problem
+	// ShareKey lets Services with the same one share an address; "": none may. No message has it:
+	// it may be read by those of another namespace.
+	ShareKey Secret
+	// ShareWith are the other namespaces whose Services may share addresses with this one, if they
+	// name its namespace in turn.
+	ShareWith []string
+	Invalid   *problem.Problem
 	// Conflicts says what is asked for in several places, and differently.
 	Conflicts []string
 }

@@ -95,14 +95,29 @@ func (a *announcer) reset(c *view.Cluster, o Options, h *holders) {
 	a.spread.Settle()
 }
 
-// look takes over the Services that hold an address.
+// look takes over the Services that hold an address. Of those of several namespaces it is announced for
+// the ones that came first, if any node can serve them: what others add, however they are labelled and
+// wherever their pods are, changes nothing for these.
 func (a *announcer) look(address netip.Addr) {
 	delete(a.addresses, address)
 	family := addr.FamilyOf(address)
+	var holders []ability
 	for _, ref := range a.holders.of[address] {
 		if able := a.holders.able[ref]; forwarded(able.service, family) {
-			a.add(address, able, family)
+			holders = append(holders, able)
 		}
+	}
+	slices.SortStableFunc(holders, func(x, y ability) int { return x.service.CompareOn(address, y.service) })
+	for len(holders) > 0 {
+		host := holders[0].service.Namespace
+		entry := a.entry(address, holders, host, family)
+		if a.addresses[address] == nil && entry != nil || entry != nil && len(entry.can) > 0 {
+			a.addresses[address] = entry
+		}
+		if entry == nil || len(entry.can) > 0 {
+			return
+		}
+		holders = slices.DeleteFunc(holders, func(able ability) bool { return able.service.Namespace == host })
 	}
 }
 
@@ -119,25 +134,27 @@ func forwarded(s *view.Service, family addr.Family) bool {
 	return len(s.Ports) > 0 && firstOf(s.ClusterIPs, family).IsValid()
 }
 
-// add notes that a Service holds the address. An address that no pool holds is
-// not announced, since advertisements select by pool.
-func (a *announcer) add(address netip.Addr, able ability, family addr.Family) {
-	entry := a.addresses[address]
-	if entry == nil {
-		pool := view.PoolOf(a.pools, address)
-		if pool == nil {
-			return
-		}
-		entry = &announced{pool: pool}
-		a.addresses[address] = entry
+// entry is the address as those of its holders have it that are of one namespace; nil if no pool
+// holds it: it is not announced, since advertisements select by pool.
+func (a *announcer) entry(address netip.Addr, holders []ability, host string, family addr.Family) *announced {
+	pool := view.PoolOf(a.pools, address)
+	if pool == nil {
+		return nil
 	}
-	entry.services = append(entry.services, able.service)
-	if can := serving(able.service, able.usable[family]); slices.ContainsFunc(a.nodes, can) {
-		entry.can = append(entry.can, can)
-		if able.service.ExternalLocal {
-			entry.here = append(entry.here, able.here[family])
+	entry := &announced{pool: pool}
+	for _, able := range holders {
+		if able.service.Namespace != host {
+			continue
+		}
+		entry.services = append(entry.services, able.service)
+		if can := serving(able.service, able.usable[family]); slices.ContainsFunc(a.nodes, can) {
+			entry.can = append(entry.can, can)
+			if able.service.ExternalLocal {
+				entry.here = append(entry.here, able.here[family])
+			}
 		}
 	}
+	return entry
 }
 
 // serving reports which nodes can serve a Service with usable endpoints on some nodes.

@@ -87,6 +87,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 				ClusterIP:     clusterIP,
 				ExternalIPs:   lines.leave(allOf(s.ExternalIPs, family), p.Port),
 				VIPs:          lines.leave(allOf(s.VIPs, family), p.Port),
+				Guest:         allOf(s.Guest, family),
 				Port:          p.Port,
 				NodePort:      p.NodePort,
 				Cluster:       sets.cluster,

@@ -272,13 +272,14 @@ func (k PortKey) Compare(o PortKey) int {
 //
 // If several ports have one destination, one of them gets it for all senders, whatever it
 // does with their packets: an address of a Service comes before a NodePort, a
-// ClusterIP or VIP before an ExternalIP, then a port with endpoints for external senders before one without
-// (see Rank), then the lowest key. If one port has an address in several roles, VIP comes
+// ClusterIP or VIP before a VIP that another namespace had first (see Guest) and that before an ExternalIP, then
+// a port with endpoints for external senders before one without (see Rank), then the lowest key. If one port has an address in several roles, VIP comes
 // before ExternalIP. A ClusterIP is no port's VIP or ExternalIP.
 type Port struct {
 	ClusterIP   netip.Addr // invalid: none in this family
 	ExternalIPs []netip.Addr
 	VIPs        []netip.Addr
+	Guest       []netip.Addr // those of VIPs that Services of another namespace had first
 	Port        uint16
 	NodePort    uint16 // 0: none
 
@@ -306,15 +307,19 @@ type Port struct {
 }
 
 // RankExternalIP is the first Rank of an address that only spec.externalIPs lists.
-const RankExternalIP = 2
+const RankExternalIP = 4
 
 // Rank orders the ports that have an address, the lowest first: an address from an allocator comes
-// before one that the author of a Service wrote into spec.externalIPs. Of the same kind, a port that can
+// before one that the author of a Service wrote into spec.externalIPs, and where Services of two namespaces share
+// it and one takes a port of the other, those that had it first come before guests. Of the same kind, a port that can
 // serve external senders comes before one that would refuse or drop them, as in kube-proxy, where rules
 // that translate come before those that refuse.
 func (p Port) Rank(a netip.Addr) int {
 	rank, serving := 0, p.Cluster
-	if slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a) {
+	switch {
+	case slices.Contains(p.Guest, a):
+		rank = 2
+	case slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a):
 		rank = RankExternalIP
 	}
 	if p.ExternalLocal {
@@ -339,7 +344,7 @@ func (p Port) Equal(o Port) bool {
 	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
 		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal &&
 		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
-		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) &&
+		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.Guest, o.Guest) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
 		slices.Equal(p.Serving, o.Serving) && slices.Equal(p.Listed, o.Listed) &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)

@@ -51,6 +51,7 @@ func services() []Case {
 	}
 	add(v1beta1.AnnotationReservation, "a,,b", "InvalidRequest", where(v1beta1.AnnotationReservation)+`"a,,b" has an empty name`)
 	add(v1beta1.AnnotationReservation, "missing", "ReservationNotFound", `"missing"`)
+	add(v1beta1.AnnotationShareWith, "a,,b", "InvalidRequest", where(v1beta1.AnnotationShareWith)+`"a,,b" has an empty name`)
 	return append(all, Case{
 		Kind: "Service", Name: "two that differ", Spec: spec + "}",
 		Annotations: "{fairlead.dev/addresses: 203.0.113.9, metallb.io/loadBalancerIPs: 203.0.113.8}",

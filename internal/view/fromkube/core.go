@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
@@ -57,7 +59,7 @@ func Service(s *corev1.Service) *view.Service {
 		Unread:           unread(s),
 	}
 	if v.Type == view.LoadBalancer {
-		v.UID, v.Labels = string(s.UID), s.Labels
+		v.UID, v.Labels, v.Created, v.Guest = string(s.UID), s.Labels, s.CreationTimestamp.Time, guest(s.Status.Conditions)
 	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		vip := ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
@@ -79,6 +81,16 @@ func Service(s *corev1.Service) *view.Service {
 		}
 	}
 	return v
+}
+
+// guest are the addresses that the condition Guest names.
+func guest(conditions []metav1.Condition) []netip.Addr {
+	condition := meta.FindStatusCondition(conditions, v1beta1.ConditionGuest)
+	if condition == nil || condition.Status != metav1.ConditionTrue {
+		return nil
+	}
+	_, list, _ := strings.Cut(condition.Message, v1beta1.GuestOf)
+	return addresses(strings.Split(list, ", "))
 }
 
 // ClusterIPs returns the ClusterIPs of a Service; none of a Service that is

@@ -18,6 +18,9 @@ import (
 // maxRequested is how many addresses, pools or reservations one Service can ask for.
 const maxRequested = 16
 
+// maxName is how long the name of an object can be (RFC 1123 subdomain).
+const maxName = 253
+
 // Requests reads Services with what they ask of the allocation.
 type Requests struct {
 	// MetalLB: read MetalLB's annotations too, those of both its prefixes.
@@ -53,12 +56,19 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 	var r view.Request
 	invalid := func(at mention, err error) view.Request {
 		p := problem.New(v.Object(), ReasonInvalidRequest, "%s: %v", at.where, err)
-		return view.Request{ShareKey: r.ShareKey, Invalid: &p}
+		return view.Request{ShareKey: r.ShareKey, ShareWith: r.ShareWith, Invalid: &p}
 	}
 	keys := o.mentions(s, v1beta1.AnnotationShareKey, v1beta1.MetalLBShareKey)
 	if len(keys) > 0 {
-		r.ShareKey = strings.TrimSpace(keys[0].text)
+		r.ShareKey = view.Secret(strings.TrimSpace(keys[0].text))
 		r.Conflicts = append(r.Conflicts, conflicts(keys, parseKey)...)
+	}
+	if at := o.mentions(s, v1beta1.AnnotationShareWith, ""); len(at) > 0 {
+		names, err := parseNames(at[0].text)
+		if err != nil {
+			return invalid(at[0], err)
+		}
+		r.ShareWith = names
 	}
 	pools := o.mentions(s, v1beta1.AnnotationPool, v1beta1.MetalLBPool)
 	if len(pools) > 0 {
@@ -69,10 +79,10 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 		r.Pools = names
 		r.Conflicts = append(r.Conflicts, conflicts(pools, parseNames)...)
 	}
-	if at := (mention{"annotation " + v1beta1.AnnotationReservation, s.Annotations[v1beta1.AnnotationReservation]}); strings.TrimSpace(at.text) != "" {
-		names, err := parseNames(at.text)
+	if at := o.mentions(s, v1beta1.AnnotationReservation, ""); len(at) > 0 {
+		names, err := parseNames(at[0].text)
 		if err != nil {
-			return invalid(at, err)
+			return invalid(at[0], err)
 		}
 		r.Reservations = names
 	}
@@ -92,10 +102,10 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 }
 
 // mentions are the annotations of one meaning that say something, those to be
-// followed first. theirs is a name below MetalLB's prefixes.
+// followed first. theirs is a name below MetalLB's prefixes, "" for none.
 func (o Requests) mentions(s *corev1.Service, ours, theirs string) []mention {
 	keys := []string{ours}
-	if o.MetalLB {
+	if o.MetalLB && theirs != "" {
 		for _, prefix := range v1beta1.MetalLBPrefixes() {
 			keys = append(keys, prefix+theirs)
 		}
@@ -109,6 +119,9 @@ func (o Requests) mentions(s *corev1.Service, ours, theirs string) []mention {
 	return found
 }
 
+// quotable is as much of a text as a message quotes: a user may write 256 KiB.
+func quotable(text string) string { return problem.Clip(text, 64) }
+
 // conflicts says which places say something else than the first.
 func conflicts[T comparable](mentions []mention, parse func(string) ([]T, error)) []string {
 	var told []string
@@ -120,7 +133,7 @@ func conflicts[T comparable](mentions []mention, parse func(string) ([]T, error)
 			continue
 		}
 		told = append(told, fmt.Sprintf("%s says %q and %s says %q: the former is followed; remove one, or make them the same",
-			first.where, first.text, other.where, other.text))
+			first.where, quotable(first.text), other.where, quotable(other.text)))
 	}
 	return told
 }
@@ -131,7 +144,10 @@ func parseNames(text string) ([]string, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name := strings.TrimSpace(part)
 		if name == "" {
-			return nil, fmt.Errorf("%q has an empty name; write names separated by commas", text)
+			return nil, fmt.Errorf("%q has an empty name; write names separated by commas", quotable(text))
+		}
+		if len(name) > maxName {
+			return nil, fmt.Errorf("%q is too long for a name, which has %d bytes at most", quotable(name), maxName)
 		}
 		if slices.Contains(names, name) {
 			continue
@@ -153,7 +169,7 @@ func parseAddresses(text string) ([]netip.Addr, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		a, ok := plainAddress(strings.TrimSpace(part))
 		if !ok {
-			return nil, fmt.Errorf("%q is not an IP address; write addresses separated by commas", strings.TrimSpace(part))
+			return nil, fmt.Errorf("%q is not an IP address; write addresses separated by commas", quotable(strings.TrimSpace(part)))
 		}
 		if slices.Contains(found, a) {
 			continue

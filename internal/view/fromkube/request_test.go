@@ -43,6 +43,19 @@ func TestRequests(t *testing.T) {
 			want:        view.Request{ShareKey: "k"},
 			invalid:     "has an empty name",
 		},
+		"other namespaces to share with": {
+			annotations: map[string]string{"fairlead.dev/share-key": "k", "fairlead.dev/share-with": "dns, mail", "metallb.io/": "x"},
+			want:        view.Request{ShareKey: "k", ShareWith: []string{"dns", "mail"}},
+		},
+		"no names of namespaces": {
+			annotations: map[string]string{"fairlead.dev/share-key": "k", "fairlead.dev/share-with": "dns,,"},
+			want:        view.Request{ShareKey: "k"},
+			invalid:     `annotation fairlead.dev/share-with: "dns,," has an empty name`,
+		},
+		"too long for a name": {
+			annotations: map[string]string{"fairlead.dev/pool": strings.Repeat("p", 100_000)},
+			invalid:     `annotation fairlead.dev/pool: "` + strings.Repeat("p", 61) + `…" is too long for a name`,
+		},
 		"ours": {
 			annotations: map[string]string{"fairlead.dev/pool": "lan-v4, lan-v6", "fairlead.dev/addresses": "192.0.2.10, 2001:db8::10,192.0.2.10"},
 			want:        view.Request{Addresses: ips("192.0.2.10", "2001:db8::10"), Pools: []string{"lan-v4", "lan-v6"}},
@@ -133,6 +146,29 @@ func TestRequests(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestNoMessageIsLong: a user may write a quarter of a MiB, of which a message quotes the beginning.
+func TestNoMessageIsLong(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("\x00\"ü,", 25_000)
+	for _, annotation := range []string{"addresses", "pool", "reservation", "share-key", "share-with"} {
+		for _, theirs := range []string{"loadBalancerIPs", "address-pool", "allow-shared-ip"} {
+			got := requested(fromkube.Requests{MetalLB: true}, map[string]string{"fairlead.dev/" + annotation: long, "metallb.io/" + theirs: long + "1", "metallb.universe.tf/" + theirs: long + "2"}, long)
+			texts := got.Conflicts
+			if got.Invalid != nil {
+				texts = append(texts, got.Invalid.Message)
+			}
+			if len(texts) == 0 {
+				t.Errorf("%s and %s: nothing is told", annotation, theirs)
+			}
+			for _, text := range texts {
+				if len(text) > 1000 {
+					t.Errorf("%s and %s: told in %d bytes", annotation, theirs, len(text))
+				}
+			}
+		}
 	}
 }
 

@@ -17,12 +17,12 @@ func unread(s *corev1.Service) []problem.Problem {
 	var wrong []string
 	for i, text := range s.Spec.LoadBalancerSourceRanges {
 		if len(prefixes([]string{text})) == 0 {
-			wrong = append(wrong, fmt.Sprintf("spec.loadBalancerSourceRanges[%d]: %q is no prefix such as 192.0.2.0/24 and admits nobody", i, text))
+			wrong = append(wrong, fmt.Sprintf("spec.loadBalancerSourceRanges[%d]: %q is no prefix such as 192.0.2.0/24 and admits nobody", i, quotable(text)))
 		}
 	}
 	for i, text := range s.Spec.ExternalIPs {
 		if len(addresses([]string{text})) == 0 {
-			wrong = append(wrong, fmt.Sprintf("spec.externalIPs[%d]: %q is no address", i, text))
+			wrong = append(wrong, fmt.Sprintf("spec.externalIPs[%d]: %q is no address", i, quotable(text)))
 		}
 	}
 	return unreadable(problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, wrong)

@@ -111,3 +111,35 @@ func (c *cluster) sharedByPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestAGuestTakesNoPort holds that of two Services of different namespaces with one port of a VIP the one whose
+// namespace had it first gets the packets, whatever their names and endpoints: the controller is yet to settle it.
+func TestAGuestTakesNoPort(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		two := func(serves bool) desired.Forwarding {
+			return blackbox.Forwarding(
+				blackbox.Service{Name: "first", N: 1, Fill: func(a blackbox.Addresses, p *desired.Port) {
+					if serves {
+						p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
+					}
+				}},
+				blackbox.Service{Name: "evil", N: 2, Fill: func(a blackbox.Addresses, p *desired.Port) {
+					vip := []netip.Addr{blackbox.Nth(a.VIPs, 1)}
+					p.Cluster, p.Anywhere, p.VIPs, p.Guest = blackbox.At(blackbox.ServePort, a.P1), true, vip, vip
+				}},
+			)
+		}
+		for _, serves := range []bool{true, false, true} {
+			c.Apply(two(serves))
+			for _, f := range addr.Families() {
+				at := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).VIPs, 1), 80)
+				for _, protocol := range []view.Protocol{view.TCP, view.UDP} {
+					got, err := ask(c.senders(f)[0], protocol, at, answerIn)
+					if serves != (err == nil) || serves && got.Server != "p2" {
+						t.Errorf("%s %s, which the first one serves: %t: %s", protocol, at, serves, said(got, err))
+					}
+				}
+			}
+		}
+	})
+}
