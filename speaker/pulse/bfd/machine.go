@@ -108,7 +108,7 @@ func (m *machine) receive(now time.Time, p Packet) []Packet {
 		}
 		m.due = now
 	}
-	if p.Your != 0 && p.Your != m.local {
+	if p.Your != 0 && p.Your != m.local || m.strange(p) {
 		return nil
 	}
 	m.peer, m.heard = p, now
@@ -133,6 +133,11 @@ func (m *machine) receive(now time.Time, p Packet) []Packet {
 	m.space(now)
 	return out
 }
+
+// strange tells whether a packet that names no session of ours comes from a peer that is not the one whose session is
+// Up: any host of the network can send it in the peer's name. A peer that has begun anew has another discriminator,
+// too, and is silent with the one that it had: it is heard once the detection time is over.
+func (m *machine) strange(p Packet) bool { return m.state == Up && p.Your == 0 && p.My != m.peer.My }
 
 // resumes tells whether the peer takes the session for Up, and thus has one with
 // the process that was here before.

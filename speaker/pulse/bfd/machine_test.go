@@ -84,6 +84,33 @@ func TestOthersSessionsAreNotTaken(t *testing.T) {
 	}
 }
 
+// TestASessionIsNotEndedInThePeersName: a packet without our discriminator and with another than the peer's is any
+// host's, until the peer is silent. The peer may forget ours when it hears us no more (RFC 5880, 6.8.1).
+func TestASessionIsNotEndedInThePeersName(t *testing.T) {
+	for _, s := range []State{Down, AdminDown} {
+		m := upMachine(t, fast)
+		forged := said(s, 0)
+		forged.My = 8
+		for i := 0; i < 1000; i += 20 {
+			m.receive(at(i), said(Up, 7))
+			if out := m.receive(at(i+1), forged); out != nil || m.state != Up || m.peer.My != 9 {
+				t.Fatalf("%v of a stranger counts: %+v", s, m)
+			}
+		}
+		m.tick(at(980 + 150))
+		if m.state != Down || m.diag != Expired {
+			t.Errorf("the peer is silent since it began anew: %+v", m)
+		}
+		if m.receive(at(1200), forged); m.peer.My != 8 {
+			t.Errorf("and it is not heard: %+v", m)
+		}
+		m = upMachine(t, fast)
+		if m.receive(at(1), said(s, 0)); m.state != Down || m.diag != NeighborDown {
+			t.Errorf("%v of the peer itself does not count: %+v", s, m)
+		}
+	}
+}
+
 func TestSlowUntilUp(t *testing.T) {
 	m := newMachine(fast, 7, epoch, 0, none)
 	if out := m.tick(epoch); len(out) != 1 || out[0].DesiredTx != time.Second || out[0].State != Down || !out[0].Independent {
