@@ -28,6 +28,11 @@ func (l *Lab) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
+// ServerCertificate are the files of the API server's certificate and of its key, for what answers in its place.
+func (l *Lab) ServerCertificate() (certificate, key string) {
+	return l.pkiFile("apiserver.crt"), l.pkiFile("apiserver.key")
+}
+
 // Kubectl runs kubectl as the administrator and gives its standard output. An error has its
 // standard error.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {

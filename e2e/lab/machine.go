@@ -119,7 +119,7 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 		return nil, fmt.Errorf("dial from %s: %w: names are not resolved", m.Name, err)
 	}
 	var conn net.Conn
-	err := namespaceOf(m.Name).do(func() (err error) {
+	err := m.Inside(func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		return err
 	})
@@ -128,6 +128,10 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 	return conn, nil
 }
+
+// Inside runs f on a thread that is in the machine's network namespace, to which the sockets that f opens belong from
+// then on. An error is that of f, or says that there is no such namespace.
+func (m *Machine) Inside(f func() error) error { return namespaceOf(m.Name).do(f) }
 
 // Get fetches a URL from the machine and gives the body; any status but 200 is
 // an error.
