@@ -32,8 +32,8 @@ type share struct {
 
 const (
 	// short has testing.Short choose: BGP scripts in a pairwise choice of neighbourhoods, a tenth
-	// of the simulated histories, a fifth of what properties are tried with, and Kubernetes' tests
-	// in one mode of forwarding.
+	// of the simulated histories, a fifth of what properties are tried with, Kubernetes' tests
+	// in one mode of forwarding, and a few of the faults.
 	short = "-short -timeout=20m "
 	whole = "-race -timeout=30m "
 	// Servers of GoBGP write variables of its packages when they start, always with the same
@@ -62,7 +62,7 @@ var (
 	burning = []string{
 		"./speaker/pulse", "./speaker/forwarding/blackbox", "./charts", "./api/v1beta1", "./internal/houserules", "./docs",
 	}
-	lab       = []string{"./e2e/lab", "./e2e/conformance"}
+	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults"}
 	scenarios = []string{"./e2e/scenarios"}
 	labs      = slices.Concat(lab, scenarios)
 )
@@ -85,7 +85,7 @@ func shares() []share {
 		{"BGP", Phase{{Flags: bgpWhole, Packages: bgp}}},
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
 		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
-		{"the lab and Kubernetes' tests", Phase{{Flags: whole + "-p=1", Packages: lab}}},
+		{"the lab, Kubernetes' tests and faults", Phase{{Flags: whole + "-p=1", Packages: lab}}},
 	}
 }
 
