@@ -41,10 +41,10 @@ type adjacency struct {
 	other *peer // that it is about; in reports, that says it
 }
 
-// carries tells whether an adjacency makes the node at its end alive. A node that was not heard yet by
-// one that has just begun to watch it is alive while Kubernetes says so.
+// carries tells whether an adjacency makes the node at its end alive. A node of which nothing is known yet, and that was not heard by
+// one that has just begun to watch it, is alive while Kubernetes says so. Of one that is known, others say whether they hear it.
 func (e adjacency) carries(to *peer) bool {
-	return e.State != linkSilent && (e.State != linkPending || to.ready)
+	return e.State != linkSilent && (e.State != linkPending || to.ready && to.record == nil)
 }
 
 // suspicionTimeout is for how long a death that watchers report is held back: those that have
