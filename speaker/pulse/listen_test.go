@@ -23,6 +23,11 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 			*v = serving("a", "b", "c")
 			v.Alive["b"] = hello.Member{Serving: true, Heard: true}
 		}, 50 * time.Millisecond},
+		"only one of them is there": {func(v *hello.View) {
+			*v = serving("a", "b")
+			v.Alive["b"] = hello.Member{Serving: true, Heard: true}
+			v.Silent = []string{"c"}
+		}, listenFor},
 		"all others are dead":           {func(*hello.View) {}, listenFor},
 		"one was heard by another link": {nil, 0},
 	} {
@@ -30,6 +35,9 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := links.NewSnapshot(ethernet(2, true))
 				out := &around{view: serving("a", "b", "c"), links: up}
+				for node := range out.view.Alive {
+					out.view.Alive[node] = hello.Member{Serving: true, Heard: true}
+				}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b", "c")}, Number: 1})
 				s.settle(true)

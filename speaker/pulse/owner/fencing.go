@@ -59,7 +59,7 @@ type probeTarget struct {
 type fencing struct {
 	mesh map[string]time.Time // other nodes that were alive lately, and since when they are silent
 
-	is        fencingState
+	is, was   fencingState // now, and at the last decision
 	witnesses []probeTarget
 	round     bool // questions are being asked
 	asked     int
@@ -278,17 +278,19 @@ func witnesses(t *api.Table, v hello.View, r reach, gateways []links.Gateway) []
 
 // fence finds out whether this node is cut off, and what the others are to be told of that.
 func (m *Machine) fence(now time.Time, r reach) {
-	v, before := m.in.View, m.fencing.is
+	v, before := m.in.View, m.fencing.was
 	m.fencing.update(now, m.node, v, func() []probeTarget { return witnesses(m.table, v, r, m.in.Gateways) })
 	if vouched := m.fencing.is == vouched; vouched != m.told.vouched {
 		m.told.vouched, m.told.stale = vouched, true
 	}
+	m.fencing.was = m.fencing.is
 	switch is := m.fencing.is; {
 	case is == before:
 	case is == cutOff:
 		m.warn("this node hears no more than half of the nodes, and its gateway does not answer: it is cut off, and answers for nothing until either is heard",
 			"gateways", m.fencing.mute(), "silent", v.Silent)
 	case before == cutOff:
+		m.listening.begin(now, true)
 		m.info("this node is cut off no more")
 	case is == vouched:
 		m.info("this node hears no more than half of the nodes; since the network answers it, it goes on", "silent", v.Silent)

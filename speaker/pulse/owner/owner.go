@@ -207,7 +207,7 @@ func (m *Machine) decide(now time.Time) {
 	r := m.filter.reachable()
 	m.releases.reach(r, t, d.Links)
 	on := r.networks()
-	m.listening.update(now, on)
+	m.listening.update(now, on, m.fencing.lost())
 	d.Listen = on
 	m.told.present(stationsOf(on, t.NodeAddrs, d.Links))
 	d.Monitor = m.separate(r, r.without(m.in.Failed, on))
@@ -246,7 +246,7 @@ func (m *Machine) decide(now time.Time) {
 		d.Previous = m.previous.nodeAddrs(t, m.goesOn, m.isDead)
 	}
 	m.out.Answers = m.answers()
-	m.tell(d, r.unable(), v.Settled && serves)
+	m.tell(d, r.unable(), v.Settled && serves && !m.listening.waits(now, v))
 	d.State = m.assess(now, without(mine, wait))
 	d.Taken = d.Taken || m.gained
 }
@@ -254,7 +254,7 @@ func (m *Machine) decide(now time.Time) {
 // hesitate is what is left of mine without what this node would take over from others while it may be cut off, or
 // has not listened since its link came up.
 func (m *Machine) hesitate(now time.Time, mine map[netip.Addr][]links.Link) map[netip.Addr][]links.Link {
-	if !m.fencing.waits() && !m.listening.waits(now, m.node, m.in.View) {
+	if !m.fencing.waits() && !m.listening.waits(now, m.in.View) {
 		return mine
 	}
 	mine = maps.Clone(mine)
