@@ -283,7 +283,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 		"controller": values{"metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
 			"metricsPort": 17474, "ignoreExcludeLB": true, "bgpListenPort": 1790,
-			"hello": values{"port": 17475, "interval": "50ms", "multiplier": 4},
+			"hello": values{"port": 17475, "interval": "50ms", "multiplier": 4, "damping": "10m"},
 			"pulse": values{"metricsPort": 17476, "realtime": false},
 		},
 	})
@@ -323,7 +323,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: speaker.Spec.Containers[1],
 			command:   []string{"/usr/local/bin/speaker", "pulse"},
 			args: []string{
-				"--socket=/run/fairlead/pulse.sock", "--hello-port=17475", "--hello-interval=50ms", "--hello-multiplier=4",
+				"--socket=/run/fairlead/pulse.sock", "--hello-port=17475", "--hello-interval=50ms", "--hello-multiplier=4", "--damping=10m",
 				"--realtime=false", "--hand-over=false", "--metrics-bind-address=:17476", "--log-level=debug",
 			},
 			ports:     []int32{17475, 17476},

@@ -171,6 +171,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"seconds too short":              {values{"speaker": values{"hello": values{"interval": "0.005s"}}}, []string{"/speaker/hello/interval"}},
 		"zero interval":                  {values{"speaker": values{"hello": values{"interval": "0s"}}}, []string{"/speaker/hello/interval"}},
 		"multiplier of one":              {values{"speaker": values{"hello": values{"multiplier": 1}}}, []string{"/speaker/hello/multiplier"}},
+		"damping without unit":           {values{"speaker": values{"hello": values{"damping": "180"}}}, []string{"/speaker/hello/damping"}},
 		"multiplier of two":              {values{"speaker": values{"hello": values{"multiplier": 2}}}, []string{"/speaker/hello/multiplier"}},
 		"no replicas":                    {values{"controller": values{"replicas": 0}}, []string{"/controller/replicas"}},
 		"log level":                      {values{"logLevel": "trace"}, []string{"/logLevel", "debug"}},

@@ -82,8 +82,8 @@ const (
 const (
 	// ReasonFirst: the node is the first of all candidates.
 	ReasonFirst = "First"
-	// ReasonSuccessor: other candidates come before the node, but are not alive
-	// or not able.
+	// ReasonSuccessor: other candidates come before the node, but are not alive,
+	// not able, or fell silent again and again.
 	ReasonSuccessor = "Successor"
 	// ReasonNotPreempted: the node keeps the address, though a candidate before
 	// it could answer, since preempt of an L2Advertisement is Never.

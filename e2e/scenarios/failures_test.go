@@ -197,7 +197,8 @@ func TestTheAPIServerIsGone(t *testing.T) {
 }
 
 // takenOver unplugs the node that answers for an address until another one does and every
-// new flow is answered, and plugs it in again until it is back.
+// new flow is answered, and plugs it in again until one node answers. That need not be the same: one that tests before
+// this one have unplugged, too, comes last for a while.
 func takenOver(t *testing.T, c *product.Cluster, vip netip.Addr) {
 	t.Helper()
 	owner, err := c.Answerer(within(t, soon), vip)
@@ -234,10 +235,7 @@ func takenOver(t *testing.T, c *product.Cluster, vip netip.Addr) {
 		t.Fatal(err)
 	}
 	eventually(t, soon, func(ctx context.Context) error {
-		back, err := c.Answerer(ctx, vip)
-		if err == nil && back != owner {
-			err = fmt.Errorf("%s answers for %s, want %s, which is back", back.Name, vip, owner.Name)
-		}
+		_, err := c.Answerer(ctx, vip)
 		return err
 	})
 }

@@ -123,7 +123,7 @@ func (b *Bridge) passOn(state api.State, there bool) {
 		b.Cluster.SetAdjacencies(state.Adjacent)
 		b.Reporter.Handover(state.Handover)
 		b.Reporter.Contests(state.Contested, state.Doubted)
-		b.Reporter.Isolation(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks})
+		b.Reporter.Isolation(report.Network{CutOff: state.CutOff, Left: state.Left, Links: state.CutLinks, Damped: state.Damped})
 	}
 	for peer, why := range failed(b.failures, state.BFD) {
 		b.Sessions.Cut(peer, why)

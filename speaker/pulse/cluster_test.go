@@ -150,7 +150,7 @@ func (c *cluster) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, i},
-		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, LinkCheck: c.linkCheck(ctx, i, mesh), Handover: &n.hands, Log: log,
+		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, LinkCheck: c.linkCheck(ctx, i, mesh), Handover: &n.hands, Damping: simDamping, Log: log,
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })

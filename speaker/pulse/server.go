@@ -119,7 +119,8 @@ type Config struct {
 
 	Adjacency Adjacency
 	LinkCheck LinkCheck
-	Handover  Handover // nil: none
+	Handover  Handover      // nil: none
+	Damping   time.Duration // see owner.Input
 	Log       *slog.Logger
 }
 
@@ -167,7 +168,7 @@ func NewServer(cfg Config) *Server {
 		owner:    owner.New(cfg.Node, rand.N[time.Duration]),
 	}
 	s.state.Store(&api.State{})
-	s.known.IsQuiet = cfg.Mesh.IsQuiet
+	s.known.IsQuiet, s.known.Damping = cfg.Mesh.IsQuiet, cfg.Damping
 	if cfg.Handover == nil {
 		s.cfg.Handover = withoutHandover{}
 	}

@@ -31,6 +31,17 @@ func TestALinkThatIsCutOffIsTold(t *testing.T) {
 	got.want(t)
 }
 
+func TestANodeThatFlapsIsTold(t *testing.T) {
+	var got events
+	r := report.New(toldTo(&got))
+	r.Report(anOutcome())
+	r.Isolation(report.Network{Damped: []string{"node1", "node2"}})
+	got.want(t, "node1 Warning Damped: node node1 fell silent again and again, and other nodes that can answer for an address come before it until it has been "+
+		"there for a while; see to its cable, the port of the switch, its power, and the log of its container pulse")
+	r.Isolation(report.Network{Damped: []string{"node2"}}) // which says so itself
+	got.want(t)
+}
+
 func TestAnAddressThatIsLeftToAnotherNodeIsToldOnItsService(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))

@@ -35,7 +35,8 @@ func fairlead() contestant {
 		name: "fairlead", bfd: true, namespace: product.Namespace, daemon: "fairlead-speaker", processes: "^/usr/local/bin/speaker",
 		group: "fairlead.dev", peerVersion: "v1beta1",
 		install: func(ctx context.Context, c *product.Cluster) error {
-			if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3)); err != nil {
+			// Here one node dies again and again.
+			if err := errors.Join(c.LoadImage(ctx), c.Install(ctx, 3, "speaker.hello.damping=0s")); err != nil {
 				return err
 			}
 			if err := c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {

@@ -47,9 +47,9 @@ const (
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
 	// the controller does beside an API server, and the scenarios about rare changes of a node and about many
-	// connections.
+	// connections, a node that flaps among them.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
-		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$"
+		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$"
 )
 
 // The packages that have groups of their own.

@@ -27,6 +27,8 @@ type State struct {
 	// CutLinks are the interfaces over which no other node is heard, though others hear each
 	// other there. Sorted by index.
 	CutLinks []string
+	// Damped are the nodes that come last among the candidates, as they died again and again; sorted.
+	Damped []string
 	// Left are the addresses that are this node's by its table, and that another one answers
 	// for, to which they are left; by address.
 	Left map[netip.Addr]string
@@ -52,6 +54,8 @@ type Ownership struct {
 	// and not able to answer, and Distant those that are able and have no subnet with the
 	// address, as this one has. All are empty for the first of all.
 	Dead, Unable, Distant []string `json:",omitempty"`
+	// Damped are those before it that could answer, and died again and again.
+	Damped []string `json:",omitempty"`
 	// Preferred are those before it that could answer, and do not take the address from it (desired.Candidacy.NoPreempt).
 	Preferred []string `json:",omitempty"`
 	// Next is the node that would take the address over; empty if none could.
@@ -62,7 +66,7 @@ type Ownership struct {
 func (o Ownership) Equal(p Ownership) bool {
 	return o.Since.Equal(p.Since) && o.Next == p.Next && slices.Equal(o.Interfaces, p.Interfaces) &&
 		slices.Equal(o.Dead, p.Dead) && slices.Equal(o.Unable, p.Unable) && slices.Equal(o.Distant, p.Distant) &&
-		slices.Equal(o.Preferred, p.Preferred)
+		slices.Equal(o.Damped, p.Damped) && slices.Equal(o.Preferred, p.Preferred)
 }
 
 // Contest is an address of ours that a station has which is no node's, or an interface of a node.
@@ -110,7 +114,7 @@ func (d Doubt) Equal(o Doubt) bool {
 func (s State) Equal(o State) bool {
 	return s.Settled == o.Settled && s.Handover == o.Handover &&
 		slices.Equal(s.Alive, o.Alive) && slices.Equal(s.Silent, o.Silent) && slices.Equal(s.Unable, o.Unable) &&
-		slices.Equal(s.CutOff, o.CutOff) && slices.Equal(s.CutLinks, o.CutLinks) && maps.Equal(s.Left, o.Left) &&
+		slices.Equal(s.CutOff, o.CutOff) && slices.Equal(s.CutLinks, o.CutLinks) && slices.Equal(s.Damped, o.Damped) && maps.Equal(s.Left, o.Left) &&
 		maps.EqualFunc(s.Owned, o.Owned, Ownership.Equal) && maps.EqualFunc(s.Contested, o.Contested, Contest.Equal) &&
 		maps.EqualFunc(s.Doubted, o.Doubted, Doubt.Equal) && maps.EqualFunc(s.BFD, o.BFD, bfd.Status.Equal) &&
 		maps.Equal(s.Adjacent, o.Adjacent)

@@ -40,6 +40,7 @@ type options struct {
 	port       uint
 	interval   time.Duration
 	multiplier int
+	damping    time.Duration
 	metrics    string
 	realtime   bool
 	handOver   bool
@@ -55,6 +56,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.UintVar(&o.port, "hello-port", 7475, "UDP port of the hellos, the same on all nodes")
 	f.DurationVar(&o.interval, "hello-interval", 50*time.Millisecond, "longest time between two hellos to a node; 1ms for each node where that is more")
 	f.IntVar(&o.multiplier, "hello-multiplier", 3, "so many intervals of silence mean that a node is dead, or more where hellos are late or lost")
+	f.DurationVar(&o.damping, "damping", 3*time.Minute, "a node that dies for the second time within it comes last for as long, and longer each time; 0: never")
 	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
 	f.BoolVar(&o.realtime, "realtime", true, "ask the kernel to run pulse before ordinary processes, so that a busy node is not taken for a dead one")
 	f.BoolVar(&o.handOver, "hand-over", true, "hand over to the node that had an address before what belongs to connections from then; false where another proxy forwards")
@@ -69,6 +71,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, errors.New("the node's name is not known: set NODE_NAME from spec.nodeName, or --node-name")
 	case o.port == 0 || o.port > 65535:
 		return o, fmt.Errorf("--hello-port=%d: must be 1 to 65535", o.port)
+	case o.damping < 0:
+		return o, fmt.Errorf("--damping=%v: must be 0 or more", o.damping)
 	}
 	return o, nil
 }
@@ -155,7 +159,7 @@ func assemble(o options, log *slog.Logger) (p *parts, err error) {
 	p.arp, p.ndp, p.sessions = arp.New(log), ndp.New(log), bfd.New(log)
 	config := pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: p.mesh, Links: p.watcher, ARP: p.arp, NDP: p.ndp, BFD: p.sessions,
-		Adjacency: p.routers, LinkCheck: p.apart, Log: log,
+		Adjacency: p.routers, LinkCheck: p.apart, Damping: o.damping, Log: log,
 	}
 	if o.handOver {
 		config.Handover = p.handing

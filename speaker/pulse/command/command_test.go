@@ -461,6 +461,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--node-name=a --hello-port=65536":       "--hello-port=65536",
 		"--node-name=a --hello-interval=0s":      "interval",
 		"--node-name=a --hello-multiplier=1":     "multiplier",
+		"--node-name=a --damping=-1s":            "--damping=-1s",
 		"--node-name=a --log-level=loud":         "log-level",
 		"--node-name=a --socket=/proc/no/such/s": "/proc/no/such/s",
 		"--no-such-flag":                         "no-such-flag",

@@ -206,7 +206,8 @@ func (n *node) startPulse() {
 	if n.program != "" {
 		self = n.program
 	}
-	args := append([]string{"--node-name=" + n.name, "--socket=" + n.socket, "--log-level=debug"}, n.flags...)
+	// These tests lose one node again and again, and have it back at once.
+	args := append([]string{"--damping=0s", "--node-name=" + n.name, "--socket=" + n.socket, "--log-level=debug"}, n.flags...)
 	n.process = exec.CommandContext(n.t.Context(), self, args...)
 	n.process.Env = append(os.Environ(), asPulse+"=1")
 	stdin, err := n.process.StdinPipe()

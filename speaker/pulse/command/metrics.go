@@ -48,6 +48,7 @@ var (
 	doubted         = describe("doubted_addresses", "Addresses of other nodes that nobody answers for, or another node than the one that is to, as seen from this one; and those that none can.")
 	cutOff          = describe("cut_off", "1 while this node answers for nothing, since it hears no more than half of the nodes and its gateway does not answer.")
 	linksCutOff     = describe("links_cut_off", "Interfaces over which no node is heard, though others hear each other there.")
+	damped          = describe("nodes_damped", "Nodes that come last among the candidates for a while, since they fell silent again and again.")
 	framesSent      = describe("link_hellos_sent_total", "Frames sent to other nodes on interfaces of which the hellos say nothing.")
 	framesUnsent    = describe("link_hello_send_errors_total", "Such frames that the kernel did not take.")
 	framesReceived  = describe("link_hellos_received_total", "Such frames received.")
@@ -164,6 +165,7 @@ func (c *collector) collectState(to sink) {
 	to.is(cutOff, len(s.CutOff) > 0)
 	to.gauge(left, len(s.Left))
 	to.gauge(linksCutOff, len(s.CutLinks))
+	to.gauge(damped, len(s.Damped))
 	contests := map[bool]int{}
 	for _, c := range s.Contested {
 		contests[c.Withheld]++

@@ -47,6 +47,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -117,6 +118,8 @@ type Wanted struct {
 	Claims []Claim
 	// Interfaces are those on which this node may answer, as many as fit.
 	Interfaces []Interface
+	// Damped are the nodes of which this one says that they flap.
+	Damped []string
 	// Table has a digest of the table of this node for each bucket of addresses: equal on nodes that
 	// order the candidates for all of these addresses in the same way.
 	Table [TableBuckets]uint32
@@ -164,6 +167,20 @@ type Member struct {
 	Part       bool
 	// Differs has a bit for each bucket of addresses for which its table differs from that of a node that it hears.
 	Differs uint32
+	// Damped: a node that is alive says that it flaps.
+	Damped bool
+}
+
+// Damped returns the nodes that are, sorted.
+func (v View) Damped() []string {
+	var all []string
+	for node, m := range v.Alive {
+		if m.Damped {
+			all = append(all, node)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // CanServe tells whether a node is alive and able to serve an address.

@@ -27,6 +27,7 @@ func (m *machine) view(now time.Time) View {
 	v.Alive[m.node] = m.current(now).member()
 	v.Differs |= m.differs
 	m.markDeaf(v)
+	m.markDamped(v)
 	return v
 }
 

@@ -37,18 +37,19 @@ const (
 type said struct {
 	Serving    bool        `cbor:"1,keyasint,omitempty"`
 	Leaving    bool        `cbor:"2,keyasint,omitempty"`
-	Sound      bool        `cbor:"3,keyasint,omitempty"` // something on the network answers it
-	Unable     ranges      `cbor:"4,keyasint,omitempty"` // see fit
-	Stations   []Station   `cbor:"5,keyasint"`           // sorted, no duplicates; nil: not told
-	Claims     []Claim     `cbor:"6,keyasint,omitempty"` // of this node: what is told now; of others: what they told lately
-	Interfaces []Interface `cbor:"7,keyasint,omitempty"` // sorted; not more than are told
-	Part       bool        `cbor:"8,keyasint,omitempty"` // there are more of them, or they have more subnets
-	Differs    uint32      `cbor:"9,keyasint,omitempty"` // in which buckets its table differs from that of a node that it hears
+	Sound      bool        `cbor:"3,keyasint,omitempty"`  // something on the network answers it
+	Unable     ranges      `cbor:"4,keyasint,omitempty"`  // see fit
+	Stations   []Station   `cbor:"5,keyasint"`            // sorted, no duplicates; nil: not told
+	Claims     []Claim     `cbor:"6,keyasint,omitempty"`  // of this node: what is told now; of others: what they told lately
+	Interfaces []Interface `cbor:"7,keyasint,omitempty"`  // sorted; not more than are told
+	Part       bool        `cbor:"8,keyasint,omitempty"`  // there are more of them, or they have more subnets
+	Differs    uint32      `cbor:"9,keyasint,omitempty"`  // in which buckets its table differs from that of a node that it hears
+	Damped     []ID        `cbor:"26,keyasint,omitempty"` // of which it says that they flap; sorted, no duplicates
 }
 
 func (s said) equal(o said) bool {
 	return s.Serving == o.Serving && s.Leaving == o.Leaving && s.Sound == o.Sound && slices.Equal(s.Unable, o.Unable) &&
-		slices.Equal(s.Stations, o.Stations) && slices.Equal(s.Claims, o.Claims) &&
+		slices.Equal(s.Stations, o.Stations) && slices.Equal(s.Claims, o.Claims) && slices.Equal(s.Damped, o.Damped) &&
 		s.Part == o.Part && s.Differs == o.Differs && slices.EqualFunc(s.Interfaces, o.Interfaces, Interface.Equal)
 }
 
@@ -90,7 +91,7 @@ func IDOf(name string) ID {
 
 // saying turns what is wanted into what takes no more room than this, in bytes.
 func saying(w Wanted, room int) said {
-	s := said{Serving: w.Serving, Leaving: w.Leaving, Stations: sorted(w.Stations)}
+	s := said{Serving: w.Serving, Leaving: w.Leaving, Stations: sorted(w.Stations), Damped: dampedIDs(w.Damped)}
 	s.Interfaces, s.Part = told(w.Interfaces, room-len(encoded(s)))
 	return s.fit(room-len(encoded(s)), plain(w.Unable), w.Claimed)
 }

@@ -38,6 +38,7 @@ func drawWanted(t *rapid.T) Wanted {
 			return Station(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "station"))
 		}), 0, 20).Draw(t, "stations"),
 		Interfaces: rapid.SliceOfN(rapid.Custom(drawInterface), 0, maxInterfaces+1).Draw(t, "interfaces"),
+		Damped:     rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,3}`), 0, maxDamped+1).Draw(t, "damped"),
 	}
 }
 

@@ -128,8 +128,23 @@ func owned(t *api.Table, v hello.View, r reach, serves bool, keep keeper) (mine 
 // no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
 // one: clients are there. Of nodes that say neither, as those of older releases, it is not
 // known, and what they think of it is the same order without them; so no node comes before them for it. Where the
-// advertisements name the interfaces of a node, it is meant to answer there whatever its subnets.
+// advertisements name the interfaces of a node, it is meant to answer there whatever its subnets. One that is damped
+// leaves it to the first that is not, unless clients reach only the one that is.
 func near(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
+	first, ok := nearest(claim, a, v, able)
+	if !ok || !v.Alive[first].Damped {
+		return first, ok
+	}
+	steady, ok := nearest(claim, a, v, func(node string) bool { return able(node) && !v.Alive[node].Damped })
+	isFar := func(node string) bool { return !claim.IsNamed(node) && v.Alive[node].Lacks(a) }
+	if !ok || isFar(steady) && !isFar(first) {
+		return first, true
+	}
+	return steady, true
+}
+
+// nearest is near as if no node were damped.
+func nearest(claim desired.Candidacy, a netip.Addr, v hello.View, able func(node string) bool) (string, bool) {
 	first, ok := election.Owner(claim.Candidates, able)
 	if !ok || claim.IsNamed(first) || !v.Alive[first].Lacks(a) {
 		return first, ok
@@ -181,7 +196,7 @@ func placeAfter(owner, self string, claim desired.Candidacy, a netip.Addr, v hel
 // placed is the ownership with the candidates before this node, and why
 // they do not answer, and the next after it that is alive and able.
 func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Ownership {
-	o.Dead, o.Unable, o.Distant, o.Preferred = nil, nil, nil, nil
+	o.Dead, o.Unable, o.Distant, o.Damped, o.Preferred = nil, nil, nil, nil, nil
 	candidates := t.Claims[a].Candidates
 	place := slices.Index(candidates, t.Node)
 	for _, node := range candidates[:max(place, 0)] {
@@ -192,6 +207,8 @@ func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Owner
 			o.Unable = append(o.Unable, node)
 		case m.Lacks(a) && !t.Claims[a].IsNamed(node):
 			o.Distant = append(o.Distant, node)
+		case m.Damped:
+			o.Damped = append(o.Damped, node)
 		case t.Claims[a].NoPreempt:
 			o.Preferred = append(o.Preferred, node)
 		}

@@ -281,6 +281,7 @@ func TestPlaced(t *testing.T) {
 	v := serving("a", "b", "c")
 	v.Alive["c"] = hello.Member{Serving: true, Unable: only(vip4)}
 	v.Alive["e"] = has(farNet)
+	v.Alive["f"] = hello.Member{Serving: true, Damped: true}
 	for name, c := range map[string]struct {
 		candidates []string
 		want       api.Ownership
@@ -289,6 +290,7 @@ func TestPlaced(t *testing.T) {
 		"the only one":             {[]string{"a"}, api.Ownership{}},
 		"after two that cannot":    {[]string{"d", "c", "a", "b"}, api.Ownership{Dead: []string{"d"}, Unable: []string{"c"}, Next: "b"}},
 		"after one without subnet": {[]string{"e", "a", "b"}, api.Ownership{Distant: []string{"e"}, Next: "e"}},
+		"after one that is damped": {[]string{"f", "a", "b"}, api.Ownership{Damped: []string{"f"}, Next: "b"}},
 		"the last that can":        {[]string{"d", "a", "c"}, api.Ownership{Dead: []string{"d"}}},
 		"no candidate any more":    {[]string{"b", "d"}, api.Ownership{Next: "b"}},
 		"while the first is back":  {[]string{"b", "a"}, api.Ownership{Next: "b"}},

@@ -116,7 +116,7 @@ func (m *Machine) attend(now time.Time) (news bool) {
 	for _, w := range slices.Concat(questions, living, unheard) {
 		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
 	}
-	return m.listening.isOver(now) || m.incumbents.isDue(now) || waits || over || free || found || adopted || again || dead || missed || talk
+	return m.listening.isOver(now) || m.incumbents.isDue(now) || m.damping.isDue(now) || waits || over || free || found || adopted || again || dead || missed || talk
 }
 
 // adopt takes the addresses that no node answers for, and tells whether anything follows. While a living node does
@@ -207,7 +207,7 @@ func (m *Machine) answers() map[addr.Family]Answers {
 func (m *Machine) next() time.Time {
 	next := m.listening.until
 	for _, at := range []time.Time{
-		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.backups.next(), m.audit.next(), m.arbitration.next(), m.incumbents.wake,
+		m.fencing.next(), m.dataplanes.next(), m.unheard.next(), m.defence.next(), m.probing.next(), m.releases.next(), m.backups.next(), m.audit.next(), m.arbitration.next(), m.incumbents.wake, m.damping.at,
 	} {
 		next = sooner(next, at)
 	}

@@ -8,7 +8,8 @@
 //
 //  1. Link filter, reach, link isolation: on which links of this node each address could be answered for, without
 //     those that are cut off from the other nodes (802.1ag continuity check).
-//  2. Election: the first candidate of the table that is alive and able, and near to the address.
+//  2. Election: the first candidate of the table that is alive and able, near to the address, and not damped (flap
+//     damping, as of RFC 2439).
 //  3. Preemption: where the table says that candidates take nothing back (VRRP's Preempt_Mode off), the node that
 //     answers already, as it or its claim says.
 //  4. Asymmetric paths: a node that does not hear this one takes over from it, so this one leaves it the address.
@@ -52,6 +53,8 @@ type Input struct {
 	Heard []neighbour.Claim
 	// IsQuiet tells whether no hello came from a node for a detection time.
 	IsQuiet func(node string) bool
+	// Damping is within what time a node that dies again comes last for a while, and for how long at first; zero: never.
+	Damping time.Duration
 	// Epoch is later than all that were heard of, for the addresses that are taken in this step.
 	Epoch uint64
 	// Changed: something other than Table, Links and Heard may differ from the last step.
@@ -126,6 +129,7 @@ type Machine struct {
 	unheard     unheardNodes
 	absent      []string // nodes that count as dead by them
 	fencing     fencing
+	damping     damping
 	incumbents  incumbents
 	nodes       stations
 	probing     probing
@@ -216,6 +220,7 @@ func (m *Machine) decide(now time.Time) {
 
 	// What is this node's.
 	m.fence(now, r)
+	m.damp(now)
 	serves := m.fencing.is != cutOff
 	m.incumbents.hear(now, t, v, m.listening.until, serves)
 	due, elsewhere, behind := owned(t, v, r, serves, m.keeper(now))
@@ -297,6 +302,7 @@ func (m *Machine) assess(now time.Time, mine map[netip.Addr][]links.Link) api.St
 
 		CutLinks: m.isolation.names,
 		Left:     m.arbitration.leftTo(now),
+		Damped:   v.Damped(),
 	}
 	var taken []netip.Addr
 	for a, on := range mine {

@@ -18,6 +18,7 @@ type told struct {
 	ready      bool // this node answers for what it owns
 	vouched    bool
 	claims     []hello.Claim
+	damped     []string // nodes that flap
 }
 
 // present notes by which stations this node is met.
@@ -85,5 +86,6 @@ func wanted(t *api.Table, d told) hello.Wanted {
 		Interfaces: d.interfaces,
 		Vouched:    d.vouched,
 		Claims:     d.claims,
+		Damped:     d.damped,
 	}
 }

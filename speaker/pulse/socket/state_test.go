@@ -19,10 +19,10 @@ import (
 func full(now time.Time) api.State {
 	return api.State{
 		Settled: true, Alive: []string{"a", "b"}, Silent: []string{"c"}, Unable: []netip.Addr{vip6},
-		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Left: map[netip.Addr]string{vip4: "b"},
+		CutOff: []netip.Addr{netip.MustParseAddr("fe80::1")}, CutLinks: []string{"eth1"}, Damped: []string{"d"}, Left: map[netip.Addr]string{vip4: "b"},
 		Handover: "the kernel lacks NFT_DUP",
 		Owned: map[netip.Addr]api.Ownership{
-			vip4: {Interfaces: []string{"eth0"}, Since: now, Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Preferred: []string{"f"}, Next: "b"},
+			vip4: {Interfaces: []string{"eth0"}, Since: now, Dead: []string{"c"}, Unable: []string{"d"}, Distant: []string{"e"}, Damped: []string{"g"}, Preferred: []string{"f"}, Next: "b"},
 		},
 		Contested: map[netip.Addr]api.Contest{
 			vip4: {Station: "02:00:00:00:00:07", Interface: "eth0", Since: now},
@@ -91,7 +91,7 @@ func TestChangesMakeTheWholeState(t *testing.T) {
 			for _, take := range []func(){
 				func() { s.Alive = all.Alive },
 				func() { s.Silent = all.Silent },
-				func() { s.Unable, s.CutOff, s.CutLinks = all.Unable, all.CutOff, all.CutLinks },
+				func() { s.Unable, s.CutOff, s.CutLinks, s.Damped = all.Unable, all.CutOff, all.CutLinks, all.Damped },
 				func() { s.Left = all.Left },
 				func() { s.Owned = all.Owned },
 				func() { s.Contested = all.Contested },

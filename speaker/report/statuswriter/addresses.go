@@ -154,7 +154,7 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 	case len(a.Preferred) > 0:
 		answering.Reason, answering.Message = v1beta1.ReasonNotPreempted, fmt.Sprintf("node %s keeps the address, as an L2Advertisement has preempt: Never, "+
 			"though %s comes before it and could answer", node, a.Preferred[0])
-	case len(a.Dead)+len(a.Unable)+len(a.Distant) > 0:
+	case len(a.Dead)+len(a.Unable)+len(a.Distant)+len(a.Damped) > 0:
 		answering.Reason, answering.Message = v1beta1.ReasonSuccessor, succession(node, a.Ownership)
 	}
 	object := &v1beta1.L2Address{
@@ -197,6 +197,9 @@ func succession(node string, o api.Ownership) string {
 	}
 	for _, distant := range o.Distant {
 		before = append(before, distant+" has no subnet with it")
+	}
+	for _, damped := range o.Damped {
+		before = append(before, damped+" fell silent again and again")
 	}
 	const most = 4
 	if more := len(before) - most; more > 0 {

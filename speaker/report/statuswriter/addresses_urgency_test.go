@@ -29,6 +29,7 @@ func TestWhatIsNewsOfAnAddress(t *testing.T) {
 		"a part of a second":   {func(a *report.Address) { a.Since = since.Truncate(time.Second) }, unchanged},
 		"the runner-up":        {func(a *report.Address) { a.Next = "node3" }, throttled},
 		"who comes before":     {func(a *report.Address) { a.Dead = []string{"node0"} }, throttled},
+		"who is damped":        {func(a *report.Address) { a.Damped = []string{"node0"} }, throttled},
 		"who takes it not":     {func(a *report.Address) { a.Preferred = []string{"node0"} }, throttled},
 		"the Services":         {func(a *report.Address) { a.Services = nil }, throttled},
 		"since when":           {func(a *report.Address) { a.Since = since.Add(time.Minute) }, immediate},
@@ -52,11 +53,12 @@ func TestWhyANodeAnswers(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]api.Ownership{
 		"First":        {},
-		"Successor":    {Dead: []string{"node0"}},
+		"Successor":    {Dead: []string{"node0"}, Damped: []string{"node3"}},
 		"NotPreempted": {Dead: []string{"node0"}, Preferred: []string{"node4"}},
 	} {
 		answering := renderAddress("node1", "uid", netip.MustParseAddr("192.0.2.10"), report.Address{Ownership: o}).Status.Conditions[0]
-		if answering.Reason != want || len(o.Preferred) > 0 && !strings.Contains(answering.Message, "preempt: Never, though node4 comes before it") {
+		if answering.Reason != want || want == "Successor" && !strings.HasSuffix(answering.Message, ": node0 is not alive, node3 fell silent again and again") ||
+			len(o.Preferred) > 0 && !strings.Contains(answering.Message, "preempt: Never, though node4 comes before it") {
 			t.Errorf("%+v: %s, %q, want %s", o, answering.Reason, answering.Message, want)
 		}
 	}
