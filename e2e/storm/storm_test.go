@@ -49,6 +49,7 @@ func (nobody) Drain(context.Context) error                             { return 
 
 type noNetworks struct{}
 
+func (noNetworks) Offer(context.Context, api.Table) error { return nil }
 func (noNetworks) Apply(context.Context, api.Table) error { return nil }
 
 // passes counts passes, and remembers the longest.

@@ -49,6 +49,9 @@ type Health interface {
 
 // Layer2 takes what this node may answer for on its networks.
 type Layer2 interface {
+	// Offer hands over a table, and waits for a moment at most until it is in effect: a pass goes on without that.
+	Offer(ctx context.Context, want api.Table) error
+	// Apply waits longer for that, as nothing else does.
 	Apply(ctx context.Context, want api.Table) error
 }
 
@@ -297,7 +300,7 @@ func (a *Agent) publish(ctx context.Context, want desired.Node, unable []netip.A
 	var wait sync.WaitGroup // neither waits for the other
 	table := a.table()
 	table.Serving, table.NodeAddrs, table.Claims, table.Elsewhere, table.Unable = true, want.Addrs, a.published.claims, want.Elsewhere, unable
-	wait.Go(func() { layer2 = a.Layer2.Apply(ctx, table) })
+	wait.Go(func() { layer2 = a.Layer2.Offer(ctx, table) })
 	bgp := a.BGP.Apply(ctx, sessions)
 	wait.Wait()
 	return errors.Join(layer2, bgp)

@@ -114,6 +114,8 @@ func (w health) Apply(want desired.Node, missing outcome.Missing, _ error) {
 
 type layer2 struct{ *world }
 
+func (w layer2) Offer(ctx context.Context, want api.Table) error { return w.Apply(ctx, want) }
+
 func (w layer2) Apply(_ context.Context, want api.Table) error {
 	w.Lock()
 	defer w.Unlock()

@@ -101,6 +101,7 @@ func (ready) CleanWithin() time.Duration                                        
 
 type silent struct{}
 
+func (silent) Offer(context.Context, api.Table) error { return nil }
 func (silent) Apply(context.Context, api.Table) error { return nil }
 
 // counting tells how many routes it is told of.

@@ -36,11 +36,21 @@ type Layer2 struct {
 // NewLayer2 returns what hands tables to pulse.
 func NewLayer2(pulse *socket.Client) *Layer2 { return &Layer2{pulse: pulse} }
 
-// Apply implements agent.Layer2. Its error says what pulse cannot do; that pulse is away is none, since the
+// Offer implements agent.Layer2. Its error says that pulse does not answer; that it is away is none, since the
 // client keeps the table and hands it over.
+func (l *Layer2) Offer(ctx context.Context, want api.Table) error {
+	l.last.Store(&want)
+	return unlessAway(l.pulse.Offer(ctx, want))
+}
+
+// Apply implements agent.Layer2. Its errors are those of Offer.
 func (l *Layer2) Apply(ctx context.Context, want api.Table) error {
 	l.last.Store(&want)
 	_, err := l.pulse.Apply(ctx, want)
+	return unlessAway(err)
+}
+
+func unlessAway(err error) error {
 	if errors.Is(err, socket.ErrAway) {
 		return nil
 	}

@@ -24,6 +24,8 @@ const (
 	reconnectAfter = 100 * time.Millisecond
 	// applyWithin bounds how long an Apply waits for pulse.
 	applyWithin = 2 * time.Second
+	// offerWithin bounds how long an Offer waits. A pulse that runs answers within some milliseconds.
+	offerWithin = 50 * time.Millisecond
 )
 
 // Client is the agent's side: it hands tables to pulse and learns what is true.
@@ -41,6 +43,7 @@ type Client struct {
 	connected bool       // pulse has told its state
 	state     api.State
 	applied   uint64        // number of the table that the state follows from
+	owes      time.Time     // since when pulse owes the next answer, if it does
 	news      chan struct{} // closed and replaced when one of the last three changes
 }
 
@@ -62,12 +65,40 @@ func (c *Client) Apply(ctx context.Context, t api.Table) (api.State, error) {
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.table == nil || !differenceOf(c.table, &t).none() {
-		c.table = &t
-		c.number++
-		signal.Send(c.wake)
-	}
+	c.take(&t)
 	return c.await(ctx)
+}
+
+// Offer is Apply for a caller that others wait for. It waits for a moment, and not at all while pulse has had that for an
+// earlier table: a pulse that is stopped delays one Offer. Its error is ErrAway, that of ctx, or says that pulse has
+// answered nothing for two seconds.
+func (c *Client) Offer(ctx context.Context, t api.Table) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.take(&t)
+	moment, cancel := context.WithDeadline(ctx, c.owes.Add(offerWithin))
+	defer cancel()
+	_, err := c.await(moment)
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+		return err
+	case time.Since(c.owes) > c.within:
+		return fmt.Errorf("pulse has not answered for more than %v", c.within)
+	}
+	return nil
+}
+
+// take keeps a table, to be handed over if it is another one.
+func (c *Client) take(t *api.Table) {
+	if c.table != nil && differenceOf(c.table, t).none() {
+		return
+	}
+	if c.applied >= c.number {
+		c.owes = time.Now()
+	}
+	c.table = t
+	c.number++
+	signal.Send(c.wake)
 }
 
 // await waits until pulse has put the newest table into effect.
@@ -195,6 +226,9 @@ func (c *Client) learn(s api.State, number uint64, connected, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	isNew = isNew && (connected || c.connected)
+	if !c.connected || number > c.applied {
+		c.owes = time.Now()
+	}
 	c.state, c.applied, c.connected = s, number, connected
 	close(c.news)
 	c.news = make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -195,6 +196,48 @@ func TestApplyGivesUpOnAHangingPulse(t *testing.T) {
 	_, err := c.Apply(t.Context(), sample())
 	if took := time.Since(begun); err == nil || !strings.Contains(err.Error(), "did not answer within 2s") || took > patience/2 {
 		t.Errorf("error %v after %v", err, took)
+	}
+}
+
+// TestAnOfferWaitsForAMoment: once, for a pulse that hangs, which is an error after a while and until it has caught up.
+func TestAnOfferWaitsForAMoment(t *testing.T) {
+	path := socketPath(t)
+	l := listened(t, path)
+	c := NewClient(path, testlog.New(t))
+	c.within = time.Second
+	if err := c.Offer(t.Context(), api.Table{Node: "a"}); !errors.Is(err, ErrAway) {
+		t.Errorf("error %v, want ErrAway", err)
+	}
+	runClient(t, c)
+	conn := accepted(t, l)
+	conn.tell(t, 1, api.State{})
+	connected(t, c, true)
+	var offers []api.Table
+	for range 20 {
+		next := sample()
+		next.Node = fmt.Sprint(len(offers))
+		offers = append(offers, next)
+	}
+	begun := time.Now()
+	for i, table := range offers {
+		if err := c.Offer(t.Context(), table); err != nil && time.Since(begun) < c.within {
+			t.Errorf("offer %d: %v", i, err)
+		}
+	}
+	if took := time.Since(begun); took < offerWithin || took >= offerWithin*time.Duration(len(offers)) {
+		t.Errorf("%d offers took %v, want one wait of %v", len(offers), took, offerWithin)
+	}
+	time.Sleep(c.within)
+	last := offers[len(offers)-1]
+	if err := c.Offer(t.Context(), last); err == nil || !strings.Contains(err.Error(), "has not answered for more than 1s") {
+		t.Errorf("error %v of a pulse that hangs", err)
+	}
+	conn.tell(t, uint64(1+len(offers)), api.State{})
+	if _, err := c.Apply(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Offer(t.Context(), last); err != nil {
+		t.Errorf("error %v of a pulse that has caught up", err)
 	}
 }
 
