@@ -14,12 +14,15 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/fairlead/api/v1beta1"
 )
 
 const (
@@ -111,9 +114,7 @@ func decode(t *testing.T, rendered string) []client.Object {
 var decoded sync.Map
 
 var decoder = sync.OnceValue(func() runtime.Decoder {
-	types := runtime.NewScheme()
-	utilruntime.Must(errors.Join(scheme.AddToScheme(types), apiextensionsv1.AddToScheme(types)))
-	return serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
+	return serializer.NewCodecFactory(kinds(), serializer.EnableStrict).UniversalDeserializer()
 })
 
 // isBlank reports whether a YAML document holds comments at most.
@@ -139,4 +140,15 @@ func one[T client.Object](t *testing.T, objects []client.Object, name string) T 
 		t.Fatalf("%d objects of type %T are named %q, want one", len(found), *new(T), name)
 	}
 	return found[0]
+}
+
+// kinds are those that the chart installs, and those of Fairlead.
+var kinds = sync.OnceValue(func() *runtime.Scheme {
+	types := runtime.NewScheme()
+	utilruntime.Must(errors.Join(scheme.AddToScheme(types), apiextensionsv1.AddToScheme(types), v1beta1.AddToScheme(types)))
+	return types
+})
+
+func unstructuredOf(fields map[string]any) client.Object {
+	return &unstructured.Unstructured{Object: fields}
 }

@@ -102,7 +102,7 @@ func TestEveryCombinationIsValid(t *testing.T) {
 func checkPlace(t *testing.T, object client.Object) {
 	t.Helper()
 	name := fmt.Sprintf("%T %s", object, object.GetName())
-	clusterScoped := []string{"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+	clusterScoped := []string{"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 	want := namespace
 	if slices.Contains(clusterScoped, object.GetObjectKind().GroupVersionKind().Kind) {
 		want = ""

@@ -57,6 +57,7 @@ func TestController(t *testing.T) {
 		{"leaves other classes alone", testClass},
 		{"says what is wrong with advertisements and peers", testReferences},
 		{"counts the sessions of peers", testSessions},
+		{"lets speakers read the passwords of peers, and nothing else", testPasswords},
 		{"keeps the key of the hellos", testHelloKey},
 		{"makes a key where the Secret has none", testHelloKeyLost},
 		{"says that it cannot make a key where the Secret is immutable", testHelloKeyImmutable},

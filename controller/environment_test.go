@@ -28,6 +28,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
@@ -138,6 +139,7 @@ func (c *cluster) grant(t *testing.T) {
 	c.create(t, &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
 		rule("", []string{"list", "watch", "create"}, "secrets"),
 		{APIGroups: []string{""}, Verbs: patch, Resources: []string{"secrets"}, ResourceNames: []string{"fairlead-hello"}},
+		{APIGroups: []string{rbacv1.GroupName}, Verbs: []string{"list", "watch", "patch"}, Resources: []string{"roles"}, ResourceNames: []string{passwords.Role}},
 		rule("", []string{"list", "create", "patch", "delete"}, "configmaps"),
 		rule("coordination.k8s.io", []string{"get", "create", "update"}, "leases"),
 		rule("", tell, "events"),

@@ -19,6 +19,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/hellokey"
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/controller/reconcile"
 	"fairlead.dev/fairlead/internal/apihint"
 	"fairlead.dev/fairlead/internal/run"
@@ -79,6 +80,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	if err := errors.Join(
 		m.Add(manager.RunnableFunc(func(ctx context.Context) error { return run.All(ctx, tasks...) })), // on the leader only
 		hellokey.Add(m, o.namespace, logger),
+		passwords.Add(m, o.namespace, o.lease.WriteTimeout(), logger),
 		m.AddHealthzCheck("ping", healthz.Ping),
 		m.AddReadyzCheck("synced", func(*http.Request) error { return run.Ready(tasks...) }),
 	); err != nil {
@@ -104,7 +106,7 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 	m, err := manager.New(cluster, manager.Options{
 		Scheme:                        scheme,
 		Logger:                        logr.FromSlogHandler(logger.Handler()),
-		Cache:                         reconcile.CacheOptions(o.namespace),
+		Cache:                         reconcile.CacheOptions(o.namespace, passwords.Role),
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.probeAddress,
 		LeaderElection:                o.leaderElect,

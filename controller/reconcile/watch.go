@@ -8,8 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,13 +20,16 @@ import (
 	"fairlead.dev/fairlead/internal/signal"
 )
 
-// CacheOptions says what the informers hold: Secrets of the given namespace
-// only, without their values, and nothing that is not read.
-func CacheOptions(namespace string) cache.Options {
+// CacheOptions says what the informers hold: of the given namespace Secrets, without their values, and the one
+// Role; and nothing that is not read.
+func CacheOptions(namespace, role string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}:             {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {Transform: forgetValues}}},
+			&rbacv1.Role{}: {Namespaces: map[string]cache.Config{
+				namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, role)},
+			}},
 			&corev1.Service{}:            {Transform: brief},
 			&discoveryv1.EndpointSlice{}: {Transform: slim},
 			&corev1.Node{}:               {Transform: whereabouts},

@@ -21,8 +21,10 @@ type kind struct {
 	// core kinds are needed for forwarding; the others only for announcing, and optional
 	// ones for neither: an API server may be too old to have them, or an older role not allow them.
 	core, optional bool
-	synced         bool
-	unread         unread
+	// named kinds are read by the names that are needed, each in a watch of its own: the role allows no others.
+	named  bool
+	synced bool
+	unread unread
 }
 
 // watched completes a kind; present is false where there is no value.

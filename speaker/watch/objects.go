@@ -32,6 +32,7 @@ type objects struct {
 	roll       view.RollCall
 	adjacent   map[string]view.Adjacency            // by interface
 	unread     map[problem.Object][]problem.Problem // of Services and EndpointSlices, which are few
+	named      named
 
 	// What has changed since the last snapshot: Services themselves or their endpoints, reservations,
 	// the roll call, and anything else.
@@ -42,7 +43,7 @@ type objects struct {
 func newObjects(own string) objects {
 	return objects{
 		Config: mirror.NewConfig(), own: own,
-		services: map[view.Ref]*view.Service{}, reservations: map[view.Ref]*view.Reservation{}, slices: mirror.NewSlices(), triggers: newTriggers(),
+		named: newNamed(), services: map[view.Ref]*view.Service{}, reservations: map[view.Ref]*view.Reservation{}, slices: mirror.NewSlices(), triggers: newTriggers(),
 		nodes: map[string]*view.Node{}, speakers: map[string]view.Speaker{}, daemonSets: map[string]struct{}{},
 		adjacent: map[string]view.Adjacency{}, unread: map[problem.Object][]problem.Problem{},
 		touchedServices: map[view.Ref]struct{}{}, touchedEndpoints: map[view.Ref]struct{}{}, reserved: map[view.Ref]struct{}{},
@@ -166,6 +167,7 @@ func (o *objects) snapshot(last *view.Cluster) *view.Cluster {
 
 func (o *objects) readOthers(c *view.Cluster) {
 	o.Fill(c)
+	o.need(c)
 	c.Nodes, c.LastOwn = maps.Clone(o.nodes), o.lastOwn
 	c.Adjacent = o.adjacent
 	c.Speakers, c.Deployed = map[string]view.Speaker{}, len(o.daemonSets) > 0

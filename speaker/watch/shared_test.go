@@ -43,6 +43,7 @@ func TestOnOneAPIServer(t *testing.T) {
 		"what reservations hold":                           testWhatReservationsHold,
 		"a storm of changes is followed":                   testAStormOfChangesIsFollowed,
 		"an empty key of the hellos replaces none":         testAnEmptyKeyOfTheHellosReplacesNone,
+		"Secrets are read by name":                         testSecretsAreReadByName,
 		"a kind that is forbidden is told once":            testAKindThatIsForbiddenIsToldOnce,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })

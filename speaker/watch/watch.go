@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -73,8 +74,11 @@ type Watch struct {
 	newest  *view.Cluster // the last snapshot that was taken
 	without bool          // the wait for this node's Node is over
 	waiting *time.Timer   // for it; nil: not yet, or no need to
+	// configured: a snapshot was. A Secret that a new BGPPeer names holds up no other peer.
+	configured bool
 
 	changed chan struct{}
+	naming  chan struct{} // one slot: other Secrets are needed
 }
 
 // retryContact is the pause before an API server that does not answer is asked again.
@@ -96,14 +100,14 @@ func New(config Config) *Watch {
 	if config.OwnIn == 0 {
 		config.OwnIn = ownIn
 	}
-	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1)}
+	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1), naming: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{
 		watched(kind{core: true, touches: true}, &corev1.Service{}, readService, o.service),
 		watched(kind{core: true, touches: true}, &discoveryv1.EndpointSlice{}, readSlice, o.slice),
 		watched(kind{core: true}, &corev1.Node{}, func(n *corev1.Node) (*view.Node, bool) { return config.Nodes.Read(n), true }, o.node),
 		watched(kind{}, &corev1.Pod{}, fromkube.SpeakerPod, putNamed(o.speakers)),
-		watched(kind{}, &corev1.Secret{}, readSecret, putNamed(o.Secrets)),
+		watched(kind{named: true}, &corev1.Secret{}, readSecret, o.secret),
 		watched(kind{}, &v1beta1.IPAddressPool{}, whole, o.Pools.Set),
 		watched(kind{}, &v1beta1.L2Advertisement{}, whole, o.L2Advertisements.Set),
 		watched(kind{}, &v1beta1.BGPAdvertisement{}, whole, o.BGPAdvertisements.Set),
@@ -141,7 +145,12 @@ func (w *Watch) Snapshot() *view.Cluster {
 	}
 	if w.objects.dirty() {
 		w.newest = w.objects.snapshot(w.newest)
-		w.newest.Configured = configured
+		w.configured = w.configured || configured && w.objects.named.settled()
+		w.newest.Configured = w.configured
+		if w.objects.named.changed {
+			w.objects.named.changed = false
+			signal.Send(w.naming)
+		}
 	}
 	return w.newest
 }
@@ -182,6 +191,10 @@ func (w *Watch) Run(ctx context.Context) error {
 			return fmt.Errorf("prepare the scheme: %w", err)
 		}
 	}
+	secrets, err := kubernetes.NewForConfig(w.config.REST)
+	if err != nil {
+		return fmt.Errorf("prepare the client of Secrets: %w", err)
+	}
 	informers := w.firstContact(ctx, scheme)
 	if informers == nil {
 		return nil
@@ -190,7 +203,11 @@ func (w *Watch) Run(ctx context.Context) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	for _, k := range w.kinds {
-		wait.Go(func() { w.follow(ctx, informers, k) })
+		if k.named {
+			wait.Go(func() { w.followNamed(ctx, secrets, k) })
+		} else {
+			wait.Go(func() { w.follow(ctx, informers, k) })
+		}
 	}
 	return informers.Start(ctx)
 }
@@ -227,7 +244,6 @@ func (w *Watch) newCache(scheme *runtime.Scheme) (cache.Cache, error) {
 	own := map[string]cache.Config{w.config.Namespace: {}}
 	chosen := map[client.Object]cache.ByObject{
 		&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*notHeadless)},
-		&corev1.Secret{}:             {Namespaces: own},
 		&corev1.Pod{}:                {Namespaces: own, Label: labels.SelectorFromSet(w.config.Speakers)},
 	}
 	if name := w.config.DaemonSet; name != "" {
@@ -296,12 +312,17 @@ func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (t
 	if err != nil {
 		return nil, err
 	}
+	return informer.AddEventHandler(w.applies(k))
+}
+
+// applies returns what an informer calls with each object of a kind.
+func (w *Watch) applies(k *kind) toolscache.ResourceEventHandler {
 	set := func(o any) {
 		if object, ok := o.(*known); ok {
 			w.apply(k, object.key, object.value)
 		}
 	}
-	return informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    set,
 		UpdateFunc: func(_, o any) { set(o) },
 		DeleteFunc: func(o any) {
@@ -312,7 +333,7 @@ func (w *Watch) register(ctx context.Context, informers cache.Cache, k *kind) (t
 				w.apply(k, object.key, nil)
 			}
 		},
-	})
+	}
 }
 
 // apply stores what was read of one object, nil if it is gone.
