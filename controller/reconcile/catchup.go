@@ -77,7 +77,7 @@ func listHolders(ctx context.Context, live client.Reader) (map[problem.Object]st
 func (o *objects) behind(versions map[problem.Object]string) map[problem.Object]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	known := snapshot{services: o.services, reservations: o.reservations, pools: o.Pools.Objects}
+	known := snapshot{services: o.services, reservations: o.bookings.objects, pools: o.Pools.Objects}
 	rest := map[problem.Object]string{}
 	for object, version := range versions {
 		current := known.current(object)

@@ -115,7 +115,7 @@ func TestReservationCoolsDown(t *testing.T) {
 	}
 	holds := func(want int) {
 		t.Helper()
-		if got := o.reservations[view.Ref(key)].Status.Addresses; len(got) != want {
+		if got := o.bookings.objects[view.Ref(key)].Status.Addresses; len(got) != want {
 			t.Errorf("the reservation holds %v, want %d", got, want)
 		}
 	}

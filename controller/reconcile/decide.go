@@ -73,6 +73,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	if d.engine == nil {
 		d.engine = allocation.NewEngine(classes)
 	}
+	s = s.withAssumed(last.unseen)
 	pools, assumed := withCoolDown(s.cluster.PoolsByAge()), assumed(last.unseen, s)
 	var services iter.Seq[view.Ref]
 	d.roll, services = last.roll.follow(s.cluster, pools, last.book)
@@ -98,6 +99,9 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	w.serviceStatuses(s, last)
 	for ref, r := range s.reservations {
 		w.reservation(ref, r, s.cluster.Reservations[ref])
+	}
+	for ref, r := range s.excess {
+		w.tooMany(ref, r)
 	}
 	coolingDown := coolingDown(d.cooling, pools)
 	for name, p := range s.pools {

@@ -35,8 +35,7 @@ type objects struct {
 	mirror.Config
 	endpointSlices mirror.Slices
 	services       map[view.Ref]*corev1.Service
-	reservations   map[view.Ref]*v1beta1.IPReservation
-	booked         map[view.Ref]*view.Reservation // the views of these
+	bookings       bookings
 	bgpSessions    map[string]*v1beta1.BGPSession
 	nodes          map[string]*view.Node
 	namespaces     map[string]map[string]string // their labels
@@ -57,7 +56,7 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes) *objects {
 		requests: requests, read: read, wake: make(chan struct{}, 1),
 		Config: mirror.NewConfig(), endpointSlices: mirror.NewSlices(),
 		views: map[view.Ref]*view.Service{}, services: map[view.Ref]*corev1.Service{},
-		reservations: map[view.Ref]*v1beta1.IPReservation{}, booked: map[view.Ref]*view.Reservation{},
+		bookings:    newBookings(),
 		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
 		touched: map[view.Ref]struct{}{}, others: true, places: true,
@@ -75,6 +74,7 @@ type snapshot struct {
 	// The objects behind the views, of those kinds that have a status.
 	services          map[view.Ref]*corev1.Service
 	reservations      map[view.Ref]*v1beta1.IPReservation
+	excess            map[view.Ref]*v1beta1.IPReservation // too many, and to be told
 	pools             map[string]*v1beta1.IPAddressPool
 	l2Advertisements  map[string]*v1beta1.L2Advertisement
 	bgpAdvertisements map[string]*v1beta1.BGPAdvertisement
@@ -109,7 +109,7 @@ func (o *objects) snapshot() *snapshot {
 	}
 	if o.others {
 		o.Fill(c)
-		c.Reservations, s.reservations = maps.Clone(o.booked), maps.Clone(o.reservations)
+		c.Reservations, s.reservations, s.excess = o.bookings.looked()
 		s.pools = maps.Clone(o.Pools.Objects)
 		s.l2Advertisements = maps.Clone(o.L2Advertisements.Objects)
 		s.bgpAdvertisements = maps.Clone(o.BGPAdvertisements.Objects)

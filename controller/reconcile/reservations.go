@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,19 +11,13 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // setReservation takes in the newest state of one IPReservation, nil for one that is gone.
 func (o *objects) setReservation(key client.ObjectKey, r *v1beta1.IPReservation) bool {
 	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
 	o.others = true
-	if r == nil {
-		delete(o.reservations, ref)
-		delete(o.booked, ref)
-		return true
-	}
-	o.reservations[ref], o.booked[ref] = r, fromkube.Reservation(r)
+	o.bookings.set(ref, r)
 	return true
 }
 
@@ -62,7 +57,7 @@ func (s *snapshot) current(object problem.Object) string {
 			return p.ResourceVersion
 		}
 	default:
-		if r := s.reservations[ref]; r != nil {
+		if r := cmp.Or(s.reservations[ref], s.excess[ref]); r != nil {
 			return r.ResourceVersion
 		}
 	}
