@@ -21,13 +21,14 @@ type serviceUse struct {
 	classes   map[string]int      // load balancer classes, to how often
 	unclassed int                 // Services without one
 	pools     map[string][]string // pools that are asked for, to the Services that ask
+	sharing   map[string][]string // share keys, to the namespaces of their Services
 }
 
 // service looks at what a Service asks MetalLB for.
 func (t *translator) service(s *subject, u unstructured.Unstructured) {
 	use := &t.services
 	if use.followed == nil {
-		use.followed, use.classes, use.pools = map[string]int{}, map[string]int{}, map[string][]string{}
+		use.followed, use.classes, use.pools, use.sharing = map[string]int{}, map[string]int{}, map[string][]string{}, map[string][]string{}
 	}
 	if kind, _, _ := unstructured.NestedString(u.Object, "spec", "type"); kind != "LoadBalancer" {
 		return
@@ -46,8 +47,13 @@ func (t *translator) service(s *subject, u unstructured.Unstructured) {
 				continue
 			}
 			switch name {
-			case v1beta1.MetalLBAddresses, v1beta1.MetalLBShareKey:
+			case v1beta1.MetalLBAddresses:
 				use.followed[key]++
+			case v1beta1.MetalLBShareKey:
+				use.followed[key]++
+				if with := use.sharing[annotations[key]]; !slices.Contains(with, u.GetNamespace()) {
+					use.sharing[annotations[key]] = append(with, u.GetNamespace())
+				}
 			case v1beta1.MetalLBPool:
 				use.followed[key]++
 				use.pools[annotations[key]] = append(use.pools[annotations[key]], s.name)
@@ -65,6 +71,12 @@ func (use *serviceUse) tell(t *translator, pools map[string]bool) {
 	s := &subject{kind: "Service"}
 	for _, key := range slices.Sorted(maps.Keys(use.followed)) {
 		s.find(Differs, "metadata.annotations["+key+"]", nil, "goes on working on %s, as long as the chart's metallbAnnotations is true, its default; new ones are better written with fairlead.dev/", services(use.followed[key], "", ""))
+	}
+	for _, key := range slices.Sorted(maps.Keys(use.sharing)) {
+		if across := slices.Sorted(slices.Values(use.sharing[key])); len(across) > 1 {
+			s.find(Step, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+v1beta1.MetalLBShareKey+"]", key, "Services of the namespaces %s have this key: what they share they keep, and to share an address anew each needs "+
+				"%s with the names of the others", strings.Join(across, ", "), v1beta1.AnnotationShareWith)
+		}
 	}
 	for _, pool := range slices.Sorted(maps.Keys(use.pools)) {
 		if who := use.pools[pool]; !pools[pool] {
