@@ -79,7 +79,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	tasks := []run.Task{loop, fence}
 	if err := errors.Join(
 		m.Add(manager.RunnableFunc(func(ctx context.Context) error { return run.All(ctx, tasks...) })), // on the leader only
-		hellokey.Add(m, o.namespace, logger),
+		hellokey.Add(m, o.namespace, o.lease.WriteTimeout(), logger),
 		passwords.Add(m, o.namespace, o.lease.WriteTimeout(), logger),
 		m.AddHealthzCheck("ping", healthz.Ping),
 		m.AddReadyzCheck("synced", func(*http.Request) error { return run.Ready(tasks...) }),

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,9 +31,9 @@ import (
 // size is the length of the key in bytes: that of the hash (RFC 2104, 3).
 const size = 32
 
-// Add has the manager keep the Secret in the given namespace while it leads. The error is that of a manager
-// that has been started already.
-func Add(m manager.Manager, namespace string, log *slog.Logger) error {
+// Add has the manager keep the Secret in the given namespace while it leads; a write may take as long as timeout says.
+// The error is that of a manager that has been started already.
+func Add(m manager.Manager, namespace string, timeout time.Duration, log *slog.Logger) error {
 	wanted := client.ObjectKey{Namespace: namespace, Name: v1beta1.HelloSecret}
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == wanted })
 	first := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -43,7 +44,7 @@ func Add(m manager.Manager, namespace string, log *slog.Logger) error {
 		WithOptions(controller.Options{SkipNameValidation: new(true)}). // the name need be unique in one manager, not in a process
 		For(&corev1.Secret{}, builder.WithPredicates(ours)).
 		WatchesRawSource(first).
-		Complete(&keeper{client: m.GetClient(), events: m.GetEventRecorder("fairlead.dev/controller"), log: log})
+		Complete(&keeper{client: m.GetClient(), timeout: timeout, events: m.GetEventRecorder("fairlead.dev/controller"), log: log})
 	if err != nil {
 		return fmt.Errorf("keep Secret %s: %w", wanted, err)
 	}
@@ -52,10 +53,11 @@ func Add(m manager.Manager, namespace string, log *slog.Logger) error {
 
 // keeper is the reconciler.
 type keeper struct {
-	client client.Client
-	events events.EventRecorder
-	log    *slog.Logger
-	made   made
+	client  client.Client
+	timeout time.Duration // of a write
+	events  events.EventRecorder
+	log     *slog.Logger
+	made    made
 }
 
 // made is the key that this process made last, and the Secret that has it. A template that is applied
@@ -74,6 +76,8 @@ const action = "MakeKey"
 // Reconcile creates the Secret if there is none, and fills it if there is no key in it. It returns the
 // error of the API server.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.timeout) // reads are of the cache
+	defer cancel()
 	found := &corev1.Secret{}
 	switch err := k.client.Get(ctx, r.NamespacedName, found); {
 	case apierrors.IsNotFound(err):

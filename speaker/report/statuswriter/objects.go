@@ -22,6 +22,10 @@ const (
 	doubtBurst = 10
 )
 
+// answerIn is how long the answer to a request is waited for, other than to a watch. One that never comes must not keep
+// the state of all sessions from being told.
+const answerIn = 10 * time.Second
+
 // Objects writes all status objects of a node. It implements report.Objects.
 type Objects struct {
 	node       string
@@ -37,18 +41,23 @@ type Objects struct {
 // New makes the writers of a node. Nothing is sent before Run. The error is that of a configuration by which
 // no client can be made.
 func New(node string, config *rest.Config, log *slog.Logger) (*Objects, error) {
-	api, err := newClient(config)
+	watches, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
-	slow := rest.CopyConfig(config)
-	slow.QPS, slow.Burst = doubtQPS, doubtBurst
-	doubts, err := newClient(slow)
+	bounded := rest.CopyConfig(config)
+	bounded.Timeout = answerIn
+	api, err := newClient(bounded)
+	if err != nil {
+		return nil, err
+	}
+	bounded.QPS, bounded.Burst = doubtQPS, doubtBurst
+	doubts, err := newClient(bounded)
 	if err != nil {
 		return nil, err
 	}
 	o := newObjects(node, api, doubts, log)
-	o.api = api
+	o.api = watches
 	return o, nil
 }
 

@@ -36,7 +36,11 @@ type cluster struct {
 
 func newCluster(t *testing.T) cluster {
 	t.Helper()
-	server := apiserver.Start(t)
+	return newClusterOf(t, apiserver.Start(t))
+}
+
+func newClusterOf(t *testing.T, server *apiserver.Server) cluster {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
