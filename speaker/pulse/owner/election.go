@@ -207,10 +207,10 @@ func placed(o api.Ownership, t *api.Table, v hello.View, a netip.Addr) api.Owner
 			o.Unable = append(o.Unable, node)
 		case m.Lacks(a) && !t.Claims[a].IsNamed(node):
 			o.Distant = append(o.Distant, node)
-		case m.Damped:
-			o.Damped = append(o.Damped, node)
 		case t.Claims[a].NoPreempt:
 			o.Preferred = append(o.Preferred, node)
+		case m.Damped:
+			o.Damped = append(o.Damped, node)
 		}
 	}
 	o.Next, _ = near(t.Claims[a], a, v, func(node string) bool { return node != t.Node && v.CanServe(node, a) })

@@ -291,11 +291,15 @@ func TestPlaced(t *testing.T) {
 		"after two that cannot":    {[]string{"d", "c", "a", "b"}, api.Ownership{Dead: []string{"d"}, Unable: []string{"c"}, Next: "b"}},
 		"after one without subnet": {[]string{"e", "a", "b"}, api.Ownership{Distant: []string{"e"}, Next: "e"}},
 		"after one that is damped": {[]string{"f", "a", "b"}, api.Ownership{Damped: []string{"f"}, Next: "b"}},
+		"whatever it did":          {[]string{"f", "a", "b"}, api.Ownership{Preferred: []string{"f"}, Next: "b"}},
 		"the last that can":        {[]string{"d", "a", "c"}, api.Ownership{Dead: []string{"d"}}},
 		"no candidate any more":    {[]string{"b", "d"}, api.Ownership{Next: "b"}},
 		"while the first is back":  {[]string{"b", "a"}, api.Ownership{Next: "b"}},
 	} {
 		table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
+		if name == "whatever it did" {
+			table.Claims[vip4] = desired.Candidacy{Candidates: c.candidates, NoPreempt: true}
+		}
 		if got := placed(api.Ownership{}, &table, v, vip4); !got.Equal(c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
