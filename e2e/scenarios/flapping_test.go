@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/e2e/lab"
@@ -126,47 +124,4 @@ func TestANodeComesBackWithoutPreemption(t *testing.T) {
 			t.Errorf("%s came back, and %v answers for %s, want %s (%v)", first.Name, after, vip, now[i].Name, err)
 		}
 	}
-}
-
-// Two nodes of which one does not reach the API server each take the other one for the next, and when the node
-// dies that answers, one of them does within a second.
-func TestANodeDiesWhileTablesDiffer(t *testing.T) {
-	c := cluster(t)
-	vip := expose(t, c, product.WebService(webs, "differs", "layer2", local))[0]
-	reply(t, c.Client, vip)
-	stale := bystander(t, c, vip)
-	owner, err := c.Answerer(within(t, soon), vip)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := c.ControlPlane.IPv4.String()
-	on(t, stale, "ip route add unreachable "+server, "ip route del unreachable "+server)
-	prefers := func(n *lab.Node, weight int32) v1beta1.PreferredNodeSelector {
-		return v1beta1.PreferredNodeSelector{Weight: weight, Preference: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: n.Name}}}
-	}
-	create(t, c, &v1beta1.L2Advertisement{ObjectMeta: name("differs"), Spec: v1beta1.L2AdvertisementSpec{
-		IPAddressPools: []string{"layer2"}, PreferredNodeSelectors: []v1beta1.PreferredNodeSelector{prefers(owner, 100), prefers(stale, 50)},
-	}})
-	// What comes after it tells when the others know.
-	after := product.WebService(webs, "differs-later", "layer2", local)
-	reply(t, c.Client, expose(t, c, after)[0])
-	stalled := watchStalls()
-	defer stalled.stop()
-	began := time.Now()
-	plugIn := unplugged(t, owner)
-	reply(t, c.Client, vip)
-	took := time.Since(began)
-	t.Logf("%s died; %s was answered for after %v", owner.Name, vip, took.Round(time.Millisecond))
-	if took > time.Second && !stalled.since(began) {
-		t.Errorf("%s was answered for %v after %s died, want a second at most", vip, took, owner.Name)
-	}
-	plugIn()
-	on(t, stale, "ip route del unreachable "+server, "")
-	eventually(t, patience, func(ctx context.Context) error { // or the tables did not differ
-		log, err := c.Kubectl(ctx, "-n", product.Namespace, "logs", "-l", "app.kubernetes.io/component=speaker", "-c", "pulse", "--since=5m", "--tail=-1")
-		if err == nil && !strings.Contains(log, "no node answers for addresses that are another node's") {
-			err = errors.New("no node took the address since none answered")
-		}
-		return err
-	})
 }
