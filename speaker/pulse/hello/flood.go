@@ -91,8 +91,8 @@ func (m *machine) packed(out []outgoing, box outbox, to []netip.Addr) []outgoing
 	for _, g := range box.all {
 		m.seq++
 		m.stats.Gossip++
-		g.Node, g.Incarnation, g.Seq = m.node, m.incarnation, m.seq
-		out = append(out, outgoing{datagrams: m.sealedBody(datagramOf(versionGossip, g)), to: to})
+		g.Node, g.Incarnation = m.node, m.incarnation
+		out = append(out, outgoing{datagrams: m.sealedBody(datagramOf(versionGossip, m.seq, g)), to: to})
 	}
 	return out
 }
@@ -112,12 +112,12 @@ func (m *machine) index(bucket int) index {
 
 // hearGossip is what hear is for hellos.
 func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort) outgoing {
-	body, reason := open(datagram, versionGossip, m.keys)
+	seq, body, reason := open(datagram, versionGossip, m.keys)
 	g, ok := decodeGossip(body)
 	if reason == "" && !ok {
 		reason = ReasonMalformed
 	}
-	h := hello{Node: g.Node, Incarnation: g.Incarnation, Seq: g.Seq}
+	h := hello{Node: g.Node, Incarnation: g.Incarnation, Seq: seq}
 	p := m.peers[g.Node]
 	switch {
 	case reason != "":
@@ -138,7 +138,7 @@ func (m *machine) hearGossip(now time.Time, datagram []byte, from netip.AddrPort
 			return outgoing{datagrams: m.hello(now, ask, 0), to: p.addrs}
 		}
 	case fresh:
-		p.seq = g.Seq
+		p.seq = seq
 		m.takeGossip(now, p, g)
 	}
 	return outgoing{}

@@ -13,7 +13,7 @@ import (
 
 const (
 	// gossipOverhead is what gossip has beside the name of its sender and its items, in bytes, at most.
-	gossipOverhead = 1 + 3 + 10 + 10 + 4 + 4
+	gossipOverhead = 1 + 3 + 10 + 4 + 4
 	indexHead      = 8
 	indexEntry     = 9 + 2 + 6 + 6 // with a version of 32 bits
 	maxLinks       = 2 * rings * maxWalk
@@ -94,11 +94,10 @@ type index struct {
 	Has    map[longID]recordVersion `cbor:"2,keyasint"`
 }
 
-// gossip is a datagram of version 2, which nodes send each other beside their hellos.
+// gossip is a datagram of version 2, which nodes send each other beside their hellos, with sequences of the same numbers.
 type gossip struct {
 	Node        string            `cbor:"10,keyasint"`
 	Incarnation uint64            `cbor:"11,keyasint"`
-	Seq         uint64            `cbor:"12,keyasint"` // of the same numbers as its hellos
 	Records     []cbor.RawMessage `cbor:"13,keyasint,omitempty"`
 	Indexes     []index           `cbor:"14,keyasint,omitempty"`
 }

@@ -52,7 +52,7 @@ func TestKeyRotation(t *testing.T) {
 		forged := hello{Node: "node-0", Incarnation: 1, Seq: 1, said: said{Serving: true}}
 		for range 3 {
 			before := w.hosts[1].state.figures().Rejected[ReasonMAC]
-			w.send(1, w.hosts[1].state.hear(w.now, seal(datagramOf(version, forged), key), attacker))
+			w.send(1, w.hosts[1].state.hear(w.now, seal(datagramOf(version, 1, forged), key), attacker))
 			w.run(4 * testDelay)
 			if got := w.hosts[1].state.figures().Rejected[ReasonMAC] - before; got != 1 {
 				t.Errorf("%d hellos were rejected that an old key made, want 1", got)

@@ -32,7 +32,8 @@ type machine struct {
 	parting          bool      // this process ends, and the node
 	partsAt          time.Time // counts as alive until then
 	peers            map[string]*peer
-	active           []*peer // about which time alone may change something, by name
+	known            map[string]hello // the newest of each peer, by its body
+	active           []*peer          // about which time alone may change something, by name
 
 	listening bool
 	settlesAt time.Time // zero while we lack a key or an ear
@@ -66,6 +67,7 @@ func newMachine(cfg Config, random func() uint64) *machine {
 		random:      random,
 		incarnation: random(),
 		peers:       map[string]*peer{},
+		known:       map[string]hello{},
 		stats:       Stats{Rejected: map[Reason]uint64{}},
 		told:        map[Reason]bool{},
 		dirty:       true,
@@ -100,6 +102,7 @@ func (m *machine) set(now time.Time, w Wanted) (urgent bool) {
 		if _, keep := w.Peers[node]; !keep {
 			m.release(now, p)
 			m.deactivate(p)
+			delete(m.known, p.body)
 			delete(m.peers, node)
 			m.touch()
 		}
@@ -179,7 +182,11 @@ func (m *machine) word(now time.Time, ask, echo uint64) hello {
 	return h
 }
 
-func (m *machine) sealed(h hello) [][]byte { return m.sealedBody(datagramOf(version, h)) }
+func (m *machine) sealed(h hello) [][]byte {
+	seq := h.Seq
+	h.Seq = 0
+	return m.sealedBody(datagramOf(version, seq, h))
+}
 
 // sealedBody is a datagram for each key that some node may need.
 func (m *machine) sealedBody(body []byte) [][]byte {
@@ -240,8 +247,9 @@ func (m *machine) hear(now time.Time, datagram []byte, from netip.AddrPort) outg
 	if isGossip(datagram) {
 		return m.hearGossip(now, datagram, from)
 	}
-	body, reason := open(datagram, version, m.keys)
-	h, ok := decode(body)
+	seq, body, reason := open(datagram, version, m.keys)
+	h, ok := m.read(body)
+	h.Seq = seq
 	if reason == "" && !ok {
 		reason = ReasonMalformed
 	}

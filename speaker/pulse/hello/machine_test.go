@@ -133,7 +133,7 @@ func TestHoldIsCapped(t *testing.T) {
 	w := started(t, 2, 1)
 	s := w.hosts[0].state
 	h := hello{Node: s.node, Incarnation: s.incarnation, Seq: s.seq + 1, Hold: time.Minute, said: s.said}
-	w.hosts[1].state.hear(w.now, seal(datagramOf(version, h), testKey), attacker)
+	w.hosts[1].state.hear(w.now, seal(datagramOf(version, h.Seq, h), testKey), attacker)
 	w.hosts[0].state = nil
 	w.run(MaxHold - testInterval)
 	w.expect(t, "within the longest hold", 0, 1)

@@ -40,6 +40,7 @@ type peer struct {
 
 	proven           bool   // incarnation has answered a nonce and did not fall silent since
 	incarnation, seq uint64 // of the newest hello
+	body             string // of one that is known
 	nonce            uint64 // what we asked incarnation's successor to send back; 0: nothing
 	nonceAt          time.Time
 	askedAt          time.Time

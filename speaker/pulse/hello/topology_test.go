@@ -369,7 +369,7 @@ func TestReplayedGossip(t *testing.T) {
 	if got := w.hosts[0].state.figures().Rejected[ReasonReplayed]; got == before {
 		t.Error("no replay was counted")
 	}
-	forged := seal(datagramOf(versionGossip, gossip{Node: "node-1", Incarnation: 7, Seq: 1 << 60}), otherKey)
+	forged := seal(datagramOf(versionGossip, 1<<60, gossip{Node: "node-1", Incarnation: 7}), otherKey)
 	w.hosts[0].state.hear(w.now, forged, attacker)
 	if w.hosts[0].state.figures().Rejected[ReasonMAC] != 1 {
 		t.Error("a forged datagram was not counted")

@@ -3,6 +3,7 @@ package hello
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"math"
 	"net/netip"
 	"slices"
@@ -13,10 +14,11 @@ import (
 
 // A datagram, of which the numbers below are bytes:
 //
-//	0   4  magic "FLHI"
-//	4   1  version: 1 a hello, 2 gossip
-//	5   *  a map of CBOR (RFC 8949), of which the numbered fields of the types hello and gossip are the keys
-//	   32  HMAC-SHA256 of everything before
+//	 0   4  magic "FLHI"
+//	 4   1  version: 1 a hello, 2 gossip
+//	 5   8  sequence, big-endian: grows by one with each datagram of an incarnation
+//	13   *  a map of CBOR (RFC 8949), of which the numbered fields of the types hello and gossip are the keys
+//	    32  HMAC-SHA256 of everything before
 //
 // Nodes leave out keys that they do not know. A change that old nodes cannot ignore needs a new version, and nodes that
 // send both for as long as an upgrade takes.
@@ -24,7 +26,7 @@ const (
 	magic         = "FLHI"
 	version       = 1
 	versionGossip = 2
-	headerSize    = len(magic) + 1
+	headerSize    = len(magic) + 1 + 8
 	macSize       = sha256.Size
 	maxName       = 253 // a Kubernetes node name is a DNS subdomain
 	// maxStations bounds the stations that are told, so that they take no room that
@@ -61,14 +63,14 @@ func (s said) member() Member {
 	}
 }
 
-// hello is one datagram, and what a node says to all, its record. Then Seq is the version of the record.
+// hello is one datagram, and what a node says to all, its record.
 type hello struct {
 	said
 	summary
 
 	Node        string        `cbor:"10,keyasint"`
 	Incarnation uint64        `cbor:"11,keyasint"`           // random id of the sending process
-	Seq         uint64        `cbor:"12,keyasint"`           // grows by one with each datagram of an incarnation
+	Seq         uint64        `cbor:"12,keyasint,omitempty"` // in a record: its version; else that of the datagram
 	Ask         uint64        `cbor:"13,keyasint,omitempty"` // a nonce that the receiver is to send back
 	Echo        uint64        `cbor:"14,keyasint,omitempty"` // a nonce of the receiver's that is sent back
 	Hold        time.Duration `cbor:"15,keyasint,omitempty"`
@@ -124,26 +126,40 @@ func encoded(v any) []byte {
 	return b
 }
 
-func datagramOf(version byte, v any) []byte {
-	return append(append([]byte(magic), version), encoded(v)...)
+func datagramOf(version byte, seq uint64, v any) []byte {
+	return append(binary.BigEndian.AppendUint64(append([]byte(magic), version), seq), encoded(v)...)
 }
 
 // left is how much room there is beside what a hello has.
 func (h hello) left() int { return maxDatagram - macSize - headerSize - len(encoded(h)) }
 
-// open checks everything about a datagram that needs no knowledge of nodes, and returns what follows its header. The
-// reason is empty when it is good.
-func open(datagram []byte, of byte, keys keyring) (body []byte, reason Reason) {
+// open checks everything about a datagram that needs no knowledge of nodes, and returns its sequence and what follows its header.
+// The reason is empty when it is good.
+func open(datagram []byte, of byte, keys keyring) (seq uint64, body []byte, reason Reason) {
 	switch {
 	case len(datagram) <= headerSize+macSize || string(datagram[:len(magic)]) != magic:
-		return nil, ReasonMagic
+		return 0, nil, ReasonMagic
 	case datagram[len(magic)] != of:
-		return nil, ReasonVersion
+		return 0, nil, ReasonVersion
 	}
-	if body, reason = keys.authentic(datagram); reason == "" {
-		body = body[headerSize:]
+	if body, reason = keys.authentic(datagram); reason != "" {
+		return 0, nil, reason
 	}
-	return body, reason
+	return binary.BigEndian.Uint64(body[len(magic)+1:]), body[headerSize:], ""
+}
+
+// read reads a hello. One node mostly says the same in one after another, so what it said last is kept as it was read.
+func (m *machine) read(body []byte) (h hello, ok bool) {
+	if h, ok = m.known[string(body)]; ok {
+		return h, true
+	}
+	h, ok = decode(body)
+	if p := m.peers[h.Node]; p != nil {
+		delete(m.known, p.body)
+		p.body = string(body)
+		m.known[p.body] = h
+	}
+	return h, ok
 }
 
 // decode reads a hello or a record.

@@ -91,18 +91,18 @@ func TestWireCarriesEverything(t *testing.T) {
 		node, sender := name.Draw(t, "node"), name.Draw(t, "sender")
 		peers, record := rapid.IntRange(0, 40).Draw(t, "peers"), rapid.Bool().Draw(t, "record")
 		want := drawHello(t, node, peers, max(len(node), len(sender)), record)
-		datagram := seal(datagramOf(version, want), testKey)
+		datagram := seal(datagramOf(version, want.Seq, want), testKey)
 		if record {
 			box := outbox{room: maxDatagram - headerSize - gossipOverhead - len(sender) - macSize}
 			to := box.with(len(encoded(want)))
-			to.Node, to.Incarnation, to.Seq = sender, math.MaxUint64, math.MaxUint64
+			to.Node, to.Incarnation = sender, math.MaxUint64
 			to.Records = append(to.Records, encoded(want))
-			datagram = seal(datagramOf(versionGossip, box.all[0]), testKey)
+			datagram = seal(datagramOf(versionGossip, 1, box.all[0]), testKey)
 		}
 		if len(datagram) > maxDatagram {
 			t.Fatalf("datagram of %d bytes, at most %d allowed", len(datagram), maxDatagram)
 		}
-		body, reason := open(datagram, datagram[len(magic)], ringOfKeys(otherKey, testKey))
+		_, body, reason := open(datagram, datagram[len(magic)], ringOfKeys(otherKey, testKey))
 		if reason != "" {
 			t.Fatalf("rejected: %s", reason)
 		}
@@ -125,27 +125,29 @@ func TestWireRejectsEveryChange(t *testing.T) {
 		Serving: true,
 		Unable:  []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 	}, 500)}
-	datagram := seal(datagramOf(version, h), testKey)
+	datagram := seal(datagramOf(version, 9, h), testKey)
 	keys := ringOfKeys(testKey)
 	for i := range datagram {
 		for bit := range 8 {
 			forged := bytes.Clone(datagram)
 			forged[i] ^= 1 << bit
-			if _, reason := open(forged, version, keys); reason == "" {
+			if _, _, reason := open(forged, version, keys); reason == "" {
 				t.Errorf("bit %d of byte %d was changed and nobody saw", bit, i)
 			}
 		}
 	}
 	for n := range datagram {
-		if _, reason := open(datagram[:n], version, keys); reason == "" {
+		if _, _, reason := open(datagram[:n], version, keys); reason == "" {
 			t.Errorf("the first %d of %d bytes were believed", n, len(datagram))
 		}
 	}
 }
 
 func TestWireReasons(t *testing.T) {
-	of := func(body string) []byte { return seal(append(append([]byte(magic), version), body...), testKey) }
-	good, keys := seal(datagramOf(version, hello{Node: "a"}), testKey), ringOfKeys(testKey)
+	of := func(body string) []byte {
+		return seal(append(datagramOf(version, 1, nil)[:headerSize], body...), testKey)
+	}
+	good, keys := seal(datagramOf(version, 1, hello{Node: "a"}), testKey), ringOfKeys(testKey)
 	tests := []struct {
 		name     string
 		datagram []byte
@@ -156,26 +158,26 @@ func TestWireReasons(t *testing.T) {
 		{"empty", nil, keys, ReasonMagic},
 		{"short", good[:headerSize+macSize], keys, ReasonMagic},
 		{"another protocol", bytes.Repeat([]byte("GET /"), 40), keys, ReasonMagic},
-		{"version of tomorrow", seal(datagramOf(3, hello{Node: "a"}), testKey), keys, ReasonVersion},
+		{"version of tomorrow", seal(datagramOf(3, 1, hello{Node: "a"}), testKey), keys, ReasonVersion},
 		{"no key", good, nil, ReasonNoKey},
 		{"another key", good, ringOfKeys(otherKey), ReasonMAC},
-		{"no name", seal(datagramOf(version, hello{}), testKey), keys, ReasonMalformed},
-		{"long name", seal(datagramOf(version, hello{Node: strings.Repeat("a", maxName+1)}), testKey), keys, ReasonMalformed},
+		{"no name", seal(datagramOf(version, 1, hello{}), testKey), keys, ReasonMalformed},
+		{"long name", seal(datagramOf(version, 1, hello{Node: strings.Repeat("a", maxName+1)}), testKey), keys, ReasonMalformed},
 		{"name beyond the end", of("\xa1\x0a\x62a"), keys, ReasonMalformed},
 		{"name of bytes", of("\xa1\x0a\x41a"), keys, ReasonMalformed},
 		{"no map", of("\x61a"), keys, ReasonMalformed},
 		{"more behind", of("\xa1\x0a\x61a\x00"), keys, ReasonMalformed},
-		{"negative time", seal(datagramOf(version, hello{Node: "a", Hold: -1}), testKey), keys, ReasonMalformed},
+		{"negative time", seal(datagramOf(version, 1, hello{Node: "a", Hold: -1}), testKey), keys, ReasonMalformed},
 		{"range cut short", of("\xa2\x0a\x61a\x04\x42\x0f\x01\x02"), keys, ReasonMalformed},
 		{"range without an end", of("\xa2\x0a\x61a\x04\x42\x8f\x01"), keys, ReasonMalformed},
 		{"ranges not in order", of("\xa2\x0a\x61a\x04\x44\x0f\x02\x0f\x01"), keys, ReasonMalformed},
 		{"range", of("\xa2\x0a\x61a\x04\x44\x8f\x01\x0f\x02"), keys, ""},
 		{"field of tomorrow", of("\xa2\x0a\x61a\x18\x63\x01"), keys, ""},
-		{"stance of tomorrow", seal(datagramOf(version, hello{Node: "a", said: said{Claims: []Claim{{Stance: 99}}}}), testKey), keys, ""},
+		{"stance of tomorrow", seal(datagramOf(version, 1, hello{Node: "a", said: said{Claims: []Claim{{Stance: 99}}}}), testKey), keys, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			body, got := open(tt.datagram, version, tt.keys)
+			_, body, got := open(tt.datagram, version, tt.keys)
 			if h, ok := decode(body); got == "" && !ok {
 				got = ReasonMalformed
 			} else if len(h.Claims) > 0 {
@@ -200,7 +202,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(encoded(hello{Node: "node-a", summary: summary{Watches: true, Version: 3, Digest: 4, Buckets: &[buckets]uint32{0: 5, buckets - 1: 6}}, Reverse: []ID{IDOf("b")}}))
 	f.Add(encoded(hello{Node: "node-a", TableDigest: 1, Table: &table{2}, Links: []link{{To: longIDOf("a"), State: linkSilent, Incarnation: 1, Seq: 2}}}))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if _, reason := open(body, version, ringOfKeys(testKey)); reason == "" {
+		if _, _, reason := open(body, version, ringOfKeys(testKey)); reason == "" {
 			t.Fatal("it was believed, and no node sealed it")
 		}
 		h, ok := decode(body)
@@ -219,11 +221,11 @@ func FuzzOpen(f *testing.F) {
 
 func FuzzOpenGossip(f *testing.F) {
 	record := encoded(hello{Node: "node-b", Incarnation: 3, Seq: 4, Links: []link{{To: longIDOf("a"), State: linkHeard}}})
-	f.Add(encoded(gossip{Node: "node-a", Incarnation: 1, Seq: 2}))
-	f.Add(encoded(gossip{Node: "node-a", Incarnation: 1, Seq: 2, Records: []cbor.RawMessage{record}}))
+	f.Add(encoded(gossip{Node: "node-a", Incarnation: 1}))
+	f.Add(encoded(gossip{Node: "node-a", Incarnation: 1, Records: []cbor.RawMessage{record}}))
 	f.Add(encoded(gossip{Node: "node-a", Indexes: []index{{Bucket: 3, Has: map[longID]recordVersion{longIDOf("a"): {1, 2}}}}}))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if _, reason := open(body, versionGossip, ringOfKeys(testKey)); reason == "" {
+		if _, _, reason := open(body, versionGossip, ringOfKeys(testKey)); reason == "" {
 			t.Fatal("it was believed, and no node sealed it")
 		}
 		g, ok := decodeGossip(body)
