@@ -17,29 +17,57 @@ type Offer struct {
 // it terminates and still serves (KEP-1669).
 func (o Offer) Usable() bool { return o.Ready || o.Serving && o.Terminating }
 
-// OffersOf are the endpoints that have the port of this name and protocol in this family, each
+// PortName tells the ports of a Service apart.
+type PortName struct {
+	Name     string
+	Protocol Protocol
+}
+
+// PortNames are the names of the Service's ports, in their order.
+func (s *Service) PortNames() []PortName {
+	names := make([]PortName, len(s.Ports))
+	for i, p := range s.Ports {
+		names[i] = PortName{p.Name, p.Protocol}
+	}
+	return names
+}
+
+// OffersByPort are the endpoints that have ports of these names and protocols in this family, each
 // address and port once. Where two endpoints claim one, as when a pod's address is used
-// again, the same one counts on every node: one that is not terminating.
-func OffersOf(endpoints []Endpoint, family addr.Family, name string, protocol Protocol) []Offer {
-	found := make([]Offer, 0, len(endpoints))
-	seen := make(map[netip.AddrPort]int, len(endpoints))
+// again, the same one counts on every node: one that is not terminating. It costs what it returns: each port of
+// thousands is not looked for in each endpoint.
+func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) map[PortName][]Offer {
+	found := make(map[PortName][]Offer, len(ports))
+	for _, p := range ports {
+		found[p] = nil
+	}
+	seen := make(map[PortName]map[netip.AddrPort]int, len(ports))
+	var wanted, of []EndpointPort // of a slice
 	for i := range endpoints {
 		e := &endpoints[i]
 		if addr.FamilyOf(e.Addr) != family {
 			continue
 		}
-		for _, p := range e.Ports {
-			if p.Name != name || p.Protocol != protocol {
-				continue
+		if len(e.Ports) != len(of) || len(of) > 0 && &e.Ports[0] != &of[0] {
+			of, wanted = e.Ports, nil
+			for _, p := range of {
+				if _, is := found[PortName{p.Name, p.Protocol}]; is {
+					wanted = append(wanted, p)
+				}
 			}
-			o := Offer{Endpoint: e, To: netip.AddrPortFrom(e.Addr, p.Port)}
-			at, twice := seen[o.To]
+		}
+		for _, p := range wanted {
+			key, o := PortName{p.Name, p.Protocol}, Offer{Endpoint: e, To: netip.AddrPortFrom(e.Addr, p.Port)}
+			if seen[key] == nil {
+				seen[key] = map[netip.AddrPort]int{}
+			}
+			at, twice := seen[key][o.To]
 			switch {
 			case !twice:
-				seen[o.To] = len(found)
-				found = append(found, o)
-			case e.supersedes(found[at].Endpoint):
-				found[at] = o
+				seen[key][o.To] = len(found[key])
+				found[key] = append(found[key], o)
+			case e.supersedes(found[key][at].Endpoint):
+				found[key][at] = o
 			}
 		}
 	}
@@ -62,11 +90,14 @@ func (e *Endpoint) supersedes(other *Endpoint) bool {
 // Usable are the endpoints of a Service that flows may go to, by its ports.
 type Usable [][]Offer
 
-// UsableOf lists those of one family.
+// UsableOf lists those of one family, of the part that nodes forward.
 func UsableOf(s *Service, endpoints []Endpoint, family addr.Family) Usable {
-	usable := make(Usable, 0, len(s.Ports))
-	for _, port := range s.Ports {
-		offers := OffersOf(endpoints, family, port.Name, port.Protocol)
+	s, endpoints, _ = Bounded(s, endpoints)
+	names := s.PortNames()
+	by := OffersByPort(endpoints, family, names)
+	usable := make(Usable, 0, len(names))
+	for _, name := range names {
+		offers := by[name]
 		usable = append(usable, slices.DeleteFunc(offers, func(o Offer) bool { return !o.Usable() }))
 	}
 	return usable

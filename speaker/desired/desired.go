@@ -80,14 +80,17 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 		if !clusterIP.IsValid() {
 			continue // without an address of the family the Service is not there for it
 		}
+		external, vips, guest := allOf(s.ExternalIPs, family), allOf(s.VIPs, family), allOf(s.Guest, family)
+		offers := view.OffersByPort(endpoints, family, s.PortNames())
+		ranges, restricted := restriction(s.SourceRanges, family)
 		for _, p := range s.Ports {
 			key := PortKey{Service: s.Ref, Name: p.Name, Protocol: p.Protocol, Family: family}
-			sets := choose(endpoints, key, from)
+			sets := choose(offers[view.PortName{Name: p.Name, Protocol: p.Protocol}], from)
 			port := Port{
 				ClusterIP:     clusterIP,
-				ExternalIPs:   lines.leave(allOf(s.ExternalIPs, family), p.Port),
-				VIPs:          lines.leave(allOf(s.VIPs, family), p.Port),
-				Guest:         allOf(s.Guest, family),
+				ExternalIPs:   lines.leave(external, p.Port),
+				VIPs:          lines.leave(vips, p.Port),
+				Guest:         guest,
 				Port:          p.Port,
 				NodePort:      p.NodePort,
 				Cluster:       sets.cluster,
@@ -100,8 +103,9 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 				Affinity:      s.Affinity,
 				MasqueradeAll: o.MasqueradeAll,
 				PodLinks:      o.Pods.Links,
+				SourceRanges:  ranges,
+				Restricted:    restricted,
 			}
-			port.SourceRanges, port.Restricted = restriction(s.SourceRanges, family)
 			port.SourceRanges = admitItself(port.SourceRanges, addrs, port.VIPs)
 			ports[key] = port
 		}
@@ -140,6 +144,7 @@ func admitItself(ranges []netip.Prefix, addrs, vips []netip.Addr) []netip.Prefix
 	if !admitted {
 		return ranges
 	}
+	ranges = slices.Clip(ranges) // other ports have them, too
 	for _, vip := range vips {
 		ranges = append(ranges, addr.HostPrefix(vip))
 	}

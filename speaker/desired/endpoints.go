@@ -32,8 +32,7 @@ type vantage struct {
 // Endpoints on nodes that are believed to be dead are left out, unless there are
 // no others: missing hellos are no reason to refuse a client. The listed set has
 // them, since such a node may be alive.
-func choose(endpoints []view.Endpoint, key PortKey, from vantage) endpointSets {
-	all := view.OffersOf(endpoints, key.Family, key.Name, key.Protocol)
+func choose(all []view.Offer, from vantage) endpointSets {
 	able := all
 	if alive := from.alive(all); slices.ContainsFunc(alive, view.Offer.Usable) {
 		able = alive

@@ -150,7 +150,11 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	if s != nil && !s.ProxiedElsewhere {
 		from := vantage{e.options.Node, e.zone, c.Fallen}
 		s = e.claims.granted(s)
-		ports = portsOf(s, c.Endpoints.Of(ref), from, e.node.Addrs, e.claims.lifelines, e.options)
+		part, endpoints, told := view.Bounded(s, c.Endpoints.Of(ref))
+		if len(told) > 0 {
+			e.claims.lost[ref] = append(e.claims.lost[ref], told...)
+		}
+		ports = portsOf(part, endpoints, from, e.node.Addrs, e.claims.lifelines, e.options)
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
 		}

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,9 +17,15 @@ func healthCheck(s *view.Service, endpoints []view.Endpoint, node string) Health
 		check.Ready[addr.FamilyOf(a)] = 0
 	}
 	for family := range check.Ready {
-		ready := map[netip.Addr]struct{}{}
-		for port := range portsListed(endpoints) {
-			for _, offer := range view.OffersOf(endpoints, family, port.Name, port.Protocol) {
+		here, ready := map[netip.Addr]bool{}, map[netip.Addr]struct{}{}
+		for i := range endpoints {
+			if e := &endpoints[i]; e.Node == node {
+				here[e.Addr] = true
+			}
+		}
+		own := slices.DeleteFunc(slices.Clone(endpoints), func(e view.Endpoint) bool { return !here[e.Addr] })
+		for _, offers := range view.OffersByPort(own, family, portsListed(own)) {
+			for _, offer := range offers {
 				if offer.Ready && offer.Node == node && node != "" {
 					ready[offer.To.Addr()] = struct{}{}
 				}
@@ -31,14 +38,18 @@ func healthCheck(s *view.Service, endpoints []view.Endpoint, node string) Health
 
 // portsListed are the names and protocols of all ports that endpoints have, whether the Service
 // has them or not, without their numbers.
-func portsListed(endpoints []view.Endpoint) map[view.EndpointPort]struct{} {
-	ports := map[view.EndpointPort]struct{}{}
+func portsListed(endpoints []view.Endpoint) []view.PortName {
+	ports := map[view.PortName]struct{}{}
+	var of []view.EndpointPort // of a slice
 	for i := range endpoints {
-		for _, p := range endpoints[i].Ports {
-			ports[view.EndpointPort{Name: p.Name, Protocol: p.Protocol}] = struct{}{}
+		if now := endpoints[i].Ports; len(now) != len(of) || len(of) > 0 && &now[0] != &of[0] {
+			of = now
+			for _, p := range of {
+				ports[view.PortName{Name: p.Name, Protocol: p.Protocol}] = struct{}{}
+			}
 		}
 	}
-	return ports
+	return slices.Collect(maps.Keys(ports))
 }
 
 // narrowed reports whether the options say where NodePorts answer. Without that, load balancers and

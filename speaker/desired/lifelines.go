@@ -42,9 +42,13 @@ func (l lifelines) takes(a netip.Addr, port uint16) bool {
 	return is
 }
 
-// leave takes out of addresses those with which the port is taken.
+// leave returns addresses without those with which the port is taken.
 func (l lifelines) leave(addresses []netip.Addr, port uint16) []netip.Addr {
-	return slices.DeleteFunc(addresses, func(a netip.Addr) bool { return l.takes(a, port) })
+	taken := func(a netip.Addr) bool { return l.takes(a, port) }
+	if !slices.ContainsFunc(addresses, taken) {
+		return addresses
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), taken)
 }
 
 // differ are the addresses of which something else is taken.

@@ -94,12 +94,12 @@ func TestOneNodeTellsWhatAllSee(t *testing.T) {
 	for _, object := range []problem.Object{{Kind: "EndpointSlice", Namespace: "shop", Name: "web-1"}, {Kind: "Service", Namespace: "shop", Name: "web"}} {
 		o.Cluster.Problems = append(o.Cluster.Problems, problem.New(object, fromkube.ReasonUnreadable, "left out: all"))
 	}
-	for _, reason := range []string{desired.ReasonClusterIPTaken, desired.ReasonExternalIPRefused, desired.ReasonLifelineTaken, desired.ReasonVIPRefused} {
+	for _, reason := range []string{desired.ReasonClusterIPTaken, desired.ReasonExternalIPRefused, desired.ReasonLifelineTaken, desired.ReasonVIPRefused, view.ReasonTooLarge} {
 		o.Cluster.Problems = append(o.Cluster.Problems, problem.New(problem.Object{Kind: "Service", Namespace: "shop", Name: "web"}, reason, "left out"))
 	}
 	told := []string{
 		"shop/web-1 Warning Unreadable: left out: all", "shop/web Warning ClusterIPTaken: left out", "shop/web Warning ExternalIPRefused: left out",
-		"shop/web Warning LifelineTaken: left out", "shop/web Warning Unreadable: left out: all", "shop/web Warning VIPRefused: left out",
+		"shop/web Warning LifelineTaken: left out", "shop/web Warning TooLarge: left out", "shop/web Warning Unreadable: left out: all", "shop/web Warning VIPRefused: left out",
 	}
 	for node, want := range map[string][]string{"node0": told, "node1": told, "node2": nil} {
 		var got events

@@ -1,0 +1,105 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
+)
+
+// ReasonTooLarge is of a Service of which nodes forward a part only, since all of it would hold up others.
+const ReasonTooLarge = "TooLarge"
+
+// The bounds of one Service. Most of what it costs a node is in proportion to them: rows of maps of nftables, rules and
+// members of sets of iptables.
+const (
+	mostDestinations = 20_000  // ports × addresses
+	mostTargets      = 100_000 // destinations × endpoints, in each family
+	mostSources      = 100_000 // ports × VIPs × loadBalancerSourceRanges
+	// mostGiven is how many addresses a Service can have from the controller: none of them is left out, since nodes
+	// announce them.
+	mostGiven = 16
+)
+
+// Bounded returns the part of a Service, and of its endpoints, that nodes forward, and says what is left out. That
+// is the first ports as they are listed, with the first of ClusterIPs, VIPs and ExternalIPs, endpoints and source ranges: of
+// these, in an order that does not depend on how they are listed.
+func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.Problem) {
+	var told []problem.Problem
+	note := func(what, fix string, most int) {
+		told = append(told, problem.New(s.Object(), ReasonTooLarge, "%s of one Service: nodes forward the first %d; %s, or have several Services", what, most, fix))
+	}
+	part := *s
+	addresses := len(s.ClusterIPs) + len(s.VIPs) + len(s.ExternalIPs)
+	if n := len(s.Ports) * addresses; n > mostDestinations {
+		note(fmt.Sprintf("%d destinations (%d ports × %d addresses)", n, len(s.Ports), addresses), "list fewer spec.ports or spec.externalIPs", mostDestinations)
+		part.boundDestinations()
+	}
+	destinations := 1
+	for _, family := range addr.Families() {
+		n := 0
+		for _, a := range slices.Concat(part.ClusterIPs, part.VIPs, part.ExternalIPs) {
+			if addr.FamilyOf(a) == family {
+				n++
+			}
+		}
+		destinations = max(destinations, n*len(part.Ports))
+	}
+	most := max(mostTargets/destinations, 1)
+	if first := firstEndpoints(endpoints, most); len(first) < len(endpoints) {
+		note(fmt.Sprintf("%d destinations with more than %d endpoints each", destinations, most), "have fewer ports or endpoints", most)
+		endpoints = first
+	}
+	guarded := len(part.Ports) * len(part.VIPs)
+	if most := max(mostSources/max(guarded, 1), 1); len(s.SourceRanges) > most {
+		note(fmt.Sprintf("%d destinations with %d spec.loadBalancerSourceRanges", guarded, len(s.SourceRanges)), "list fewer ranges", most)
+		part.SourceRanges = slices.SortedFunc(slices.Values(s.SourceRanges), netip.Prefix.Compare)[:most]
+	}
+	if len(told) == 0 {
+		return s, endpoints, nil
+	}
+	return &part, endpoints, told
+}
+
+func (s *Service) boundDestinations() {
+	needed := len(s.ClusterIPs) + min(len(s.VIPs), mostGiven)
+	s.Ports = s.Ports[:min(len(s.Ports), mostDestinations/max(needed, 1))]
+	room := mostDestinations/len(s.Ports) - len(s.ClusterIPs)
+	first := func(addresses []netip.Addr) []netip.Addr {
+		sorted := slices.SortedFunc(slices.Values(addresses), netip.Addr.Compare)
+		sorted = sorted[:min(len(sorted), room)]
+		room -= len(sorted)
+		return sorted
+	}
+	s.VIPs = first(s.VIPs)
+	s.ExternalIPs = first(s.ExternalIPs)
+}
+
+// firstEndpoints are the first so many of each family, those before others that new flows may go to.
+func firstEndpoints(all []Endpoint, most int) []Endpoint {
+	count := map[addr.Family]int{}
+	for i := range all {
+		count[addr.FamilyOf(all[i].Addr)]++
+	}
+	if max(count[addr.IPv4], count[addr.IPv6]) <= most {
+		return all
+	}
+	last := func(e Endpoint) int {
+		if (Offer{Endpoint: &e}).Usable() {
+			return 0
+		}
+		return 1
+	}
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b Endpoint) int {
+		return cmp.Or(last(a)-last(b), a.Addr.Compare(b.Addr), cmp.Compare(a.Node, b.Node))
+	})
+	clear(count)
+	return slices.DeleteFunc(sorted, func(e Endpoint) bool {
+		family := addr.FamilyOf(e.Addr)
+		count[family]++
+		return count[family] > most
+	})
+}
