@@ -2,6 +2,7 @@ package hellokey
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,7 @@ func TestWhichKeyIsPutBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{client: api, events: events.NewFakeRecorder(100), log: testlog.New(t)}
+	k := &keeper{client: api, timeout: time.Minute, events: events.NewFakeRecorder(100), log: testlog.New(t)}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: v1beta1.HelloSecret}}
 	reconciled := func() string {
 		t.Helper()
