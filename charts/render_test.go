@@ -273,6 +273,16 @@ func TestExternalIPsAreThoseOfPoolsUnlessSaidOtherwise(t *testing.T) {
 	}
 }
 
+func TestPingsAreAnsweredUnlessSaidOtherwise(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{true, false} {
+		speaker := one[*appsv1.DaemonSet](t, objects(t, values{"forwarding": values{"answerPings": answered}}), "fairlead-speaker").Spec.Template.Spec.Containers[0]
+		if slices.Contains(speaker.Args, "--no-ping") == answered {
+			t.Errorf("answerPings %t: the arguments are %v", answered, speaker.Args)
+		}
+	}
+}
+
 func TestArgumentsFollowTheValues(t *testing.T) {
 	t.Parallel()
 	all := objects(t, values{

@@ -32,6 +32,8 @@ type Options struct {
 	Pods PodDetection
 	// MasqueradeAll masquerades what pods send to ClusterIPs, as all else that goes there is.
 	MasqueradeAll bool
+	// NoPing leaves pings of VIPs unanswered.
+	NoPing bool
 	// NodePortCIDRs narrow down on which of the node's addresses NodePorts answer;
 	// empty: on its Addresses. On loopback addresses they answer only for a prefix
 	// that is within 127.0.0.0/8.
@@ -102,6 +104,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 				ExternalLocal: s.ExternalLocal,
 				Affinity:      s.Affinity,
 				MasqueradeAll: o.MasqueradeAll,
+				Announced:     announceable(s, o),
 				PodLinks:      o.Pods.Links,
 				SourceRanges:  ranges,
 				Restricted:    restricted,

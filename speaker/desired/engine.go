@@ -23,8 +23,9 @@ type Engine struct {
 	holders   holders
 	announcer announcer
 	digests   digests
-	peers     []problem.Problem // of the BGPPeers
-	shared    []problem.Problem // of the ServiceCIDRs that nodes or pods have addresses in
+	proxied   map[view.Ref][]netip.Addr // the VIPs of Services that another proxy forwards
+	peers     []problem.Problem         // of the BGPPeers
+	shared    []problem.Problem         // of the ServiceCIDRs that nodes or pods have addresses in
 	problems  []problem.Problem
 }
 
@@ -39,6 +40,7 @@ func NewEngine(o Options) *Engine {
 		keys:    map[view.Ref][]PortKey{},
 		claims:  newClaims(o),
 		holders: holders{map[view.Ref]ability{}, view.Index{}},
+		proxied: map[view.Ref][]netip.Addr{},
 	}
 }
 
@@ -90,6 +92,9 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	} else {
 		e.reannounce(c, moved)
 	}
+	if foreign || len(moved)+len(c.Reserved) > 0 {
+		f.Refused = e.refused(c)
+	}
 	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Concat(slices.Collect(maps.Values(e.claims.lost))...),
 		podsUnknown(*f, e.options), ownNode(c, *f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
@@ -122,6 +127,7 @@ func (e *Engine) updateOwn(c *view.Cluster) bool {
 	f := &e.node.Forwarding
 	f.Pods = e.options.podPrefixes(c)
 	f.NodePorts, f.Loopback = nodePorts(own, e.options)
+	f.Echo = echo(addrs, e.options)
 	f.Guard, f.HealthNarrow = len(f.Loopback) > 0, narrowed(e.options)
 	return moved
 }

@@ -128,6 +128,11 @@ type Forwarding struct {
 	// come. Neither applies to this node's own addresses or to packets that have been
 	// translated. Summarized, both families; nil if the ranges are not known.
 	ServiceRanges []netip.Prefix
+	// Refused are prefixes in which only VIPs of announced ports are served, since nodes announce all of them: a packet to
+	// another address or port is refused like one to a port that a ClusterIP does not have. Summarized, both families.
+	Refused []netip.Prefix
+	// Echo are addresses of this node, up to one of each family, that answer pings of VIPs. See Port.Pinged.
+	Echo []netip.Addr
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let
 	// them in.
 	HealthPorts []uint16
@@ -267,8 +272,8 @@ func (k PortKey) Compare(o PortKey) int {
 // A sender is a pod if its address is in Forwarding.Pods or, if the port has PodLinks, if it
 // sends by one of these. Pods are not known while neither tells, see PodsKnown.
 //
-// If the set is empty, connections are refused (ICMP port unreachable). They are dropped
-// instead if the set is Local and Anywhere says that other nodes have endpoints.
+// If the set is empty, packets are refused: those of TCP by a reset, which the kernel does not limit in rate, others
+// by ICMP port unreachable. They are dropped instead if the set is Local and Anywhere says that other nodes have endpoints.
 //
 // If several ports have one destination, one of them gets it for all senders, whatever it
 // does with their packets: an address of a Service comes before a NodePort, a
@@ -296,7 +301,10 @@ type Port struct {
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
 	MasqueradeAll bool // also what pods send to the ClusterIP
-	PodLinks      Links
+	// Announced: nodes of the cluster answer for the VIPs or announce routes to them. What goes to another port of one
+	// is refused as for the ClusterIP: it would leave for the network again, and come back.
+	Announced bool
+	PodLinks  Links
 
 	Affinity time.Duration // 0: none
 	// SourceRanges are the sources that may use the VIPs (not the ExternalIPs, NodePort or
@@ -315,20 +323,25 @@ const RankExternalIP = 4
 // serve external senders comes before one that would refuse or drop them, as in kube-proxy, where rules
 // that translate come before those that refuse.
 func (p Port) Rank(a netip.Addr) int {
-	rank, serving := 0, p.Cluster
+	rank := 0
 	switch {
 	case slices.Contains(p.Guest, a):
 		rank = 2
 	case slices.Contains(p.ExternalIPs, a) && !slices.Contains(p.VIPs, a):
 		rank = RankExternalIP
 	}
-	if p.ExternalLocal {
-		serving = p.Local
-	}
-	if len(serving) == 0 {
+	if !p.servesOutside() {
 		rank++
 	}
 	return rank
+}
+
+// servesOutside reports whether this node serves senders from outside.
+func (p Port) servesOutside() bool {
+	if p.ExternalLocal {
+		return len(p.Local) > 0
+	}
+	return len(p.Cluster) > 0
 }
 
 // Endpoints returns all that may have connections, whether they get new ones or not. Sorted, no
@@ -343,7 +356,7 @@ func (p Port) Endpoints() []netip.AddrPort {
 func (p Port) Equal(o Port) bool {
 	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
 		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal &&
-		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
+		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.Announced == o.Announced && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
 		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.Guest, o.Guest) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
 		slices.Equal(p.Serving, o.Serving) && slices.Equal(p.Listed, o.Listed) &&

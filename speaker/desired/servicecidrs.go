@@ -66,16 +66,24 @@ func overlap(c *view.Cluster, o Options, r netip.Prefix) string {
 
 // updateForeign takes over whether another proxy forwards a Service, and reports whether that changed.
 func (e *Engine) updateForeign(ref view.Ref, s *view.Service) bool {
-	foreign := e.node.Forwarding.Foreign
-	var now []netip.Addr
+	var now, vips []netip.Addr
 	if s != nil && s.ProxiedElsewhere {
 		now = s.ClusterIPs
+		if announceable(s, e.options) {
+			vips = s.VIPs
+		}
 	}
-	if slices.Equal(foreign[ref], now) {
+	replaced := replace(e.node.Forwarding.Foreign, ref, now)
+	return replace(e.proxied, ref, vips) || replaced
+}
+
+// replace sets the addresses of a Service, and reports whether they were others.
+func replace(of map[view.Ref][]netip.Addr, ref view.Ref, now []netip.Addr) bool {
+	if slices.Equal(of[ref], now) {
 		return false
 	}
-	if foreign[ref] = now; len(now) == 0 {
-		delete(foreign, ref)
+	if of[ref] = now; len(now) == 0 {
+		delete(of, ref)
 	}
 	return true
 }

@@ -12,11 +12,15 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// claims is what the flags say of what Services may claim.
-type claims struct{ externalIPs, hostPorts string }
+// claims is what the flags say of what Services have as addresses.
+type claims struct {
+	externalIPs, hostPorts string
+	noPing                 bool
+}
 
 func (f *claims) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.externalIPs, "external-ips", "Pools", "which spec.externalIPs of Services are forwarded: All, Pools (addresses of IPAddressPools that nothing of another namespace has), None, or those in CIDRs separated by commas")
+	flags.BoolVar(&f.noPing, "no-ping", false, "refuse pings of the addresses of Services of type LoadBalancer, which are answered while the node serves them")
 	flags.StringVar(&f.hostPorts, "host-ports", "7475,7476", "ports of pulse on the nodes, separated by commas: no Service gets them on an address of a node")
 }
 
@@ -26,6 +30,7 @@ func (f *claims) parse(c *Config) (err error) {
 		return err
 	}
 	c.Desired.APIServer, _ = netip.ParseAddrPort(net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")))
+	c.Desired.NoPing = f.noPing
 	c.Desired.HostPorts, err = parseHostPorts(f.hostPorts, *c)
 	return err
 }

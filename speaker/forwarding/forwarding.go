@@ -89,6 +89,7 @@ type Forwarder struct {
 	backend  Backend
 	families familyDetection
 	flows    *conntrackReconciler
+	pings    *pings
 	metrics  *metrics
 	modes    *modeSwitch
 	localnet *routeLocalnet
@@ -119,6 +120,7 @@ func New(c Config) (*Forwarder, error) {
 		c.Metrics.MustRegister(handedOver{})
 	}
 	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
+	f.pings = newPings()
 	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
 	f.localnet = &routeLocalnet{setting: setting}
 	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)
@@ -147,6 +149,7 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 	complete := len(outcome.Behind(missing, err)) == 0
 	// Clean deletes what is stale.
 	f.flows.follow(want, missing, err, f.backend)
+	f.pings.follow(want, missing)
 	f.metrics.count(want, missing, err, time.Since(began), f.backend)
 	if complete {
 		f.modes.cleanUp(ctx, want)
@@ -173,7 +176,7 @@ func (f *Forwarder) Clean() error {
 	if f.mode == None {
 		return nil
 	}
-	return f.flows.Clean()
+	return errors.Join(f.flows.Clean(), f.pings.clean(f.flows))
 }
 
 // newFlowsWait is for how long flows that began past a new destination may be left alone. A Service mostly gets its

@@ -59,6 +59,7 @@ func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
 		t.Fatal(err)
 	}
 	return &Forwarder{
+		pings: &pings{ports: map[desired.PortKey][]netip.Addr{}, answered: map[netip.Addr]int{}}, // no connection table is looked at
 		Gauge: backend, backend: backend, families: thisHost(), metrics: newMetrics(nil),
 		flows: newConntrackReconciler(del, nil, flowJournal{}), modes: &modeSwitch{done: true},
 		localnet: &routeLocalnet{setting: localnet(setting), restored: true},

@@ -2,6 +2,7 @@ package blackbox_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -23,8 +24,7 @@ const (
 
 // ping sends ICMP echo requests from one address of the host to another, and waits for a
 // reply of the latter: nil, ErrRefused if a host says that the destination is unreachable,
-// ErrSilence after the timeout. The host's processes must send no others meanwhile from
-// there to there.
+// ErrSilence after the timeout.
 func ping(h *netlab.Host, from, to netip.Addr, timeout time.Duration) error {
 	network, protocol, request := "ip4:icmp", icmp4, icmp.Type(ipv4.ICMPTypeEcho)
 	if to.Is6() {
@@ -37,7 +37,7 @@ func ping(h *netlab.Host, from, to netip.Addr, timeout time.Duration) error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	const id = 7
+	id := rand.IntN(1 << 16)                                                           // of a flow of its own
 	data, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: id}}).Marshal(nil) // the kernel sums for IPv6
 	if err != nil {
 		return err

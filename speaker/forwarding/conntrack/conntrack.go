@@ -38,14 +38,37 @@ type Flow struct {
 // out of date when it has been read: stale is asked of a flow once more with the lock held, just before a
 // few flows are deleted at once.
 func Delete(family addr.Family, protocol view.Protocol, lock sync.Locker, stale func(Flow) bool) (int, error) {
+	parse := func(entry []byte) (Flow, bool) { return parse(family, protocol, entry) }
+	n, err := remove(family, all(protocol), parse, lock, stale)
+	if err != nil {
+		return n, fmt.Errorf("%s: %w", protocol, err)
+	}
+	return n, nil
+}
+
+// DeletePings deletes the flows of pings of one family that are stale, and returns how many they were. Their ports
+// are 0. The errors are the kernel's.
+func DeletePings(family addr.Family, stale func(Flow) bool) (int, error) {
+	protocol := uint8(unix.IPPROTO_ICMP)
+	if family == addr.IPv6 {
+		protocol = unix.IPPROTO_ICMPV6
+	}
+	parse := func(entry []byte) (Flow, bool) {
+		number, to, answers := ends(family, entry)
+		return Flow{netip.AddrPortFrom(to, 0), netip.AddrPortFrom(answers, 0)}, number == uint32(protocol)
+	}
+	return remove(family, of(protocol), parse, &sync.Mutex{}, stale)
+}
+
+func remove(family addr.Family, query nfnetlink.Attributes, parse func(entry []byte) (Flow, bool), lock sync.Locker, stale func(Flow) bool) (int, error) {
 	type found struct {
 		flow Flow
 		id   nfnetlink.Attributes
 	}
 	var gone []found
-	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, all(protocol),
+	err := nfnetlink.Stream(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family, query,
 		func() { gone = nil }, func(entry []byte) {
-			if flow, ok := parse(family, protocol, entry); ok && stale(flow) {
+			if flow, ok := parse(entry); ok && stale(flow) {
 				gone = append(gone, found{flow, identity(entry)})
 			}
 		})
@@ -65,7 +88,7 @@ func Delete(family addr.Family, protocol view.Protocol, lock sync.Locker, stale 
 		n, err := nfnetlink.Batch(unix.NFNL_SUBSYS_CTNETLINK, nl.IPCTNL_MSG_CT_DELETE, 0, family, ids, vanished)
 		lock.Unlock()
 		if deleted += n; err != nil {
-			return deleted, fmt.Errorf("delete stale %s %s flows from the connection table: %w", family, protocol, err)
+			return deleted, fmt.Errorf("delete stale %s flows from the connection table: %w", family, err)
 		}
 	}
 	return deleted, nil

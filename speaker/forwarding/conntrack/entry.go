@@ -32,24 +32,37 @@ var unanswered = map[view.Protocol]struct {
 
 // all asks for the flows of a protocol that Delete looks at.
 func all(protocol view.Protocol) nfnetlink.Attributes {
-	var none nfnetlink.Attributes
-	query := none.
-		Nested(nl.CTA_TUPLE_ORIG, none.Nested(nl.CTA_TUPLE_PROTO, none.Add(nl.CTA_PROTO_NUM, protocol.Number()))).
-		Nested(attrFilter, none.Add(attrOrigFlags, binary.NativeEndian.AppendUint32(nil, flagProtocol)...))
+	query := of(protocol.Number())
 	if protocol == view.UDP {
 		return query
 	}
 	return query.Uint32(nl.CTA_STATUS, 0).Uint32(attrStatusMask, seenReply)
 }
 
-// parse reads an entry, if it is one of a flow that Delete looks at.
-func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool) {
+// of asks for the flows of a protocol.
+func of(protocol uint8) nfnetlink.Attributes {
+	var none nfnetlink.Attributes
+	return none.
+		Nested(nl.CTA_TUPLE_ORIG, none.Nested(nl.CTA_TUPLE_PROTO, none.Add(nl.CTA_PROTO_NUM, protocol))).
+		Nested(attrFilter, none.Add(attrOrigFlags, binary.NativeEndian.AppendUint32(nil, flagProtocol)...))
+}
+
+// ends are the protocol of an entry's flow, where its packets are sent to, and the address that answers.
+func ends(family addr.Family, entry []byte) (protocol uint32, to, answers netip.Addr) {
 	source, destination := uint16(nl.CTA_IP_V4_SRC), uint16(nl.CTA_IP_V4_DST)
 	if family == addr.IPv6 {
 		source, destination = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
 	}
-	orig, reply := nfnetlink.Find(entry, nl.CTA_TUPLE_ORIG), nfnetlink.Find(entry, nl.CTA_TUPLE_REPLY)
-	if number, ok := nfnetlink.Number(orig, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_NUM); !ok || number != uint32(protocol.Number()) {
+	protocol, _ = nfnetlink.Number(entry, nl.CTA_TUPLE_ORIG, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_NUM)
+	to, _ = netip.AddrFromSlice(nfnetlink.Find(entry, nl.CTA_TUPLE_ORIG, nl.CTA_TUPLE_IP, destination))
+	answers, _ = netip.AddrFromSlice(nfnetlink.Find(entry, nl.CTA_TUPLE_REPLY, nl.CTA_TUPLE_IP, source))
+	return protocol, to, answers
+}
+
+// parse reads an entry, if it is one of a flow that Delete looks at.
+func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool) {
+	number, to, answers := ends(family, entry)
+	if number != uint32(protocol.Number()) {
 		return Flow{}, false
 	}
 	if waits, connected := unanswered[protocol]; connected {
@@ -57,15 +70,10 @@ func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool
 			return Flow{}, false
 		}
 	}
-	to, there := end(orig, destination, nl.CTA_PROTO_DST_PORT)
-	answers, here := end(reply, source, nl.CTA_PROTO_SRC_PORT)
-	return Flow{to, answers}, there && here
-}
-
-func end(tuple []byte, address, port uint16) (netip.AddrPort, bool) {
-	a, ok := netip.AddrFromSlice(nfnetlink.Find(tuple, nl.CTA_TUPLE_IP, address))
-	number, numbered := nfnetlink.Number(tuple, nl.CTA_TUPLE_PROTO, port)
-	return netip.AddrPortFrom(a, uint16(number)), ok && numbered
+	port, there := nfnetlink.Number(entry, nl.CTA_TUPLE_ORIG, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_DST_PORT)
+	from, here := nfnetlink.Number(entry, nl.CTA_TUPLE_REPLY, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_SRC_PORT)
+	return Flow{netip.AddrPortFrom(to, uint16(port)), netip.AddrPortFrom(answers, uint16(from))},
+		there && here && to.IsValid() && answers.IsValid()
 }
 
 // identity is what tells an entry from all others, also from one that took its place.

@@ -13,6 +13,7 @@ import (
 type surroundings struct {
 	nodePorts, loopback []netip.Prefix // where NodePorts answer
 	health              []netip.Prefix // where healthCheckNodePorts do
+	echo                netip.Addr     // answers pings of VIPs; invalid: they are refused
 	guard               bool           // of loopback addresses
 	pods                bool           // it is known where they send from
 }
@@ -23,15 +24,19 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 		slices.SortFunc(own, netip.Prefix.Compare)
 		return slices.Compact(own)
 	}
+	var echo netip.Addr
+	if at := slices.IndexFunc(want.Echo, func(a netip.Addr) bool { return addr.FamilyOf(a) == family }); at >= 0 {
+		echo = want.Echo[at]
+	}
 	return surroundings{
-		nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
+		echo: echo, nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
 		guard: want.Guard && family == addr.IPv4, pods: want.PodsKnown(family),
 	}
 }
 
 func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
-		s.guard == o.guard && s.pods == o.pods
+		s.echo == o.echo && s.guard == o.guard && s.pods == o.pods
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -41,8 +46,12 @@ func (s surroundings) equal(o surroundings) bool {
 // table, and the time of a repair, and of each change with legacy iptables, grows with the rules.
 func (s style) natBase(around surroundings) map[string][]string {
 	unmark := fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark)
+	dispatch := []string{"-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}
+	if around.echo.IsValid() { // the first packet of a flow of ICMP is a request
+		dispatch = append(dispatch, fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo))
+	}
 	return map[string][]string{
-		chainDispatch: {"-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq},
+		chainDispatch: dispatch,
 		chainLookup:   s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainPostrouting: {
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
@@ -81,6 +90,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	if s.family == addr.IPv6 {
 		reject = "icmp6-port-unreachable"
 	}
+	const notLocal = " -m addrtype ! --dst-type LOCAL "
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
 	stray := "-m conntrack --ctstate NEW -j " + chainUnknownService
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
@@ -106,24 +116,48 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	return map[string][]string{
 		chainNoEndpoints: s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainInvalid: append([]string{
+			// No machine but this one has the address: it would come back.
+			s.in(ofVIPs, "dst") + notLocal + "-j DROP",
+			s.in(ofRefused, "dst") + notLocal + "-j DROP",
 			// Without a SYN before it this begins half a flow of others, and a reset does no harm.
 			"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
 			"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
 			s.in(ofEndpoints, "src,src,src") + " -j DROP",
 		},
 			s.dispatchRules(around, s.in(ofDestinations, "dst,dst")+" -j DROP", s.in(ofNodePorts, "dst")+" -j DROP")...),
-		chainInput:   input,
-		chainOutput:  {known + "-j RETURN", translated, invalid, refuse, stray},
+		chainInput: input,
+		// The kernel sends a redirect for what leaves by the interface where it came in before it asks FORWARD,
+		// which refuses it.
+		chainOutput:  {known + "-j RETURN", translated, s.redirect() + " -j DROP", invalid, refuse, stray},
 		chainForward: forward,
 		chainUnknownService: {
 			// To a port that the ClusterIP has goes what began before the Service was there: it
 			// is not translated until its flow is forgotten, and must not end.
-			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + " -m addrtype ! --dst-type LOCAL -g " + chainReject,
-			s.in(ofRanges, "dst") + " -m addrtype ! --dst-type LOCAL -j DROP",
+			s.in(ofClusterIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainReject,
+			s.in(ofVIPs, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainReject,
+			s.in(ofRefused, "dst") + " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainReject,
+			s.in(ofRanges, "dst") + notLocal + "-j DROP",
 		},
-		chainReject: {"-j REJECT --reject-with " + reject},
+		// The kernel limits the rate of ICMP errors to a sender, and not that of resets.
+		chainReject: {"-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT --reject-with " + reject},
 		chainDrop:   {"-j DROP"},
 	}
+}
+
+// icmp is the protocol of pings.
+func (s style) icmp() string {
+	if s.family == addr.IPv6 {
+		return "ipv6-icmp"
+	}
+	return "icmp"
+}
+
+// redirect matches ICMP redirects.
+func (s style) redirect() string {
+	if s.family == addr.IPv6 {
+		return "-p ipv6-icmp -m icmp6 --icmpv6-type 137"
+	}
+	return "-p icmp -m icmp --icmp-type 5"
 }
 
 // admitHealth admits health checks of Services, on the addresses that answer them.

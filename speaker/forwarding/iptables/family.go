@@ -68,6 +68,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 	f.base(want)
 	f.sets.fixed[ofPods].exactly(netElements(want.Pods, f.family))
 	f.sets.fixed[ofRanges].exactly(netElements(want.ServiceRanges, f.family))
+	f.sets.fixed[ofRefused].exactly(netElements(want.Refused, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
 	changes := want.Changes(f.ports, f.revision, desired.OfFamily(f.family))
 	err := f.bring(ctx, changes)

@@ -35,6 +35,7 @@ func (s style) features() []feature {
 		{"nat", "-p tcp -j DNAT --to-destination " + to, "the target DNAT", "xt_nat"},
 		{"filter", "-m conntrack --ctstate NEW -j RETURN", "the match conntrack", "xt_conntrack"},
 		{"filter", "-j REJECT --reject-with " + reject, "the target REJECT", "ipt_REJECT or ip6t_REJECT"},
+		{"filter", s.redirect() + " -j DROP", "the match icmp or icmp6", "ip_tables or ip6_tables, later xt_tcpudp"},
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 	chainOutput         = ours + "OUTPUT"       // filter
 	chainInvalid        = ours + "INVALID"      // filter: packets of no connection that conntrack knows
 	chainNoEndpoints    = ours + "NO-ENDPOINTS" // filter: destinations without endpoints
-	chainUnknownService = ours + "UNKNOWN-SVC"  // filter: ports that a ClusterIP has not, addresses that no Service has
+	chainUnknownService = ours + "UNKNOWN-SVC"  // filter: ports that a ClusterIP or VIP has not, addresses that no Service has
 	chainReject         = ours + "REJECT"
 	chainDrop           = ours + "DROP"
 	chainServices       = ours + "SERVICES"  // root of the tree of ClusterIPs and VIPs, in nat and filter
@@ -109,6 +109,9 @@ const (
 	ofHealthPorts  = "HEALTHPORTS"
 	ofClusterIPs   = "CLUSTERIPS"
 	ofRanges       = "SERVICECIDRS"
+	ofVIPs         = "VIPS"
+	ofPinged       = "PINGED"
+	ofRefused      = "REFUSED"
 )
 
 // fixedSets makes the sets that are there whatever Services exist, empty, by what they
@@ -123,6 +126,9 @@ func (s style) fixedSets() map[string]*set {
 		ofHealthPorts:  ipset.BitmapPort, // healthCheckNodePorts
 		ofClusterIPs:   ipset.HashIP,
 		ofRanges:       ipset.HashNet, // where nothing but ClusterIPs can be
+		ofVIPs:         ipset.HashIP,  // those of which other ports are refused
+		ofPinged:       ipset.HashIP,  // those of them for which this node answers pings
+		ofRefused:      ipset.HashNet, // where nothing but VIPs can be
 	} {
 		sets[of] = newSet(s.setName(of), kind, s.family, socket)
 	}

@@ -130,7 +130,7 @@ func (s *sets) fill() { s.failure = caused(s.tryFill()) }
 
 // settled tells whether those sets hold what they should that are no port's.
 func (s *sets) settled() bool {
-	for _, of := range []string{ofPods, ofRanges, ofHealthPorts} {
+	for _, of := range []string{ofPods, ofRanges, ofRefused, ofHealthPorts} {
 		each := s.fixed[of]
 		if !each.known {
 			return false

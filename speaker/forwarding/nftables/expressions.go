@@ -216,12 +216,36 @@ const (
 // ifTCPFlags ends the rule unless a packet is of TCP and has all of these flags.
 func ifTCPFlags(flags byte) []expr.Any {
 	const at = 13 // of the flags in the header
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}},
+	return flat(ifTCP(), []expr.Any{
 		&expr.Payload{DestRegister: reg(0), Base: expr.PayloadBaseTransportHeader, Offset: at, Len: 1},
 		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{flags}},
+	})
+}
+
+func protocol(at uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(at)}}
+}
+
+func ifTCP() []expr.Any {
+	return flat(protocol(0), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}}})
+}
+
+// ifNoPorts ends the rule if a packet is of a protocol that Services have ports of.
+func ifNoPorts() []expr.Any {
+	all := protocol(0)
+	for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		all = append(all, &expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: []byte{p}})
+	}
+	return all
+}
+
+// ifReply ends the rule unless a packet answers the first one of its flow.
+func ifReply() []expr.Any {
+	const reply = 1 // IP_CT_DIR_REPLY of the kernel
+	return []expr.Any{
+		&expr.Ct{Register: reg(0), Key: expr.CtKeyDIRECTION},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{reply}},
 	}
 }
 
@@ -283,6 +307,11 @@ func (l *layout) dnat(at uint32) []expr.Any {
 		Type: expr.NATTypeDestNAT, Family: uint32(l.NFT.Family),
 		RegAddrMin: reg(at), RegProtoMin: reg(at + l.words()),
 	}}
+}
+
+// dnatAddress sends the packet to the address that was looked up.
+func (l *layout) dnatAddress(at uint32) []expr.Any {
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(l.NFT.Family), RegAddrMin: reg(at)}}
 }
 
 // The priority of a packet is where the rules of session affinity leave a note for

@@ -8,6 +8,7 @@ import (
 	nft "github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
@@ -48,8 +49,11 @@ const (
 	pods                                // where pods send from
 	perhapsPods                         // where they may, while that is not known
 	nodes                               // where NodePorts answer
-	clusterIPs                          // addresses
+	serviceIPs                          // ClusterIPs, and VIPs of which other ports are refused
+	pinged                              // VIPs for which this node answers pings
+	echo                                // the protocol of pings: address of this node that answers them
 	serviceRanges                       // where nothing but ClusterIPs can be
+	refusedRanges                       // where nothing but VIPs can be
 	setCount
 
 	// chains is no set: the chains beside the static ones are items like elements.
@@ -87,8 +91,11 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		pods:                   {Name: "pods", KeyType: ip, Interval: true},
 		perhapsPods:            {Name: "perhaps-pods", KeyType: ip, Interval: true},
 		nodes:                  {Name: "nodes", KeyType: ip, Interval: true},
-		clusterIPs:             {Name: "cluster-ips", KeyType: ip},
+		serviceIPs:             {Name: "service-ips", KeyType: ip},
+		pinged:                 {Name: "pinged", KeyType: ip},
+		echo:                   {Name: "echo", KeyType: proto, DataType: ip},
 		serviceRanges:          {Name: "service-ranges", KeyType: ip, Interval: true},
+		refusedRanges:          {Name: "refused-ranges", KeyType: ip, Interval: true},
 	}
 	digest := sha256.New()
 	for id, s := range l.sets {
@@ -134,19 +141,28 @@ func (l *layout) static() []chain {
 	dispatch := []rule{
 		{Says: "find the Service", Exprs: flat(l.destination(byAddress), l.follow(services))},
 		{Says: "find the NodePort", Exprs: flat(l.ifNode(), l.destination(byNodePort), l.follow(nodeServices))},
+		// The first packet of a flow of ICMP is a request.
+		{Says: "this node answers pings of a VIP", Exprs: flat(protocol(0), l.lookup(echo, endpointAt), l.destinationAddress(0),
+			l.find(pinged, false), l.dnatAddress(endpointAt))},
 	}
 	stray := []rule{
+		{Says: "a protocol without ports, to a Service", Exprs: flat(l.destinationAddress(0), l.find(serviceIPs, false), ifNoPorts(), ifNotLocal(), goTo(rejecting))},
+		{Says: "a protocol without ports, to where VIPs are", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false), ifNoPorts(), ifNotLocal(), goTo(rejecting))},
 		// One that it has is met by what began before the Service was there, and is not translated.
-		{Says: "to a port that a ClusterIP does not have", Exprs: flat(l.destinationAddress(0), l.find(clusterIPs, false),
+		{Says: "to a port that a Service does not have", Exprs: flat(l.destinationAddress(0), l.find(serviceIPs, false),
+			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
+		{Says: "to where VIPs are, and no port of one", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false),
 			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
 		{Says: "to an address that no Service has", Exprs: flat(l.destinationAddress(0), l.find(serviceRanges, false), ifNotLocal(), drop())},
 	}
+	// The kernel asks about resets, too, with which it refuses what is not translated yet.
+	answer := rule{Says: "an answer", Exprs: flat(ifReply(), leave())}
 	strange := []rule{{Says: "what NAT keeps its hands off", Exprs: flat(ifInvalid(), goTo("invalid"))}}
 	return []chain{
 		{Name: "prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityNATDest}, Rules: dispatch},
-		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityNATDest}, Rules: dispatch},
+		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityNATDest}, Rules: append([]rule{answer}, dispatch...)},
 		{Name: "stray-prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: afterNAT}, Rules: stray},
-		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: stray},
+		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: append([]rule{answer}, stray...)},
 		{Name: "postrouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPostrouting, Priority: *nft.ChainPriorityNATSource}, Rules: []rule{
 			{Says: "masquerade what is marked", Exprs: flat(l.ifMarked(), l.clearMark(), masquerade())},
 			{Says: "masquerade an endpoint that reaches itself", Exprs: flat(ifDNAT(), l.hairpin(), masquerade())},
@@ -154,13 +170,20 @@ func (l *layout) static() []chain {
 		{Name: "arriving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: strange},
 		{Name: "leaving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityMangle}, Rules: strange},
 		{Name: "invalid", Rules: []rule{
+			// No machine but this one has the address: it would come back.
+			{Says: "to a Service's address", Exprs: flat(l.destinationAddress(0), l.find(serviceIPs, false), ifNotLocal(), drop())},
+			{Says: "to where VIPs are", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false), ifNotLocal(), drop())},
 			{Says: "without a SYN before it: half a flow of others", Exprs: flat(ifTCPFlags(synFlag|ackFlag), leave())},
 			{Says: "a reset harms nobody", Exprs: flat(ifTCPFlags(rstFlag), leave())},
 			{Says: "from an endpoint: the client would see its own address", Exprs: flat(l.fromServer(), drop())},
 			{Says: "to a Service: whoever has its address would answer", Exprs: flat(l.destination(byAddress), l.find(addresses, false), drop())},
 			{Says: "to a NodePort: this node would answer", Exprs: flat(l.ifNode(), l.destination(byNodePort), l.find(ports, false), drop())},
 		}},
-		{Name: rejecting, Rules: []rule{{Says: "nobody serves", Exprs: []expr.Any{l.reject()}}}},
+		{Name: rejecting, Rules: []rule{
+			// The kernel limits the rate of ICMP errors to a sender, and not that of resets.
+			{Says: "nobody serves", Exprs: flat(ifTCP(), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})},
+			{Says: "nobody serves", Exprs: []expr.Any{l.reject()}},
+		}},
 		{Name: dropping, Rules: []rule{{Says: "another node may serve", Exprs: drop()}}},
 	}
 }

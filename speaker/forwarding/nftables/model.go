@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conflicts"
@@ -20,7 +22,7 @@ type model struct {
 
 	precedence conflicts.Destinations[destination, struct{}]
 	servers    map[server]int32
-	heads      map[netip.Addr]int32 // ClusterIPs
+	addresses  map[item]int32 // of serviceIPs and pinged
 	chains     map[string]*used
 	nodeSets   nodeSets
 }
@@ -34,7 +36,7 @@ type used struct {
 func newModel(l *layout) *model {
 	return &model{
 		layout: l, ports: map[desired.PortKey]desired.Port{}, assignments: map[desired.PortKey]*slotAssignment{},
-		ids: newIDs(), servers: map[server]int32{}, heads: map[netip.Addr]int32{}, chains: map[string]*used{},
+		ids: newIDs(), servers: map[server]int32{}, addresses: map[item]int32{}, chains: map[string]*used{},
 	}
 }
 
@@ -121,10 +123,10 @@ func (l *model) withdraw(key desired.PortKey, v version, d delta) {
 			d.remove(s.element())
 		}
 	}
-	if head := r.address; head.IsValid() {
-		if l.heads[head]--; l.heads[head] == 0 {
-			delete(l.heads, head)
-			d.remove(headElement(head))
+	for _, a := range r.addresses {
+		if l.addresses[a]--; l.addresses[a] == 0 {
+			delete(l.addresses, a)
+			d.remove(element{item: a})
 		}
 	}
 	for _, c := range r.chains {
@@ -165,15 +167,11 @@ func (l *model) assert(key desired.PortKey, v version, d delta) {
 			d.add(key, s.element())
 		}
 	}
-	if head := r.address; head.IsValid() {
-		if l.heads[head]++; l.heads[head] == 1 {
-			d.add(key, headElement(head))
+	for _, a := range r.addresses {
+		if l.addresses[a]++; l.addresses[a] == 1 {
+			d.add(key, element{item: a})
 		}
 	}
-}
-
-func headElement(clusterIP netip.Addr) element {
-	return element{item{clusterIPs, string(clusterIP.AsSlice())}, ""}
 }
 
 // holding is what a port that is there has at a destination.
@@ -186,11 +184,11 @@ func (l *model) holding(key desired.PortKey, at destination) []element {
 	return nil
 }
 
-// nodeSets are where pods send from, or may while that is not known, where NodePorts answer
-// and where ClusterIPs are from, and the guard of loopback addresses if there is to be one.
-type nodeSets [5][]element
+// nodeSets are where pods send from, or may while that is not known, where NodePorts answer,
+// where ClusterIPs are from and where VIPs, what answers pings, and the guard of loopback addresses if there is to be one.
+type nodeSets [7][]element
 
-const guardAt = 4
+const guardAt = 6
 
 func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], slices.Equal) }
 
@@ -207,8 +205,24 @@ func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
 		unknown,
 		intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
 		intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
+		intervals(refusedRanges, "", l.mine(want.Refused)),
+		l.echoes(want.Echo),
 		guardAt: guard,
 	}
+}
+
+// echoes is what the map of pings has: an address of this node, or nothing.
+func (l *model) echoes(by []netip.Addr) []element {
+	icmp := byte(unix.IPPROTO_ICMP)
+	if l.Family == addr.IPv6 {
+		icmp = unix.IPPROTO_ICMPV6
+	}
+	for _, a := range by {
+		if l.owns(a) {
+			return []element{{item{echo, string([]byte{icmp})}, string(a.AsSlice())}}
+		}
+	}
+	return nil
 }
 
 // move exchanges the sets of the node and returns the earlier ones.
@@ -247,7 +261,7 @@ func (l *model) fill(d delta) {
 	for s := range l.servers {
 		d.add(desired.PortKey{}, s.element())
 	}
-	for head := range l.heads {
-		d.add(desired.PortKey{}, headElement(head))
+	for a := range l.addresses {
+		d.add(desired.PortKey{}, element{item: a})
 	}
 }

@@ -68,8 +68,8 @@ type rendering struct {
 	held              []holding // what it has if it holds the destinations
 	affinityEndpoints []element
 	servers           []server
-	address           netip.Addr // the ClusterIP
-	chains            []chain    // without repetition
+	addresses         []item  // of serviceIPs and pinged
+	chains            []chain // without repetition
 }
 
 // holding is all that is known by one destination.
@@ -92,7 +92,14 @@ func (l *layout) render(key desired.PortKey, v version) rendering {
 	r.internal()
 	r.external()
 	r.endpoints()
-	r.out.address = v.port.ClusterIP
+	for _, a := range append([]netip.Addr{v.port.ClusterIP}, v.port.Refusing()...) {
+		if a.IsValid() {
+			r.out.addresses = append(r.out.addresses, item{serviceIPs, string(a.AsSlice())})
+		}
+	}
+	for _, a := range v.port.Pinged() {
+		r.out.addresses = append(r.out.addresses, item{pinged, string(a.AsSlice())})
+	}
 	return r.out
 }
 

@@ -200,7 +200,11 @@ func (l *list) comment(text string) {
 func (l *list) translate(to netip.AddrPort) {
 	const address, port = 1, 2 // NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED
 	var info [48]byte
-	binary.NativeEndian.PutUint32(info[:], address|port)
+	parts := uint32(address)
+	if to.Port() != 0 {
+		parts |= port
+	}
+	binary.NativeEndian.PutUint32(info[:], parts)
 	copy(info[4:20], to.Addr().AsSlice())
 	copy(info[20:36], to.Addr().AsSlice())
 	binary.BigEndian.PutUint16(info[36:], to.Port())
@@ -299,6 +303,11 @@ func (l *list) sctpPorts(first, last uint16) {
 	}
 	binary.NativeEndian.PutUint32(info[284:], 2) // XT_SCTP_DEST_PORTS
 	l.match("sctp", 0, info[:])
+}
+
+// icmp is struct ipt_icmp, and ip6t_icmp: of a type all codes.
+func (l *list) icmp(match string, kind uint8) {
+	l.match(match, 0, []byte{kind, 0, 0xff, 0, 0, 0, 0, 0})
 }
 
 // masquerade is struct nf_nat_ipv4_multi_range_compat, for IPv6 struct nf_nat_range.

@@ -139,6 +139,10 @@ func protocolNumber(name string) byte {
 		return unix.IPPROTO_UDP
 	case "sctp":
 		return unix.IPPROTO_SCTP
+	case "icmp":
+		return unix.IPPROTO_ICMP
+	case "ipv6-icmp":
+		return unix.IPPROTO_ICMPV6
 	default:
 		return 0
 	}
@@ -153,6 +157,10 @@ func (r *rule) readMatch() {
 		} else {
 			r.readPorts()
 		}
+	case "icmp":
+		r.readICMP(name, "icmp", "--icmp-type")
+	case "icmp6":
+		r.readICMP(name, "ipv6-icmp", "--icmpv6-type")
 	case "conntrack":
 		r.readConnection()
 	case "mark":
@@ -200,6 +208,12 @@ func (r *rule) readPorts() {
 			l.ports(uint16(first), uint16(last))
 		}
 	})
+}
+
+func (r *rule) readICMP(name, protocol, option string) {
+	r.must(r.protocol == protocolNumber(protocol) && r.takes(option))
+	kind := uint8(r.number(r.next(), 10, 8))
+	r.match(func(l *list) { l.icmp(name, kind) })
 }
 
 // tcpFlags are the bits of the header of TCP that rules ask for.
@@ -268,8 +282,16 @@ func (r *rule) readTarget() {
 	switch name := r.next(); name {
 	case "DNAT":
 		r.must(r.takes("--to-destination"))
-		to, err := netip.ParseAddrPort(r.next())
-		r.must(err == nil && addr.FamilyOf(to.Addr()) == r.family && to.Port() != 0 && r.protocol != 0)
+		text := r.next()
+		to, err := netip.ParseAddrPort(text)
+		if r.protocol == unix.IPPROTO_ICMP || r.protocol == unix.IPPROTO_ICMPV6 { // it has no ports
+			var a netip.Addr
+			a, err = netip.ParseAddr(text)
+			to = netip.AddrPortFrom(a, 0)
+		} else {
+			r.must(to.Port() != 0)
+		}
+		r.must(err == nil && addr.FamilyOf(to.Addr()) == r.family && r.protocol != 0)
 		r.verdict = func(l *list) { l.translate(to) }
 	case "MARK":
 		r.must(r.takes("--set-xmark"))
@@ -282,11 +304,16 @@ func (r *rule) readTarget() {
 		seconds := r.number(r.next(), 10, 32)
 		r.verdict = func(l *list) { l.addTo(s, uint32(seconds)) }
 	case "REJECT":
-		kind, answer := "icmp-port-unreachable", uint32(3) // IPT_ICMP_PORT_UNREACHABLE
+		kind, answer, reset := "icmp-port-unreachable", uint32(3), uint32(7) // IPT_ICMP_PORT_UNREACHABLE, IPT_TCP_RESET
 		if r.family == addr.IPv6 {
-			kind, answer = "icmp6-port-unreachable", 4 // IP6T_ICMP6_PORT_UNREACH
+			kind, answer, reset = "icmp6-port-unreachable", 4, 6 // IP6T_ICMP6_PORT_UNREACH, IP6T_TCP_RESET
 		}
-		r.must(r.takes("--reject-with") && r.takes(kind))
+		r.must(r.takes("--reject-with"))
+		if r.protocol == unix.IPPROTO_TCP && r.takes("tcp-reset") {
+			answer = reset
+		} else {
+			r.must(r.takes(kind))
+		}
 		r.verdict = func(l *list) { l.refuse(answer) }
 	case "MASQUERADE":
 		r.must(r.takes("--random-fully"))

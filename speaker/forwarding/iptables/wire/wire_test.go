@@ -69,6 +69,9 @@ var known = []string{
 	"-m mark ! --mark 0x4000/0x4000 -j RETURN",
 	"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
 	"-p tcp -m tcp --tcp-flags RST RST -j RETURN",
+	"-p tcp -j REJECT --reject-with tcp-reset",
+	"-p ICMP -m set --match-set OUR-CLIENTS dst -j DNAT --to-destination HOST",
+	"-p ICMP -m REDIRECT -j DROP",
 	"-p sctp -m sctp --dport 80 -g " + other,
 	"-p sctp -m sctp --dport 80:87 -g " + other,
 	"-j MASQUERADE --random-fully",
@@ -82,7 +85,12 @@ var unknown = []string{
 	"-j MASQUERADE",
 	"-j ACCEPT -p tcp",
 	"-j MARK --set-xmark 0x1/0x1 --more",
-	"-p icmp -j ACCEPT",
+	"-p igmp -j ACCEPT",
+	"-p udp -j REJECT --reject-with tcp-reset",
+	"-m icmp --icmp-type 5 -j ACCEPT",
+	"-p icmp -m icmp --icmp-type 256 -j ACCEPT",
+	"-p icmp -m icmp6 --icmpv6-type 137 -j ACCEPT",
+	"-p icmp -j DNAT --to-destination TO",
 	"-p tcp -m udp --dport 53 -j ACCEPT",
 	"-m tcp --dport 53 -j ACCEPT",
 	"-p tcp -m tcp --sport 53 -j ACCEPT",
@@ -113,9 +121,13 @@ func in(family addr.Family, rules []string) []string {
 	if family == addr.IPv6 {
 		prefixes, to, reason = []string{"fd00:96::/65", "fd00:96::/64", "fd00:96::8/125", "fd00:96::7/128"}, "[fd00:244::2]:8080", "icmp6-port-unreachable"
 	}
+	host, icmp, redirect := "10.244.1.2", "icmp", "icmp --icmp-type 5"
+	if family == addr.IPv6 {
+		host, icmp, redirect = "fd00:244::2", "ipv6-icmp", "icmp6 --icmpv6-type 137"
+	}
 	var all []string
 	for _, rule := range rules {
-		rule = strings.NewReplacer("TO", to, "REASON", reason, "NETWORK", prefixes[1]).Replace(rule)
+		rule = strings.NewReplacer("HOST", host, "ICMP", icmp, "REDIRECT", redirect, "TO", to, "REASON", reason, "NETWORK", prefixes[1]).Replace(rule)
 		if !strings.Contains(rule, "ADDRESS") {
 			all = append(all, rule)
 			continue

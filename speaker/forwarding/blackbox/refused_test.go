@@ -1,0 +1,210 @@
+package blackbox_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+)
+
+// returns counts, on the node, what leaves it for addresses that this node alone has, and redirects to them; others is
+// what leaves for an address beside them.
+const returns = `
+table inet returns {
+	counter left { }
+	counter redirects { }
+	counter others { }
+	chain leaving {
+		type filter hook postrouting priority srcnat + 10;
+		oifname "lo" accept
+		ip daddr { 198.51.100.0/24, 203.0.113.0/25 } counter name left
+		ip6 daddr { 2001:db8:51::/64, 2001:db8:113::/65 } counter name left
+		ip daddr 203.0.113.128/25 counter name others
+		ip6 daddr 2001:db8:113:0:8000::/65 counter name others
+		icmp type redirect counter name redirects
+		icmpv6 type nd-redirect counter name redirects
+	}
+}
+table arp returns {
+	counter asked { }
+	chain leaving {
+		type filter hook output priority 0;
+		arp daddr ip { 198.51.100.0/24, 203.0.113.0/24 } counter name asked
+	}
+}`
+
+// announced is a wanted state in which nodes announce all VIPs, and half of Nobody as an aggregate.
+func announced() desired.Forwarding {
+	want := everyKind()
+	for key, p := range want.Ports {
+		p.Announced = true
+		want.Ports[key] = p
+	}
+	for _, f := range addr.Families() {
+		a := blackbox.Plan(f)
+		want.Refused = append(want.Refused, netip.PrefixFrom(a.Nobody.Addr(), a.Nobody.Bits()+1).Masked())
+		want.Echo = append(want.Echo, a.Node)
+	}
+	return want
+}
+
+// Last bytes of VIPs of Services of everyKind.
+const (
+	vipServed    = 1
+	vipLocal     = 2
+	vipElsewhere = 3
+	vipEmpty     = 4
+	vipBarred    = 6
+)
+
+// TestNoPacketReturns sends to what VIPs and aggregates do not have: other ports and protocols, free addresses, and packets of
+// TCP that begin no flow. The node refuses it at once, and none of it leaves the node again, nor a redirect, nor a
+// request for the address of a VIP. An address beside them is routed as ever.
+func TestNoPacketReturns(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.Apply(announced())
+		c.Run("sh", "-c", "nft -f - <<'end'"+returns+"\nend")
+		count := func(family, counter string) bool {
+			return !strings.Contains(c.Run("nft", "list", "counter", family, "returns", counter), "packets 0 ")
+		}
+		var all asking
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			free := blackbox.Nth(a.Nobody, 5)
+			for _, s := range c.senders(f) {
+				for _, protocol := range []view.Protocol{view.TCP, view.UDP} {
+					for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipElsewhere), blackbox.Nth(a.VIPs, vipEmpty), free} {
+						all.add(func() error {
+							if _, err := ask(s, protocol, netip.AddrPortFrom(to, 81), answerIn); !errors.Is(err, netlab.ErrRefused) {
+								return fmt.Errorf("%s: %s (%s) -> %s:81: %w, want refused", protocol, s.name, s.from, to, err)
+							}
+							return nil
+						})
+					}
+				}
+			}
+		}
+		all.report(t)
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipEmpty), blackbox.Nth(a.Nobody, 5)} {
+				for _, port := range []byte{80, 81} {
+					for _, flags := range []byte{0x12, 0x01, 0x04, 0x10, 0x00} { // SYN-ACK, FIN, RST, ACK, none
+						raw(t, c.Client, a.Client, to, "tcp", []byte{0, 99, 0, port, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0})
+					}
+				}
+				raw(t, c.Client, a.Client, to, "47", []byte{0, 0, 8, 0, 0})
+				raw(t, c.Client, a.Client, to, "253", nil)
+				raw(t, c.Client, a.Client, to, "253", []byte("data"))
+			}
+		}
+		if count("inet", "left") || count("inet", "redirects") || count("arp", "asked") {
+			t.Errorf("some left the node, or were asked about: %s", c.Run("nft", "list", "counters"))
+		}
+		for _, f := range addr.Families() {
+			beside := map[addr.Family]netip.Addr{addr.IPv4: netip.MustParseAddr("203.0.113.200"), addr.IPv6: netip.MustParseAddr("2001:db8:113:0:8000::1")}[f]
+			raw(t, c.Client, blackbox.Plan(f).Client, beside, "253", []byte("data"))
+		}
+		if f := "others"; !count("inet", f) {
+			t.Error("a packet to an address beside those of VIPs did not leave the node")
+		}
+	})
+}
+
+// raw sends a packet of any protocol.
+func raw(t *testing.T, h *netlab.Host, from, to netip.Addr, protocol string, data []byte) {
+	t.Helper()
+	var err error
+	h.Do(func() {
+		var c *net.IPConn
+		network := map[bool]string{true: "ip4:", false: "ip6:"}[to.Is4()] + protocol
+		if c, err = net.DialIP(network, &net.IPAddr{IP: from.AsSlice()}, &net.IPAddr{IP: to.AsSlice()}); err == nil {
+			_, err = c.Write(data)
+			err = errors.Join(err, c.Close())
+		}
+	})
+	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "refused") {
+		t.Errorf("%s to %s: %v", protocol, to, err)
+	}
+}
+
+// TestPingOfAVIP pings VIPs: they answer while the node serves senders from outside there, and else refuse; all refuse
+// where pings are switched off.
+func TestPingOfAVIP(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		want := announced()
+		ask := func(when string, answers map[byte]error) {
+			t.Helper()
+			for _, f := range addr.Families() {
+				a := blackbox.Plan(f)
+				for n, answer := range answers {
+					for _, s := range c.senders(f)[:6] {
+						if err := ping(s.host, s.from, blackbox.Nth(a.VIPs, n), answerIn); !errors.Is(err, answer) {
+							t.Errorf("%s: %s (%s) pings %s: %v, want %v", when, s.name, s.from, blackbox.Nth(a.VIPs, n), err, answer)
+						}
+					}
+				}
+			}
+		}
+		c.Apply(want)
+		ask("served", map[byte]error{vipServed: nil, vipLocal: nil, vipBarred: nil, vipElsewhere: netlab.ErrRefused, vipEmpty: netlab.ErrRefused})
+		for key, p := range want.Ports {
+			if key.Service.Name == "cluster" {
+				p.Cluster, p.Anywhere = nil, false
+				want.Ports[key] = p
+			}
+		}
+		c.Restart()
+		c.Apply(want)
+		ask("without endpoints", map[byte]error{vipServed: netlab.ErrRefused, vipLocal: nil})
+		want.Echo = nil
+		c.Apply(want)
+		ask("switched off", map[byte]error{vipLocal: netlab.ErrRefused})
+	})
+}
+
+// TestRefusalsAreNotRationed connects again and again to what refuses, under the kernel's own limits of ICMP.
+func TestRefusalsAreNotRationed(t *testing.T) {
+	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.Apply(announced())
+		for _, h := range []*netlab.Host{c.Node, c.P1} {
+			h.Do(func() {
+				h.Sysctl("net/ipv4/icmp_ratemask", "6168")
+				h.Sysctl("net/ipv6/icmp/ratemask", "0-1,3-127")
+			})
+		}
+		const rationed = 900 * time.Millisecond // a SYN is sent again after a second
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			for _, to := range []netip.AddrPort{
+				netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, vipEmpty), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipEmpty), 80),
+				netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipServed), 81), netip.AddrPortFrom(blackbox.Nth(a.Nobody, 5), 80), netip.AddrPortFrom(a.Node, 30000+vipEmpty),
+			} {
+				for _, s := range []sender{{"client", c.Client, a.Client}, {"p1", c.P1, a.P1}, {"node", c.Node, a.Node}} {
+					late := 0
+					for range 40 {
+						began := time.Now()
+						if _, err := ask(s, view.TCP, to, answerIn); !errors.Is(err, netlab.ErrRefused) {
+							t.Fatalf("%s -> %s: %v, want refused", s.name, to, err)
+						}
+						if time.Since(began) > rationed {
+							late++
+						}
+					}
+					if late > 10 { // a machine that is busy is late sometimes
+						t.Errorf("%s -> %s: %d of 40 refusals came late", s.name, to, late)
+					}
+				}
+			}
+		}
+	})
+}
