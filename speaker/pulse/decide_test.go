@@ -1,12 +1,9 @@
 package pulse
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 
 	"fairlead.dev/fairlead/speaker/desired"
-	"fairlead.dev/fairlead/speaker/links"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
@@ -14,14 +11,6 @@ var (
 	vip4 = netip.MustParseAddr("192.0.2.10")
 	vip6 = netip.MustParseAddr("2001:db8::10")
 )
-
-func ethernet(index int, up bool) links.Link {
-	return links.Link{
-		Index: index, Name: fmt.Sprintf("eth%d", index), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
-		Up: true, Running: up, Broadcast: true,
-		Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
-	}
-}
 
 func serving(nodes ...string) hello.View {
 	v := hello.View{Settled: true, Alive: map[string]hello.Member{}}

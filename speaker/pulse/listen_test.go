@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
@@ -33,7 +34,7 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				up := links.NewSnapshot(ethernet(2, true))
+				up := links.NewSnapshot(linkstest.Ethernet(2, true))
 				out := &around{view: serving("a", "b", "c"), links: up}
 				for node := range out.view.Alive {
 					out.view.Alive[node] = hello.Member{Serving: true, Heard: true}
@@ -44,7 +45,7 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 				if !does(s, vip4) {
 					t.Fatal("it does not answer at first")
 				}
-				out.links, out.view = links.NewSnapshot(ethernet(2, false)), serving("a")
+				out.links, out.view = links.NewSnapshot(linkstest.Ethernet(2, false)), serving("a")
 				out.view.Silent = []string{"b", "c"}
 				if c.back == nil {
 					out.view.Alive["b"], out.view.Silent = hello.Member{Serving: true, Heard: true}, []string{"c"}
@@ -53,7 +54,7 @@ func TestANodeWhoseLinkComesUpListens(t *testing.T) {
 				if does(s, vip4) {
 					t.Fatal("it answers without a link")
 				}
-				again := ethernet(2, true)
+				again := linkstest.Ethernet(2, true)
 				again.Ups = 1
 				out.links = links.NewSnapshot(again)
 				began := time.Now()

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
@@ -52,7 +53,7 @@ func peersAt(addrs map[string]netip.Addr) map[string]hello.Peer {
 // TestConnectionsAreHandedOverBeforeAnAddressIsAnsweredFor: the kernel knows the previous owner before the address
 // moves here, and at the latest when it does; a node that leaves goes on as it was.
 func TestConnectionsAreHandedOverBeforeAnAddressIsAnsweredFor(t *testing.T) {
-	out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+	out := &around{view: serving("a", "b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 	kernel, b := &inKernel{}, netip.MustParseAddr("192.0.2.2")
 	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Handover: kernel, Log: testlog.New(t)})
 	tell := func(number uint64, table api.Table) {
@@ -96,7 +97,7 @@ func (k *slow) Failure() string { return k.failure }
 func TestAnAddressWaitsForTheKernelAndNotForLong(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"soon": handoverWithin / 2, "never": time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+			out := &around{view: serving("a", "b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 			kernel := &slow{done: make(chan struct{}), out: out, failure: "no NFT_DUP"}
 			s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Handover: kernel, Log: testlog.New(t)})
 			time.AfterFunc(takes, func() { close(kernel.done) })

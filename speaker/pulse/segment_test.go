@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
 
@@ -18,7 +19,7 @@ var gatewayAddress = netip.AddrFrom4([4]byte{192, 0, 2, gatewayIndex + 1})
 
 // card is the interface of a node.
 func (c *cluster) card(i int) links.Link {
-	l := ethernet(2, true)
+	l := linkstest.Ethernet(2, true)
 	l.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 	l.Prefixes = []netip.Prefix{netip.PrefixFrom(c.nodes[i].addr, 24)}
 	if c.second != nil {

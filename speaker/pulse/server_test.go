@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
@@ -126,7 +127,7 @@ func (a *around) wants(t *testing.T, when string, want ...string) {
 // Those that answered so far stop when they hear that this node serves: so it
 // says that once it answers itself, and not with its first table.
 func TestServingIsSaidByANodeThatAnswers(t *testing.T) {
-	out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+	out := &around{view: serving("b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 	out.view.Settled = false
 	s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 	s.settle(true)
@@ -174,7 +175,7 @@ func (r refused) Claimed() <-chan struct{} { return r.claimed }
 // leaves nothing to settle, does not put that off.
 func TestAnInterfaceIsTriedAgainWhateverIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+		out := &around{view: serving("b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 		opened, claimed := 0, make(chan struct{})
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: refused{over{out, "ARP"}, &opened, claimed}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: claim(vip4, "a", "b")}, Number: 1})
@@ -208,7 +209,7 @@ func TestGoodbye(t *testing.T) {
 		{true, false, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "says goodbye"}},
 		{true, true, []string{"says AdminDown", "answers no more over ARP", "answers no more over NDP", "counts as alive for 2s"}},
 	} {
-		out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+		out := &around{view: serving("b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Leaving: test.leaving, ShutsDown: test.shutsDown, BFD: map[string]desired.BFD{"tor": {}}}, Number: 1})
 		s.settle(true)
@@ -238,7 +239,7 @@ func TestTheEndWaitsForTheAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				out := &around{view: serving("b"), links: links.NewSnapshot(ethernet(2, true))}
+				out := &around{view: serving("b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				if !test.without {
 					s.agent = new(socket.Agent)
@@ -267,7 +268,7 @@ func TestTheEndWaitsForTheAgent(t *testing.T) {
 // handed over, or while it has to be asked for first.
 func TestWhatIsAnsweredForIsAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+		out := &around{view: serving("a", "b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		fresh := netip.MustParseAddr("192.0.2.20")
@@ -310,7 +311,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 	mine, theirs := claim(vip4, "a", "b"), claim(vip4, "b", "a")
 	const answers, silent = "answers [192.0.2.10] over ARP", "answers [] over ARP"
 	begin := func(t *testing.T) (*around, *Server) {
-		out := &around{view: serving("a", "b"), links: links.NewSnapshot(ethernet(2, true))}
+		out := &around{view: serving("a", "b"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 		out.view.Alive["b"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(colleague)}}
 		s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 		s.take(socket.Event{Table: &api.Table{Node: "a", Serving: true, Claims: mine}, Number: 1})
@@ -397,7 +398,7 @@ func TestANodeHandsOverWhatATableMoves(t *testing.T) {
 			is(t, out, s, "after an hour", answers)
 		},
 		"it is no candidate, and the interface that was named is in no network": func(t *testing.T, out *around, s *Server) {
-			bare, named := ethernet(2, true), claim(vip4, "a", "b")
+			bare, named := linkstest.Ethernet(2, true), claim(vip4, "a", "b")
 			bare.Prefixes = []netip.Prefix{netip.MustParsePrefix("fe80::1/64")}
 			named[vip4] = desired.Candidacy{Candidates: named[vip4].Candidates, Interfaces: []string{bare.Name}}
 			out.links = links.NewSnapshot(bare)

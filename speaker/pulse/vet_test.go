@@ -10,6 +10,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
 )
@@ -32,7 +33,7 @@ func TestAnAddressThatComesFromElsewhereIsUsedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				out := &around{view: serving("a"), links: links.NewSnapshot(ethernet(2, true))}
+				out := &around{view: serving("a"), links: links.NewSnapshot(linkstest.Ethernet(2, true))}
 				s := NewServer(Config{Node: "a", Mesh: out, Links: out, ARP: over{out, "ARP"}, NDP: over{out, "NDP"}, BFD: path{out}, Adjacency: lone{}, LinkCheck: onOne{}, Log: testlog.New(t)})
 				tables := []api.Table{{Node: "a", Serving: true}, test.before, test.before, here, here}
 				for n, table := range tables {

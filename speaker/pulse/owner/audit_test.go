@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -25,7 +26,7 @@ func beaten(addresses ...netip.Addr) (*audit, hello.View, reach) {
 	v.Alive["c"] = hello.Member{Serving: true, Stations: []hello.Station{hello.Station(thirdsMAC)}}
 	r := reach{}
 	for _, a := range addresses {
-		r[a] = []links.Link{ethernet(2, true)}
+		r[a] = []links.Link{linkstest.Ethernet(2, true)}
 	}
 	p.keep(noon, behindB(addresses...), r, len(addresses))
 	return p, v, r
@@ -248,7 +249,7 @@ func TestAPatrolKnowsItsOwnKernel(t *testing.T) {
 	walk(p, v, noon, later, says(vip4, ownersMAC))
 	found := p.doubts()[vip4]
 	found.Since = time.Time{}
-	if want := (api.Doubt{Owner: "b", Node: "a", Station: neighbour.MAC(ethernet(2, true).MAC).String(), Interface: "kube-ipvs0"}); found != want {
+	if want := (api.Doubt{Owner: "b", Node: "a", Station: neighbour.MAC(linkstest.Ethernet(2, true).MAC).String(), Interface: "kube-ipvs0"}); found != want {
 		t.Errorf("found %+v, want %+v", found, want)
 	}
 	p.kernel = func(map[netip.Addr][]links.Link) map[netip.Addr]string { return nil }
@@ -274,7 +275,7 @@ func TestBehind(t *testing.T) {
 		"the next, of a dead first one": {[]string{"d", "b", "a"}, []string{"a", "b"}, standby{"b", 0}},
 	} {
 		table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-		_, _, behind := owned(&table, serving(c.alive...), reachOf(&table, links.NewSnapshot(ethernet(2, true))), true, keeper{})
+		_, _, behind := owned(&table, serving(c.alive...), reachOf(&table, links.NewSnapshot(linkstest.Ethernet(2, true))), true, keeper{})
 		if behind[vip4] != c.want {
 			t.Errorf("%s: behind %+v, want %+v", name, behind[vip4], c.want)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -28,7 +29,7 @@ type bereft struct {
 
 func bereaved() *bereft {
 	b := &bereft{
-		dataplanes: dataplanes{}, previous: previousOwners{vip4: "b"}, at: netip.MustParseAddr("192.0.2.2"), on: ethernet(2, true),
+		dataplanes: dataplanes{}, previous: previousOwners{vip4: "b"}, at: netip.MustParseAddr("192.0.2.2"), on: linkstest.Ethernet(2, true),
 		stations: stations{known: map[hello.Station]knownStation{hello.Station(colleague): {"b", noon.Add(time.Hour)}}},
 	}
 	b.on.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
 )
@@ -23,7 +24,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func on(addresses ...netip.Addr) map[netip.Addr][]links.Link {
 	all := map[netip.Addr][]links.Link{}
 	for _, a := range addresses {
-		all[a] = []links.Link{ethernet(2, true)}
+		all[a] = []links.Link{linkstest.Ethernet(2, true)}
 	}
 	return all
 }

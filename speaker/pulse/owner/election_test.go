@@ -3,7 +3,6 @@ package owner
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
@@ -30,14 +30,6 @@ func only(addresses ...netip.Addr) (all []netipx.IPRange) {
 		all = append(all, netipx.IPRangeFrom(a, a))
 	}
 	return all
-}
-
-func ethernet(index int, up bool) links.Link {
-	return links.Link{
-		Index: index, Name: fmt.Sprintf("eth%d", index), MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
-		Up: true, Running: up, Broadcast: true,
-		Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
-	}
 }
 
 func serving(nodes ...string) hello.View {
@@ -86,7 +78,7 @@ func TestOwned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := api.Table{Node: "a", Serving: true, Claims: c.claims}
-			r := reachOf(&table, links.NewSnapshot(ethernet(2, !c.down)))
+			r := reachOf(&table, links.NewSnapshot(linkstest.Ethernet(2, !c.down)))
 			mine := owns(&table, c.view, r)
 			if on, got := mine[vip4]; got != c.want || got && (len(on) != 1 || on[0].Name != "eth2") {
 				t.Errorf("owned on %v: %t, want %t", on, got, c.want)
@@ -116,7 +108,7 @@ func TestNobodyIsBehindWhatNobodyCanAnswerFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := api.Table{Node: "a", Serving: true, Claims: claim(vip4, c.candidates...)}
-			r := reachOf(&table, links.NewSnapshot(ethernet(2, !c.down)))
+			r := reachOf(&table, links.NewSnapshot(linkstest.Ethernet(2, !c.down)))
 			v := serving("a")
 			if c.down {
 				v.Alive["a"] = unable
@@ -145,7 +137,7 @@ func TestOwnedByTheTablesWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.table.Node, c.table.Claims = "a", claim(vip4, "a", "b")
-			r := reachOf(&c.table, links.NewSnapshot(ethernet(2, true)))
+			r := reachOf(&c.table, links.NewSnapshot(linkstest.Ethernet(2, true)))
 			if _, got := owns(&c.table, c.view, r)[vip4]; got != c.want {
 				t.Errorf("owned: %t, want %t", got, c.want)
 			}
@@ -161,7 +153,7 @@ func TestReachWithoutFailedLinks(t *testing.T) {
 		only2: {Candidates: []string{"a"}, Interfaces: []string{"eth2"}},
 		vip6:  {Candidates: []string{"a"}},
 	}}
-	r := reachOf(&table, links.NewSnapshot(ethernet(2, true), ethernet(3, true)))
+	r := reachOf(&table, links.NewSnapshot(linkstest.Ethernet(2, true), linkstest.Ethernet(3, true)))
 	if got := r.networks()[addr.IPv4]; len(got) != 2 || got[0].Index != 2 || got[1].Index != 3 {
 		t.Fatalf("links %v", got)
 	}
@@ -205,7 +197,7 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 		able := map[netip.Addr]int{}
 		for _, n := range nodes {
 			snapshot := links.NewSnapshot(
-				ethernet(2, rapid.Bool().Draw(t, "eth2 up")), ethernet(3, rapid.Bool().Draw(t, "eth3 up")))
+				linkstest.Ethernet(2, rapid.Bool().Draw(t, "eth2 up")), linkstest.Ethernet(3, rapid.Bool().Draw(t, "eth3 up")))
 			m := hello.Member{Serving: rapid.Bool().Draw(t, "serving")}
 			tables[n] = &api.Table{Node: n, Serving: m.Serving, Claims: claims}
 			reaches[n] = reachOf(tables[n], snapshot)
@@ -239,7 +231,7 @@ func TestNodesThatSeeTheSameAgree(t *testing.T) {
 // TestNobodyListensFromAnotherNetwork: where the owner has a subnet with the address, a node without one hears
 // none of its answers, and stands by for it in vain.
 func TestNobodyListensFromAnotherNetwork(t *testing.T) {
-	near, far := ethernet(2, true), ethernet(2, true)
+	near, far := linkstest.Ethernet(2, true), linkstest.Ethernet(2, true)
 	far.Prefixes = []netip.Prefix{netip.MustParsePrefix("198.51.100.2/24")}
 	for name, c := range map[string]struct {
 		owner hello.Member

@@ -2,8 +2,6 @@ package owner
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 
@@ -12,18 +10,9 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 )
-
-// podEnd is the host's end of a pod's cable, as some network plugins set it up: it has the
-// address of the pods' gateway.
-func podEnd(index int) links.Link {
-	return links.Link{
-		Index: index, Name: fmt.Sprintf("veth%d", index), MAC: net.HardwareAddr{2, 1, 0, 0, byte(index >> 8), byte(index)}, Kind: "veth",
-		Up: true, Running: true, Broadcast: true,
-		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.244.0.1/32"), netip.MustParsePrefix("fe80::1/64")},
-	}
-}
 
 // TestTheReachByTheLinksThatMatterIsThatByAll also where these links change, and where the reach is asked for again.
 func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
@@ -33,7 +22,7 @@ func TestTheReachByTheLinksThatMatterIsThatByAll(t *testing.T) {
 		netip.MustParsePrefix("2001:db8::1/64"), netip.MustParsePrefix("fe80::1/64"), netip.MustParsePrefix("10.244.0.1/32"),
 	}
 	drawLink := rapid.Custom(func(r *rapid.T) links.Link {
-		l := podEnd(rapid.IntRange(1, 6).Draw(r, "index"))
+		l := linkstest.PodEnd(rapid.IntRange(1, 6).Draw(r, "index"))
 		l.Prefixes = rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, 3, rapid.ID).Draw(r, "prefixes")
 		l.Running, l.Loopback = rapid.Bool().Draw(r, "running"), rapid.IntRange(0, 5).Draw(r, "loopback") == 0
 		l.Master, l.Kind = rapid.SampledFrom([]int{0, 0, 1, 7}).Draw(r, "master"), rapid.SampledFrom([]string{"veth", "vrf"}).Draw(r, "kind")
@@ -69,9 +58,9 @@ func BenchmarkReach(b *testing.B) {
 		binary.BigEndian.PutUint32(a[:], 0xC6120000+uint32(i))
 		table.Claims[netip.AddrFrom4(a)] = desired.Candidacy{}
 	}
-	all := []links.Link{ethernet(2, true), port(3, "eth3", on4(1).String()+"/24", true)}
+	all := []links.Link{linkstest.Ethernet(2, true), linkstest.Port(3, "eth3", on4(1).String()+"/24", true)}
 	for i := range 250 {
-		all = append(all, podEnd(i+4))
+		all = append(all, linkstest.PodEnd(i+4))
 	}
 	snapshots := []*links.Snapshot{links.NewSnapshot(all...), links.NewSnapshot(all[:len(all)-1]...)}
 	b.Run("by all links", func(b *testing.B) {

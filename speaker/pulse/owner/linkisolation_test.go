@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/linkcheck"
@@ -101,7 +102,7 @@ func TestNodesOfTwoReleasesAgree(t *testing.T) {
 
 // one is a link in a subnet apart from the one of the mesh, or in none.
 func one(index int, prefixes ...string) links.Link {
-	l := port(index, fmt.Sprintf("eth%d", index), "192.0.2.1/24", true)
+	l := linkstest.Port(index, fmt.Sprintf("eth%d", index), "192.0.2.1/24", true)
 	l.Prefixes = nil
 	for _, p := range prefixes {
 		l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))

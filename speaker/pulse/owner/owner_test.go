@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -28,7 +29,7 @@ func BenchmarkStep(b *testing.B) {
 		a := netip.AddrFrom4([4]byte{192, 0, byte(2 + i>>8), byte(i)})
 		table.Claims[a] = desired.Candidacy{Candidates: election.Rank(a, nodes)}
 	}
-	link := ethernet(2, true)
+	link := linkstest.Ethernet(2, true)
 	link.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.0.1/16")}
 	in := Input{Table: table, View: serving(nodes...), Links: links.NewSnapshot(link), IsQuiet: func(string) bool { return false }, Epoch: 1, Changed: true}
 	m := New("node-0", func(d time.Duration) time.Duration { return d })
@@ -79,7 +80,7 @@ func TestAStepSettles(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		m, now := New("a", func(time.Duration) time.Duration { return 0 }), noon
-		in := Input{Table: drawTable(t), View: drawView(t), Links: links.NewSnapshot(ethernet(2, true)), IsQuiet: func(string) bool { return false }, Epoch: 10}
+		in := Input{Table: drawTable(t), View: drawView(t), Links: links.NewSnapshot(linkstest.Ethernet(2, true)), IsQuiet: func(string) bool { return false }, Epoch: 10}
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			switch rapid.IntRange(0, 4).Draw(t, "event") {
 			case 0:
@@ -87,7 +88,7 @@ func TestAStepSettles(t *testing.T) {
 			case 1:
 				in.View = drawView(t)
 			case 2:
-				in.Links = links.NewSnapshot(ethernet(2, rapid.Bool().Draw(t, "carrier")))
+				in.Links = links.NewSnapshot(linkstest.Ethernet(2, rapid.Bool().Draw(t, "carrier")))
 			case 3:
 				in.Heard = []neighbour.Claim{{
 					Address: rapid.SampledFrom(vips).Draw(t, "claimed"), Index: 2, Interface: "eth2", Reply: rapid.Bool().Draw(t, "reply"),

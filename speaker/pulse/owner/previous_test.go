@@ -7,13 +7,14 @@ import (
 
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
 
 // TestPredecessors follows one address through its owners, as node a sees them.
 func TestPredecessors(t *testing.T) {
-	here := map[netip.Addr][]links.Link{vip4: {ethernet(2, true)}}
+	here := map[netip.Addr][]links.Link{vip4: {linkstest.Ethernet(2, true)}}
 	p := previousOwners{}
 	var before *api.Table
 	for _, step := range []struct {

@@ -2,7 +2,6 @@ package owner
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/election"
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 )
@@ -34,7 +34,7 @@ func TestReachComesBeforeTheChoice(t *testing.T) {
 		for _, n := range nodes {
 			tables[n] = &api.Table{Node: n, Serving: true, Claims: claims}
 			reaches[n] = reachOf(tables[n], links.NewSnapshot(
-				port(2, "lan0", "192.0.2.1/24", rapid.Bool().Draw(t, "lan")), port(3, "dmz0", "203.0.113.1/24", rapid.Bool().Draw(t, "dmz"))))
+				linkstest.Port(2, "lan0", "192.0.2.1/24", rapid.Bool().Draw(t, "lan")), linkstest.Port(3, "dmz0", "203.0.113.1/24", rapid.Bool().Draw(t, "dmz"))))
 		}
 		for a, on := range map[netip.Addr]string{lan: "lan0", dmz: "dmz0"} {
 			first, able := election.Owner(claims[a].Candidates, func(n string) bool { return len(reaches[n][a]) > 0 })
@@ -57,12 +57,4 @@ func TestReachComesBeforeTheChoice(t *testing.T) {
 			}
 		}
 	})
-}
-
-// port is an interface in a subnet, with a carrier or without.
-func port(index int, name, prefix string, carrier bool) links.Link {
-	return links.Link{
-		Index: index, Name: name, MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)},
-		Up: true, Running: carrier, Broadcast: true, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)},
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/speaker/links"
+	"fairlead.dev/fairlead/speaker/links/linkstest"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/hello"
 	"fairlead.dev/fairlead/speaker/pulse/neighbour"
@@ -24,7 +25,7 @@ type lonely struct {
 }
 
 func alone() *lonely {
-	l := &lonely{at: netip.MustParseAddr("192.0.2.2"), on: ethernet(2, true)}
+	l := &lonely{at: netip.MustParseAddr("192.0.2.2"), on: linkstest.Ethernet(2, true)}
 	l.on.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
 	l.table = &api.Table{Node: "a", Peers: map[string]hello.Peer{"b": {Addrs: []netip.Addr{l.at}, Ready: true}}}
 	l.view = hello.View{Settled: true, Alive: map[string]hello.Member{"a": {Heard: true}, "b": {Serving: true}}}
