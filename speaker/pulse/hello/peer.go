@@ -33,7 +33,7 @@ type peer struct {
 
 	detect    time.Duration // so much silence is a death
 	least     time.Duration // and so much where another node says that it does not hear it either
-	requested time.Duration // what it wants detect to be; 0: it does not say
+	requested time.Duration // what it wants detect to be; 0: it was not heard
 	late      lateness      // where none was lost
 	lost      lateness      // where some were, or may have been
 	adapted   bool          // detect is longer since hellos were missing, which was told

@@ -16,9 +16,6 @@ const (
 	// most bounds how many intervals are waited for, where no more were configured. What
 	// was later than that teaches nothing: the process was stopped.
 	most = 20
-	// untold is how many intervals are waited for the hellos of a node that does not say:
-	// its release waited so long where the kernel did not run pulse before others.
-	untold = 10
 )
 
 // lateness is how late the hellos of one node were in the last minutes.
@@ -134,7 +131,7 @@ func (m *machine) adaptTimeout(now time.Time, p *peer) {
 	// One lost hello is what the multiplier is for.
 	tolerated := interval + interval/4
 	missing := intervals(m.multiplier, interval, once, safetyFactor*(max(again, lost)-tolerated))
-	p.least = max(p.requestedTimeout(interval), time.Duration(m.own.requested)*interval)
+	p.least = max(min(p.requested, MaxHold), time.Duration(m.own.requested)*interval)
 	p.detect = max(p.least, time.Duration(missing)*interval)
 	adapted := missing > m.multiplier
 	if adapted == p.adapted {
@@ -155,17 +152,6 @@ func (m *machine) between(now time.Time, p *peer) time.Duration {
 		return m.mesh.slow
 	}
 	return m.interval
-}
-
-// requestedTimeout is the silence after which the node wants to be taken for dead.
-func (p *peer) requestedTimeout(interval time.Duration) time.Duration {
-	switch {
-	case !p.heard:
-		return 0
-	case p.requested == 0:
-		return untold * interval
-	}
-	return min(p.requested, MaxHold)
 }
 
 // observe notes how long nothing was heard of a node from which a hello comes now, and whether others were

@@ -165,19 +165,6 @@ func TestALossyCable(t *testing.T) {
 	}
 }
 
-// TestANodeThatSaysNothingIsWaitedForLonger: one of a release that does not tell how long it
-// wants others to wait may be one that is kept waiting.
-func TestANodeThatSaysNothingIsWaitedForLonger(t *testing.T) {
-	w := started(t, 2, 1)
-	sender := w.hosts[0].state
-	sender.own.requested = 0
-	w.send(0, outgoing{datagrams: sender.hello(w.now, 0, 0), to: sender.peers["node-1"].addrs})
-	w.run(testDelay)
-	if got := w.waits(1, 0); got != untold*testInterval {
-		t.Errorf("waits %v, want %v", got, untold*testInterval)
-	}
-}
-
 // TestStopsTeachNothing: a node that was stopped for longer than others would ever wait, and
 // one whose cable was out, are noticed as soon as ever the next time.
 func TestStopsTeachNothing(t *testing.T) {

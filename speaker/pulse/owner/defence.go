@@ -48,8 +48,7 @@ type word struct {
 // conflict.
 type stations struct {
 	known map[hello.Station]knownStation
-	// complete: every node that is alive has told its stations. Before, as in an upgrade
-	// from a release that does not tell them, no station can be called a stranger.
+	// complete: every node that is alive has told its stations. Before, no station can be called a stranger.
 	complete bool
 }
 

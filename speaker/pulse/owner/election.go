@@ -126,7 +126,7 @@ func owned(t *api.Table, v hello.View, r reach, serves bool, keep keeper) (mine 
 
 // near is the node that answers for an address: the first candidate that is able. One that says that it has
 // no subnet with the address, and is thus reached by routers at best, leaves it to the first that says that it has
-// one: clients are there. Of nodes that say neither, as those of older releases, it is not
+// one: clients are there. Of nodes that say neither it is not
 // known, and what they think of it is the same order without them; so no node comes before them for it. Where the
 // advertisements name the interfaces of a node, it is meant to answer there whatever its subnets. One that is damped
 // leaves it to the first that is not, unless clients reach only the one that is.
