@@ -165,13 +165,15 @@ func (p *planner) keep(req *request, guests bool) {
 				p.retain(req, a)
 			}
 		}
+	case guests && len(req.guest) == 0:
 	case req.ours:
-		var kept []netip.Addr
 		for _, f := range families(req.service) {
 			p.keepOf(req, f, guests)
-			kept = append(kept, slices.DeleteFunc(allOf(req.held, f), func(a netip.Addr) bool { return !slices.Contains(req.kept, a) })...)
 		}
-		req.kept = req.asHeld(kept)
+		if guests {
+			req.kept = req.ordered(req.kept)
+		}
+		req.kept = req.asHeld(req.kept)
 	default:
 		for _, a := range slices.Concat(req.held, req.shown) {
 			if slices.Contains(req.guest, a) == guests {
@@ -191,6 +193,15 @@ func (req *request) asHeld(addrs []netip.Addr) []netip.Addr {
 		}
 	}
 	return req.held
+}
+
+// ordered is what is kept of what a Service holds, in the order of its families and of what it holds.
+func (req *request) ordered(kept []netip.Addr) []netip.Addr {
+	var all []netip.Addr
+	for _, f := range families(req.service) {
+		all = append(all, slices.DeleteFunc(allOf(req.held, f), func(a netip.Addr) bool { return !slices.Contains(kept, a) })...)
+	}
+	return all
 }
 
 // keepOf decides what a Service keeps of one family, of that on which it is a guest or of the rest.
