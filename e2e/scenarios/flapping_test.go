@@ -117,7 +117,7 @@ func TestANodeComesBackWithoutPreemption(t *testing.T) {
 	}
 	plugIn()
 	eventually(t, patience, func(ctx context.Context) error {
-		return says(ctx, c, vips[0], v1beta1.ConditionAnswering, v1beta1.ReasonNotPreempted, first.Name)
+		return says(ctx, c, vips[0], v1beta1.ConditionAnswering, v1beta1.ReasonNotPreempted)
 	})
 	for i, vip := range vips {
 		if after, err := c.Answerer(within(t, soon), vip); err != nil || after != now[i] {
