@@ -104,7 +104,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 				ExternalLocal: s.ExternalLocal,
 				Affinity:      s.Affinity,
 				MasqueradeAll: o.MasqueradeAll,
-				Announced:     announceable(s, o),
+				Announced:     announceable(s, o) && !slices.ContainsFunc(s.VIPs, lines.has),
 				PodLinks:      o.Pods.Links,
 				SourceRanges:  ranges,
 				Restricted:    restricted,

@@ -42,6 +42,12 @@ func (l lifelines) takes(a netip.Addr, port uint16) bool {
 	return is
 }
 
+// has reports whether the address is a lifeline's. Another machine answers on its other ports.
+func (l lifelines) has(a netip.Addr) bool {
+	_, is := l[a]
+	return is
+}
+
 // leave returns addresses without those with which the port is taken.
 func (l lifelines) leave(addresses []netip.Addr, port uint16) []netip.Addr {
 	taken := func(a netip.Addr) bool { return l.takes(a, port) }

@@ -301,7 +301,7 @@ type Port struct {
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
 	MasqueradeAll bool // also what pods send to the ClusterIP
-	// Announced: nodes of the cluster answer for the VIPs or announce routes to them. What goes to another port of one
+	// Announced: nodes of the cluster answer for the VIPs or announce routes to them, and no other machine has one. What goes to another port of one
 	// is refused as for the ClusterIP: it would leave for the network again, and come back.
 	Announced bool
 	PodLinks  Links

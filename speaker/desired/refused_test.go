@@ -56,7 +56,12 @@ func TestOnlyAnnouncedVIPsAreRefusedAndPinged(t *testing.T) {
 			t.Errorf("%s: other ports are refused %t, pings answered %t; want %t, %t", name, refusing, pinged, test.refusing, test.pinged)
 		}
 	}
-	c := cluster(service())
+	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	c.Nodes["b"].Addresses = ips("192.0.2.10")
+	if p := port(t, c, "a", addr.IPv4); len(p.Refusing()) > 0 || len(p.VIPs) == 0 {
+		t.Errorf("a node has the VIPs %v: other ports of %v are refused", p.VIPs, p.Refusing())
+	}
+	c = cluster(service())
 	if p := port(t, c, "a", addr.IPv4); len(p.Refusing()) == 0 || len(p.Pinged()) > 0 {
 		t.Errorf("without endpoints: other ports of %v are refused, pings of %v answered", p.Refusing(), p.Pinged())
 	}

@@ -127,7 +127,7 @@ func NewCluster(t testing.TB, create func() (Backend, error)) *Cluster {
 	c.Other.Addr("peer", "192.0.3.2/24", "2001:db8:3::2/64")
 	c.Node.Forward()
 	c.Other.Forward()
-	for _, h := range []*netlab.Host{c.Client, c.Node, c.Other, c.P1, c.P2, c.P3} { // every refusal is to be heard
+	for _, h := range []*netlab.Host{c.Client, c.Node, c.Other, c.P1, c.P2, c.P3} { // every refusal of UDP is to be heard
 		h.Do(func() {
 			h.Sysctl("net/ipv4/icmp_ratemask", "0")
 			h.Sysctl("net/ipv6/icmp/ratemask", "\n")

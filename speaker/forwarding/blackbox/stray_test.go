@@ -140,7 +140,7 @@ func TestOwnAddressesWithinTheRanges(t *testing.T) {
 }
 
 // TestWhatOthersTranslateGoesItsWay has somebody else translate what goes to an address in the
-// ranges that no Service has, after our own rules have seen it, as another proxy does with a
+// ranges of ClusterIPs and of VIPs that no Service has, after our own rules have seen it, as another proxy does with a
 // Service of its own.
 func TestWhatOthersTranslateGoesItsWay(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
@@ -148,12 +148,14 @@ func TestWhatOthersTranslateGoesItsWay(t *testing.T) {
 		var rules strings.Builder
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
-			want.ServiceRanges = append(want.ServiceRanges, a.ClusterIPs)
+			want.ServiceRanges, want.Refused = append(want.ServiceRanges, a.ClusterIPs), append(want.Refused, a.Nobody)
 			ip := map[addr.Family]string{addr.IPv4: "ip", addr.IPv6: "ip6"}[f]
 			for _, hook := range []string{"prerouting", "output"} {
-				fmt.Fprintf(&rules, "add table %[1]s others; add chain %[1]s others %[2]s { type nat hook %[2]s priority -90; }; "+
-					"add rule %[1]s others %[2]s %[1]s daddr %[3]s tcp dport 81 dnat to %[4]s;", ip, hook,
-					blackbox.Nth(a.ClusterIPs, 199), netip.AddrPortFrom(a.P2, blackbox.ServePort))
+				for _, to := range []netip.Prefix{a.ClusterIPs, a.Nobody} {
+					fmt.Fprintf(&rules, "add table %[1]s others; add chain %[1]s others %[2]s { type nat hook %[2]s priority -90; }; "+
+						"add rule %[1]s others %[2]s %[1]s daddr %[3]s tcp dport 81 dnat to %[4]s;", ip, hook,
+						blackbox.Nth(to, 199), netip.AddrPortFrom(a.P2, blackbox.ServePort))
+				}
 			}
 		}
 		c.Apply(want)
@@ -161,13 +163,15 @@ func TestWhatOthersTranslateGoesItsWay(t *testing.T) {
 		var all asking
 		for _, f := range addr.Families() {
 			for _, s := range c.senders(f)[:5] {
-				all.add(func() error {
-					got, err := ask(s, view.TCP, netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).ClusterIPs, 199), 81), answerIn)
-					if err != nil || got.Server != "p2" {
-						return fmt.Errorf("%s: %s: %s, want p2", f, s.name, said(got, err))
-					}
-					return nil
-				})
+				for _, to := range []netip.Prefix{blackbox.Plan(f).ClusterIPs, blackbox.Plan(f).Nobody} {
+					all.add(func() error {
+						got, err := ask(s, view.TCP, netip.AddrPortFrom(blackbox.Nth(to, 199), 81), answerIn)
+						if err != nil || got.Server != "p2" {
+							return fmt.Errorf("%s: %s -> %s: %s, want p2", f, s.name, to, said(got, err))
+						}
+						return nil
+					})
+				}
 			}
 		}
 		all.report(t)
