@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -49,14 +50,14 @@ func TestANodeDiesWhileTablesDiffer(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Second) // nodes say that tables differ once these have differed for 200 ms
-	stalled := watchStalls()
-	defer stalled.stop()
+	stalled := probe.WatchStalls()
+	defer stalled.Stop()
 	began := time.Now()
 	plugIn := unplugged(t, owner)
 	reply(t, c.Client, vip)
 	took := time.Since(began)
 	t.Logf("%s died; %s was answered for after %v", owner.Name, vip, took.Round(time.Millisecond))
-	if took > time.Second && !stalled.since(began) {
+	if took > time.Second && !stalled.Since(began) {
 		t.Errorf("%s was answered for %v after %s died, want a second at most", vip, took, owner.Name)
 	}
 	plugIn()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 )
 
 const (
@@ -33,10 +34,10 @@ func flood(ctx context.Context, from *lab.Machine, address netip.Addr, port uint
 func floodWithin(ctx context.Context, from *lab.Machine, address netip.Addr, port uint16, rate int, patience time.Duration) tally {
 	f := flooding{
 		patience: patience,
-		from:     from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: watchStalls(),
+		from:     from, to: netip.AddrPortFrom(address, port), last: time.Now(), stalls: probe.WatchStalls(),
 		count: tally{Errors: map[string]int{}, Sources: map[netip.Addr]int{}, Pods: map[string]int{}},
 	}
-	defer f.stalls.stop()
+	defer f.stalls.Stop()
 	room := make(chan struct{}, floodMost)
 	var waiting sync.WaitGroup
 	ticks := time.NewTicker(time.Second / time.Duration(rate))
@@ -57,7 +58,7 @@ type flooding struct {
 	patience time.Duration
 	from     *lab.Machine
 	to       netip.AddrPort
-	stalls   *stalls
+	stalls   *probe.Stalls
 
 	mu    sync.Mutex
 	count tally
@@ -69,7 +70,7 @@ func (f *flooding) request() {
 	began := time.Now()
 	pod, connected, err := f.ask(began.Add(f.patience))
 	now := time.Now()
-	held := err != nil && f.stalls.since(began)
+	held := err != nil && f.stalls.Since(began)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -41,15 +41,15 @@ func load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 	last := time.Now()
 	ticks := time.NewTicker(pace)
 	defer ticks.Stop()
-	stalls := watchStalls()
-	defer stalls.stop()
+	stalls := probe.WatchStalls()
+	defer stalls.Stop()
 	for ; ctx.Err() == nil; <-ticks.C {
 		began := time.Now()
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		reply, err := product.Ask(one, from, address, port)
 		cancel()
 		now := time.Now()
-		if errors.Is(err, context.DeadlineExceeded) && stalls.since(began) {
+		if errors.Is(err, context.DeadlineExceeded) && stalls.Since(began) {
 			count.Held++
 			continue
 		}
@@ -65,45 +65,4 @@ func load(ctx context.Context, from *lab.Machine, address netip.Addr, port uint1
 		last = now
 	}
 	return count
-}
-
-// A process that has not run for heldUp was held up; it looks every look.
-const (
-	heldUp = 250 * time.Millisecond
-	look   = 20 * time.Millisecond
-)
-
-// stalls knows when this process was held up last, as on a machine that does much else.
-type stalls struct {
-	stop func()
-
-	mu   sync.Mutex
-	last time.Time // when a stall ended
-}
-
-// watchStalls looks for stalls until stop.
-func watchStalls() *stalls {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &stalls{stop: cancel}
-	go func() {
-		for before := time.Now(); ctx.Err() == nil; {
-			time.Sleep(look)
-			now := time.Now()
-			if now.Sub(before) > heldUp {
-				s.mu.Lock()
-				s.last = now
-				s.mu.Unlock()
-			}
-			before = now
-		}
-	}()
-	return s
-}
-
-// since tells whether a stall has ended after that time. Who asks may run before who looks.
-func (s *stalls) since(began time.Time) bool {
-	time.Sleep(2 * look)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last.After(began)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -28,8 +29,8 @@ func trickle(ctx context.Context, ask func(ctx context.Context) error) tally {
 	count := tally{Errors: map[string]int{}}
 	ticks := time.NewTicker(tricklePace)
 	defer ticks.Stop()
-	stalls := watchStalls()
-	defer stalls.stop()
+	stalls := probe.WatchStalls()
+	defer stalls.Stop()
 	for ; ctx.Err() == nil; <-ticks.C {
 		began := time.Now()
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), floodPatience)
@@ -39,7 +40,7 @@ func trickle(ctx context.Context, ask func(ctx context.Context) error) tally {
 		case err == nil:
 			count.OK++
 			count.Longest = max(count.Longest, time.Since(began))
-		case timedOut(err) && stalls.since(began):
+		case timedOut(err) && stalls.Since(began):
 			count.Held++
 		default:
 			count.Failed++
