@@ -41,6 +41,26 @@ func (l link) send(frame []byte) error {
 
 func (l link) close() error { return unix.Close(l.fd) }
 
+// read reads for a while all frames that come.
+func (l link) read(lasts time.Duration, take func(frame []byte)) error {
+	frame := make([]byte, 2048)
+	for end := time.Now().Add(lasts); time.Until(end) > 0; {
+		left := unix.NsecToTimeval(max(time.Until(end), time.Millisecond).Nanoseconds())
+		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left); err != nil {
+			return err
+		}
+		n, err := unix.Read(l.fd, frame)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		default:
+			take(frame[:n])
+		}
+	}
+	return nil
+}
+
 // ask asks on the LAN who has an address, and returns the hardware addresses that are told within a moment. It is an
 // error if none is.
 func ask(from *lab.Machine, address netip.Addr) (macs []string, err error) {
@@ -58,22 +78,13 @@ func ask(from *lab.Machine, address netip.Addr) (macs []string, err error) {
 		return nil, err
 	}
 	const moment = 300 * time.Millisecond
-	frame := make([]byte, 2048)
-	for end := time.Now().Add(moment); time.Until(end) > 0; {
-		left := unix.NsecToTimeval(max(time.Until(end), time.Millisecond).Nanoseconds())
-		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left); err != nil {
-			return nil, err
-		}
-		n, err := unix.Read(l.fd, frame)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if mac := tells(frame[:n], address); mac != nil && !slices.Contains(macs, mac.String()) {
+	err = l.read(moment, func(frame []byte) {
+		if mac := tells(frame, address); mac != nil && !slices.Contains(macs, mac.String()) {
 			macs = append(macs, mac.String())
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(macs) == 0 {
 		return nil, fmt.Errorf("no node answers for %s", address)

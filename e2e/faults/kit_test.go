@@ -20,6 +20,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/probe"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -38,7 +39,8 @@ type kit struct {
 	api    *apiServer
 	admin  kubernetes.Interface
 	roots  *x509.CertPool // of the cluster
-	tenant client.Client  // who may edit the namespace evil
+	tenant client.Client  // may edit the namespace evil
+	stalls *probe.Stalls
 
 	layer2  []netip.Addr // the addresses of a Service, of both families
 	routed  []netip.Addr // and of one that is announced by BGP
@@ -74,8 +76,10 @@ func (k *kit) install(ctx context.Context) error {
 	if err := k.LoadImage(ctx); err != nil {
 		return err
 	}
-	// No rule about addresses is to be what keeps the cluster alive.
-	if err := k.Install(ctx, 3, fmt.Sprintf("apiServer.port=%d", apiPort), "forwarding.externalIPs=All"); err != nil {
+	err = k.Install(ctx, 3, fmt.Sprintf("apiServer.port=%d", apiPort),
+		"forwarding.externalIPs=All", // no rule about addresses is to be what keeps the cluster alive
+		"speaker.hello.damping=0s")   // a node may be the victim again and again
+	if err != nil {
 		return err
 	}
 	if err := k.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {

@@ -2,13 +2,19 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/product"
 )
 
 // What runs in the containers of Fairlead, as pgrep finds it.
@@ -53,19 +59,24 @@ func (k *kit) stopped(t *testing.T, n *lab.Node, pattern string) {
 	stop(t, n, pids...)
 }
 
+// stopPulse has pulse of a node stop, and waits until the others know.
+func (k *kit) stopPulse(t *testing.T, n *lab.Node) {
+	t.Helper()
+	k.silent = n
+	k.stopped(t, n, pulse)
+	ctx := within(t, soon) // of which the detection time is the least part
+	if err := lab.Until(ctx, func() error { return k.heard(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // byStopping are processes that stop, as when a disk hangs or a debugger holds them, and go on later.
 func byStopping() []fault {
 	faults := []fault{
 		{
 			name: "pulse stops", excused: excuses{moves: true, routes: true, lost: true},
-			inject: func(t *testing.T, k *kit, r *rand.Rand) {
-				k.silent = k.victim(r)
-				k.stopped(t, k.silent, pulse)
-				within := within(t, soon) // of which the detection time is the least part
-				if err := lab.Until(within, func() error { return k.heard(within) }); err != nil {
-					t.Fatal(err)
-				}
-			},
+			inject: func(t *testing.T, k *kit, r *rand.Rand) { k.stopPulse(t, k.victim(r)) },
+			check:  func(ctx context.Context, k *kit) error { return k.comesAndGoes(ctx, time.Second) },
 		},
 		{
 			name: "an agent stops", gate: true, excused: excuses{routes: true},
@@ -84,6 +95,13 @@ func byStopping() []fault {
 					t.Fatal(err)
 				}
 			},
+		},
+		{
+			name: "no process reads the logs of the controllers",
+			inject: func(t *testing.T, k *kit, _ *rand.Rand) {
+				k.onController(t, k.unread)
+			},
+			check: func(ctx context.Context, k *kit) error { return k.comesAndGoes(ctx, promptly) },
 		},
 		{
 			name:   "the controllers stop",
@@ -146,4 +164,21 @@ func (k *kit) unread(t *testing.T, n *lab.Node, pattern string) {
 	if _, err := n.Exec(ctx, "sh", "-c", fill); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// comesAndGoes creates and deletes a Service that is announced, which is work for controllers, agents and pulse. A
+// change of endpoints right after each must be in the kernels within that time.
+func (k *kit) comesAndGoes(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("no address for a new Service"))
+	defer cancel()
+	s := product.WebService(webs, "passing", "layer2", corev1.ServiceExternalTrafficPolicyCluster)
+	_, err := k.expose(ctx, s, 1)
+	if err == nil {
+		err = k.follow(ctx, limit)
+	}
+	err = errors.Join(err, client.IgnoreNotFound(k.API.Delete(ctx, s)))
+	if err == nil {
+		err = k.follow(ctx, limit)
+	}
+	return err
 }

@@ -113,7 +113,7 @@ func byTenants() []fault {
 		lifeline("hellos and BFD", nodes, corev1.ProtocolUDP, 7475, 3784, 4784),
 		lifeline("ports of nodes", nodes, corev1.ProtocolTCP, 10250, 10256, 7474, 7476),
 		lifeline("the API server", func(k *kit) []netip.Addr { return []netip.Addr{k.ControlPlane.IPv4} }, corev1.ProtocolTCP, 6443, apiPort),
-		router, aStatus(),
+		router, sharing(), aStatus(),
 	}
 }
 
