@@ -26,8 +26,8 @@ table inet returns {
 	chain leaving {
 		type filter hook postrouting priority srcnat + 10;
 		oifname "lo" accept
-		ip daddr { 198.51.100.0/24, 203.0.113.0/25 } counter name left
-		ip6 daddr { 2001:db8:51::/64, 2001:db8:113::/65 } counter name left
+		ip daddr { 198.51.100.0/24, 203.0.113.0/25, 192.0.2.50 } counter name left
+		ip6 daddr { 2001:db8:51::/64, 2001:db8:113::/65, 2001:db8::50, ff02::1:ff00:50 } counter name left
 		ip daddr 203.0.113.128/25 counter name others
 		ip6 daddr 2001:db8:113:0:8000::/65 counter name others
 		icmp type redirect counter name redirects
@@ -38,11 +38,14 @@ table arp returns {
 	counter asked { }
 	chain leaving {
 		type filter hook output priority 0;
-		arp daddr ip { 198.51.100.0/24, 203.0.113.0/24 } counter name asked
+		arp daddr ip { 198.51.100.0/24, 203.0.113.0/24, 192.0.2.50 } counter name asked
 	}
 }`
 
-// announced is a wanted state in which nodes announce all VIPs, and half of Nobody as an aggregate.
+// onLink are addresses of the network that client and node share, as layer 2 announces them.
+var onLink = map[addr.Family]netip.Addr{addr.IPv4: netip.MustParseAddr("192.0.2.50"), addr.IPv6: netip.MustParseAddr("2001:db8::50")}
+
+// announced is a wanted state in which nodes announce all VIPs, half of Nobody as an aggregate, and onLink.
 func announced() desired.Forwarding {
 	want := everyKind()
 	for key, p := range want.Ports {
@@ -52,6 +55,7 @@ func announced() desired.Forwarding {
 	for _, f := range addr.Families() {
 		a := blackbox.Plan(f)
 		want.Refused = append(want.Refused, netip.PrefixFrom(a.Nobody.Addr(), a.Nobody.Bits()+1).Masked())
+		want.Refused = append(want.Refused, addr.HostPrefix(onLink[f]))
 		want.Echo = append(want.Echo, a.Node)
 	}
 	return want
@@ -79,10 +83,11 @@ func TestNoPacketReturns(t *testing.T) {
 		var all asking
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
+			c.Client.Route(addr.HostPrefix(onLink[f]).String(), a.Node.String(), "eth0") // in place of the answer to ARP and NDP
 			free := blackbox.Nth(a.Nobody, 5)
 			for _, s := range c.senders(f) {
 				for _, protocol := range []view.Protocol{view.TCP, view.UDP} {
-					for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipElsewhere), blackbox.Nth(a.VIPs, vipEmpty), free} {
+					for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipElsewhere), blackbox.Nth(a.VIPs, vipEmpty), free, onLink[f]} {
 						all.add(func() error {
 							if _, err := ask(s, protocol, netip.AddrPortFrom(to, 81), answerIn); !errors.Is(err, netlab.ErrRefused) {
 								return fmt.Errorf("%s: %s (%s) -> %s:81: %w, want refused", protocol, s.name, s.from, to, err)
@@ -96,7 +101,7 @@ func TestNoPacketReturns(t *testing.T) {
 		all.report(t)
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
-			for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipEmpty), blackbox.Nth(a.Nobody, 5)} {
+			for _, to := range []netip.Addr{blackbox.Nth(a.VIPs, vipServed), blackbox.Nth(a.VIPs, vipEmpty), blackbox.Nth(a.Nobody, 5), onLink[f]} {
 				for _, port := range []byte{80, 81} {
 					for _, flags := range []byte{0x12, 0x01, 0x04, 0x10, 0x00} { // SYN-ACK, FIN, RST, ACK, none
 						raw(t, c.Client, a.Client, to, "tcp", []byte{0, 99, 0, port, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0})
