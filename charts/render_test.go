@@ -283,6 +283,34 @@ func TestPingsAreAnsweredUnlessSaidOtherwise(t *testing.T) {
 	}
 }
 
+// TestMemoryIsLimited: each container has a limit, and is told it.
+func TestMemoryIsLimited(t *testing.T) {
+	t.Parallel()
+	const named = "MEMORY_LIMIT"
+	for _, limited := range []bool{true, false} {
+		resources := values{}
+		if !limited {
+			resources = values{"limits": nil}
+		}
+		all := objects(t, values{
+			"controller": values{"resources": resources},
+			"speaker":    values{"resources": resources, "pulse": values{"resources": resources}},
+		})
+		containers := slices.Concat(one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template.Spec.Containers,
+			one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template.Spec.Containers)
+		if len(containers) != 3 {
+			t.Fatalf("%d containers", len(containers))
+		}
+		for _, c := range containers {
+			at := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == named })
+			told := at >= 0 && c.Env[at].ValueFrom.ResourceFieldRef.Resource == "limits.memory"
+			if limit := c.Resources.Limits.Memory(); told != limited || limited && limit.Value() < 1<<30 || !limited && !limit.IsZero() {
+				t.Errorf("%s: limit %s, told %t; want limited %t", c.Name, limit, told, limited)
+			}
+		}
+	}
+}
+
 func TestArgumentsFollowTheValues(t *testing.T) {
 	t.Parallel()
 	all := objects(t, values{
@@ -360,7 +388,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			env, fields := map[string]string{}, map[string]string{}
 			for _, variable := range tt.container.Env {
 				env[variable.Name] = variable.Value
-				if from := variable.ValueFrom; from != nil {
+				if from := variable.ValueFrom; from != nil && from.FieldRef != nil {
 					fields[variable.Name] = from.FieldRef.FieldPath
 				}
 			}

@@ -23,6 +23,7 @@ import (
 
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/internal/asynclog"
+	"fairlead.dev/fairlead/internal/memlimit"
 )
 
 const defaultNamespace = "fairlead-system"
@@ -72,6 +73,9 @@ func command(ctx context.Context, args []string) error {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 
+	if err := memlimit.Apply(); err != nil {
+		return err
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}

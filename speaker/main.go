@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/asynclog"
+	"fairlead.dev/fairlead/internal/memlimit"
 	"fairlead.dev/fairlead/speaker/flags"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
@@ -36,6 +37,9 @@ func main() {
 }
 
 func dispatch(ctx context.Context, args []string) error {
+	if err := memlimit.Apply(); err != nil {
+		return err
+	}
 	if len(args) > 0 {
 		switch args[0] {
 		case "pulse":

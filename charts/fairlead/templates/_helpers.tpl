@@ -45,6 +45,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
       fieldPath: spec.nodeName
 {{- end }}
 
+{{/* The limit of a container's memory, with its resources, in bytes: see internal/memlimit. */}}
+{{- define "fairlead.memoryLimit" -}}
+{{- if ((. | default dict).limits).memory }}
+- name: MEMORY_LIMIT
+  valueFrom:
+    resourceFieldRef:
+      resource: limits.memory
+{{- end }}
+{{- end }}
+
 {{/* The securityContext of the containers on the host network, with a list of capabilities. */}}
 {{- define "fairlead.speakerSecurity" -}}
 allowPrivilegeEscalation: false
