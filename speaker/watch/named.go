@@ -131,10 +131,11 @@ func (w *Watch) followSecret(ctx context.Context, api kubernetes.Interface, k *k
 	}
 	if err == nil {
 		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
-			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-			if apierrors.IsForbidden(err) {
+			if apierrors.IsForbidden(err) { // as it is for a moment of each new peer
 				w.refuse(k, name, err)
+				return
 			}
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
 		})
 	}
 	if err != nil { // of an informer that runs already
