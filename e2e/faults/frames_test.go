@@ -61,6 +61,22 @@ func (l link) read(lasts time.Duration, take func(frame []byte)) error {
 	return nil
 }
 
+// record is what a host sends to a UDP port of a machine within a second, over IPv4.
+func record(at *lab.Machine, source netip.Addr, port uint16) (frames [][]byte, err error) {
+	const from, to = 14 + 12, 14 + 20 + 2 // of the address, and of the port after a header without options
+	l, err := open(at, unix.ETH_P_IP)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	err = l.read(time.Second, func(frame []byte) {
+		if len(frame) >= to+2 && bytes.Equal(frame[from:from+4], source.AsSlice()) && binary.BigEndian.Uint16(frame[to:]) == port {
+			frames = append(frames, bytes.Clone(frame))
+		}
+	})
+	return frames, err
+}
+
 // ask asks on the LAN who has an address, and returns the hardware addresses that are told within a moment. It is an
 // error if none is.
 func ask(from *lab.Machine, address netip.Addr) (macs []string, err error) {

@@ -19,8 +19,10 @@ func byStrangers() []fault {
 		{name: "a pod floods the port of the hellos", inject: floodByPod},
 		{name: "a host floods the LAN", gate: true, inject: floodLAN},
 		{name: "a host speaks for a node that is dead", excused: excuses{moves: true, routes: true, lost: true}, inject: forgeTheDead},
+		{name: "a host says again what a node said that has stopped", excused: excuses{moves: true, routes: true, lost: true}, inject: replayHellos},
 		{name: "a host speaks for the router by BFD", inject: forgeBFD},
 		{name: "there is no room for new connections", inject: noRoom},
+		{name: "what an address does not have is asked for", gate: true, inject: routeBack, check: closed},
 	}
 }
 
@@ -112,6 +114,21 @@ func forgeTheDead(t *testing.T, k *kit, r *rand.Rand) {
 		)
 	}
 	repeat(t, k.Client, 100*time.Millisecond, frames...)
+}
+
+// replayHellos has pulse of a node stop, and the client send again what that has said to another node: it stays dead.
+func replayHellos(t *testing.T, k *kit, r *rand.Rand) {
+	i := r.IntN(len(k.Nodes()))
+	dead, hearer := k.Nodes()[i], k.Nodes()[(i+1)%len(k.Nodes())]
+	said, err := record(hearer.Machine, dead.IPv4, 7475)
+	if err != nil || len(said) == 0 {
+		t.Fatalf("%s said %d hellos to %s: %v", dead.Name, len(said), hearer.Name, err)
+	}
+	for _, frame := range said {
+		copy(frame[6:12], k.Client.MAC) // or the switch sends what is for the node to the client
+	}
+	k.stopPulse(t, dead)
+	repeat(t, k.Client, 50*time.Millisecond, said...)
 }
 
 // forgeBFD has the client tell nodes in the router's name that its sessions are down.
