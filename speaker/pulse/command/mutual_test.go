@@ -25,17 +25,7 @@ func leaveToEachOther(t *testing.T, p plan) {
 	}
 	candidates(second, first.name, third.name, second.name)
 	first.kill()
-	var owner *node
-	for deadline := time.Now().Add(soon); owner == nil; time.Sleep(10 * time.Millisecond) {
-		for _, n := range []*node{second, third} {
-			if s, _ := n.client.State(); owns(s) {
-				owner = n
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody answers")
-		}
-	}
+	owner := l.soleOwner(t, second, third)
 	l.resolves(t, owner)
 	other := map[*node]*node{second: third, third: second}[owner]
 	if s, _ := other.client.State(); owns(s) {
@@ -45,4 +35,30 @@ func leaveToEachOther(t *testing.T, p plan) {
 	other.until("owner", owns)
 	owner.until("rid of the address", func(s api.State) bool { return !owns(s) })
 	l.resolves(t, other)
+}
+
+// soleOwner returns the one of the nodes that answers alone, a while later, too: where two find at once that none does,
+// both answer for a moment.
+func (l *lab) soleOwner(t *testing.T, nodes ...*node) *node {
+	t.Helper()
+	const settled = 200 * time.Millisecond
+	var sole *node
+	since := time.Now()
+	for deadline := since.Add(soon); sole == nil || time.Since(since) < settled; time.Sleep(10 * time.Millisecond) {
+		var now []*node
+		for _, n := range nodes {
+			if s, _ := n.client.State(); owns(s) {
+				now = append(now, n)
+			}
+		}
+		if len(now) != 1 {
+			sole = nil
+		} else if sole != now[0] {
+			sole, since = now[0], time.Now()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d nodes answer, want one", len(now))
+		}
+	}
+	return sole
 }
