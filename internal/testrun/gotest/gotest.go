@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,8 +23,11 @@ import (
 // stopDelay is how long tests have to clean up after an interrupt.
 const stopDelay = time.Minute
 
+// rerunMost is how many failed tests are run again. A busy machine fails a few; more of them are a fault.
+const rerunMost = 8
+
 // Run runs all groups, those of a phase beside one another, whatever the result of the phase
-// before, and reports whether all is well.
+// before, then each of a few failed tests again by itself, and reports whether all is well.
 func Run(ctx context.Context, phases []plan.Phase, folder string, stdout, stderr io.Writer) bool {
 	r := &report{kept: folder, out: stdout}
 	kept, err := emptied(folder)
@@ -35,14 +39,55 @@ func Run(ctx context.Context, phases []plan.Phase, folder string, stdout, stderr
 		var beside sync.WaitGroup
 		for _, g := range p {
 			beside.Go(func() {
-				one := r.begin(g.String())
+				one := r.begin(g)
 				began := time.Now()
 				one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
 			})
 		}
 		beside.Wait()
 	}
+	if len(r.failures) <= rerunMost {
+		r.rerun(ctx, kept, stderr)
+	}
 	return r.close()
+}
+
+// rerun runs each failed test again, with nothing beside it, and has those that pass then told of apart. The packages
+// of a phase share the processors with many others, and a machine may stand still for seconds: a test that waits for
+// what a timer does tells of that as of a fault. A test that was skipped, that did
+// not end, that panicked or that found a data race has failed for good.
+func (r *report) rerun(ctx context.Context, kept string, stderr io.Writer) {
+	failures := r.failures
+	r.failures = nil
+	for _, f := range failures {
+		if f.test == "" || ctx.Err() != nil {
+			r.failures = append(r.failures, f)
+			continue
+		}
+		g := f.group
+		g.Packages, g.Gentle = []string{f.pkg}, false
+		g.Flags += " -run=" + exactly(f.test)
+		second := &report{kept: r.kept, out: r.out}
+		one := second.begin(g)
+		began := time.Now()
+		one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
+		if len(second.failures) > 0 {
+			f.reason += ", and when it was run again"
+			r.failures = append(r.failures, f)
+			continue
+		}
+		r.passed++
+		r.secondly = append(r.secondly, f)
+	}
+}
+
+// exactly returns the pattern of go test's -run that only this test or subtest matches.
+func exactly(test string) string {
+	parts := strings.Split(test, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
 }
 
 // emptied makes the folder anew, and is its absolute path.

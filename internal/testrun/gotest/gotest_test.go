@@ -35,6 +35,34 @@ func TestBadSubtest(t *testing.T) {
 	t.Run("good", func(t *testing.T) {})
 	t.Run("bad", func(t *testing.T) { t.Error("left is not right") })
 }
+-- once/once_test.go --
+package once
+import (
+	"os"
+	"testing"
+)
+func TestGood(t *testing.T) {}
+func TestOnce(t *testing.T) {
+	t.Run("good", func(t *testing.T) {})
+	t.Run("a busy (machine)", func(t *testing.T) {
+		if _, err := os.Stat("ran"); err != nil {
+			os.WriteFile("ran", nil, 0o600)
+			t.Error("late")
+		}
+	})
+}
+-- races/races_test.go --
+package races
+import (
+	"os"
+	"testing"
+)
+func TestRace(t *testing.T) {
+	if _, err := os.Stat("ran"); err != nil {
+		os.WriteFile("ran", nil, 0o600)
+		t.Error("race detected during execution of test")
+	}
+}
 -- talks/talks_test.go --
 package talks
 import "testing"
@@ -156,7 +184,23 @@ func TestRunCountsEveryEnd(t *testing.T) {
 		"what a test said is said again at the end": {
 			run:  one("./talks"),
 			last: "0 passed, 1 failed",
-			says: []string{"Not passed:\n  ends/talks.TestTalks: failed after", "s\n    talks_test.go:4: the first words\n", "\n    (14 more)\n", "\n    talks_test.go:8: the last words\n\n0 passed"},
+			says: []string{"Not passed:\n  ends/talks.TestTalks: failed after", " again\n    talks_test.go:4: the first words\n", "\n    (14 more)\n", "\n    talks_test.go:8: the last words\n\n0 passed"},
+		},
+		"what passes by itself is told of": {
+			run:  one("./once"),
+			ok:   true,
+			last: "3 passed, 0 failed",
+			says: []string{"FAIL ends/once.TestOnce/a_busy_(machine):", "\nPassed only when it was run again with nothing beside it:\n  ends/once.TestOnce/a_busy_(machine): failed after", "late"},
+		},
+		"what fails again has failed": {
+			run:  one("./bad"),
+			last: "2 passed, 2 failed",
+			says: []string{"failed after 0s, and when it was run again"},
+		},
+		"a race has failed for good": {
+			run:  one("./races"),
+			last: "0 passed, 1 failed",
+			says: []string{"FAIL ends/races.TestRace"},
 		},
 		"a skip is a failure": {
 			run:  one("./skips"),
@@ -218,7 +262,7 @@ func TestRunCountsEveryEnd(t *testing.T) {
 				t.Errorf("run reported %v, want %v", ok, tt.ok)
 			}
 			last := "\n" + tt.last + "\n"
-			if !tt.ok {
+			if !tt.ok || strings.Contains(out.String(), "Passed only") {
 				last += "outputs, logs and rules of what failed are in failures\n"
 			}
 			if !strings.HasSuffix(out.String(), last) {

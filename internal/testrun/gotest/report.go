@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairlead.dev/fairlead/internal/testrun/plan"
 )
 
 // slow is how long a test takes before it gets a progress line of its own.
@@ -37,6 +39,7 @@ type report struct {
 	out      io.Writer
 	passed   int
 	failures []failure
+	secondly []failure // of tests that passed when they were run again
 	took     []packageTook
 }
 
@@ -49,12 +52,14 @@ type packageTook struct {
 type failure struct {
 	name, reason string
 	said         []string // by the test itself; see said
+	group        plan.Group
+	pkg, test    string // what to run again; empty: running it again would prove nothing
 }
 
 // goRun is one run of go test. Several may be going on.
 type goRun struct {
 	*report
-	name           string
+	group          plan.Group
 	packages       map[string]*packageRun
 	builds         map[string]string // compiler output not told yet, by ImportPath
 	passed, failed int
@@ -73,8 +78,8 @@ type testRun struct {
 }
 
 // begin begins one run of go test.
-func (r *report) begin(name string) *goRun {
-	return &goRun{report: r, name: name, packages: map[string]*packageRun{}, builds: map[string]string{}}
+func (r *report) begin(g plan.Group) *goRun {
+	return &goRun{report: r, group: g, packages: map[string]*packageRun{}, builds: map[string]string{}}
 }
 
 // end ends it. A run that went wrong without a failed test, or that ran no test at all, is a
@@ -87,11 +92,11 @@ func (r *goRun) end(err error, took time.Duration) {
 	}
 	switch {
 	case err != nil && r.failed == 0:
-		r.fail(r.name, err.Error(), "")
+		r.fail(failure{name: r.group.String(), reason: err.Error()}, "")
 	case r.passed+r.failed == 0:
-		r.fail(r.name, "no test was run", "")
+		r.fail(failure{name: r.group.String(), reason: "no test was run"}, "")
 	}
-	fmt.Fprintf(r.out, "     %s: ended after %s\n", r.name, took.Round(time.Second))
+	fmt.Fprintf(r.out, "     %s: ended after %s\n", r.group, took.Round(time.Second))
 }
 
 // print shows a line that is no event.
@@ -109,28 +114,38 @@ func (r *report) close() bool {
 	for _, p := range r.took[:min(10, len(r.took))] {
 		fmt.Fprintf(r.out, "%6.0fs %s\n", p.seconds, p.name)
 	}
-	if len(r.failures) > 0 {
-		fmt.Fprintln(r.out, "\nNot passed:")
-	}
-	for _, f := range r.failures {
-		fmt.Fprintf(r.out, "  %s: %s\n", f.name, f.reason)
-		for _, line := range f.said {
-			fmt.Fprintf(r.out, "    %s\n", line)
-		}
-	}
+	r.list("Passed only when it was run again with nothing beside it:", r.secondly)
+	r.list("Not passed:", r.failures)
 	fmt.Fprintf(r.out, "\n%d passed, %d failed\n", r.passed, len(r.failures))
-	if len(r.failures) > 0 {
+	if len(r.failures)+len(r.secondly) > 0 {
 		fmt.Fprintf(r.out, "outputs, logs and rules of what failed are in %s\n", r.kept)
 	}
 	return len(r.failures) == 0
 }
 
+// list tells failures again, if there are any.
+func (r *report) list(title string, failures []failure) {
+	if len(failures) > 0 {
+		fmt.Fprintln(r.out, "\n"+title)
+	}
+	for _, f := range failures {
+		fmt.Fprintf(r.out, "  %s: %s\n", f.name, f.reason)
+		for _, line := range f.said {
+			fmt.Fprintf(r.out, "    %s\n", line)
+		}
+	}
+}
+
 // fail counts one failure, and shows and keeps the output that came with it.
-func (r *goRun) fail(name, reason, output string) {
+func (r *goRun) fail(f failure, output string) {
 	r.failed++
-	r.failures = append(r.failures, failure{name: name, reason: reason, said: said(output)})
-	fmt.Fprintf(r.out, "FAIL %s: %s\n", name, reason)
-	r.tell(name, output)
+	f.said, f.group = said(output), r.group
+	if strings.Contains(output, "race detected during execution of test") || strings.Contains(output, "panic: ") {
+		f.test = "" // a fault, however seldom it shows; after a panic other tests were not run either
+	}
+	r.failures = append(r.failures, f)
+	fmt.Fprintf(r.out, "FAIL %s: %s\n", f.name, f.reason)
+	r.tell(f.name, output)
 }
 
 // tell shows output, and keeps it in a file that bears the name of the test or package.
@@ -246,7 +261,7 @@ func (r *goRun) endTest(pkg *packageRun, e event) {
 	switch e.Action {
 	case "skip":
 		pkg.failed++
-		r.fail(name, "skipped: "+strings.Join(strings.Fields(test.output.String()), " "), "")
+		r.fail(failure{name: name, reason: "skipped: " + strings.Join(strings.Fields(test.output.String()), " ")}, "")
 	case "fail":
 		if parent := pkg.parent(e.Test); parent != nil {
 			parent.failedSub = true
@@ -256,7 +271,7 @@ func (r *goRun) endTest(pkg *packageRun, e event) {
 			break
 		}
 		pkg.failed++
-		r.fail(name, fmt.Sprintf("failed after %s", took), test.output.String())
+		r.fail(failure{name: name, reason: fmt.Sprintf("failed after %s", took), pkg: e.Package, test: e.Test}, test.output.String())
 	case "pass":
 		if !test.hasSubtest {
 			pkg.passed++
@@ -279,7 +294,7 @@ func (r *goRun) endPackage(e event) {
 	for _, name := range slices.Sorted(maps.Keys(pkg.running)) {
 		test := pkg.running[name]
 		pkg.failed++
-		r.fail(e.Package+"."+name, "did not end", test.output.String())
+		r.fail(failure{name: e.Package + "." + name, reason: "did not end"}, test.output.String())
 	}
 	if e.Action == "fail" {
 		output := r.builds[e.FailedBuild] + pkg.output.String()
@@ -291,7 +306,7 @@ func (r *goRun) endPackage(e event) {
 			if e.FailedBuild != "" {
 				reason = "does not build"
 			}
-			r.fail(e.Package, reason, "")
+			r.fail(failure{name: e.Package, reason: reason}, "")
 		}
 	}
 	switch {
