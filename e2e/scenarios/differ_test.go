@@ -63,6 +63,8 @@ func TestANodeDiesWhileTablesDiffer(t *testing.T) {
 	plugIn()
 	on(t, stale, "ip route del unreachable "+server, "")
 	eventually(t, patience, func(ctx context.Context) error { // or the tables did not differ
+		ctx, cancel := context.WithTimeout(ctx, soon)
+		defer cancel()
 		log, err := c.Kubectl(ctx, "-n", product.Namespace, "logs", "-l", "app.kubernetes.io/component=speaker", "-c", "pulse", "--since=5m", "--tail=-1")
 		if err == nil && !strings.Contains(log, "no node answers for addresses that are another node's") {
 			err = errors.New("no node took the address since none answered")
