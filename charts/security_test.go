@@ -185,11 +185,13 @@ var tenants = map[string][]string{
 var permissions = map[string][]string{
 	"ClusterRole fairlead-controller": {
 		"core namespaces,nodes,services: list,watch",
+		"core namespaces: get",
 		"core services/status: patch",
 		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",
 		"fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,bgpsessions,communities,ipaddresspools,ipreservations,l2advertisements: list,watch",
 		"fairlead.dev bgpsessions: delete",
+		"fairlead.dev ipaddresspools,ipreservations: get",
 		"fairlead.dev bfdprofiles/status,bgpadvertisements/status,bgppeers/status,communities/status,ipaddresspools/status,ipreservations/status,l2advertisements/status: patch",
 		"networking.k8s.io servicecidrs: list,watch",
 	},

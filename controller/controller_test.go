@@ -37,6 +37,7 @@ func TestController(t *testing.T) {
 		{"frees the address on a change of type", testTypeChange},
 		{"says that a pool is full, and heals when it grows", testExhausted},
 		{"keeps addresses of a pool that is deleted, until another is asked for", testDeletedPool},
+		{"gives nothing of what was replaced and its watch does not know yet", testOutdated},
 		{"says that no advertisement covers a pool", testAdvertised},
 		{"says that nobody announces a Service", testAnnouncedByNobody},
 		{"does not fight over a status", testContested},

@@ -128,6 +128,8 @@ func (c *cluster) grant(t *testing.T) {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		rule("", read, "services", "nodes", "namespaces"),
+		rule("", []string{"get"}, "namespaces"),
+		rule(v1beta1.GroupName, []string{"get"}, "ipaddresspools", "ipreservations"),
 		rule("discovery.k8s.io", read, "endpointslices"),
 		rule("networking.k8s.io", read, "servicecidrs"),
 		rule("", patch, "services/status"),

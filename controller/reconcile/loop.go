@@ -66,6 +66,9 @@ type Loop struct {
 	last   *decision
 	ledger recall
 	told   map[problem.Problem]bool
+
+	waiting string    // what was last said of first addresses that are not given yet
+	again   time.Time // when to read anew what these rest on; zero: not at all
 }
 
 // New makes a Loop and subscribes it to the informers, so that its mirror is
@@ -135,8 +138,10 @@ func (l *Loop) Run(ctx context.Context) error {
 // due fires when the passing of time alone calls for another pass.
 func (l *Loop) due() <-chan time.Time {
 	at := l.last.due()
-	if next := l.ledger.next; !next.IsZero() && (at.IsZero() || next.Before(at)) {
-		at = next
+	for _, next := range []time.Time{l.ledger.next, l.again} {
+		if !next.IsZero() && (at.IsZero() || next.Before(at)) {
+			at = next
+		}
 	}
 	if at.IsZero() {
 		return nil
@@ -171,6 +176,7 @@ func (l *Loop) pass(ctx context.Context, p *publisher, now time.Time) {
 	s.contested = p.contested(now)
 	l.recall(ctx, s, now)
 	d := decide(s, l.last, l.ledger, l.Classes, now)
+	l.confirm(ctx, s, d, now)
 	l.last = d
 	l.ledger.Want(d.book)
 	p.apply(d.writes)
