@@ -2,8 +2,6 @@ package forwarding
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,9 +25,9 @@ type deleteFlows func(family addr.Family, protocol view.Protocol, lock sync.Lock
 //
 // A UDP client that never pauses would go on sending to an endpoint that is gone, or past
 // a Service that has come: its flows follow each change of a UDP port. A TCP or SCTP
-// client that began past a Service, before there were rules or while others had taken
+// client that asked an endpoint which is gone, or past a Service, before there were rules or while others had taken
 // them away, would repeat itself in vain until it gives up, after two minutes as a
-// rule: a flow that was not answered, and that is not translated, is deleted when its
+// rule: a flow that was not answered is deleted when its endpoint serves no more, when its
 // destination comes, and when rules come back. Connections end by themselves.
 //
 // Of a Service that was deleted while no process ran, the rules tell that an earlier one left
@@ -49,15 +47,13 @@ type conntrackReconciler struct {
 	orphans map[addr.Family]orphan
 	// journal tells the next process which flows this one was about to delete.
 	journal flowJournal
-	// placed are the UDP ports that the kernel has, and places where their
+	// placed are the ports that the kernel has, and places where their
 	// NodePorts answer.
-	placed map[desired.PortKey]desired.Port
+	placed map[desired.PortKey]served
 	places places
 	// former are where they answered until the flows there have been looked at, both times.
 	former []places
-	// known are the ports of other protocols that the kernel has.
-	known newDestinations
-	// revision of the wanted ports that placed and known are of; 0: some were missing.
+	// revision of the wanted ports that placed is of; 0: some were missing.
 	revision uint64
 	// gaps are the families of which others had taken rules away.
 	gaps gaps
@@ -86,7 +82,7 @@ type destination struct {
 func newConntrackReconciler(del deleteFlows, read func() (map[addr.Family]inherited, error), journal flowJournal) *conntrackReconciler {
 	return &conntrackReconciler{
 		delete: del, inherited: read, journal: journal, orphans: map[addr.Family]orphan{},
-		placed: map[desired.PortKey]desired.Port{}, known: destinationsSoFar(), gaps: newGaps(),
+		placed: map[desired.PortKey]served{}, gaps: newGaps(),
 		pending: map[destination]struct{}{}, since: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
 		connections: kernelwatch.NewRateLimit(),
 	}
@@ -133,39 +129,41 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 	}
 	at := c.revision
 	c.revision = want.Revision
-	for key := range want.ChangedSince(at, maps.Keys(c.known.digests)) {
-		port, wanted := want.Ports[key]
-		if _, lacking := missing[key]; lacking {
+	for _, change := range changes(want, c.placed, at) {
+		if _, lacking := missing[change.key]; lacking {
 			c.revision = 0 // to be looked at again
-		} else if !isUDP(key) && c.known.take(key, port, wanted) {
-			c.look(key, port)
-		}
-	}
-	for _, change := range want.Changes(c.placed, at, isUDP) {
-		if _, lacking := missing[change.Key]; lacking {
-			c.revision = 0
 			continue
 		}
-		if change.From != nil {
-			c.look(change.Key, *change.From)
-			c.misled = c.misled || change.To == nil || takesAway(change.Key, *change.From, *change.To)
-		}
-		if change.To == nil {
-			delete(c.placed, change.Key)
-			if _, foreign := want.Foreign[change.Key.Service]; foreign {
-				c.lookOnce(change.Key, *change.From)
+		c.follows(change)
+		if change.to == nil {
+			delete(c.placed, change.key)
+			if _, foreign := want.Foreign[change.key.Service]; foreign {
+				c.lookOnce(change.key, *change.from)
 			}
 			continue
 		}
-		c.look(change.Key, *change.To)
-		c.placed[change.Key] = *change.To
+		c.placed[change.key] = *change.to
+	}
+}
+
+// follows has the flows looked at that a change of a port may have made stale: with TCP and SCTP none if there are only
+// more endpoints.
+func (c *conntrackReconciler) follows(change change) {
+	if !isUDP(change.key) && !change.takesAway() && !change.leadsHere() {
+		return
+	}
+	c.misled = c.misled || change.takesAway()
+	for _, p := range []*served{change.from, change.to} {
+		if p != nil {
+			c.look(change.key, *p)
+		}
 	}
 }
 
 func isUDP(key desired.PortKey) bool { return key.Protocol == view.UDP }
 
-func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
-	for at := range destinations(key, p) {
+func (c *conntrackReconciler) look(key desired.PortKey, p served) {
+	for at := range p.destinations(key) {
 		c.pending[at], c.since[at] = struct{}{}, struct{}{}
 		delete(c.last, at)
 	}
@@ -173,8 +171,8 @@ func (c *conntrackReconciler) look(key desired.PortKey, p desired.Port) {
 
 // lookOnce has the flows that another proxy has from now on looked at this one time: what it makes
 // in the meantime looks like what entered the table late, which goes where it would send it, too.
-func (c *conntrackReconciler) lookOnce(key desired.PortKey, p desired.Port) {
-	for at := range destinations(key, p) {
+func (c *conntrackReconciler) lookOnce(key desired.PortKey, p served) {
+	for at := range p.destinations(key) {
 		c.pending[at], c.since[at], c.last[at] = struct{}{}, struct{}{}, true
 		delete(c.looked, at)
 	}
@@ -209,7 +207,7 @@ func (c *conntrackReconciler) lookAtAll(family addr.Family, want desired.Forward
 	c.misled = true
 	for key, p := range want.Ports {
 		if _, lacking := missing[key]; !lacking && key.Family == family {
-			c.look(key, p)
+			c.look(key, servedBy(p))
 		}
 	}
 }
@@ -270,18 +268,4 @@ func ownAddresses() (map[netip.Addr]bool, error) {
 
 func nodePort(family addr.Family, protocol view.Protocol, port uint16) destination {
 	return destination{family, protocol, netip.AddrPortFrom(netip.Addr{}, port)}
-}
-
-// destinations yields where packets for a port are addressed to.
-func destinations(key desired.PortKey, p desired.Port) iter.Seq[destination] {
-	return func(yield func(destination) bool) {
-		for _, a := range slices.Concat([]netip.Addr{p.ClusterIP}, p.ExternalIPs, p.VIPs) {
-			if a.IsValid() && !yield(destination{key.Family, key.Protocol, netip.AddrPortFrom(a, p.Port)}) {
-				return
-			}
-		}
-		if p.NodePort != 0 {
-			yield(nodePort(key.Family, key.Protocol, p.NodePort))
-		}
-	}
 }

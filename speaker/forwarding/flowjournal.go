@@ -36,29 +36,29 @@ func journalSet(family addr.Family) ipset.Spec {
 }
 
 // note writes what is to be left before an Apply.
-func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]desired.Port, revision uint64) {
+func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]served, revision uint64) {
 	if j.noted == nil {
 		return
 	}
 	elements := map[addr.Family]map[ipset.Element]bool{}
-	for _, change := range want.Changes(placed, revision, isUDP) {
-		if change.From == nil {
+	for _, change := range changes(want, placed, revision) {
+		if change.from == nil || !isUDP(change.key) {
 			continue
 		}
 		stay := map[destination]bool{}
-		if change.To != nil {
-			for at := range destinations(change.Key, *change.To) {
+		if change.to != nil {
+			for at := range change.to.destinations(change.key) {
 				stay[at] = true
 			}
 		}
-		family := change.Key.Family
+		family := change.key.Family
 		take := func(at netip.AddrPort) {
 			if elements[family] == nil {
 				elements[family] = map[ipset.Element]bool{}
 			}
 			elements[family][ipset.Element{Prefix: addr.HostPrefix(at.Addr()), Protocol: view.UDP.Number(), Port: at.Port()}] = true
 		}
-		for at := range destinations(change.Key, *change.From) {
+		for at := range change.from.destinations(change.key) {
 			if stay[at] {
 				continue
 			}
@@ -66,7 +66,7 @@ func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]de
 				at.AddrPort = netip.AddrPortFrom(anyNode(family), at.Port())
 			}
 			take(at.AddrPort)
-			for _, e := range change.From.Serving {
+			for _, e := range change.from.serving {
 				take(e)
 			}
 		}

@@ -54,7 +54,7 @@ func (h inherited) orphans(family addr.Family, want desired.Forwarding) orphan {
 		if key.Protocol != view.UDP || key.Family != family {
 			continue
 		}
-		for at := range destinations(key, p) {
+		for at := range servedBy(p).destinations(key) {
 			wanted[at.AddrPort] = true
 		}
 	}

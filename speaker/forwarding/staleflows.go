@@ -14,7 +14,7 @@ import (
 )
 
 // Clean deletes the flows to pending destinations that go to none of the
-// endpoints that serve there now; of TCP and SCTP those that were begun past them. An
+// endpoints that serve there now; of TCP and SCTP those that were not answered. An
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
 // What fails is tried the next time, and what succeeds once more after a while.
 func (c *conntrackReconciler) Clean() error {
@@ -52,23 +52,29 @@ func (c *conntrackReconciler) begin() (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	look := &search{
-		own: own, allowed: map[destination][]netip.AddrPort{}, others: map[destination]struct{}{},
-		orphans: maps.Clone(c.orphans), places: c.places, former: slices.Clone(c.former),
-	}
+	look := &search{orphans: maps.Clone(c.orphans), former: slices.Clone(c.former)}
+	c.lookFor(look, c.pending, own)
 	for at := range c.pending {
-		look.allowed[at] = nil
+		if _, placed := look.allowed[at]; !placed {
+			look.allowed[at] = nil
+		}
 	}
+	return look, nil
+}
+
+// lookFor has a search know what the kernel does with destinations.
+func (c *conntrackReconciler) lookFor(look *search, some map[destination]struct{}, own map[netip.Addr]bool) {
+	look.own, look.places = own, c.places
+	look.allowed, look.others = map[destination][]netip.AddrPort{}, map[destination]struct{}{}
 	for key, p := range c.placed {
-		for at := range destinations(key, p) {
-			if _, pending := c.pending[at]; pending {
-				look.allowed[at] = append(look.allowed[at], p.Serving...)
+		for at := range p.destinations(key) {
+			if _, is := some[at]; is {
+				look.allowed[at] = append(look.allowed[at], p.serving...)
 			} else if isOwn(at.Addr(), own) {
 				look.others[at] = struct{}{}
 			}
 		}
 	}
-	return look, nil
 }
 
 // finish forgets what a next process would have had to know, once it is done.
@@ -123,9 +129,6 @@ func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol
 			return true
 		}
 		endpoints, ours := look.allows(to)
-		if protocol != view.UDP && flow.Answers != flow.To {
-			return false // it asks an endpoint
-		}
 		return ours && !slices.Contains(endpoints, flow.Answers)
 	})
 	if err != nil {

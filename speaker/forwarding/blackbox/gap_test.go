@@ -64,6 +64,7 @@ func TestFlowsThatBeganInAGap(t *testing.T) {
 		c.keepRestingFlows()
 		first := blackbox.Service{Name: "first", N: 40, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P2), true
+			p.Serving = p.Cluster
 		}}
 		second := blackbox.Service{Name: "second", N: 41, Fill: first.Fill}
 		both := blackbox.Forwarding(first, second)

@@ -24,7 +24,7 @@ type Flow struct {
 }
 
 // Delete deletes the flows of one family and protocol that are stale, and returns how
-// many they were. Of TCP and SCTP only those are looked at that wait for the first answer:
+// many they were. Of TCP and SCTP only those are looked at that wait for the first answer, of which there are few:
 // the ends of all others find out by themselves, and an entry deleted under them breaks an
 // orderly close.
 //

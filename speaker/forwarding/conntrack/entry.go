@@ -3,6 +3,7 @@ package conntrack
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 
@@ -20,14 +21,15 @@ const (
 	seenReply      = 1 << 1 // IPS_SEEN_REPLY
 )
 
-// unanswered says in which state connections of a protocol wait for the first answer, and
-// where in CTA_PROTOINFO the state is. UDP has none.
+// unanswered says in which states connections of a protocol wait for the first answer, and
+// where in CTA_PROTOINFO the state is. UDP has none. A connection that the kernel knows from its middle on is in
+// none of them. Kernels call an association that waits closed; the state after the answer may wait, too.
 var unanswered = map[view.Protocol]struct {
 	info, state uint16
-	value       uint32
+	values      []uint32
 }{
-	view.TCP:  {nl.CTA_PROTOINFO_TCP, nl.CTA_PROTOINFO_TCP_STATE, nl.TCP_CONNTRACK_SYN_SENT},
-	view.SCTP: {nl.CTA_PROTOINFO_SCTP, 1, 2}, // CTA_PROTOINFO_SCTP_STATE, SCTP_CONNTRACK_COOKIE_WAIT
+	view.TCP:  {nl.CTA_PROTOINFO_TCP, nl.CTA_PROTOINFO_TCP_STATE, []uint32{nl.TCP_CONNTRACK_SYN_SENT}},
+	view.SCTP: {nl.CTA_PROTOINFO_SCTP, 1, []uint32{1, 2}}, // CTA_PROTOINFO_SCTP_STATE, SCTP_CONNTRACK_CLOSED and _COOKIE_WAIT
 }
 
 // all asks for the flows of a protocol that Delete looks at.
@@ -66,7 +68,9 @@ func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool
 		return Flow{}, false
 	}
 	if waits, connected := unanswered[protocol]; connected {
-		if state, ok := nfnetlink.Number(entry, nl.CTA_PROTOINFO, waits.info, waits.state); !ok || state != waits.value {
+		state, ok := nfnetlink.Number(entry, nl.CTA_PROTOINFO, waits.info, waits.state)
+		status, _ := nfnetlink.Number(entry, nl.CTA_STATUS)
+		if !ok || !slices.Contains(waits.values, state) || status&seenReply != 0 {
 			return Flow{}, false
 		}
 	}

@@ -59,29 +59,30 @@ func TestTheSearchForConnectionsTakesLittleTime(t *testing.T) {
 }
 
 // TestWhenUnansweredConnectionsAreLookedFor has a TCP port come and change, and rules go
-// and come back: the connection table is read when that may have sent connections past the
-// port, and at no other time.
+// and come back: the connection table is read when that may have left connections past the
+// port, or to what serves no more, and at no other time.
 func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 	f := families()[0]
 	key := portKey("web")
 	past := conntrack.Flow{To: netip.AddrPortFrom(f.vip, 80), Answers: netip.AddrPortFrom(f.vip, 80)}
 	asking := conntrack.Flow{To: past.To, Answers: netip.AddrPortFrom(f.endpoint["e1"], 8080)}
-	backend, reads, deleted := &scripted{}, 0, 0
+	type table struct{ reads, past, asking int }
+	backend, got := &scripted{}, table{}
 	c := assembled(t, backend, func(_ addr.Family, protocol view.Protocol, _ sync.Locker, stale func(conntrack.Flow) bool) (int, error) {
 		if protocol != view.TCP {
 			t.Errorf("%s flows are looked for", protocol)
 		}
-		if stale(asking) {
-			t.Error("a connection to an endpoint is stale")
-		}
-		reads++
+		got.reads++
 		if stale(past) {
-			deleted++
+			got.past++
+		}
+		if stale(asking) {
+			got.asking++
 		}
 		return 0, nil
 	})
 	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
-	port := desired.Port{VIPs: []netip.Addr{f.vip}, Port: 80, Cluster: []netip.AddrPort{asking.Answers}, Anywhere: true}
+	port := desired.Port{VIPs: []netip.Addr{f.vip}, Port: 80, Serving: []netip.AddrPort{asking.Answers}}
 	change := func(p *desired.Port) {
 		want.Since, want.Changed = want.Revision, map[desired.PortKey]struct{}{key: {}}
 		want.Revision++
@@ -90,43 +91,43 @@ func TestWhenUnansweredConnectionsAreLookedFor(t *testing.T) {
 			want.Ports[key] = *p
 		}
 	}
-	moved := port
-	moved.VIPs = []netip.Addr{f.other}
-	emptied := port
-	emptied.Cluster, emptied.Anywhere = nil, false
+	moved, emptied, larger := port, port, port
+	moved.VIPs, emptied.Serving = []netip.Addr{f.other}, nil
+	larger.Serving = append(slices.Clone(port.Serving), netip.AddrPortFrom(f.endpoint["e2"], 8080))
 	lacks := outcome.Missing{key: {}}
 	for _, step := range []struct {
-		name           string
-		do             func()
-		reads, deleted int
+		name string
+		do   func()
+		want table
 	}{
-		{"nothing", func() {}, 0, 0},
-		{"it comes, and the kernel does not take it", func() { change(&port); backend.missing = lacks }, 0, 0},
-		{"the kernel takes it", func() { backend.missing = nil }, 1, 1},
-		{"nothing", func() {}, 0, 0},
-		{"it loses its endpoints", func() { change(&emptied) }, 0, 0},
-		{"it moves", func() { change(&moved) }, 1, 0},
-		{"it moves back", func() { change(&port) }, 1, 1},
-		{"it goes", func() { change(nil) }, 0, 0},
-		{"it comes again", func() { change(&port) }, 1, 1},
+		{"nothing", func() {}, table{}},
+		{"it comes, and the kernel does not take it", func() { change(&port); backend.missing = lacks }, table{}},
+		{"the kernel takes it", func() { backend.missing = nil }, table{1, 1, 0}},
+		{"nothing", func() {}, table{}},
+		{"it gets another endpoint", func() { change(&larger) }, table{}},
+		{"it loses its endpoints", func() { change(&emptied) }, table{1, 1, 1}},
+		{"it moves", func() { change(&moved) }, table{1, 1, 1}},
+		{"it moves back", func() { change(&port) }, table{1, 1, 0}},
+		{"it goes", func() { change(nil) }, table{1, 1, 1}},
+		{"it comes again", func() { change(&port) }, table{1, 1, 0}},
 		{"somebody's flush cannot be repaired", func() {
 			backend.repairs, backend.missing, backend.err = 3, lacks, errors.New("the lock")
-		}, 0, 0},
-		{"it can", func() { backend.missing, backend.err = nil, nil }, 1, 1},
+		}, table{}},
+		{"it can", func() { backend.missing, backend.err = nil, nil }, table{1, 1, 0}},
 		{"another is repaired at once, though a port is refused", func() {
 			other := portKey("other")
 			backend.repairs = 4
 			backend.missing, backend.err = outcome.Missing{other: {}}, &outcome.RefusedError{Key: other, Err: errors.New("no")}
-		}, 1, 1},
-		{"nothing", func() {}, 0, 0},
+		}, table{1, 1, 0}},
+		{"nothing", func() {}, table{}},
 	} {
-		reads, deleted = 0, 0
+		got = table{}
 		step.do()
 		if _, err := clean(t, c, want); !errors.Is(err, backend.err) {
 			t.Errorf("%s: %v", step.name, err)
 		}
-		if reads != step.reads || deleted != step.deleted {
-			t.Errorf("%s: the table is read %d times, %d flows are deleted, want %d and %d", step.name, reads, deleted, step.reads, step.deleted)
+		if got != step.want {
+			t.Errorf("%s: the table is read, and flows past the Service and to the endpoint are deleted: %v, want %v", step.name, got, step.want)
 		}
 	}
 }

@@ -1,0 +1,169 @@
+package blackbox_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+)
+
+// allWhole are whole and legacy iptables, which is chosen where others have rules of it.
+func allWhole() []contender {
+	legacy := whole()[0]
+	legacy.name += "-legacy"
+	legacy.create = func() (blackbox.Backend, error) {
+		if out, err := exec.Command("iptables-legacy", "-A", "INPUT", "-j", "ACCEPT").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, out)
+		}
+		return newWhole(forwarding.IPTables)
+	}
+	return append(whole(), legacy)
+}
+
+const webN = 40
+
+// wayIn is one way to the Service web.
+type wayIn struct {
+	sender
+	to netip.AddrPort
+}
+
+func (w wayIn) String() string { return fmt.Sprintf("%s -> %s", w.name, w.to) }
+
+// waysIn are all of them, in one family.
+func (c *cluster) waysIn(f addr.Family) []wayIn {
+	a := blackbox.Plan(f)
+	senders := c.senders(f)
+	var ways []wayIn
+	for _, s := range []sender{senders[0], senders[2], senders[6]} { // client, node, p3
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, webN), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, webN), 80),
+			netip.AddrPortFrom(blackbox.Nth(a.ExternalIPs, webN), 80), netip.AddrPortFrom(a.Node, 30000+webN),
+			netip.AddrPortFrom(a.Aside, 30000+webN), netip.AddrPortFrom(a.Bound[0], 30000+webN),
+		} {
+			ways = append(ways, wayIn{s, to})
+		}
+	}
+	if f == addr.IPv4 {
+		for _, at := range []netip.Addr{localhost(), netip.MustParseAddr("127.0.0.9")} {
+			ways = append(ways, wayIn{sender{"node", c.Node, localhost()}, netip.AddrPortFrom(at, 30000+webN)})
+		}
+	}
+	return ways
+}
+
+// web is a state with one Service, by TCP, UDP and SCTP, that one endpoint of each family serves.
+func web(endpoint func(a blackbox.Addresses) netip.Addr) desired.Forwarding {
+	want := onLocalhost(blackbox.Forwarding(blackbox.Service{Name: "web", N: webN, Fill: func(a blackbox.Addresses, p *desired.Port) {
+		p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, endpoint(a)), true
+		p.Serving, p.ExternalIPs = p.Cluster, []netip.Addr{blackbox.Nth(a.ExternalIPs, webN)}
+	}}), addr.Loopback())
+	want.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	for _, f := range addr.Families() {
+		want.Ports[blackbox.Key("web", view.SCTP, f)] = want.Ports[blackbox.Key("web", view.TCP, f)]
+	}
+	return want
+}
+
+func p1Of(a blackbox.Addresses) netip.Addr { return a.P1 }
+func p2Of(a blackbox.Addresses) netip.Addr { return a.P2 }
+
+// die has a host hear and say nothing any more, but for what neighbours ask.
+func die(t *testing.T, h *netlab.Host) {
+	t.Helper()
+	blackbox.RunOn(t, h, "nft", "add table inet dead; add chain inet dead in { type filter hook input priority -400; }; "+
+		"add rule inet dead in meta l4proto { tcp, sctp } drop; add chain inet dead out { type filter hook output priority -400; }; "+
+		"add rule inet dead out meta l4proto { tcp, sctp } drop")
+}
+
+// unanswered counts the unanswered flows that the node has to one endpoint.
+func (c *cluster) unanswered(protocol view.Protocol, endpoint func(a blackbox.Addresses) netip.Addr) int {
+	c.t.Helper()
+	n := 0
+	for _, f := range addr.Families() {
+		c.Node.Do(func() {
+			if _, err := conntrack.Delete(f, protocol, &sync.Mutex{}, func(flow conntrack.Flow) bool {
+				if flow.Answers.Addr() == endpoint(blackbox.Plan(f)) {
+					n++
+				}
+				return false
+			}); err != nil {
+				c.t.Error(err)
+			}
+		})
+	}
+	return n
+}
+
+// eventually waits for what a busy machine may take a while for.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > answerIn {
+			t.Fatal("not ", what)
+		}
+	}
+}
+
+// TestUnansweredConnections has clients ask an endpoint that is dead, by each way in, and another one serves then, while
+// they repeat themselves. They are answered by that, and the table is rid of what they began as soon as the rules are changed.
+func TestUnansweredConnections(t *testing.T) {
+	t.Parallel()
+	each(t, allWhole(), func(t *testing.T, c *cluster) {
+		die(t, c.P2)
+		c.Apply(web(p2Of))
+		var all asking
+		for _, f := range addr.Families() {
+			for _, way := range c.waysIn(f) {
+				all.add(func() error { return c.answers(way.sender, view.TCP, way.to, "p1") })
+			}
+		}
+		done := make(chan error, 1)
+		go func() { done <- all.all() }()
+		associations := c.initiate(10000)
+		eventually(t, "all asked", func() bool {
+			return c.unanswered(view.TCP, p2Of) >= len(all.questions) && c.unanswered(view.SCTP, p2Of) >= len(associations)
+		})
+		c.Apply(web(p1Of))
+		for _, protocol := range []view.Protocol{view.TCP, view.SCTP} {
+			if n := c.unanswered(protocol, p2Of); n > 0 {
+				t.Errorf("%s: %d unanswered flows to an endpoint that serves no more are left", protocol, n)
+			}
+		}
+		c.initiate(10000)
+		if n := c.unanswered(view.SCTP, p1Of); n < len(associations) {
+			t.Errorf("SCTP: %d associations of %d ask the endpoint that serves when they are begun again", n, len(associations))
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// initiate sends the first chunk of an association by each way in, from a port of its own each time, and returns the ways.
+func (c *cluster) initiate(firstPort uint16) (ways []wayIn) {
+	c.t.Helper()
+	for _, f := range addr.Families() {
+		for _, way := range c.waysIn(f) {
+			conn := sctp(c.t, way.host, way.from)
+			packet := sctpPacket(sctpInit, firstPort+uint16(len(ways)), way.to.Port(), 0)
+			if _, err := conn.WriteTo(packet, &net.IPAddr{IP: way.to.Addr().AsSlice()}); err != nil {
+				c.t.Errorf("%s: %v", way, err)
+			}
+			_ = conn.Close()
+			ways = append(ways, way)
+		}
+	}
+	return ways
+}
