@@ -50,6 +50,8 @@ func TestController(t *testing.T) {
 		{"knows ClusterIPs where no ServiceCIDR tells their range", testOlderServer},
 		{"says what is wrong with a request", testRequests},
 		{"refuses or tells what is malformed", testMalformed},
+		{"names keys that mean nothing", testStray},
+		{"names MetalLB's keys where they are not read", testUnreadMetalLB},
 		{"lets Services share an address, and says where no node serves all", testSharing},
 		{"lets no tenant share another one's address unasked, and tells it no key", testTenants},
 		{"tells in short of what is long", testLongTexts},

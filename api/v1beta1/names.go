@@ -30,7 +30,7 @@ const (
 // Speakers do so while all of their pods have it.
 const AnnotationBoundedLoad = GroupName + "/bounded-load"
 
-// MetalLB's annotations that mean the same, to be appended to one of
+// MetalLB's annotations that mean the same, and its note, to be appended to one of
 // MetalLBPrefixes.
 const (
 	// MetalLBAddresses is MetalLB's name of AnnotationAddresses.
@@ -39,6 +39,8 @@ const (
 	MetalLBPool = "address-pool"
 	// MetalLBShareKey is MetalLB's name of AnnotationShareKey.
 	MetalLBShareKey = "allow-shared-ip"
+	// MetalLBAllocatedFrom is where MetalLB notes which pool it took. Nothing is asked by it.
+	MetalLBAllocatedFrom = "ip-allocated-from-pool"
 )
 
 // MetalLBPrefixes are the prefixes of MetalLB's annotations, the newer first.

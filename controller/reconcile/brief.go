@@ -58,12 +58,14 @@ func brief(object any) (any, error) {
 	return s, nil
 }
 
-// requests are the annotations that may ask for something, nil for none.
+// requests are the annotations that may ask for something, or look like it, nil for none.
 func requests(annotations map[string]string) map[string]string {
 	var found map[string]string
 	prefixes := append(v1beta1.MetalLBPrefixes(), v1beta1.GroupName+"/")
 	for key, value := range annotations {
-		if !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+		if !slices.ContainsFunc(prefixes, func(prefix string) bool {
+			return len(key) >= len(prefix) && strings.EqualFold(key[:len(prefix)], prefix)
+		}) {
 			continue
 		}
 		if found == nil {

@@ -91,7 +91,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll.look(s.cluster, d.outcome.Assigned, services)
 	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests())
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), d.strays(s))
 	problem.Sort(d.problems)
 
 	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}

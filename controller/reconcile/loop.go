@@ -191,6 +191,7 @@ func (l *Loop) tell(problems []problem.Problem) {
 		told[p] = true
 		if !l.told[p] {
 			l.Logger.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", problem.Clip(p.Message, status.MaxNote))
+			l.event(p)
 		}
 	}
 	for p := range l.told {

@@ -42,6 +42,8 @@ type objects struct {
 	// clusterIPs are those of the Services that are not relevant.
 	clusterIPs map[view.Ref][]netip.Addr
 	aggregates int // how many BGPAdvertisements have an aggregate
+	// strays tell of keys that mean nothing, of the objects that have some.
+	strays map[problem.Object][]problem.Problem
 
 	// What has changed since the last snapshot.
 	touched  map[view.Ref]struct{} // Services, or their endpoints
@@ -59,6 +61,7 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes) *objects {
 		bookings:    newBookings(),
 		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
+		strays:  map[problem.Object][]problem.Problem{},
 		touched: map[view.Ref]struct{}{}, others: true, places: true,
 		lent: &snapshot{
 			cluster:  &view.Cluster{Services: map[view.Ref]*view.Service{}},
@@ -82,6 +85,7 @@ type snapshot struct {
 	bfdProfiles       map[string]*v1beta1.BFDProfile
 	communities       map[string]*v1beta1.Community
 	bgpSessions       map[string]*v1beta1.BGPSession
+	strays            map[problem.Object][]problem.Problem
 
 	// contested are the objects with a status that another program writes, too, and until when that counts.
 	contested map[problem.Object]time.Time
@@ -117,6 +121,7 @@ func (o *objects) snapshot() *snapshot {
 		s.bfdProfiles = maps.Clone(o.BFDProfiles.Objects)
 		s.communities = maps.Clone(o.Communities.Objects)
 	}
+	s.strays = maps.Clone(o.strays)
 	c.ClusterIPs = nil
 	if len(c.ServiceRanges) == 0 {
 		c.ClusterIPs = maps.Clone(o.clusterIPs)

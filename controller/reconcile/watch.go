@@ -50,11 +50,11 @@ func forgetValues(object any) (any, error) {
 	return object, nil
 }
 
-// whereabouts keeps of a Node its names, labels, taints and addresses, and whether it is ready
+// whereabouts keeps of a Node its names, labels, annotations of ours, taints and addresses, and whether it is ready
 // and has a network. The rest changes all the time and does not matter here.
 func whereabouts(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
-		n.ManagedFields, n.Annotations = nil, nil
+		n.ManagedFields, n.Annotations = nil, requests(n.Annotations)
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 		status := corev1.NodeStatus{Addresses: n.Status.Addresses}
 		for _, c := range n.Status.Conditions {
@@ -74,19 +74,19 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	var synced []toolscache.DoneChecker
 	for _, w := range []func() (toolscache.DoneChecker, error){
-		watched(ctx, informers, o, &corev1.Service{}, o.setService),
-		watched(ctx, informers, o, &v1beta1.IPReservation{}, o.setReservation),
-		watched(ctx, informers, o, &v1beta1.IPAddressPool{}, named(o, &o.Pools)),
-		watched(ctx, informers, o, &v1beta1.L2Advertisement{}, named(o, &o.L2Advertisements)),
-		watched(ctx, informers, o, &v1beta1.BGPAdvertisement{}, o.setBGPAdvertisement),
-		watched(ctx, informers, o, &v1beta1.BGPPeer{}, named(o, &o.BGPPeers)),
-		watched(ctx, informers, o, &v1beta1.BFDProfile{}, named(o, &o.BFDProfiles)),
-		watched(ctx, informers, o, &v1beta1.Community{}, named(o, &o.Communities)),
+		watched(ctx, informers, o, &corev1.Service{}, keyed(o, "Service", o.setService)),
+		watched(ctx, informers, o, &v1beta1.IPReservation{}, keyed(o, "IPReservation", o.setReservation)),
+		watched(ctx, informers, o, &v1beta1.IPAddressPool{}, keyed(o, "IPAddressPool", named(o, &o.Pools))),
+		watched(ctx, informers, o, &v1beta1.L2Advertisement{}, keyed(o, "L2Advertisement", named(o, &o.L2Advertisements))),
+		watched(ctx, informers, o, &v1beta1.BGPAdvertisement{}, keyed(o, "BGPAdvertisement", o.setBGPAdvertisement)),
+		watched(ctx, informers, o, &v1beta1.BGPPeer{}, keyed(o, "BGPPeer", named(o, &o.BGPPeers))),
+		watched(ctx, informers, o, &v1beta1.BFDProfile{}, keyed(o, "BFDProfile", named(o, &o.BFDProfiles))),
+		watched(ctx, informers, o, &v1beta1.Community{}, keyed(o, "Community", named(o, &o.Communities))),
 		watched(ctx, informers, o, &v1beta1.BGPSession{}, o.setBGPSession),
 		watched(ctx, informers, o, &corev1.Secret{}, o.setSecret),
 		watched(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice),
-		watched(ctx, informers, o, &corev1.Node{}, o.setNode),
-		watched(ctx, informers, o, namespaces, o.setNamespace),
+		watched(ctx, informers, o, &corev1.Node{}, keyed(o, "Node", o.setNode)),
+		watched(ctx, informers, o, namespaces, keyed(o, "Namespace", o.setNamespace)),
 		watched(ctx, informers, o, &networkingv1.ServiceCIDR{}, o.setServiceCIDR),
 	} {
 		s, err := w()

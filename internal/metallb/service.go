@@ -11,9 +11,6 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// allocatedFrom is the annotation in which MetalLB notes which pool it took.
-const allocatedFrom = "ip-allocated-from-pool"
-
 // serviceUse is what Services of type LoadBalancer ask for, taken together.
 type serviceUse struct {
 	followed  map[string]int      // annotations that are read here as well, to how often
@@ -57,7 +54,7 @@ func (t *translator) service(s *subject, u unstructured.Unstructured) {
 			case v1beta1.MetalLBPool:
 				use.followed[key]++
 				use.pools[annotations[key]] = append(use.pools[annotations[key]], s.name)
-			case allocatedFrom:
+			case v1beta1.MetalLBAllocatedFrom:
 				use.noted++
 			default:
 				s.lose("metadata.annotations["+key+"]", annotations[key], "an annotation that is not read here: see in MetalLB's documentation what it does, and whether the Service needs it")
@@ -84,7 +81,7 @@ func (use *serviceUse) tell(t *translator, pools map[string]bool) {
 		}
 	}
 	if use.noted > 0 {
-		s.find(Differs, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+allocatedFrom+"]", nil, "MetalLB's own note on %s; it is not read here and may be removed", services(use.noted, "", ""))
+		s.find(Differs, "metadata.annotations["+v1beta1.MetalLBPrefixes()[0]+v1beta1.MetalLBAllocatedFrom+"]", nil, "MetalLB's own note on %s; it is not read here and may be removed", services(use.noted, "", ""))
 	}
 	for _, class := range slices.Sorted(maps.Keys(use.classes)) {
 		s.find(Step, "spec.loadBalancerClass", class, "%s of this class: if it is MetalLB's (its --lb-class), set the chart's loadBalancerClass to it, and serveUnclassed to true if those without a class (%d) are to be served as well", services(use.classes[class], " is", " are"), use.unclassed)

@@ -93,6 +93,11 @@ func Unannounced(address netip.Addr, pool problem.Problem) Event {
 	}
 }
 
+// Warning returns the Event that tells of a problem.
+func Warning(p problem.Problem) Event {
+	return Event{corev1.EventTypeWarning, p.Reason, ActionVerify, clip(p.Message)}
+}
+
 // warnings has an Event when the condition tells of something that it did not
 // tell before. fine is its reason when there is nothing to tell.
 func warnings(before, after []metav1.Condition, conditionType, fine, action string) []Event {

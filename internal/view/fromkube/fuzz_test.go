@@ -3,10 +3,13 @@ package fromkube_test
 import (
 	"net/netip"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
@@ -38,6 +41,22 @@ func FuzzService(f *testing.F) {
 		}
 		for _, list := range [][]netip.Addr{s.ClusterIPs, s.ExternalIPs, s.Ingress, s.VIPs} {
 			usable(t, list...)
+		}
+	})
+}
+
+// FuzzStray: whatever a key is, at most one thing is told of it, in a text that an API server takes.
+func FuzzStray(f *testing.F) {
+	f.Add("fairlead.dev/pools")
+	f.Add("METALLB.io/")
+	f.Add("fairlead.dev/\xff")
+	f.Fuzz(func(t *testing.T, key string) {
+		of := &metav1.ObjectMeta{Annotations: map[string]string{key: ""}, Labels: map[string]string{key: ""}}
+		for _, kind := range []string{"Service", "Node"} {
+			told := fromkube.Requests{MetalLB: true}.Stray(problem.Object{Kind: kind}, of)
+			if len(told) > 1 || len(told) == 1 && (len(told[0].Message) > 1000 || !utf8.ValidString(told[0].Message)) {
+				t.Errorf("%q is told as %v", key, told)
+			}
 		}
 	})
 }
