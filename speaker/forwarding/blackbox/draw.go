@@ -92,6 +92,7 @@ func drawPort(t *rapid.T, a Addresses) desired.Port {
 			{a.Nobody},
 			{a.Pods},
 			{a.Crowd, a.Nobody},
+			{a.Crowd, a.Nobody, addr.HostPrefix(a.P1), addr.HostPrefix(a.P2), addr.HostPrefix(a.Node)},
 			{addr.HostPrefix(a.Node), addr.HostPrefix(a.Client)},
 			{addr.HostPrefix(a.Bound[0])},
 		}).Draw(t, "ranges")

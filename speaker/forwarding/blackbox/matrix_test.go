@@ -57,7 +57,7 @@ func moreServices() []blackbox.Service {
 		{Name: "admits-many", N: 20, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Local = blackbox.At(blackbox.ServePort, a.P1, a.P2), blackbox.At(blackbox.ServePort, a.P1, a.P2)
 			p.Anywhere, p.ExternalLocal = true, true
-			p.Restricted, p.SourceRanges = true, []netip.Prefix{a.Crowd, addr.HostPrefix(a.P2), a.Nobody}
+			p.Restricted, p.SourceRanges = true, []netip.Prefix{a.Crowd, addr.HostPrefix(a.P2), a.Nobody, addr.HostPrefix(blackbox.Nth(a.VIPs, 200)), addr.HostPrefix(blackbox.Nth(a.VIPs, 201))}
 		}},
 		{Name: "admits-nobody", N: 21, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Anywhere, p.Restricted = blackbox.At(blackbox.ServePort, a.P1), true, true

@@ -39,6 +39,7 @@ const (
 	kindInternal = "SVC" // the ClusterIP, and all that goes to the same endpoints
 	kindExternal = "EXT" // VIPs, ExternalIPs and the NodePort, where they have endpoints of their own
 	kindVIP      = "FW"  // a VIP that admits some sources only
+	kindSources  = "SRC" // these, where they are more than a few
 	kindCluster  = "ALL" // endpoints of the whole cluster, for pods and this node under policy Local
 	kindEndpoint = "SEP" // an endpoint that remembers its clients
 )

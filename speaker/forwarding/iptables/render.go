@@ -232,19 +232,37 @@ func (r *portRenderer) vips(table *part, chain, otherwise string) {
 		return
 	}
 	if r.port.Restricted {
-		var rules []string
-		for _, source := range r.port.SourceRanges {
-			from := ""
-			if source.Bits() > 0 {
-				from = fmt.Sprintf("-s %s ", source.Masked())
-			}
-			rules = append(rules, from+"-g "+chain)
-		}
-		chain = r.entrance(table, kindVIP, append(rules, otherwise))
+		chain = r.entrance(table, kindVIP, r.admission(table, chain, otherwise))
 	}
 	for _, a := range r.port.VIPs {
 		r.dispatch(table, r.at(a), chain)
 	}
+}
+
+// fewRanges is how many source ranges each lead to the endpoints. At each change, nf_tables follows every rule that leads
+// to a chain through that chain, before Linux 6.19 each time anew: a thousand ranges and a thousand endpoints make a million rules.
+const fewRanges = 4
+
+// admission sends packets to chain if their source is allowed, and lets others meet the rule otherwise.
+func (r *portRenderer) admission(table *part, chain, otherwise string) []string {
+	verdict := "-g " + chain
+	many := len(r.port.SourceRanges) > fewRanges
+	if many {
+		verdict = "-j RETURN"
+	}
+	rules := make([]string, 0, len(r.port.SourceRanges)+1)
+	for _, source := range r.port.SourceRanges {
+		from := ""
+		if source.Bits() > 0 {
+			from = fmt.Sprintf("-s %s ", source.Masked())
+		}
+		rules = append(rules, from+verdict)
+	}
+	rules = append(rules, otherwise)
+	if !many {
+		return rules
+	}
+	return []string{"-j " + table.add(r.chain(kindSources), rules), "-g " + chain}
 }
 
 // externalChain is where packets for VIPs, ExternalIPs and the NodePort go that are let in.
