@@ -96,7 +96,7 @@ func (r *Reporter) fullAffinity() []problem.Problem {
 	for _, family := range addr.Families() {
 		if full := f.kernel.AffinityOverflows(family); full > 0 {
 			problems = append(problems, problem.New(r.self(), ReasonAffinityFull,
-				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (1048576 of an endpoint, or with nftables of all Services), "+
+				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (65536 of an endpoint, or with nftables 1048576 of all Services), "+
 					"and sends others to any endpoint, each time anew: set a shorter sessionAffinityConfig.clientIP.timeoutSeconds, "+
 					"or use the Helm value forwarding.mode iptables, which has room for as many of each endpoint", family))
 		}

@@ -39,6 +39,10 @@ type sets struct {
 	failure error
 }
 
+// maxClients bounds the list of an endpoint. A full one takes some 5 MiB of the kernel's memory, which no container accounts
+// for: a sender with a prefix of IPv6 fills it in seconds, and those of all endpoints of a Service.
+const maxClients = 1 << 16
+
 // held is a set that cannot be destroyed yet.
 type held struct {
 	since time.Time
@@ -48,7 +52,7 @@ type held struct {
 func newSets(s style, log *slog.Logger) *sets {
 	return &sets{
 		family: s.family, log: log, fixed: s.fixedSets(),
-		clients: map[string]int{}, room: maxElements, dirty: map[string]int{}, held: map[string]held{},
+		clients: map[string]int{}, room: maxClients, dirty: map[string]int{}, held: map[string]held{},
 	}
 }
 
