@@ -14,11 +14,13 @@ import (
 const ReasonTooLarge = "TooLarge"
 
 // The bounds of one Service. Most of what it costs a node is in proportion to them: rows of maps of nftables, rules and
-// members of sets of iptables.
+// members of sets of iptables. Nodes program one port as a whole, and several of a large Service one after another.
 const (
-	mostDestinations = 20_000  // ports × addresses
-	mostTargets      = 100_000 // destinations × endpoints, in each family
-	mostSources      = 100_000 // ports × VIPs × loadBalancerSourceRanges
+	mostDestinations = 10_000 // ports × addresses
+	mostAddresses    = 1000
+	mostTargets      = 50_000 // destinations × endpoints, in each family
+	mostOfOnePort    = 10_000 // addresses × endpoints, in each family
+	mostSources      = 10_000 // ports × VIPs × loadBalancerSourceRanges
 	// mostGiven is how many addresses a Service can have from the controller: none of them is left out, since nodes
 	// announce them.
 	mostGiven = 16
@@ -34,11 +36,15 @@ func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.
 	}
 	part := *s
 	addresses := len(s.ClusterIPs) + len(s.VIPs) + len(s.ExternalIPs)
-	if n := len(s.Ports) * addresses; n > mostDestinations {
+	switch n := len(s.Ports) * addresses; {
+	case n > mostDestinations:
 		note(fmt.Sprintf("%d destinations (%d ports × %d addresses)", n, len(s.Ports), addresses), "list fewer spec.ports or spec.externalIPs", mostDestinations)
 		part.boundDestinations()
+	case n > 0 && addresses > mostAddresses:
+		note(fmt.Sprintf("%d addresses", addresses), "list fewer spec.externalIPs", mostAddresses)
+		part.boundDestinations()
 	}
-	destinations := 1
+	of := 1 // addresses of one family
 	for _, family := range addr.Families() {
 		n := 0
 		for _, a := range slices.Concat(part.ClusterIPs, part.VIPs, part.ExternalIPs) {
@@ -46,9 +52,10 @@ func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.
 				n++
 			}
 		}
-		destinations = max(destinations, n*len(part.Ports))
+		of = max(of, n)
 	}
-	most := max(mostTargets/destinations, 1)
+	destinations := of * max(len(part.Ports), 1)
+	most := max(min(mostTargets/destinations, mostOfOnePort/of), 1)
 	if first := firstEndpoints(endpoints, most); len(first) < len(endpoints) {
 		note(fmt.Sprintf("%d destinations with more than %d endpoints each", destinations, most), "have fewer ports or endpoints", most)
 		endpoints = first
@@ -67,7 +74,7 @@ func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.
 func (s *Service) boundDestinations() {
 	needed := len(s.ClusterIPs) + min(len(s.VIPs), mostGiven)
 	s.Ports = s.Ports[:min(len(s.Ports), mostDestinations/max(needed, 1))]
-	room := mostDestinations/len(s.Ports) - len(s.ClusterIPs)
+	room := min(mostDestinations/len(s.Ports), mostAddresses) - len(s.ClusterIPs)
 	first := func(addresses []netip.Addr) []netip.Addr {
 		sorted := slices.SortedFunc(slices.Values(addresses), netip.Addr.Compare)
 		sorted = sorted[:min(len(sorted), room)]

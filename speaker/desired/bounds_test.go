@@ -60,14 +60,18 @@ func TestOneServiceIsBounded(t *testing.T) {
 		ports, external, endpoints, sources int // forwarded, those but the first of each port
 		told                                []string
 	}{
-		"most that is not":      {size{ports: 1000, external: 18, vips: 1, endpoints: 5, sources: 100}, 1000, 18, 5, 100, nil},
-		"many of one endpoint":  {size{ports: 1, external: 0, vips: 1, endpoints: 20000}, 1, 0, 20000, 0, nil},
-		"addresses":             {size{ports: 1000, external: 10000, vips: 1, endpoints: 2}, 1000, 18, 2, 0, []string{"10002000 destinations (1000 ports × 10002 addresses)", "20000"}},
-		"ports":                 {size{ports: 30000, vips: 1, endpoints: 2}, 10000, 0, 2, 0, []string{"60000 destinations (30000 ports × 2 addresses)", "20000"}},
-		"ports and addresses":   {size{ports: 30000, vips: 1, external: 20, endpoints: 1}, 10000, 0, 1, 0, []string{"660000 destinations", "20000"}},
-		"endpoints":             {size{ports: 1000, vips: 1, endpoints: 300}, 1000, 0, 50, 0, []string{"2000 destinations with more than 50 endpoints each"}},
-		"source ranges":         {size{ports: 1000, vips: 1, endpoints: 1, sources: 3000}, 1000, 0, 1, 100, []string{"1000 destinations with 3000 spec.loadBalancerSourceRanges", "100"}},
-		"one port, many ranges": {size{ports: 1, vips: 1, endpoints: 1, sources: 50000}, 1, 0, 1, 50000, nil},
+		"most that is not":         {size{ports: 1000, external: 8, vips: 1, endpoints: 5, sources: 10}, 1000, 8, 5, 10, nil},
+		"RTP":                      {size{ports: 2000, external: 3, vips: 1, endpoints: 5}, 2000, 3, 5, 0, nil},
+		"many of one endpoint":     {size{ports: 1, external: 0, vips: 1, endpoints: 5000}, 1, 0, 5000, 0, nil},
+		"addresses":                {size{ports: 1000, external: 10000, vips: 1, endpoints: 2}, 1000, 8, 2, 0, []string{"10002000 destinations (1000 ports × 10002 addresses)", "10000"}},
+		"addresses of one port":    {size{ports: 1, external: 5000, vips: 1, endpoints: 2}, 1, 998, 2, 0, []string{"5002 addresses", "1000"}},
+		"ports":                    {size{ports: 30000, vips: 1, endpoints: 2}, 5000, 0, 2, 0, []string{"60000 destinations (30000 ports × 2 addresses)", "10000"}},
+		"ports and addresses":      {size{ports: 30000, vips: 1, external: 20, endpoints: 1}, 5000, 0, 1, 0, []string{"660000 destinations", "10000"}},
+		"endpoints":                {size{ports: 1000, vips: 1, endpoints: 300}, 1000, 0, 25, 0, []string{"2000 destinations with more than 25 endpoints each"}},
+		"endpoints of one port":    {size{ports: 1, vips: 1, endpoints: 20000}, 1, 0, 5000, 0, []string{"2 destinations with more than 5000 endpoints each"}},
+		"endpoints of one address": {size{ports: 1, external: 98, endpoints: 200}, 1, 98, 101, 0, []string{"99 destinations with more than 101 endpoints each"}},
+		"source ranges":            {size{ports: 1000, vips: 1, endpoints: 1, sources: 3000}, 1000, 0, 1, 10, []string{"1000 destinations with 3000 spec.loadBalancerSourceRanges", "10"}},
+		"one port, many ranges":    {size{ports: 1, vips: 1, endpoints: 1, sources: 10000}, 1, 0, 1, 10000, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tt.service()
