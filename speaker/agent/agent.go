@@ -15,6 +15,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
@@ -30,7 +31,7 @@ type Source interface {
 }
 
 // Forwarder makes the kernel forward as wanted. Apply returns the ports that are not in place
-// as wanted, also beside an error.
+// as wanted, also beside an error. It is to be called again at once if that has a *outcome.PutOffError.
 type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
 	// Clean deletes the flows that what was applied has made stale. It may take long, and is called beside Apply.
@@ -115,6 +116,7 @@ type Agent struct {
 	cleanAt      time.Time     // until when it is, then
 	cleaning     bool          // Clean runs
 	cleaned      chan cleaned  // receives when it has ended
+	more         chan struct{} // receives when a part of what is wanted is put off
 	unclean      error         // what it returned last
 	restUntil    time.Time     // it takes a part of the time only
 	failing      string        // the text of the last error, to log a change only
@@ -129,7 +131,7 @@ const (
 
 // New returns an agent that has applied nothing yet.
 func New(c Config) *Agent {
-	return &Agent{Config: c, engine: desired.NewEngine(c.Options), cleaned: make(chan cleaned)}
+	return &Agent{Config: c, engine: desired.NewEngine(c.Options), cleaned: make(chan cleaned), more: make(chan struct{}, 1)}
 }
 
 // Run works until ctx ends, and returns no error. It leaves everything as it is then: the kernel
@@ -148,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case <-a.Source.Changed():
 		case <-a.Disturbed:
+		case <-a.more:
 		case <-a.timeToClean():
 		case c := <-a.cleaned:
 			failed := a.unclean != nil
@@ -186,12 +189,17 @@ func (a *Agent) pass(ctx context.Context, cluster *view.Cluster) error {
 	if ctx.Err() != nil {
 		return errors.Join(errs...) // cut short: what was published stays, the kernel has it
 	}
+	putOff := outcome.PutOff(err)
+	if len(putOff) > 0 {
+		signal.Send(a.more)
+	}
 	a.Health.Apply(want, missing, err)
 	// What is missing of a family that the host lacks is published once: there is no point in trying again.
 	absent := outcome.Absent(err)
-	lacking := missing.Besides(absent)
+	held := a.published.heldUp(want.Forwarding, missing, putOff)
+	lacking := held.Besides(absent)
 	if announce = cluster.Configured && (announce || len(lacking) > 0 || !maps.Equal(absent, a.absent)); announce && !a.deferFirstPublish(want, lacking, err) {
-		err := a.publish(ctx, want, a.published.announce(want, missing))
+		err := a.publish(ctx, want, a.published.announce(want, held))
 		errs = append(errs, err)
 		if a.published.wanted, a.absent = 0, absent; err == nil && len(lacking) == 0 {
 			a.published.wanted = want.Announced.Revision

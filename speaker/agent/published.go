@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -157,6 +158,47 @@ func missingAddresses(want desired.Forwarding, lacking outcome.Missing) map[neti
 		}
 	}
 	return missing
+}
+
+// heldUp returns the missing ports without those that are put off and hold up no address, since they have none or it
+// is announced already: a Service that gets a thousand ports more goes on with those that it had.
+func (p *published) heldUp(want desired.Forwarding, missing outcome.Missing, putOff map[desired.PortKey]struct{}) outcome.Missing {
+	if len(putOff) == 0 {
+		return missing
+	}
+	held, has := maps.Clone(missing), map[netip.Addr]bool{}
+	maps.DeleteFunc(held, func(key desired.PortKey, _ desired.Port) bool {
+		if _, is := putOff[key]; !is {
+			return false
+		}
+		return !slices.ContainsFunc(want.Ports[key].VIPs, func(address netip.Addr) bool {
+			there, known := has[address]
+			if !known {
+				there = p.has(address)
+				has[address] = there
+			}
+			return !there
+		})
+	})
+	return held
+}
+
+// has reports whether the address is announced.
+func (p *published) has(address netip.Addr) bool {
+	if _, claimed := p.claims[address]; claimed {
+		return true
+	}
+	for _, session := range p.sessions {
+		if _, routed := session.Routes[addr.HostPrefix(address)]; routed {
+			return true
+		}
+		for _, within := range session.Aggregates {
+			if slices.Contains(within, address) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // lacksFamily reports whether a family of which ports are wanted has none in the kernel,

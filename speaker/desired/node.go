@@ -178,18 +178,15 @@ type Change struct {
 }
 
 // Changes returns the differences between the ports that an applier holds and the wanted
-// ones, in the order of their keys, for the ports that are in scope; nil: all. If held is at revision at, only
-// what has changed since then is compared; with 0, everything is.
-func (f Forwarding) Changes(held map[PortKey]Port, at uint64, scope func(PortKey) bool) []Change {
+// ones, in the order of their keys, for the ports that are in scope; nil: all. If held is at revision at, but for
+// some ports, only these are compared and what has changed since then; with 0, everything is.
+func (f Forwarding) Changes(held map[PortKey]Port, at uint64, scope func(PortKey) bool, some ...PortKey) []Change {
 	var changes []Change
-	for key := range f.ChangedSince(at, maps.Keys(held)) {
-		if scope != nil && !scope(key) {
-			continue
-		}
+	compare := func(key PortKey) {
 		from, had := held[key]
 		to, wanted := f.Ports[key]
-		if had == wanted && from.Equal(to) {
-			continue
+		if had == wanted && from.Equal(to) || scope != nil && !scope(key) {
+			return
 		}
 		change := Change{Key: key}
 		if had {
@@ -200,8 +197,14 @@ func (f Forwarding) Changes(held map[PortKey]Port, at uint64, scope func(PortKey
 		}
 		changes = append(changes, change)
 	}
+	for _, key := range some {
+		compare(key)
+	}
+	for key := range f.ChangedSince(at, maps.Keys(held)) {
+		compare(key)
+	}
 	slices.SortFunc(changes, func(a, b Change) int { return a.Key.Compare(b.Key) })
-	return changes
+	return slices.CompactFunc(changes, func(a, b Change) bool { return a.Key == b.Key })
 }
 
 // ChangedSince yields the keys of all ports that may have changed since a revision; 0 stands

@@ -53,8 +53,9 @@ type conntrackReconciler struct {
 	places places
 	// former are where they answered until the flows there have been looked at, both times.
 	former []places
-	// revision of the wanted ports that placed is of; 0: some were missing.
+	// revision of the wanted ports that placed is of, but for the lacking ones.
 	revision uint64
+	lacking  map[desired.PortKey]struct{}
 	// gaps are the families of which others had taken rules away.
 	gaps gaps
 	// pending are the destinations whose flows are still to be looked at, looked those that
@@ -96,7 +97,7 @@ func (c *conntrackReconciler) prepare(want desired.Forwarding) error {
 		c.before, unread = c.inherited()
 		c.inherited = nil
 	}
-	c.journal.note(want, c.placed, c.revision)
+	c.journal.note(changes(want, c.placed, c.revision, c.lacking))
 	return unread
 }
 
@@ -127,11 +128,11 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		}
 		c.misled = true
 	}
-	at := c.revision
-	c.revision = want.Revision
-	for _, change := range changes(want, c.placed, at) {
+	at, again := c.revision, c.lacking
+	c.revision, c.lacking = want.Revision, map[desired.PortKey]struct{}{}
+	for _, change := range changes(want, c.placed, at, again) {
 		if _, lacking := missing[change.key]; lacking {
-			c.revision = 0 // to be looked at again
+			c.lacking[change.key] = struct{}{} // to be looked at again
 			continue
 		}
 		c.follows(change)

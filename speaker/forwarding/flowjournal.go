@@ -11,7 +11,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
-	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 )
 
@@ -35,13 +34,13 @@ func journalSet(family addr.Family) ipset.Spec {
 	}
 }
 
-// note writes what is to be left before an Apply.
-func (j flowJournal) note(want desired.Forwarding, placed map[desired.PortKey]served, revision uint64) {
+// note writes what is to be left before an Apply that makes changes.
+func (j flowJournal) note(changes []change) {
 	if j.noted == nil {
 		return
 	}
 	elements := map[addr.Family]map[ipset.Element]bool{}
-	for _, change := range changes(want, placed, revision) {
+	for _, change := range changes {
 		if change.from == nil || !isUDP(change.key) {
 			continue
 		}

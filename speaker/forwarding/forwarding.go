@@ -36,7 +36,8 @@ const (
 // Backend keeps the rules in the kernel as wanted.
 type Backend interface {
 	// Apply brings the rules to want and returns which ports are not in the kernel as
-	// wanted, or still are though they are not wanted, also beside an error. It is cheap when nothing
+	// wanted, or still are though they are not wanted, also beside an error. Those of large Services may be put
+	// off, which a *outcome.PutOffError says: the next Apply goes on with them. It is cheap when nothing
 	// changed, and repairs what others changed, so it may be called on every occasion. It
 	// keeps no map of want.
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
@@ -129,8 +130,8 @@ func New(c Config) (*Forwarder, error) {
 
 // Apply brings the kernel to want and returns which ports are not in the kernel as wanted, or still are
 // though they are not wanted, also beside an error. The error joins a *outcome.FamilyError for each family
-// that failed, with a *outcome.RefusedError for each port that the kernel refuses, and a
-// *outcome.SettingError for each setting. What failed is tried again by the next Apply.
+// that failed, with a *outcome.RefusedError for each port that the kernel refuses, a *outcome.PutOffError if ports of
+// large Services are put off, and a *outcome.SettingError for each setting. What failed is tried again by the next Apply.
 func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	if f.mode == None {
 		f.modes.cleanUp(ctx, want)

@@ -87,9 +87,11 @@ func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err er
 	if m.revision = want.Revision; outcome.Failing(err) != nil {
 		m.revision = 0
 	}
-	failed := map[addr.Family]bool{}
+	failed, later := map[addr.Family]bool{}, outcome.PutOff(err)
 	for key := range missing {
-		failed[key.Family] = true
+		if _, putOff := later[key]; !putOff {
+			failed[key.Family] = true
+		}
 	}
 	for _, of := range outcome.AllOf[*outcome.FamilyError](err) {
 		failed[of.Family] = true

@@ -2,6 +2,7 @@ package forwarding
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -20,7 +21,8 @@ type pings struct {
 	answered map[netip.Addr]int               // by how many ports
 	echo     []netip.Addr
 	former   []netip.Addr // addresses that answered before
-	revision uint64
+	revision uint64       // of ports, but for the lacking ones
+	lacking  map[desired.PortKey]struct{}
 	stale    bool // there may be such flows
 }
 
@@ -33,29 +35,36 @@ func (p *pings) follow(want desired.Forwarding, missing outcome.Missing) {
 	if !slices.Equal(p.echo, want.Echo) {
 		p.former, p.echo, p.stale = append(p.former, p.echo...), want.Echo, true
 	}
-	at := p.revision
-	p.revision = want.Revision
-	for key := range want.ChangedSince(at, maps.Keys(p.ports)) {
-		if _, lacking := missing[key]; lacking {
-			p.revision = 0
-			continue
-		}
-		had, has := p.ports[key], want.Ports[key].Pinged()
-		if slices.Equal(had, has) {
-			continue
-		}
-		for _, a := range has {
-			p.answered[a]++
-		}
-		for _, a := range had {
-			if p.answered[a]--; p.answered[a] == 0 {
-				delete(p.answered, a)
-				p.stale = true
+	at, again := p.revision, p.lacking
+	p.revision, p.lacking = want.Revision, map[desired.PortKey]struct{}{}
+	for _, keys := range []iter.Seq[desired.PortKey]{maps.Keys(again), want.ChangedSince(at, maps.Keys(p.ports))} {
+		for key := range keys {
+			if _, lacking := missing[key]; lacking {
+				p.lacking[key] = struct{}{}
+			} else {
+				p.take(key, want.Ports[key].Pinged())
 			}
 		}
-		if p.ports[key] = has; len(has) == 0 {
-			delete(p.ports, key)
+	}
+}
+
+// take takes over which VIPs a port answers.
+func (p *pings) take(key desired.PortKey, has []netip.Addr) {
+	had := p.ports[key]
+	if slices.Equal(had, has) {
+		return
+	}
+	for _, a := range has {
+		p.answered[a]++
+	}
+	for _, a := range had {
+		if p.answered[a]--; p.answered[a] == 0 {
+			delete(p.answered, a)
+			p.stale = true
 		}
+	}
+	if p.ports[key] = has; len(has) == 0 {
+		delete(p.ports, key)
 	}
 }
 

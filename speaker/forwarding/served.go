@@ -64,15 +64,16 @@ func (c change) lacks(one, other *served) bool {
 	return false
 }
 
-// changes returns the differences between the ports that the kernel has, since a revision of them, and the wanted ones.
-func changes(want desired.Forwarding, placed map[desired.PortKey]served, at uint64) []change {
+// changes returns the differences between the ports that the kernel has, since a revision of them but for those that
+// were lacking, and the wanted ones.
+func changes(want desired.Forwarding, placed map[desired.PortKey]served, at uint64, lacking map[desired.PortKey]struct{}) []change {
 	var all []change
-	for key := range want.ChangedSince(at, maps.Keys(placed)) {
+	compare := func(key desired.PortKey) {
 		from, had := placed[key]
 		port, wanted := want.Ports[key]
 		to := servedBy(port)
 		if had == wanted && from.equal(to) {
-			continue
+			return
 		}
 		each := change{key: key}
 		if had {
@@ -82,6 +83,14 @@ func changes(want desired.Forwarding, placed map[desired.PortKey]served, at uint
 			each.to = new(to)
 		}
 		all = append(all, each)
+	}
+	for key := range lacking {
+		compare(key)
+	}
+	for key := range want.ChangedSince(at, maps.Keys(placed)) {
+		if _, compared := lacking[key]; !compared {
+			compare(key)
+		}
 	}
 	return all
 }

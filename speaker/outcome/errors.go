@@ -71,18 +71,18 @@ func Settled(err error, family addr.Family) bool {
 	if err == nil {
 		return true
 	}
-	return len(AllOf[*FamilyError](err)) > 0 && !Unsettled(err)[family]
+	return len(AllOf[*FamilyError](err))+len(PutOff(err)) > 0 && !Unsettled(err)[family]
 }
 
 // Behind are the families in which the kernel is not as wanted, be it that a port has not
 // come, changed or gone, or something that is no port's. A port that it refuses by itself
-// does not count: nothing that is done again would help. Neither does a family that the host
-// has not at all.
+// does not count: nothing that is done again would help. Neither do one that is put off, since a large Service that
+// changes all the time would have the family be behind for ever, and a family that the host has not at all.
 func Behind(missing Missing, err error) map[addr.Family]bool {
 	behind := Unsettled(err)
-	refused := Refused(err)
+	refused, later := Refused(err), PutOff(err)
 	for key := range missing {
-		if !refused[key] {
+		if _, putOff := later[key]; !putOff && !refused[key] {
 			behind[key.Family] = true
 		}
 	}
@@ -107,10 +107,13 @@ func families(err error, are func(*FamilyError) bool) map[addr.Family]bool {
 	return of
 }
 
-// Failing is what is left of an error without what families did that the host has not at all: they are
-// told of, and there is nothing to be tried again for them. nil: nothing else failed.
+// Failing is what is left of an error without what families did that the host has not at all, since they are
+// told of and there is nothing to be tried again for them, and without what is put off. nil: nothing else failed.
 func Failing(err error) error {
 	if failed, is := any(err).(*FamilyError); is && len(Absent(failed)) > 0 {
+		return nil
+	}
+	if _, putOff := any(err).(*PutOffError); putOff {
 		return nil
 	}
 	joined, is := any(err).(several)

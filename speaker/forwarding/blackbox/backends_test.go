@@ -44,24 +44,29 @@ type contender struct {
 }
 
 // contenders are all backends; a new one gets its line here.
-var contenders = []contender{
-	ipt(iptables.NFT),
-	ipt(iptables.Legacy),
-	{ // what another table drops it cannot accept
-		name: "nftables",
-		create: func() (blackbox.Backend, error) {
-			return nftables.New(nftables.Config{Log: blackbox.Quiet()}), nil
+var contenders = inPortions(0)
+
+// inPortions are all backends that write so many rows at a time of a large Service; 0: as they do.
+func inPortions(portion int) []contender {
+	return []contender{
+		ipt(iptables.NFT, portion),
+		ipt(iptables.Legacy, portion),
+		{ // what another table drops it cannot accept
+			name: "nftables",
+			create: func() (blackbox.Backend, error) {
+				return nftables.New(nftables.Config{Log: blackbox.Quiet(), Portion: portion}), nil
+			},
+			flush: "nft flush ruleset",
 		},
-		flush: "nft flush ruleset",
-	},
+	}
 }
 
-func ipt(variant iptables.Variant) contender {
+func ipt(variant iptables.Variant, portion int) contender {
 	v4, v6 := "iptables-"+string(variant), "ip6tables-"+string(variant)
 	return contender{
 		name: v4,
 		create: func() (blackbox.Backend, error) {
-			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant}), nil
+			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant, Portion: portion}), nil
 		},
 		flush:    strings.NewReplacer("v4", v4, "v6", v6).Replace("v4 -t nat -F && v6 -t nat -F && v4 -F && v6 -F"),
 		firewall: map[addr.Family]string{addr.IPv4: v4, addr.IPv6: v6},

@@ -188,8 +188,16 @@ func (c *Cluster) Restart() {
 	}
 }
 
-// Try applies want and returns what is missing, and the error of the backend.
+// Try applies want, in as many passes as that takes, and returns what is missing, and the error of the backend.
 func (c *Cluster) Try(want desired.Forwarding) (missing outcome.Missing, err error) {
+	for missing, err = c.Pass(want); len(outcome.PutOff(err)) > 0; {
+		missing, err = c.Pass(want)
+	}
+	return missing, err
+}
+
+// Pass applies want once, and returns what is missing, and the error of the backend.
+func (c *Cluster) Pass(want desired.Forwarding) (missing outcome.Missing, err error) {
 	c.Node.Do(func() { missing, err = c.backend.Apply(c.t.Context(), want) })
 	return missing, err
 }

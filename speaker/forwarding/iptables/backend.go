@@ -4,6 +4,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,16 @@ type Config struct {
 	// Patience is how much longer than its work should take a program is waited for,
 	// before all else goes on without it. It is killed after twenty times that. 0: 10 s.
 	Patience time.Duration
+	// Portion is how many rules, about, are written at a time of a large Service; 0: what takes some tens of ms.
+	Portion int
 }
+
+// These are Config.Portion. Legacy iptables reads and writes the whole table each time, and takes longer for many
+// portions than for a large one.
+const (
+	defaultPortion = 2000
+	legacyPortion  = 10_000
+)
 
 // Backend owns the chains and sets of this product in one network namespace.
 type Backend struct {
@@ -67,6 +77,9 @@ func (b *Backend) prepare(ctx context.Context) error {
 	for _, f := range addr.Families() {
 		s := style{f, desired.MasqueradeMark, b.variant == Legacy}
 		family := newFamily(s, commands{b.variant, f}, &watch{variant: b.variant, family: f, generation: b.config.Generation}, b.config.Log)
+		if family.portions.Most = cmp.Or(b.config.Portion, defaultPortion); b.config.Portion == 0 && s.legacyLayout {
+			family.portions.Most = legacyPortion
+		}
 		for i := range family.runners {
 			family.runners[i].patience = b.config.Patience
 		}

@@ -25,9 +25,10 @@ type family struct {
 	sets        *sets
 	around      *surroundings // that the base was rendered for
 
-	ports   map[desired.PortKey]desired.Port // as rendered into the tables
-	refused outcome.Refusals
-	// revision of the wanted ports that all are in the kernel; 0: not all are.
+	ports    map[desired.PortKey]desired.Port // as rendered into the tables
+	refused  outcome.Refusals
+	portions outcome.Portions
+	// revision of the wanted ports that all are in the kernel, but for what is put off; 0: not all are.
 	revision uint64
 
 	loaded  bool // what an earlier process left is known
@@ -70,7 +71,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 	f.sets.fixed[ofRanges].exactly(netElements(want.ServiceRanges, f.family))
 	f.sets.fixed[ofRefused].exactly(netElements(want.Refused, f.family))
 	f.sets.fixed[ofHealthPorts].exactly(portElements(want.HealthPorts))
-	changes := want.Changes(f.ports, f.revision, desired.OfFamily(f.family))
+	changes := f.portions.Changes(want, f.ports, f.revision, desired.OfFamily(f.family))
 	err := f.bring(ctx, changes)
 	if !wanted && !f.begun {
 		f.log.Debug("This host cannot forward this family, and nobody wants it to", "error", err)
@@ -87,9 +88,9 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: f.sound,
 	})
 	if err != nil {
-		return &outcome.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
+		err = &outcome.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}
 	}
-	return nil
+	return errors.Join(err, f.portions.Err())
 }
 
 // unwantedPause is how often a family is tried that no port wants and that fails.
@@ -104,6 +105,10 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	unread := f.check(ctx)
 	repairs := f.damaged
 	changes, again, told := f.refused.Part(changes, time.Now())
+	f.portions.All()
+	if f.begun { // else the kernel may have what an earlier process left of all Services
+		changes = f.portions.Next(changes)
+	}
 	err := f.place(ctx, changes)
 	if len(again) > 0 && f.sound { // apart, so that they do not hold up others
 		err = errors.Join(err, f.place(ctx, again))

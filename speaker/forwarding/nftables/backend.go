@@ -4,6 +4,7 @@
 package nftables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,7 +23,12 @@ type Config struct {
 	Log *slog.Logger
 	// Generation is shared with all that writes to nf_tables in this process; nil: nothing else does.
 	Generation *kernelwatch.Generation
+	// Portion is how many rows, about, are written at a time of a large Service; 0: what takes some tens of ms.
+	Portion int
 }
+
+// defaultPortion is Config.Portion.
+const defaultPortion = 2000
 
 // Backend owns the tables of this product in one network namespace.
 type Backend struct {
@@ -44,7 +50,9 @@ func New(cfg Config) *Backend {
 	b.reset = func() []*family {
 		var families []*family
 		for _, f := range addr.Families() {
-			families = append(families, newFamily(layouts[f], k, cfg.Log))
+			family := newFamily(layouts[f], k, cfg.Log)
+			family.portions.Most = cmp.Or(cfg.Portion, defaultPortion)
+			families = append(families, family)
 		}
 		return families
 	}

@@ -20,8 +20,9 @@ type family struct {
 	link *link
 	log  *slog.Logger
 
-	refused outcome.Refusals
-	// revision of the wanted ports that all are in the kernel; 0: not all are.
+	refused  outcome.Refusals
+	portions outcome.Portions
+	// revision of the wanted ports that all are in the kernel, but for what is put off; 0: not all are.
 	revision uint64
 
 	loaded  bool // what an earlier process left is known
@@ -50,7 +51,7 @@ func newFamily(l *layout, k *link, log *slog.Logger) *family {
 // apply brings the kernel to what is wanted of this family and adds to missing the
 // ports that are not in it as wanted, or are though they are not.
 func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
-	changes := want.Changes(f.ports, f.revision, desired.OfFamily(f.Family))
+	changes := f.portions.Changes(want, f.ports, f.revision, desired.OfFamily(f.Family))
 	err := f.bring(want, changes)
 	f.begun = f.begun || err == nil
 	if !f.begun && !want.Has(f.Family) {
@@ -68,17 +69,21 @@ func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 		Family: f.Family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
 	})
 	if err != nil {
-		return &outcome.FamilyError{Family: f.Family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
+		err = &outcome.FamilyError{Family: f.Family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
 	}
-	return nil
+	return errors.Join(err, f.portions.Err())
 }
 
 // bring checks that the kernel is as it was left, and makes the changes.
 func (f *family) bring(want desired.Forwarding, changes []desired.Change) error {
+	f.portions.All()
 	if err := f.check(); err != nil {
 		return errors.Join(err, f.explain())
 	}
 	changes, again, told := f.refused.Part(changes, time.Now())
+	if f.found == nil { // else the whole is compared, which may be what an earlier process left of all Services
+		changes = f.portions.Next(changes)
+	}
 	to := f.nodeSetsOf(want)
 	err := f.place(to, changes)
 	if len(again) > 0 && f.loaded { // apart, so that they hold nothing up
