@@ -20,8 +20,7 @@ func (s *Sessions) hear(d datagram) {
 }
 
 // find looks for the session of a datagram: by our discriminator if it has one,
-// else by addresses (RFC 5881, 3; RFC 5883, 4). A new session that does not know
-// what the peer calls it is found by addresses, too.
+// else by addresses (RFC 5881, 3; RFC 5883, 4).
 func (s *Sessions) find(d datagram) (*session, Packet, Reason) {
 	if !d.kind.multiHop && d.hops != maxHops {
 		return nil, Packet{}, RejectedHops
@@ -35,13 +34,12 @@ func (s *Sessions) find(d datagram) (*session, Packet, Reason) {
 		if !k.meets(d) || k.peer.Zone() != "" && (have.out == nil || have.out.over() != d.zone) {
 			continue
 		}
-		m := have.machine
-		if p.Your != 0 && p.Your == m.local {
+		if p.Your != 0 {
+			if p.Your != have.machine.local {
+				continue
+			}
 			found = have
 			break
-		}
-		if p.Your != 0 && (m.quiet.IsZero() || !resumes(p)) {
-			continue
 		}
 		if found == nil || k.local.IsValid() { // which comes before one with any address of ours
 			found = have

@@ -65,7 +65,7 @@ func TestHopsByNetwork(t *testing.T) {
 		"on a network": {on("192.0.2.1/24"), false, 0},
 		"on none":      {on("198.51.100.1/24", "192.0.2.1/32"), true, 250},
 	} {
-		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA))
+		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA), []byte("a boot"))
 		if s.Set(byNetwork(addrB), nil); len(s.all) != 0 || len(s.Status()) != 0 {
 			t.Errorf("%s: %d sessions before the links are known", name, len(s.all))
 		}
@@ -93,7 +93,7 @@ func TestHopsToThePeerOfAnAddress(t *testing.T) {
 	} {
 		tunnel := links.Link{Index: 2, Name: "gre1", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")}}
 		tunnel.Peered = []netip.Prefix{netip.MustParsePrefix(c.peered)}
-		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA))
+		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA), []byte("a boot"))
 		s.Set(byNetwork(router), links.NewSnapshot(tunnel))
 		if len(s.all) != 1 || s.all[key{peer: router, multiHop: c.multiHop}] == nil {
 			t.Errorf("%s: %+v", name, s.all)

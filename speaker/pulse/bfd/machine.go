@@ -33,8 +33,8 @@ type machine struct {
 	// than the detection time.
 	peer  Packet
 	heard time.Time
-	// quiet: until then a new session listens whether the peer goes on with an
-	// earlier one; see resumes. Zero: it does not.
+	// quiet: until then a new session listens whether the peer takes it for Up, and so has one with
+	// the process that was here before. Zero: it does not.
 	quiet time.Time
 	hold  time.Duration // the peer is asked to be patient for so long; see holdOn
 
@@ -102,14 +102,13 @@ func (m *machine) final() {
 // once.
 func (m *machine) receive(now time.Time, p Packet) []Packet {
 	before := m.state
-	if !m.quiet.IsZero() {
-		if m.quiet = (time.Time{}); resumes(p) {
-			m.state, m.local, m.ups = Up, p.Your, m.ups+1
-		}
-		m.due = now
-	}
 	if p.Your != 0 && p.Your != m.local || m.strange(p) {
 		return nil
+	}
+	if !m.quiet.IsZero() {
+		if m.quiet, m.due = (time.Time{}), now; p.Your != 0 && p.State == Up {
+			m.state, m.ups = Up, m.ups+1
+		}
 	}
 	m.peer, m.heard = p, now
 	if p.Final {
@@ -138,10 +137,6 @@ func (m *machine) receive(now time.Time, p Packet) []Packet {
 // Up: any host of the network can send it in the peer's name. A peer that has begun anew has another discriminator,
 // too, and is silent with the one that it had: it is heard once the detection time is over.
 func (m *machine) strange(p Packet) bool { return m.state == Up && p.Your == 0 && p.My != m.peer.My }
-
-// resumes tells whether the peer takes the session for Up, and thus has one with
-// the process that was here before.
-func resumes(p Packet) bool { return p.State == Up && p.Your != 0 }
 
 // follow changes the state as RFC 5880 (6.2 and 6.8.6) says.
 func (m *machine) follow(p Packet) {

@@ -256,14 +256,18 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// TestResume: a new process goes on with the session that the peer still has.
+// TestResume: a new process goes on with the session that the peer still has, and with no other one that is named in
+// the peer's name.
 func TestResume(t *testing.T) {
 	m := newMachine(fast, 7, epoch, listenFirst, none)
 	if out := m.tick(at(1999)); out != nil {
 		t.Fatalf("it speaks before it has listened: %+v", out)
 	}
-	out := m.receive(at(1999), said(Up, 55))
-	if m.state != Up || m.local != 55 || len(out) != 1 || out[0].State != Up || out[0].My != 55 || out[0].Your != 9 || !out[0].Poll {
+	if out := m.receive(at(1999), said(Up, 55)); out != nil || m.state != Down || m.local != 7 {
+		t.Errorf("told of a session that it cannot have had, it is %v as %d, and says %+v", m.state, m.local, out)
+	}
+	out := m.receive(at(1999), said(Up, 7))
+	if m.state != Up || m.local != 7 || len(out) != 1 || out[0].State != Up || out[0].My != 7 || out[0].Your != 9 || !out[0].Poll {
 		t.Errorf("%v as %d, says %+v", m.state, m.local, out)
 	}
 	cold := newMachine(fast, 7, epoch, listenFirst, none)

@@ -12,18 +12,23 @@
 // Peers cannot tell a restart from a death. So before a planned restart, Goodbye asks
 // them, by a poll, to expect the next packet a good deal later. And a new session
 // begins by listening: if the peer goes on with the session of the previous process, this
-// one does so too, with the discriminator that the peer knows, and neither side has been
-// down. A crash goes unnoticed in the same way if the new process is there within the peer's
+// one does so too, and neither side has been down. All processes of one boot of the machine give a session the
+// same discriminator, which no other host can guess: what names another one is forged. A crash goes unnoticed in the same way if the new process is there within the peer's
 // detection time; otherwise it is a failure.
 package bfd
 
 import (
 	"context"
+	crand "crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -74,6 +79,7 @@ type session struct {
 type Sessions struct {
 	log     *slog.Logger
 	network network
+	secret  []byte // what discriminators are made from
 	changed chan struct{}
 	wake    chan struct{}
 
@@ -88,11 +94,17 @@ type Sessions struct {
 }
 
 // New makes a runner of no sessions.
-func New(log *slog.Logger) *Sessions { return newSessions(log, udp{}) }
+func New(log *slog.Logger) *Sessions {
+	secret, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil { // then a restart is a failure of each session
+		secret = []byte(crand.Text())
+	}
+	return newSessions(log, udp{}, secret)
+}
 
-func newSessions(log *slog.Logger, n network) *Sessions {
+func newSessions(log *slog.Logger, n network, secret []byte) *Sessions {
 	return &Sessions{
-		log: log, network: n, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		log: log, network: n, secret: secret, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		all: map[key]*session{}, names: map[string]key{}, listeners: map[kind]listener{},
 		deaf: map[kind]string{}, rejected: map[Reason]uint64{},
 	}
@@ -144,7 +156,7 @@ func (s *Sessions) want(now time.Time, k key, w desired.BFD) {
 	t := Timing{Transmit: w.Transmit, Receive: w.Receive, Multiplier: w.Multiplier, Passive: w.Passive}
 	have := s.all[k]
 	if have == nil {
-		s.all[k] = &session{machine: newMachine(t, s.discriminator(), now, listenFirst, rand.Int64N), want: w, since: now}
+		s.all[k] = &session{machine: newMachine(t, s.discriminator(k), now, listenFirst, rand.Int64N), want: w, since: now}
 		if before := s.all[k.otherwise()]; before != nil && w.HopsByNetwork {
 			s.all[k].machine.failures = before.machine.failures // or one that was not told yet would be lost
 		}
@@ -171,10 +183,11 @@ func (s *Sessions) part(now time.Time, have *session) {
 	have.parting = now.Add(min(time.Duration(m.timing.Multiplier)*m.interval(), partFor))
 }
 
-// discriminator draws one that no session has. It says nothing about the node.
-func (s *Sessions) discriminator() uint32 {
-	for {
-		d := rand.Uint32()
+// discriminator returns the one of a session, which no other session has.
+func (s *Sessions) discriminator(k key) uint32 {
+	for salt := 0; ; salt++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %t %d", s.secret, k.peer, k.local, k.multiHop, salt))
+		d := binary.BigEndian.Uint32(sum[:])
 		taken := func(other *session) bool { return other.machine.local == d }
 		if d != 0 && !slices.ContainsFunc(slices.Collect(maps.Values(s.all)), taken) {
 			return d

@@ -135,7 +135,7 @@ func (outlet1) close() error { return nil }
 // runOn starts sessions at an end; they run until stop.
 func runOn(t *testing.T, e *end) (s *Sessions, stop func()) {
 	t.Helper()
-	s = newSessions(slog.New(slog.DiscardHandler), e)
+	s = newSessions(slog.New(slog.DiscardHandler), e, []byte("a boot"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -191,7 +191,7 @@ func TestSessionsComeUpAndNoticeACut(t *testing.T) {
 // TestSessionsWithOneRouter from several addresses of the node are told apart by what the router
 // calls them, and before it does, by address.
 func TestSessionsWithOneRouter(t *testing.T) {
-	s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA))
+	s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA), []byte("a boot"))
 	own, far := wantedTo(addrB), wantedTo(addrB)
 	own.Local = addrA
 	far.MultiHop, far.MinTTL = true, 250
