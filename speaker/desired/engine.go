@@ -127,7 +127,7 @@ func (e *Engine) updateOwn(c *view.Cluster) bool {
 	f := &e.node.Forwarding
 	f.Pods = e.options.podPrefixes(c)
 	f.NodePorts, f.Loopback = nodePorts(own, e.options)
-	f.Echo = echo(addrs, e.options)
+	f.Own, f.Echo = addrs, echo(addrs, e.options)
 	f.Guard, f.HealthNarrow = len(f.Loopback) > 0, narrowed(e.options)
 	return moved
 }

@@ -131,6 +131,11 @@ type Forwarding struct {
 	// Refused are prefixes in which only VIPs of announced ports are served, since nodes announce all of them: a packet to
 	// another address or port is refused like one to a port that a ClusterIP does not have. Summarized, both families.
 	Refused []netip.Prefix
+	// Own are the addresses of the node, as its Node says.
+	Own []netip.Addr
+	// Sources are where what is masqueraded gets another source than the address of the interface by which it leaves, longer
+	// prefixes first. What forwards finds them out by the node's routes.
+	Sources []Source
 	// Echo are addresses of this node, up to one of each family, that answer pings of VIPs. See Port.Pinged.
 	Echo []netip.Addr
 	// HealthPorts are the TCP ports of Health, sorted: the node's firewall must let

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,6 +95,7 @@ type Forwarder struct {
 	metrics  *metrics
 	modes    *modeSwitch
 	localnet *routeLocalnet
+	host     *host
 	sysctls  *sysctl.Table
 	settled  func()
 }
@@ -124,6 +126,7 @@ func New(c Config) (*Forwarder, error) {
 	f.pings = newPings()
 	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
 	f.localnet = &routeLocalnet{setting: setting}
+	f.host = newHost()
 	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)
 	return f, nil
 }
@@ -142,6 +145,8 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 	defer f.flows.Unlock()
 	// The guard of loopback addresses is there before the setting that it makes safe, and goes after it.
 	want.Guard = f.localnet.switchOff(want)
+	var routes error
+	want.Sources, routes = f.host.sourcesOf(want)
 	began := time.Now()
 	// The flows of UDP ports that go are written down before their rules go.
 	unread := f.flows.prepare(want)
@@ -156,7 +161,7 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 		f.modes.cleanUp(ctx, want)
 		f.settle()
 	}
-	return missing, errors.Join(err, unread,
+	return missing, errors.Join(err, unread, routes,
 		f.localnet.switchOn(want, err),
 		// On a machine that has just booted, the rules have the kernel load the module of these settings.
 		f.sysctls.Apply())
@@ -205,7 +210,10 @@ func (f *Forwarder) Watch(ctx context.Context, disturbed func()) {
 		<-ctx.Done()
 		return
 	}
+	var looking sync.WaitGroup
+	looking.Go(func() { kernelwatch.Poll(ctx, kernelwatch.Interval, f.host.disturbed, disturbed) })
 	f.backend.Watch(ctx, disturbed)
+	looking.Wait()
 }
 
 // Cleanup removes all rules that Apply ever put into the kernel. The errors are the kernel's.

@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
+	"fairlead.dev/fairlead/speaker/forwarding/egress"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -62,6 +63,7 @@ func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
 		pings: &pings{ports: map[desired.PortKey][]netip.Addr{}, answered: map[netip.Addr]int{}}, // no connection table is looked at
 		Gauge: backend, backend: backend, families: thisHost(), metrics: newMetrics(nil),
 		flows: newConntrackReconciler(del, nil, flowJournal{}), modes: &modeSwitch{done: true},
+		host:     &host{routes: func() (egress.Host, error) { return egress.Host{}, nil }},
 		localnet: &routeLocalnet{setting: localnet(setting), restored: true},
 		sysctls:  sysctl.New("", sysctl.Want{}, slog.New(slog.DiscardHandler)),
 	}

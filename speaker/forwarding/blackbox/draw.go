@@ -29,6 +29,12 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 		want.ServiceRanges = append(want.ServiceRanges, rapid.SampledFrom([][]netip.Prefix{
 			nil, {a.ClusterIPs}, {netip.PrefixFrom(Nth(a.ClusterIPs, 8), a.Node.BitLen()-3), addr.HostPrefix(a.P1)},
 		}).Draw(t, label+" ranges of ClusterIPs")...)
+		want.Sources = append(want.Sources, rapid.SampledFrom([][]desired.Source{
+			nil,
+			{{To: everything, From: a.Aside}}, // which sends nothing itself
+			{{To: addr.HostPrefix(a.P3), From: a.OfNode[0]}, {To: everything, From: a.Aside}},
+			{{To: addr.HostPrefix(a.P1)}, {To: a.Pods, From: a.Aside}},
+		}).Draw(t, label+" sources")...)
 		masqueradeAll := rapid.Bool().Draw(t, label+" masquerade all")
 		links := rapid.SampledFrom([]desired.Links{
 			{}, {}, {Name: "p1"}, {Name: "p", Prefix: true}, {Name: "p2", Prefix: true},

@@ -14,8 +14,9 @@ type surroundings struct {
 	nodePorts, loopback []netip.Prefix // where NodePorts answer
 	health              []netip.Prefix // where healthCheckNodePorts do
 	echo                netip.Addr     // answers pings of VIPs; invalid: they are refused
-	guard               bool           // of loopback addresses
-	pods                bool           // it is known where they send from
+	sources             []desired.Source
+	guard               bool // of loopback addresses
+	pods                bool // it is known where they send from
 }
 
 func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
@@ -28,15 +29,16 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 	if at := slices.IndexFunc(want.Echo, func(a netip.Addr) bool { return addr.FamilyOf(a) == family }); at >= 0 {
 		echo = want.Echo[at]
 	}
+	sources := slices.DeleteFunc(slices.Clone(want.Sources), func(s desired.Source) bool { return addr.FamilyOf(s.To.Addr()) != family })
 	return surroundings{
-		echo: echo, nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
+		sources: sources, echo: echo, nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
 		guard: want.Guard && family == addr.IPv4, pods: want.PodsKnown(family),
 	}
 }
 
 func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
-		s.echo == o.echo && s.guard == o.guard && s.pods == o.pods
+		slices.Equal(s.sources, o.sources) && s.echo == o.echo && s.guard == o.guard && s.pods == o.pods
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -53,19 +55,35 @@ func (s style) natBase(around surroundings) map[string][]string {
 	return map[string][]string{
 		chainDispatch: dispatch,
 		chainLookup:   s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
-		chainPostrouting: {
+		chainPostrouting: append([]string{
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
 			"-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,src") + " " + s.markRule(),
 			fmt.Sprintf("-m mark ! --mark %#x/%#x -j RETURN", s.mark, s.mark),
 			// Cleared, lest a tunnel masquerade the packet that carries this one.
 			unmark,
-			"-j MASQUERADE --random-fully",
-		},
+		}, masquerade(around.sources)...),
 		// What pods send to a ClusterIP keeps its source.
 		chainMarkMasq:  {s.perhapsPods(around) + " -j RETURN", s.markRule()},
 		chainClearMasq: {unmark},
 		chainSkipNAT:   {unmark, "-j ACCEPT"},
 	}
+}
+
+// masquerade puts an address of this node in the place of the sender's.
+func masquerade(sources []desired.Source) []string {
+	const byInterface = "-j MASQUERADE --random-fully"
+	rules := make([]string, 0, len(sources)+1)
+	for _, s := range sources {
+		to, with := fmt.Sprintf("-d %s ", s.To), byInterface
+		if s.To.Bits() == 0 {
+			to = ""
+		}
+		if s.From.IsValid() {
+			with = fmt.Sprintf("-j SNAT --to-source %s --random-fully", s.From)
+		}
+		rules = append(rules, to+with)
+	}
+	return append(rules, byInterface)
 }
 
 // perhapsPods matches what pods send to a ClusterIP; while the addresses of pods are not known, all packets to

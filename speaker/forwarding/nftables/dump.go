@@ -71,7 +71,8 @@ func (l *layout) readChains(into delta) error {
 
 func (l *layout) readElements(id setID, into delta) error {
 	about := l.Attributes().Text(unix.NFTA_SET_ELEM_LIST_SET, l.sets[id].Name)
-	var begins, ends []string
+	var begins []element
+	var ends []string
 	err := l.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, about, func(list []byte) {
 		nfnetlink.Each(nfnetlink.Find(list, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, one []byte) {
 			key, value, isEnd := nftable.ParseElement(one)
@@ -82,7 +83,7 @@ func (l *layout) readElements(id setID, into delta) error {
 			case isEnd:
 				ends = append(ends, e.key)
 			default:
-				begins = append(begins, e.key)
+				begins = append(begins, e)
 			}
 		})
 	})
@@ -90,7 +91,6 @@ func (l *layout) readElements(id setID, into delta) error {
 		return fmt.Errorf("read %s of table %s of %s: %w", l.sets[id].Name, l.NFT.Name, l.Family, err)
 	}
 	for _, e := range pair(begins, ends) {
-		e.set = id
 		into.found(e)
 	}
 	return nil
@@ -100,21 +100,21 @@ func (l *layout) readElements(id setID, into delta) error {
 // and what is behind it.
 func (l *layout) isTree(id setID) bool { return l.sets[id].Interval && !l.sets[id].Concatenation }
 
-// pair makes intervals of where they begin and what is behind them. One with nothing
+// pair makes intervals of where they begin, with their data in a map, and what is behind them. One with nothing
 // behind reaches to the last key, or, if another program made it so, to the next one.
-func pair(begins, ends []string) []element {
-	slices.Sort(begins)
+func pair(begins []element, ends []string) []element {
+	slices.SortFunc(begins, func(a, b element) int { return strings.Compare(a.key, b.key) })
 	slices.Sort(ends)
 	elements := make([]element, 0, len(begins))
 	for i, begin := range begins {
-		for len(ends) > 0 && ends[0] <= begin {
+		for len(ends) > 0 && ends[0] <= begin.key {
 			ends = ends[1:]
 		}
-		last := strings.Repeat("\xff", len(begin))
-		if len(ends) > 0 && (i+1 == len(begins) || ends[0] <= begins[i+1]) {
+		last := strings.Repeat("\xff", len(begin.key))
+		if len(ends) > 0 && (i+1 == len(begins) || ends[0] <= begins[i+1].key) {
 			last = neighbor(ends[0], -1)
 		}
-		elements = append(elements, element{item{key: begin}, last})
+		elements = append(elements, element{begin.item, last + begin.value})
 	}
 	return elements
 }

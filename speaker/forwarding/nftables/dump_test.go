@@ -14,7 +14,7 @@ import (
 )
 
 // TestIntervals holds that intervals are read as they were written, in a tree too,
-// where the kernel has where they begin and what is behind them.
+// where the kernel has where they begin and what is behind them, and in a map with their data.
 func TestIntervals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(addr.Families()).Draw(t, "family")
@@ -28,21 +28,26 @@ func TestIntervals(t *testing.T) {
 			}
 			prefixes = append(prefixes, p)
 		}
-		written := intervals(pods, "", prefixes)
-		var begins, ends []string
+		set, data := pods, ""
+		if rapid.Bool().Draw(t, "map") {
+			set, data = sources, string(make([]byte, 4*l.words()))
+		}
+		written := intervals(set, "", prefixes)
+		for i := range written {
+			written[i].value += data
+		}
+		var begins []element
+		var ends []string
 		for _, e := range written {
 			for _, half := range l.elements(nil, e, "") {
 				if half.IntervalEnd {
 					ends = append(ends, string(half.Key))
 				} else {
-					begins = append(begins, string(half.Key))
+					begins = append(begins, element{item{set, string(half.Key)}, string(half.Val)})
 				}
 			}
 		}
 		read := pair(begins, ends)
-		for i := range read {
-			read[i].set = pods
-		}
 		if !slices.Equal(read, written) {
 			t.Fatalf("%v: read %q, written %q", prefixes, read, written)
 		}

@@ -314,6 +314,11 @@ func (l *layout) dnatAddress(at uint32) []expr.Any {
 	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(l.NFT.Family), RegAddrMin: reg(at)}}
 }
 
+// snat has the packet come from the address that was looked up.
+func (l *layout) snat(at uint32) []expr.Any {
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(l.NFT.Family), RegAddrMin: reg(at), FullyRandom: true}}
+}
+
 // The priority of a packet is where the rules of session affinity leave a note for
 // each other: the id of the port, then the affinity slot of an endpoint. The mark would do too,
 // but has other users; the priority is set anew when the packet leaves.

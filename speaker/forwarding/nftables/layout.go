@@ -52,6 +52,7 @@ const (
 	serviceIPs                          // ClusterIPs, and VIPs of which other ports are refused
 	pinged                              // VIPs for which this node answers pings
 	echo                                // the protocol of pings: address of this node that answers them
+	sources                             // where a packet goes: the address that takes its source's place
 	serviceRanges                       // where nothing but ClusterIPs can be
 	refusedRanges                       // where nothing but VIPs can be
 	setCount
@@ -94,6 +95,7 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		serviceIPs:             {Name: "service-ips", KeyType: ip},
 		pinged:                 {Name: "pinged", KeyType: ip},
 		echo:                   {Name: "echo", KeyType: proto, DataType: ip},
+		sources:                {Name: "sources", KeyType: ip, DataType: ip, Interval: true},
 		serviceRanges:          {Name: "service-ranges", KeyType: ip, Interval: true},
 		refusedRanges:          {Name: "refused-ranges", KeyType: ip, Interval: true},
 	}
@@ -164,6 +166,7 @@ func (l *layout) static() []chain {
 		{Name: "stray-prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: afterNAT}, Rules: stray},
 		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: append([]rule{answer}, stray...)},
 		{Name: "postrouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPostrouting, Priority: *nft.ChainPriorityNATSource}, Rules: []rule{
+			{Says: "from the address that the route asks for", Exprs: flat(l.ifMarked(), l.destinationAddress(0), l.lookup(sources, endpointAt), l.clearMark(), l.snat(endpointAt))},
 			{Says: "masquerade what is marked", Exprs: flat(l.ifMarked(), l.clearMark(), masquerade())},
 			{Says: "masquerade an endpoint that reaches itself", Exprs: flat(ifDNAT(), l.hairpin(), masquerade())},
 		}},

@@ -109,7 +109,9 @@ func (l *layout) elements(all []nft.SetElement, e element, comment string) []nft
 	out := nft.SetElement{Key: []byte(e.key), Comment: comment}
 	switch {
 	case l.isTree(e.set):
-		if behind := neighbor(e.value, +1); behind != "" {
+		last := e.value[:len(e.key)]
+		out.Val = []byte(e.value[len(e.key):])
+		if behind := neighbor(last, +1); behind != "" {
 			return append(all, out, nft.SetElement{Key: []byte(behind), IntervalEnd: true})
 		}
 	case s.Interval:

@@ -185,10 +185,11 @@ func (l *model) holding(key desired.PortKey, at destination) []element {
 }
 
 // nodeSets are where pods send from, or may while that is not known, where NodePorts answer,
-// where ClusterIPs are from and where VIPs, what answers pings, and the guard of loopback addresses if there is to be one.
-type nodeSets [7][]element
+// where ClusterIPs are from and where VIPs, what answers pings, what is masqueraded with which source, and the guard of
+// loopback addresses if there is to be one.
+type nodeSets [8][]element
 
-const guardAt = 6
+const guardAt = 7
 
 func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], slices.Equal) }
 
@@ -207,6 +208,7 @@ func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
 		intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
 		intervals(refusedRanges, "", l.mine(want.Refused)),
 		l.echoes(want.Echo),
+		l.sourcesOf(want.Sources),
 		guardAt: guard,
 	}
 }
@@ -223,6 +225,25 @@ func (l *model) echoes(by []netip.Addr) []element {
 		}
 	}
 	return nil
+}
+
+// sourcesOf is the map of source addresses. What is not in it is masqueraded.
+func (l *model) sourcesOf(all []desired.Source) []element {
+	var longer []netip.Prefix
+	var elements []element
+	for _, s := range all {
+		if !l.owns(s.To.Addr()) {
+			continue
+		}
+		if s.From.IsValid() {
+			for _, e := range intervals(sources, "", addr.Summarize([]netip.Prefix{s.To}, longer...)) {
+				e.value += string(s.From.AsSlice())
+				elements = append(elements, e)
+			}
+		}
+		longer = append(longer, s.To)
+	}
+	return elements
 }
 
 // move exchanges the sets of the node and returns the earlier ones.

@@ -310,19 +310,31 @@ func (l *list) icmp(match string, kind uint8) {
 	l.match(match, 0, []byte{kind, 0, 0xff, 0, 0, 0, 0, 0})
 }
 
-// masquerade is struct nf_nat_ipv4_multi_range_compat, for IPv6 struct nf_nat_range.
-func (l *list) masquerade(family addr.Family) {
-	const randomFully = 16 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+// masquerade is struct nf_nat_ipv4_multi_range_compat, for IPv6 struct nf_nat_range. An invalid address stands for that
+// of the interface.
+func (l *list) masquerade(family addr.Family, as netip.Addr) {
+	const address, randomFully = 1, 16 // NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_RANDOM_FULLY
+	how, target, revision := uint32(randomFully), "MASQUERADE", uint32(0)
+	if as.IsValid() {
+		how, target = how|address, "SNAT"
+	}
 	if family == addr.IPv6 {
 		var info [40]byte
-		binary.NativeEndian.PutUint32(info[:], randomFully)
-		l.target("MASQUERADE", 0, info[:])
+		binary.NativeEndian.PutUint32(info[:], how)
+		copy(info[4:20], as.AsSlice())
+		copy(info[20:36], as.AsSlice())
+		if as.IsValid() {
+			revision = 1
+		}
+		l.target(target, revision, info[:])
 		return
 	}
 	var info [24]byte
 	binary.NativeEndian.PutUint32(info[:], 1) // one range
-	binary.NativeEndian.PutUint32(info[4:], randomFully)
-	l.target("MASQUERADE", 0, info[:])
+	binary.NativeEndian.PutUint32(info[4:], how)
+	copy(info[8:12], as.AsSlice())
+	copy(info[12:16], as.AsSlice())
+	l.target(target, revision, info[:])
 }
 
 // verdict leads to a chain, or is final with none.

@@ -315,9 +315,14 @@ func (r *rule) readTarget() {
 			r.must(r.takes(kind))
 		}
 		r.verdict = func(l *list) { l.refuse(answer) }
+	case "SNAT":
+		r.must(r.takes("--to-source"))
+		from, err := netip.ParseAddr(r.next())
+		r.must(err == nil && addr.FamilyOf(from) == r.family && r.takes("--random-fully"))
+		r.verdict = func(l *list) { l.masquerade(r.family, from) }
 	case "MASQUERADE":
 		r.must(r.takes("--random-fully"))
-		r.verdict = func(l *list) { l.masquerade(r.family) }
+		r.verdict = func(l *list) { l.masquerade(r.family, netip.Addr{}) }
 	case "RETURN":
 		r.decide(unix.NFT_RETURN, "")
 	case "ACCEPT":

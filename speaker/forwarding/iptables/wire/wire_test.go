@@ -75,6 +75,8 @@ var known = []string{
 	"-p sctp -m sctp --dport 80 -g " + other,
 	"-p sctp -m sctp --dport 80:87 -g " + other,
 	"-j MASQUERADE --random-fully",
+	"-j SNAT --to-source HOST --random-fully",
+	"-d ADDRESS -j SNAT --to-source HOST --random-fully",
 }
 
 // unknown are rules of which something is not known, or amiss.
@@ -83,6 +85,8 @@ var unknown = []string{
 	"-j REJECT",
 	"-j REJECT --reject-with icmp-host-unreachable",
 	"-j MASQUERADE",
+	"-j SNAT --to-source HOST",
+	"-j SNAT --to-source TO --random-fully",
 	"-j ACCEPT -p tcp",
 	"-j MARK --set-xmark 0x1/0x1 --more",
 	"-p igmp -j ACCEPT",
@@ -211,7 +215,7 @@ func TestSameAsIPTables(t *testing.T) {
 			})
 		}
 		sameAsIPTables(t, family, h, table, but("DROP", "REJECT"))
-		sameAsIPTables(t, family, h, filter, but("DNAT", "MASQUERADE"))
+		sameAsIPTables(t, family, h, filter, but("DNAT", "MASQUERADE", "SNAT"))
 	})
 }
 

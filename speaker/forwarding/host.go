@@ -1,0 +1,77 @@
+package forwarding
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/egress"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/outcome"
+)
+
+// host is what forwarding depends on of this host besides rules: its routes and addresses, and whether it forwards
+// at all.
+type host struct {
+	watch  hostWatch
+	routes func() (egress.Host, error) // reads routes and addresses
+
+	mu      sync.Mutex
+	reading kernelwatch.RateLimit
+	known   bool
+	is      egress.Host
+	err     error // of the last reading
+	own     []netip.Addr
+	pods    []netip.Prefix
+	sources []desired.Source
+	failed  error // why some are left out
+}
+
+func newHost() *host {
+	return &host{routes: egress.Read, reading: kernelwatch.NewRateLimit()}
+}
+
+// disturbed reports whether something of the host has changed, and may be read again.
+func (h *host) disturbed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reading.Allowed() && h.known && h.watch.changed()
+}
+
+// sourcesOf returns what is masqueraded with which source address, beside a *outcome.SettingError if some are left out or
+// routes cannot be read: then it is what it was before.
+func (h *host) sourcesOf(want desired.Forwarding) ([]desired.Source, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	anew := h.renew()
+	if anew || !slices.Equal(h.own, want.Own) || !slices.Equal(h.pods, want.Pods) {
+		h.own, h.pods = want.Own, want.Pods
+		h.sources, h.failed = h.is.Sources(want.Own, want.Pods)
+	}
+	if err := errors.Join(h.err, h.failed); err != nil {
+		return h.sources, &outcome.SettingError{Of: "source addresses", Err: err}
+	}
+	return h.sources, nil
+}
+
+// renew reads routes and addresses again if they have changed, and reports whether it did.
+func (h *host) renew() bool {
+	if err := h.watch.listen(); err != nil && !h.known {
+		h.err = fmt.Errorf("listen to changes of routes: %w", err)
+	}
+	if h.known && !h.reading.Allowed() || !h.watch.take() && h.known {
+		return false
+	}
+	began := time.Now()
+	is, err := h.routes()
+	h.reading.Spend(time.Since(began))
+	h.err, h.known = err, err == nil // else it is read again by the next Apply
+	if err == nil {
+		h.is = is
+	}
+	return err == nil
+}
