@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -211,10 +212,35 @@ func testClass(t *testing.T, c *cluster) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(plain), plain); err != nil || len(ips(plain)) > 0 {
 		t.Errorf("a Service without a class has %v: %v", ips(plain), err)
 	}
+	unserved := func() {
+		c.refused(t, ours, "ClassNotServed")
+		c.told(t, ours, "ClassNotServed")
+		if got := ips(ours); !slices.Equal(got, []string{"192.0.2.0"}) {
+			t.Errorf("a Service that is served no more has %v", got)
+		}
+	}
+	unserved()
 	stop()
-	c.start(t, func(o *options) { o.classes = view.Classes{Name: class, Unclassed: true} })
+	stop = c.start(t, func(o *options) { o.classes = view.Classes{Name: class, Unclassed: true} })
 	c.holds(t, plain, "192.0.2.3")
 	c.holds(t, theirs, "192.0.2.1")
+	c.holds(t, ours, "192.0.2.0")
+	stop()
+	version := theirs.ResourceVersion
+	c.start(t, func(o *options) { o.classes.Name = class }) // without serveUnclassed
+	unserved()
+	before := ours.DeepCopy() // another load balancer takes over
+	ours.Status.LoadBalancer.Ingress[0].IP = "203.0.113.9"
+	if err := c.Status().Patch(t.Context(), ours, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, c, ours, "without a condition of ours", func(s *corev1.Service) bool {
+		return meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated) == nil && ips(s)[0] == "203.0.113.9"
+	})
+	until(t, c, theirs, "at rest", func(s *corev1.Service) bool { return s.ResourceVersion == version })
+	until(t, c, plain, "told, too", func(s *corev1.Service) bool {
+		return meta.IsStatusConditionFalse(s.Status.Conditions, v1beta1.ConditionAllocated)
+	})
 }
 
 func testReferences(t *testing.T, c *cluster) {

@@ -69,7 +69,7 @@ const (
 	// ConditionAllocated is on Services of type LoadBalancer. True: the Service
 	// has the addresses it asks for, and nothing but missing endpoints or a pool
 	// that no advertisement covers keeps nodes from announcing them. False: the
-	// message says why not.
+	// message says why not. A Service that Fairlead has never served has none.
 	ConditionAllocated = GroupName + "/Allocated"
 	// ConditionGuest is on Services that share addresses which Services of another
 	// namespace had first. It is True, and its message ends with GuestOf and

@@ -94,7 +94,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), d.strays(s))
 	problem.Sort(d.problems)
 
-	w := &statusPlanner{decision: d, stored: stored, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
+	w := &statusPlanner{decision: d, stored: stored, classes: classes, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
 	w.advertising = advertising{s.cluster.PoolsByAge(), verify.Uncovered(s.cluster)}
 	w.serviceStatuses(s, last)
 	for ref, r := range s.reservations {
@@ -152,6 +152,7 @@ func (d *decision) due() time.Time {
 type statusPlanner struct {
 	*decision
 	stored   record
+	classes  view.Classes
 	problems map[problem.Object][]problem.Problem
 	unmet    map[problem.Object]bool // without all that they insist on, or out of use
 	now      metav1.Time
@@ -205,6 +206,8 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 		}
 	case s.Spec.Type != corev1.ServiceTypeLoadBalancer:
 		next = status.Released(s)
+	case v != nil && !v.Deleting && !w.classes.Serves(v.Class):
+		next = w.unserved(s, v)
 	}
 	if next == nil || ours && !w.recorded(assignment.Addresses, v.Ingress) {
 		return

@@ -79,6 +79,19 @@ func Released(s *corev1.Service) *corev1.ServiceStatus {
 	return next
 }
 
+// Unserved has the condition fairlead.dev/Allocated of a Service that is not of Fairlead's classes any more say so, and leaves its
+// addresses. nil: it has no such condition, or says it already.
+func Unserved(s *corev1.Service, reason, message string, now metav1.Time) *corev1.ServiceStatus {
+	condition := holds(v1beta1.ConditionAllocated, reason, message, s.Generation, now)
+	condition.Status = metav1.ConditionFalse
+	if meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated) == nil || says(s.Status.Conditions, condition) {
+		return nil
+	}
+	next := s.Status.DeepCopy()
+	next.Conditions = with(next.Conditions, condition)
+	return next
+}
+
 // Ready returns the conditions with the condition Ready of an object of ours. inUse: its
 // problems do not keep it from taking part; it is when there is none. Here and below, the
 // result equals the conditions when there is nothing to change, and now is the time of a

@@ -158,6 +158,26 @@ func TestReleased(t *testing.T) {
 	}
 }
 
+func TestUnserved(t *testing.T) {
+	t.Parallel()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
+	if got := status.Unserved(s, "Left", "why", now); got != nil {
+		t.Errorf("a Service of others is told: %+v", got)
+	}
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{ingress("192.0.2.1", "VIP")}
+	s.Status.Conditions = []metav1.Condition{fine, theirs}
+	got := status.Unserved(s, "Left", "why", now)
+	want := s.Status.DeepCopy()
+	want.Conditions[0] = allocated(now, metav1.ConditionFalse, "Left", "why")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("status (-want +got):\n%s", d)
+	}
+	s.Status = *got
+	if again := status.Unserved(s, "Left", "why", then); again != nil {
+		t.Errorf("written, and yet to be written again: %+v", again)
+	}
+}
+
 func TestReady(t *testing.T) {
 	t.Parallel()
 	bad := status.Ready(nil, 1, full, false, then)

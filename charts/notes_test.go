@@ -1,0 +1,67 @@
+package charts_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+)
+
+// TestNotesCountWhoIsLeft: an upgrade to other classes says how many Services lose what they have.
+func TestNotesCountWhoIsLeft(t *testing.T) {
+	t.Parallel()
+	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
+	a.Client = a.as(a.config)
+	for name, class := range map[string]*string{"one": nil, "two": nil, "of-a-class": new("example.com/lb"), "never-ours": nil} {
+		s := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: class, Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		a.create(s)
+		if name == "never-ours" {
+			continue
+		}
+		s.Status.Conditions = []metav1.Condition{{
+			Type: v1beta1.ConditionAllocated, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAllocated, LastTransitionTime: metav1.Now(),
+		}}
+		if err := a.Status().Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["it"] = &clientcmdapi.Cluster{Server: a.config.Host, CertificateAuthorityData: a.config.CAData}
+	config.AuthInfos["it"] = &clientcmdapi.AuthInfo{ClientCertificateData: a.config.CertData, ClientKeyData: a.config.KeyData}
+	config.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "it"}
+	config.CurrentContext = "it"
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]string{
+		"loadBalancerClass=":                                        "1 of the Services",
+		"loadBalancerClass=example.com/lb":                          "2 of the Services",
+		"loadBalancerClass=example.com/lb,serveUnclassed=true":      "",
+		"loadBalancerClass=example.com/another":                     "3 of the Services",
+		"loadBalancerClass=example.com/another,serveUnclassed=true": "1 of the Services",
+	} {
+		for version, program := range programs {
+			if version == "helm3" && set != "loadBalancerClass=example.com/lb" {
+				continue // once is enough to see that it takes the template
+			}
+			out, err := exec.CommandContext(t.Context(), program, "install", "notes", chart, "--dry-run=server", "--namespace", "default",
+				"--kubeconfig", kubeconfig, "--set", "crds.install=false", "--set", set).CombinedOutput()
+			_, notes, _ := strings.Cut(string(out), "NOTES:")
+			if err != nil || !strings.Contains(notes, want) || want != "" && !strings.Contains(notes, "\n  default/") || want == "" && strings.Contains(notes, "of the Services that have") {
+				t.Errorf("%s with %s: %v, want %q: %s", version, set, err, want, out[max(0, len(out)-2000):])
+			}
+		}
+	}
+}
