@@ -62,6 +62,13 @@ func moreServices() []blackbox.Service {
 		{Name: "admits-nobody", N: 21, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Anywhere, p.Restricted = blackbox.At(blackbox.ServePort, a.P1), true, true
 		}},
+		{Name: "admits-many-lengths", N: 23, Fill: func(a blackbox.Addresses, p *desired.Port) {
+			p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P1), true
+			p.Restricted, p.SourceRanges = true, []netip.Prefix{a.Crowd, addr.HostPrefix(a.P2)}
+			for n := 1; n < 8; n++ {
+				p.SourceRanges = append(p.SourceRanges, netip.PrefixFrom(blackbox.Nth(a.Nobody, 1<<(8-n)), a.Node.BitLen()-8+n))
+			}
+		}},
 		{Name: "sticky", N: 22, Fill: func(a blackbox.Addresses, p *desired.Port) {
 			p.Cluster, p.Local = blackbox.At(blackbox.ServePort, a.P1, a.P2, a.P3), blackbox.At(blackbox.ServePort, a.P1, a.P2)
 			p.Anywhere, p.ExternalLocal, p.Affinity = true, true, time.Hour

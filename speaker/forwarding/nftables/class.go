@@ -102,6 +102,7 @@ type class struct {
 	entry
 	main, others group
 	guarded      bool          // the source must be admitted
+	lengths      lengths       // of the prefixes that are
 	pods         desired.Links // that tell pods, where that matters; none: the addresses
 }
 
@@ -173,7 +174,7 @@ func (l *layout) makeChains(c class, w matchKind) []chain {
 			rule{Says: "others reach this node", Exprs: goTo(others)})
 	}
 	if c.guarded {
-		begin("guarded-"+first, rule{Says: "sources that are admitted", Exprs: flat(l.admitted(), goTo(first))}, rule{Says: "others", Exprs: drop()})
+		begin(c.lengths.guard()+first, l.admit(c.lengths, first)...)
 	}
 	if len(all) == 0 { // a static chain is all
 		all = []chain{{Name: first}}

@@ -78,7 +78,7 @@ func (l *layout) readElements(id setID, into delta) error {
 			key, value, isEnd := nftable.ParseElement(one)
 			e := element{item{id, key}, value}
 			switch {
-			case !l.isTree(id):
+			case !l.sets[id].Interval:
 				into.found(e)
 			case isEnd:
 				ends = append(ends, e.key)
@@ -96,11 +96,8 @@ func (l *layout) readElements(id setID, into delta) error {
 	return nil
 }
 
-// isTree tells whether the kernel has two elements for an interval: where it begins,
-// and what is behind it.
-func (l *layout) isTree(id setID) bool { return l.sets[id].Interval && !l.sets[id].Concatenation }
-
-// pair makes intervals of where they begin, with their data in a map, and what is behind them. One with nothing
+// pair makes intervals of where they begin, with their data in a map, and what is behind them, each of which is an
+// element of its own to the kernel. One with nothing
 // behind reaches to the last key, or, if another program made it so, to the next one.
 func pair(begins []element, ends []string) []element {
 	slices.SortFunc(begins, func(a, b element) int { return strings.Compare(a.key, b.key) })

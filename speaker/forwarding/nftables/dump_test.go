@@ -32,7 +32,7 @@ func TestIntervals(t *testing.T) {
 		if rapid.Bool().Draw(t, "map") {
 			set, data = sources, string(make([]byte, 4*l.words()))
 		}
-		written := intervals(set, "", prefixes)
+		written := intervals(set, prefixes)
 		for i := range written {
 			written[i].value += data
 		}

@@ -195,11 +195,6 @@ func (l *layout) fromServer() []expr.Any {
 	return flat(l.source(0), l.source(l.words()), transport(2*l.words(), sourcePort), l.find(servers, false))
 }
 
-// admitted ends the rule unless the source is among those that the VIP admits.
-func (l *layout) admitted() []expr.Any {
-	return flat(l.destination(byAddress), l.source(l.behind(byAddress)), l.find(ranges, false))
-}
-
 // ifInvalid ends the rule unless the connection table makes no sense of the packet.
 func ifInvalid() []expr.Any {
 	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, ifBit(expr.CtStateBitINVALID))

@@ -45,7 +45,7 @@ const (
 	addresses                           // destinations
 	ports                               // those of NodePorts
 	servers                             // an endpoint's address, twice, protocol and port: also of those that serve old flows alone
-	ranges                              // destination, source: the clients of a VIP
+	ranges                              // destination, length of a prefix, the prefix: the clients of a VIP
 	pods                                // where pods send from
 	perhapsPods                         // where they may, while that is not known
 	nodes                               // where NodePorts answer
@@ -88,7 +88,7 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		addresses:              {Name: "addresses", KeyType: row(ip, proto, port)},
 		ports:                  {Name: "ports", KeyType: row(proto, port)},
 		servers:                {Name: "servers", KeyType: row(ip, ip, proto, port)},
-		ranges:                 {Name: "ranges", KeyType: row(ip, proto, port, ip), Interval: true},
+		ranges:                 {Name: "ranges", KeyType: row(ip, proto, port, slot, ip)},
 		pods:                   {Name: "pods", KeyType: ip, Interval: true},
 		perhapsPods:            {Name: "perhaps-pods", KeyType: ip, Interval: true},
 		nodes:                  {Name: "nodes", KeyType: ip, Interval: true},

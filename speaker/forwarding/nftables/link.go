@@ -87,7 +87,7 @@ func (l *layout) room(d delta) (gone, come [setCount][]nft.SetElement) {
 			continue
 		}
 		n := 1
-		if l.isTree(i.set) {
+		if l.sets[i.set].Interval {
 			n = 2
 		}
 		if c.had {
@@ -103,19 +103,17 @@ func (l *layout) room(d delta) (gone, come [setCount][]nft.SetElement) {
 	return gone, come
 }
 
-// elements adds an element to all as the kernel takes it: in a tree an interval is two.
+// elements adds an element to all as the kernel takes it: an interval is two.
 func (l *layout) elements(all []nft.SetElement, e element, comment string) []nft.SetElement {
 	s := l.sets[e.set]
 	out := nft.SetElement{Key: []byte(e.key), Comment: comment}
 	switch {
-	case l.isTree(e.set):
+	case s.Interval:
 		last := e.value[:len(e.key)]
 		out.Val = []byte(e.value[len(e.key):])
 		if behind := neighbor(last, +1); behind != "" {
 			return append(all, out, nft.SetElement{Key: []byte(behind), IntervalEnd: true})
 		}
-	case s.Interval:
-		out.KeyEnd = []byte(e.value)
 	case s.DataType.Name == nft.TypeVerdict.Name:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.value}
 	case s.IsMap:

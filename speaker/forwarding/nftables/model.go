@@ -196,17 +196,17 @@ func (s nodeSets) equal(o nodeSets) bool { return slices.EqualFunc(s[:], o[:], s
 func (l *model) nodeSetsOf(want desired.Forwarding) nodeSets {
 	var unknown, guard []element
 	if !want.PodsKnown(l.Family) {
-		unknown = intervals(perhapsPods, "", addr.WithoutLoopback([]netip.Prefix{l.Family.Everything()}))
+		unknown = intervals(perhapsPods, addr.WithoutLoopback([]netip.Prefix{l.Family.Everything()}))
 	}
 	if want.Guard && l.Family == addr.IPv4 {
 		guard = []element{l.element(l.guard())}
 	}
 	return nodeSets{
-		intervals(pods, "", l.mine(want.Pods)),
+		intervals(pods, l.mine(want.Pods)),
 		unknown,
-		intervals(nodes, "", l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
-		intervals(serviceRanges, "", l.mine(want.ServiceRanges)),
-		intervals(refusedRanges, "", l.mine(want.Refused)),
+		intervals(nodes, l.mine(slices.Concat(addr.WithoutLoopback(want.NodePorts), want.Loopback))),
+		intervals(serviceRanges, l.mine(want.ServiceRanges)),
+		intervals(refusedRanges, l.mine(want.Refused)),
 		l.echoes(want.Echo),
 		l.sourcesOf(want.Sources),
 		guardAt: guard,
@@ -236,7 +236,7 @@ func (l *model) sourcesOf(all []desired.Source) []element {
 			continue
 		}
 		if s.From.IsValid() {
-			for _, e := range intervals(sources, "", addr.Summarize([]netip.Prefix{s.To}, longer...)) {
+			for _, e := range intervals(sources, addr.Summarize([]netip.Prefix{s.To}, longer...)) {
 				e.value += string(s.From.AsSlice())
 				elements = append(elements, e)
 			}

@@ -84,6 +84,7 @@ type renderer struct {
 	*layout
 	version
 	protocol uint8
+	admitted []netip.Prefix // by VIPs, none within another
 	out      rendering
 }
 
@@ -173,7 +174,10 @@ func (r *renderer) external() {
 	if p.NodePort != 0 {
 		r.hold(netip.Addr{}, p.NodePort, c)
 	}
-	c.guarded = p.Restricted
+	if c.guarded = p.Restricted; c.guarded {
+		r.admitted = disjoint(p.SourceRanges).Prefixes()
+		c.lengths = r.lengthsOf(r.admitted)
+	}
 	for _, a := range p.VIPs {
 		r.hold(a, p.Port, c)
 	}
@@ -219,7 +223,7 @@ func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 		h.elements = append(h.elements, r.slots(key, w, g)...)
 	}
 	if c.guarded {
-		h.elements = append(h.elements, intervals(ranges, key, r.port.SourceRanges)...)
+		h.elements = append(h.elements, admissions(key, r.admitted)...)
 	}
 	for i := range r.out.held {
 		if r.out.held[i].at == h.at { // the address stands in two fields of the Service
@@ -270,21 +274,26 @@ func (r *renderer) endpoints() {
 
 func endpoint(e netip.AddrPort) string { return string(e.Addr().AsSlice()) + word16(e.Port()) }
 
-// intervals are prefixes as an interval set takes them, behind what begins its keys.
-func intervals(set setID, begin string, prefixes []netip.Prefix) []element {
+// intervals are prefixes as an interval set takes them.
+func intervals(set setID, prefixes []netip.Prefix) []element {
+	var elements []element
+	for _, r := range disjoint(prefixes).Ranges() {
+		elements = append(elements, element{item{set, string(r.From().AsSlice())}, string(r.To().AsSlice())})
+	}
+	return elements
+}
+
+// disjoint is all that is in any of the prefixes.
+func disjoint(prefixes []netip.Prefix) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, p := range prefixes {
 		b.AddPrefix(p)
 	}
 	all, err := b.IPSet()
 	if err != nil {
-		return nil // only invalid prefixes err, and check finds those
+		return &netipx.IPSet{} // only invalid prefixes err, and check finds those
 	}
-	var elements []element
-	for _, r := range all.Ranges() {
-		elements = append(elements, element{item{set, begin + string(r.From().AsSlice())}, begin + string(r.To().AsSlice())})
-	}
-	return elements
+	return all
 }
 
 // The forms in which registers hold numbers.

@@ -79,7 +79,7 @@ func (b *Batch) InMessages(all []nft.SetElement, send func([]nft.SetElement) err
 	const headers = 64 // more than all attributes of an element add to what they hold
 	size, begin := 0, 0
 	for i, e := range all {
-		more := headers + len(e.Key) + len(e.KeyEnd) + len(e.Val) + len(e.Comment)
+		more := headers + len(e.Key) + len(e.Val) + len(e.Comment)
 		if e.VerdictData != nil {
 			more += len(e.VerdictData.Chain)
 		}

@@ -157,15 +157,12 @@ func (t *Table) Packets() (packets uint64, err error) {
 	return packets, nil
 }
 
-// ParseElement reads one element of a set or map. The value is the end of an interval, a verdict's chain,
-// or the data. end: the element is where an interval ends.
+// ParseElement reads one element of a set or map. The value is a verdict's chain or the data. end: the element is where an interval ends.
 func ParseElement(data []byte) (key, value string, end bool) {
 	nfnetlink.Each(data, func(kind uint16, v []byte) {
 		switch kind {
 		case unix.NFTA_SET_ELEM_KEY:
 			key = string(nfnetlink.Find(v, unix.NFTA_DATA_VALUE))
-		case nft.NFTA_SET_ELEM_KEY_END:
-			value = string(nfnetlink.Find(v, unix.NFTA_DATA_VALUE))
 		case unix.NFTA_SET_ELEM_DATA:
 			if verdict := nfnetlink.Find(v, unix.NFTA_DATA_VERDICT); verdict != nil {
 				value = nfnetlink.Text(verdict, unix.NFTA_VERDICT_CHAIN)
