@@ -94,6 +94,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	node, next := netlab.NewHost(t, "node"), netlab.NewHost(t, "next")
 	netlab.Connect(node, "eth0", next, "eth0")
 	node.Addr("eth0", "10.0.0.1/24")
+	node.Forward()
 	install("iptables-legacy-restore", "iptables-legacy-save", "ip6tables-legacy-restore", "ip6tables-legacy-save")
 	all := bin
 	bin = t.TempDir()

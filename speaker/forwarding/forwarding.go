@@ -162,6 +162,7 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 		f.settle()
 	}
 	return missing, errors.Join(err, unread, routes,
+		f.host.forwards(want, missing, outcome.Absent(err)),
 		f.localnet.switchOn(want, err),
 		// On a machine that has just booted, the rules have the kernel load the module of these settings.
 		f.sysctls.Apply())

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/egress"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
@@ -18,7 +19,8 @@ import (
 // at all.
 type host struct {
 	watch  hostWatch
-	routes func() (egress.Host, error) // reads routes and addresses
+	routes func() (egress.Host, error)        // reads routes and addresses
+	off    func(addr.Family, []string) string // see off
 
 	mu      sync.Mutex
 	reading kernelwatch.RateLimit
@@ -32,7 +34,7 @@ type host struct {
 }
 
 func newHost() *host {
-	return &host{routes: egress.Read, reading: kernelwatch.NewRateLimit()}
+	return &host{routes: egress.Read, off: off, reading: kernelwatch.NewRateLimit()}
 }
 
 // disturbed reports whether something of the host has changed, and may be read again.

@@ -63,7 +63,7 @@ func assembled(t *testing.T, backend Backend, del deleteFlows) *Forwarder {
 		pings: &pings{ports: map[desired.PortKey][]netip.Addr{}, answered: map[netip.Addr]int{}}, // no connection table is looked at
 		Gauge: backend, backend: backend, families: thisHost(), metrics: newMetrics(nil),
 		flows: newConntrackReconciler(del, nil, flowJournal{}), modes: &modeSwitch{done: true},
-		host:     &host{routes: func() (egress.Host, error) { return egress.Host{}, nil }},
+		host:     &host{routes: func() (egress.Host, error) { return egress.Host{}, nil }, off: func(addr.Family, []string) string { return "" }},
 		localnet: &routeLocalnet{setting: localnet(setting), restored: true},
 		sysctls:  sysctl.New("", sysctl.Want{}, slog.New(slog.DiscardHandler)),
 	}

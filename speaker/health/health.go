@@ -106,6 +106,11 @@ func (n *Node) Apply(want desired.Node, missing outcome.Missing, err error) {
 			n.proxy.applied(family)
 		}
 	}
+	for _, failed := range outcome.AllOf[*outcome.FamilyError](err) {
+		if outcome.ReasonOf(failed.Err) == outcome.ReasonForwardingDisabled {
+			n.proxy.overdue(failed.Family)
+		}
+	}
 	n.latency.applied(missing, absent)
 	n.checks.apply(want.Health, want.Forwarding.HealthPrefixes(), n.news, unserved(want.Forwarding, missing), absent)
 }

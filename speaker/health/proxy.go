@@ -108,6 +108,15 @@ func (p *proxy) applied(family addr.Family) {
 	p.synced.WithLabelValues(family.String()).SetToCurrentTime()
 }
 
+// overdue notes that this host forwards nothing of a family: clients must not wait until a change has waited for long.
+func (p *proxy) overdue(family addr.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if latest := time.Now().Add(-patience); p.taken[family].After(latest) {
+		p.taken[family] = latest
+	}
+}
+
 // absent notes that this host has not a family at all: nothing of it waits, and nothing is said of
 // it. kube-proxy works with the other one alone.
 func (p *proxy) absent(family addr.Family) {

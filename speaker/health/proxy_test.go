@@ -112,6 +112,23 @@ func TestAChangeThatWaitsTooLong(t *testing.T) {
 	})
 }
 
+// TestAHostThatForwardsNothing is unwell at once: it attracts traffic that it loses.
+func TestAHostThatForwardsNothing(t *testing.T) {
+	inBubble(t, func(a *asked) {
+		a.Begin(withNode(&view.Node{}))
+		a.Apply(desired.Node{}, nil, nil)
+		updated := time.Now()
+		time.Sleep(time.Second)
+		a.Begin(withNode(&view.Node{}))
+		a.Apply(desired.Node{}, outcome.Missing{{Service: web, Family: addr.IPv4}: {}},
+			&outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: outcome.Caused(outcome.ReasonForwardingDisabled, errors.New("off"))})
+		a.expect(503, 503, time.Now(), true, false, family(addr.IPv4, updated, false)+","+family(addr.IPv6, time.Now(), true))
+		a.Begin(withNode(&view.Node{}))
+		a.Apply(desired.Node{}, nil, nil)
+		a.expect(200, 200, time.Now(), true, true, both(time.Now(), true))
+	})
+}
+
 func TestOneFamilyFails(t *testing.T) {
 	inBubble(t, func(a *asked) {
 		a.Begin(withNode(&view.Node{}))

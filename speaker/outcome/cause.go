@@ -18,6 +18,8 @@ const (
 	ReasonFamilyAbsent = "FamilyAbsent"
 	// ReasonSetFull: an ipset takes no more, or the kernel no more ipsets.
 	ReasonSetFull = "SetFull"
+	// ReasonForwardingDisabled: the host forwards no packets of the family, whatever the rules are.
+	ReasonForwardingDisabled = "ForwardingDisabled"
 )
 
 // CausedError is an error whose cause is one of the reasons above.

@@ -115,9 +115,10 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		b.says(t, "after "+when)
 	}
 	for reason, err := range map[string]error{
-		"ForwardingFailed": errors.New("it is broken"),
-		"ProgramMissing":   outcome.Caused(outcome.ReasonProgramMissing, errors.New("install iptables")),
-		"FeatureMissing":   errors.Join(errors.New("line 3 failed"), outcome.Caused(outcome.ReasonFeatureMissing, errors.New("no xt_set"))),
+		"ForwardingFailed":   errors.New("it is broken"),
+		"ProgramMissing":     outcome.Caused(outcome.ReasonProgramMissing, errors.New("install iptables")),
+		"ForwardingDisabled": outcome.Caused(outcome.ReasonForwardingDisabled, errors.New("net.ipv4.ip_forward is 0")),
+		"FeatureMissing":     errors.Join(errors.New("line 3 failed"), outcome.Caused(outcome.ReasonFeatureMissing, errors.New("no xt_set"))),
 	} {
 		tells(reason, &outcome.FamilyError{Family: addr.IPv4, Err: err},
 			"Programmed=False "+reason+": what is forwarded of IPv4 is not all as wanted; it is tried again: "+err.Error())
