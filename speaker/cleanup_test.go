@@ -112,6 +112,11 @@ func (l *littered) forward() {
 		if err := untracked.New(7475, blackbox.Quiet()).Run(ended); err != nil {
 			l.t.Fatal(err)
 		}
+		forwarder, err := forwarding.New(forwarding.Config{Mode: forwarding.IPTables, Log: blackbox.Quiet()})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		forwarder.FreeReusedPorts(ended)
 	})
 	apply("nftables", func() (blackbox.Backend, error) { return nftables.New(nftables.Config{Log: blackbox.Quiet()}), nil })
 }
@@ -134,7 +139,7 @@ func TestCleanupRemovesOursAlone(t *testing.T) {
 	}
 	l.forward()
 	full := l.state()
-	for _, part := range []string{"FAIRLEAD-DISPATCH", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover", "untracked"} {
+	for _, part := range []string{"FAIRLEAD-DISPATCH", "table ip fairlead ", "table ip6 fairlead ", "Name: FAIRLEAD-ENDPOINTS4", "Name: fairlead-journal4", "handover", "untracked", "reused-ports"} {
 		if !strings.Contains(full, part) {
 			t.Errorf("there is no %q, so that this test holds too little", part)
 		}

@@ -128,7 +128,7 @@ var bans = []ban{
 // owned are the modules that some packages, or those below them, import, and nobody else.
 var owned = map[string][]string{
 	"github.com/osrg/gobgp":        {"speaker/bgp"},
-	"github.com/google/nftables":   {"speaker/netfilter/nftable", "speaker/forwarding/nftables", "speaker/pulse/handover", "speaker/pulse/untracked"},
+	"github.com/google/nftables":   {"speaker/netfilter/nftable", "speaker/forwarding/nftables", "speaker/forwarding/reusedports", "speaker/pulse/handover", "speaker/pulse/untracked"},
 	"github.com/mdlayher/netlink":  {"speaker/netfilter", "speaker/forwarding"},
 	"github.com/mdlayher/arp":      {"speaker/pulse"},
 	"github.com/mdlayher/ndp":      {"speaker/pulse"},

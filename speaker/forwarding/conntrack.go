@@ -28,7 +28,8 @@ type deleteFlows func(family addr.Family, protocol view.Protocol, lock sync.Lock
 // client that asked an endpoint which is gone, or past a Service, before there were rules or while others had taken
 // them away, would repeat itself in vain until it gives up, after two minutes as a
 // rule: a flow that was not answered is deleted when its endpoint serves no more, when its
-// destination comes, and when rules come back. Connections end by themselves.
+// destination comes, and when rules come back. Connections end by themselves, or when their client begins another
+// one on their ports, see reusedPorts.
 //
 // Of a Service that was deleted while no process ran, the rules tell that an earlier one left
 // in the kernel; of one whose rules went in the instant in which it ended, the journal. If those were

@@ -19,6 +19,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/forwarding/reusedports"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -92,7 +93,9 @@ type Forwarder struct {
 	families familyDetection
 	flows    *conntrackReconciler
 	pings    *pings
+	reused   *reusedports.Finder
 	metrics  *metrics
+	log      *slog.Logger
 	modes    *modeSwitch
 	localnet *routeLocalnet
 	host     *host
@@ -104,7 +107,7 @@ type Forwarder struct {
 func New(c Config) (*Forwarder, error) {
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
 	generation := &kernelwatch.Generation{Beside: kernelwatch.HandoverTable}
-	f := &Forwarder{mode: c.Mode, settled: c.Settled}
+	f := &Forwarder{mode: c.Mode, settled: c.Settled, log: c.Log}
 	switch c.Mode {
 	case IPTables:
 		f.backend = iptables.New(iptables.Config{Log: c.Log, Generation: generation})
@@ -124,6 +127,7 @@ func New(c Config) (*Forwarder, error) {
 	}
 	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
 	f.pings = newPings()
+	f.reused = reusedports.New(generation, c.Log)
 	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
 	f.localnet = &routeLocalnet{setting: setting}
 	f.host = newHost()

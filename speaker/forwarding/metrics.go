@@ -69,9 +69,14 @@ func (m *metrics) timed(del deleteFlows) deleteFlows {
 		began := time.Now()
 		n, err := del(family, protocol, lock, stale)
 		m.cleaning.Observe(time.Since(began).Seconds())
-		m.flows.WithLabelValues(family.String()).Add(float64(n))
+		m.deleted(family, n)
 		return n, err
 	}
+}
+
+// deleted counts flows that were.
+func (m *metrics) deleted(family addr.Family, n int) {
+	m.flows.WithLabelValues(family.String()).Add(float64(n))
 }
 
 func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err error, took time.Duration, of Gauge) {

@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
+	"fairlead.dev/fairlead/speaker/forwarding/reusedports"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
@@ -90,7 +91,10 @@ func (l localnet) removeAll(ctx context.Context) error {
 	if err := l.restore(); err != nil {
 		return err
 	}
-	return errors.Join(nftable.Remove(kernelwatch.HandoverTable), nftable.Remove(kernelwatch.UntrackedTable), removeJournals(), removeAllBut(None)(ctx))
+	return errors.Join(
+		nftable.Remove(kernelwatch.HandoverTable), nftable.Remove(kernelwatch.UntrackedTable), nftable.Remove(reusedports.Table),
+		removeJournals(), removeAllBut(None)(ctx),
+	)
 }
 
 func removeAllBut(stays Mode) func(context.Context) error {

@@ -24,8 +24,13 @@ func servedBy(p desired.Port) served {
 }
 
 func (s served) equal(o served) bool {
+	return s.isAt(o) && slices.Equal(s.serving, o.serving)
+}
+
+// isAt reports whether two states have the same destinations in the same order.
+func (s served) isAt(o served) bool {
 	return s.clusterIP == o.clusterIP && s.port == o.port && s.nodePort == o.nodePort &&
-		slices.Equal(s.external, o.external) && slices.Equal(s.vips, o.vips) && slices.Equal(s.serving, o.serving)
+		slices.Equal(s.external, o.external) && slices.Equal(s.vips, o.vips)
 }
 
 // destinations yields where packets for a port are addressed to.
@@ -54,6 +59,9 @@ type change struct {
 func (c change) lacks(one, other *served) bool {
 	if one == nil || other == nil {
 		return other != nil
+	}
+	if one.isAt(*other) {
+		return false
 	}
 	all := slices.Collect(one.destinations(c.key))
 	for at := range other.destinations(c.key) {

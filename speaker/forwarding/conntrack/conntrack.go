@@ -3,7 +3,6 @@
 package conntrack
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -75,7 +74,6 @@ func remove(family addr.Family, query nfnetlink.Attributes, parse func(entry []b
 	if err != nil {
 		return 0, fmt.Errorf("list the %s flows of the connection table: %w", family, err)
 	}
-	vanished := func(errno unix.Errno) bool { return errors.Is(errno, unix.ENOENT) }
 	deleted := 0
 	for some := range slices.Chunk(gone, atOnce) {
 		lock.Lock()

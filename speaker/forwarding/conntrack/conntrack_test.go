@@ -120,6 +120,53 @@ func tuple(protocol uint8, from, to netip.AddrPort) netlink.IPTuple {
 	}
 }
 
+// TestDeleteOf deletes the stale ones of some flows, in whatever state, and looks at no others.
+func TestDeleteOf(t *testing.T) {
+	a := netip.MustParseAddr
+	for _, f := range []struct {
+		addr.Family
+		client, vip, e1, gone netip.Addr
+	}{
+		{addr.IPv4, a("192.0.2.9"), a("198.51.100.1"), a("10.0.1.2"), a("10.0.1.3")},
+		{addr.IPv6, a("2001:db8::9"), a("2001:db8::1"), a("fd00::2"), a("fd00::3")},
+	} {
+		inet := netlink.InetFamily(unix.AF_INET)
+		if f.Family == addr.IPv6 {
+			inet = unix.AF_INET6
+		}
+		vip := netip.AddrPortFrom(f.vip, 80)
+		netlab.NewHost(t, "node").Do(func() {
+			var tuples []Tuple
+			for i, endpoint := range []netip.Addr{f.gone, f.e1, f.gone} {
+				from := netip.AddrPortFrom(f.client, uint16(1000+i))
+				entry := &netlink.ConntrackFlow{
+					FamilyType: uint8(inet), TimeOut: 100, ProtoInfo: &netlink.ProtoInfoTCP{State: nl.TCP_CONNTRACK_ESTABLISHED},
+					Forward: tuple(unix.IPPROTO_TCP, from, vip), Reverse: tuple(unix.IPPROTO_TCP, netip.AddrPortFrom(endpoint, 8080), from),
+				}
+				if err := netlink.ConntrackCreate(netlink.ConntrackTable, inet, entry); err != nil {
+					t.Fatal(err)
+				}
+				if i < 2 {
+					tuples = append(tuples, Tuple{view.TCP, from, vip})
+				}
+			}
+			tuples = append(tuples, Tuple{view.SCTP, tuples[0].From, vip}, Tuple{view.TCP, netip.AddrPortFrom(f.client, 999), vip})
+			deleted, err := DeleteOf(f.Family, tuples, func(_ view.Protocol, flow Flow) bool {
+				return flow.Answers.Addr() == f.gone
+			})
+			left, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, inet)
+			if err != nil || listErr != nil || deleted != 1 || len(left) != 2 {
+				t.Errorf("%s: %d deleted, %d left, errors %v, %v", f.Family, deleted, len(left), err, listErr)
+			}
+			for _, flow := range left {
+				if flow.Forward.SrcPort == 1000 {
+					t.Errorf("%s: the one that is stale is left", f.Family)
+				}
+			}
+		})
+	}
+}
+
 // TestDeleteWhileFlowsVanish deletes flows that are gone already.
 func TestDeleteWhileFlowsVanish(t *testing.T) {
 	var n int

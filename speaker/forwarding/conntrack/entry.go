@@ -63,16 +63,21 @@ func ends(family addr.Family, entry []byte) (protocol uint32, to, answers netip.
 
 // parse reads an entry, if it is one of a flow that Delete looks at.
 func parse(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool) {
-	number, to, answers := ends(family, entry)
-	if number != uint32(protocol.Number()) {
-		return Flow{}, false
-	}
 	if waits, connected := unanswered[protocol]; connected {
 		state, ok := nfnetlink.Number(entry, nl.CTA_PROTOINFO, waits.info, waits.state)
 		status, _ := nfnetlink.Number(entry, nl.CTA_STATUS)
 		if !ok || !slices.Contains(waits.values, state) || status&seenReply != 0 {
 			return Flow{}, false
 		}
+	}
+	return flowOf(family, protocol, entry)
+}
+
+// flowOf reads an entry, if it is one of a flow of the protocol.
+func flowOf(family addr.Family, protocol view.Protocol, entry []byte) (Flow, bool) {
+	number, to, answers := ends(family, entry)
+	if number != uint32(protocol.Number()) {
+		return Flow{}, false
 	}
 	port, there := nfnetlink.Number(entry, nl.CTA_TUPLE_ORIG, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_DST_PORT)
 	from, here := nfnetlink.Number(entry, nl.CTA_TUPLE_REPLY, nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_SRC_PORT)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"log/slog"
-	"time"
 
 	nft "github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -17,93 +16,34 @@ import (
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
-// againEvery is the time between two attempts at what the kernel refuses.
-const againEvery = time.Minute
-
 // Keeper keeps the table of each family in the kernel.
-type Keeper struct {
-	socket   *nftable.Socket
-	families []*family
-	log      *slog.Logger
-}
-
-// family is the table of one family.
-type family struct {
-	nftable.Table
-	port   uint16            // of the hellos
-	epoch  kernelwatch.Epoch // when it was as wanted; 0: it is not
-	failed time.Time         // the last attempt; zero: it succeeded
-}
+type Keeper struct{ *nftable.Keeper }
 
 // New returns a keeper for hellos of that port that writes nothing before Run.
 func New(helloPort uint16, log *slog.Logger) *Keeper {
-	k := &Keeper{socket: nftable.NewSocket(nil), log: log}
-	for _, f := range addr.Families() {
-		k.families = append(k.families, &family{Table: nftable.New(f, kernelwatch.UntrackedTable), port: helloPort})
+	k := nftable.NewKeeper(nil, kernelwatch.UntrackedTable, func(t *nftable.Table) nftable.Layout {
+		return nftable.Layout{Chains: (&family{t.Family, helloPort}).chains()}
+	})
+	k.Refused = func(family string, err error) {
+		log.Error("hellos and BFD are in the connection table, so that a full one makes this node deaf; it is tried again", "family", family, "error", err)
 	}
-	return k
+	k.Taken = func(family string) {
+		log.Info("hellos and BFD are not in the connection table any more", "family", family)
+	}
+	return &Keeper{k}
 }
 
 // Run keeps the kernel as wanted until ctx ends, and returns nil then. The tables stay: the next process goes on with
 // them.
 func (k *Keeper) Run(ctx context.Context) error {
-	k.apply()
-	kernelwatch.Poll(ctx, kernelwatch.Interval, func() bool { return true }, k.apply)
+	k.Keeper.Run(ctx)
 	return nil
 }
 
-// apply writes what is not as wanted. It asks the kernel one question where others have written nothing.
-func (k *Keeper) apply() {
-	for _, f := range k.families {
-		refused := !f.failed.IsZero()
-		if refused && time.Since(f.failed) < againEvery {
-			continue
-		}
-		switch err := f.apply(k.socket); {
-		case err != nil:
-			if f.epoch, f.failed = 0, time.Now(); !refused {
-				k.log.Error("hellos and BFD are in the connection table, so that a full one makes this node deaf; it is tried again",
-					"family", f.Family.String(), "error", err)
-			}
-		case refused:
-			f.failed = time.Time{}
-			k.log.Info("hellos and BFD are not in the connection table any more", "family", f.Family.String())
-		}
-	}
-}
-
-func (f *family) apply(k *nftable.Socket) error {
-	if f.epoch != 0 && !k.Generation.Changed(f.epoch) {
-		return nil
-	}
-	var is bool
-	epoch, err := k.Generation.Read(func() (err error) {
-		is, err = f.isWanted()
-		return err
-	})
-	if f.epoch = epoch; is || err != nil {
-		return err
-	}
-	return k.Commit(func(b *nftable.Batch) {
-		b.Conn.AddTable(f.NFT) // so that there is one to delete
-		b.Conn.DelTable(f.NFT)
-		b.Conn.AddTable(f.NFT)
-		b.Chains(&f.Table, f.chains())
-	})
-}
-
-// isWanted tells whether the kernel has the table as it is made.
-func (f *family) isWanted() (bool, error) {
-	there, flags, err := f.Look()
-	if err != nil || !there || flags&nftable.Dormant != 0 {
-		return false, err
-	}
-	for _, c := range f.chains() {
-		if holds, err := f.Holds(c); err != nil || !holds {
-			return false, err
-		}
-	}
-	return true, nil
+// family is the table of one family.
+type family struct {
+	addr.Family
+	port uint16 // of the hellos
 }
 
 // beforeTracking is the priority of what decides whether a packet is tracked (NF_IP_PRI_RAW).

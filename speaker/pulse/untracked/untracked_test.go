@@ -173,11 +173,11 @@ func TestTheTableIsKept(t *testing.T) {
 	}
 	stop()
 	before := blackbox.Generation(t, node)
-	node.Do(func() { New(hellos, testlog.New(t)).apply() })
+	node.Do(func() { New(hellos, testlog.New(t)).Apply() })
 	if n := blackbox.Generation(t, node) - before; n != 0 {
 		t.Errorf("%d transactions after a restart, want none", n)
 	}
-	node.Do(func() { New(7475, testlog.New(t)).apply() })
+	node.Do(func() { New(7475, testlog.New(t)).Apply() })
 	if got := ruleset(t, node); !strings.Contains(got, "7475") || strings.Contains(got, fmt.Sprint(hellos)) || !isThere(t, node) {
 		t.Errorf("with another port there is\n%s", got)
 	}
@@ -189,23 +189,14 @@ func TestARefusalIsToldOnce(t *testing.T) {
 	var log strings.Builder
 	node.Do(func() {
 		k := New(hellos, slog.New(slog.NewTextHandler(&log, nil)))
-		blackbox.Powerless(t, func() { k.apply(); k.again(); k.apply() })
+		k.AgainEvery = 0
+		blackbox.Powerless(t, func() { k.Apply(); k.Apply() })
 		if n := strings.Count(log.String(), unix.EPERM.Error()); n != 2 {
 			t.Errorf("told %d times for two families: %s", n, &log)
 		}
-		k.again()
-		k.apply()
+		k.Apply()
 	})
 	if n := strings.Count(log.String(), "any more"); n != 2 || !isThere(t, node) {
 		t.Errorf("told %d times that it is over: %s", n, &log)
-	}
-}
-
-// again has refusals be long ago.
-func (k *Keeper) again() {
-	for _, f := range k.families {
-		if !f.failed.IsZero() {
-			f.failed = f.failed.Add(-againEvery)
-		}
 	}
 }
