@@ -47,6 +47,8 @@ type Options struct {
 	HostPorts []uint16
 	// APIServer is where this node reaches the API server; invalid: by a name.
 	APIServer netip.AddrPort
+	// Resolvers are the DNS servers of this node.
+	Resolvers []netip.Addr
 }
 
 // mesh is every other node that has an address, with a speaker or without one: a

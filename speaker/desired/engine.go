@@ -58,10 +58,11 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		everything = e.updateOwn(c) || everything
 	}
 	changed, moved, again := map[PortKey]struct{}{}, map[netip.Addr]struct{}{}, map[view.Ref]struct{}{}
+	foreign := others
 	if _, servers := c.Touched[apiServer]; others || servers {
 		everything = e.claims.updateOthers(c, again) || everything
+		foreign = true
 	}
-	foreign := others
 	touched := e.touched(c, everything)
 	for ref := range touched {
 		e.claims.update(ref, c.Services[ref], again)
@@ -81,7 +82,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	}
 	f := &e.node.Forwarding
 	if foreign {
-		f.ServiceRanges, e.shared = serviceRanges(c, e.options, f.Foreign)
+		f.ServiceRanges, e.shared = serviceRanges(c, e.options, f.Foreign, e.claims.lifelines)
 	}
 	if len(changed) > 0 {
 		f.Advance(changed)

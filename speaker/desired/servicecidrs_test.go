@@ -44,6 +44,29 @@ func TestRangesOfClusterIPs(t *testing.T) {
 			c.ServiceRanges = prefixes("10.96.0.0/24")
 			o.Pods.ClusterCIDRs = prefixes("10.0.0.0/8")
 		}, prefixes("10.96.0.0/24"), ""},
+		"one that the API server by the settings is in": {func(c *view.Cluster, o *desired.Options) {
+			c.ServiceRanges = prefixes("10.96.0.0/30", "fd00:96::/126")
+			o.APIServer = netip.MustParseAddrPort("10.96.0.2:6443")
+		}, prefixes("10.96.0.0/31", "10.96.0.3/32", "fd00:96::/126"), "10.96.0.2 of an API server"},
+		"one that an API server is in": {func(c *view.Cluster, _ *desired.Options) {
+			c.ServiceRanges = prefixes("fd00:96::/126")
+			c.Endpoints = c.Endpoints.With(map[view.Ref][]view.Endpoint{{Namespace: "default", Name: "kubernetes"}: {endpoint("fd00:96::2", "")}})
+		}, prefixes("fd00:96::/127", "fd00:96::3/128"), "fd00:96::2 of an API server"},
+		"the ClusterIP of the API server": {func(c *view.Cluster, o *desired.Options) {
+			c.ServiceRanges = prefixes("10.96.0.0/30")
+			s := service()
+			s.Ref, s.ClusterIPs = view.Ref{Namespace: "default", Name: "kubernetes"}, ips("10.96.0.1")
+			c.Services[s.Ref] = s
+			o.APIServer = netip.MustParseAddrPort("10.96.0.1:443")
+		}, prefixes("10.96.0.0/30"), ""},
+		"one that a DNS server of the node is in": {func(c *view.Cluster, o *desired.Options) {
+			c.ServiceRanges = prefixes("10.96.0.0/30")
+			o.Resolvers = ips("192.0.2.53", "10.96.0.3")
+		}, prefixes("10.96.0.0/31", "10.96.0.2/32"), "10.96.0.3 of a DNS server of this node"},
+		"one that a router is in": {func(c *view.Cluster, _ *desired.Options) {
+			c.ServiceRanges = prefixes("10.96.0.0/30")
+			c.BGPPeers = map[string]*view.BGPPeer{"tor": {Name: "tor", PeerAddress: netip.MustParseAddr("10.96.0.0")}}
+		}, prefixes("10.96.0.1/32", "10.96.0.2/31"), "10.96.0.0 of a router"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, o := cluster(service(), endpoint("10.0.0.1", "a"), endpoint("fd00::1", "b")), onNode("a")

@@ -30,9 +30,28 @@ func (f *claims) parse(c *Config) (err error) {
 		return err
 	}
 	c.Desired.APIServer, _ = netip.ParseAddrPort(net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")))
-	c.Desired.NoPing = f.noPing
+	c.Desired.NoPing, c.Desired.Resolvers = f.noPing, resolvers("/etc/resolv.conf") // the node's: dnsPolicy is Default
 	c.Desired.HostPorts, err = parseHostPorts(f.hostPorts, *c)
 	return err
+}
+
+// resolvers are the DNS servers in a file as of resolv.conf(5); none if it cannot be read.
+func resolvers(file string) []netip.Addr {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	var found []netip.Addr
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[1]); err == nil {
+			found = append(found, a.WithZone("").Unmap())
+		}
+	}
+	return found
 }
 
 // parseExternalIPs reads a word or CIDRs.

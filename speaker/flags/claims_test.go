@@ -2,6 +2,8 @@ package flags
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,5 +46,20 @@ func TestHostPorts(t *testing.T) {
 		if _, err := parseHostPorts(text, c); err == nil || !strings.Contains(err.Error(), "--host-ports") {
 			t.Errorf("%q: error %v, want one that names the flag", text, err)
 		}
+	}
+}
+
+// TestResolvers reads what kubelets and systemd-resolved write.
+func TestResolvers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	const text = "# nameserver 192.0.2.9\nsearch example.com\nnameserver 10.96.0.3\n nameserver\tfe80::53%eth0\nnameserver none\nnameserver\noptions edns0\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := resolvers(file), []netip.Addr{netip.MustParseAddr("10.96.0.3"), netip.MustParseAddr("fe80::53")}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := resolvers(filepath.Join(t.TempDir(), "none")); got != nil {
+		t.Errorf("without a file: %v", got)
 	}
 }
