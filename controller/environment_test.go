@@ -63,7 +63,8 @@ func TestMain(m *testing.M) {
 type cluster struct {
 	client.WithWatch
 	controller *rest.Config
-	kubeconfig string // a file of that user, if the API server is the test's own
+	server     *apiserver.Server // if it is the test's own
+	kubeconfig string            // a file of that user, if the API server is the test's own
 	auditor    *auditor
 }
 
@@ -77,6 +78,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := connect(t, server.Config, account.Config())
+	c.server = server
 	c.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(c.kubeconfig, text, 0o600); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/controller/reconcile"
 	"fairlead.dev/fairlead/internal/apihint"
+	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -48,6 +49,7 @@ type options struct {
 // lease was lost.
 func control(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
 	fence := leasefence.New(o.lease)
+	cluster = relist.AfterRestore(cluster)
 	if o.leaderElect {
 		cluster = fence.Guard(cluster)
 	}

@@ -34,6 +34,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/apihint"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/signal"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
@@ -100,6 +101,7 @@ func New(config Config) *Watch {
 	if config.OwnIn == 0 {
 		config.OwnIn = ownIn
 	}
+	config.REST = relist.AfterRestore(config.REST)
 	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1), naming: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{

@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,10 +83,11 @@ func Start(tb testing.TB, options ...Option) *Server {
 func plane(tb testing.TB, options []Option) *envtest.ControlPlane {
 	tb.Helper()
 	p := &envtest.ControlPlane{
-		Etcd:        &envtest.Etcd{Path: find(tb, "etcd"), StartTimeout: patience, StopTimeout: patience},
+		Etcd:        &envtest.Etcd{Path: find(tb, "etcd"), DataDir: tb.TempDir(), StartTimeout: patience, StopTimeout: patience},
 		KubectlPath: "kubectl", // not used
 	}
 	server := p.GetAPIServer()
+	server.CertDir = tb.TempDir()
 	server.Path, server.StartTimeout, server.StopTimeout = find(tb, "kube-apiserver"), patience, patience
 	server.Configure().
 		Set("advertise-address", "203.0.113.1"). // of no host, lest it look for a default route
@@ -95,6 +97,28 @@ func plane(tb testing.TB, options []Option) *envtest.ControlPlane {
 		option(server)
 	}
 	return p
+}
+
+// Backup returns what brings back the state of now. For both the server ends, and comes back under its address.
+func (s *Server) Backup(tb testing.TB) (restore func()) {
+	tb.Helper()
+	saved, data := filepath.Join(tb.TempDir(), "etcd"), s.plane.Etcd.DataDir
+	s.away(tb, func() error { return os.CopyFS(saved, os.DirFS(data)) })
+	return func() {
+		tb.Helper()
+		s.away(tb, func() error { return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(saved))) })
+	}
+}
+
+// away does something while neither the server nor its etcd runs.
+func (s *Server) away(tb testing.TB, do func() error) {
+	tb.Helper()
+	server := s.plane.GetAPIServer()
+	for _, step := range []func() error{server.Stop, s.plane.Etcd.Stop, do, s.plane.Etcd.Start, server.Start} {
+		if err := step(); err != nil {
+			tb.Fatalf("start the API server anew: %v", err)
+		}
+	}
 }
 
 // awaitNamespace waits for the namespace default, which the API server makes after it

@@ -112,6 +112,7 @@ type lab struct {
 	plan
 	segment *linkstest.Segment
 	nodes   []*node
+	first   int // address of a node
 	client  *linkstest.Host
 }
 
@@ -123,20 +124,26 @@ func newLab(t *testing.T, nodes int, flags ...string) *lab {
 // newLabOf makes a lab whose hosts have addresses of one family only.
 func newLabOf(t *testing.T, p plan, nodes int, flags ...string) *lab {
 	t.Helper()
-	l := &lab{plan: p, segment: linkstest.NewSegment(t), client: linkstest.NewHost(t)}
+	l := &lab{plan: p, segment: linkstest.NewSegment(t), client: linkstest.NewHost(t), first: 1}
 	p.attach(l.segment, l.client, 99)
+	l.populate(t, nodes, flags...)
+	return l
+}
+
+// populate attaches nodes to the LAN.
+func (l *lab) populate(t *testing.T, nodes int, flags ...string) {
+	t.Helper()
 	for i := range nodes {
 		n := &node{Host: linkstest.NewHost(t), t: t, name: fmt.Sprintf("node-%d", i+1), port: "eth0", flags: flags}
-		n.plug = p.attach(l.segment, n.Host, i+1)
+		n.plug = l.attach(l.segment, n.Host, l.first+i)
 		// The address is on the loopback, as if forwarding to a local pod: the
 		// kernel takes its packets, but leaves ARP to pulse. IPv6 does so anyway.
 		n.Sysctl("ipv4/conf/all/arp_ignore", "1")
 		n.Sysctl("ipv4/conf/all/arp_announce", "2")
-		n.AddAddress("lo", netip.PrefixFrom(p.vip, p.vip.BitLen()).String())
+		n.AddAddress("lo", netip.PrefixFrom(l.vip, l.vip.BitLen()).String())
 		n.socket = filepath.Join(t.TempDir(), "run", "pulse.sock")
 		l.nodes = append(l.nodes, n)
 	}
-	return l
 }
 
 // table is what the agent of the node says: all nodes serve the address, the
@@ -149,7 +156,7 @@ func (l *lab) table(n *node) api.Table {
 	var names []string
 	for i, peer := range l.nodes {
 		names = append(names, peer.name)
-		a := l.host(i + 1)
+		a := l.host(l.first + i)
 		if peer == n {
 			t.NodeAddrs = []netip.Addr{a}
 			continue
