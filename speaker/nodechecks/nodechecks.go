@@ -1,9 +1,10 @@
 // Package nodechecks looks every half a minute at what on this node is in the way of Services: settings that break
-// layer 2, other service proxies, and a connection table that is nearly full.
+// layer 2, other service proxies, a connection table that is nearly full, and NodePorts that are not reserved.
 package nodechecks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -48,8 +49,8 @@ func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what stri
 	}
 }
 
-// Kernel returns the task that looks whether another service proxy has rules where we do, and whether the kernel
-// has room for more connections.
+// Kernel returns the task that looks whether another service proxy has rules where we do, whether the kernel
+// has room for more connections, and whether it gives NodePorts to connections of the node's own.
 func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
 	return run.Func("looking at what else is in the kernel", func(ctx context.Context) error {
 		return repeat(ctx, 0, log, "rules of other service proxies", func(ctx context.Context) error {
@@ -61,7 +62,11 @@ func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
 			if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
 				reporter.Connections(flows, room)
 			}
-			return err
+			given, span, unread := localPorts(ipv4Dir)
+			if unread == nil {
+				reporter.LocalPorts(given, span)
+			}
+			return errors.Join(err, unread)
 		})
 	})
 }

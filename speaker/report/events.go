@@ -31,6 +31,8 @@ const (
 	ReasonSettingFailed = "SettingFailed"
 	// ReasonConnectionTableFull is on a Node: its kernel soon refuses new connections, or does already.
 	ReasonConnectionTableFull = "ConnectionTableFull"
+	// ReasonNodePortsNotReserved is on a Node: its kernel may give NodePorts to connections of its own processes.
+	ReasonNodePortsNotReserved = "NodePortsNotReserved"
 	// ReasonHealthCheckFailed is on a Service with a healthCheckNodePort that cannot be
 	// served, in kube-proxy's words.
 	ReasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
@@ -53,7 +55,7 @@ type Recorder interface {
 // publishProblems logs the problems that have come and gone since it was called last. Those
 // that no condition has are Events as well.
 func (r *Reporter) publishProblems() {
-	problems := slices.Concat(r.passed, r.failed, r.rivals, r.connections, r.unread, r.contests(), r.isolation(), r.obstructions())
+	problems := slices.Concat(r.passed, r.failed, r.rivals, r.connections, r.localPorts, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	come, gone := without(problems, r.problems), without(r.problems, problems)

@@ -72,6 +72,7 @@ type Reporter struct {
 	passed      []problem.Problem // of the last pass
 	rivals      []problem.Problem
 	connections []problem.Problem           // the connection table is nearly full
+	localPorts  []problem.Problem           // NodePorts are not reserved
 	unread      []problem.Problem           // kinds that cannot be read
 	failing     map[failure]problem.Problem // of the last pass
 	failed      []problem.Problem           // these, sorted
@@ -214,6 +215,27 @@ func (r *Reporter) Connections(flows, room int) {
 			"the kernel's connection table, which has room for %d flows, is full or nearly so; once it is, the first packets of new connections are dropped, "+
 				"those to Services among them: find out who has so many (conntrack -L), set a larger Helm value forwarding.conntrack.maxPerCore, "+
 				"or net.netfilter.nf_conntrack_max on the node", room)}
+	}
+	r.publishProblems()
+}
+
+// LocalPorts takes in which ports this node's kernel may give to connections of its own processes, with the range of these as
+// net.ipv4.ip_local_port_range has it.
+func (r *Reporter) LocalPorts(given func(port uint16) bool, span string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cluster == nil {
+		return
+	}
+	r.localPorts = nil
+	for _, s := range r.cluster.Services {
+		if given(s.HealthCheckPort) || slices.ContainsFunc(s.Ports, func(p view.ServicePort) bool { return given(p.NodePort) }) {
+			r.localPorts = []problem.Problem{problem.New(r.self(), ReasonNodePortsNotReserved,
+				"net.ipv4.ip_local_port_range is %s, of which Services have NodePorts: a process of the node that gets one of these for a connection or a listener "+
+					"may lose packets to the Service, or keep its healthCheckNodePort from being answered; add the range of NodePorts to net.ipv4.ip_local_reserved_ports on the node "+
+					"(30000-32767, or what the API server has as --service-node-port-range)", span)}
+			break
+		}
 	}
 	r.publishProblems()
 }

@@ -145,6 +145,32 @@ func TestAConnectionTableThatIsFullIsToldUntilItHasRoom(t *testing.T) {
 	}
 }
 
+func TestNodePortsThatAreNotReservedAreToldOnce(t *testing.T) {
+	for name, of := range map[string]view.Service{
+		"a NodePort": {Ports: []view.ServicePort{{NodePort: 30001}, {NodePort: 30002}}}, "a healthCheckNodePort": {HealthCheckPort: 30002},
+	} {
+		var got events
+		r := report.New(toldTo(&got))
+		look := func(port uint16) { r.LocalPorts(func(p uint16) bool { return p == port }, "1024 65535") }
+		look(30002) // before the cluster is known
+		o := anOutcome()
+		of.Ref = view.Ref{Namespace: "shop", Name: "other"}
+		o.Cluster.Services[of.Ref] = &of
+		r.Report(o)
+		got.want(t)
+		look(30002)
+		look(30002)
+		if len(got) != 1 || !strings.HasPrefix(got[0], "node1 Warning NodePortsNotReserved: net.ipv4.ip_local_port_range is 1024 65535") ||
+			!strings.Contains(got[0], "net.ipv4.ip_local_reserved_ports") {
+			t.Errorf("%s: told %q", name, got)
+		}
+		look(40000)
+		if len(got) != 1 {
+			t.Errorf("%s: after they were reserved: told %q", name, got)
+		}
+	}
+}
+
 func TestAFamilyThatIsLeftOutIsToldOnce(t *testing.T) {
 	var got events
 	r := report.New(toldTo(&got))

@@ -167,3 +167,103 @@ func (c *cluster) initiate(firstPort uint16) (ways []wayIn) {
 	}
 	return ways
 }
+
+// TestNodePortsThatTheNodeUsesItself has the node's own connections come from the number of a NodePort, as happens where
+// these are not reserved. They go on while the Service comes, changes and goes, also where the peer sends next.
+func TestNodePortsThatTheNodeUsesItself(t *testing.T) {
+	t.Parallel()
+	each(t, withLatest(whole()), func(t *testing.T, c *cluster) {
+		c.freeReusedPorts()
+		c.keepRestingFlows()
+		none := web(p1Of)
+		none.Ports = nil
+		c.Apply(none)
+		c.trackFlows()
+		var opened []*reversed
+		open := func(on func(a blackbox.Addresses) netip.Addr) {
+			for _, f := range addr.Families() {
+				a := blackbox.Plan(f)
+				for _, network := range []string{"tcp", "udp"} {
+					opened = append(opened, c.reverse(network, netip.AddrPortFrom(on(a), 30000+webN), a.Client))
+				}
+			}
+		}
+		open(func(a blackbox.Addresses) netip.Addr { return a.Node })
+		for i, want := range []desired.Forwarding{web(p1Of), web(p2Of), none, web(p1Of)} {
+			c.Apply(want)
+			for _, r := range opened {
+				if err := r.hear(); err != nil {
+					t.Errorf("%s: %v", r.client.LocalAddr(), err)
+				}
+			}
+			if i == 0 {
+				open(func(a blackbox.Addresses) netip.Addr { return a.Aside })
+			}
+		}
+	})
+}
+
+// reversed is a flow of the node on which the peer sends next.
+type reversed struct{ client, server net.Conn }
+
+// reverse opens one to a port of the client, and has each side hear the other once.
+func (c *cluster) reverse(network string, from netip.AddrPort, at netip.Addr) *reversed {
+	c.t.Helper()
+	r, to := &reversed{}, netip.AddrPortFrom(at, 0)
+	var listener net.Listener
+	var packets *net.UDPConn
+	var err error
+	c.Client.Do(func() {
+		if network == "udp" {
+			packets, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(to))
+			return
+		}
+		listener, err = net.Listen("tcp", to.String())
+	})
+	check := func() {
+		if err != nil {
+			c.t.Fatalf("%s from %s: %v", network, from, err)
+		}
+	}
+	check()
+	dialer, address := net.Dialer{Timeout: answerIn}, net.Addr(nil)
+	if network == "udp" {
+		dialer.LocalAddr, address = net.UDPAddrFromAddrPort(from), packets.LocalAddr()
+	} else {
+		dialer.LocalAddr, address = net.TCPAddrFromAddrPort(from), listener.Addr()
+	}
+	c.Node.Do(func() { r.client, err = dialer.DialContext(c.t.Context(), network, address.String()) })
+	check()
+	c.t.Cleanup(func() { _ = r.client.Close() })
+	_, err = r.client.Write([]byte{1})
+	check()
+	if network == "udp" {
+		_, _, err = packets.ReadFromUDPAddrPort(make([]byte, 1))
+		check()
+		_ = packets.Close()
+		c.Client.Do(func() {
+			r.server, err = net.DialUDP("udp", address.(*net.UDPAddr), net.UDPAddrFromAddrPort(from))
+		})
+	} else {
+		r.server, err = listener.Accept()
+		_ = listener.Close()
+	}
+	check()
+	c.t.Cleanup(func() { _ = r.server.Close() })
+	if err = r.hear(); err != nil {
+		check()
+	}
+	return r
+}
+
+// hear has the peer send, and the node hear it.
+func (r *reversed) hear() error {
+	if _, err := r.server.Write([]byte{2}); err != nil {
+		return err
+	}
+	if err := r.client.SetReadDeadline(time.Now().Add(answerIn)); err != nil {
+		return err
+	}
+	_, err := r.client.Read(make([]byte, 1))
+	return err
+}
