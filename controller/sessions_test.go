@@ -52,7 +52,7 @@ func testSessions(t *testing.T, c *cluster) {
 			return p.Status.Sessions == sessions && told.Reason == reason && strings.Contains(told.Message, message)
 		})
 	}
-	tells("0/2", "NotEstablished", "node session-a: its speaker tells of no session; node session-b: ")
+	tells("0/2", "NotEstablished", "node session-a: no speaker there tells of one (is the node in the chart's speaker.nodeSelector?); node session-b: ")
 	var sessions []*v1beta1.BGPSession
 	for _, n := range nodes {
 		s := &v1beta1.BGPSession{

@@ -51,7 +51,7 @@ func CountSessions(c *view.Cluster) map[string]Sessions {
 func lacking(node *view.Node, s *view.BGPSession) string {
 	switch {
 	case s == nil:
-		return "its speaker tells of no session"
+		return "no speaker there tells of one (is the node in the chart's speaker.nodeSelector?)"
 	case !node.Ready:
 		return "not ready, so that nothing is known of its session"
 	case !s.Established:

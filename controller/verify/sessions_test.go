@@ -34,9 +34,9 @@ func TestCountSessions(t *testing.T) {
 	}
 	want := map[string]verify.Sessions{
 		"all": {Nodes: 4, Established: 1, Lacking: []string{
-			"node b: connection refused", "node c: not ready, so that nothing is known of its session", "node d: its speaker tells of no session",
+			"node b: connection refused", "node c: not ready, so that nothing is known of its session", "node d: no speaker there tells of one (is the node in the chart's speaker.nodeSelector?)",
 		}},
-		"left":    {Nodes: 3, Established: 1, Lacking: []string{"node b: the session is coming up", "node c: its speaker tells of no session"}},
+		"left":    {Nodes: 3, Established: 1, Lacking: []string{"node b: the session is coming up", "node c: no speaker there tells of one (is the node in the chart's speaker.nodeSelector?)"}},
 		"nowhere": {},
 	}
 	if diff := cmp.Diff(want, verify.CountSessions(c)); diff != "" {

@@ -34,10 +34,10 @@ func (s *Service) PortNames() []PortName {
 
 // OffersByPort are the endpoints that have ports of these names and protocols in this family, each
 // address and port once. Where two endpoints claim one, as when a pod's address is used
-// again, the same one counts on every node: one that is not terminating. It costs what it returns: each port of
-// thousands is not looked for in each endpoint.
-func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) map[PortName][]Offer {
-	found := make(map[PortName][]Offer, len(ports))
+// again, the same one counts on every node: one that is not terminating. twice are the nodes of those that are claimed
+// to be ready on two, some of them again; the first by name counts. It costs what it returns: each port of thousands is not looked for in each endpoint.
+func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) (found map[PortName][]Offer, twice map[netip.Addr][]string) {
+	found = make(map[PortName][]Offer, len(ports))
 	for _, p := range ports {
 		found[p] = nil
 	}
@@ -61,17 +61,33 @@ func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) ma
 			if seen[key] == nil {
 				seen[key] = map[netip.AddrPort]int{}
 			}
-			at, twice := seen[key][o.To]
-			switch {
-			case !twice:
+			at, known := seen[key][o.To]
+			if !known {
 				seen[key][o.To] = len(found[key])
 				found[key] = append(found[key], o)
-			case e.supersedes(found[key][at].Endpoint):
+				continue
+			}
+			other := found[key][at].Endpoint
+			twice = e.note(other, twice)
+			if e.supersedes(other) {
 				found[key][at] = o
 			}
 		}
 	}
-	return found
+	return found, twice
+}
+
+// note adds the nodes of two endpoints with one address if one of the two cannot be as it is said to be.
+func (e *Endpoint) note(other *Endpoint, twice map[netip.Addr][]string) map[netip.Addr][]string {
+	elsewhere := e.Node != other.Node && e.Node != "" && other.Node != ""
+	if !elsewhere || !e.Ready || !other.Ready || e.Serving != other.Serving || e.Terminating || other.Terminating {
+		return twice
+	}
+	if twice == nil {
+		twice = map[netip.Addr][]string{}
+	}
+	twice[e.Addr] = append(twice[e.Addr], e.Node, other.Node)
+	return twice
 }
 
 // supersedes reports which of two endpoints counts that claim an address and port, in whatever order they are listed.
@@ -83,6 +99,8 @@ func (e *Endpoint) supersedes(other *Endpoint) bool {
 		return e.Ready
 	case e.Serving != other.Serving:
 		return e.Serving
+	case e.Node == "" || other.Node == "": // one that names its node says more
+		return e.Node != ""
 	}
 	return e.Node < other.Node
 }
@@ -94,7 +112,7 @@ type Usable [][]Offer
 func UsableOf(s *Service, endpoints []Endpoint, family addr.Family) Usable {
 	s, endpoints, _ = Bounded(s, endpoints)
 	names := s.PortNames()
-	by := OffersByPort(endpoints, family, names)
+	by, _ := OffersByPort(endpoints, family, names)
 	usable := make(Usable, 0, len(names))
 	for _, name := range names {
 		offers := by[name]

@@ -24,7 +24,8 @@ func healthCheck(s *view.Service, endpoints []view.Endpoint, node string) Health
 			}
 		}
 		own := slices.DeleteFunc(slices.Clone(endpoints), func(e view.Endpoint) bool { return !here[e.Addr] })
-		for _, offers := range view.OffersByPort(own, family, portsListed(own)) {
+		listed, _ := view.OffersByPort(own, family, portsListed(own))
+		for _, offers := range listed {
 			for _, offer := range offers {
 				if offer.Ready && offer.Node == node && node != "" {
 					ready[offer.To.Addr()] = struct{}{}
