@@ -17,7 +17,7 @@ const ReasonTooLarge = "TooLarge"
 // members of sets of iptables. Nodes program one port as a whole, and several of a large Service one after another.
 const (
 	mostDestinations = 10_000 // ports × addresses
-	mostAddresses    = 1000
+	mostAddresses    = 256
 	mostTargets      = 50_000 // destinations × endpoints, in each family
 	mostOfOnePort    = 10_000 // addresses × endpoints, in each family
 	mostSources      = 10_000 // ports × VIPs × loadBalancerSourceRanges

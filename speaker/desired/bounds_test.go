@@ -64,7 +64,7 @@ func TestOneServiceIsBounded(t *testing.T) {
 		"RTP":                      {size{ports: 2000, external: 3, vips: 1, endpoints: 5}, 2000, 3, 5, 0, nil},
 		"many of one endpoint":     {size{ports: 1, external: 0, vips: 1, endpoints: 5000}, 1, 0, 5000, 0, nil},
 		"addresses":                {size{ports: 1000, external: 10000, vips: 1, endpoints: 2}, 1000, 8, 2, 0, []string{"10002000 destinations (1000 ports × 10002 addresses)", "10000"}},
-		"addresses of one port":    {size{ports: 1, external: 5000, vips: 1, endpoints: 2}, 1, 998, 2, 0, []string{"5002 addresses", "1000"}},
+		"addresses of one port":    {size{ports: 1, external: 5000, vips: 1, endpoints: 2}, 1, 254, 2, 0, []string{"5002 addresses", "256"}},
 		"ports":                    {size{ports: 30000, vips: 1, endpoints: 2}, 5000, 0, 2, 0, []string{"60000 destinations (30000 ports × 2 addresses)", "10000"}},
 		"ports and addresses":      {size{ports: 30000, vips: 1, external: 20, endpoints: 1}, 5000, 0, 1, 0, []string{"660000 destinations", "10000"}},
 		"endpoints":                {size{ports: 1000, vips: 1, endpoints: 300}, 1000, 0, 25, 0, []string{"2000 destinations with more than 25 endpoints each"}},

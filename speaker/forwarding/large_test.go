@@ -28,7 +28,7 @@ import (
 // programs that it runs and in the kernel, which says on a busy machine what it takes on an idle one.
 func BenchmarkALargeService(b *testing.B) {
 	for _, tool := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
-		for _, shape := range []struct{ ports, addresses, endpoints, sources int }{{1000, 10, 5, 10}, {5000, 2, 5, 2}, {10, 1000, 5, 1000}, {1, 2, 5000, 0}, {1, 2, 1, 10000}} {
+		for _, shape := range []struct{ ports, addresses, endpoints, sources int }{{1000, 10, 5, 10}, {5000, 2, 5, 2}, {39, 256, 5, 256}, {1, 2, 5000, 0}, {1, 2, 1, 10000}} {
 			b.Run(fmt.Sprint(tool, " ", shape), func(b *testing.B) {
 				node := netlab.NewHost(b, "node")
 				for b.Loop() {

@@ -38,6 +38,7 @@ type Portions struct {
 	Most  int // weight of a portion, about that many rows of a table
 	later map[desired.PortKey]struct{}
 	last  view.Ref // the large Service that the last portion was of
+	wrote bool     // the last attempt had a portion
 }
 
 // Changes returns what differs from what is held, as desired.Forwarding.Changes, and what is put off.
@@ -49,7 +50,8 @@ func (p *Portions) Changes(want desired.Forwarding, held map[desired.PortKey]des
 func (p *Portions) All() { p.later = nil }
 
 // Next returns the changes to be made now, and puts off the others. All of a Service whose changes weigh no more than a portion
-// are made at once, in whatever number: of the others one portion, or one port that weighs more, the Services in turn.
+// are made at once, in whatever number: of the others one portion, or one port that weighs more, the Services in turn. What is made
+// at once has waited for a portion if the last attempt had one, and does not wait for another.
 func (p *Portions) Next(changes []desired.Change) []desired.Change {
 	p.later = nil
 	weights, all := map[view.Ref]int{}, 0
@@ -59,6 +61,7 @@ func (p *Portions) Next(changes []desired.Change) []desired.Change {
 		all += w
 	}
 	if all <= p.Most {
+		p.wrote = false
 		return changes
 	}
 	large := map[view.Ref][]desired.Change{}
@@ -70,12 +73,24 @@ func (p *Portions) Next(changes []desired.Change) []desired.Change {
 			small = append(small, c)
 		}
 	}
+	if p.wrote && len(small) > 0 {
+		if now := p.putOff(small, slices.Concat(slices.Collect(maps.Values(large))...)); len(now) > 0 {
+			p.wrote = false
+			return now
+		}
+	}
 	portion, later := p.divide(large)
+	p.wrote = len(portion) > 0
+	return append(p.putOff(small, later), portion...)
+}
+
+// putOff puts changes off, and returns which of others are to be made now.
+func (p *Portions) putOff(now, later []desired.Change) []desired.Change {
 	p.later = make(map[desired.PortKey]struct{}, len(later))
 	for i := range later {
 		p.later[later[i].Key] = struct{}{}
 	}
-	return append(p.withoutHeirs(small, later), portion...)
+	return p.withoutHeirs(now, later)
 }
 
 // divide returns the next portion of what is left of large Services, and the rest. What a Service gets comes before what it

@@ -240,7 +240,7 @@ func (r *portRenderer) vips(table *part, chain, otherwise string) {
 }
 
 // fewRanges is how many source ranges each lead to the endpoints. At each change, nf_tables follows every rule that leads
-// to a chain through that chain, before Linux 6.19 each time anew: a thousand ranges and a thousand endpoints make a million rules.
+// to a chain through that chain, kernels of 2025 and before each time anew: a thousand ranges and a thousand endpoints make a million rules.
 const fewRanges = 4
 
 // admission sends packets to chain if their source is allowed, and lets others meet the rule otherwise.

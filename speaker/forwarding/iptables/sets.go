@@ -39,7 +39,7 @@ type sets struct {
 	failure error
 }
 
-// maxClients bounds the list of an endpoint. A full one takes some 5 MiB of the kernel's memory, which no container accounts
+// maxClients bounds the list of an endpoint. A full one takes 3 MiB of the kernel's memory, which no container accounts
 // for: a sender with a prefix of IPv6 fills it in seconds, and those of all endpoints of a Service.
 const maxClients = 1 << 16
 
