@@ -185,6 +185,9 @@ func (h *Host) isTentative(index int) bool {
 		return false
 	}
 	all, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return true // they change just now
+	}
 	h.check(err, "list the addresses of %s", link.Attrs().Name)
 	return slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 })
 }

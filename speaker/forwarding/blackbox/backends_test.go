@@ -23,12 +23,11 @@ func TestMain(m *testing.M) {
 	netlab.LocksApart(m.Run)
 }
 
-// answerIn is long enough for any answer, silenceAfter for a machine under load
-// to have answered.
-const (
-	answerIn     = blackbox.AnswerIn
-	silenceAfter = 250 * time.Millisecond
-)
+// answerIn is long enough for any answer.
+const answerIn = blackbox.AnswerIn
+
+// silenceAfter is long enough for a machine under load to have answered.
+var silenceAfter = netlab.Patience(250 * time.Millisecond)
 
 // contender is a backend under test.
 type contender struct {
@@ -66,7 +65,7 @@ func ipt(variant iptables.Variant, portion int) contender {
 	return contender{
 		name: v4,
 		create: func() (blackbox.Backend, error) {
-			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant, Portion: portion}), nil
+			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant, Portion: portion, Patience: netlab.Patience(10 * time.Second)}), nil
 		},
 		flush:    strings.NewReplacer("v4", v4, "v6", v6).Replace("v4 -t nat -F && v6 -t nat -F && v4 -F && v6 -F"),
 		firewall: map[addr.Family]string{addr.IPv4: v4, addr.IPv6: v6},
