@@ -78,6 +78,11 @@ test-unit: ## Run in short what needs no lab; without root, privileged tests are
 conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
 	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=120m -v ./e2e/conformance
 
+.PHONY: test-kernels
+test-kernels: ## Run the packet suite in Debian's kernels, emulated, into docs/kernels.md: hours (root)
+	@e2e/lab/install-packages qemu-system-x86 cpio kmod
+	nice -n 10 $(GO) run ./e2e/kernels -out docs/kernels.md
+
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
 	$(GO) run ./e2e/bench forwarding $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md

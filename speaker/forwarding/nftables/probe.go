@@ -54,7 +54,7 @@ func probe(k *link, l *layout, chains []chain) error {
 		return fmt.Errorf("nf_tables of %s: %w: the process needs the capability NET_ADMIN", l.Family, err)
 	}
 	if err := try(bare); err != nil {
-		return fmt.Errorf("nf_tables of %s: the kernel has not all tables, sets and NAT chains that are needed: %w: Linux 5.13 or newer has them, with NF_TABLES_IPV4, NF_TABLES_IPV6 and NF_NAT", l.Family, err)
+		return fmt.Errorf("nf_tables of %s: the kernel has not all tables, sets and NAT chains that are needed: %w: Linux 5.10 or newer has them, with NF_TABLES_IPV4, NF_TABLES_IPV6 and NF_NAT", l.Family, err)
 	}
 	for i, c := range chains {
 		for _, r := range c.Rules {

@@ -1,0 +1,127 @@
+// Package guest boots kernels of Debian releases, each with its release's own programs, in an emulated machine, and
+// runs test binaries in them.
+package guest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed" // of the script
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Release is a kernel with the programs around it.
+type Release struct {
+	Name   string
+	Kernel string   // its package, as apt-get takes it
+	Apt    []string // the suite, and further sources
+}
+
+// Releases are those that there are.
+func Releases() []Release {
+	// As they were released: what was mended since then is not on every host.
+	const archive = "deb http://deb.debian.org/debian "
+	return []Release{
+		{"bullseye", "linux-image-amd64", []string{"bullseye", archive + "bullseye main"}},
+		{"bookworm", "linux-image-amd64", []string{"bookworm", archive + "bookworm main"}},
+		{"bookworm-backports", "linux-image-amd64/bookworm-backports", []string{"bookworm", archive + "bookworm main", archive + "bookworm-backports main"}},
+	}
+}
+
+//go:embed make-initrd
+var makeInitrd string
+
+// Guest is a release that is ready to boot.
+type Guest struct {
+	Release
+	dir string
+}
+
+// Prepare makes what a release boots from, once, in a folder of the cache. The error is of the script that makes it, as where
+// Debian's archive does not have the packages.
+func Prepare(ctx context.Context, r Release, cache string) (Guest, error) {
+	args := append([]string{r.Kernel}, r.Apt...)
+	digest := sha256.Sum256([]byte(makeInitrd + strings.Join(args, "\n")))
+	g := Guest{r, filepath.Join(cache, "kernels", fmt.Sprintf("%s-%x", r.Name, digest[:4]))}
+	if _, err := os.Stat(g.dir); err == nil {
+		return g, nil
+	}
+	half := g.dir + ".half"
+	if err := errors.Join(os.RemoveAll(half), os.MkdirAll(half, 0o755)); err != nil {
+		return g, err
+	}
+	c := exec.CommandContext(ctx, "bash", append([]string{"-c", makeInitrd, "make-initrd", half}, args...)...)
+	if out, err := c.CombinedOutput(); err != nil {
+		return g, fmt.Errorf("make what %s boots from: %w: %s", r.Name, err, out)
+	}
+	return g, os.Rename(half, g.dir)
+}
+
+// Version is the version of the kernel, and the settings of its configuration, by names without CONFIG_. The error is of
+// reading that.
+func (g Guest) Version() (version string, settings map[string]string, err error) {
+	text, err := os.ReadFile(filepath.Join(g.dir, "config"))
+	settings = map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if name, value, set := strings.Cut(strings.TrimPrefix(line, "CONFIG_"), "="); set {
+			settings[name] = value
+		}
+		if _, after, found := strings.Cut(line, "Linux/x86 "); found {
+			version, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return version, settings, err
+}
+
+// Run boots the kernel on an emulated processor, runs a script there beside these files, and writes what it says to out.
+// An error says that the script did not come to its end, or with a status other than zero.
+func (g Guest) Run(ctx context.Context, processor, script string, files []string, out io.Writer) error {
+	work, err := os.MkdirTemp("", "kernels-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	initrd := filepath.Join(work, "initrd")
+	if err := g.withTests(ctx, work, initrd, script, files); err != nil {
+		return err
+	}
+	var console bytes.Buffer
+	// One processor: emulation takes one of the host's for each.
+	c := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg", "-cpu", processor, "-smp", "1", "-m", "3072",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-kernel", filepath.Join(g.dir, "vmlinuz"), "-initrd", initrd,
+		"-append", "console=ttyS0 loglevel=1 panic=-1 mitigations=off")
+	c.Stdout, c.Stderr = io.MultiWriter(out, &console), out
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("emulate %s with -cpu %s: %w", g.Name, processor, err)
+	}
+	_, status, ended := strings.Cut(console.String(), "=== EXIT ")
+	if status = strings.TrimSpace(status); !ended || status != "0" {
+		return fmt.Errorf("%s with -cpu %s: the tests end with status %q", g.Name, processor, status)
+	}
+	return nil
+}
+
+// withTests writes an initial RAM disk that has the script and the files in the folder tests, too: such archives follow one another.
+func (g Guest) withTests(ctx context.Context, work, initrd, script string, files []string) error {
+	tests := filepath.Join(work, "tests")
+	if err := os.Mkdir(tests, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tests, "run"), []byte(script), 0o600); err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, "sh", append([]string{"-ec", `initrd=$1 work=$2 base=$3; shift 3; cp "$@" "$work/tests/"; cp "$base" "$initrd"
+		cd "$work"; find tests | cpio --create --format=newc --quiet >>"$initrd"`, "add-tests", initrd, work, filepath.Join(g.dir, "initrd")}, files...)...)
+	if text, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("add the tests to %s: %w: %s", g.Name, err, text)
+	}
+	return nil
+}

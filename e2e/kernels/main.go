@@ -1,0 +1,145 @@
+// Command kernels boots kernels of Debian releases in an emulated machine, runs the packet suite of the backends in
+// them, and writes tables of what passed.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"fairlead.dev/fairlead/e2e/kernels/guest"
+	"fairlead.dev/fairlead/e2e/kernels/results"
+)
+
+// suite is the tests that run in each kernel.
+const suite = "./speaker/forwarding/blackbox"
+
+// backends are those that the tests name.
+func backends() []string { return []string{"iptables-nft", "iptables-legacy", "nftables"} }
+
+// features are settings of the kernel that Fairlead needs.
+func features() []results.Feature {
+	return []results.Feature{
+		{Setting: "IP_SET_HASH_IP", For: "mode `iptables`"},
+		{Setting: "NFT_FIB_IPV6", For: "mode `nftables`"},
+		{Setting: "NFT_NUMGEN", For: "mode `nftables`"},
+		{Setting: "NF_CT_PROTO_SCTP", For: "Services of SCTP"},
+		{Setting: "NFT_DUP_IPV4", For: "handing over open connections, IPv4"},
+		{Setting: "NFT_DUP_IPV6", For: "the same, IPv6"},
+	}
+}
+
+type options struct {
+	releases, processors, run, out, cache string
+	patience                              time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var o options
+	var names []string
+	for _, r := range guest.Releases() {
+		names = append(names, r.Name)
+	}
+	flag.StringVar(&o.releases, "releases", strings.Join(names, " "), "the releases of Debian whose kernels to boot")
+	flag.StringVar(&o.processors, "cpus", "max max,-avx2,-avx", "what to emulate, as qemu takes it")
+	flag.StringVar(&o.run, "run", ".", "the tests to run, as go test takes it")
+	flag.StringVar(&o.out, "out", "", "the file to write the tables to; empty: standard output")
+	flag.StringVar(&o.cache, "cache", os.Getenv("FAIRLEAD_CACHE"), "where to keep what is booted")
+	flag.DurationVar(&o.patience, "patience", 90*time.Minute, "how long one kernel may take")
+	flag.Parse()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if !filepath.IsAbs(o.cache) {
+		return errors.New("-cache must name a folder by an absolute path, or FAIRLEAD_CACHE")
+	}
+	binary := filepath.Join("build", "packets.test")
+	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, suite).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the tests: %w: %s", err, out)
+	}
+	var runs []results.Run
+	var failed []error
+	for _, r := range guest.Releases() {
+		if !slices.Contains(strings.Fields(o.releases), r.Name) {
+			continue
+		}
+		g, err := guest.Prepare(ctx, r, o.cache)
+		if err != nil {
+			return err
+		}
+		for processor := range strings.FieldsSeq(o.processors) {
+			one, err := try(ctx, g, processor, binary, o)
+			if err != nil {
+				return err
+			}
+			runs, failed = append(runs, one), append(failed, one.Err)
+			if err := keep(o.out, runs); err != nil { // hours before the last
+				return err
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// try runs the tests in one kernel.
+func try(ctx context.Context, g guest.Guest, processor, binary string, o options) (results.Run, error) {
+	version, settings, err := g.Version()
+	if err != nil {
+		return results.Run{}, err
+	}
+	began := time.Now()
+	fmt.Printf("=== KERNEL %s, -cpu %s\n", version, processor)
+	script := fmt.Sprintf("cd /tmp && FAIRLEAD_TEST_EMULATED=1 exec /tests/%s -test.v -test.short -test.timeout=%s -test.run=%s",
+		filepath.Base(binary), o.patience, quoted(o.run))
+	within, cancel := context.WithTimeout(ctx, o.patience+time.Minute)
+	defer cancel()
+	var output bytes.Buffer
+	r := results.Run{Release: g.Name, Version: version, Processor: processor, Settings: settings}
+	r.Err = g.Run(within, processor, script, []string{binary}, io.MultiWriter(os.Stdout, &output))
+	r.Output = output.String()
+	fmt.Printf("=== TOOK %s\n", time.Since(began).Round(time.Second))
+	return r, ctx.Err()
+}
+
+// quoted is a word of the shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// keep writes the tables between the two marks of a page, or to standard output.
+func keep(path string, runs []results.Run) error {
+	var tables bytes.Buffer
+	if err := results.Write(&tables, runs, backends(), features()); err != nil {
+		return err
+	}
+	if path == "" {
+		fmt.Print(&tables)
+		return nil
+	}
+	const begin, end = "<!-- make test-kernels writes from here -->\n", "<!-- to here -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, has := strings.Cut(string(page), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !has || !ends {
+		return fmt.Errorf("%s lacks the lines %q and %q, between which the tables go", path, begin, end)
+	}
+	return os.WriteFile(path, []byte(before+begin+tables.String()+end+after), 0o600)
+}
