@@ -22,6 +22,7 @@ func BenchmarkAddress(b *testing.B) {
 	for _, mode := range []Mode{IPTables, NFTables} {
 		b.Run(string(mode), func(b *testing.B) {
 			node := netlab.NewHost(b, "node")
+			node.Forward()
 			for b.Loop() {
 				node.Do(func() { giveAddresses(b, mode) })
 			}

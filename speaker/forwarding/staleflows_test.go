@@ -66,9 +66,10 @@ func TestAChangeWithinASearch(t *testing.T) {
 }
 
 // BenchmarkApplyBesideAFullTable has the endpoint of a UDP Service alternate in front of a quarter of a million flows, so
-// that stale ones are looked for all the time, and measures the changes of another one.
+// that stale ones are looked for all the time, and measures the changes of another one, of TCP.
 func BenchmarkApplyBesideAFullTable(b *testing.B) {
 	node, f := netlab.NewHost(b, "node"), families()[0]
+	node.Forward()
 	var forwarder *Forwarder
 	node.Do(func() {
 		fillTable(b, 250000)
@@ -99,9 +100,8 @@ func BenchmarkApplyBesideAFullTable(b *testing.B) {
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		want := f.want(f.vip, 0, []string{"e1", "e2"}[i%2])
-		want.Ports[portKey("other")] = desired.Port{
-			VIPs: []netip.Addr{f.other}, Port: 80, Cluster: []netip.AddrPort{netip.AddrPortFrom(f.endpoint["e1"], uint16(8000+i%2))},
-		}
+		endpoint := []netip.AddrPort{netip.AddrPortFrom(f.endpoint["e1"], uint16(8000+i%2))}
+		want.Ports[portKey("other")] = desired.Port{VIPs: []netip.Addr{f.other}, Port: 80, Cluster: endpoint, Serving: endpoint}
 		began := time.Now()
 		node.Do(func() {
 			if missing, err := forwarder.Apply(b.Context(), want); err != nil || len(missing) > 0 {
