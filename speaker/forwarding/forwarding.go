@@ -151,6 +151,7 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 	want.Guard = f.localnet.switchOff(want)
 	var routes error
 	want.Sources, routes = f.host.sourcesOf(want)
+	f.host.note(want)
 	began := time.Now()
 	// The flows of UDP ports that go are written down before their rules go.
 	unread := f.flows.prepare(want)

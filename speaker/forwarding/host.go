@@ -31,6 +31,9 @@ type host struct {
 	pods    []netip.Prefix
 	sources []desired.Source
 	failed  error // why some are left out
+
+	links      desired.Links              // by which pods send, as Apply was told last
+	clusterIPs map[addr.Family]netip.Addr // one of each family
 }
 
 func newHost() *host {

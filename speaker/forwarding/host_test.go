@@ -3,6 +3,9 @@ package forwarding
 import (
 	"context"
 	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +104,78 @@ func TestForwardingIsSwitchedOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// faults are the reasons of what is found on the node, each with the family or the bridges that its message names.
+func (l *lab) faults() (found []string) {
+	l.node.Do(func() {
+		for _, f := range l.backend.Faults() {
+			for _, word := range []string{"IPv4", "IPv6", "cni0", "cbr0"} {
+				if strings.Contains(f.Message, word) {
+					f.Reason += " " + word
+				}
+			}
+			found = append(found, f.Reason)
+		}
+	})
+	return found
+}
+
+// TestFaultsOfTheHost has settings of the host keep packets from rules that are all there, one after the other.
+func TestFaultsOfTheHost(t *testing.T) {
+	l := newLab(t)
+	want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+	for _, f := range families() {
+		of := f.want(f.vip, 30053, "e1")
+		for key, p := range of.Ports {
+			p.ClusterIP = f.other
+			of.Ports[key] = p
+		}
+		maps.Copy(want.Ports, of.Ports)
+	}
+	run := func(command string) { blackbox.RunOn(t, l.node, strings.Fields(command)...) }
+	sysctl := func(name, value string) { l.node.Do(func() { l.node.Sysctl(name, value) }) }
+	for _, bridge := range []string{"cni0", "docker0"} {
+		run("ip link add " + bridge + " type bridge")
+		run("ip link set " + bridge + " up")
+	}
+	sysctl("net/bridge/bridge-nf-call-iptables", "1")
+	sysctl("net/bridge/bridge-nf-call-ip6tables", "1")
+	l.node.Addr("cni0", "10.244.1.1/24", "fd00:244:1::1/64")
+	l.node.Addr("docker0", "172.17.0.1/16")
+	expect := func(when string, found ...string) {
+		t.Helper()
+		l.apply(want)
+		if got := l.faults(); !slices.Equal(got, found) {
+			t.Errorf("%s: found %q, want %q", when, got, found)
+		}
+	}
+	expect("nothing")
+	sysctl("net/bridge/bridge-nf-call-iptables", "0")
+	expect("no pods there")
+	want.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}
+	expect("pods of IPv4", "BridgeBypassed IPv4 cni0")
+	sysctl("net/bridge/bridge-nf-call-ip6tables", "0")
+	expect("pods of both", "BridgeBypassed IPv4 cni0", "BridgeBypassed IPv6 cni0")
+	sysctl("net/bridge/bridge-nf-call-iptables", "1")
+	want.Pods = nil
+	expect("pods are not known")
+	for key, p := range want.Ports {
+		p.PodLinks = desired.Links{Name: "cni0"}
+		want.Ports[key] = p
+	}
+	expect("pods by their bridge", "BridgeBypassed IPv6 cni0")
+	sysctl("net/bridge/bridge-nf-call-ip6tables", "1")
+	expect("all is well again")
+	want.Own = []netip.Addr{families()[0].endpoint["e1"].Prev()} // on e1, beside client, which leads to a router
+	sysctl("net/ipv4/conf/e1/forwarding", "0")
+	expect("one of two interfaces", "ForwardingDisabled IPv4")
+	sysctl("net/ipv4/conf/e1/forwarding", "1")
+	want.Own = nil
+	run("ip -4 route del default")
+	run("ip -6 route del default")
+	expect("no default route", "RouteMissing IPv4", "RouteMissing IPv6")
+	run("ip route add " + families()[0].other.String() + "/32 dev cni0")
+	run("ip -6 route add unreachable default metric 9999")
+	expect("a route to ClusterIPs, and one that refuses", "RouteMissing IPv6")
 }

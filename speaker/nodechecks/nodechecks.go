@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/run"
+	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
 	"fairlead.dev/fairlead/speaker/links"
@@ -50,8 +51,9 @@ func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what stri
 }
 
 // Kernel returns the task that looks whether another service proxy has rules where we do, whether the kernel
-// has room for more connections, and whether it gives NodePorts to connections of the node's own.
-func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
+// has room for more connections, whether it gives NodePorts to connections of the node's own, and for settings of the host
+// by which what the kernel forwards goes wrong.
+func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.Logger) run.Task {
 	return run.Func("looking at what else is in the kernel", func(ctx context.Context) error {
 		return repeat(ctx, 0, log, "rules of other service proxies", func(ctx context.Context) error {
 			found, err := foreignproxy.Find(ctx)
@@ -59,6 +61,7 @@ func Kernel(reporter *report.Reporter, log *slog.Logger) run.Task {
 				return nil
 			}
 			reporter.Rivals(found, err)
+			reporter.Faults(kernel.Faults())
 			if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
 				reporter.Connections(flows, room)
 			}

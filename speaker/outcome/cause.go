@@ -20,6 +20,10 @@ const (
 	ReasonSetFull = "SetFull"
 	// ReasonForwardingDisabled: the host forwards no packets of the family, whatever the rules are.
 	ReasonForwardingDisabled = "ForwardingDisabled"
+	// ReasonBridgeBypassed: packets between pods on a bridge of the host go past netfilter.
+	ReasonBridgeBypassed = "BridgeBypassed"
+	// ReasonRouteMissing: the host has no route to ClusterIPs.
+	ReasonRouteMissing = "RouteMissing"
 )
 
 // CausedError is an error whose cause is one of the reasons above.

@@ -166,7 +166,7 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 	case desired.ReasonNodeMissing, desired.ReasonAddressUnknown:
 		return v1beta1.ConditionNodeKnown
 	}
-	if slices.Contains(r.failed, p) {
+	if slices.Contains(r.failed, p) || slices.Contains(r.faults, p) {
 		return v1beta1.ConditionProgrammed
 	}
 	return ""

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/outcome"
 	"fairlead.dev/fairlead/speaker/report"
 )
@@ -145,6 +146,11 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	b.says(t, "one who cannot look", "SoleProxy=Unknown ProxiesUnknown: no iptables-legacy")
 	r.Rivals(nil, nil)
 	b.says(t, "no rival")
+
+	r.Faults([]forwarding.Fault{{Reason: outcome.ReasonBridgeBypassed, Message: "load br_netfilter"}, {Reason: outcome.ReasonRouteMissing, Message: "give it a route"}})
+	b.says(t, "a host that is not as it should be", "Programmed=False BridgeBypassed: load br_netfilter; give it a route")
+	r.Faults(nil)
+	b.says(t, "a host that is")
 
 	o := onNode()
 	o.Problems = []problem.Problem{

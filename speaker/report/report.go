@@ -71,6 +71,7 @@ type Reporter struct {
 	// Problems, by where they come from.
 	passed      []problem.Problem // of the last pass
 	rivals      []problem.Problem
+	faults      []problem.Problem           // settings of the host
 	connections []problem.Problem           // the connection table is nearly full
 	localPorts  []problem.Problem           // NodePorts are not reserved
 	unread      []problem.Problem           // kinds that cannot be read
@@ -191,6 +192,17 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 		r.rivals = []problem.Problem{problem.New(r.self(), ReasonOtherProxy,
 			"kube-proxy has rules in this node's kernel besides Fairlead's: %s; remove it and run kube-proxy --cleanup on the node, "+
 				"or set the Helm value forwarding.mode to none", strings.Join(found, ", "))}
+	}
+	r.publishProblems()
+}
+
+// Faults takes in settings of this host by which some packets of Services go wrong.
+func (r *Reporter) Faults(found []forwarding.Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = nil
+	for _, f := range found {
+		r.faults = append(r.faults, problem.New(r.self(), f.Reason, "%s", f.Message))
 	}
 	r.publishProblems()
 }

@@ -1,0 +1,109 @@
+package forwarding
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/egress"
+	"fairlead.dev/fairlead/speaker/outcome"
+)
+
+// Fault is a setting of the host by which some packets of Services go wrong although all rules are there.
+type Fault struct {
+	Reason  string // of the package outcome
+	Message string // what goes wrong, and what to do about it
+}
+
+// Faults looks for settings of this host by which some packets go wrong of what Apply was last told to forward.
+func (f *Forwarder) Faults() []Fault {
+	if f.mode == None {
+		return nil
+	}
+	f.host.mu.Lock()
+	bridges, outward, clusterIPs := f.host.podBridges(), f.host.outward(), f.host.clusterIPs
+	f.host.mu.Unlock()
+	found := deaf(outward)
+	for _, family := range addr.Families() {
+		if to := clusterIPs[family]; to.IsValid() {
+			found = append(append(found, bypassed(family, bridges)...), unroutable(family, to)...)
+		}
+	}
+	return found
+}
+
+// note takes over what Faults goes by.
+func (h *host) note(want desired.Forwarding) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clusterIPs = map[addr.Family]netip.Addr{}
+	for key, p := range want.Ports {
+		h.links = p.PodLinks // which all have the same
+		if p.ClusterIP.IsValid() {
+			h.clusterIPs[key.Family] = p.ClusterIP
+		}
+		if len(h.clusterIPs) == len(addr.Families()) {
+			break
+		}
+	}
+}
+
+// podBridges are the bridges that have an address where pods send from, or by which pods send.
+func (h *host) podBridges() []string {
+	var names []string
+	for _, l := range h.is.Links {
+		of := func(p netip.Prefix) bool {
+			return slices.ContainsFunc(l.Addrs, func(a egress.Addr) bool { return p.Contains(a.Addr()) })
+		}
+		named := h.links.Name != "" && (l.Name == h.links.Name || h.links.Prefix && strings.HasPrefix(l.Name, h.links.Name))
+		if l.Bridge && (named || slices.ContainsFunc(h.pods, of)) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// deaf finds interfaces from which nothing is forwarded while something is from others.
+func deaf(outward []string) []Fault {
+	some := offOn(outward)
+	if len(some) == 0 || len(some) == len(outward) {
+		return nil
+	}
+	return []Fault{{outcome.ReasonForwardingDisabled, fmt.Sprintf(
+		"this node forwards no packets of IPv4 that come in by %s, so that clients and pods behind it reach no pod of a Service, since %s is 0: "+
+			"set it to 1, as in /etc/sysctl.d, unless none are to come from there", strings.Join(some, ", "), setting(some))}}
+}
+
+// bypassed finds bridges of pods whose packets between two of their ports netfilter does not see: the answer of an
+// endpoint to a pod beside it comes from the endpoint's address, and the pod takes it for nothing.
+func bypassed(family addr.Family, bridges []string) []Fault {
+	tables := map[addr.Family]string{addr.IPv4: "iptables", addr.IPv6: "ip6tables"}[family]
+	bridges = slices.DeleteFunc(slices.Clone(bridges), func(name string) bool {
+		return isOne(filepath.Join("/sys/class/net", name, "bridge/nf_call_"+tables))
+	})
+	setting := "bridge-nf-call-" + tables
+	if len(bridges) == 0 || isOne(filepath.Join("/proc/sys/net/bridge", setting)) {
+		return nil
+	}
+	return []Fault{{outcome.ReasonBridgeBypassed, fmt.Sprintf(
+		"what pods of this node send to each other on %s goes past netfilter, so that a pod gets no answer of a Service by %s whose endpoint is beside it: "+
+			"load the module br_netfilter, as in /etc/modules-load.d, and set net.bridge.%s to 1, as in /etc/sysctl.d", strings.Join(bridges, ", "), family, setting)}}
+}
+
+// unroutable finds that a host has no route to a ClusterIP: what it sends itself is refused before any rule is asked.
+func unroutable(family addr.Family, to netip.Addr) []Fault {
+	if _, err := netlink.RouteGet(to.AsSlice()); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+		return nil
+	}
+	return []Fault{{outcome.ReasonRouteMissing, fmt.Sprintf(
+		"this node has no route of %s that leads to ClusterIPs, so that it reaches no Service by %s itself (network is unreachable), nor do pods on its network: "+
+			"give it a default route, or one for the range of ClusterIPs; it may lead to any interface that is up", family, family)}}
+}
