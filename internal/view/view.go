@@ -250,6 +250,7 @@ type Endpoint struct {
 	Addr                        netip.Addr
 	Node                        string // "" when the slice names none
 	Ready, Serving, Terminating bool
+	Pod                         bool           // its targetRef says that it is one
 	Ports                       []EndpointPort // shared by all endpoints of one slice
 	Hints                       *Hints         // nil: none given
 }

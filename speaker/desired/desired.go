@@ -14,6 +14,7 @@ import (
 const (
 	ReasonNoNode      = "NoNode"      // no node at all may announce an address
 	ReasonPodsUnknown = "PodsUnknown" // this node cannot tell pods from other senders
+	ReasonPodsOutside = "PodsOutside" // pods of this node send from elsewhere than pods are known to
 	ReasonNodeSilent  = "NodeSilent"  // a node that Kubernetes calls ready sends no hellos any more
 )
 

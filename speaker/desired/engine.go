@@ -23,6 +23,7 @@ type Engine struct {
 	holders   holders
 	announcer announcer
 	digests   digests
+	outside   map[view.Ref][]netip.Addr // endpoints that are pods of this node where none are known to be
 	proxied   map[view.Ref][]netip.Addr // the VIPs of Services that another proxy forwards
 	peers     []problem.Problem         // of the BGPPeers
 	shared    []problem.Problem         // of the ServiceCIDRs that nodes or pods have addresses in
@@ -40,6 +41,7 @@ func NewEngine(o Options) *Engine {
 		keys:    map[view.Ref][]PortKey{},
 		claims:  newClaims(o),
 		holders: holders{map[view.Ref]ability{}, view.Index{}},
+		outside: map[view.Ref][]netip.Addr{},
 		proxied: map[view.Ref][]netip.Addr{},
 	}
 }
@@ -52,7 +54,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		return e.node, e.problems
 	}
 	known := e.seen != 0 && c.Since == e.seen
-	others := !known || c.Others
+	others, pods := !known || c.Others, e.node.Forwarding.Pods
 	everything := !known
 	if others {
 		everything = e.updateOwn(c) || everything
@@ -78,9 +80,13 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 	for ref := range touched {
 		e.forward(c, ref, changed)
 		foreign = e.updateForeign(ref, c.Services[ref]) || foreign
+		replace(e.outside, ref, e.outsiders(c, ref))
 		e.holders.update(ref, abilityOf(c, ref, e.options), moved)
 	}
 	f := &e.node.Forwarding
+	if !slices.Equal(pods, f.Pods) {
+		e.lookForOutsiders(c)
+	}
 	if foreign {
 		f.ServiceRanges, e.shared = serviceRanges(c, e.options, f.Foreign, e.claims.lifelines)
 	}
@@ -97,7 +103,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		f.Refused = e.refused(c)
 	}
 	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Concat(slices.Collect(maps.Values(e.claims.lost))...),
-		podsUnknown(*f, e.options), ownNode(c, *f, e.options), fallenNodes(c))
+		podsUnknown(*f, e.options), e.podsOutside(), ownNode(c, *f, e.options), fallenNodes(c))
 	problem.Sort(e.problems)
 	e.seen = c.Revision
 	return e.node, e.problems

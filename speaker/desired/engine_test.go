@@ -147,6 +147,7 @@ func (h *history) change(c *view.Cluster) {
 	var endpoints []view.Endpoint
 	for j := range rapid.IntRange(0, 3).Draw(h.T, "endpoints") {
 		e := endpoint(netip.AddrFrom4([4]byte{10, 0, 0, byte(j + 1)}).String(), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(h.T, "node"))
+		e.Pod = j%2 == 0
 		e.Ready = rapid.Bool().Draw(h.T, "ready")
 		e.Hints = rapid.SampledFrom([]*view.Hints{nil, {ForZones: []string{"east"}}, {ForZones: []string{"west"}}}).Draw(h.T, "hint")
 		endpoints = append(endpoints, e)

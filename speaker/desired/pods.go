@@ -65,3 +65,50 @@ func podsUnknown(f Forwarding, o Options) []problem.Problem {
 	}
 	return problems
 }
+
+// outsiders are the endpoints of a Service that are pods of this node, not on its own network, and send from elsewhere than
+// pods are known to in their family.
+func (e *Engine) outsiders(c *view.Cluster, ref view.Ref) []netip.Addr {
+	f := &e.node.Forwarding
+	if s := c.Services[ref]; s == nil || s.ProxiedElsewhere || e.options.Pods.Links != (Links{}) {
+		return nil
+	}
+	var found []netip.Addr
+	for _, p := range c.Endpoints.Of(ref) {
+		if !p.Pod || p.Node != e.options.Node || e.claims.lifelines[p.Addr].node || !f.PodsKnown(addr.FamilyOf(p.Addr)) {
+			continue
+		}
+		if !slices.ContainsFunc(f.Pods, func(known netip.Prefix) bool { return known.Contains(p.Addr) }) {
+			found = append(found, p.Addr)
+		}
+	}
+	return found
+}
+
+// lookForOutsiders goes through all Services, since where pods are known to send from has changed.
+func (e *Engine) lookForOutsiders(c *view.Cluster) {
+	e.outside = map[view.Ref][]netip.Addr{}
+	for ref := range c.Services {
+		replace(e.outside, ref, e.outsiders(c, ref))
+	}
+}
+
+// podsOutside are the problems of pods that are taken for strangers: the addresses that are known do not have theirs.
+func (e *Engine) podsOutside() []problem.Problem {
+	first := map[addr.Family]netip.Addr{}
+	for _, found := range e.outside {
+		for _, a := range found {
+			if known := first[addr.FamilyOf(a)]; !known.IsValid() || a.Less(known) {
+				first[addr.FamilyOf(a)] = a
+			}
+		}
+	}
+	var problems []problem.Problem
+	for family, a := range first {
+		problems = append(problems, problem.New(problem.Object{Kind: "Node", Name: e.options.Node}, ReasonPodsOutside,
+			"pods of this node have %s addresses outside of where pods are known to send from, such as %s: what they send to ClusterIPs is masqueraded, and under "+
+				"externalTrafficPolicy Local they are taken for strangers: list where all pods send from in the Helm value forwarding.clusterCIDRs, "+
+				"which replaces the podCIDRs of nodes in its family, or set forwarding.detectLocalMode to tell pods by their interfaces", family, a))
+	}
+	return problems
+}

@@ -3,12 +3,14 @@ package desired_test
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -96,6 +98,62 @@ func TestPortsDifferInWhoIsAPod(t *testing.T) {
 			if a.Equal(b) != (i == j) {
 				t.Errorf("%+v equals %+v: %t", a, b, a.Equal(b))
 			}
+		}
+	}
+}
+
+// TestPodsOutsideOfWhatIsKnown tells of pods of this node that send from elsewhere, by an engine that sees each cluster
+// after the others as by a fresh one.
+func TestPodsOutsideOfWhatIsKnown(t *testing.T) {
+	o := desired.Options{Node: "a"}
+	engine := desired.NewEngine(o)
+	pod := func(e *view.Endpoint) { e.Pod = true }
+	for _, test := range []struct {
+		name      string
+		endpoints []view.Endpoint
+		cidrs     []string // of this node; nil: of both families
+		want      []string // that are named
+	}{
+		{"within", []view.Endpoint{endpoint("10.244.1.7", "a", pod), endpoint("fd00:244:1::7", "a", pod)}, nil, nil},
+		{"outside", []view.Endpoint{endpoint("10.245.1.3", "a", pod), endpoint("10.245.1.2", "a", pod), endpoint("fd00:245::7", "a", pod)}, nil, []string{"10.245.1.2", "fd00:245::7"}},
+		{"of one family", []view.Endpoint{endpoint("10.244.1.7", "a", pod), endpoint("fd00:245::7", "a", pod)}, nil, []string{"fd00:245::7"}},
+		{"no pods", []view.Endpoint{endpoint("10.245.1.2", "a")}, nil, nil},
+		{"of another node, which says so", []view.Endpoint{endpoint("10.245.1.2", "b", pod)}, nil, nil},
+		{"on the node's network", []view.Endpoint{endpoint("192.168.0.1", "a", pod)}, nil, nil},
+		{"the range has moved away", []view.Endpoint{endpoint("10.244.1.7", "a", pod)}, []string{"10.246.0.0/24"}, []string{"10.244.1.7"}},
+		{"the same, and none of the other family is known", []view.Endpoint{endpoint("10.244.1.7", "a", pod), endpoint("fd00:244:1::7", "a", pod)}, []string{"10.246.0.0/24"}, []string{"10.244.1.7"}},
+		{"gone", nil, nil, nil},
+	} {
+		c := cluster(service(), test.endpoints...)
+		for name, node := range c.Nodes {
+			node.PodCIDRs = nil
+			if name == "a" {
+				node.Addresses, node.PodCIDRs = ips("192.168.0.1"), prefixes("10.244.1.0/24", "fd00:244:1::/64")
+			}
+		}
+		if test.cidrs != nil {
+			c.Nodes["a"].PodCIDRs = prefixes(test.cidrs...)
+		}
+		for name, problems := range map[string]func() []problem.Problem{
+			"one after another": func() []problem.Problem { _, p := engine.Decide(c); return p },
+			"fresh":             func() []problem.Problem { _, p := fresh(c, o); return p },
+		} {
+			var told []string
+			for _, p := range problems() {
+				if p.Reason == desired.ReasonPodsOutside {
+					told = append(told, p.Message)
+				}
+			}
+			slices.Sort(told)
+			if !slices.EqualFunc(told, test.want, func(text, a string) bool { return strings.Contains(text, " "+a+":") }) {
+				t.Errorf("%s, %s: told %q, want %q", test.name, name, told, test.want)
+			}
+		}
+	}
+	_, problems := fresh(cluster(service(), endpoint("10.245.1.2", "a", pod)), desired.Options{Node: "a", Pods: desired.PodDetection{Links: desired.Links{Name: "cni0"}}})
+	for _, p := range problems {
+		if p.Reason == desired.ReasonPodsOutside {
+			t.Errorf("told where interfaces tell pods: %s", p.Message)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 	switch p.Reason {
 	case ReasonOtherProxy:
 		return v1beta1.ConditionSoleProxy
-	case desired.ReasonPodsUnknown:
+	case desired.ReasonPodsUnknown, desired.ReasonPodsOutside:
 		return v1beta1.ConditionPodsKnown
 	case desired.ReasonNodeMissing, desired.ReasonAddressUnknown:
 		return v1beta1.ConditionNodeKnown

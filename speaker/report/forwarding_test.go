@@ -155,12 +155,13 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	o := onNode()
 	o.Problems = []problem.Problem{
 		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonPodsUnknown, "set clusterCIDRs"),
+		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonPodsOutside, "add 10.245.0.0/16"),
 		problem.New(problem.Object{Kind: "Node", Name: "node1"}, desired.ReasonAddressUnknown, "say where"),
 		problem.New(problem.Object{Kind: "Node", Name: "node2"}, desired.ReasonNodeSilent, "look after it"),
 		problem.New(problem.Object{Kind: "BGPPeer", Name: "tor"}, "SecretMissing", "no Secret"),
 	}
 	r.Report(o)
-	b.says(t, "strange pods on a node that is nowhere", "PodsKnown=False PodsUnknown: set clusterCIDRs", "NodeKnown=False AddressUnknown: say where")
+	b.says(t, "strange pods on a node that is nowhere", "PodsKnown=False PodsOutside: add 10.245.0.0/16; set clusterCIDRs", "NodeKnown=False AddressUnknown: say where")
 }
 
 // TestTheFirstOfManyAreNamed has more unreadable objects than anybody reads of.

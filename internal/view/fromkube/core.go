@@ -237,6 +237,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (service view.Ref, endpoints []
 			Ready:       ptr.Deref(e.Conditions.Ready, true),
 			Serving:     ptr.Deref(e.Conditions.Serving, true),
 			Terminating: ptr.Deref(e.Conditions.Terminating, false),
+			Pod:         e.TargetRef != nil && e.TargetRef.Kind == "Pod",
 			Ports:       ports,
 			Hints:       hints(e.Hints),
 		})

@@ -172,7 +172,7 @@ metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: we
 addressType: IPv4
 ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}, {name: all}, {name: bad, port: 70000}]
 endpoints:
-- {addresses: [10.0.0.1, 10.9.9.9], nodeName: a}
+- {addresses: [10.0.0.1, 10.9.9.9], nodeName: a, targetRef: {kind: Pod, name: web-1}}
 - {addresses: [10.0.0.2], conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [10.0.0.3], hints: {forZones: [{name: z}], forNodes: [{name: a}]}}
 - {addresses: ["fd00::1"]}
@@ -180,7 +180,7 @@ endpoints:
 `))
 	ports := []view.EndpointPort{{Name: "http", Protocol: view.TCP, Port: 8080}, {Name: "dns", Protocol: view.UDP, Port: 53}}
 	want := []view.Endpoint{
-		{Addr: ips("10.0.0.1")[0], Node: "a", Ready: true, Serving: true, Ports: ports},
+		{Addr: ips("10.0.0.1")[0], Node: "a", Ready: true, Serving: true, Pod: true, Ports: ports},
 		{Addr: ips("10.0.0.2")[0], Serving: true, Terminating: true, Ports: ports},
 		{Addr: ips("10.0.0.3")[0], Ready: true, Serving: true, Ports: ports, Hints: &view.Hints{ForZones: []string{"z"}, ForNodes: []string{"a"}}},
 	}
