@@ -35,6 +35,8 @@ const (
 	// Proxied: the kernel answers for the address on the interface as a proxy, by the sysctl
 	// proxy_arp or an entry of "ip neigh add proxy".
 	Proxied
+	// BareReversePath is ReversePath on an interface without an IPv4 address, where any rp_filter but 0 is strict.
+	BareReversePath
 )
 
 // Obstacle is one on this node.
@@ -64,8 +66,9 @@ type Kernel struct {
 type Interface struct {
 	ARPIgnore int
 	// Away is the interface by which answers leave to clients beyond the network, while a
-	// strict rp_filter drops what comes from them; else empty.
+	// strict rp_filter drops what comes from them; else empty. Bare: it has no IPv4 address, so that a loose one does, too.
 	Away string
+	Bare bool
 	// Wireless and not promiscuous.
 	Selective bool
 	// Proxy: the kernel answers for what it would route by another interface; OwnSide: for
@@ -165,7 +168,11 @@ func (k Kernel) inTheWay(a netip.Addr, name string) []Obstacle {
 	var found []Obstacle
 	i := k.Interfaces[name]
 	if i.Away != "" && a.Is4() {
-		found = append(found, Obstacle{ReversePath, name, i.Away})
+		kind := ReversePath
+		if i.Bare {
+			kind = BareReversePath
+		}
+		found = append(found, Obstacle{kind, name, i.Away})
 	}
 	if i.Selective {
 		found = append(found, Obstacle{Selective, name, ""})

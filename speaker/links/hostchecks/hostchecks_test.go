@@ -273,6 +273,36 @@ func TestAStrictFilter(t *testing.T) {
 	}
 }
 
+// On an interface without an IPv4 address the kernel filters as strictly with the loose setting.
+func TestALooseFilterOnABareInterface(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	second := linkstest.NewSegment(t)
+	router := linkstest.NewHost(t)
+	second.Attach(router, "eth0", "198.51.100.254/24")
+	second.Attach(m.Host, "eth1", "198.51.100.1/24", "2001:db8:1::1/64")
+	m.route(t, "192.0.2.99")
+	vip, on := netip.MustParseAddr("198.51.100.200"), []string{"eth1"}
+	m.Sysctl("ipv4/conf/all/rp_filter", "2")
+	m.finds(t, on, vip)
+	if !m.hears(t, router) {
+		t.Error("the kernel drops what it was said to let in")
+	}
+	m.ip(t, "addr", "del", "198.51.100.1/24", "dev", "eth1")
+	m.ip(t, "addr", "add", "198.51.100.1/32", "dev", "lo")
+	m.ip(t, "route", "add", "198.51.100.0/24", "dev", "eth1")
+	m.finds(t, on, vip, hostchecks.Obstacle{Kind: hostchecks.BareReversePath, Interface: "eth1", Via: "eth0"})
+	if m.hears(t, router) {
+		t.Error("the kernel lets in what it was said to drop")
+	}
+	m.Sysctl("ipv4/conf/all/rp_filter", "0")
+	m.Sysctl("ipv4/conf/eth1/rp_filter", "0")
+	m.finds(t, on, vip)
+	if !m.hears(t, router) {
+		t.Error("without the filter it drops them, too")
+	}
+}
+
 // Without a way back it is no matter of the filter.
 func TestAStrictFilterWithoutARoute(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,12 @@ import (
 )
 
 // strict is the value of rp_filter with which a packet is dropped that came by another
-// interface than the answer would leave by (RFC 3704).
-const strict = 1
+// interface than the answer would leave by (RFC 3704), and loose the one with which it is dropped only if there is no way
+// back at all. On an interface without an IPv4 address the kernel takes loose for strict.
+const (
+	strict = 1
+	loose  = 2
+)
 
 // Read looks at the interfaces in the network namespace of its caller. own are the addresses
 // of the node. The cost grows with the interfaces that are given, and with nothing else. An error
@@ -41,8 +46,10 @@ func read(l links.Link, own []netip.Addr) (Interface, error) {
 	forwards := value("ipv4", l.Name, "forwarding") != 0
 	i.Proxy = forwards && setting(l.Name, "proxy_arp") != 0
 	i.OwnSide = forwards && setting(l.Name, "proxy_arp_pvlan") != 0
-	if setting(l.Name, "rp_filter") == strict {
-		i.Away = away(l, own)
+	filter := setting(l.Name, "rp_filter")
+	bare := !slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() })
+	if filter == strict || filter == loose && bare {
+		i.Away, i.Bare = away(l, own), bare
 	}
 	var err error
 	if i.Entries, err = entries(l); err != nil {
