@@ -36,6 +36,7 @@ type decision struct {
 
 	orphaned  time.Time                    // when the next BGPSession is to be deleted; zero for never
 	contested map[problem.Object]time.Time // until when the status of a Service counts as contested
+	straying  int                          // Services with keys that mean nothing
 }
 
 // unseen is an assignment that the informer does not show yet, and the version
@@ -91,8 +92,9 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll.look(s.cluster, d.outcome.Assigned, services)
 	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), d.strays(s))
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), slices.Collect(maps.Values(s.strays)))
 	problem.Sort(d.problems)
+	d.straying = d.countStrays(s)
 
 	w := &statusPlanner{decision: d, stored: stored, classes: classes, problems: byObject(d.problems), unmet: unmet(d.problems), now: metav1.NewTime(now)}
 	w.advertising = advertising{s.cluster.PoolsByAge(), verify.Uncovered(s.cluster)}
@@ -199,7 +201,7 @@ func (w *statusPlanner) service(ref view.Ref, s *corev1.Service, v *view.Service
 			Addresses: assignment.Addresses,
 			Guest:     assignment.Guest,
 			Met:       !w.unmet[object],
-			Problems:  w.problems[object],
+			Problems:  withStray(w.problems[object], v.Request.Stray),
 		}, w.now)
 		if !slices.Equal(assignment.Addresses, v.Ingress) {
 			w.unseen[object] = unseen{s.ResourceVersion, assignment}

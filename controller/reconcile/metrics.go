@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // Metrics are the numbers that the leader keeps; those of a stand-by stay empty.
@@ -86,6 +87,9 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	}
 	for _, p := range d.problems {
 		problems[gauge.Key(p.Object.Kind, p.Reason)]++
+	}
+	if d.straying > 0 {
+		problems[gauge.Key("Service", fromkube.ReasonUnknownAnnotation)] = float64(d.straying)
 	}
 	m.pools.Replace(pools)
 	m.reserved.Replace(reserved)

@@ -42,8 +42,9 @@ type objects struct {
 	// clusterIPs are those of the Services that are not relevant.
 	clusterIPs map[view.Ref][]netip.Addr
 	aggregates int // how many BGPAdvertisements have an aggregate
-	// strays tell of keys that mean nothing, of the objects that have some.
-	strays map[problem.Object][]problem.Problem
+	// strays tell of keys that mean nothing, of cluster-scoped objects that have some.
+	strays   map[problem.Object]problem.Problem
+	straying int // Services with such keys
 
 	// What has changed since the last snapshot.
 	touched  map[view.Ref]struct{} // Services, or their endpoints
@@ -61,7 +62,7 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes) *objects {
 		bookings:    newBookings(),
 		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
-		strays:  map[problem.Object][]problem.Problem{},
+		strays:  map[problem.Object]problem.Problem{},
 		touched: map[view.Ref]struct{}{}, others: true, places: true,
 		lent: &snapshot{
 			cluster:  &view.Cluster{Services: map[view.Ref]*view.Service{}},
@@ -85,7 +86,8 @@ type snapshot struct {
 	bfdProfiles       map[string]*v1beta1.BFDProfile
 	communities       map[string]*v1beta1.Community
 	bgpSessions       map[string]*v1beta1.BGPSession
-	strays            map[problem.Object][]problem.Problem
+	strays            map[problem.Object]problem.Problem
+	straying          int
 
 	// contested are the objects with a status that another program writes, too, and until when that counts.
 	contested map[problem.Object]time.Time
@@ -121,7 +123,7 @@ func (o *objects) snapshot() *snapshot {
 		s.bfdProfiles = maps.Clone(o.BFDProfiles.Objects)
 		s.communities = maps.Clone(o.Communities.Objects)
 	}
-	s.strays = maps.Clone(o.strays)
+	s.strays, s.straying = maps.Clone(o.strays), o.straying
 	c.ClusterIPs = nil
 	if len(c.ServiceRanges) == 0 {
 		c.ClusterIPs = maps.Clone(o.clusterIPs)
@@ -152,6 +154,7 @@ func follow[K comparable, V any](m, other map[K]V, key K) {
 func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
 	_, known := o.services[ref]
+	o.straying -= straying(o.views[ref])
 	delete(o.clusterIPs, ref)
 	if known || relevant(s) {
 		o.touched[ref] = struct{}{}
@@ -167,6 +170,7 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	o.services[ref] = s
 	if v := o.requests.Service(s); v != nil {
 		o.views[ref] = v
+		o.straying += straying(v)
 	} else {
 		delete(o.views, ref)
 	}

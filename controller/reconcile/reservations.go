@@ -30,7 +30,7 @@ func (w *statusPlanner) reservation(ref view.Ref, r *v1beta1.IPReservation, v *v
 	next := status.Reservation(r, status.Allocation{
 		Addresses: assignment.Addresses,
 		Met:       !w.unmet[object],
-		Problems:  w.problems[object],
+		Problems:  withStray(w.problems[object], v.Stray),
 	}, status.Reserved{Invalid: v.Invalid, Users: w.outcome.Users}, w.now)
 	if !slices.Equal(assignment.Addresses, v.Held) {
 		w.unseen[object] = unseen{r.ResourceVersion, assignment}

@@ -13,37 +13,50 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// keyed looks at the annotations and labels of the objects of a kind as well.
+// keyed looks at the annotations and labels of the objects of a cluster-scoped kind as well.
 func keyed[T any, O interface {
 	*T
 	metav1.Object
 }](o *objects, kind string, set func(client.ObjectKey, O) bool) func(client.ObjectKey, O) bool {
 	return func(key client.ObjectKey, object O) bool {
 		matters := set(key, object)
-		of := problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
-		var now []problem.Problem
+		of := problem.Object{Kind: kind, Name: key.Name}
+		before := o.strays[of]
+		delete(o.strays, of)
 		if object != nil {
-			now = o.requests.Stray(of, object)
+			if now := o.requests.Stray(of, object); now != nil {
+				o.strays[of] = *now
+			}
 		}
-		if slices.Equal(now, o.strays[of]) {
-			return matters
-		}
-		if o.strays[of] = now; len(now) == 0 {
-			delete(o.strays, of)
-		}
-		return true
+		return matters || o.strays[of] != before
 	}
 }
 
-// strays tell of keys that mean nothing; those of Services that others serve are none of ours.
-func (d *decision) strays(s *snapshot) []problem.Problem {
-	var told []problem.Problem
-	for of, problems := range s.strays {
-		if _, ours := d.outcome.Assigned.Services[view.Ref{Namespace: of.Namespace, Name: of.Name}]; ours || of.Kind != "Service" {
-			told = append(told, problems...)
-		}
+// withStray adds what is to be told of the keys of an object of a namespace. Only its own status tells that, so that a pass
+// costs nothing for the many that a user may make.
+func withStray(problems []problem.Problem, stray *problem.Problem) []problem.Problem {
+	if stray == nil {
+		return problems
 	}
-	return told
+	return append(slices.Clone(problems), *stray)
+}
+
+func straying(s *view.Service) int {
+	if s == nil || s.Request.Stray == nil {
+		return 0
+	}
+	return 1
+}
+
+// countStrays counts the Services with such keys, of ours.
+func (d *decision) countStrays(s *snapshot) (n int) {
+	if s.straying == 0 {
+		return 0
+	}
+	for ref := range d.outcome.Assigned.Services {
+		n += straying(s.cluster.Services[ref])
+	}
+	return n
 }
 
 // event tells of a problem by an Event alone, on objects of Kubernetes that have no condition of ours.

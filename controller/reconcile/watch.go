@@ -74,8 +74,8 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	var synced []toolscache.DoneChecker
 	for _, w := range []func() (toolscache.DoneChecker, error){
-		watched(ctx, informers, o, &corev1.Service{}, keyed(o, "Service", o.setService)),
-		watched(ctx, informers, o, &v1beta1.IPReservation{}, keyed(o, "IPReservation", o.setReservation)),
+		watched(ctx, informers, o, &corev1.Service{}, o.setService),
+		watched(ctx, informers, o, &v1beta1.IPReservation{}, o.setReservation),
 		watched(ctx, informers, o, &v1beta1.IPAddressPool{}, keyed(o, "IPAddressPool", named(o, &o.Pools))),
 		watched(ctx, informers, o, &v1beta1.L2Advertisement{}, keyed(o, "L2Advertisement", named(o, &o.L2Advertisements))),
 		watched(ctx, informers, o, &v1beta1.BGPAdvertisement{}, keyed(o, "BGPAdvertisement", o.setBGPAdvertisement)),

@@ -25,6 +25,8 @@ type Reservation struct {
 	// Invalid says what of the spec cannot be read: it gets nothing new then, and loses
 	// nothing.
 	Invalid *problem.Problem
+	// Stray tells of annotations and labels that only Services ask by; nil for none.
+	Stray *problem.Problem
 }
 
 // Object is the reservation as problems name it.

@@ -243,6 +243,8 @@ type Request struct {
 	Invalid   *problem.Problem
 	// Conflicts says what is asked for in several places, and differently.
 	Conflicts []string
+	// Stray tells of annotations and labels that look like a request and are none; nil for none.
+	Stray *problem.Problem
 }
 
 // Endpoint is one endpoint of a Service (EndpointSlice endpoints[i].addresses[0]).

@@ -40,6 +40,7 @@ func (o Requests) Service(s *corev1.Service) *view.Service {
 	v.FamilyPolicy = view.IPFamilyPolicy(ptr.Deref(s.Spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack))
 	v.Families = families(s, v.ClusterIPs)
 	v.Request = o.Read(s, v)
+	v.Request.Stray = o.Stray(v.Object(), s)
 	return v
 }
 

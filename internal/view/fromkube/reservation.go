@@ -21,6 +21,7 @@ func Reservation(r *v1beta1.IPReservation) *view.Reservation {
 		Pool:     r.Spec.Pool,
 		Deleting: r.DeletionTimestamp != nil,
 	}
+	v.Stray = Requests{}.Stray(v.Object(), r)
 	for _, text := range r.Status.Addresses {
 		if a, ok := plainAddress(text); ok && !slices.Contains(v.Held, a) {
 			v.Held = append(v.Held, a)

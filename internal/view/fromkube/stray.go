@@ -27,9 +27,9 @@ func asks() map[string]string {
 }
 
 // Stray tells of the annotations and labels of an object that mean nothing there and look like those by which Services ask
-// for something; none if nothing does. Other labels below our prefix are for selectors, and other annotations of objects of
+// for something; nil if nothing does. Other labels below our prefix are for selectors, and other annotations of objects of
 // Kubernetes are those of other programs.
-func (o Requests) Stray(object problem.Object, of metav1.Object) []problem.Problem {
+func (o Requests) Stray(object problem.Object, of metav1.Object) *problem.Problem {
 	var told []string
 	for _, key := range slices.Sorted(maps.Keys(of.GetAnnotations())) {
 		if why := o.strayAnnotation(object.Kind, key); why != "" {
@@ -44,7 +44,8 @@ func (o Requests) Stray(object problem.Object, of metav1.Object) []problem.Probl
 	if len(told) == 0 {
 		return nil
 	}
-	return []problem.Problem{problem.Advice(object, ReasonUnknownAnnotation, "%s", problem.List(told, "; "))}
+	p := problem.Advice(object, ReasonUnknownAnnotation, "%s", problem.List(told, "; "))
+	return &p
 }
 
 // strayAnnotation says why an annotation of a kind of object means nothing; "" where it does, or is none of ours.
