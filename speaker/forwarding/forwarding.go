@@ -108,13 +108,17 @@ func New(c Config) (*Forwarder, error) {
 	setting := localnet(cmp.Or(c.RouteLocalnet, RouteLocalnet))
 	generation := &kernelwatch.Generation{Beside: kernelwatch.HandoverTable}
 	f := &Forwarder{mode: c.Mode, settled: c.Settled, log: c.Log}
+	f.modes = &modeSwitch{log: c.Log}
 	switch c.Mode {
 	case IPTables:
-		f.backend = iptables.New(iptables.Config{Log: c.Log, Generation: generation})
+		b := iptables.New(iptables.Config{Log: c.Log, Generation: generation})
+		f.backend = b
+		f.modes.cleanup = func(ctx context.Context) error { return errors.Join(nftables.Remove(ctx), b.RemoveOther(ctx)) }
 	case NFTables:
 		f.backend = nftables.New(nftables.Config{Log: c.Log, Generation: generation})
+		f.modes.cleanup = iptables.Remove
 	case None:
-		f.modes = &modeSwitch{ready: othersForward, cleanup: setting.removeAll, log: c.Log}
+		f.modes.ready, f.modes.cleanup = othersForward, setting.removeAll
 		return f, nil
 	default:
 		return nil, fmt.Errorf("forwarding mode %q: choose %s, %s or %s", c.Mode, IPTables, NFTables, None)
@@ -128,7 +132,6 @@ func New(c Config) (*Forwarder, error) {
 	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
 	f.pings = newPings()
 	f.reused = reusedports.New(generation, c.Log)
-	f.modes = &modeSwitch{cleanup: removeAllBut(c.Mode), log: c.Log}
 	f.localnet = &routeLocalnet{setting: setting}
 	f.host = newHost()
 	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)

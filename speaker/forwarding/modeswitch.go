@@ -17,7 +17,7 @@ import (
 	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 )
 
-// modeSwitch removes what other modes left in the kernel as soon as something else forwards, and not
+// modeSwitch removes what other modes, and the other variant of iptables, left in the kernel as soon as something else forwards, and not
 // before. Open connections are the connection table's and outlive the rules.
 type modeSwitch struct {
 	// ready reports whether another proxy forwards what is wanted; nil: our own rules do.
@@ -93,18 +93,6 @@ func (l localnet) removeAll(ctx context.Context) error {
 	}
 	return errors.Join(
 		nftable.Remove(kernelwatch.HandoverTable), nftable.Remove(kernelwatch.UntrackedTable), nftable.Remove(reusedports.Table),
-		removeJournals(), removeAllBut(None)(ctx),
+		removeJournals(), iptables.Remove(ctx), nftables.Remove(ctx),
 	)
-}
-
-func removeAllBut(stays Mode) func(context.Context) error {
-	return func(ctx context.Context) error {
-		var errs []error
-		for mode, remove := range map[Mode]func(context.Context) error{IPTables: iptables.Remove, NFTables: nftables.Remove} {
-			if mode != stays {
-				errs = append(errs, remove(ctx))
-			}
-		}
-		return errors.Join(errs...)
-	}
 }

@@ -15,6 +15,8 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -83,6 +85,31 @@ func TestModeNoneGivesWayToAnotherProxy(t *testing.T) {
 		if got, err := flow.Ask(); l.chains() != step.stay || err != nil || got.Server != "e1" {
 			t.Errorf("after %s %q: our rules are there: %t; %v answers, %v", step.program, step.rules, l.chains(), got, err)
 		}
+	}
+}
+
+// TestTheOtherVariantIsCleanedUp begins on a host that used legacy iptables and has its kubelet's hint in nf_tables by
+// now: what is left in legacy tables would still translate.
+func TestTheOtherVariantIsCleanedUp(t *testing.T) {
+	l := newLab(t)
+	f := families()[0]
+	want := f.want(f.vip, 30053, "e1")
+	legacy := func() string { return blackbox.RunOn(t, l.node, "iptables-legacy-save") }
+	l.node.Do(func() {
+		b := iptables.New(iptables.Config{Log: slog.New(slog.DiscardHandler), Variant: iptables.Legacy})
+		if missing, err := b.Apply(t.Context(), want); err != nil || len(missing) > 0 {
+			t.Errorf("%d ports are missing: %v", len(missing), err)
+		}
+	})
+	blackbox.RunOn(t, l.node, "iptables-legacy", "-A", "INPUT", "-p", "47", "-j", "ACCEPT")
+	blackbox.RunOn(t, l.node, "iptables-nft", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
+	if !strings.Contains(legacy(), "FAIRLEAD-") {
+		t.Fatal("nothing is left in legacy tables")
+	}
+	l.inMode(IPTables)
+	l.apply(want)
+	if left := legacy(); !l.chains() || strings.Contains(left, "FAIRLEAD-") || !strings.Contains(left, "-A INPUT -p gre -j ACCEPT") && !strings.Contains(left, "-A INPUT -p 47 -j ACCEPT") {
+		t.Errorf("nf_tables has chains of ours: %t; legacy tables have\n%s", l.chains(), left)
 	}
 }
 

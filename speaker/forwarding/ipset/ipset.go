@@ -246,9 +246,16 @@ func headers(ask request, of nfnetlink.Attributes) ([]Header, error) {
 }
 
 // Elements reads what a set holds. It returns ErrMissing for no such set.
-func Elements(name string) ([]Element, error) {
+func Elements(name string) ([]Element, error) { return elements(nfnetlink.Request, name) }
+
+// ElementsOver is Elements over a socket that is kept, with the same errors.
+func ElementsOver(over *nfnetlink.Conn, name string) ([]Element, error) {
+	return elements(over.Ask, name)
+}
+
+func elements(over request, name string) ([]Element, error) {
 	var found []Element
-	err := call(nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { // a large set comes in several
+	err := put(over, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { // a large set comes in several
 		nfnetlink.Each(nfnetlink.Find(answer, nl.IPSET_ATTR_ADT), func(kind uint16, data []byte) {
 			if kind == nl.IPSET_ATTR_DATA {
 				found = append(found, parseElement(data))

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"os/exec"
 	"sync"
@@ -76,7 +77,8 @@ func (b *Backend) prepare(ctx context.Context) error {
 	}
 	for _, f := range addr.Families() {
 		s := style{f, desired.MasqueradeMark, b.variant == Legacy}
-		family := newFamily(s, commands{b.variant, f}, &watch{variant: b.variant, family: f, generation: b.config.Generation}, b.config.Log)
+		w := &watch{variant: b.variant, family: f, generation: b.config.Generation, seed: maphash.MakeSeed()}
+		family := newFamily(s, commands{b.variant, f}, w, b.config.Log)
 		if family.portions.Most = cmp.Or(b.config.Portion, defaultPortion); b.config.Portion == 0 && s.legacyLayout {
 			family.portions.Most = legacyPortion
 		}
@@ -169,17 +171,32 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 // Remove removes all chains, rules and sets of ours from this network namespace, of both
 // variants, and nothing else. The errors are those of the tools and of the kernel, joined.
 func Remove(ctx context.Context) error {
+	return errors.Join(removeRules(ctx, NFT), removeRules(ctx, Legacy), destroySets())
+}
+
+// RemoveOther removes our chains and rules from the tables of the variant that is not used, where an earlier
+// process may have used it, or others have restored what they saved. The errors are those of the tools and of the kernel, joined.
+func (b *Backend) RemoveOther(ctx context.Context) error {
+	switch b.Tool() {
+	case "iptables-" + string(NFT):
+		return removeRules(ctx, Legacy)
+	case "iptables-" + string(Legacy):
+		return removeRules(ctx, NFT)
+	}
+	return nil
+}
+
+// removeRules removes all chains and rules of ours of one variant.
+func removeRules(ctx context.Context, variant Variant) error {
 	var errs []error
 	for _, family := range addr.Families() {
-		for _, variant := range []Variant{NFT, Legacy} {
-			c := commands{variant, family}
-			if _, err := exec.LookPath(c.program("restore")); err != nil || variant == Legacy && !legacyInUse(family) {
-				continue
-			}
-			errs = append(errs, c.cleanup(ctx))
+		c := commands{variant, family}
+		if _, err := exec.LookPath(c.program("restore")); err != nil || variant == Legacy && !legacyInUse(family) {
+			continue
 		}
+		errs = append(errs, c.cleanup(ctx))
 	}
-	return errors.Join(append(errs, destroySets())...)
+	return errors.Join(errs...)
 }
 
 // cleanup removes what is ours from both tables. It returns the errors of a program, or of the kernel, and

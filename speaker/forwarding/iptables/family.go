@@ -211,17 +211,20 @@ func (f *family) write(ctx context.Context) error {
 	f.sound = false
 	f.sets.fill()
 	if !f.loaded {
-		if _, err := f.compare(ctx, true); err != nil {
+		if _, err := f.compare(ctx, true, false); err != nil {
 			return err
 		}
 		f.loaded = true
 	}
 	err := f.writeTables(ctx)
 	if refused(err) && f.watch.look() != f.reading.whole { // perhaps for what others wrote, and no count shows
-		if _, unread := f.compare(ctx, true); unread == nil {
+		if _, unread := f.compare(ctx, true, false); unread == nil {
 			f.sets.fill()
 			err = f.writeTables(ctx)
 		}
+	}
+	if err == nil && f.commands.variant == Legacy && (f.nat.table.again || f.filter.table.again) {
+		_, err = f.compare(ctx, true, true)
 	}
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package iptables
 
 import (
 	"fmt"
+	"hash/maphash"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,10 +13,13 @@ import (
 )
 
 // fingerprint is a cheap digest of what the kernel holds with legacy iptables, of everybody's rules:
-// while it stays the same, ours are as they were.
+// one that differs tells that others wrote. Others may put as much in place of ours, see watch.altered.
 type fingerprint [2]legacyCounts // of nat and filter
 
 type legacyCounts struct{ entries, bytes uint32 }
+
+// legacyTables are those that a fingerprint is of.
+var legacyTables = [2]string{"nat", "filter"}
 
 // follows tells whether nothing but one transaction of ours, on the i-th table, lies between two
 // fingerprints; it made the table longer by this many entries.
@@ -31,13 +36,19 @@ type watch struct {
 	generation *kernelwatch.Generation
 	seen       fingerprint // with legacy iptables
 	epoch      int         // goes up when others may have written
+
+	compared bool         // the tables, since our last write
+	contents [2]uint64    // digests of nat and filter, with legacy iptables, since then; 0: none
+	seed     maphash.Seed // of them
+	next     int          // the table to be looked at next
+	pace     kernelwatch.Pace
 }
 
 // read asks the kernel, without a process.
 func (w *watch) read() (fingerprint, error) {
 	var f fingerprint
 	var err error
-	for i, table := range []string{"nat", "filter"} {
+	for i, table := range legacyTables {
 		if f[i], err = legacyInfo(w.family, table); err != nil {
 			return f, err
 		}
@@ -65,7 +76,54 @@ func (w *watch) wrote(i, longer int) {
 	if err != nil || !now.follows(w.seen, i, longer) {
 		w.epoch++
 	}
-	w.seen = now
+	w.seen, w.compared, w.contents[i] = now, false, 0
+}
+
+// knows tells whether all that others put in place of as many rules of ours will be noticed. With legacy iptables that
+// takes a comparison after each write of ours: others may have written right before or after it.
+func (w *watch) knows() bool { return w.variant == NFT || w.compared }
+
+// begin notes what legacy tables hold that are about to be compared. What others write meanwhile shows later.
+func (w *watch) begin() {
+	if w.variant != Legacy {
+		return
+	}
+	w.compared = true
+	for i, table := range legacyTables {
+		var err error
+		w.contents[i], err = legacyContent(w.family, table, w.seed)
+		w.compared = w.compared && err == nil
+	}
+}
+
+const (
+	// contentEvery is how often one of the legacy tables of a family is read for its content at the most.
+	contentEvery = 250 * time.Millisecond
+	// atRest is the share of the time, one part in so many, that is spent on reading where the kernel does
+	// not tell that others wrote.
+	atRest = 200
+)
+
+// altered begins an epoch, and reports it, if a table of legacy iptables holds something else than when it was
+// compared, or first read after a write of ours. It reads one table at a time.
+func (w *watch) altered() bool {
+	if w.variant != Legacy || !w.pace.Due() {
+		return false
+	}
+	began, i := time.Now(), w.next
+	w.next = 1 - i
+	now, err := legacyContent(w.family, legacyTables[i], w.seed)
+	w.pace.Read(began, contentEvery, atRest)
+	before := w.contents[i]
+	if err == nil { // else others write just now
+		w.contents[i] = now
+	}
+	if err != nil || before == 0 || now == before {
+		return false
+	}
+	w.epoch++
+	w.compared = false
+	return true
 }
 
 // getInfo is struct ipt_getinfo of the kernel, which IPv6 shares.
@@ -78,25 +136,36 @@ type getInfo struct {
 	size       uint32
 }
 
-const optGetInfo = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
-
 func legacyInfo(family addr.Family, table string) (legacyCounts, error) {
+	var info getInfo
+	copy(info.name[:], table)
+	if err := askLegacy(family, optGetInfo, unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))); err != nil {
+		return legacyCounts{}, fmt.Errorf("ask for the size of the %s table %s: %w", family, table, err)
+	}
+	return legacyCounts{info.numEntries, info.size}, nil
+}
+
+const (
+	optGetInfo    = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+	optGetEntries = 65 // IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES
+)
+
+// askLegacy puts a question to the kernel's legacy iptables, which is what is in about, and has it answered there.
+func askLegacy(family addr.Family, option uintptr, about []byte) error {
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if family == addr.IPv6 {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return legacyCounts{}, fmt.Errorf("open a raw %s socket: %w", family, err)
+		return fmt.Errorf("open a raw socket: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	var info getInfo
-	copy(info.name[:], table)
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), optGetInfo,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	size := uint32(len(about))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), option,
+		uintptr(unsafe.Pointer(&about[0])), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
-		return legacyCounts{}, fmt.Errorf("ask for the size of the %s table %s: %w", family, table, errno)
+		return errno
 	}
-	return legacyCounts{info.numEntries, info.size}, nil
+	return nil
 }

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -117,9 +118,12 @@ const few = 64
 
 // quickCheck reads of a table of nf_tables the rules of those chains alone that are used more or less often
 // than what was written does, and of the built-in ones: to read all takes the kernel ten microseconds a rule.
-// All is read if nothing of that differs, or if another speaker has written: its chains may have as many rules
-// as ours. It returns the kernel's errors.
+// All is read if nothing of that differs, if the table was made anew, as iptables-restore does, or if another
+// speaker has written: its chains may have as many rules as ours. It returns the kernel's errors.
 func (t *table) quickCheck(family addr.Family) (saved, error) {
+	if handle, err := tableHandle(family, t.name); err != nil || handle != t.handle {
+		return t.fullCheck(family)
+	}
 	s, uses, err := readChains(family, t.name)
 	if err != nil {
 		return s, err
@@ -148,11 +152,34 @@ func (t *table) quickCheck(family addr.Family) (saved, error) {
 
 // fullCheck reads all rules of a table of nf_tables. It returns the kernel's errors.
 func (t *table) fullCheck(family addr.Family) (saved, error) {
+	handle, err := tableHandle(family, t.name)
+	if err != nil {
+		return saved{}, err
+	}
 	s, _, err := readChains(family, t.name)
 	if err == nil {
 		err = s.readNFT(family, t.name)
 	}
+	if err == nil {
+		t.handle = handle
+	}
 	return s, err
+}
+
+// tableHandle is the number that nf_tables gave a table when it was made, which no other one gets; 0 if there is
+// none. It returns the kernel's errors.
+func tableHandle(family addr.Family, name string) (handle uint64, err error) {
+	const attribute = 4 // NFTA_TABLE_HANDLE
+	about := nfnetlink.Attributes(nil).Text(unix.NFTA_TABLE_NAME, name)
+	err = nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, 0, family, about, func(answer []byte) {
+		if value := nfnetlink.Find(answer, attribute); len(value) == 8 {
+			handle = binary.BigEndian.Uint64(value)
+		}
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("look for a table of nf_tables: %w", absent(err))
+	}
+	return handle, nil
 }
 
 // rule adds a rule of nf_tables. The tags of the rules that we write into a chain are its sum and the

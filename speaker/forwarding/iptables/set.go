@@ -23,6 +23,7 @@ type set struct {
 	members map[ipset.Element]member
 	dirty   map[ipset.Element]struct{}
 	known   bool // what the kernel holds
+	altered bool // others were seen to have put other elements into it
 	present int  // members that the kernel holds
 	repairs int  // how often others were found to have changed it
 	exact   []ipset.Element
@@ -114,7 +115,7 @@ func (s *set) load() error {
 		s.mark(e, true)
 		s.dirty[e] = struct{}{}
 	}
-	s.known = true
+	s.known, s.altered = true, false
 	return nil
 }
 
@@ -161,16 +162,17 @@ func (s *set) differences(some iter.Seq[ipset.Element]) (missing, surplus []ipse
 }
 
 // check reads the set anew if the kernel has another set, or another number of elements in it than it was
-// left with, which costs the same however many there are; if full, also if it has other elements. It returns
-// the kernel's errors.
-func (s *set) check(full bool) error {
-	if s.known && s.asLeft() && (!full || s.holds()) {
-		return nil
+// left with, which costs the same however many there are, or if others were seen to have altered it. It reports
+// whether others changed it, and returns the kernel's errors.
+func (s *set) check() (changed bool, err error) {
+	if s.known && !s.altered && s.asLeft() {
+		return false, nil
 	}
-	if s.known {
+	changed = s.known
+	if changed {
 		s.repairs++
 	}
-	return s.load()
+	return changed, s.load()
 }
 
 func (s *set) asLeft() bool {
@@ -178,10 +180,15 @@ func (s *set) asLeft() bool {
 	return err == nil && head == (ipset.Header{Spec: s.Spec, Elements: s.present})
 }
 
-// holds tells whether the kernel has the elements that the set was left with.
-func (s *set) holds() bool {
-	elements, err := ipset.Elements(s.Name)
-	return err == nil && !slices.ContainsFunc(elements, func(e ipset.Element) bool { return !s.members[e].present })
+// sweep reads what the kernel holds, and reports whether it is other elements than the set was left with. It
+// leaves it to asLeft whether there are more or fewer.
+func (s *set) sweep() bool {
+	if !s.known {
+		return false
+	}
+	elements, err := ipset.ElementsOver(s.socket, s.Name)
+	s.altered = err == nil && slices.ContainsFunc(elements, func(e ipset.Element) bool { return !s.members[e].present })
+	return s.altered
 }
 
 // fill adds what is wanted and missing. What the set does not take is tried again

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
+	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -27,7 +28,10 @@ type sets struct {
 	room    uint32 // for how many each has room
 	full    int    // of those, when they were last counted
 	counted time.Time
-	looked  time.Time // when their numbers of elements were last compared
+	looked  time.Time // when the numbers of elements of the fixed ones were last compared
+	order   []*set    // the fixed ones as they are swept
+	next    int       // of them
+	pace    kernelwatch.Pace
 	// dirty are the names that need a look, by their turns.
 	dirty map[string]int
 	turns int
@@ -50,8 +54,9 @@ type held struct {
 }
 
 func newSets(s style, log *slog.Logger) *sets {
+	fixed := s.fixedSets()
 	return &sets{
-		family: s.family, log: log, fixed: s.fixedSets(),
+		family: s.family, log: log, fixed: fixed, order: slices.Collect(maps.Values(fixed)),
 		clients: map[string]int{}, room: maxClients, dirty: map[string]int{}, held: map[string]held{},
 	}
 }
@@ -235,14 +240,34 @@ func (s *sets) trim() error {
 	return errors.Join(errs...)
 }
 
-// check looks whether the fixed sets are as they were left: by the number of elements, or if full by the
-// elements. It returns the kernel's errors.
-func (s *sets) check(full bool) error {
+// check looks whether the fixed sets are as they were left: by the number of elements, and by what sweep saw. It
+// returns the kernel's errors.
+func (s *sets) check() error {
 	var errs []error
 	for _, each := range s.fixed {
-		errs = append(errs, each.check(full))
+		changed, err := each.check()
+		if changed {
+			s.log.Warn("Others changed a set of ours; filling it again", "ipset", each.Name)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// sweepEvery is how often one of the fixed sets is read, so that each is read twice a second if it has few elements.
+const sweepEvery = 50 * time.Millisecond
+
+// sweep reads one of the fixed sets after the other, one at each call if it is time for one, and reports whether
+// others put other elements into it: the kernel does not tell when a set changes, and its header has but their number.
+func (s *sets) sweep() bool {
+	if !s.pace.Due() {
+		return false
+	}
+	began, each := time.Now(), s.order[s.next]
+	s.next = (s.next + 1) % len(s.order)
+	altered := each.sweep()
+	s.pace.Read(began, sweepEvery, atRest)
+	return altered
 }
 
 // recount is how often the lists of clients are counted: the kernel tells of all sets at once,

@@ -149,61 +149,6 @@ func TestWhatIsLeftOfAFlushIsFilled(t *testing.T) {
 	})
 }
 
-// TestExchangesAreRepaired has others put a rule in place of one of ours, and an element in place of another,
-// so that all counts stay the same: in a chain that is always there, in one of a Service, and in a set, while
-// the backend runs and while it does not.
-func TestExchangesAreRepaired(t *testing.T) {
-	eachVariant(t, func(t *testing.T, c *cluster) {
-		want := blackbox.Forwarding(blackbox.Services()...)
-		c.Apply(want)
-		c.Apply(want) // the first write may have made the tables themselves
-		sound, chain := c.rules(), chainInto(c, addr.IPv4)
-		v4 := strings.TrimSuffix(commands{c.variant, addr.IPv4}.program(""), "-")
-		rule := func(table, chain string) string {
-			_, last, _ := strings.Cut(strings.TrimSpace(c.Run(v4, "-t", table, "-S", chain)), "\n-A ")
-			lines := strings.Split(last, "\n-A ")
-			return fmt.Sprintf("%s -t %s -R %s %d -d 192.0.2.99/32 -j RETURN", v4, table, chain, len(lines))
-		}
-		compareAll := func() {
-			for _, f := range c.backend.families {
-				f.reading.full = time.Now().Add(-fullEvery)
-			}
-		}
-		for _, damage := range []string{
-			rule("filter", chainForward), rule("nat", chainClearMasq), rule("nat", chain), rule("filter", chainServices),
-			"ipset del FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8080,10.244.1.11; ipset add FAIRLEAD-ENDPOINTS4 10.244.1.11,tcp:8081,10.244.1.11",
-			"ipset del FAIRLEAD-CLUSTERIPS4 10.96.0.2; ipset add FAIRLEAD-CLUSTERIPS4 10.97.0.2",
-		} {
-			for name, later := range map[string]func(){
-				"while it runs": compareAll,
-				"while it runs, a second time": func() {
-					c.Apply(want) // no count shows it
-					compareAll()
-					c.Apply(want) // written again
-					compareAll()
-					c.Apply(want) // found as written
-					c.Run("sh", "-c", damage)
-					c.Apply(want)
-					compareAll()
-				},
-				"while it does not": c.Restart,
-			} {
-				c.Run("sh", "-c", damage)
-				if c.rules() == sound {
-					t.Fatalf("%s changed nothing", damage)
-				}
-				later()
-				c.Apply(want)
-				if got := c.rules(); got != sound {
-					t.Errorf("%s, %s:\n%s\nwant\n%s", damage, name, got, sound)
-				}
-				compareAll()
-				c.Apply(want)
-			}
-		}
-	})
-}
-
 // TestTallyCountsTheRulesInTheKernel holds the count against the kernel's own.
 func TestTallyCountsTheRulesInTheKernel(t *testing.T) {
 	eachVariant(t, func(t *testing.T, c *cluster) {

@@ -13,6 +13,7 @@ type table struct {
 	jumps  []jump // from built-in chains into ours, one each
 	want   map[string]chain
 	kernel map[string]content
+	handle uint64 // of the table in nf_tables when all of it was last read
 	absent []jump // wanted jumps that the kernel lacks
 	stray  []jump // other jumps into our chains
 	unmade bool   // nf_tables lacks the table, or chains of it that lead to ours
@@ -21,8 +22,9 @@ type table struct {
 	// another speaker was found to have written chains when they were last compared.
 	another bool
 	// odd are contents that differed from what was written, until a chain is found as written. Those that are
-	// the same after another write are how this release of iptables-save prints our rules.
-	odd map[string]content
+	// the same right after another write are prints: how this release of iptables-legacy-save prints our rules.
+	odd, prints map[string]content
+	again       bool // one of the odd was the same when they were last compared
 }
 
 // chain is the wanted rules of a chain, each on a line, as iptables-save prints them.
@@ -43,7 +45,8 @@ var foreign = content{rules: -1}
 func newTable(name string, jumps []jump) *table {
 	return &table{
 		name: name, jumps: jumps, absent: jumps,
-		want: map[string]chain{}, kernel: map[string]content{}, dirty: map[string]struct{}{}, odd: map[string]content{},
+		want: map[string]chain{}, kernel: map[string]content{}, dirty: map[string]struct{}{},
+		odd: map[string]content{}, prints: map[string]content{},
 	}
 }
 
@@ -171,18 +174,23 @@ func (c content) entries(exists bool) int {
 }
 
 // compare takes over what the kernel holds. It returns the names of chains that others changed,
-// emptied or removed since they were written, and the jumps that are gone or too many. If quiet,
-// others have not written since the last write.
-func (t *table) compare(s saved, quiet bool) (damaged []string) {
+// emptied or removed since they were written, and the jumps that are gone or too many. If it is read back, nothing
+// but the write before lies between.
+func (t *table) compare(s saved, readBack bool) (damaged []string) {
 	fresh := len(t.kernel) == 0
-	t.another = false
+	t.another, t.again = false, false
 	for name, got := range s.chains {
 		known, ours := t.kernel[name]
 		if ours && got != known {
-			if odd, again := t.odd[name]; again && quiet && odd == got {
+			odd, again := t.odd[name]
+			again = again && odd == got
+			if again && readBack {
+				t.prints[name] = got
+			}
+			if prints, known := t.prints[name]; known && prints == got {
 				continue
 			}
-			t.odd[name] = got
+			t.again, t.odd[name] = t.again || again, got
 			t.another = t.another || got.sum != 0
 		} else if ours {
 			delete(t.odd, name)

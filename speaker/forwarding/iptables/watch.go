@@ -69,7 +69,7 @@ func (f *family) disturbed() bool {
 	case !f.loaded || !f.sound || !f.reading.Allowed():
 		return false
 	}
-	if f.watch.look() != f.reading.epoch || f.reading.due() {
+	if f.due(f.watch.look()) || f.watch.altered() || f.sets.sweep() {
 		return true
 	}
 	if time.Since(f.sets.looked) < kernelwatch.Interval {
@@ -91,47 +91,51 @@ func lockIsFree() bool {
 
 // reading bounds and directs the reading of the tables of a family.
 type reading struct {
-	epoch int       // of the watch when the tables were last compared
-	full  time.Time // when all of them, and of the sets, was last compared
-	whole int       // the epoch at that time
+	epoch int              // of the watch when the tables were last compared
+	whole int              // the epoch when all of them were
+	full  kernelwatch.Pace // of comparing all of them
 
 	kernelwatch.RateLimit // for reading and repairing
 }
 
-func newReading() reading { return reading{full: time.Now(), RateLimit: kernelwatch.NewRateLimit()} }
+func newReading() reading { return reading{RateLimit: kernelwatch.NewRateLimit()} }
 
-// fullEvery is how often all is compared: that others put as many rules or elements in place of ours shows
-// in no count.
-const fullEvery = 30 * time.Second
+const (
+	// fullEvery is how often all is compared at the most: that others put as many rules in place of ours shows
+	// in no count.
+	fullEvery = time.Second
+	// fullShare is the share of the time, one part in so many, that it may take.
+	fullShare = 50
+)
 
-// check compares the kernel with what was written: what counters say was changed, and all once in
-// fullEvery. Differences are written by the next write.
+// due tells whether others wrote since the tables were compared, now being the epoch, or it is time to compare all
+// of them.
+func (f *family) due(now int) bool {
+	whole := now == f.reading.whole && f.watch.knows()
+	return now != f.reading.epoch || !whole && f.reading.full.Due()
+}
+
+// check compares the kernel with what was written: at once what counts say was changed, and then all if others
+// wrote. Differences are written by the next write.
 func (f *family) check(ctx context.Context) error {
 	if !f.loaded || !f.reading.Allowed() {
 		return nil
 	}
-	began, full := time.Now(), f.reading.due()
-	if full {
-		f.reading.full = began
-	}
+	began := time.Now()
 	var damage []string
-	now := f.watch.look()
-	if full && (now != f.reading.whole || f.commands.variant == Legacy) || now != f.reading.epoch {
+	if now := f.watch.look(); f.due(now) {
 		var err error
-		if damage, err = f.compare(ctx, full); err != nil {
+		if damage, err = f.compare(ctx, now == f.reading.epoch, false); err != nil {
 			return err
 		}
 		f.judge(damage)
 	}
-	err := f.sets.check(full)
+	err := f.sets.check()
 	if len(damage) == 0 { // else the repair is counted along with it
 		f.reading.Spend(time.Since(began))
 	}
 	return err
 }
-
-// due tells whether it is time to compare all.
-func (r *reading) due() bool { return time.Since(r.full) >= fullEvery }
 
 // judge takes note of damage that others did.
 func (f *family) judge(damage []string) {
@@ -146,14 +150,17 @@ func (f *family) judge(damage []string) {
 }
 
 // compare reads the tables, and all of them if full, and returns the chains and jumps of ours that are not as
-// they were written. It returns the errors of the kernel or a program.
-func (f *family) compare(ctx context.Context, full bool) (damage []string, err error) {
+// they were written. It returns the errors of the kernel or a program. What is read back was written a moment ago.
+func (f *family) compare(ctx context.Context, full, readBack bool) (damage []string, err error) {
+	began := time.Now()
 	// First: what changes while the tables are read shows next time.
 	epoch := f.watch.look()
+	f.watch.begin()
 	for i, t := range f.tables() {
 		var s saved
 		switch {
 		case f.commands.variant == Legacy:
+			full = true
 			s, err = f.commands.saveTable(ctx, &f.runners[i], t.name, t.lines())
 		case full:
 			s, err = t.fullCheck(f.family)
@@ -161,9 +168,10 @@ func (f *family) compare(ctx context.Context, full bool) (damage []string, err e
 			s, err = t.quickCheck(f.family)
 		}
 		if err != nil {
+			f.watch.compared = false
 			return nil, err
 		}
-		damage = append(damage, t.compare(s, epoch == f.reading.epoch)...)
+		damage = append(damage, t.compare(s, readBack)...)
 		if t.another {
 			f.log.Warn("Another speaker on this node wrote to our chains; writing them again", "table", t.name)
 			f.sets.doubt()
@@ -172,6 +180,7 @@ func (f *family) compare(ctx context.Context, full bool) (damage []string, err e
 	f.reading.epoch = epoch
 	if full {
 		f.reading.whole = epoch
+		f.reading.full.Read(began, fullEvery, fullShare)
 	}
 	return damage, nil
 }
