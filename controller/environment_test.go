@@ -69,9 +69,9 @@ type cluster struct {
 }
 
 // newCluster starts an API server of its own.
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, how ...apiserver.Option) *cluster {
 	t.Helper()
-	server := apiserver.Start(t)
+	server := apiserver.Start(t, how...)
 	account := server.User(t, user)
 	text, err := account.KubeConfig()
 	if err != nil {
@@ -295,6 +295,8 @@ func ips(s *corev1.Service) []string {
 // auditor follows every change of every Service and remembers each moment at
 // which two of them showed one address that they do not share.
 type auditor struct {
+	stop func() // ends it, which the end of the test does, too
+
 	mu     sync.Mutex
 	shown  map[client.ObjectKey]*corev1.Service
 	faults []string
@@ -321,7 +323,7 @@ func audit(t *testing.T, c *cluster) *auditor {
 			t.Error("the watch of Services ended: what they showed later, nobody saw")
 		}
 	})
-	t.Cleanup(func() {
+	a.stop = sync.OnceFunc(func() {
 		cancel()
 		w.Stop()
 		following.Wait()
@@ -329,6 +331,7 @@ func audit(t *testing.T, c *cluster) *auditor {
 			t.Error(f)
 		}
 	})
+	t.Cleanup(a.stop)
 	return a
 }
 

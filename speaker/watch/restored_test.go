@@ -17,7 +17,7 @@ import (
 // was deleted or changed since is as it was.
 func TestEtcdIsRestored(t *testing.T) {
 	t.Parallel()
-	server := apiserver.Start(t)
+	server := apiserver.Start(t, apiserver.Backups)
 	o := observeOn(t, server, slog.New(slog.DiscardHandler))
 	service := func(name string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: meta("default", name, nil), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
