@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"go4.org/netipx"
+
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -93,24 +95,54 @@ func (h Host) sources(family addr.Family, own []netip.Addr, pods []netip.Prefix)
 		decided[r.To] = j.decide(r)
 		order = append(order, r.To)
 	}
-	slices.SortFunc(order, func(a, b netip.Prefix) int {
-		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
-	})
-	var found []desired.Source
+	slices.SortFunc(order, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
+	found := map[netip.Prefix]netip.Addr{}
 	for _, to := range order {
 		c := decided[to]
 		if above := enclosing(decided, to); c.kept && above.kept || c.source.IsValid() && c.source == above.source && !above.kept {
 			delete(decided, to) // what holds for the route around it holds for this one
 			continue
 		}
-		s := desired.Source{To: to}
-		if !c.kept {
-			s.From = c.source
+		if c.kept {
+			c.source = netip.Addr{}
 		}
-		found = append(found, s)
+		found[to] = c.source
 	}
-	slices.Reverse(found) // a packet meets the longest prefix first
-	return found
+	merge(found, family)
+	var all []desired.Source
+	for to, from := range found {
+		all = append(all, desired.Source{To: to, From: from})
+	}
+	slices.SortFunc(all, func(a, b desired.Source) int { // a packet meets the longest prefix first
+		return cmp.Or(cmp.Compare(b.To.Bits(), a.To.Bits()), a.To.Addr().Compare(b.To.Addr()))
+	})
+	return all
+}
+
+// merge makes one of two halves of a prefix with the same source: each node's pods mostly have a route of their own.
+func merge(found map[netip.Prefix]netip.Addr, family addr.Family) {
+	lengths := make([][]netip.Prefix, family.Bits()+1)
+	for to := range found {
+		lengths[to.Bits()] = append(lengths[to.Bits()], to)
+	}
+	for bits := family.Bits(); bits > 0; bits-- {
+		for _, to := range lengths[bits] {
+			whole, _ := to.Addr().Prefix(bits - 1)
+			last := netipx.PrefixLastIP(whole)
+			upper, _ := last.Prefix(bits)
+			from, lower := found[netip.PrefixFrom(whole.Addr(), bits)]
+			other, both := found[upper]
+			if !lower || !both || from != other {
+				continue
+			}
+			delete(found, netip.PrefixFrom(whole.Addr(), bits))
+			delete(found, upper)
+			if _, has := found[whole]; !has {
+				lengths[bits-1] = append(lengths[bits-1], whole)
+			}
+			found[whole] = from
+		}
+	}
 }
 
 // enclosing is what was decided for the longest prefix around a prefix.

@@ -135,6 +135,14 @@ func TestSources(t *testing.T) {
 		"a node whose own address is on no interface": {
 			[]egress.Link{link(2, "eth0", "169.254.10.2/24")}, []string{"0.0.0.0/0 2/169.254.10.1"}, nil,
 		},
+		"neighbours without a source, each with pods of its own": {
+			[]egress.Link{link(2, "eth0", "10.0.0.11/24")},
+			[]string{
+				"0.0.0.0/0 2/10.0.0.1 src 198.51.100.7", "10.244.0.0/24 2/10.0.0.12", "10.244.1.0/24 2/10.0.0.13", "10.244.2.0/24 2/10.0.0.14", "10.244.3.0/24 2/10.0.0.15",
+				"10.244.5.0/24 2/10.0.0.16", "10.244.3.7/32 2/10.0.0.1 src 198.51.100.7", "10.244.8.0/23 2/10.0.0.1 src 192.0.2.1", "10.244.8.0/24 2/10.0.0.2", "10.244.9.0/24 2/10.0.0.2",
+			},
+			[]string{"10.244.3.7/32 198.51.100.7", "10.244.5.0/24 interface", "10.244.8.0/23 interface", "10.244.0.0/22 interface", "0.0.0.0/0 198.51.100.7"},
+		},
 		"the first of two routes counts": {
 			fabric[1:2], []string{"10.244.2.0/24 2/10.0.0.0", "10.244.2.0/24 2/10.0.0.0 src 192.0.2.1"}, nil,
 		},
@@ -159,7 +167,7 @@ func TestSources(t *testing.T) {
 func TestTooManySources(t *testing.T) {
 	h := egress.Host{Links: []egress.Link{link(1, "lo", "192.0.2.1/32", "2001:db8::1/128"), link(2, "eth0", "10.0.0.1/24", "fd00::1/64")}}
 	for n := range 300 {
-		h.Routes = append(h.Routes, route(fmt.Sprintf("10.%d.%d.0/24 2/10.0.0.2 src 192.0.2.1", n/256, n%256)))
+		h.Routes = append(h.Routes, route(fmt.Sprintf("10.%d.%d.0/24 2/10.0.0.2 src 192.0.2.1", n/128, n%128*2)))
 	}
 	h.Routes = append(h.Routes, route("fd00:244::/32 2/fd00::2 src 2001:db8::1"))
 	found, err := h.Sources(nil, nil)
