@@ -4,14 +4,16 @@ import (
 	"errors"
 	"time"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // Refusals are the ports that the kernel did not take when they were tried last. The zero value
 // has none.
 type Refusals struct {
-	of    map[desired.PortKey]refusal
-	tried time.Time
+	of       map[desired.PortKey]refusal
+	services map[view.Ref]int // how many are of each
+	tried    time.Time
 }
 
 // refusal is a port as it was refused, and why.
@@ -27,10 +29,24 @@ const tryAgainAfter = 10 * time.Second
 // Add notes that the kernel refuses a port, and is the error that says so.
 func (r *Refusals) Add(key desired.PortKey, port desired.Port, reason error) error {
 	if r.of == nil {
-		r.of = map[desired.PortKey]refusal{}
+		r.of, r.services = map[desired.PortKey]refusal{}, map[view.Ref]int{}
 	}
 	r.of[key] = refusal{port, reason}
+	r.services[key.Service]++
 	return &RefusedError{Key: key, Err: reason}
+}
+
+// fewRefused is how many ports of one Service are found out by attempts of their own. All others are then refused for what they
+// were refused for together: thousands of attempts would hold up other Services.
+const fewRefused = 8
+
+// Like refuses a port untried, for the reason for which it was refused with others, if that many of its Service were refused, and is
+// the error that says so; nil: it is to be tried.
+func (r *Refusals) Like(key desired.PortKey, port *desired.Port, reason error) error {
+	if port == nil || r.services[key.Service] < fewRefused {
+		return nil
+	}
+	return r.Add(key, *port, reason)
 }
 
 // Part takes the changes apart that were refused: those to be tried again now are forgotten, and tried by

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -178,7 +179,16 @@ func (f *family) place(ctx context.Context, changes []desired.Change) error {
 		return &outcome.RefusedError{Key: changes[0].Key, Err: err}
 	}
 	half := len(changes) / 2
-	return errors.Join(f.place(ctx, changes[:half]), f.place(ctx, changes[half:]))
+	errs := []error{f.place(ctx, changes[:half])}
+	rest := slices.DeleteFunc(slices.Clone(changes[half:]), func(c desired.Change) bool {
+		alike := f.refused.Like(c.Key, c.To, err)
+		errs = append(errs, alike)
+		return alike != nil
+	})
+	if len(rest) > 0 {
+		errs = append(errs, f.place(ctx, rest))
+	}
+	return errors.Join(errs...)
 }
 
 // stage renders changes into the tables and sets, but not into the kernel. What a port

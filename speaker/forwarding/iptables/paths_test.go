@@ -1,6 +1,8 @@
 package iptables
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // TestThePathsOfAPort counts how many rules the kernel comes by if it follows each rule that leads to a chain, as nf_tables does
@@ -46,5 +49,42 @@ func TestThePathsOfAPort(t *testing.T) {
 				t.Errorf("policy Local %t, legacy %t: %d rules, want %d at most", policyLocal, legacy, n, most)
 			}
 		}
+	}
+}
+
+// TestManyRefusedPorts has the kernel refuse all ports of a large Service: others are served, and few of them are tried one by one, at
+// first and again.
+func TestManyRefusedPorts(t *testing.T) {
+	c := newCluster(t, NFT)
+	a := blackbox.Plan(addr.IPv4)
+	want := blackbox.Forwarding(blackbox.Services()...)
+	c.Apply(want)
+	const ports = 400
+	for i := range ports {
+		key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "many"}, Name: fmt.Sprint(i), Protocol: view.TCP, Family: addr.IPv4}
+		want.Ports[key] = desired.Port{
+			ClusterIP: blackbox.Nth(a.ClusterIPs, 30), VIPs: []netip.Addr{blackbox.Nth(a.VIPs, 30)}, Port: uint16(1000 + i), Cluster: blackbox.At(blackbox.ServePort, a.P1),
+			Restricted: true, SourceRanges: []netip.Prefix{blackbox.Plan(addr.IPv6).Nobody}, // iptables takes IPv4 alone
+		}
+	}
+	last := blackbox.Forwarding(blackbox.Service{Name: "z-last", N: 31, Fill: func(a blackbox.Addresses, p *desired.Port) {
+		p.Cluster, p.Anywhere = blackbox.At(blackbox.ServePort, a.P1), true
+	}})
+	maps.Copy(want.Ports, last.Ports)
+	for i := range 3 {
+		before := blackbox.Generation(t, c.Node)
+		missing, err := c.Try(want)
+		if len(missing) != ports || len(outcome.Refused(err)) != ports {
+			t.Fatalf("attempt %d: %d ports are missing and %d refused, want %d; %d bytes of errors", i, len(missing), len(outcome.Refused(err)), ports, len(err.Error()))
+		}
+		if made := blackbox.Generation(t, c.Node) - before; made > 200 {
+			t.Errorf("attempt %d: %d transactions", i, made)
+		} else {
+			t.Logf("attempt %d: %d transactions", i, made)
+		}
+	}
+	got, err := c.Client.Ask("tcp", netip.AddrPortFrom(blackbox.Nth(a.VIPs, 31), 80), blackbox.AnswerIn)
+	if err != nil || got.Server != "p1" {
+		t.Errorf("another Service: %v, %v, want an answer of p1", got, err)
 	}
 }

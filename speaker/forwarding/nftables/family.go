@@ -151,6 +151,14 @@ func (f *family) isolate(to nodeSets, steps []step, reason error) error {
 	var errs []error
 	half := len(steps) / 2
 	for _, some := range [][]step{steps[:half], steps[half:]} {
+		some = slices.DeleteFunc(slices.Clone(some), func(s step) bool {
+			if s.to == nil {
+				return false
+			}
+			alike := f.refused.Like(s.key, &s.to.port, reason)
+			errs = append(errs, alike)
+			return alike != nil
+		})
 		if err := f.try(to, some, false); err != nil && f.loaded {
 			errs = append(errs, f.isolate(to, some, err))
 		}
