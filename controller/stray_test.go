@@ -42,7 +42,7 @@ func testStray(t *testing.T, c *cluster) {
 	s := c.service(t, "label")
 	about(s, v1beta1.ReasonAllocated, "")
 	update(t, c, s, func(s *corev1.Service) { s.Labels = map[string]string{v1beta1.AnnotationPool: "private"} })
-	about(s, "UnknownAnnotation", "write the annotation fairlead.dev/pool")
+	about(s, "UnknownAnnotation", "write it as the annotation fairlead.dev/pool")
 
 	update(t, c, pool, func(p *v1beta1.IPAddressPool) { p.Annotations = map[string]string{v1beta1.AnnotationShareKey: "k"} })
 	until(t, c, pool, "told that it has a Service's annotation", func(p *v1beta1.IPAddressPool) bool {

@@ -27,8 +27,7 @@ func asks() map[string]string {
 }
 
 // Stray tells of the annotations and labels of an object that mean nothing there and look like those by which Services ask
-// for something; nil if nothing does. Other labels below our prefix are for selectors, and other annotations of objects of
-// Kubernetes are those of other programs.
+// for something; nil if nothing does. Other labels below our prefix, and those of other kinds, are for selectors.
 func (o Requests) Stray(object problem.Object, of metav1.Object) *problem.Problem {
 	var told []string
 	for _, key := range slices.Sorted(maps.Keys(of.GetAnnotations())) {
@@ -37,8 +36,8 @@ func (o Requests) Stray(object problem.Object, of metav1.Object) *problem.Proble
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(of.GetLabels())) {
-		if name, ours := cutPrefix(key, prefix); ours && distance(name, nearest(name)) < 2 {
-			told = append(told, fmt.Sprintf("label %q means nothing: write the annotation %s of a Service", quotable(key), prefix+nearest(name)))
+		if name, ours := cutPrefix(key, prefix); ours && object.Kind == "Service" && distance(name, nearest(name)) < 2 {
+			told = append(told, fmt.Sprintf("label %q asks for nothing: write it as the annotation %s", quotable(key), prefix+nearest(name)))
 		}
 	}
 	if len(told) == 0 {

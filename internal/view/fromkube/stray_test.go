@@ -33,14 +33,14 @@ func TestStray(t *testing.T) {
 			off + "metallb.io/address-pool": "metallbAnnotations is false: write fairlead.dev/pool", off + "metallb.io/addr-pool": "",
 			off + "metallb.io/ip-allocated-from-pool": "", off + "fairlead.dev/pools": "is fairlead.dev/pool meant",
 
-			label + "fairlead.dev/pool": "write the annotation fairlead.dev/pool", label + "fairlead.dev/pools": "write the annotation fairlead.dev/pool",
+			label + "fairlead.dev/pool": "write it as the annotation fairlead.dev/pool", label + "fairlead.dev/pools": "write it as the annotation fairlead.dev/pool",
 			label + "fairlead.dev/tier": "", label + "metallb.io/address-pool": "",
 		},
 		"Namespace": {
-			"fairlead.dev/pool": "on this kind of object: write fairlead.dev/pool on a Service", label + "fairlead.dev/pool": "of a Service", label + "fairlead.dev/rent": "",
+			"fairlead.dev/pool": "on this kind of object: write fairlead.dev/pool on a Service", label + "fairlead.dev/pool": "",
 			"metallb.io/address-pool": "",
 		},
-		"Node":          {"fairlead.dev/share-key": "write fairlead.dev/share-key on a Service", label + "fairlead.dev/metallb": ""},
+		"Node":          {"fairlead.dev/share-key": "write fairlead.dev/share-key on a Service", label + "fairlead.dev/pool": ""},
 		"IPAddressPool": {"fairlead.dev/addresses": "write fairlead.dev/addresses on a Service", label + "fairlead.dev/node": ""},
 	} {
 		for key, want := range keys {
