@@ -29,12 +29,19 @@ type host struct {
 	err     error // of the last reading
 	own     []netip.Addr
 	pods    []netip.Prefix
+	outer   []string               // see outward
+	has     map[addr.Family]bool   // see families
+	asked   time.Time              // when the settings of forwarding were last
+	why     map[addr.Family]string // see off
 	sources []desired.Source
 	failed  error // why some are left out
 
 	links      desired.Links              // by which pods send, as Apply was told last
 	clusterIPs map[addr.Family]netip.Addr // one of each family
 }
+
+// askAgain is after how long settings are read again though no notice says that they have changed.
+const askAgain = 5 * time.Second
 
 func newHost() *host {
 	return &host{routes: egress.Read, off: off, reading: kernelwatch.NewRateLimit()}
@@ -52,10 +59,18 @@ func (h *host) disturbed() bool {
 func (h *host) sourcesOf(want desired.Forwarding) ([]desired.Source, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	anew := h.renew()
-	if anew || !slices.Equal(h.own, want.Own) || !slices.Equal(h.pods, want.Pods) {
+	news := h.watch.changed()
+	moved := h.renew() || !slices.Equal(h.own, want.Own) || !slices.Equal(h.pods, want.Pods)
+	if moved {
 		h.own, h.pods = want.Own, want.Pods
 		h.sources, h.failed = h.is.Sources(want.Own, want.Pods)
+		h.outer, h.has = h.outward(), h.families()
+	}
+	if news || moved || time.Since(h.asked) > askAgain { // to read them takes longer than all else of a pass that has nothing to do
+		h.asked, h.why = time.Now(), map[addr.Family]string{}
+		for _, family := range addr.Families() {
+			h.why[family] = h.off(family, h.outer)
+		}
 	}
 	if err := errors.Join(h.err, h.failed); err != nil {
 		return h.sources, &outcome.SettingError{Of: "source addresses", Err: err}

@@ -29,7 +29,7 @@ func (f *Forwarder) Faults() []Fault {
 		return nil
 	}
 	f.host.mu.Lock()
-	bridges, outward, clusterIPs := f.host.podBridges(), f.host.outward(), f.host.clusterIPs
+	bridges, outward, clusterIPs := f.host.podBridges(), f.host.outer, f.host.clusterIPs
 	f.host.mu.Unlock()
 	found := deaf(outward)
 	for _, family := range addr.Families() {

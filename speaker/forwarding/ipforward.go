@@ -19,14 +19,14 @@ import (
 // absent are the families of which that is known.
 func (h *host) forwards(want desired.Forwarding, missing outcome.Missing, absent map[addr.Family]bool) error {
 	h.mu.Lock()
-	links, has := h.outward(), h.families()
+	off, has := h.why, h.has
 	h.mu.Unlock()
 	var errs []error
 	for _, family := range addr.Families() {
 		if !want.Has(family) || absent[family] {
 			continue
 		}
-		why := h.off(family, links)
+		why := off[family]
 		if why == "" {
 			continue
 		}
@@ -82,8 +82,10 @@ const settings = "/proc/sys/net"
 // does, or cannot be asked. IPv6 has no such setting of an interface but one that forwards in spite of the other.
 func off(family addr.Family, links []string) string {
 	if family == addr.IPv6 {
-		forced, _ := filepath.Glob(filepath.Join(settings, "ipv6/conf/*/force_forwarding"))
-		if !isZero(filepath.Join(settings, "ipv6/conf/all/forwarding")) || slices.ContainsFunc(forced, isOne) {
+		if !isZero(filepath.Join(settings, "ipv6/conf/all/forwarding")) {
+			return ""
+		}
+		if forced, _ := filepath.Glob(filepath.Join(settings, "ipv6/conf/*/force_forwarding")); slices.ContainsFunc(forced, isOne) {
 			return ""
 		}
 		return "net.ipv6.conf.all.forwarding"
