@@ -34,6 +34,9 @@ func Releases() []Release {
 	}
 }
 
+// Ended begins the line that has the status of the tests.
+const Ended = "=== EXIT "
+
 //go:embed make-initrd
 var makeInitrd string
 
@@ -102,7 +105,8 @@ func (g Guest) Run(ctx context.Context, processor, script string, files []string
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("emulate %s with -cpu %s: %w", g.Name, processor, err)
 	}
-	_, status, ended := strings.Cut(console.String(), "=== EXIT ")
+	_, status, ended := strings.Cut(console.String(), Ended)
+	status, _, _ = strings.Cut(status, "\n") // the kernel says more when it ends
 	if status = strings.TrimSpace(status); !ended || status != "0" {
 		return fmt.Errorf("%s with -cpu %s: the tests end with status %q", g.Name, processor, status)
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"fairlead.dev/fairlead/e2e/kernels/guest"
 )
 
 // Run is the tests on one kernel.
@@ -14,7 +16,7 @@ type Run struct {
 	Release, Version, Processor string
 	Settings                    map[string]string // of the kernel's configuration
 	Output                      string            // of test binaries with -test.v
-	Err                         error             // why they did not come to their end
+	Err                         error             // of the whole
 }
 
 // Count is what tests came to.
@@ -76,7 +78,7 @@ func Write(out io.Writer, runs []Run, backends []string, features []Feature) err
 			skipped += n.Skipped
 			cells = append(cells, n.String())
 		}
-		if r.Err != nil {
+		if r.Err != nil && !strings.Contains(r.Output, guest.Ended) {
 			cells[2] += ", and then ended"
 		}
 		row(&b, append(cells, fmt.Sprint(skipped)))

@@ -11,9 +11,9 @@ func TestTables(t *testing.T) {
 	const output = "=== RUN   TestAll\r\n--- FAIL: TestAll (1.00s)\r\n    --- PASS: TestAll/legacy (0.50s)\r\n" +
 		"    --- FAIL: TestAll/new (0.50s)\r\n        --- FAIL: TestAll/new/IPv6 (0.10s)\r\n" +
 		"--- PASS: TestEach (1.00s)\r\n    --- PASS: TestEach/legacy (0.50s)\r\n    --- SKIP: TestEach/new (0.00s)\r\n" +
-		"--- PASS: TestAlone (0.00s)\r\n    --- PASS: TestAlone/part (0.00s)\r\n"
+		"--- PASS: TestAlone (0.00s)\r\n    --- PASS: TestAlone/part (0.00s)\r\n=== EXIT 1\r\n"
 	runs := []Run{
-		{Release: "old", Version: "5.10.1", Processor: "max", Output: output, Settings: map[string]string{"NFT_DUP": "m", "VRF": "y"}},
+		{Release: "old", Version: "5.10.1", Processor: "max", Output: output, Err: errors.New("status 1"), Settings: map[string]string{"NFT_DUP": "m", "VRF": "y"}},
 		{Release: "old", Version: "5.10.1", Processor: "max,-avx2", Err: errors.New("it burns")},
 		{Release: "new", Version: "6.1.1", Processor: "max", Output: "    --- PASS: TestAll/new (0.50s)\n"},
 	}

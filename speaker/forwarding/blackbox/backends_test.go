@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 	netlab.LocksApart(m.Run)
 }
 
-// answerIn is long enough for any answer.
-const answerIn = blackbox.AnswerIn
-
-// silenceAfter is long enough for a machine under load to have answered.
-var silenceAfter = netlab.Patience(250 * time.Millisecond)
+// answerIn is long enough for any answer, silenceAfter for a machine under load to have answered.
+var (
+	answerIn     = netlab.Patience(blackbox.AnswerIn)
+	silenceAfter = netlab.Patience(250 * time.Millisecond)
+)
 
 // contender is a backend under test.
 type contender struct {
