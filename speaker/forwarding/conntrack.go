@@ -1,8 +1,6 @@
 package forwarding
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -247,25 +245,6 @@ func (p places) have(a netip.Addr) bool {
 		return within(p.loopback, a)
 	}
 	return within(p.nodePorts, a)
-}
-
-// isOwn tells whether an address is the node's. Of loopback ones it has more than any
-// interface lists.
-func isOwn(a netip.Addr, own map[netip.Addr]bool) bool { return own[a] || a.IsLoopback() }
-
-// ownAddresses are those of the node, loopback ones excepted.
-func ownAddresses() (map[netip.Addr]bool, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the node's addresses: %w", err)
-	}
-	own := map[netip.Addr]bool{}
-	for _, each := range all {
-		if prefix, err := netip.ParsePrefix(each.String()); err == nil && !prefix.Addr().IsLoopback() {
-			own[prefix.Addr()] = true
-		}
-	}
-	return own, nil
 }
 
 func nodePort(family addr.Family, protocol view.Protocol, port uint16) destination {

@@ -18,7 +18,7 @@ type inherited struct{ services, endpoints map[netip.AddrPort]bool }
 
 // orphan tells whether a flow is that of a Service that is no more; own are the node's
 // addresses.
-type orphan func(flow conntrack.Flow, own map[netip.Addr]bool) bool
+type orphan func(flow conntrack.Flow, own *localAddresses) bool
 
 // inheritedRules reads what there is of all modes, since the mode may have been another.
 func inheritedRules() (map[addr.Family]inherited, error) {
@@ -59,12 +59,12 @@ func (h inherited) orphans(family addr.Family, want desired.Forwarding) orphan {
 		}
 	}
 	places := placesOf(want)
-	return func(flow conntrack.Flow, own map[netip.Addr]bool) bool {
+	return func(flow conntrack.Flow, own *localAddresses) bool {
 		if flow.Answers == flow.To || !h.endpoints[flow.Answers] || wanted[flow.To] {
 			return false
 		}
 		at := nodePort(family, view.UDP, flow.To.Port()).AddrPort
-		if !isOwn(flow.To.Addr(), own) {
+		if !own.have(flow.To.Addr()) {
 			return h.services[flow.To]
 		}
 		return (h.services[flow.To] || h.services[at]) && (!wanted[at] || !places.have(flow.To.Addr()))

@@ -56,7 +56,7 @@ func (r *reusedPorts) free() {
 // staleOf returns what tells which flows of these tuples lead to endpoints that serve no more, by what the kernel has.
 // Those that no Service of ours translates are none. The error is that of listing the node's addresses.
 func (c *conntrackReconciler) staleOf(family addr.Family, tuples []conntrack.Tuple) (func(view.Protocol, conntrack.Flow) bool, error) {
-	own, err := ownAddresses()
+	own, err := readLocalAddresses()
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (c *conntrackReconciler) begin() (*search, error) {
 		c.finish()
 		return nil, nil
 	}
-	own, err := ownAddresses()
+	own, err := readLocalAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (c *conntrackReconciler) begin() (*search, error) {
 }
 
 // lookFor has a search know what the kernel does with destinations.
-func (c *conntrackReconciler) lookFor(look *search, some map[destination]struct{}, own map[netip.Addr]bool) {
+func (c *conntrackReconciler) lookFor(look *search, some map[destination]struct{}, own *localAddresses) {
 	look.own, look.places = own, c.places
 	look.allowed, look.others = map[destination][]netip.AddrPort{}, map[destination]struct{}{}
 	for key, p := range c.placed {
 		for at := range p.destinations(key) {
 			if _, is := some[at]; is {
 				look.allowed[at] = append(look.allowed[at], p.serving...)
-			} else if isOwn(at.Addr(), own) {
+			} else if own.have(at.Addr()) {
 				look.others[at] = struct{}{}
 			}
 		}
@@ -91,7 +91,7 @@ func (c *conntrackReconciler) finish() {
 
 // search is what Clean looks for. It does not change.
 type search struct {
-	own     map[netip.Addr]bool
+	own     *localAddresses
 	allowed map[destination][]netip.AddrPort // where flows to the pending destinations may go
 	// others are destinations of Services on the node's own addresses that are not pending.
 	// They come before a NodePort of the same number.
@@ -170,7 +170,7 @@ func (c *conntrackReconciler) changed(to destination) bool {
 func (l *search) allows(to destination) (endpoints []netip.AddrPort, ours bool) {
 	a := to.Addr()
 	endpoints, ours = l.allowed[to]
-	if _, another := l.others[to]; ours || another || !isOwn(a, l.own) {
+	if _, another := l.others[to]; ours || another || !l.own.have(a) {
 		return endpoints, ours
 	}
 	endpoints, ours = l.allowed[nodePort(to.family, to.protocol, to.Port())]

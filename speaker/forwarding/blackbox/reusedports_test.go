@@ -117,6 +117,7 @@ func (c *cluster) stranger() *netlab.Host {
 func TestReusedPorts(t *testing.T) {
 	t.Parallel()
 	each(t, withLatest(allWhole()), func(t *testing.T, c *cluster) {
+		c.routeToItself()
 		c.freeReusedPorts()
 		c.Apply(web(p2Of))
 		c.crash("p2", 20000)

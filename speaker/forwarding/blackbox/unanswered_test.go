@@ -51,6 +51,7 @@ func (c *cluster) waysIn(f addr.Family) []wayIn {
 			netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, webN), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, webN), 80),
 			netip.AddrPortFrom(blackbox.Nth(a.ExternalIPs, webN), 80), netip.AddrPortFrom(a.Node, 30000+webN),
 			netip.AddrPortFrom(a.Aside, 30000+webN), netip.AddrPortFrom(a.Bound[0], 30000+webN),
+			netip.AddrPortFrom(blackbox.Nth(a.Nobody, 9), 30000+webN), // see routeToItself
 		} {
 			ways = append(ways, wayIn{s, to})
 		}
@@ -61,6 +62,13 @@ func (c *cluster) waysIn(f addr.Family) []wayIn {
 		}
 	}
 	return ways
+}
+
+// routeToItself has the node deliver whole prefixes to itself, of which no interface has an address.
+func (c *cluster) routeToItself() {
+	for _, f := range addr.Families() {
+		c.Node.Own(blackbox.Plan(f).Nobody)
+	}
 }
 
 // web is a state with one Service, by TCP, UDP and SCTP, that one endpoint of each family serves.
@@ -121,6 +129,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 func TestUnansweredConnections(t *testing.T) {
 	t.Parallel()
 	each(t, allWhole(), func(t *testing.T, c *cluster) {
+		c.routeToItself()
 		die(t, c.P2)
 		c.Apply(web(p2Of))
 		var all asking
