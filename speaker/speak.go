@@ -152,6 +152,7 @@ func tasksOf(p parts, c flags.Config) []run.Task {
 		}),
 		&bridge.Bridge{Layer2: p.layer2, Sessions: p.sessions, Cluster: p.cluster, Reporter: p.reporter, Resync: p.objects.Resync},
 		nodechecks.Layer2(p.layer2.Settled, p.reporter, c.Log),
+		nodechecks.Networks(p.reporter, c.Log),
 		run.Func("answering for health", p.checks.Run),
 	}
 	if c.Mode != forwarding.None {

@@ -99,6 +99,15 @@ type NodeForwardingStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
+	// networks are those that the interfaces of the node are on, sorted; the first
+	// 64 of them. No pool gives the first and last address of an IPv4 network, nor
+	// the first one of an IPv6 network.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	Networks []string `json:"networks,omitempty"`
+
 	// services is the number of Services that the node forwards. Like all
 	// numbers here, it is written at most once in 30 seconds.
 	// +optional

@@ -879,6 +879,11 @@ func (in *NodeForwarding) DeepCopyObject() runtime.Object {
 func (in *NodeForwardingStatus) DeepCopyInto(out *NodeForwardingStatus) {
 	*out = *in
 	in.Since.DeepCopyInto(&out.Since)
+	if in.Networks != nil {
+		in, out := &in.Networks, &out.Networks
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

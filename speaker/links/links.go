@@ -139,6 +139,20 @@ func (s *Snapshot) Connects(a netip.Addr) bool {
 	return false
 }
 
+// Networks returns the subnets of the links that other hosts may have addresses in, sorted, each once.
+func (s *Snapshot) Networks() []netip.Prefix {
+	var networks []netip.Prefix
+	for _, l := range s.links {
+		for _, p := range l.Prefixes {
+			if !p.IsSingleIP() && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
+				networks = append(networks, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(networks, netip.Prefix.Compare)
+	return slices.Compact(networks)
+}
+
 // answers reports whether the link is of a kind on which neighbours ask for
 // addresses: Ethernet with ARP that belongs to the node itself. The ports of a
 // bridge, bond or switch are left out, since their master gets the frames; a

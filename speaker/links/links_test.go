@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -29,6 +30,19 @@ func link(index int, name string, prefixes ...string) links.Link {
 func with(l links.Link, change func(*links.Link)) links.Link {
 	change(&l)
 	return l
+}
+
+// TestNetworks: those that other hosts may be in, whatever the state of the links, but no link-local ones.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	all := links.NewSnapshot(
+		link(1, "lo", "127.0.0.1/8", "::1/128", "203.0.113.1/32"), link(2, "eth0", "192.0.2.7/24", "192.0.2.8/24", "fd00:30::11/64", "fe80::1/64"),
+		link(3, "eth1", "10.0.0.1/31", "169.254.1.1/16", "192.0.2.9/24"), with(link(4, "cni0", "10.244.1.1/24"), func(l *links.Link) { l.Up = false }),
+	)
+	want := "[10.0.0.0/31 10.244.1.0/24 192.0.2.0/24 fd00:30::/64]"
+	if got := fmt.Sprint(all.Networks()); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 func TestAnswering(t *testing.T) {

@@ -1,5 +1,6 @@
 // Package nodechecks looks every half a minute at what on this node is in the way of Services: settings that break
-// layer 2, other service proxies, a connection table that is nearly full, and NodePorts that are not reserved.
+// layer 2, other service proxies, a connection table that is nearly full, and NodePorts that are not reserved; and at
+// which networks it is on.
 package nodechecks
 
 import (
@@ -70,6 +71,19 @@ func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.L
 				reporter.LocalPorts(given, span)
 			}
 			return errors.Join(err, unread)
+		})
+	})
+}
+
+// Networks returns the task that looks which networks this node is on.
+func Networks(reporter *report.Reporter, log *slog.Logger) run.Task {
+	return run.Func("looking at the networks of this node", func(ctx context.Context) error {
+		return repeat(ctx, 0, log, "networks", func(context.Context) error {
+			snapshot, err := links.Read()
+			if err == nil {
+				reporter.Networks(snapshot.Networks())
+			}
+			return err
 		})
 	})
 }

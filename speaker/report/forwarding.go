@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,7 +39,8 @@ type Forwarding struct {
 	// Ports counts those of the Services in each family, Programmed those of them that are
 	// in the kernel as wanted.
 	Ports, Programmed int
-	Problems          int // that conditions have
+	Problems          int            // that conditions have
+	Networks          []netip.Prefix // that the node is on, sorted
 	Conditions        []metav1.Condition
 }
 
@@ -114,6 +116,17 @@ func services(f desired.Forwarding) int {
 		found[key.Service] = struct{}{}
 	}
 	return len(found)
+}
+
+// Networks takes in the networks that the interfaces of this node are on, sorted.
+func (r *Reporter) Networks(networks []netip.Prefix) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Equal(networks, r.forwarding.now.Networks) {
+		return
+	}
+	r.forwarding.now.Networks = networks
+	r.writeForwarding()
 }
 
 // writeForwarding hands on the state of the forwarding, once all of it is known.

@@ -32,14 +32,15 @@ func (k forwardingKind) own(object *v1beta1.NodeForwarding) (*v1beta1.NodeForwar
 	return object, object.Name == k.node
 }
 
-// compare returns immediate for what is well or not, and for what programs the kernel. Numbers and messages
+// compare returns immediate for what is well or not, what programs the kernel, and the networks of the node. Numbers and messages
 // change with every Service.
 func (forwardingKind) compare(have, want *v1beta1.NodeForwarding) urgency {
 	is, to := have.Status, withForwardingStatus(have, want).Status
 	switch {
 	case equality.Semantic.DeepEqual(is, to):
 		return unchanged
-	case is.Mode != to.Mode || is.Tool != to.Tool || !is.Since.Equal(&to.Since) || !slices.EqualFunc(is.Conditions, to.Conditions, alike):
+	case is.Mode != to.Mode || is.Tool != to.Tool || !is.Since.Equal(&to.Since) || !slices.Equal(is.Networks, to.Networks) ||
+		!slices.EqualFunc(is.Conditions, to.Conditions, alike):
 		return immediate
 	}
 	return throttled
@@ -81,6 +82,10 @@ func renderForwarding(node string, uid types.UID, f report.Forwarding) *v1beta1.
 			Services: int32(f.Services), Ports: int32(f.Ports), ProgrammedPorts: int32(f.Programmed), Problems: int32(f.Problems),
 			Conditions: slices.Clone(f.Conditions),
 		},
+	}
+	const most = 64 // as the schema has it
+	for _, network := range f.Networks[:min(len(f.Networks), most)] {
+		object.Status.Networks = append(object.Status.Networks, network.String())
 	}
 	for i := range object.Status.Conditions {
 		c := &object.Status.Conditions[i]

@@ -2,6 +2,8 @@ package statuswriter_test
 
 import (
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +54,7 @@ func TestTheObjectSaysHowTheForwardingDoes(t *testing.T) {
 	is := func(status metav1.ConditionStatus, reason string, since time.Time) report.Forwarding {
 		return report.Forwarding{
 			Mode: "iptables", Tool: "iptables-legacy", Since: began, Services: 3, Ports: 5, Programmed: 4, Problems: 1,
+			Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
 			Conditions: []metav1.Condition{{
 				Type: "Programmed", Status: status, Reason: reason, Message: strings.Repeat("x", 4096), LastTransitionTime: metav1.NewTime(since),
 			}},
@@ -70,7 +73,8 @@ func TestTheObjectSaysHowTheForwardingDoes(t *testing.T) {
 	k.Set(uid, is("False", "ProgramMissing", began))
 	o := c.forwards(t, "node1", "a program missing", says("False", "ProgramMissing"))
 	if s := o.Status; s.Mode != "iptables" || s.Tool != "iptables-legacy" || s.Since.Unix() != began.Unix() ||
-		s.Services != 3 || s.Ports != 5 || s.ProgrammedPorts != 4 || s.Problems != 1 || len(s.Conditions[0].Message) != 4096 {
+		s.Services != 3 || s.Ports != 5 || s.ProgrammedPorts != 4 || s.Problems != 1 ||
+		!slices.Equal(s.Networks, []string{"192.0.2.0/24", "2001:db8::/64"}) || len(s.Conditions[0].Message) != 4096 {
 		t.Errorf("status %+v", s)
 	}
 	if o.Spec.Node != "node1" || o.Labels[v1beta1.LabelNode] != "node1" || len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != uid {

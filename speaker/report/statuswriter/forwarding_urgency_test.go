@@ -2,6 +2,7 @@ package statuswriter
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,7 @@ func TestWhatIsNewsOfTheForwarding(t *testing.T) {
 		"one condition less":   {func(f *report.Forwarding) { f.Conditions = f.Conditions[:1] }, immediate},
 		"the mode":             {func(f *report.Forwarding) { f.Mode = "nftables" }, immediate},
 		"the tool":             {func(f *report.Forwarding) { f.Tool = "iptables-legacy" }, immediate},
+		"the networks":         {func(f *report.Forwarding) { f.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, immediate},
 		"another process":      {func(f *report.Forwarding) { f.Since = since.Add(time.Minute) }, immediate},
 	} {
 		f := forwarding(since)
