@@ -339,7 +339,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			container: controller.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/controller"},
 			args: []string{
-				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false", "--ignore-exclude-lb",
+				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false", "--ignore-exclude-lb", "--cluster-cidrs=10.0.0.0/8,fd00::/8",
 				"--leader-elect=true", "--metrics-bind-address=:17472", "--health-probe-bind-address=:17473", "--log-level=debug",
 			},
 			ports:     []int32{17472, 17473},

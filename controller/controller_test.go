@@ -48,6 +48,8 @@ func TestController(t *testing.T) {
 		{"goes on without a ledger, and says so", testLedgerForbidden},
 		{"repairs its ledger", testLedgerRepair},
 		{"gives nothing of the range of ClusterIPs", testServiceRange},
+		{"gives nothing that the cluster itself has", testOccupied},
+		{"replaces addresses of nodes in a status", testNodesInAStatus},
 		{"knows ClusterIPs where no ServiceCIDR tells their range", testOlderServer},
 		{"says what is wrong with a request", testRequests},
 		{"refuses or tells what is malformed", testMalformed},
@@ -167,7 +169,7 @@ func testRequests(t *testing.T, c *cluster) {
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"198.51.100.0/24"}, AutoAssign: &manual},
 	}
 	c.temporary(t, named)
-	outside := c.service(t, "outside", asking(v1beta1.AnnotationAddresses, "203.0.113.1"))
+	outside := c.service(t, "outside", asking(v1beta1.AnnotationAddresses, "203.0.113.9"))
 	unreadable := c.service(t, "unreadable", asking(v1beta1.AnnotationAddresses, "192.0.2.300"))
 	lost := c.service(t, "lost", asking(v1beta1.AnnotationPool, "nowhere"))
 	good := c.service(t, "good", asking(v1beta1.AnnotationAddresses, "198.51.100.7"))

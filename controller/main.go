@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/memlimit"
 )
@@ -59,6 +60,10 @@ func command(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.classes.Unclassed, "serve-unclassed", false, "handle Services without a class as well as those of --load-balancer-class")
 	flags.BoolVar(&o.requests.MetalLB, "metallb-annotations", true, "follow MetalLB's annotations on Services where ours are missing")
 	flags.BoolVar(&o.nodes.IgnoreExclude, "ignore-exclude-lb", false, "take it that speakers announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
+	flags.Func("cluster-cidrs", "where pods get their addresses from beside the podCIDRs of nodes, CIDRs separated by commas: no Service gets one of these", func(text string) (err error) {
+		o.pods, err = addr.ParsePrefixes(text)
+		return err
+	})
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")
 	flags.DurationVar(&o.lease.Duration, "leader-elect-lease-duration", o.lease.Duration, "how long after the leader was last heard of another replica takes over")
 	flags.DurationVar(&o.lease.Renew, "leader-elect-renew-deadline", o.lease.Renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +38,8 @@ type options struct {
 	classes        view.Classes
 	requests       fromkube.Requests
 	nodes          fromkube.Nodes
-	namespace      string // where the lease and the Secrets are
+	pods           []netip.Prefix // that pods get their addresses from
+	namespace      string         // where the lease and the Secrets are
 	leaderElect    bool
 	lease          leasefence.Lease
 	metricsAddress string
@@ -66,6 +68,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 		Classes:   o.classes,
 		Requests:  o.requests,
 		Nodes:     o.nodes,
+		Own:       reconcile.Own{Pods: o.pods, APIServer: addressOf(cluster)},
 		Cache:     m.GetCache(),
 		Live:      m.GetAPIReader(),
 		Client:    m.GetClient(),
@@ -89,6 +92,17 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 		return err
 	}
 	return m.Start(ctx)
+}
+
+// addressOf is where the API server is, which may be an address that no Node and no endpoint of it has; invalid: it is
+// given by a name.
+func addressOf(cluster *rest.Config) netip.Addr {
+	server, _, err := rest.DefaultServerUrlFor(cluster)
+	if err != nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.ParseAddr(server.Hostname())
+	return a.Unmap()
 }
 
 // unready is why the controller cannot begin, with what to do about it; doubt is what may be wrong

@@ -58,7 +58,7 @@ func testOlderServer(t *testing.T, c *cluster) {
 	})
 	pool := c.pool(t, "p", "10.96.0.7-10.96.0.9")
 	c.holds(t, c.service(t, "first", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.0.6" }), "10.96.0.8")
-	c.inUse(t, pool, 1, "10.96.0.7, which is a ClusterIP")
+	c.inUse(t, pool, 1, "10.96.0.7, which is the ClusterIP of Service default/internal")
 }
 
 // kubernetes131 is the API server as it was before there were ServiceCIDRs.

@@ -21,11 +21,10 @@ type Engine struct {
 	classes view.Classes
 	seen    uint64 // revision of the last snapshot; 0: none, or one without a number
 
-	pools    map[string]*view.Pool // those of the last snapshot
-	nodes    map[string]*view.Node
-	ranges   []netip.Prefix
-	free     *freeList
-	occupied map[netip.Addr]view.Use
+	pools  map[string]*view.Pool // those of the last snapshot
+	others others
+	ranges []view.Use
+	free   *freeList
 
 	active   map[view.Ref]*view.Service
 	settled  *settled
@@ -47,7 +46,7 @@ type Outcome struct {
 	// taken out. The status of the pool shows it, so that the pool of an address stays known.
 	Extent map[string][]netipx.IPRange
 	// Occupied are the addresses of pools that the cluster itself uses, and what for.
-	Occupied map[netip.Addr]view.Use
+	Occupied view.Occupied
 	// Looked are the Services that were planned for: all others, and their assignments, are
 	// what they were the last time. nil: any of them may have changed.
 	Looked map[view.Ref]struct{}
@@ -76,7 +75,8 @@ func NewEngine(classes view.Classes) *Engine { return &Engine{classes: classes} 
 //     Service can have, such as a loopback address, is not taken over from a status.
 //   - An address that is left is free once no status shows it any more. What is
 //     assumed is not left before a status shows it.
-//   - Addresses of nodes, ClusterIPs, and the ranges of ClusterIPs are never given.
+//   - What the cluster itself uses is never given, nor what another Service lists in spec.externalIPs, unless it is
+//     asked for. In the status of a Service, it is given back if no pool has or had it.
 //   - An address that is cooling down goes to the Service or reservation that left it, and to
 //     reservations of that namespace that name it.
 //   - Reservations choose before Services, the older before the younger. A Service that
@@ -103,10 +103,10 @@ func (e *Engine) Plan(c *view.Cluster, assumed Assignments) Outcome {
 		}
 	}
 	e.free.rewind(e.settled)
-	sc := &scene{c, e.active, e.settled, e.free, e.occupied}
+	sc := &scene{c, e.active, e.settled, e.free}
 	o.Assigned = Assignments{Services: e.assigned, Reservations: make(map[view.Ref]Assignment, len(c.Reservations))}
 	o.Problems = sc.plan(assumed, e.classes, o.Assigned)
-	o.Users, o.Usage, o.Extent, o.Occupied = sc.users(o.Assigned), sc.count(o.Assigned), sc.extent(o.Assigned), e.occupied
+	o.Users, o.Usage, o.Extent, o.Occupied = sc.users(o.Assigned), sc.count(o.Assigned), sc.extent(o.Assigned), e.free.used
 	return o
 }
 
@@ -115,21 +115,23 @@ func (e *Engine) follow(c *view.Cluster) (whole bool) {
 	same := c.Revision != 0 && c.Revision == e.seen
 	known := same || e.seen != 0 && c.Since == e.seen
 	e.seen = c.Revision
-	if !known || !maps.Equal(c.Pools, e.pools) || !slices.Equal(c.ServiceRanges, e.ranges) {
-		e.pools, e.nodes, e.ranges = c.Pools, c.Nodes, c.ServiceRanges
+	ranges, others := c.UsedRanges(), othersOf(c)
+	moved := !slices.Equal(ranges, e.ranges)
+	if !known || !maps.Equal(c.Pools, e.pools) || moved && !slices.Equal(e.free.overlapping(slices.Clone(ranges)), e.free.used.Ranges) {
+		e.pools, e.others, e.ranges = c.Pools, others, ranges
 		e.free = newFreeList(c)
-		e.occupied = e.free.occupied(c)
 		e.active, e.settled, e.assigned = maps.Clone(c.Services), newSettled(), make(map[view.Ref]Assignment, len(c.Services))
 		return true
 	}
 	if same {
 		return false
 	}
-	moved := c.Others && !maps.Equal(c.Nodes, e.nodes)
+	moved = moved || c.Others && !others.equal(e.others)
+	e.others, e.ranges = others, ranges
 	for ref := range c.Touched {
 		before := e.activate(ref)
 		now := c.Services[ref]
-		moved = moved || stray(c, before) || stray(c, now)
+		moved = moved || straying(c, before) || straying(c, now)
 		if now != nil {
 			e.active[ref] = now
 		} else {
@@ -137,15 +139,44 @@ func (e *Engine) follow(c *view.Cluster) (whole bool) {
 			delete(e.assigned, ref)
 		}
 	}
-	if e.nodes = c.Nodes; moved || len(c.ServiceRanges) == 0 {
-		e.occupied = e.free.occupied(c)
+	if moved || len(c.ServiceRanges) == 0 {
+		e.free.use(c)
+		for a := range e.free.used.Addresses {
+			if s := e.settled.on[a]; s != nil {
+				e.activate(s.Ref) // it is told
+			}
+		}
 	}
 	return false
 }
 
-// stray reports whether a Service, nil for none, has a ClusterIP that is in no range of these.
-func stray(c *view.Cluster, s *view.Service) bool {
-	return s != nil && slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return !c.ServiceRange(a).IsValid() })
+// straying reports whether a Service, nil for none, has a ClusterIP that is in no range of these, or lists external
+// addresses.
+func straying(c *view.Cluster, s *view.Service) bool {
+	return s != nil && (len(s.ExternalIPs) > 0 ||
+		slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return !c.ServiceRange(a).IsValid() }))
+}
+
+// others are what uses addresses beside the Services of the snapshot.
+type others struct {
+	nodes    map[string]*view.Node
+	networks []netip.Prefix
+	servers  []netip.Addr
+	peers    map[string][2]netip.Addr
+	listed   map[view.Ref][]netip.Addr
+}
+
+func othersOf(c *view.Cluster) others {
+	peers := make(map[string][2]netip.Addr, len(c.BGPPeers))
+	for name, p := range c.BGPPeers {
+		peers[name] = [2]netip.Addr{p.PeerAddress, p.SourceAddress}
+	}
+	return others{c.Nodes, c.Networks, c.APIServers, peers, c.ExternalIPs}
+}
+
+func (o others) equal(p others) bool {
+	return maps.Equal(o.nodes, p.nodes) && slices.Equal(o.networks, p.networks) && slices.Equal(o.servers, p.servers) &&
+		maps.Equal(o.peers, p.peers) && maps.EqualFunc(o.listed, p.listed, slices.Equal[[]netip.Addr])
 }
 
 // activate makes a Service active, and returns it as it was in the last snapshot; nil for a

@@ -89,7 +89,7 @@ func (h *history) change(c *view.Cluster) {
 	}
 	r := &s.Request
 	switch rapid.SampledFrom([]string{
-		"", "", "gone", "anew", "key", "pools", "reservations", "addresses", "conflict", "status", "families", "ClusterIP", "class",
+		"", "", "gone", "anew", "key", "pools", "reservations", "addresses", "conflict", "status", "families", "ClusterIP", "external IP", "class",
 	}).Draw(h.T, "what") {
 	case "gone":
 		delete(c.Services, ref)
@@ -113,6 +113,8 @@ func (h *history) change(c *view.Cluster) {
 		s.Families = rapid.Permutation(addr.Families()).Draw(h.T, "families")
 	case "ClusterIP":
 		s.ClusterIPs = parse(rapid.SampledFrom([]string{"10.96.0.1", "192.0.2.1", "10.0.0.0"}).Draw(h.T, "ClusterIP"))
+	case "external IP":
+		s.ExternalIPs = rapid.SampledFrom([][]netip.Addr{nil, parse("192.0.2.1"), parse("192.0.2.2", "2001:db8::1")}).Draw(h.T, "external IPs")
 	case "class":
 		s.Class = classes().Draw(h.T, "class")
 	}
@@ -160,10 +162,22 @@ func (h *history) ranges(c *view.Cluster) {
 	}
 }
 
+// prefixes draws where pods are from, and the networks of nodes.
+func (h *history) prefixes(c *view.Cluster) {
+	some := func(label string) []netip.Prefix {
+		return rapid.SampledFrom([][]netip.Prefix{
+			nil,
+			{netip.MustParsePrefix("192.0.2.0/31"), netip.MustParsePrefix("2001:db8::/127")},
+			{netip.MustParsePrefix("192.0.2.0/29"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/120")},
+		}).Draw(h.T, label)
+	}
+	c.PodRanges, c.Networks = some("pods"), some("networks")
+}
+
 // others draws something anew that is no Service.
 func (h *history) others(c *view.Cluster) {
 	c.Others = true
-	switch rapid.IntRange(0, 9).Draw(h.T, "what else") {
+	switch rapid.IntRange(0, 11).Draw(h.T, "what else") {
 	case 0:
 		h.pools(c)
 	case 1, 2, 3, 4:
@@ -174,6 +188,12 @@ func (h *history) others(c *view.Cluster) {
 		c.Namespaces = rapid.SampledFrom([]map[string]map[string]string{
 			nil, {"default": {"tenant": "a"}}, {"default": nil, "shop": {"tenant": "b"}},
 		}).Draw(h.T, "namespaces")
+	case 7:
+		h.prefixes(c)
+	case 8:
+		c.BGPPeers = map[string]*view.BGPPeer{"tor": {PeerAddress: addresses().Draw(h.T, "router")}}
+		c.APIServers = []netip.Addr{addresses().Draw(h.T, "API server")}
+		c.ExternalIPs = map[view.Ref][]netip.Addr{{Namespace: "other", Name: "e"}: {addresses().Draw(h.T, "external IP of another")}}
 	default:
 		c.Nodes = map[string]*view.Node{"a": {Name: "a", Addresses: []netip.Addr{addresses().Draw(h.T, "node")}}}
 	}
@@ -183,7 +203,7 @@ func (h *history) others(c *view.Cluster) {
 // snapshot alone, and the Services that it did not look at have what they had.
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	t.Parallel()
-	same := cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, view.Ref{}, netipx.IPRange{})}
+	same := cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, view.Ref{}, netipx.IPRange{}, view.Use{})}
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{T: t, now: cluster(nil)}
 		h.pools(h.now)
@@ -217,12 +237,18 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 }
 
 // occupied are the addresses of pools that the cluster itself uses.
-func occupied(c *view.Cluster) map[netip.Addr]view.Use {
-	used := maps.Collect(c.Occupied())
-	maps.DeleteFunc(used, func(a netip.Addr, _ view.Use) bool {
-		return !slices.ContainsFunc(c.PoolsByAge(), func(p *view.Pool) bool { return p.Contains(a) })
+func occupied(c *view.Cluster) view.Occupied {
+	pools := c.PoolsByAge()
+	ranges := slices.DeleteFunc(c.UsedRanges(), func(u view.Use) bool {
+		return !slices.ContainsFunc(pools, func(p *view.Pool) bool { return slices.ContainsFunc(p.Ranges, netipx.RangeOfPrefix(u.Prefix).Overlaps) })
 	})
-	return used
+	return c.Occupied(func(a netip.Addr) *view.Pool {
+		i := slices.IndexFunc(pools, func(p *view.Pool) bool { return p.Contains(a) })
+		if i < 0 {
+			return nil
+		}
+		return pools[i]
+	}, ranges)
 }
 
 // A change of one Service among many costs no look at the others: the engine is given only

@@ -35,6 +35,5 @@ func Extent(c *view.Cluster, assigned Assignments) map[string][]netipx.IPRange {
 
 // allActive has no settled Service.
 func allActive(c *view.Cluster) *scene {
-	free := newFreeList(c)
-	return &scene{c, c.Services, &settled{}, free, free.occupied(c)}
+	return &scene{c, c.Services, &settled{}, newFreeList(c)}
 }

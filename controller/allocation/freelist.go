@@ -21,6 +21,9 @@ type freeList struct {
 	quotas bool   // some pool has one
 	edited bool   // some pool had addresses that it has no more
 	labels bool   // some pool chooses namespaces by their labels
+	// used is what the cluster itself uses of the pools, and beyond all that it uses; nil: nothing has asked yet.
+	used   view.Occupied
+	beyond *view.Occupied
 }
 
 // freePool is one pool and how far its ranges are known to be taken.
@@ -32,7 +35,7 @@ type freePool struct {
 	// advertisements and settings hold for the shared addresses.
 	rival   *view.Pool
 	overlap netipx.IPRange
-	// ranges are those of the pool but for what ClusterIPs are from.
+	// ranges are those of the pool but for what ClusterIPs and pods are from.
 	ranges []netipx.IPRange
 	// next has, for each of ranges, an address below which none is free; the
 	// zero Addr: the whole range is taken. low is the same with regard to the settled
@@ -51,11 +54,7 @@ type span struct {
 func newFreeList(c *view.Cluster) *freeList {
 	fl := &freeList{pools: make([]*freePool, 0, len(c.Pools)), byName: make(map[string]*freePool, len(c.Pools))}
 	for age, pool := range c.PoolsByAge() {
-		fp := &freePool{pool: pool, age: age, ranges: addr.Join(pool.Ranges, c.ServiceRanges...)}
-		for _, r := range fp.ranges {
-			fp.next = append(fp.next, r.From())
-		}
-		fp.low = slices.Clone(fp.next)
+		fp := &freePool{pool: pool, age: age}
 		for _, r := range pool.Ranges {
 			fl.spans = append(fl.spans, span{pool: fp, r: r})
 		}
@@ -77,7 +76,34 @@ func newFreeList(c *view.Cluster) *freeList {
 		fl.spans[i].last = last
 	}
 	fl.findRivals()
+	fl.used.Ranges = fl.overlapping(c.UsedRanges())
+	fl.use(c)
+	taken := make([]netip.Prefix, 0, len(fl.used.Ranges))
+	for _, use := range fl.used.Ranges {
+		taken = append(taken, use.Prefix)
+	}
+	for _, fp := range fl.pools {
+		fp.ranges = addr.Join(fp.pool.Ranges, taken...)
+		for _, r := range fp.ranges {
+			fp.next = append(fp.next, r.From())
+		}
+		fp.low = slices.Clone(fp.next)
+	}
 	return fl
+}
+
+// overlapping are those of the ranges that have an address of a pool.
+func (fl *freeList) overlapping(ranges []view.Use) []view.Use {
+	return slices.DeleteFunc(ranges, func(use view.Use) bool {
+		r := netipx.RangeOfPrefix(use.Prefix)
+		before := sort.Search(len(fl.spans), func(i int) bool { return r.To().Less(fl.spans[i].r.From()) })
+		return before == 0 || fl.spans[before-1].last.Less(r.From())
+	})
+}
+
+// use finds the addresses of pools that the cluster itself uses.
+func (fl *freeList) use(c *view.Cluster) {
+	fl.used, fl.beyond = c.Occupied(fl.poolOf, fl.used.Ranges), nil
 }
 
 // gives reports whether the pool would give the address.

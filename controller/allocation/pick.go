@@ -120,17 +120,6 @@ func (p *planner) lowestFreeOf(o owner, name string, f addr.Family) (free netip.
 	return netip.Addr{}, ReasonPoolExhausted, fmt.Sprintf("no %s address is free in the requested IPAddressPool %q", f, name)
 }
 
-// occupied are the addresses of pools that the cluster itself uses, and what for.
-func (fl *freeList) occupied(c *view.Cluster) map[netip.Addr]view.Use {
-	found := map[netip.Addr]view.Use{}
-	for a, use := range c.Occupied() {
-		if fl.poolOf(a) != nil {
-			found[a] = use
-		}
-	}
-	return found
-}
-
 // closed says why a pool gives the owner no new address, whichever; an empty reason
 // means that it would.
 func (p *planner) closed(fp *freePool, o owner) (reason, message string) {
@@ -161,7 +150,7 @@ func (p *planner) closedFor(fp *freePool, o owner, a netip.Addr) (reason, messag
 
 // offers reports whether the owner may get the address without asking for it.
 func (p *planner) offers(o owner, a netip.Addr) bool {
-	if p.occupied[a] != "" || p.ServiceRange(a).IsValid() {
+	if _, used := p.free.used.Use(a); used {
 		return false
 	}
 	open := func(fp *freePool) bool {

@@ -78,10 +78,9 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 // know of the others.
 type scene struct {
 	*view.Cluster
-	active   map[view.Ref]*view.Service
-	settled  *settled
-	free     *freeList
-	occupied map[netip.Addr]view.Use // what the cluster itself uses of the pools, and for what
+	active  map[view.Ref]*view.Service
+	settled *settled
+	free    *freeList
 }
 
 // planner is the state of one plan.
@@ -227,7 +226,8 @@ func (p *planner) chooseAsked(o owner, asked, kept []netip.Addr) (found []netip.
 
 func (p *planner) taken(a netip.Addr) bool {
 	_, cooling := p.Cooling[a]
-	return cooling || p.occupied[a] != "" || !p.idle(a)
+	_, used := p.free.used.Addresses[a]
+	return cooling || used || !p.idle(a)
 }
 
 // idle reports whether nothing holds or shows the address.

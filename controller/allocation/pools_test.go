@@ -220,27 +220,6 @@ func TestNamespaceNotSeenYet(t *testing.T) {
 	}
 }
 
-// TestOccupied: what the cluster itself uses is given to nobody, and taken from nobody.
-func TestOccupied(t *testing.T) {
-	t.Parallel()
-	clusterIP := func(text string) option { return func(s *view.Service) { s.ClusterIPs = parse(text) } }
-	c := cluster([]*view.Pool{pool("p", 1, "192.0.2.0/29")},
-		service("a", 1), service("b", 2, asks("192.0.2.0")), service("c", 3, asks("192.0.2.1"), clusterIP("192.0.2.1")),
-		service("d", 4), service("e", 5, holds("192.0.2.3")))
-	c.Nodes = map[string]*view.Node{"n": {Name: "n", Addresses: parse("192.0.2.0", "192.0.2.3")}}
-	assigned, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
-	addrs, reasons := told(assigned, problems)
-	if d := cmp.Diff(map[string]string{"a": "192.0.2.2", "b": "", "c": "", "d": "192.0.2.4", "e": "192.0.2.3"}, addrs); d != "" {
-		t.Errorf("addresses (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff([]string{"b RequestUnusable", "c RequestUnusable"}, reasons); d != "" {
-		t.Errorf("problems (-want +got):\n%s", d)
-	}
-	if got := allocation.Count(c, assigned)["p"]; got.IPv4.Assigned != 3 || got.IPv4.Available != 3 {
-		t.Errorf("counted %+v", got)
-	}
-}
-
 // TestServiceRanges: what ClusterIPs are from is given to nobody, neither to join others
 // on it nor to come back to it, and taken from nobody.
 func TestServiceRanges(t *testing.T) {
@@ -259,7 +238,7 @@ func TestServiceRanges(t *testing.T) {
 	if d := cmp.Diff(want, addrs); d != "" {
 		t.Errorf("addresses (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"b RequestUnusable", "g PoolExhausted"}, reasons); d != "" {
+	if d := cmp.Diff([]string{"b RequestUnusable", "c AddressInUse", "d AddressInUse", "g PoolExhausted"}, reasons); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
 	usage := allocation.Count(c, assigned)

@@ -73,8 +73,12 @@ const (
 	// ReasonRequestOutsideReservation: the requested address is not held by the
 	// IPReservation that is requested as well.
 	ReasonRequestOutsideReservation = "RequestOutsideReservation"
-	// ReasonAddressRefused: the status had an address that no Service can have.
+	// ReasonAddressRefused: the status had an address that no Service can have, or one of no pool that the
+	// cluster itself uses.
 	ReasonAddressRefused = "AddressRefused"
+	// ReasonAddressInUse: the cluster itself uses the Service's address by now, or another Service lists it in
+	// spec.externalIPs. The Service keeps it.
+	ReasonAddressInUse = "AddressInUse"
 )
 
 // ReasonUsedAddressesDropped is on a pool: an edit has taken addresses out of it that
@@ -114,11 +118,8 @@ func (p *planner) refusal(o owner, a netip.Addr) (reason, message string) {
 	if holder, why := p.obstacle(a, o); holder != "" {
 		return ReasonRequestTaken, fmt.Sprintf("the requested address %s is held by %s (%s)", a, holder, why)
 	}
-	if what := p.occupied[a]; what != "" {
-		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is %s", a, what)
-	}
-	if r := p.ServiceRange(a); r.IsValid() {
-		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is of %s, which ClusterIPs are from (ServiceCIDR)", a, r)
+	if use, used := p.useOf(a); used && use.Kind != view.UsedExternalIP {
+		return ReasonRequestUnusable, fmt.Sprintf("the requested address %s is %s: request another one", a, use)
 	}
 	if s := o.service; s != nil {
 		if len(s.Request.Reservations) > 0 && !p.offeredTo(s, a) {
@@ -194,7 +195,7 @@ func (p *planner) tellLost(req *request, chosen []netip.Addr) {
 	this := req.Object().Kind
 	for _, l := range req.lost {
 		if l.to == "" {
-			p.advise(req, ReasonAddressRefused, "the status has %s, which no Service can have; it is not kept", l.addr)
+			p.advise(req, ReasonAddressRefused, "the status has %s, which %s; it is not kept", l.addr, l.why)
 			continue
 		}
 		what := "lost it"
@@ -213,6 +214,7 @@ func (p *planner) tellLost(req *request, chosen []netip.Addr) {
 // would give any more to anybody.
 func (p *planner) tellOutside(o owner, chosen []netip.Addr) {
 	for _, a := range chosen {
+		p.tellUsed(o, a)
 		if former := p.free.formerPool(a); former != nil {
 			if !former.Renumber {
 				p.dropped[former.Name] = append(p.dropped[former.Name], holding{a, o.String()})
@@ -227,6 +229,18 @@ func (p *planner) tellOutside(o owner, chosen []netip.Addr) {
 		if pool == nil {
 			p.advise(o, ReasonOutsidePools, "no IPAddressPool holds %s any more, so no advertisement covers it: add it to a pool, or have the %s ask for another", a, o.Object().Kind)
 		}
+	}
+}
+
+// tellUsed has a problem for an address of a pool that the cluster itself uses, too.
+func (p *planner) tellUsed(o owner, a netip.Addr) {
+	use, used := p.free.used.Use(a)
+	switch listed := use.Kind == view.UsedExternalIP; {
+	case !used || listed && use.Of == o.ref():
+	case listed:
+		p.advise(o, ReasonAddressInUse, "%s is %s, too, which gets nothing on the ports that both have: have one of the two take another", a, use)
+	default:
+		p.advise(o, ReasonAddressInUse, "%s is %s; the %s keeps it: have it ask for another", a, use, o.Object().Kind)
 	}
 }
 

@@ -89,7 +89,7 @@ type request struct {
 // for itself.
 type lost struct {
 	addr netip.Addr
-	to   string // "": no Service can have it
+	to   string // "": no allocator can have given it
 	why  string
 }
 
@@ -220,8 +220,8 @@ func (p *planner) keepOf(req *request, f addr.Family, guest bool) {
 // retain keeps an address that the request holds, if it can.
 // What is assumed it keeps in any case, until a status shows it: the write may land.
 func (p *planner) retain(req *request, a netip.Addr) {
-	if !addr.Reachable(a) {
-		req.lost = append(req.lost, lost{addr: a})
+	if why := p.strange(a); why != "" && (!req.assumed || !addr.Reachable(a)) {
+		req.lost = append(req.lost, lost{addr: a, why: why})
 		return
 	}
 	if holder, why := p.obstacle(a, req.owner); holder != "" && !req.assumed {
@@ -230,6 +230,36 @@ func (p *planner) retain(req *request, a netip.Addr) {
 	}
 	p.take(a, req.owner)
 	req.kept = append(req.kept, a)
+}
+
+// strange says why no allocator can have given the address, "" if one can: k3s' ServiceLB writes the addresses of
+// nodes. What is or was of a pool counts as given, for any kubelet may list it as its node's.
+func (p *planner) strange(a netip.Addr) string {
+	if !addr.Reachable(a) {
+		return "no Service can have"
+	}
+	if p.free.countsFor(a) != nil {
+		return ""
+	}
+	if a.IsLinkLocalUnicast() {
+		return "is link-local and of no IPAddressPool"
+	}
+	if use, used := p.useOf(a); used {
+		return "is of no IPAddressPool and " + use.String()
+	}
+	return ""
+}
+
+// useOf is what the cluster itself uses an address for, whether a pool has it or not.
+func (p *planner) useOf(a netip.Addr) (view.Use, bool) {
+	if p.free.poolOf(a) != nil {
+		return p.free.used.Use(a)
+	}
+	if p.free.beyond == nil {
+		beyond := p.Beyond()
+		p.free.beyond = &beyond
+	}
+	return p.free.beyond.Use(a)
 }
 
 // block keeps an address that the owner still shows, or is about to show, from being given,

@@ -355,7 +355,7 @@ func TestBookingServiceRanges(t *testing.T) {
 	if addrs["a"] != "" {
 		t.Errorf("the Service has %s", addrs["a"])
 	}
-	if d := cmp.Diff([]string{"named RequestUnusable", "a ReservationExhausted"}, reasons); d != "" {
+	if d := cmp.Diff([]string{"named RequestUnusable", "r AddressInUse", "a ReservationExhausted"}, reasons); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
 	if got := allocation.Count(c, assigned)["p"]; got.IPv4.Assigned != 2 || got.IPv4.Reserved != 2 || got.IPv4.Available != 3 || got.IPv4.Total != 4 {

@@ -80,6 +80,9 @@ func (fl *freeList) settles(s *view.Service, ours bool) bool {
 		if (ours || fl.edited) && pool == nil || ours && (!addr.Reachable(a) || pool.Avoids(a)) {
 			return false
 		}
+		if _, used := fl.used.Use(a); ours && used {
+			return false
+		}
 	}
 	return !ours || fl.content(s)
 }

@@ -3,12 +3,9 @@ package allocation
 import (
 	"encoding/binary"
 	"math"
-	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"go4.org/netipx"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
@@ -75,7 +72,7 @@ func (sc *scene) count(assigned Assignments) map[string]Usage {
 			n.hold(a, false)
 		}
 	}
-	for a := range sc.occupied {
+	for a := range sc.free.used.Addresses {
 		n.idle(a)
 	}
 	for a := range sc.Cooling {
@@ -213,7 +210,7 @@ func (fp *freePool) capacity(f addr.Family) int64 {
 		if addr.FamilyOf(r.From()) != f {
 			continue
 		}
-		given := size(r)
+		given := addr.Size(r)
 		if f == addr.IPv4 && fp.pool.AvoidBuggyIPs {
 			from := r.From().As4()
 			first := int64(binary.BigEndian.Uint32(from[:]))
@@ -225,17 +222,6 @@ func (fp *freePool) capacity(f addr.Family) int64 {
 		n += given
 	}
 	return n
-}
-
-// size is how many addresses there are in a range.
-func size(r netipx.IPRange) int64 {
-	from, to := r.From().As16(), r.To().As16()
-	n := new(big.Int).SetBytes(to[:])
-	n.Sub(n, new(big.Int).SetBytes(from[:]))
-	if n.Add(n, big.NewInt(1)); !n.IsInt64() {
-		return math.MaxInt64
-	}
-	return n.Int64()
 }
 
 // buggyBelow counts the IPv4 addresses ending in .0 or .255 below n, the

@@ -12,9 +12,8 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// brief keeps of a Service what is read here: of one that has nothing to do with external
-// addresses, which most have not, what it is and its addresses within the cluster. What all
-// have in common is kept once.
+// brief keeps of a Service what is read here: of one that gets no external addresses, which most do not, what it is
+// and its addresses. What all have in common is kept once.
 func brief(object any) (any, error) {
 	s, ok := object.(*corev1.Service)
 	if !ok {
@@ -29,7 +28,7 @@ func brief(object any) (any, error) {
 	share(&s.Spec.Type)
 	if !relevant(s) {
 		s.Labels, s.Annotations = nil, nil
-		s.Spec = corev1.ServiceSpec{Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, ClusterIPs: s.Spec.ClusterIPs}
+		s.Spec = corev1.ServiceSpec{Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, ClusterIPs: s.Spec.ClusterIPs, ExternalIPs: s.Spec.ExternalIPs}
 		s.Status = corev1.ServiceStatus{}
 		return s, nil
 	}

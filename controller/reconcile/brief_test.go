@@ -51,6 +51,7 @@ func TestBriefSaysTheSame(t *testing.T) {
 	t.Parallel()
 	inner := installed(2)
 	inner.Spec.Type, inner.Status = corev1.ServiceTypeClusterIP, corev1.ServiceStatus{}
+	inner.Spec.ExternalIPs = []string{"192.0.2.7", "2001:db8::7"}
 	for _, whole := range []*corev1.Service{installed(1), inner} {
 		kept, err := brief(whole.DeepCopy())
 		if err != nil {
@@ -62,6 +63,9 @@ func TestBriefSaysTheSame(t *testing.T) {
 		}
 		if d := cmp.Diff(fromkube.ClusterIPs(whole), fromkube.ClusterIPs(short), cmpopts.EquateComparable(netip.Addr{})); d != "" {
 			t.Errorf("ClusterIPs (-whole +brief):\n%s", d)
+		}
+		if d := cmp.Diff(fromkube.ExternalIPs(whole), fromkube.ExternalIPs(short), cmpopts.EquateComparable(netip.Addr{})); d != "" {
+			t.Errorf("externalIPs (-whole +brief):\n%s", d)
 		}
 		if !relevant(whole) {
 			continue
@@ -94,7 +98,7 @@ func BenchmarkMemory(b *testing.B) {
 				return m.HeapAlloc
 			}
 			for b.Loop() {
-				before, o := live(), newObjects(fromkube.Requests{}, fromkube.Nodes{})
+				before, o := live(), newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 				for i := range services {
 					told, err := json.Marshal(installed(i))
 					s := &corev1.Service{} // no text of it is shared with another

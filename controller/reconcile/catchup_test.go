@@ -87,7 +87,7 @@ func TestCatchUp(t *testing.T) {
 			reservations: []v1beta1.IPReservation{*held},
 			pools:        []v1beta1.IPAddressPool{*pool},
 		}
-		o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+		o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 		o.see(balanced("a", "9"))
 		done := make(chan error, 1)
 		go func() { done <- o.catchUp(t.Context(), server) }()
@@ -136,7 +136,7 @@ func TestCatchUpEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- newObjects(fromkube.Requests{}, fromkube.Nodes{}).catchUp(ctx, &listing{services: []corev1.Service{*balanced("a", "1")}})
+			done <- newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{}).catchUp(ctx, &listing{services: []corev1.Service{*balanced("a", "1")}})
 		}()
 		synctest.Wait()
 		cancel()

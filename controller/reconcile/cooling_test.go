@@ -16,7 +16,7 @@ import (
 
 // restful knows one pool, of one address, that others get a minute after it is freed.
 func restful() *objects {
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	named(o, &o.Pools)(client.ObjectKey{Name: "p"}, &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec: v1beta1.IPAddressPoolSpec{

@@ -23,7 +23,7 @@ import (
 // filled is a mirror of many Services at rest, in one large pool.
 func filled(tb testing.TB, services int, coolDown *metav1.Duration) *objects {
 	tb.Helper()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	p := &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.0/8"}, CoolDown: coolDown},
@@ -89,7 +89,7 @@ func TestDecideAtRest(t *testing.T) {
 // not make less the node's, and the pool says so.
 func TestExternalIPsOfNodes(t *testing.T) {
 	t.Parallel()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	p := &v1beta1.IPAddressPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       v1beta1.IPAddressPoolSpec{Addresses: []string{"198.51.100.5-198.51.100.9"}},

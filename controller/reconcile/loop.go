@@ -41,6 +41,7 @@ type Options struct {
 	// Requests reads what they ask for.
 	Requests fromkube.Requests
 	Nodes    fromkube.Nodes
+	Own      Own
 
 	// Namespace is where the ledger is kept.
 	Namespace string
@@ -75,7 +76,7 @@ type Loop struct {
 // warm before it leads. The error is that of an API server without our CRDs, or
 // out of reach.
 func New(ctx context.Context, o Options) (*Loop, error) {
-	l := &Loop{Options: o, objects: newObjects(o.Requests, o.Nodes), last: &decision{}, told: map[problem.Problem]bool{}}
+	l := &Loop{Options: o, objects: newObjects(o.Requests, o.Nodes, o.Own), last: &decision{}, told: map[problem.Problem]bool{}}
 	var err error
 	l.synced, err = watchAll(ctx, o.Cache, l.objects)
 	return l, err

@@ -39,9 +39,11 @@ type objects struct {
 	bgpSessions    map[string]*v1beta1.BGPSession
 	nodes          map[string]*view.Node
 	namespaces     map[string]map[string]string // their labels
-	// clusterIPs are those of the Services that are not relevant.
-	clusterIPs map[view.Ref][]netip.Addr
-	aggregates int // how many BGPAdvertisements have an aggregate
+	// clusterIPs and externalIPs are those of the Services that are not relevant.
+	clusterIPs, externalIPs map[view.Ref][]netip.Addr
+	own                     Own
+	networks                map[string][]netip.Prefix // that nodes are on
+	aggregates              int                       // how many BGPAdvertisements have an aggregate
 	// strays tell of keys that mean nothing, of cluster-scoped objects that have some.
 	strays   map[problem.Object]problem.Problem
 	straying int // Services with such keys
@@ -49,21 +51,23 @@ type objects struct {
 	// What has changed since the last snapshot.
 	touched  map[view.Ref]struct{} // Services, or their endpoints
 	others   bool                  // something else
-	places   bool                  // of that, nodes, namespaces or ranges of ClusterIPs
+	places   bool                  // of that, nodes, namespaces, ranges or what else has addresses
+	prefixes bool                  // of that, podCIDRs or networks of nodes
 	sessions bool                  // BGPSessions, on which no address depends
 	lent     *snapshot
 }
 
-func newObjects(requests fromkube.Requests, read fromkube.Nodes) *objects {
+func newObjects(requests fromkube.Requests, read fromkube.Nodes, own Own) *objects {
 	return &objects{
-		requests: requests, read: read, wake: make(chan struct{}, 1),
+		requests: requests, read: read, own: own, wake: make(chan struct{}, 1),
 		Config: mirror.NewConfig(), endpointSlices: mirror.NewSlices(),
 		views: map[view.Ref]*view.Service{}, services: map[view.Ref]*corev1.Service{},
 		bookings:    newBookings(),
 		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
-		strays:  map[problem.Object]problem.Problem{},
-		touched: map[view.Ref]struct{}{}, others: true, places: true,
+		strays:      map[problem.Object]problem.Problem{},
+		externalIPs: map[view.Ref][]netip.Addr{}, networks: map[string][]netip.Prefix{},
+		touched: map[view.Ref]struct{}{}, others: true, places: true, prefixes: true,
 		lent: &snapshot{
 			cluster:  &view.Cluster{Services: map[view.Ref]*view.Service{}},
 			services: map[view.Ref]*corev1.Service{},
@@ -112,6 +116,7 @@ func (o *objects) snapshot() *snapshot {
 	c.Endpoints = c.Endpoints.With(endpoints)
 	if o.places {
 		c.Namespaces, c.Nodes = maps.Clone(o.namespaces), maps.Clone(o.nodes)
+		o.occupy(c)
 	}
 	if o.others {
 		o.Fill(c)
@@ -156,6 +161,8 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	_, known := o.services[ref]
 	o.straying -= straying(o.views[ref])
 	delete(o.clusterIPs, ref)
+	listed := o.externalIPs[ref]
+	delete(o.externalIPs, ref)
 	if known || relevant(s) {
 		o.touched[ref] = struct{}{}
 	}
@@ -165,6 +172,15 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 		if used := fromkube.ClusterIPs(s); len(used) > 0 {
 			o.clusterIPs[ref] = used
 		}
+		if lists := fromkube.ExternalIPs(s); len(lists) > 0 {
+			o.externalIPs[ref] = lists
+		}
+	}
+	if !slices.Equal(listed, o.externalIPs[ref]) {
+		o.others, o.places = true, true
+		known = true
+	}
+	if !relevant(s) {
 		return known
 	}
 	o.services[ref] = s
@@ -224,6 +240,9 @@ func (o *objects) setNode(key client.ObjectKey, n *corev1.Node) bool {
 		return false
 	}
 	o.places = true
+	if had := o.nodes[key.Name]; had == nil || v == nil || !slices.Equal(had.PodCIDRs, v.PodCIDRs) {
+		o.prefixes = true
+	}
 	return set(o, o.nodes, key.Name, v)
 }
 

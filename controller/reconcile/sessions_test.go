@@ -35,7 +35,7 @@ func (o *objects) seeSession(s *v1beta1.BGPSession) bool {
 // moment after it came, when its Node or its BGPPeer may not have been seen yet.
 func TestOrphansGo(t *testing.T) {
 	t.Parallel()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	named(o, &o.BGPPeers)(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
 	o.setNode(client.ObjectKey{Name: "node1"}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}})
 	for _, s := range []*v1beta1.BGPSession{
@@ -68,7 +68,7 @@ func TestOrphansGo(t *testing.T) {
 // TestSessionsAreCounted: what matters of a BGPSession calls for a pass, and the peer tells.
 func TestSessionsAreCounted(t *testing.T) {
 	t.Parallel()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	named(o, &o.BGPPeers)(client.ObjectKey{Name: "tor"}, &v1beta1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}})
 	ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 	seen, err := whereabouts(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: ready})

@@ -82,7 +82,7 @@ func simulate(t *rapid.T, m modes) {
 	s := &simulation{
 		t: t, now: time.Unix(0, 0), services: map[client.ObjectKey]*corev1.Service{}, booked: map[client.ObjectKey]*v1beta1.IPReservation{},
 		scribbled: map[problem.Object]bool{},
-		mirror:    newObjects(fromkube.Requests{}, fromkube.Nodes{}), last: &decision{},
+		mirror:    newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{}), last: &decision{},
 	}
 	if m.cooling {
 		s.cooled = newCooledSimulation()

@@ -24,6 +24,9 @@ func (o *objects) setSlice(key client.ObjectKey, s *discoveryv1.EndpointSlice) (
 	former := o.endpointSlices.Service(key)
 	before := map[view.Ref]string{former: o.usable(former), ref: o.usable(ref)}
 	for _, changed := range o.endpointSlices.Set(key, ref, endpoints) {
+		if changed == apiServer {
+			o.others, o.places, matters = true, true, true
+		}
 		if before[changed] != o.usable(changed) {
 			o.touched[changed] = struct{}{}
 			matters = true

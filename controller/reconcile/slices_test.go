@@ -24,7 +24,7 @@ import (
 // traffic to nodes which drop it, whatever is seen first, and no longer than it is so.
 func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
 	t.Parallel()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	for _, name := range []string{"node1", "node2"} {
 		o.setNode(client.ObjectKey{Name: name}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -87,7 +87,7 @@ func TestAggregatesAreHeldAgainstEndpoints(t *testing.T) {
 // usable, and only under policy Local.
 func TestEndpointsThatChangeNothingHere(t *testing.T) {
 	t.Parallel()
-	o := newObjects(fromkube.Requests{}, fromkube.Nodes{})
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
 	for name, policy := range map[string]corev1.ServiceExternalTrafficPolicy{"near": corev1.ServiceExternalTrafficPolicyLocal, "far": corev1.ServiceExternalTrafficPolicyCluster} {
 		s := balanced(name, "1")
 		s.Spec.IPFamilies, s.Spec.ExternalTrafficPolicy = []corev1.IPFamily{corev1.IPv4Protocol}, policy

@@ -33,6 +33,7 @@ func CacheOptions(namespace, role string) cache.Options {
 			&corev1.Service{}:            {Transform: brief},
 			&discoveryv1.EndpointSlice{}: {Transform: slim},
 			&corev1.Node{}:               {Transform: whereabouts},
+			&v1beta1.NodeForwarding{}:    {Transform: networks},
 		},
 	}
 }
@@ -50,12 +51,12 @@ func forgetValues(object any) (any, error) {
 	return object, nil
 }
 
-// whereabouts keeps of a Node its names, labels, annotations of ours, taints and addresses, and whether it is ready
-// and has a network. The rest changes all the time and does not matter here.
+// whereabouts keeps of a Node its names, labels, annotations of ours, taints, addresses and podCIDRs, and
+// whether it is ready and has a network. The rest changes all the time and does not matter here.
 func whereabouts(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		n.ManagedFields, n.Annotations = nil, requests(n.Annotations)
-		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs}
 		status := corev1.NodeStatus{Addresses: n.Status.Addresses}
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady || c.Type == corev1.NodeNetworkUnavailable {
@@ -63,6 +64,15 @@ func whereabouts(object any) (any, error) {
 			}
 		}
 		n.Status = status
+	}
+	return object, nil
+}
+
+// networks keeps of a NodeForwarding which networks the node is on.
+func networks(object any) (any, error) {
+	if f, ok := object.(*v1beta1.NodeForwarding); ok {
+		f.ManagedFields, f.Labels, f.Annotations, f.OwnerReferences = nil, nil, nil, nil
+		f.Status = v1beta1.NodeForwardingStatus{Networks: f.Status.Networks}
 	}
 	return object, nil
 }
@@ -86,6 +96,7 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 		watched(ctx, informers, o, &corev1.Secret{}, o.setSecret),
 		watched(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice),
 		watched(ctx, informers, o, &corev1.Node{}, keyed(o, "Node", o.setNode)),
+		watched(ctx, informers, o, &v1beta1.NodeForwarding{}, o.setNodeForwarding),
 		watched(ctx, informers, o, namespaces, keyed(o, "Namespace", o.setNamespace)),
 		watched(ctx, informers, o, &networkingv1.ServiceCIDR{}, o.setServiceCIDR),
 	} {

@@ -6,46 +6,84 @@ import (
 
 	"go4.org/netipx"
 
+	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
 
-// ReasonAddressesInUse is on a pool that holds addresses of nodes, or of the range of
-// ClusterIPs. They are not given out, and the pool is in use.
+// ReasonAddressesInUse is on a pool that holds addresses which the cluster itself uses. They are not given out, and
+// the pool is in use.
 const ReasonAddressesInUse = "AddressesInUse"
 
-// remedies are what to take out of a pool that has an address of the use.
-var remedies = map[view.Use]string{
-	view.UsedByNode:    "the addresses of nodes",
-	view.UsedClusterIP: "the range of ClusterIPs",
+// remedies are what to do about addresses of a use in a pool.
+var remedies = map[view.UseKind]string{
+	view.UsedByNode:      "take the addresses of nodes out",
+	view.UsedByAPIServer: "take those of API servers out",
+	view.UsedByRouter:    "take those of routers and nodes out",
+	view.UsedClusterIP:   "take the range of ClusterIPs out",
+	view.UsedByNetwork:   "take it out, or leave it so",
+	view.UsedByAnycast:   "take it out, or leave it so",
+	view.UsedExternalIP:  "take it out here or there, or have a Service of type LoadBalancer ask for it",
 }
 
-// occupied finds pools that hold what the cluster itself uses. Of each pool and kind of
-// use one address is named, the lowest, and each range of ClusterIPs that it overlaps.
-func occupied(r *reach, used map[netip.Addr]view.Use) {
-	pools := r.cluster.PoolsByAge()
-	type kind struct {
-		pool *view.Pool
-		use  view.Use
-	}
-	lowest := map[kind]netip.Addr{}
-	for a, use := range used {
-		for _, p := range pools {
-			k := kind{p, use}
-			if known := lowest[k]; p.Contains(a) && (!known.IsValid() || a.Less(known)) {
-				lowest[k] = a
+// kept are the addresses of a pool that are not given out for one kind of use.
+type kept struct {
+	count  int64
+	lowest netip.Addr // of single ones
+	use    view.Use   // of that
+	ranges []string
+}
+
+// occupied finds pools that hold what the cluster itself uses. Of each pool and kind of use it tells how many
+// addresses, and the lowest one, or each range that it overlaps.
+func occupied(r *reach, used view.Occupied) {
+	for _, p := range r.cluster.PoolsByAge() {
+		found := map[view.UseKind]*kept{}
+		of := func(kind view.UseKind) *kept {
+			if found[kind] == nil {
+				found[kind] = &kept{}
+			}
+			return found[kind]
+		}
+		for a, use := range used.Addresses {
+			if !p.Contains(a) {
+				continue
+			}
+			k := of(use.Kind)
+			if k.count++; k.count == 1 || a.Less(k.lowest) {
+				k.lowest, k.use = a, use
 			}
 		}
-	}
-	for k, a := range lowest {
-		r.advise(k.pool.Object(), ReasonAddressesInUse,
-			"spec.addresses has %s, which is %s, and is not given out: take %s out", a, k.use, remedies[k.use])
-	}
-	for _, prefix := range r.cluster.ServiceRanges {
-		for _, p := range pools {
-			if slices.ContainsFunc(p.Ranges, netipx.RangeOfPrefix(prefix).Overlaps) {
-				r.advise(p.Object(), ReasonAddressesInUse,
-					"spec.addresses has addresses of %s, which ClusterIPs are from (ServiceCIDR), and which are not given out: take %s out", prefix, prefix)
+		for _, use := range used.Ranges {
+			if n := within(p, netipx.RangeOfPrefix(use.Prefix)); n > 0 {
+				k := of(use.Kind)
+				k.count, k.use = max(k.count, k.count+n), use
+				k.ranges = append(k.ranges, use.Prefix.String())
 			}
 		}
+		for kind, k := range found {
+			if len(k.ranges) == 0 {
+				r.advise(p.Object(), ReasonAddressesInUse, "spec.addresses has %s, which is %s, and is not given out (%d such in all): %s", k.lowest, k.use, k.count, remedies[kind])
+				continue
+			}
+			what := "ClusterIPs are from (ServiceCIDR)"
+			if kind == view.UsedByPods {
+				what = "pods are from (podCIDRs of nodes, the Helm value forwarding.clusterCIDRs)"
+			}
+			list := problem.List(k.ranges, ", ")
+			r.advise(p.Object(), ReasonAddressesInUse, "spec.addresses has %d addresses of %s, which %s, and which are not given out: take %s out", k.count, list, what, list)
+		}
 	}
+}
+
+// within counts the addresses of a range that a pool has.
+func within(p *view.Pool, r netipx.IPRange) (count int64) {
+	for _, own := range p.Ranges {
+		if own.Overlaps(r) {
+			from, to := slices.MaxFunc([]netip.Addr{own.From(), r.From()}, netip.Addr.Compare), slices.MinFunc([]netip.Addr{own.To(), r.To()}, netip.Addr.Compare)
+			n := addr.Size(netipx.IPRangeFrom(from, to))
+			count = max(count+n, n, count) // which does not wrap around
+		}
+	}
+	return count
 }

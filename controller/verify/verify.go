@@ -5,8 +5,6 @@
 package verify
 
 import (
-	"net/netip"
-
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -38,7 +36,7 @@ const (
 // Check returns such problems of all objects of the snapshot, sorted. The correct names in an
 // advertisement stay in use beside the wrong ones. used are the addresses of pools that the
 // cluster itself uses, and what for.
-func Check(c *view.Cluster, used map[netip.Addr]view.Use) []problem.Problem {
+func Check(c *view.Cluster, used view.Occupied) []problem.Problem {
 	r := newReach(c)
 	for _, ad := range c.L2Advertisements {
 		object := ad.Object()

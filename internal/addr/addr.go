@@ -4,6 +4,8 @@ package addr
 
 import (
 	"fmt"
+	"math"
+	"math/big"
 	"net/netip"
 	"strings"
 
@@ -124,6 +126,23 @@ func ParseRange(text string) (netipx.IPRange, error) {
 	return netipx.RangeOfPrefix(prefix), nil
 }
 
+// ParsePrefixes returns the CIDRs of a text, which separates them by commas, without host bits. The error names the first
+// that is none.
+func ParsePrefixes(text string) ([]netip.Prefix, error) {
+	var found []netip.Prefix
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(one)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a CIDR", one)
+		}
+		found = append(found, prefix.Masked())
+	}
+	return found, nil
+}
+
 func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil {
@@ -133,6 +152,17 @@ func parseAddr(text string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%q: write the address without zone or IPv4 mapping", text)
 	}
 	return a, nil
+}
+
+// Size returns how many addresses there are in a range; the greatest int64 if there are more.
+func Size(r netipx.IPRange) int64 {
+	from, to := r.From().As16(), r.To().As16()
+	n := new(big.Int).SetBytes(to[:])
+	n.Sub(n, new(big.Int).SetBytes(from[:]))
+	if n.Add(n, big.NewInt(1)); !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
 }
 
 // Summarize returns the shortest list of prefixes that covers exactly what the

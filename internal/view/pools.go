@@ -55,6 +55,31 @@ func (a *BGPAdvertisement) Aggregate(address netip.Addr, p *Pool) netip.Prefix {
 	return alone
 }
 
+// Open reports whether the pool gives addresses to any Service, any number of them, at any time. By spec.externalIPs
+// users can have these without a Service of type LoadBalancer, and no others.
+func (p *Pool) Open() bool {
+	return !p.Disabled && !p.Chooses() && p.MaxPerNamespace == 0 && p.CoolDown == 0
+}
+
+// Chooses reports whether the pool is not for all Services.
+func (p *Pool) Chooses() bool {
+	return len(p.Namespaces)+len(p.NamespaceSelectors)+len(p.ServiceSelectors) > 0
+}
+
+// Serves reports whether the Service may have new addresses of the pool. namespace are the
+// labels of its namespace.
+func (p *Pool) Serves(s *Service, namespace map[string]string) bool {
+	return p.ServesNamespace(s.Namespace, namespace) && MatchesAny(p.ServiceSelectors, s.Labels)
+}
+
+// ServesNamespace reports whether the namespace of that name and these labels may have new
+// addresses of the pool, as far as that does not depend on the Service.
+func (p *Pool) ServesNamespace(name string, labels map[string]string) bool {
+	everywhere := len(p.Namespaces)+len(p.NamespaceSelectors) == 0
+	return everywhere || slices.Contains(p.Namespaces, name) ||
+		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, labels)
+}
+
 // Avoids reports whether the pool never gives the address, since old equipment takes it for
 // that of a network or a broadcast: IPv4 ending in .0 or .255.
 func (p *Pool) Avoids(a netip.Addr) bool {

@@ -73,6 +73,13 @@ type Cluster struct {
 	// snapshot, which the controller's alone has.
 	ServiceRanges []netip.Prefix
 	ClusterIPs    map[Ref][]netip.Addr
+	// What else has addresses, as far as the controller's snapshot has it: pods by the podCIDRs of nodes and the
+	// clusterCIDRs, each range once; the networks that nodes are on, each once; the API servers; and by their
+	// spec.externalIPs Services that are not in the snapshot.
+	PodRanges   []netip.Prefix
+	Networks    []netip.Prefix
+	APIServers  []netip.Addr
+	ExternalIPs map[Ref][]netip.Addr
 	// Reservations are the IPReservations. The speaker's snapshot has what they hold, and no more of them.
 	Reservations map[Ref]*Reservation
 	// Cooling are addresses that were freed a short time ago, and by which Service or
@@ -340,25 +347,6 @@ type Pool struct {
 // Had reports whether the address counted as one of the pool when its status was written.
 func (p *Pool) Had(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Former, func(r netipx.IPRange) bool { return r.Contains(a) })
-}
-
-// Chooses reports whether the pool is not for all Services.
-func (p *Pool) Chooses() bool {
-	return len(p.Namespaces)+len(p.NamespaceSelectors)+len(p.ServiceSelectors) > 0
-}
-
-// Serves reports whether the Service may have new addresses of the pool. namespace are the
-// labels of its namespace.
-func (p *Pool) Serves(s *Service, namespace map[string]string) bool {
-	return p.ServesNamespace(s.Namespace, namespace) && MatchesAny(p.ServiceSelectors, s.Labels)
-}
-
-// ServesNamespace reports whether the namespace of that name and these labels may have new
-// addresses of the pool, as far as that does not depend on the Service.
-func (p *Pool) ServesNamespace(name string, labels map[string]string) bool {
-	everywhere := len(p.Namespaces)+len(p.NamespaceSelectors) == 0
-	return everywhere || slices.Contains(p.Namespaces, name) ||
-		len(p.NamespaceSelectors) > 0 && MatchesAny(p.NamespaceSelectors, labels)
 }
 
 // Holds reports whether all addresses of the prefix are in the pool's ranges.

@@ -91,6 +91,8 @@ func (c *claims) update(ref view.Ref, now *view.Service, again map[view.Ref]stru
 	if !slices.Equal(had.VIPs, has.VIPs) || c.allocates(had) != c.allocates(has) {
 		exchange(c.given, ref, had.VIPs, has.VIPs)
 		c.ask(again, had.VIPs, has.VIPs)
+	} else if len(c.external) > 0 && !slices.Equal(had.Ports, has.Ports) {
+		c.ask(again, slices.DeleteFunc(slices.Clone(has.VIPs), func(a netip.Addr) bool { return len(c.external[a]) == 0 }))
 	}
 }
 
@@ -173,6 +175,11 @@ func (c *claims) granted(s *view.Service) *view.Service {
 	told := notes{}
 	without := *s
 	without.ExternalIPs = c.grant(s, s.ExternalIPs, "spec.externalIPs", c.refusesExternalIP, told)
+	for _, a := range without.ExternalIPs {
+		if first, port := c.outranks(s, a); port > 0 {
+			told.add(ReasonExternalIPRefused, "spec.externalIPs: port %d of %s is Service %s's, to which a load balancer gave the address: choose another port, or take the address out", port, a, first)
+		}
+	}
 	without.VIPs = c.grant(s, s.VIPs, "status.loadBalancer.ingress", c.refusesVIP, told)
 	for i, p := range s.Ports {
 		if c.takesPort(p.NodePort) {
@@ -189,6 +196,24 @@ func (c *claims) granted(s *view.Service) *view.Service {
 		c.lost[s.Ref] = append(c.lost[s.Ref], problem.New(s.Object(), reason, "%s", problem.List(texts, "; ")))
 	}
 	return &without
+}
+
+// outranks returns the other Service that has an address from a load balancer, and a port of this one there; 0: there
+// is none.
+func (c *claims) outranks(s *view.Service, a netip.Addr) (first view.Ref, port uint16) {
+	if slices.Contains(s.VIPs, a) {
+		return first, 0
+	}
+	for _, ref := range c.given[a] {
+		t := c.services[ref]
+		for _, p := range s.Ports {
+			same := func(o view.ServicePort) bool { return o.Port == p.Port && o.Protocol == p.Protocol }
+			if reason, _ := c.refusesVIP(t, a); reason == "" && slices.ContainsFunc(t.Ports, same) {
+				return ref, p.Port
+			}
+		}
+	}
+	return first, 0
 }
 
 // takesPort reports whether the port is one of this node's own.
@@ -277,7 +302,7 @@ func (c *claims) notAdmitted(a netip.Addr) string {
 		case !c.configured:
 		case pool == nil:
 			return "is not forwarded, since it is of no IPAddressPool and " + setting + " is Pools: have a pool give an address, or have the operator admit this one"
-		case pool.Disabled || pool.Chooses() || pool.MaxPerNamespace > 0 || pool.CoolDown > 0:
+		case !pool.Open():
 			return "is not forwarded before its IPAddressPool " + pool.Name + " has given it to this namespace: ask for it in an IPReservation"
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"strings"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
@@ -102,16 +102,9 @@ func Parse(args []string, log io.Writer) (Config, error) {
 
 // prefixes parses a flag of CIDRs separated by commas.
 func prefixes(name, texts string) ([]netip.Prefix, error) {
-	var found []netip.Prefix
-	for text := range strings.SplitSeq(texts, ",") {
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %q is not a CIDR", name, text)
-		}
-		found = append(found, prefix.Masked())
+	found, err := addr.ParsePrefixes(texts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return found, nil
 }

@@ -40,7 +40,7 @@ func services() []Case {
 		}
 		for value, reason := range map[string]string{
 			"198.51.100.1": "RequestOutsidePools", "127.0.0.1": "RequestOutsidePools", "224.0.0.1": "RequestOutsidePools",
-			"255.255.255.255": "RequestOutsidePools", "2001:db8::1": "RequestFamily", "10.96.0.77": "RequestUnusable", "192.0.2.211": "RequestOutsidePools", "203.0.113.211": "RequestUnusable",
+			"255.255.255.255": "RequestOutsidePools", "2001:db8::1": "RequestFamily", "10.96.0.77": "RequestUnusable", "192.0.2.211": "RequestUnusable", "203.0.113.211": "RequestUnusable",
 		} {
 			add(field, value, reason, value)
 		}

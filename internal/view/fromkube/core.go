@@ -102,6 +102,18 @@ func ClusterIPs(s *corev1.Service) []netip.Addr {
 	return addresses(clusterIPs(s))
 }
 
+// ExternalIPs returns the spec.externalIPs of a Service; none of one that is gone (nil) or headless, which no proxy
+// forwards.
+func ExternalIPs(s *corev1.Service) []netip.Addr {
+	if s == nil || len(s.Spec.ExternalIPs) == 0 || s.Spec.ClusterIP == corev1.ClusterIPNone || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	return addresses(s.Spec.ExternalIPs)
+}
+
+// Networks reads the networks that a node is on, and leaves out what is none.
+func Networks(f *v1beta1.NodeForwarding) []netip.Prefix { return prefixes(f.Status.Networks) }
+
 // ServiceRanges reads the ranges that ClusterIPs are from.
 func ServiceRanges(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var ranges []netip.Prefix
