@@ -104,6 +104,44 @@ func TestWhichExternalIPsAreForwarded(t *testing.T) {
 	}
 }
 
+// TestAnExternalIPThatAnotherServiceGets: what a load balancer gave comes first, and the one that only lists the address is
+// told, in whatever order they come, and for as long as they have a port in common.
+func TestAnExternalIPThatAnotherServiceGets(t *testing.T) {
+	t.Parallel()
+	lists := service(func(s *view.Service) {
+		s.Type, s.VIPs, s.ExternalIPs = view.ClusterIP, nil, ips("192.0.2.100", "2001:db8::100")
+	})
+	has := service(at(20), func(s *view.Service) { s.VIPs = ips("192.0.2.100") })
+	apart := service(at(20), func(s *view.Service) {
+		s.VIPs = has.VIPs
+		s.Ports = []view.ServicePort{{Name: "alt", Protocol: view.TCP, Port: 8080}}
+	})
+	c, o := alive(lists)
+	engine := desired.NewEngine(o)
+	for step, other := range []*view.Service{nil, has, apart, has, nil} {
+		now := *c
+		now.Services = map[view.Ref]*view.Service{lists.Ref: lists}
+		if other != nil {
+			now.Services[other.Ref] = other
+		}
+		now.Changes = view.Changes{Revision: uint64(step + 1), Since: uint64(step), Touched: map[view.Ref]struct{}{has.Ref: {}}}
+		_, problems := engine.Decide(&now)
+		var told []string
+		for _, p := range problems {
+			if p.Object == lists.Object() {
+				told = append(told, p.Message)
+			}
+		}
+		want := 0
+		if other == has {
+			want = 1
+		}
+		if len(told) != want || want > 0 && !strings.Contains(told[0], "port 80 of 192.0.2.100 is Service "+has.String()+"'s") {
+			t.Errorf("step %d: told %q", step, told)
+		}
+	}
+}
+
 // TestNothingIsRefusedForPoolsThatAreNotRead: a speaker that begins anew takes nothing out of the kernel before it knows
 // the pools.
 func TestNothingIsRefusedForPoolsThatAreNotRead(t *testing.T) {
