@@ -8,14 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"fairlead.dev/fairlead/internal/addr"
-	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // TestAdmittedAreThoseInARange looks sources up as the kernel does: found are those within a range, and no others, such
 // as one that is in a range once it is cut off at the length of another.
 func TestAdmittedAreThoseInARange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLayout(rapid.SampledFrom(addr.Families()).Draw(t, "family"), desired.MasqueradeMark)
+		l := newLayout(rapid.SampledFrom(addr.Families()).Draw(t, "family"))
 		address := func(label string) netip.Addr {
 			bytes := rapid.SampledFrom([]byte{0, 0, 0, 1, 127, 128, 192, 255})
 			a, _ := netip.AddrFromSlice(rapid.SliceOfN(bytes, l.Family.Bits()/8, l.Family.Bits()/8).Draw(t, label))

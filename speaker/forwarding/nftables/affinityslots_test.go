@@ -86,7 +86,7 @@ func TestMoreEndpointsThanChairs(t *testing.T) {
 		{at(0, slotMask+1), nil, false},
 	} {
 		p.Cluster, p.Local = test.cluster, test.local
-		l := newModel(newLayout(addr.IPv4, 0))
+		l := newModel(newLayout(addr.IPv4))
 		if _, err := l.step(desired.Change{Key: key, To: &p}); (err == nil) != test.wanted {
 			t.Errorf("%d and %d endpoints: %v", len(test.cluster), len(test.local), err)
 		}

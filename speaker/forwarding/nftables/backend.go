@@ -43,7 +43,7 @@ func New(cfg Config) *Backend {
 	k := newLink(cfg.Generation)
 	layouts := map[addr.Family]*layout{}
 	for _, f := range addr.Families() {
-		layouts[f] = newLayout(f, desired.MasqueradeMark)
+		layouts[f] = newLayout(f)
 	}
 	k.persistence(layouts[addr.IPv4])
 	b := &Backend{link: k}

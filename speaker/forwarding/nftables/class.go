@@ -87,7 +87,7 @@ func (l *layout) sticky(g group, w matchKind) []rule {
 	}
 }
 
-// entry is what happens to a packet before an endpoint is chosen.
+// entry is what happens to a packet besides the choice of an endpoint.
 type entry uint8
 
 const (
@@ -149,28 +149,16 @@ func (l *layout) makeChains(c class, w matchKind) []chain {
 		}
 		return g.name(w)
 	}
-	main := add(c.main)
-	first := main
+	first := add(c.main)
 	begin := func(name string, rules ...rule) {
 		first = name
 		all = append([]chain{{Name: name, Rules: rules}}, all...)
 	}
-	maskedMain := func() {
-		begin(w.prefix()+"masked-"+c.main.name(matchKind(0)), rule{Says: "masquerade", Exprs: flat(l.setMark(), goTo(main))})
-	}
-	switch c.entry {
-	case plain:
-	case internal:
-		begin(c.telling()+w.prefix()+"internal-"+c.main.name(matchKind(0)),
-			rule{Says: "masquerade unless a pod sends", Exprs: flat(l.ifNoPod(c.pods), l.setMark())}, rule{Says: "choose", Exprs: goTo(main)})
-	case masked:
-		maskedMain()
-	case outside:
-		others := add(c.others)
-		maskedMain()
+	if c.entry == outside {
+		main, others := first, add(c.others)
 		begin(c.telling()+w.prefix()+c.others.name(matchKind(0))+"-or-"+c.main.name(matchKind(0)),
 			rule{Says: "pods reach the whole cluster", Exprs: flat(l.ifPod(c.pods), goTo(main))},
-			rule{Says: "so does this node, masqueraded", Exprs: flat(fromNode(), goTo(first))},
+			rule{Says: "so does this node", Exprs: flat(fromNode(), goTo(main))},
 			rule{Says: "others reach this node", Exprs: goTo(others)})
 	}
 	if c.guarded {
@@ -178,6 +166,9 @@ func (l *layout) makeChains(c class, w matchKind) []chain {
 	}
 	if len(all) == 0 { // a static chain is all
 		all = []chain{{Name: first}}
+	}
+	if c.linked() {
+		all = append(all, l.bySourceLink(c))
 	}
 	return all
 }

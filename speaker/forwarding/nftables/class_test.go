@@ -14,7 +14,7 @@ import (
 // speaker may live: there is a class for each number of endpoints in the cluster together with each on
 // this node. What was known of those that are gone must not add up.
 func TestClassesThatNobodyUsesTakeNoRoom(t *testing.T) {
-	l := newLayout(addr.IPv4, desired.MasqueradeMark)
+	l := newLayout(addr.IPv4)
 	endpoints := make([]netip.AddrPort, 70)
 	for i := range endpoints {
 		endpoints[i] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), blackbox.ServePort)

@@ -18,7 +18,7 @@ import (
 func TestIntervals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(addr.Families()).Draw(t, "family")
-		l := newLayout(f, 1)
+		l := newLayout(f)
 		var prefixes []netip.Prefix
 		for range rapid.IntRange(0, 6).Draw(t, "prefixes") {
 			a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 127, 128, 255}), int(4*l.words()), int(4*l.words())).Draw(t, "address"))
@@ -60,7 +60,7 @@ func FuzzElement(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nfnetlink.Attributes{}.Add(value, 10, 0, 0, 1)).Uint32(flags, 1)))
 	f.Add([]byte(nfnetlink.Attributes{}.Nested(key, nil).Nested(data, nfnetlink.Attributes{}.Nested(2, nfnetlink.Attributes{}.Text(2, "chain")))))
-	layout := newLayout(addr.IPv4, 1)
+	layout := newLayout(addr.IPv4)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		key, is, _ := nftable.ParseElement(data)
 		if len(key)+len(is) > 2*len(data) {

@@ -89,6 +89,14 @@ func (l *layout) find(in setID, none bool) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: reg(0), SetName: l.sets[in].Name, Invert: none}}
 }
 
+// findNone ends the rule if a Service has the destination that was loaded.
+func (l *layout) findNone(w matchKind) (all []expr.Any) {
+	for as := range byLink {
+		all = append(all, l.find(w.known(as), true)...)
+	}
+	return all
+}
+
 // follow goes to the chain that a map has for the key.
 func (l *layout) follow(in setID) []expr.Any {
 	return []expr.Any{&expr.Lookup{
@@ -185,9 +193,13 @@ func ifArrivedBy(links desired.Links, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// hairpin ends the rule unless an endpoint is its own client.
-func (l *layout) hairpin() []expr.Any {
+// toItself ends the rule unless an endpoint is its own client, toServer unless an endpoint receives.
+func (l *layout) toItself() []expr.Any {
 	return flat(l.source(0), l.destinationAddress(l.words()), transport(2*l.words(), destinationPort), l.find(servers, false))
+}
+
+func (l *layout) toServer() []expr.Any {
+	return flat(l.destinationAddress(0), l.destinationAddress(l.words()), transport(2*l.words(), destinationPort), l.find(servers, false))
 }
 
 // fromServer ends the rule unless an endpoint sends.
@@ -266,26 +278,6 @@ func bitwise(at, mask, xor uint32) expr.Any {
 
 // number is a number as a register holds it.
 func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-
-func loadMark() expr.Any { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)} }
-
-func storeMark() expr.Any {
-	return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0), SourceRegister: true}
-}
-
-func (l *layout) ifMarked() []expr.Any {
-	return flat([]expr.Any{loadMark()}, ifBit(l.mark))
-}
-
-// setMark asks for masquerade. All other bits of the mark stay as they are.
-func (l *layout) setMark() []expr.Any {
-	return []expr.Any{loadMark(), bitwise(0, ^l.mark, l.mark), storeMark()}
-}
-
-// clearMark, lest a tunnel masquerade the packet that carries this one.
-func (l *layout) clearMark() []expr.Any {
-	return []expr.Any{loadMark(), bitwise(0, ^l.mark, 0), storeMark()}
-}
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
 

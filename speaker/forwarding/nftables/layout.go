@@ -21,7 +21,6 @@ const tableName = "fairlead"
 // rules are such as the nft program can show: some of its versions abort at others.
 type layout struct {
 	nftable.Table
-	mark uint32 // the one bit that asks for masquerade
 	sets [setCount]*nft.Set
 	made map[classKey][]chain // by chains, of up to mostMade classes
 }
@@ -42,8 +41,16 @@ const (
 	affinityEndpoints                   // affinity slot: address and port of an endpoint
 	localAffinityEndpoints              // those of this node
 	affinity                            // client, id: affinity slot. The kernel alone writes it
-	addresses                           // destinations
-	ports                               // those of NodePorts
+	addresses                           // destinations whose senders keep their addresses
+	alwaysMasked                        // those whose senders are masqueraded
+	maskedUnlessPod                     // those whose senders are if they are no pods
+	maskedFromNode                      // those whose senders are if this node is
+	linked                              // destination that is in addresses, too: chain, where links tell pods
+	ports                               // the same five for NodePorts
+	portsAlwaysMasked                   //
+	portsMaskedUnlessPod                // empty: a NodePort is no ClusterIP
+	portsMaskedFromNode                 //
+	linkedPorts                         //
 	servers                             // an endpoint's address, twice, protocol and port: also of those that serve old flows alone
 	ranges                              // destination, length of a prefix, the prefix: the clients of a VIP
 	pods                                // where pods send from
@@ -65,8 +72,8 @@ const (
 // is served by chance.
 const maxClients = 1 << 20
 
-func newLayout(family addr.Family, mark uint32) *layout {
-	l := &layout{Table: nftable.New(family, tableName), mark: mark, made: map[classKey][]chain{}}
+func newLayout(family addr.Family) *layout {
+	l := &layout{Table: nftable.New(family, tableName), made: map[classKey][]chain{}}
 	ip := nft.TypeIPAddr
 	if family == addr.IPv6 {
 		ip = nft.TypeIP6Addr
@@ -86,7 +93,15 @@ func newLayout(family addr.Family, mark uint32) *layout {
 		localAffinityEndpoints: {Name: "local-affinity-endpoints", KeyType: affinitySlot, DataType: row(ip, port)},
 		affinity:               {Name: "affinity", KeyType: row(ip, affinitySlot), DataType: affinitySlot, Dynamic: true, HasTimeout: true, Size: maxClients},
 		addresses:              {Name: "addresses", KeyType: row(ip, proto, port)},
+		alwaysMasked:           {Name: "masked", KeyType: row(ip, proto, port)},
+		maskedUnlessPod:        {Name: "masked-unless-pod", KeyType: row(ip, proto, port)},
+		maskedFromNode:         {Name: "masked-from-node", KeyType: row(ip, proto, port)},
+		linked:                 {Name: "masked-by-link", KeyType: row(ip, proto, port), DataType: nft.TypeVerdict},
 		ports:                  {Name: "ports", KeyType: row(proto, port)},
+		portsAlwaysMasked:      {Name: "node-masked", KeyType: row(proto, port)},
+		portsMaskedUnlessPod:   {Name: "node-masked-unless-pod", KeyType: row(proto, port)},
+		portsMaskedFromNode:    {Name: "node-masked-from-node", KeyType: row(proto, port)},
+		linkedPorts:            {Name: "node-masked-by-link", KeyType: row(proto, port), DataType: nft.TypeVerdict},
 		servers:                {Name: "servers", KeyType: row(ip, ip, proto, port)},
 		ranges:                 {Name: "ranges", KeyType: row(ip, proto, port, slot, ip)},
 		pods:                   {Name: "pods", KeyType: ip, Interval: true},
@@ -152,24 +167,19 @@ func (l *layout) static() []chain {
 		{Says: "a protocol without ports, to where VIPs are", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false), ifNoPorts(), ifNotLocal(), goTo(rejecting))},
 		// One that it has is met by what began before the Service was there, and is not translated.
 		{Says: "to a port that a Service does not have", Exprs: flat(l.destinationAddress(0), l.find(serviceIPs, false),
-			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
+			l.destination(byAddress), l.findNone(byAddress), ifNotLocal(), goTo(rejecting))},
 		{Says: "to where VIPs are, and no port of one", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false),
-			l.destination(byAddress), l.find(addresses, true), ifNotLocal(), goTo(rejecting))},
+			l.destination(byAddress), l.findNone(byAddress), ifNotLocal(), goTo(rejecting))},
 		{Says: "to an address that no Service has", Exprs: flat(l.destinationAddress(0), l.find(serviceRanges, false), ifNotLocal(), drop())},
 	}
 	// The kernel asks about resets, too, with which it refuses what is not translated yet.
 	answer := rule{Says: "an answer", Exprs: flat(ifReply(), leave())}
 	strange := []rule{{Says: "what NAT keeps its hands off", Exprs: flat(ifInvalid(), goTo("invalid"))}}
-	return []chain{
-		{Name: "prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityNATDest}, Rules: dispatch},
-		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityNATDest}, Rules: append([]rule{answer}, dispatch...)},
+	return append(l.bySource(), []chain{
+		{Name: "prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: beforeNAT}, Rules: dispatch},
+		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: beforeNAT}, Rules: append([]rule{answer}, dispatch...)},
 		{Name: "stray-prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: afterNAT}, Rules: stray},
 		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: append([]rule{answer}, stray...)},
-		{Name: "postrouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPostrouting, Priority: *nft.ChainPriorityNATSource}, Rules: []rule{
-			{Says: "from the address that the route asks for", Exprs: flat(l.ifMarked(), l.destinationAddress(0), l.lookup(sources, endpointAt), l.clearMark(), l.snat(endpointAt))},
-			{Says: "masquerade what is marked", Exprs: flat(l.ifMarked(), l.clearMark(), masquerade())},
-			{Says: "masquerade an endpoint that reaches itself", Exprs: flat(ifDNAT(), l.hairpin(), masquerade())},
-		}},
 		{Name: "arriving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: strange},
 		{Name: "leaving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityMangle}, Rules: strange},
 		{Name: "invalid", Rules: []rule{
@@ -179,8 +189,12 @@ func (l *layout) static() []chain {
 			{Says: "without a SYN before it: half a flow of others", Exprs: flat(ifTCPFlags(synFlag|ackFlag), leave())},
 			{Says: "a reset harms nobody", Exprs: flat(ifTCPFlags(rstFlag), leave())},
 			{Says: "from an endpoint: the client would see its own address", Exprs: flat(l.fromServer(), drop())},
-			{Says: "to a Service: whoever has its address would answer", Exprs: flat(l.destination(byAddress), l.find(addresses, false), drop())},
-			{Says: "to a NodePort: this node would answer", Exprs: flat(l.ifNode(), l.destination(byNodePort), l.find(ports, false), drop())},
+			{Says: "to what no Service has by its address", Exprs: flat(l.destination(byAddress), l.findNone(byAddress), goTo("invalid-node"))},
+			{Says: "to a Service: whoever has its address would answer", Exprs: drop()},
+		}},
+		{Name: "invalid-node", Rules: []rule{
+			{Says: "to no NodePort", Exprs: flat(l.destination(byNodePort), l.findNone(byNodePort), leave())},
+			{Says: "to a NodePort: this node would answer", Exprs: flat(l.ifNode(), drop())},
 		}},
 		{Name: rejecting, Rules: []rule{
 			// The kernel limits the rate of ICMP errors to a sender, and not that of resets.
@@ -188,8 +202,12 @@ func (l *layout) static() []chain {
 			{Says: "nobody serves", Exprs: []expr.Any{l.reject()}},
 		}},
 		{Name: dropping, Rules: []rule{{Says: "another node may serve", Exprs: drop()}}},
-	}
+	}...)
 }
+
+// beforeNAT is before all that others translate destinations by: of chains of one priority the kernel asks the
+// one first that was made last, and a Service's own address is no host port of others.
+const beforeNAT = -100 - 1
 
 // afterNAT is behind all that translates destinations. The kernel asks the chains of type nat
 // about the first packet of a flow alone, and none behind one that translates it.
@@ -230,6 +248,11 @@ const (
 
 // of is the set of a kind of match that is to it what s is to destinations.
 func (w matchKind) of(s setID) setID { return s + setID(w)*(nodeServices-services) }
+
+// known is the set of the destinations of a kind of match whose senders are treated like this.
+func (w matchKind) known(as treatment) setID {
+	return addresses + setID(as) + setID(w)*(ports-addresses)
+}
 
 func (w matchKind) prefix() string {
 	if w == byNodePort {

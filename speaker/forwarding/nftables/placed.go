@@ -15,11 +15,15 @@ import (
 // process wrote them, and their endpoints. NodePorts have no address. The errors are the
 // kernel's.
 func Placed(family addr.Family, protocol view.Protocol) (services, endpoints []netip.AddrPort, err error) {
-	l := newLayout(family, 0)
+	l := newLayout(family)
 	if there, _, err := l.Look(); err != nil || !there {
 		return nil, nil, err
 	}
-	for id, into := range map[setID]*[]netip.AddrPort{addresses: &services, ports: &services, servers: &endpoints} {
+	known := map[setID]*[]netip.AddrPort{servers: &endpoints}
+	for as := range byLink {
+		known[byAddress.known(as)], known[byNodePort.known(as)] = &services, &services
+	}
+	for id, into := range known {
 		found := delta{}
 		if failed := l.readElements(id, found); !errors.Is(failed, unix.ENOENT) {
 			err = errors.Join(err, failed)

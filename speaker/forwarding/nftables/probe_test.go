@@ -18,7 +18,7 @@ import (
 func TestProbe(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	for _, f := range addr.Families() {
-		l := newLayout(f, desired.MasqueradeMark)
+		l := newLayout(f)
 		k := newLink(nil)
 		node.Do(func() {
 			if err := probe(k, l, l.specimens()); err != nil {

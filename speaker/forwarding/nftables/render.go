@@ -206,11 +206,11 @@ func (r *renderer) hold(at netip.Addr, port uint16, c class) {
 	h := holding{at: destination{at, r.protocol, port}, rank: r.port.Rank(at)}
 	key, w := h.at.key(), h.at.matchKind()
 	needed := r.chains(c, w)
-	known := addresses
-	if w == byNodePort {
-		known = ports
+	h.elements = []element{{item{w.of(services), key}, needed[0].Name}, {item{w.known(c.source()), key}, ""}}
+	if c.linked() {
+		h.elements[1].set = w.known(keep)
+		h.elements = append(h.elements, element{item{w.known(byLink), key}, r.bySourceLink(c).Name})
 	}
-	h.elements = []element{{item{w.of(services), key}, needed[0].Name}, {item{known, key}, ""}}
 	for _, c := range needed {
 		if len(c.Rules) > 0 && !slices.ContainsFunc(r.out.chains, func(has chain) bool { return has.Name == c.Name }) {
 			r.out.chains = append(r.out.chains, c)

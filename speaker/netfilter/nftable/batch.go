@@ -44,6 +44,7 @@ func Record(compose func(b *Batch)) ([]netlink.Message, error) {
 	for i := range all {
 		h := &all[i].Header
 		*h = netlink.Header{Type: h.Type, Flags: h.Flags &^ unix.NLM_F_ECHO}
+		all[i] = directed(all[i])
 	}
 	if b.err != nil {
 		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", b.err)

@@ -56,6 +56,7 @@ const (
 	raw      form = iota
 	register      // the kernel tells those of 4 bytes that begin one of 16 by the number of the latter
 	nested        // a value or a verdict
+	ctKey         // see directed
 )
 
 // compared are the attributes by kind that say what an expression does. The kernel tells others, too: counts,
@@ -66,7 +67,7 @@ var compared = map[string]map[uint16]form{
 		unix.NFTA_BITWISE_MASK: nested, unix.NFTA_BITWISE_XOR: nested,
 	},
 	"cmp": {unix.NFTA_CMP_SREG: register, unix.NFTA_CMP_OP: raw, unix.NFTA_CMP_DATA: nested},
-	"ct":  {unix.NFTA_CT_DREG: register, unix.NFTA_CT_KEY: raw, unix.NFTA_CT_DIRECTION: raw, unix.NFTA_CT_SREG: register},
+	"ct":  {unix.NFTA_CT_DREG: register, unix.NFTA_CT_KEY: ctKey, unix.NFTA_CT_DIRECTION: raw, unix.NFTA_CT_SREG: register},
 	"dup": {unix.NFTA_DUP_SREG_ADDR: register, unix.NFTA_DUP_SREG_DEV: register},
 	"dynset": {
 		unix.NFTA_DYNSET_SET_NAME: raw, unix.NFTA_DYNSET_OP: raw, unix.NFTA_DYNSET_SREG_KEY: register, unix.NFTA_DYNSET_SREG_DATA: register,
@@ -107,6 +108,8 @@ func (f form) canonical(value []byte) []byte {
 		if n := binary.BigEndian.Uint32(value); n >= unix.NFT_REG_1 && n <= unix.NFT_REG_4 {
 			return binary.BigEndian.AppendUint32(nil, unix.NFT_REG32_00+4*(n-unix.NFT_REG_1))
 		}
+	case f == ctKey:
+		return undirected(value)
 	case f == nested:
 		verdict := nfnetlink.Find(value, unix.NFTA_DATA_VERDICT)
 		return bytes.Join([][]byte{
