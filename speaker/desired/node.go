@@ -97,8 +97,8 @@ type Peer struct {
 	Ready bool
 }
 
-// MasqueradeMark is the bit of the packet mark by which the rules of a backend ask for masquerade. No other
-// program may use it; kube-proxy uses the same by default.
+// MasqueradeMark is the bit of the packet mark by which the rules of iptables ask for masquerade of what is for a
+// Service. kube-proxy uses the same by default.
 const MasqueradeMark = 1 << 14
 
 // Forwarding is what the kernel of one node must do for Services. A backend

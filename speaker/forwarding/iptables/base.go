@@ -45,20 +45,25 @@ func (s surroundings) equal(o surroundings) bool {
 //
 // The masquerade mark is set before the Service of a packet is looked up, and cleared for packets that match none
 // and where policy is Local: to set it in the chain of each port would take two rules a port, a quarter of the
-// table, and the time of a repair, and of each change with legacy iptables, grows with the rules.
+// table, and the time of a repair, and of each change with legacy iptables, grows with the rules. A packet that
+// others marked with the same bit goes another way, and has it again unless it is for a Service.
 func (s style) natBase(around surroundings) map[string][]string {
 	unmark := fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark)
-	dispatch := []string{"-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}
+	var ping []string
 	if around.echo.IsValid() { // the first packet of a flow of ICMP is a request
-		dispatch = append(dispatch, fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo))
+		ping = []string{fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo)}
 	}
 	return map[string][]string{
-		chainDispatch: dispatch,
-		chainLookup:   s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
+		chainDispatch:   append([]string{s.marked() + "-g " + chainOthersMark, "-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}, ping...),
+		chainOthersMark: append([]string{s.perhapsPods(around) + " -j " + chainClearMasq, "-j " + chainLookup, s.markRule()}, ping...),
+		chainLookup:     s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainPostrouting: append([]string{
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
 			"-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,src") + " " + s.markRule(),
 			fmt.Sprintf("-m mark ! --mark %#x/%#x -j RETURN", s.mark, s.mark),
+			// Others mark with the same bit, as wg-quick does by 0xca6c, and translate, as to host ports.
+			"-m conntrack ! --ctstate DNAT -j RETURN",
+			s.notIn(ofEndpoints, "dst,dst,dst") + " -j RETURN",
 			// Cleared, lest a tunnel masquerade the packet that carries this one.
 			unmark,
 		}, masquerade(around.sources)...),
@@ -85,6 +90,9 @@ func masquerade(sources []desired.Source) []string {
 	}
 	return append(rules, byInterface)
 }
+
+// marked matches packets with the bit that asks for masquerade, whichever program set it.
+func (s style) marked() string { return fmt.Sprintf("-m mark --mark %#x/%#x ", s.mark, s.mark) }
 
 // perhapsPods matches what pods send to a ClusterIP; while the addresses of pods are not known, all packets to
 // one that do not come from a loopback address.
@@ -118,7 +126,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 		// Also of flows that are for no Service: hosts that admit one direction rely on it.
 		known + "-j ACCEPT",
-		fmt.Sprintf("-m mark --mark %#x/%#x -j ACCEPT", s.mark, s.mark),
+		s.marked() + "-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,dst") + " -j ACCEPT",
 		translated,
 		invalid,
 		refuse,

@@ -20,6 +20,7 @@ const (
 	chainLookup         = ours + "LOOKUP"       // nat: to the Service of a packet
 	chainMarkMasq       = ours + "MARK-MASQ"    // nat: sets the masquerade mark
 	chainClearMasq      = ours + "CLEAR-MASQ"   // nat: clears it
+	chainOthersMark     = ours + "OTHERS-MARK"  // nat: as DISPATCH, of packets that come with it
 	chainSkipNAT        = ours + "SKIP-NAT"     // nat: no endpoints: on to NO-ENDPOINTS untranslated, past the NodePorts
 	chainPostrouting    = ours + "POSTROUTING"  // nat: masquerades
 	chainInput          = ours + "INPUT"        // filter
