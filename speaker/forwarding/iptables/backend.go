@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nftable"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -171,7 +172,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 // Remove removes all chains, rules and sets of ours from this network namespace, of both
 // variants, and nothing else. The errors are those of the tools and of the kernel, joined.
 func Remove(ctx context.Context) error {
-	return errors.Join(removeRules(ctx, NFT), removeRules(ctx, Legacy), destroySets())
+	return errors.Join(nftable.Remove(firstTable), removeRules(ctx, NFT), removeRules(ctx, Legacy), destroySets())
 }
 
 // RemoveOther removes our chains and rules from the tables of the variant that is not used, where an earlier

@@ -21,6 +21,7 @@ type family struct {
 	log      *slog.Logger
 
 	nat, filter ruleset
+	first       first
 	runners     [2]runner // of the programs that work on nat and on filter
 	socket      nfnetlink.Conn
 	sets        *sets
@@ -104,6 +105,7 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	began := time.Now()
 	f.resume()
 	unread := f.check(ctx)
+	f.comeFirst()
 	repairs := f.damaged
 	changes, again, told := f.refused.Part(changes, time.Now())
 	f.portions.All()
@@ -114,7 +116,7 @@ func (f *family) bring(ctx context.Context, changes []desired.Change) error {
 	if len(again) > 0 && f.sound { // apart, so that they do not hold up others
 		err = errors.Join(err, f.place(ctx, again))
 	}
-	err = errors.Join(unread, f.sets.failure, err, told)
+	err = errors.Join(unread, f.sets.failure, f.first.failure, err, told)
 	if f.sound {
 		err = errors.Join(err, f.sets.trim())
 	}
@@ -240,6 +242,7 @@ func (f *family) write(ctx context.Context) error {
 		return err
 	}
 	f.begun, f.sound, f.damaged = true, true, false
+	f.writeFirst()
 	return nil
 }
 

@@ -45,12 +45,19 @@ func (f *family) send(tx *wire.Transaction) error {
 	}))
 }
 
-// baseChains are the built-in chains of the tables, as iptables-nft makes them.
+// natPriority is that of the chains by which iptables translates destinations.
+const natPriority = -100
+
+// baseChains are the built-in chains of the tables, as iptables-nft makes them, and those of firstTable.
 var baseChains = map[string][]wire.Base{
+	firstTable: {
+		{Chain: "PREROUTING", Hook: unix.NF_INET_PRE_ROUTING, Priority: natPriority - 1},
+		{Chain: "OUTPUT", Hook: unix.NF_INET_LOCAL_OUT, Priority: natPriority - 1},
+	},
 	"nat": {
-		{Chain: "PREROUTING", Hook: unix.NF_INET_PRE_ROUTING, Priority: -100},
+		{Chain: "PREROUTING", Hook: unix.NF_INET_PRE_ROUTING, Priority: natPriority},
 		{Chain: "INPUT", Hook: unix.NF_INET_LOCAL_IN, Priority: 100},
-		{Chain: "OUTPUT", Hook: unix.NF_INET_LOCAL_OUT, Priority: -100},
+		{Chain: "OUTPUT", Hook: unix.NF_INET_LOCAL_OUT, Priority: natPriority},
 		{Chain: "POSTROUTING", Hook: unix.NF_INET_POST_ROUTING, Priority: 100},
 	},
 	"filter": {

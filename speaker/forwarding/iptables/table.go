@@ -18,7 +18,8 @@ type table struct {
 	stray  []jump // other jumps into our chains
 	unmade bool   // nf_tables lacks the table, or chains of it that lead to ours
 	dirty  map[string]struct{}
-	rules  int // in all wanted chains
+	rules  int    // in all wanted chains
+	mirror *table // that is to have the same chains; nil: none
 	// another speaker was found to have written chains when they were last compared.
 	another bool
 	// odd are contents that differed from what was written, until a chain is found as written. Those that are
@@ -72,14 +73,22 @@ func (t *table) set(name string, rules []string) {
 	}
 	t.want[name] = c
 	t.rules += c.rules - old.rules
-	t.dirty[name] = struct{}{}
+	t.touch(name)
 }
 
 func (t *table) drop(name string) {
 	if old, had := t.want[name]; had {
 		t.rules -= old.rules
 		delete(t.want, name)
-		t.dirty[name] = struct{}{}
+		t.touch(name)
+	}
+}
+
+// touch has a chain looked at before the next write, in the mirror, too.
+func (t *table) touch(name string) {
+	t.dirty[name] = struct{}{}
+	if t.mirror != nil {
+		t.mirror.dirty[name] = struct{}{}
 	}
 }
 

@@ -69,7 +69,7 @@ func (f *family) disturbed() bool {
 	case !f.loaded || !f.sound || !f.reading.Allowed():
 		return false
 	}
-	if f.due(f.watch.look()) || f.watch.altered() || f.sets.sweep() {
+	if f.due(f.watch.look()) || f.first.disturbed(f.watch.generation) || f.watch.altered() || f.sets.sweep() {
 		return true
 	}
 	if time.Since(f.sets.looked) < kernelwatch.Interval {

@@ -14,6 +14,9 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 )
 
+// Inet stands for what is of both families at once.
+const Inet addr.Family = 46
+
 // Protocol is the kernel's number of a family, that of none for 0.
 func Protocol(family addr.Family) uint8 {
 	switch family {
@@ -21,6 +24,8 @@ func Protocol(family addr.Family) uint8 {
 		return unix.NFPROTO_IPV4
 	case addr.IPv6:
 		return unix.NFPROTO_IPV6
+	case Inet:
+		return unix.NFPROTO_INET
 	default:
 		return unix.NFPROTO_UNSPEC
 	}

@@ -16,6 +16,7 @@ import (
 type rule struct {
 	text                string // that is still to be read
 	invalid             bool   // what was read is not known, or not valid
+	native              bool   // NAT as nf_tables does it, which iptables does in its own table alone
 	family              addr.Family
 	index               func(set string) (uint16, error)
 	in, out             link
@@ -37,8 +38,8 @@ var ErrRule = errors.New("it is not valid in this family, or it names a set that
 
 // read reads a rule, written as for iptables-restore but without its chain. It returns an error if
 // anything in it is not known or not valid.
-func (t *Transaction) read(text string) (rule, error) {
-	r := rule{text: text, family: t.family, index: t.index}
+func (t *Transaction) read(text string, native bool) (rule, error) {
+	r := rule{text: text, native: native, family: t.family, index: t.index}
 	for r.text != "" && r.verdict == nil && !r.invalid {
 		r.readOption()
 	}
@@ -292,7 +293,7 @@ func (r *rule) readTarget() {
 			r.must(to.Port() != 0)
 		}
 		r.must(err == nil && addr.FamilyOf(to.Addr()) == r.family && r.protocol != 0)
-		r.verdict = func(l *list) { l.translate(to) }
+		r.verdict = r.choose(func(l *list) { l.translate(to) }, func(l *list) { l.translateNatively(r.family, to) })
 	case "MARK":
 		r.must(r.takes("--set-xmark"))
 		bits, mask := r.readBits()
@@ -319,14 +320,14 @@ func (r *rule) readTarget() {
 		r.must(r.takes("--to-source"))
 		from, err := netip.ParseAddr(r.next())
 		r.must(err == nil && addr.FamilyOf(from) == r.family && r.takes("--random-fully"))
-		r.verdict = func(l *list) { l.masquerade(r.family, from) }
+		r.verdict = r.choose(func(l *list) { l.masquerade(r.family, from) }, unreached)
 	case "MASQUERADE":
 		r.must(r.takes("--random-fully"))
-		r.verdict = func(l *list) { l.masquerade(r.family, netip.Addr{}) }
+		r.verdict = r.choose(func(l *list) { l.masquerade(r.family, netip.Addr{}) }, unreached)
 	case "RETURN":
 		r.decide(unix.NFT_RETURN, "")
 	case "ACCEPT":
-		r.decide(accept, "")
+		r.verdict = r.choose(func(l *list) { l.verdict(accept, "") }, func(l *list) { l.keep(r.family) })
 	case "DROP":
 		r.decide(drop, "")
 	default: // a chain, which has a longer name than targets have

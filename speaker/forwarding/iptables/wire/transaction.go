@@ -72,9 +72,9 @@ func (t *Transaction) MakeTable(table string, chains []Base) {
 	t.about(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, table, func(a nfnetlink.Attributes) nfnetlink.Attributes {
 		return a.Text(unix.NFTA_TABLE_NAME, table)
 	})
-	kind := "filter"
-	if table == "nat" {
-		kind = "nat"
+	kind := "nat"
+	if table == "filter" {
+		kind = "filter"
 	}
 	for _, c := range chains {
 		t.about(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, c.Chain, func(a nfnetlink.Attributes) nfnetlink.Attributes {
@@ -141,7 +141,7 @@ func (t *Transaction) Append(table, chain, rules string, tag uint64) error {
 const tagType, tagSize = 'F', 8
 
 func (t *Transaction) rule(table, chain, text string, flags int, tag uint64) error {
-	r, err := t.read(text)
+	r, err := t.read(text, table != "nat" && table != "filter")
 	if err != nil {
 		return fmt.Errorf("rule of chain %s: %s: %w", chain, text, err)
 	}
