@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
@@ -38,6 +39,8 @@ type contender struct {
 	// firewall is the program whose policies and rules the backend overrules, if it
 	// overrules any.
 	firewall map[addr.Family]string
+	// takes is the bit of the mark that the backend takes of packets of Services.
+	takes uint32
 	// latest is what create made last, where a test has to get at it.
 	latest *blackbox.Backend
 }
@@ -68,7 +71,7 @@ func ipt(variant iptables.Variant, portion int) contender {
 			return iptables.New(iptables.Config{Log: blackbox.Quiet(), Variant: variant, Portion: portion, Patience: netlab.Patience(10 * time.Second)}), nil
 		},
 		flush:    strings.NewReplacer("v4", v4, "v6", v6).Replace("v4 -t nat -F && v6 -t nat -F && v4 -F && v6 -F"),
-		firewall: map[addr.Family]string{addr.IPv4: v4, addr.IPv6: v6},
+		firewall: map[addr.Family]string{addr.IPv4: v4, addr.IPv6: v6}, takes: desired.MasqueradeMark,
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -161,41 +160,6 @@ func TestNarrowPaths(t *testing.T) {
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
 			ask(c.senders(f)[0], netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80))
-		}
-	})
-}
-
-// others are bits of the packet mark that somebody else sets: all but the one that
-// asks for masquerade.
-const others = 0xffffbfff
-
-// TestMarksOfOthersStay holds that a packet leaves the node with the mark bits that
-// others gave it, and without ours.
-func TestMarksOfOthersStay(t *testing.T) {
-	rules := strings.NewReplacer("$others", fmt.Sprint(others)).Replace(`
-table inet others {
-	counter seen { }
-	counter changed { }
-	chain forwarded { type filter hook prerouting priority mangle; meta mark set $others; }
-	chain sent { type route hook output priority mangle; meta mark set $others; }
-	chain leaving {
-		type filter hook postrouting priority srcnat + 10;
-		ct status dnat counter name seen
-		ct status dnat meta mark != $others counter name changed
-	}
-}`)
-	eachBackend(t, func(t *testing.T, c *cluster) {
-		want := blackbox.Forwarding(blackbox.Services()...)
-		c.Apply(want)
-		c.Run("sh", "-c", "nft -f - <<'end'"+rules+"\nend")
-		if err := c.askAbout(0, want); err != nil {
-			t.Error(err)
-		}
-		if seen := c.Run("nft", "list", "counter", "inet", "others", "seen"); strings.Contains(seen, "packets 0 ") {
-			t.Fatalf("no packet of a Service was seen to leave: %s", seen)
-		}
-		if seen := c.Run("nft", "list", "counter", "inet", "others", "changed"); !strings.Contains(seen, "packets 0 ") {
-			t.Errorf("packets left with other marks than they had: %s", seen)
 		}
 	})
 }
