@@ -98,10 +98,10 @@ func (w *watch) begin() {
 
 const (
 	// contentEvery is how often one of the legacy tables of a family is read for its content at the most.
-	contentEvery = 250 * time.Millisecond
+	contentEvery = 500 * time.Millisecond
 	// atRest is the share of the time, one part in so many, that is spent on reading where the kernel does
 	// not tell that others wrote.
-	atRest = 200
+	atRest = 100
 )
 
 // altered begins an epoch, and reports it, if a table of legacy iptables holds something else than when it was
