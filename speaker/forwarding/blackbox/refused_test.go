@@ -191,6 +191,15 @@ func TestRefusalsAreNotRationed(t *testing.T) {
 		}
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
+			c.Client.Route(addr.HostPrefix(onLink[f]).String(), a.Node.String(), "eth0")
+			// One datagram, before which this sender has had no ICMP error, is within the limits.
+			for _, to := range []netip.AddrPort{
+				netip.AddrPortFrom(onLink[f], 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipServed), 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipEmpty), 80),
+			} {
+				if _, err := askOnce(sender{"client", c.Client, a.Client}, view.UDP, to, answerIn); !errors.Is(err, netlab.ErrRefused) {
+					t.Errorf("UDP: client -> %s: %v, want refused", to, err)
+				}
+			}
 			for _, to := range []netip.AddrPort{
 				netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, vipEmpty), 80), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipEmpty), 80),
 				netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipServed), 81), netip.AddrPortFrom(blackbox.Nth(a.Nobody, 5), 80), netip.AddrPortFrom(a.Node, 30000+vipEmpty),

@@ -49,13 +49,21 @@ func (s surroundings) equal(o surroundings) bool {
 // others marked with the same bit goes another way, and has it again unless it is for a Service.
 func (s style) natBase(around surroundings) map[string][]string {
 	unmark := fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", s.mark)
-	var ping []string
-	if around.echo.IsValid() { // the first packet of a flow of ICMP is a request
-		ping = []string{fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo)}
+	var rest []string // of what is for the own addresses, and for no port of a Service
+	refuseUDP := []string{unmark, "-j ACCEPT"}
+	if around.echo.IsValid() {
+		stray := " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainRefuseUDP
+		rest = []string{
+			// The first packet of a flow of ICMP is a request.
+			fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo),
+			"-p udp " + s.in(ofVIPs, "dst") + stray,
+			"-p udp " + s.in(ofRefused, "dst") + stray,
+		}
+		refuseUDP = []string{unmark, fmt.Sprintf("-p udp -j DNAT --to-destination %s", netip.AddrPortFrom(around.echo, discard))}
 	}
 	return map[string][]string{
-		chainDispatch:   append([]string{s.marked() + "-g " + chainOthersMark, "-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}, ping...),
-		chainOthersMark: append([]string{s.perhapsPods(around) + " -j " + chainClearMasq, "-j " + chainLookup, s.markRule()}, ping...),
+		chainDispatch:   append([]string{s.marked() + "-g " + chainOthersMark, "-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}, rest...),
+		chainOthersMark: append([]string{s.perhapsPods(around) + " -j " + chainClearMasq, "-j " + chainLookup, s.markRule()}, rest...),
 		chainLookup:     s.dispatchRules(around, "-j "+chainServices, "-j "+chainNodePorts),
 		chainPostrouting: append([]string{
 			// An endpoint that reaches itself by a Service must not see its own address as the client's.
@@ -71,6 +79,7 @@ func (s style) natBase(around surroundings) map[string][]string {
 		chainMarkMasq:  {s.perhapsPods(around) + " -j RETURN", s.markRule()},
 		chainClearMasq: {unmark},
 		chainSkipNAT:   {unmark, "-j ACCEPT"},
+		chainRefuseUDP: refuseUDP,
 	}
 }
 
@@ -94,6 +103,13 @@ func masquerade(sources []desired.Source) []string {
 // marked matches packets with the bit that asks for masquerade, whichever program set it.
 func (s style) marked() string { return fmt.Sprintf("-m mark --mark %#x/%#x ", s.mark, s.mark) }
 
+const notLocal = " -m addrtype ! --dst-type LOCAL "
+
+// discard is the port of RFC 863, to which datagrams are translated that INPUT refuses. What FORWARD refuses, the kernel
+// has answered with a redirect where it would leave by the interface where it came in, and that takes from the
+// sender, however rare its datagrams, what it may have of ICMP errors.
+const discard = 9
+
 // perhapsPods matches what pods send to a ClusterIP; while the addresses of pods are not known, all packets to
 // one that do not come from a loopback address.
 func (s style) perhapsPods(around surroundings) string {
@@ -116,12 +132,14 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	if s.family == addr.IPv6 {
 		reject = "icmp6-port-unreachable"
 	}
-	const notLocal = " -m addrtype ! --dst-type LOCAL "
 	invalid := "-m conntrack --ctstate INVALID -j " + chainInvalid
 	stray := "-m conntrack --ctstate NEW -j " + chainUnknownService
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	const translated = "-m conntrack --ctstate DNAT -j RETURN"
 	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
+	if around.echo.IsValid() {
+		input = append(input, fmt.Sprintf("-p udp -d %s -m udp --dport %d -m conntrack --ctstate DNAT -j %s", addr.HostPrefix(around.echo), discard, chainReject))
+	}
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 		// Also of flows that are for no Service: hosts that admit one direction rely on it.

@@ -22,6 +22,7 @@ const (
 	chainClearMasq      = ours + "CLEAR-MASQ"   // nat: clears it
 	chainOthersMark     = ours + "OTHERS-MARK"  // nat: as DISPATCH, of packets that come with it
 	chainSkipNAT        = ours + "SKIP-NAT"     // nat: no endpoints: on to NO-ENDPOINTS untranslated, past the NodePorts
+	chainRefuseUDP      = ours + "REFUSE-UDP"   // nat: datagrams to be refused go to the node, past the NodePorts
 	chainPostrouting    = ours + "POSTROUTING"  // nat: masquerades
 	chainInput          = ours + "INPUT"        // filter
 	chainForward        = ours + "FORWARD"      // filter

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -194,10 +195,13 @@ func (r *portRenderer) external() {
 		r.unrestricted(&r.out.nat, chain)
 		r.vips(&r.out.nat, chain, toSkipNAT)
 	} else {
-		r.unrestricted(&r.out.nat, chainSkipNAT)
-		for _, a := range p.VIPs {
-			r.dispatch(&r.out.nat, r.at(a), chainSkipNAT)
+		chain := chainSkipNAT
+		if r.key.Protocol == view.UDP && r.refusal(p.ExternalLocal) == chainReject {
+			chain = chainRefuseUDP
 		}
+		r.externalIPs(&r.out.nat, chain)
+		r.nodePort(&r.out.nat, chainSkipNAT)
+		r.vips(&r.out.nat, chain, toSkipNAT)
 	}
 	if refused {
 		verdict := r.refusal(p.ExternalLocal)
@@ -213,9 +217,17 @@ func (r *portRenderer) external() {
 
 // unrestricted sends packets for the ExternalIPs and the NodePort to chain.
 func (r *portRenderer) unrestricted(table *part, chain string) {
+	r.externalIPs(table, chain)
+	r.nodePort(table, chain)
+}
+
+func (r *portRenderer) externalIPs(table *part, chain string) {
 	for _, a := range r.port.ExternalIPs {
 		r.dispatch(table, r.at(a), chain)
 	}
+}
+
+func (r *portRenderer) nodePort(table *part, chain string) {
 	if r.port.NodePort != 0 {
 		r.dispatch(table, r.atNodePort(), chain)
 	}
