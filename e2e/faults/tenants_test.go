@@ -46,17 +46,11 @@ func (k *kit) create(t *testing.T, o client.Object) {
 	}
 }
 
-// told has a test fail unless an Event of the tenant's Service has a reason soon.
+// told waits until an Event of the tenant's Service has a reason.
 func (k *kit) told(t *testing.T, reason string) {
 	t.Helper()
-	if err := k.hears(within(t, 10*time.Second), reason); err != nil {
-		t.Error("the tenant is not told: ", err)
-	}
-}
-
-// hears waits until an Event of the tenant's Service has a reason.
-func (k *kit) hears(ctx context.Context, reason string) error {
-	return lab.Until(ctx, func() error {
+	ctx := within(t, 10*time.Second)
+	err := lab.Until(ctx, func() error {
 		var events corev1.EventList
 		if err := k.tenant.List(ctx, &events, client.InNamespace(evil)); err != nil {
 			return err
@@ -70,6 +64,9 @@ func (k *kit) hears(ctx context.Context, reason string) error {
 		}
 		return fmt.Errorf("no Event %s among %v", reason, others)
 	})
+	if err != nil {
+		t.Error("the tenant is not told: ", err)
+	}
 }
 
 // nodeAddresses are those of all nodes, in both families.
@@ -116,7 +113,7 @@ func byTenants() []fault {
 		lifeline("hellos and BFD", nodes, corev1.ProtocolUDP, 7475, 3784, 4784),
 		lifeline("ports of nodes", nodes, corev1.ProtocolTCP, 10250, 10256, 7474, 7476),
 		lifeline("the API server", func(k *kit) []netip.Addr { return []netip.Addr{k.ControlPlane.IPv4} }, corev1.ProtocolTCP, 6443, apiPort),
-		router, sharing(), giant(), aStatus(),
+		router, sharing(), aStatus(),
 	}
 }
 
