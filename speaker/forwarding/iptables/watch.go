@@ -103,7 +103,7 @@ func newReading() reading { return reading{RateLimit: kernelwatch.NewRateLimit()
 const (
 	// fullEvery is how often all is compared at the most: that others put as many rules in place of ours shows
 	// in no count.
-	fullEvery = time.Second
+	fullEvery = time.Second / 2
 	// fullShare is the share of the time, one part in so many, that it may take.
 	fullShare = 50
 )
