@@ -73,7 +73,7 @@ func TestNoFieldIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anyText := []string{v1beta1.AnnotationShareKey, v1beta1.MetalLBShareKey} // no text is malformed
+	anyText := []string{v1beta1.AnnotationShareKey, v1beta1.MetalLBShareKey, v1beta1.MetalLBAllocatedFrom} // no text is malformed
 	found := 0
 	for _, m := range regexp.MustCompile(`(?m)^\t(Annotation|MetalLB)\w+ = (GroupName \+ )?"(.*)"`).FindAllStringSubmatch(string(text), -1) {
 		found++

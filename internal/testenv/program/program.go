@@ -52,7 +52,23 @@ func (r *run) ArtifactDir() string {
 	return r.artifacts
 }
 
+// TempDir makes a directory that goes with the cleanups.
+func (r *run) TempDir() string {
+	dir, err := os.MkdirTemp("", "run-")
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			r.Error(err)
+		}
+	})
+	return dir
+}
+
 func (r *run) Log(args ...any) { fmt.Fprintln(os.Stderr, args...) }
+
+func (r *run) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // over ends what do does.
 type over struct{}

@@ -88,13 +88,13 @@ func (c *faulty) serves(f addr.Family) bool {
 // heals holds that the backend says when it is time to try again, and that it works then.
 func (c *faulty) heals(want desired.Forwarding, end func()) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	said := make(chan struct{})
-	go func() {
-		defer close(said)
-		c.Node.Do(func() { c.backend.Watch(ctx, cancel) })
-	}()
+	ctx, said := c.watch()
+	select {
+	case <-said: // to compare what was written last, which with legacy iptables is due after a while
+		_, _ = c.Try(want)
+		ctx, said = c.watch()
+	case <-time.After(3 * kernelwatch.Interval):
+	}
 	select {
 	case <-said:
 		c.t.Error("it is to be tried again though nothing has become better")
@@ -119,6 +119,18 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 			c.t.Errorf("%s is not served after the fault", f)
 		}
 	}
+}
+
+// watch has the backend say, by the end of the channel, that there is something to do.
+func (c *faulty) watch() (ctx context.Context, said chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	c.t.Cleanup(cancel)
+	said = make(chan struct{})
+	go func() {
+		defer close(said)
+		c.Node.Do(func() { c.backend.Watch(ctx, cancel) })
+	}()
+	return ctx, said
 }
 
 // blames holds that an error tells the cause.
