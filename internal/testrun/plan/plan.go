@@ -46,10 +46,11 @@ const (
 
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
-	// the controller does beside an API server, and the scenarios about rare changes of a node and about many
-	// connections, a node that flaps among them.
+	// the controller does beside an API server, and the scenarios about rare changes of a node, a node that flaps among
+	// them, and about many connections.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
-		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$"
+		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
+		"|^TestSpeakersRestartUnderLoad$"
 )
 
 // The packages that have groups of their own.
