@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// AfterRestore returns a copy of the config whose clients see that the store went back. At rest that costs nothing: a
+// AfterRestore returns a copy of the config for clients that notice when the store went back. At rest that costs nothing: a
 // store goes back only while no API server runs, which cuts watches, and once for each after that the store is asked for
 // its revision.
 func AfterRestore(config *rest.Config) *rest.Config {
@@ -42,11 +42,10 @@ type transport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
-	from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	if query.Get("watch") == "" {
 		return t.next.RoundTrip(r)
 	}
-	if from > 0 && err == nil && query.Get("sendInitialEvents") == "" {
+	if from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64); err == nil && from > 0 && query.Get("sendInitialEvents") == "" {
 		switch back, err := t.wentBack(r, from); {
 		case err != nil:
 			return nil, err

@@ -1,15 +1,10 @@
 package forwarding
 
-import (
-	"sync"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // hostWatch tells whether the kernel's routes, addresses or settings of forwarding have changed. Nothing runs for it: a
-// socket keeps the kernel's notices until it is asked.
+// socket keeps the kernel's notices until it is asked. The lock of its host guards it.
 type hostWatch struct {
-	mu   sync.Mutex
 	fd   int
 	open bool
 	news bool // since they were taken
@@ -17,8 +12,6 @@ type hostWatch struct {
 
 // listen begins to listen in the network namespace of the caller. The error is the kernel's.
 func (w *hostWatch) listen() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.open {
 		return nil
 	}
@@ -41,23 +34,15 @@ func (w *hostWatch) listen() error {
 	return nil
 }
 
-// changed reports whether anything has, since take returned true. While nothing is listened to, anything may have.
-func (w *hostWatch) changed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.look()
-}
-
 // take is changed, and begins anew.
 func (w *hostWatch) take() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	news := w.look()
+	news := w.changed()
 	w.news = false
 	return news
 }
 
-func (w *hostWatch) look() bool {
+// changed reports whether anything has, since take returned true. While nothing is listened to, anything may have.
+func (w *hostWatch) changed() bool {
 	if !w.open {
 		return true
 	}
