@@ -27,7 +27,7 @@ func (c *cluster) node(t *testing.T, name, address string, podCIDRs ...string) *
 	return n
 }
 
-// testOccupied: what pods, networks, API servers, routers and other Services have is given to nobody, and the pool says so.
+// testOccupied: what pods, networks, API servers, routers and other Services have is not given, and the pool says so.
 // One Service each has the next address.
 func testOccupied(t *testing.T, c *cluster) {
 	c.start(t, func(o *options) { o.pods = []netip.Prefix{netip.MustParsePrefix("192.0.2.16/28")} })

@@ -18,7 +18,7 @@ import (
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-// routeBack has every node send what it does not know to the router, as nodes do whose gateway it is.
+// routeBack makes the router the default gateway of every node.
 func routeBack(t *testing.T, k *kit, _ *rand.Rand) {
 	via := func(ctx context.Context, n *lab.Node, v4, v6 string) error {
 		_, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf("ip route replace default via %s && ip -6 route replace default via %s", v4, v6))

@@ -56,8 +56,8 @@ func (c *cluster) plugHostPorts() {
 	c.nft(hostPorts, "$4", blackbox.Plan(addr.IPv4).P2.String(), "$6", blackbox.Plan(addr.IPv6).P2.String())
 }
 
-// TestHostPorts has a plugin with host ports in nf_tables, there before us and made anew after us, whose chains
-// have the priority that all have: what a Service has is the Service's, from outside and from this node, also with source
+// TestHostPorts makes chains of a plugin with host ports in nf_tables, before ours and anew after them, at
+// the priority that all have: what a Service has is the Service's, from outside and from this node, also with source
 // ranges and policy Local, and all other addresses and ports of the node are the host port's.
 func TestHostPorts(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {

@@ -203,7 +203,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	})
 }
 
-// halfOpen counts the connections whose client has not taken the answer.
+// halfOpen counts the connections in state SYN_RECV: answered, and the answer not acknowledged.
 func (c *cluster) halfOpen() (n int) {
 	c.Node.Do(func() {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
@@ -227,7 +227,7 @@ const (
 	sctpCookieAck  = 11
 )
 
-// TestReusedPortsOfSCTP begins an association anew whose endpoint serves no more.
+// TestReusedPortsOfSCTP begins an association anew after its endpoint stopped to serve.
 func TestReusedPortsOfSCTP(t *testing.T) {
 	t.Parallel()
 	each(t, withLatest(allWhole()), func(t *testing.T, c *cluster) {
