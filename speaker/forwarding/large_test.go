@@ -31,6 +31,7 @@ func BenchmarkALargeService(b *testing.B) {
 		for _, shape := range []struct{ ports, addresses, endpoints, sources int }{{1000, 10, 5, 10}, {5000, 2, 5, 2}, {39, 256, 5, 256}, {1, 2, 5000, 0}, {1, 2, 1, 10000}} {
 			b.Run(fmt.Sprint(tool, " ", shape), func(b *testing.B) {
 				node := netlab.NewHost(b, "node")
+				node.Forward()
 				for b.Loop() {
 					node.Do(func() { beside(b, tool).run(shape.ports, shape.addresses, shape.endpoints, shape.sources) })
 				}
