@@ -48,6 +48,8 @@ type kit struct {
 	pods    []corev1.Pod // the web servers, one on each node, in the order of the nodes
 	turns   int
 	turning netip.Addr
+	// sinceBackup is the address of a Service that came after the last backup.
+	sinceBackup netip.Addr
 
 	// Of the fault that lasts.
 	absent *lab.Node // has no link

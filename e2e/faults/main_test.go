@@ -50,7 +50,7 @@ type excuses struct {
 
 func all() []fault {
 	var faults []fault
-	for _, some := range [][]fault{byTenants(), byStrangers(), byStopping(), byTheAPIServer()} {
+	for _, some := range [][]fault{byTenants(), byStrangers(), byStopping(), byTheAPIServer(), byNeighbours()} {
 		faults = append(faults, some...)
 	}
 	return faults
