@@ -64,7 +64,12 @@ protocol bfd {
 // begin runs BIRD so configured.
 func (b *bird) begin(bfd timers, protocols string, more ...string) {
 	b.t.Helper()
-	config := b.configure(bfd, protocols)
+	b.run(b.configure(bfd, protocols), more...)
+}
+
+// run runs BIRD with a file of its configuration.
+func (b *bird) run(config string, more ...string) {
+	b.t.Helper()
 	command := []string{"/usr/sbin/bird", "-f", "-c", config, "-s", b.socket, "-P", filepath.Join(b.dir, "pid")}
 	if b.ns != "" {
 		command = append([]string{"ip", "netns", "exec", b.ns}, command...)
