@@ -41,8 +41,12 @@ build: ## Build both programs and the plugin of kubectl into bin/
 image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)
 	scripts/image
 
+.PHONY: site
+site: ## Build the documentation as a site with search into build/site
+	$(GO) run ./docs/site
+
 .PHONY: generate
-generate: ## Generate code, CRDs and the chart's copy of them
+generate: ## Generate code, CRDs and the chart's copy of them, the API reference and the drawings
 	scripts/generate
 
 ##@ Check
@@ -66,6 +70,12 @@ test-share: ## Run one share of test-all, SHARE=3, or that of the commit: a quar
 
 .PHONY: test-ci
 test-ci: check-generated lint
+
+# A share opens the site in a browser, which the gate does not.
+test-all test-share test-ci: browser
+.PHONY: browser
+browser: packages
+	@e2e/lab/install-packages chromium fonts-dejavu-core
 
 test test-all test-share test-ci: packages lab-down test-build image
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun $(TESTS)
