@@ -70,6 +70,10 @@ const (
 	// ConditionNodeKnown is False while the Node has no addresses, so that
 	// NodePorts answer nowhere on it, or where they did before.
 	ConditionNodeKnown = "NodeKnown"
+	// ConditionHandsOver is False while the connections that are open when an
+	// address moves to the node may break, as where the kernel lacks NFT_DUP.
+	// All else goes on.
+	ConditionHandsOver = "HandsOver"
 	// ConditionReadable is False while Services or EndpointSlices have values
 	// that are not valid, which are left out. The message names the first of
 	// them.
@@ -126,8 +130,8 @@ type NodeForwardingStatus struct {
 	// +optional
 	Problems int32 `json:"problems"`
 
-	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown, NodeKnown
-	// and Readable: each is True while all is well.
+	// conditions are Programmed, Undisturbed, SoleProxy, PodsKnown, NodeKnown,
+	// HandsOver and Readable: each is True while all is well.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -27,8 +27,10 @@ const (
 	// ReasonForwardingFailed is on a Node: its kernel is not as wanted, and no Service is to blame.
 	ReasonForwardingFailed = "ForwardingFailed"
 	// ReasonSettingFailed is on a Node: a setting of its kernel is not as NodePorts on localhost need it, or
-	// as the connection table is to have it, or it does not hand over open connections.
+	// as the connection table is to have it.
 	ReasonSettingFailed = "SettingFailed"
+	// ReasonHandoverFailed is on a Node: it does not hand over open connections of addresses that move to it.
+	ReasonHandoverFailed = "HandoverFailed"
 	// ReasonConnectionTableFull is on a Node: its kernel soon refuses new connections, or does already.
 	ReasonConnectionTableFull = "ConnectionTableFull"
 	// ReasonNodePortsNotReserved is on a Node: its kernel may give NodePorts to connections of its own processes.

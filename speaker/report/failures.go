@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,11 +20,7 @@ type failure struct {
 // failures returns the problems of the forwarding and of layer 2 in the error of the last pass, and that of the
 // handover. Each keeps the words with which it began: these name times and lines, which differ at each attempt.
 func (r *Reporter) failures() []problem.Problem {
-	err := r.passErr
-	if r.handover != "" {
-		err = errors.Join(err, &outcome.SettingError{Of: "handover", Err: errors.New(r.handover)})
-	}
-	node := r.self()
+	err, node := r.passErr, r.self()
 	now := map[failure]problem.Problem{}
 	note := func(f failure, format string, args ...any) {
 		p, known := r.failing[f]
@@ -48,6 +43,9 @@ func (r *Reporter) failures() []problem.Problem {
 	}
 	for _, unset := range outcome.AllOf[*outcome.SettingError](err) {
 		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
+	}
+	if r.handover != "" {
+		note(failure{object: node, reason: ReasonHandoverFailed}, "%s; it is tried again", r.handover)
 	}
 	r.failing = now
 	problems := slices.Collect(maps.Values(now))

@@ -79,9 +79,9 @@ func TestWhatFailsOfTheForwardingIsTold(t *testing.T) {
 	for range 2 { // pulse tells it again, and a pass goes well meanwhile
 		r.Handover("connections of IPv4 may break")
 		failing()
-		metric(`kind="Node",reason="SettingFailed"`)
+		metric(`kind="Node",reason="HandoverFailed"`)
 	}
-	got.want(t, "node1 Warning SettingFailed: connections of IPv4 may break; it is tried again")
+	got.want(t, "node1 Warning HandoverFailed: connections of IPv4 may break; it is tried again")
 	r.Handover("")
 	metric()
 }

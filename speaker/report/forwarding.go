@@ -155,6 +155,7 @@ func (r *Reporter) writeForwarding() {
 		}
 		condition(v1beta1.ConditionPodsKnown, "pods are told from strangers")
 		condition(v1beta1.ConditionNodeKnown, "the Node says at which addresses it is")
+		condition(v1beta1.ConditionHandsOver, "connections that are open when an address moves to this node go on")
 	}
 	condition(v1beta1.ConditionReadable, "all Services and EndpointSlices can be read")
 	r.objects.Forwarding(types.UID(r.cluster.Nodes[r.node].UID), f.now)
@@ -178,6 +179,8 @@ func (r *Reporter) conditionOf(p problem.Problem) string {
 		return v1beta1.ConditionPodsKnown
 	case desired.ReasonNodeMissing, desired.ReasonAddressUnknown:
 		return v1beta1.ConditionNodeKnown
+	case ReasonHandoverFailed:
+		return v1beta1.ConditionHandsOver
 	}
 	if slices.Contains(r.failed, p) || slices.Contains(r.faults, p) {
 		return v1beta1.ConditionProgrammed

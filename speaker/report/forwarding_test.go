@@ -96,7 +96,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 	r.Rivals(nil, nil)
 	b.says(t, "all is well")
-	if b.uid != "uid" || b.now.Mode != "iptables" || b.now.Tool != "iptables-nft" || b.now.Services != 1 || b.now.Ports != 1 || b.now.Programmed != 1 || len(b.now.Conditions) != 6 {
+	if b.uid != "uid" || b.now.Mode != "iptables" || b.now.Tool != "iptables-nft" || b.now.Services != 1 || b.now.Ports != 1 || b.now.Programmed != 1 || len(b.now.Conditions) != 7 {
 		t.Errorf("of a node that is well: %+v", b)
 	}
 
@@ -151,6 +151,11 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	b.says(t, "a host that is not as it should be", "Programmed=False BridgeBypassed: load br_netfilter; give it a route")
 	r.Faults(nil)
 	b.says(t, "a host that is")
+
+	r.Handover("the kernel must have NFT_DUP_IPV4")
+	b.says(t, "a kernel that cannot send packets twice", "HandsOver=False HandoverFailed: the kernel must have NFT_DUP_IPV4; it is tried again")
+	r.Handover("")
+	b.says(t, "a kernel that can")
 
 	o := onNode()
 	o.Problems = []problem.Problem{
