@@ -142,7 +142,8 @@ func (p *page) menu() (groups []group) {
 // index is what the search finds of the page.
 func (p *page) index(to string) (all []found) {
 	for _, s := range p.Sections {
-		all = append(all, found{p.Title, s.Title, to + "#" + s.Anchor, strings.Join(strings.Fields(s.Text), " ")})
+		text := strings.TrimPrefix(s.Text, s.Title) // which is below the heading, too
+		all = append(all, found{p.Title, s.Title, to + "#" + s.Anchor, strings.Join(strings.Fields(text), " ")})
 	}
 	return all
 }

@@ -49,6 +49,9 @@ func parse(source string, src []byte) (*page, error) {
 	here, names := &section{}, map[string]int{}
 	err := ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
+			if n.Type() == ast.TypeBlock {
+				here.Text += " "
+			}
 			return ast.WalkContinue, nil
 		}
 		var err error
@@ -66,9 +69,7 @@ func parse(source string, src []byte) (*page, error) {
 		case *ast.Image:
 			n.Destination, err = p.follow(n.Destination, plain(n, src), here.Title)
 		}
-		if n.Type() == ast.TypeBlock && n.ChildCount() == 0 || n.Type() == ast.TypeInline && n.FirstChild() == nil {
-			here.Text += own(n, src) + " "
-		}
+		here.Text += own(n, src)
 		return ast.WalkContinue, err
 	})
 	if err != nil {
