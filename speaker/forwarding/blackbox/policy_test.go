@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -36,6 +37,48 @@ func TestForwardPolicyDrop(t *testing.T) {
 				return nil
 			})
 		}
+		all.report(t)
+	})
+}
+
+// TestNetworkPolicyComesFirst has kube-router and Calico refuse what is for a pod in a chain of their own, at the front of FORWARD. Rules that
+// are put in later, or again, admit no stranger whose packets are masqueraded.
+func TestNetworkPolicyComesFirst(t *testing.T) {
+	eachInFirewall(t, func(t *testing.T, c *cluster) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		for _, f := range addr.Families() {
+			run := func(words ...string) { c.Run(append([]string{c.firewall[f]}, words...)...) }
+			for _, chain := range []string{"cali-FORWARD", "KUBE-ROUTER-FORWARD"} {
+				run("-N", chain)
+				run("-I", "FORWARD", "-m", "comment", "--comment", "policies", "-j", chain)
+			}
+			run("-A", "KUBE-ROUTER-FORWARD", "-d", blackbox.Plan(f).Pods.String(), "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP")
+			run("-I", "FORWARD", "-i", "none", "-j", "ACCEPT")
+		}
+		c.Apply(want)
+		refused := func() (all asking) {
+			for _, f := range addr.Families() {
+				a := blackbox.Plan(f)
+				for _, protocol := range []view.Protocol{view.TCP, view.UDP} {
+					for _, to := range []netip.AddrPort{netip.AddrPortFrom(blackbox.Nth(a.VIPs, 1), 80), netip.AddrPortFrom(a.Node, 30001)} {
+						all.add(func() error {
+							if got, err := ask(c.senders(f)[0], protocol, to, silenceAfter); err == nil && strings.HasPrefix(got.Server, "p") {
+								return fmt.Errorf("%s: a stranger comes to %s past the policy by %s: %s", f, to, protocol, said(got, err))
+							}
+							return nil
+						})
+					}
+				}
+			}
+			return all
+		}
+		all := refused()
+		all.report(t)
+		for _, f := range addr.Families() {
+			c.Run(c.firewall[f], "-D", "FORWARD", "-j", "FAIRLEAD-FORWARD")
+		}
+		c.Apply(want)
+		all = refused()
 		all.report(t)
 	})
 }

@@ -103,7 +103,8 @@ func (t *table) encode(tx *wire.Transaction) error {
 		tx.Remove(t.name, name)
 	}
 	for _, j := range t.absent {
-		if err := tx.Insert(t.name, j.from, j.rule); err != nil {
+		_, after := t.behind(j.from)
+		if err := tx.Insert(t.name, j.from, j.rule, after); err != nil {
 			return err
 		}
 	}

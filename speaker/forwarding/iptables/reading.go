@@ -22,6 +22,7 @@ type saved struct {
 	chains map[string]content
 	jumps  []jump          // into chains of ours, from others
 	base   map[string]bool // the built-in chains of nf_tables that are there
+	places
 }
 
 // parseSave reads the output of iptables-save.
@@ -52,6 +53,8 @@ func parseSave(r io.Reader) (saved, error) {
 			rules[name]++
 		} else if leadsTo(rule) != "" {
 			s.jumps = append(s.jumps, jump{from: name, rule: rule})
+		} else {
+			s.pass(name, rule[strings.LastIndexByte(rule, ' ')+1:], 0)
 		}
 	}
 	for name, text := range texts {
@@ -188,6 +191,8 @@ func (s *saved) rule(r wire.Rule) {
 	if !strings.HasPrefix(r.Chain, ours) {
 		if strings.HasPrefix(r.Target, ours) {
 			s.jumps = append(s.jumps, jump{from: r.Chain, rule: r.Text(), handle: r.Handle})
+		} else {
+			s.pass(r.Chain, r.Target, r.Handle)
 		}
 		return
 	}

@@ -30,13 +30,14 @@ func (s *script) rules(name, rules string) {
 	}
 }
 
-// jumps deletes some rules of others' chains and puts some at their beginning.
-func (s *script) jumps(gone, come []jump) {
-	for _, j := range gone {
+// jumps deletes rules of others' chains that are too many and puts those that lack at their beginning, but behind policies.
+func (s *script) jumps(t *table) {
+	for _, j := range t.stray {
 		fmt.Fprintf(&s.text, "-D %s %s\n", j.from, j.rule)
 	}
-	for _, j := range come {
-		fmt.Fprintf(&s.text, "-I %s 1 %s\n", j.from, j.rule)
+	for _, j := range t.absent {
+		before, _ := t.behind(j.from)
+		fmt.Fprintf(&s.text, "-I %s %d %s\n", j.from, before+1, j.rule)
 	}
 }
 
@@ -60,7 +61,7 @@ func (t *table) script() string {
 	for _, name := range write {
 		s.rules(name, t.want[name].text)
 	}
-	s.jumps(t.stray, t.absent)
+	s.jumps(t)
 	s.drop(remove)
 	return s.commit()
 }

@@ -16,6 +16,7 @@ type table struct {
 	handle uint64 // of the table in nf_tables when all of it was last read
 	absent []jump // wanted jumps that the kernel lacks
 	stray  []jump // other jumps into our chains
+	places        // of policies in the chains that jumps are from
 	unmade bool   // nf_tables lacks the table, or chains of it that lead to ours
 	dirty  map[string]struct{}
 	rules  int    // in all wanted chains
@@ -216,7 +217,7 @@ func (t *table) compare(s saved, readBack bool) (damaged []string) {
 			damaged = append(damaged, name)
 		}
 	}
-	t.absent, t.stray, t.unmade = nil, nil, false
+	t.absent, t.stray, t.unmade, t.places = nil, nil, false, s.places
 	for _, j := range t.jumps {
 		t.unmade = t.unmade || s.base != nil && !s.base[j.from]
 		if !slices.ContainsFunc(s.jumps, j.same) {

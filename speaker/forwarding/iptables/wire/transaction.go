@@ -118,16 +118,26 @@ func (t *Transaction) Remove(table, chain string) {
 	})
 }
 
-// Insert puts a rule before all others of a chain. It returns an error about a rule that cannot be written.
-func (t *Transaction) Insert(table, chain, text string) error {
-	return t.rule(table, chain, text, 0, 0)
+// Insert puts a rule before all others of a chain, or right behind the one with the handle after. It returns an error about
+// a rule that cannot be written.
+func (t *Transaction) Insert(table, chain, text string, after uint64) error {
+	if after == 0 {
+		return t.rule(table, chain, text, place{}, 0)
+	}
+	return t.rule(table, chain, text, place{flags: unix.NLM_F_APPEND, after: after}, 0)
+}
+
+// place is where a rule comes: at the beginning of its chain, or with NLM_F_APPEND at its end or behind the one with a handle.
+type place struct {
+	flags int
+	after uint64
 }
 
 // Append puts rules, each on a line, at the end of a chain, with a tag and the numbers after it (0: none).
 // It returns an error about a rule that cannot be written.
 func (t *Transaction) Append(table, chain, rules string, tag uint64) error {
 	for text := range strings.Lines(rules) {
-		if err := t.rule(table, chain, strings.TrimSuffix(text, "\n"), unix.NLM_F_APPEND, tag); err != nil {
+		if err := t.rule(table, chain, strings.TrimSuffix(text, "\n"), place{flags: unix.NLM_F_APPEND}, tag); err != nil {
 			return err
 		}
 		if tag != 0 {
@@ -140,18 +150,21 @@ func (t *Transaction) Append(table, chain, rules string, tag uint64) error {
 // tagType is the type of the tag in the user data of a rule. iptables and nft overlook it.
 const tagType, tagSize = 'F', 8
 
-func (t *Transaction) rule(table, chain, text string, flags int, tag uint64) error {
+func (t *Transaction) rule(table, chain, text string, at place, tag uint64) error {
 	r, err := t.read(text, table != "nat" && table != "filter")
 	if err != nil {
 		return fmt.Errorf("rule of chain %s: %s: %w", chain, text, err)
 	}
-	t.about(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|flags, chain, func(a nfnetlink.Attributes) nfnetlink.Attributes {
+	t.about(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|at.flags, chain, func(a nfnetlink.Attributes) nfnetlink.Attributes {
 		a = a.Text(unix.NFTA_RULE_TABLE, table).Text(unix.NFTA_RULE_CHAIN, chain)
 		a, expressions := a.Open(unix.NFTA_RULE_EXPRESSIONS)
 		l := list{a}
 		r.write(&l)
 		a, compat := l.Close(expressions).Open(unix.NFTA_RULE_COMPAT)
 		a = a.Uint32(unix.NFTA_RULE_COMPAT_PROTO, uint32(r.protocol)).Uint32(unix.NFTA_RULE_COMPAT_FLAGS, 0).Close(compat)
+		if at.after != 0 {
+			a = a.Add(unix.NFTA_RULE_POSITION, binary.BigEndian.AppendUint64(nil, at.after)...)
+		}
 		if tag != 0 {
 			a = a.Add(unix.NFTA_RULE_USERDATA, binary.BigEndian.AppendUint64([]byte{tagType, tagSize}, tag)...)
 		}

@@ -317,7 +317,7 @@ func TestTag(t *testing.T) {
 		h.Do(func() {
 			tr := wire.New(family, 0, &nfnetlink.Conn{})
 			tr.Make(table, here)
-			if err := errors.Join(tr.Append(table, here, "-j ACCEPT\n-j OUR-OTHER", 1<<63), tr.Insert(table, theirs, "-j OUR-OTHER"), tr.Send()); err != nil {
+			if err := errors.Join(tr.Append(table, here, "-j ACCEPT\n-j OUR-OTHER", 1<<63), tr.Insert(table, theirs, "-j OUR-OTHER", 0), tr.Send()); err != nil {
 				t.Fatal(err)
 			}
 			query := nfnetlink.Attributes(nil).Text(unix.NFTA_RULE_TABLE, table)
