@@ -15,8 +15,9 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
-// TestNotesCountWhoIsLeft: an upgrade to other classes says how many Services lose what they have.
-func TestNotesCountWhoIsLeft(t *testing.T) {
+// TestNotes: an upgrade to other classes says how many Services lose what they have, and one beside Cilium in kube-proxy's place
+// which mode to set.
+func TestNotes(t *testing.T) {
 	t.Parallel()
 	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
 	a.Client = a.as(a.config)
@@ -45,6 +46,12 @@ func TestNotesCountWhoIsLeft(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
+	notes := func(program, set string) (notes, out string, err error) {
+		all, err := exec.CommandContext(t.Context(), program, "install", "notes", chart, "--dry-run=server", "--namespace", "default",
+			"--kubeconfig", kubeconfig, "--set", "crds.install=false", "--set", set).CombinedOutput()
+		_, notes, _ = strings.Cut(string(all), "NOTES:")
+		return notes, string(all[max(0, len(all)-2000):]), err
+	}
 	for set, want := range map[string]string{
 		"loadBalancerClass=":                                        "1 of the Services",
 		"loadBalancerClass=example.com/lb":                          "2 of the Services",
@@ -56,12 +63,25 @@ func TestNotesCountWhoIsLeft(t *testing.T) {
 			if version == "helm3" && set != "loadBalancerClass=example.com/lb" {
 				continue // once is enough to see that it takes the template
 			}
-			out, err := exec.CommandContext(t.Context(), program, "install", "notes", chart, "--dry-run=server", "--namespace", "default",
-				"--kubeconfig", kubeconfig, "--set", "crds.install=false", "--set", set).CombinedOutput()
-			_, notes, _ := strings.Cut(string(out), "NOTES:")
-			if err != nil || !strings.Contains(notes, want) || want != "" && !strings.Contains(notes, "\n  default/") || want == "" && strings.Contains(notes, "of the Services that have") {
-				t.Errorf("%s with %s: %v, want %q: %s", version, set, err, want, out[max(0, len(out)-2000):])
+			notes, out, err := notes(program, set)
+			if err != nil || strings.Contains(notes, "Cilium") || !strings.Contains(notes, want) || want != "" && !strings.Contains(notes, "\n  default/") || want == "" && strings.Contains(notes, "of the Services that have") {
+				t.Errorf("%s with %s: %v, want %q: %s", version, set, err, want, out)
 			}
+		}
+	}
+	cilium := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{"kube-proxy-replacement": "false"}}
+	a.create(cilium)
+	for _, test := range []struct {
+		replacement, mode string
+		told              bool
+	}{{"false", "nftables", false}, {"true", "nftables", true}, {"true", "none", false}} {
+		cilium.Data["kube-proxy-replacement"] = test.replacement
+		if err := a.Update(t.Context(), cilium); err != nil {
+			t.Fatal(err)
+		}
+		notes, out, err := notes(programs["helm4"], "forwarding.mode="+test.mode)
+		if err != nil || strings.Contains(notes, "set forwarding.mode to none") != test.told {
+			t.Errorf("%+v: %v: %s", test, err, out)
 		}
 	}
 }

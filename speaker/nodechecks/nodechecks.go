@@ -62,6 +62,8 @@ func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.L
 				return nil
 			}
 			reporter.Rivals(found, err)
+			by, unsure := foreignproxy.Preempting(reporter.UDPPort())
+			reporter.Preempted(by)
 			reporter.Faults(kernel.Faults())
 			if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
 				reporter.Connections(flows, room)
@@ -70,7 +72,7 @@ func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.L
 			if unread == nil {
 				reporter.LocalPorts(given, span)
 			}
-			return errors.Join(err, unread)
+			return errors.Join(err, unsure, unread)
 		})
 	})
 }

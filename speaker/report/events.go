@@ -57,7 +57,7 @@ type Recorder interface {
 // publishProblems logs the problems that have come and gone since it was called last. Those
 // that no condition has are Events as well.
 func (r *Reporter) publishProblems() {
-	problems := slices.Concat(r.passed, r.failed, r.rivals, r.faults, r.connections, r.localPorts, r.unread, r.contests(), r.isolation(), r.obstructions())
+	problems := slices.Concat(r.passed, r.failed, r.rivals, r.preempted, r.faults, r.connections, r.localPorts, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
 	problems = slices.Compact(problems)
 	come, gone := without(problems, r.problems), without(r.problems, problems)

@@ -146,6 +146,11 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	b.says(t, "one who cannot look", "SoleProxy=Unknown ProxiesUnknown: no iptables-legacy")
 	r.Rivals(nil, nil)
 	b.says(t, "no rival")
+	r.Preempted("Cilium (interface cilium_host)")
+	b.says(t, "one who is first", "SoleProxy=False OtherProxy: Cilium (interface cilium_host) translates what is sent to Services by eBPF, before Fairlead's rules see it: "+
+		"leave forwarding to it with the Helm value forwarding.mode none, or turn off its replacement of kube-proxy")
+	r.Preempted("")
+	b.says(t, "none who is first")
 
 	r.Faults([]forwarding.Fault{{Reason: outcome.ReasonBridgeBypassed, Message: "load br_netfilter"}, {Reason: outcome.ReasonRouteMissing, Message: "give it a route"}})
 	b.says(t, "a host that is not as it should be", "Programmed=False BridgeBypassed: load br_netfilter; give it a route")

@@ -71,6 +71,7 @@ type Reporter struct {
 	// Problems, by where they come from.
 	passed      []problem.Problem // of the last pass
 	rivals      []problem.Problem
+	preempted   []problem.Problem
 	faults      []problem.Problem           // settings of the host
 	connections []problem.Problem           // the connection table is nearly full
 	localPorts  []problem.Problem           // NodePorts are not reserved
@@ -192,6 +193,35 @@ func (r *Reporter) Rivals(found []string, unseen error) {
 		r.rivals = []problem.Problem{problem.New(r.self(), ReasonOtherProxy,
 			"kube-proxy has rules in this node's kernel besides Fairlead's: %s; remove it and run kube-proxy --cleanup on the node, "+
 				"or set the Helm value forwarding.mode to none", strings.Join(found, ", "))}
+	}
+	r.publishProblems()
+}
+
+// UDPPort returns a port that endpoints of some Service serve by UDP; an invalid one if no Service has one.
+func (r *Reporter) UDPPort() netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cluster == nil {
+		return netip.AddrPort{}
+	}
+	for ref, s := range r.cluster.Services {
+		i := slices.IndexFunc(s.Ports, func(p view.ServicePort) bool { return p.Protocol == view.UDP })
+		if i >= 0 && len(s.ClusterIPs) > 0 && !s.ProxiedElsewhere && len(r.cluster.Endpoints.Of(ref)) > 0 {
+			return netip.AddrPortFrom(s.ClusterIPs[0], s.Ports[i].Port)
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// Preempted takes in which other proxy acts before Fairlead's rules, in words; "" if none does.
+func (r *Reporter) Preempted(by string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.preempted = nil
+	if by != "" {
+		r.preempted = []problem.Problem{problem.New(r.self(), ReasonOtherProxy,
+			"%s translates what is sent to Services by eBPF, before Fairlead's rules see it: leave forwarding to it with the Helm value forwarding.mode none, "+
+				"or turn off its replacement of kube-proxy", by)}
 	}
 	r.publishProblems()
 }

@@ -54,7 +54,7 @@ func Find(ctx context.Context) ([]string, error) {
 		look("iptables rules (legacy variant, "+family.String()+")", func() (bool, error) { return k.hasLegacyChain(ctx, proxyChain) })
 		look("nftables rules ("+family.String()+")", func() (bool, error) { return hasTable(family, proxyTable) })
 	}
-	look("IPVS interface "+proxyLink, hasLink)
+	look("IPVS interface "+proxyLink, func() (bool, error) { return hasLink(proxyLink) })
 	return found, errors.Join(errs...)
 }
 
@@ -140,8 +140,8 @@ func (k kernel) hasLegacyChain(ctx context.Context, chain string) (bool, error) 
 	return false, fmt.Errorf("%s: %w: %s", k.program, err, strings.TrimSpace(string(said)))
 }
 
-func hasLink() (bool, error) {
-	_, err := netlink.LinkByName(proxyLink)
+func hasLink(name string) (bool, error) {
+	_, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return false, nil
 	}
