@@ -93,6 +93,10 @@ test-kernels: ## Run the packet suite in Debian's kernels, emulated, into docs/k
 	@e2e/lab/install-packages qemu-system-x86 cpio kmod
 	nice -n 10 $(GO) run ./e2e/kernels -out docs/kernels.md
 
+.PHONY: test-pod-networks
+test-pod-networks: lab-down test-build image ## Run scenarios and Kubernetes' tests with other pod networks, into docs/pod-networks.md: two hours (root)
+	$(GO) run ./e2e/podnetworks -out docs/pod-networks.md
+
 .PHONY: bench-forwarding
 bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
 	$(GO) run ./e2e/bench forwarding $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md
@@ -156,7 +160,7 @@ lab-down: ## Remove every trace of it
 
 .PHONY: test-build
 test-build: packages
-	$(LAB) build conformance metallb proxy
+	$(LAB) build conformance metallb proxy flannel kube-router
 	$(GO) test -c -o build/controller.test ./controller
 
 .PHONY: packages

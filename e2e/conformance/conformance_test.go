@@ -46,6 +46,11 @@ func TestAnotherCluster(t *testing.T) {
 	run(t, options, sample, nil, "iptables")
 }
 
+// TestFlannel runs a few of them where flannel connects pods by VXLAN.
+func TestFlannel(t *testing.T) {
+	run(t, lab.Options{PodNetwork: lab.Flannel}, sample, nil, "iptables", "nftables")
+}
+
 // run runs the tests that match focus, and all those of that title, in a lab of its own, once in each mode
 // of the forwarding.
 func run(t *testing.T, options lab.Options, focus, titles []string, modes ...string) {

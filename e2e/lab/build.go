@@ -29,10 +29,16 @@ const (
 	// Proxy is the image of the real kube-proxy, for [Lab.InstallProxy]. Its program every
 	// lab has.
 	Proxy Part = "proxy"
+	// FlannelPart is for the pod networks [Flannel] and [FlannelHostGW].
+	FlannelPart Part = "flannel"
+	// KubeRouterPart is for the pod network [KubeRouter].
+	KubeRouterPart Part = "kube-router"
 )
 
 // Parts are all of them.
-func Parts() []Part { return []Part{Conformance, MetalLB, FRRK8s, Proxy} }
+func Parts() []Part {
+	return []Part{Conformance, MetalLB, FRRK8s, Proxy, FlannelPart, KubeRouterPart}
+}
 
 // program is one Go program of a pinned module.
 type program struct {
@@ -42,6 +48,7 @@ type program struct {
 	ldflags string
 	tags    string
 	tests   bool // the program is the compiled tests of pkg
+	cgo     bool // some of it is C
 	part    Part // "" for what every lab needs
 }
 
@@ -85,6 +92,10 @@ func programs() []program {
 		program{name: "statuscleaner", module: "frr-k8s", pkg: frrK8sModule + "/cmd/statuscleaner", part: FRRK8s},
 		program{name: "frr-metrics", module: "frr-k8s", pkg: frrK8sModule + "/cmd/metrics", part: FRRK8s},
 		program{name: "frr-status", module: "frr-k8s", pkg: frrK8sModule + "/cmd/status", part: FRRK8s},
+		program{name: "flanneld", module: "flannel", pkg: "github.com/flannel-io/flannel", cgo: true, part: FlannelPart},
+		program{
+			name: "kube-router", module: "kube-router", pkg: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router", part: KubeRouterPart,
+		},
 		program{name: "pause", pkg: "fairlead.dev/fairlead/e2e/lab/cmd/pause"},
 	)
 }
@@ -230,7 +241,7 @@ func (p program) step(c cache, source string) (step, error) {
 			cmd := exec.CommandContext(ctx, "go", append(build, "-trimpath", "-buildvcs=false",
 				"-tags", p.tags, "-ldflags", "-s -w "+p.ldflags, "-o", c.bin(p.name), p.pkg)...)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED="+map[bool]string{false: "0", true: "1"}[p.cgo], "GOWORK=off")
 			return runQuietly(cmd)
 		},
 	}, nil

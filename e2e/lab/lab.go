@@ -36,6 +36,8 @@ type Options struct {
 	IPv6First bool
 	// LegacyIPTables has the nodes, and so their kubelets and CNI plugins, use legacy iptables.
 	LegacyIPTables bool
+	// PodNetwork is what connects pods; "" means Bridge.
+	PodNetwork PodNetwork
 	// ManyServices lets ten thousand Services be created in minutes. By default each costs what
 	// there are already: the API server counts all IPAddress objects, twice, after it has created
 	// one. As of 1.33, whose behaviour it then emulates, it keeps ClusterIPs in a bitmap. It and
@@ -95,6 +97,9 @@ func (l *Lab) Node(n int) *Node { return l.nodes[n-1] }
 // Nodes gives all nodes, in order.
 func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
 
+// PodNetwork gives what connects the pods.
+func (l *Lab) PodNetwork() PodNetwork { return l.options.PodNetwork }
+
 // Machines gives every machine of the lab.
 func (l *Lab) Machines() []*Machine {
 	all := []*Machine{l.ControlPlane, l.Client, l.Router.Machine}
@@ -132,7 +137,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 			return nil, err
 		}
 	}
-	if err := Built(); err != nil {
+	if err := errors.Join(options.PodNetwork.check(), Built(options.Parts()...)); err != nil {
 		return nil, err
 	}
 	c, err := openCache()

@@ -93,7 +93,7 @@ func booted(p process) error {
 	return err
 }
 
-// wireUp makes the node's network: the LAN link, routes to the pods of other
+// wireUp makes the node's network: the LAN link, and unless the pod network does, routes to the pods of other
 // nodes and masquerading for its own.
 func (n *Node) wireUp(ctx context.Context) error {
 	if err := joinLAN(n.Name, nodeAddresses(n.number)); err != nil {
@@ -104,6 +104,9 @@ func (n *Node) wireUp(ctx context.Context) error {
 		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables")
 	if err != nil {
 		return err
+	}
+	if n.lab.options.PodNetwork.own() {
+		return nil
 	}
 	if err := routePods(n.Name, len(n.lab.nodes), n.number); err != nil {
 		return err
@@ -125,6 +128,7 @@ func (n *Node) settings() map[string]string {
 		"Name": n.Name, "Number": strconv.Itoa(n.number), "DNS": n.lab.options.dnsService(), "PauseImage": pauseImage,
 		"Pods4": pods.v4.String(), "Pods6": pods.v6.String(), "PodRange4": podRange4, "PodRange6": podRange6,
 		"FirstPods": inOrder[0].String(), "SecondPods": inOrder[1].String(),
+		"Bridge": n.lab.options.PodNetwork.bridge(), "Flannel": n.lab.options.PodNetwork.flannel(), "PodNetworkUser": podNetworkUser,
 	}
 }
 
@@ -136,11 +140,10 @@ func (n *Node) install(pkiDir string) error {
 		"resolv.conf": nil,
 		"machine-id":  []byte(hash(n.Name)[:32] + "\n"),
 	}
-	for path, template := range map[string]string{
-		"containerd/config.toml":    "containerd.toml",
-		"cni/net.d/10-lab.conflist": "cni.conflist",
-		"kubernetes/kubelet.yaml":   "kubelet.yaml",
-	} {
+	templates := n.podNetworkFiles()
+	templates["containerd/config.toml"] = "containerd.toml"
+	templates["kubernetes/kubelet.yaml"] = "kubelet.yaml"
+	for path, template := range templates {
 		text, err := render(template, n.settings())
 		if err != nil {
 			return err
@@ -153,6 +156,8 @@ func (n *Node) install(pkiDir string) error {
 		"kubernetes/kubelet.crt":     n.Name + ".crt",
 		"kubernetes/kubelet.key":     n.Name + ".key",
 		"kubernetes/kube-proxy.conf": "kube-proxy.conf",
+
+		"kubernetes/" + podNetworkUser + ".conf": podNetworkUser + ".conf",
 	} {
 		text, err := os.ReadFile(filepath.Join(pkiDir, file))
 		if err != nil {
@@ -171,8 +176,11 @@ func (n *Node) start(ctx context.Context, name string, command ...string) (proce
 	return n.lab.procs.start(ctx, daemon{name: n.process(name), command: entering, env: n.environment()})
 }
 
-// startDaemons starts the kubelet and, if the lab has it, kube-proxy.
+// startDaemons starts the pod network, the kubelet and, if the lab has it, kube-proxy.
 func (n *Node) startDaemons(ctx context.Context) error {
+	if err := n.startPodNetwork(ctx); err != nil {
+		return err
+	}
 	_, err := n.start(ctx, "kubelet", "kubelet", "--config=/etc/kubernetes/kubelet.yaml",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--hostname-override="+n.Name,
 		"--node-ip="+n.lab.options.list(n.IPv4.String(), n.IPv6.String()))

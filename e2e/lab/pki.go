@@ -66,6 +66,7 @@ func createPKI(dir string, now time.Time, nodes int) error {
 		"controller-manager":       {commonName: "system:kube-controller-manager"},
 		"scheduler":                {commonName: "system:kube-scheduler"},
 		"kube-proxy":               {commonName: "system:kube-proxy"},
+		podNetworkUser:             {commonName: podNetworkUser, organization: admins},
 	}
 	for n := range nodes {
 		name, addrs := nodeName(n+1), nodeAddresses(n+1)

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"fairlead.dev/fairlead/e2e/lab"
 )
+
+// PodNetwork is an environment variable: the pod network of labs that ask for none, see [lab.PodNetworks].
+const PodNetwork = "FAIRLEAD_POD_NETWORK"
 
 // ErrMachine says that this machine cannot have a lab.
 var ErrMachine = errors.New("this machine cannot have a lab")
@@ -15,7 +19,10 @@ var ErrMachine = errors.New("this machine cannot have a lab")
 // error that is not [ErrMachine] something may be left up. Parts are what the caller
 // needs built besides.
 func Up(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
-	if absent := errors.Join(append(lab.Missing(), lab.Built(parts...))...); absent != nil {
+	if options.PodNetwork == "" {
+		options.PodNetwork = lab.PodNetwork(os.Getenv(PodNetwork))
+	}
+	if absent := errors.Join(append(lab.Missing(), lab.Built(append(parts, options.Parts()...)...))...); absent != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMachine, absent)
 	}
 	if err := lab.Down(ctx); err != nil {

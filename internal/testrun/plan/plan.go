@@ -46,11 +46,11 @@ const (
 
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
-	// the controller does beside an API server, and the scenarios about rare changes of a node, a node that flaps among
+	// the controller does beside an API server, other pod networks, and the scenarios about rare changes of a node, a node that flaps among
 	// them, and about many connections.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
-		"|^TestSpeakersRestartUnderLoad$"
+		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$"
 )
 
 // The packages that have groups of their own.
@@ -63,7 +63,7 @@ var (
 	burning = []string{
 		"./speaker/pulse", "./speaker/forwarding/blackbox", "./charts", "./api/v1beta1", "./internal/houserules", "./docs",
 	}
-	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults"}
+	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults", "./e2e/podnetworks/policies"}
 	scenarios = []string{"./e2e/scenarios"}
 	labs      = slices.Concat(lab, scenarios)
 )

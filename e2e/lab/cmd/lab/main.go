@@ -21,7 +21,7 @@ import (
 const usage = `usage: lab COMMAND
   check                  what this machine lacks for a lab
   build [PART...]        make the programs and images, once; PART: conformance,
-                         metallb, frr-k8s, proxy
+                         metallb, frr-k8s, proxy, flannel, kube-router
   up [FLAGS]             start a lab (lab up -h)
   down                   remove every trace of it
   status                 its machines, nodes and pods
@@ -140,6 +140,10 @@ func up(ctx context.Context, args []string) error {
 	flags.BoolVar(&options.BFD, "bfd", false, "run BFD on the router")
 	flags.BoolVar(&options.IPv6First, "ipv6-first", false, "have IPv6 for the first family of the cluster")
 	flags.BoolVar(&options.LegacyIPTables, "legacy-iptables", false, "have the nodes use legacy iptables")
+	flags.Func("cni", "the pod network: bridge, flannel (by VXLAN), flannel-host-gw or kube-router (default bridge)", func(name string) error {
+		options.PodNetwork = lab.PodNetwork(name)
+		return nil
+	})
 	timeout := flags.Duration("timeout", 3*time.Minute, "give up after this long")
 	if err := flags.Parse(args); err != nil {
 		return err
