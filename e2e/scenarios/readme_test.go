@@ -26,7 +26,7 @@ func TestTheFirstService(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(text)
-	const theirs, ours = "192.168.1.240-192.168.1.250", "172.30.200.110-172.30.200.119"
+	const theirs, ours = "192.168.1.240-192.168.1.250", "172.30.200.150-172.30.200.159"
 	yaml := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page)
 	commands := regexp.MustCompile("(?m)^    (kubectl (?:create|expose) .*)$").FindAllStringSubmatch(page, -1)
 	if yaml == nil || !strings.Contains(yaml[1], theirs) || len(commands) != 2 {
@@ -55,7 +55,7 @@ func TestTheFirstService(t *testing.T) {
 			return err
 		}
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
-			if strings.HasPrefix(ingress.IP, "172.30.200.11") {
+			if strings.HasPrefix(ingress.IP, "172.30.200.15") {
 				_, err := product.Ask(ctx, c.Client, netip.MustParseAddr(ingress.IP), 80)
 				return err
 			}
