@@ -34,8 +34,9 @@ type Source interface {
 // as wanted, also beside an error. It is to be called again at once if that has a *outcome.PutOffError.
 type Forwarder interface {
 	Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error)
-	// Clean deletes the flows that what was applied has made stale. It may take long, and is called beside Apply.
-	Clean() error
+	// Clean deletes the flows that what was applied has made stale. It may take long, and is called beside Apply. It returns
+	// after how long it is to be called again for those that it has put off, 0 if there are none.
+	Clean() (again time.Duration, err error)
 	// CleanWithin returns for how long Clean may be put off.
 	CleanWithin() time.Duration
 }
@@ -154,7 +155,13 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.timeToClean():
 		case c := <-a.cleaned:
 			failed := a.unclean != nil
-			a.cleaning, a.unclean, a.restUntil = false, c.err, time.Now().Add(rest*c.took)
+			a.cleaning, a.unclean, a.restUntil = false, c.err, time.Now().Add(max(rest*c.took, c.again))
+			if c.err == nil {
+				a.restUntil = latest(a.restUntil, time.Now().Add(leastRest))
+			}
+			if c.again > 0 {
+				a.putOff, a.cleanAt = time.Now(), a.restUntil
+			}
 			if c.err != nil {
 				timer.Reset(a.after(c.err))
 			}
@@ -232,21 +239,27 @@ func (a *Agent) clean() error {
 	}
 	a.putOff, a.cleaning = time.Time{}, true
 	go func() {
-		err := a.Forwarding.Clean()
-		a.cleaned <- cleaned{err, time.Since(now)}
+		again, err := a.Forwarding.Clean()
+		a.cleaned <- cleaned{err, time.Since(now), again}
 	}()
 	return a.unclean
 }
 
 // cleaned is what became of a Clean.
 type cleaned struct {
-	err  error
-	took time.Duration
+	err   error
+	took  time.Duration
+	again time.Duration // what is put off is due then; 0: nothing is
 }
 
 // rest is for how long Clean rests, as a multiple of the time that it took: a Service whose endpoints change all
-// the time takes no more than a third of a processor, however many flows there are.
-const rest = 2
+// the time takes no more than a third of a processor, however many flows there are. Where changes follow one another, one search is
+// for all of some time: it takes the kernel milliseconds even if its table is empty, and clients that were not answered ask again
+// after a second.
+const (
+	rest      = 2
+	leastRest = 400 * time.Millisecond
+)
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -81,13 +81,13 @@ func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (outcome.Mi
 	return missing, errors.Join(errs...)
 }
 
-func (w forwarder) Clean() error {
+func (w forwarder) Clean() (time.Duration, error) {
 	w.Lock()
 	defer w.Unlock()
 	if w.cleaning != nil {
-		return w.cleaning()
+		return 0, w.cleaning()
 	}
-	return nil
+	return 0, nil
 }
 
 type health struct{ *world }

@@ -96,7 +96,7 @@ func (nothing) Report(agent.Outcome)                             {}
 type ready struct{}
 
 func (ready) Apply(context.Context, desired.Forwarding) (outcome.Missing, error) { return nil, nil }
-func (ready) Clean() error                                                       { return nil }
+func (ready) Clean() (time.Duration, error)                                      { return 0, nil }
 func (ready) CleanWithin() time.Duration                                         { return 0 }
 
 type silent struct{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -123,10 +124,10 @@ func TestANewServiceGetsItsAddressBeforeFlowsAreLookedAt(t *testing.T) {
 // searching is a kernel with a connection table that takes long to be looked through.
 type searching struct {
 	forwarder
-	clean func() error
+	clean func() (time.Duration, error)
 }
 
-func (s searching) Clean() error { return s.clean() }
+func (s searching) Clean() (time.Duration, error) { return s.clean() }
 
 // TestALongSearchForStaleFlowsDelaysNoPass: the rules of what changes meanwhile are written at once, the flows that this
 // makes stale are looked for next, and the search takes a third of the time.
@@ -137,10 +138,10 @@ func TestALongSearchForStaleFlowsDelaysNoPass(t *testing.T) {
 		w, s := &world{}, &source{changed: make(chan struct{}, 1)}
 		a := agent.New(agent.Config{
 			Options: desired.Options{Node: "a"}, Source: s, Health: health{w},
-			Forwarding: searching{forwarder{w}, func() error {
+			Forwarding: searching{forwarder{w}, func() (time.Duration, error) {
 				searches.Add(1)
 				time.Sleep(took)
-				return nil
+				return 0, nil
 			}},
 			Layer2: layer2{w}, BGP: bgp{w}, Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Hour,
 		})
@@ -206,8 +207,42 @@ func TestStaleFlowsHoldNothingUp(t *testing.T) {
 		wanted = 0
 		w.Unlock()
 		wake(cluster())
+		time.Sleep(500 * time.Millisecond) // searches rest
+		synctest.Wait()
 		if n, _ := told(); n != before+1 {
 			t.Errorf("cleaned %d times, want %d", n, before+1)
+		}
+	})
+}
+
+// TestSearchesThatArePutOffAreMade: a search for stale flows that had no time for all of them is made again when it is due, though
+// nothing changes.
+func TestSearchesThatArePutOffAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var searched []time.Duration
+		w, s := &world{}, &source{changed: make(chan struct{}, 1)}
+		a := agent.New(agent.Config{
+			Options: desired.Options{Node: "a"}, Source: s, Health: health{w},
+			Forwarding: searching{forwarder{w}, func() (again time.Duration, err error) {
+				if searched = append(searched, time.Since(began)); len(searched) < 3 {
+					again = 5 * time.Second
+				}
+				return again, nil
+			}},
+			Layer2: layer2{w}, BGP: bgp{w}, Reporter: w, Log: slog.New(slog.DiscardHandler), Resync: time.Hour,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		s.set(cluster(vip(1)))
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if want := []time.Duration{0, 5 * time.Second, 10 * time.Second}; !slices.Equal(searched, want) {
+			t.Errorf("flows were looked for after %v, want %v", searched, want)
 		}
 	})
 }

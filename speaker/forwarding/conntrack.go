@@ -46,9 +46,10 @@ type conntrackReconciler struct {
 	orphans map[addr.Family]orphan
 	// journal tells the next process which flows this one was about to delete.
 	journal flowJournal
-	// placed are the ports that the kernel has, and places where their
+	// placed are the ports that the kernel has, at the same by their destinations, and places where their
 	// NodePorts answer.
-	placed map[desired.PortKey]served
+	placed map[desired.PortKey]*served
+	at     map[destination][]*served
 	places places
 	// former are where they answered until the flows there have been looked at, both times.
 	former []places
@@ -67,8 +68,9 @@ type conntrackReconciler struct {
 	// misled: pending has a destination whose flows may lead to what serves no more.
 	misled bool
 	// connections is what time the search for unanswered ones may take: it looks through
-	// the whole table, though only one Service may have come.
+	// the whole table, though only one Service may have come. turn is the one that was put off first.
 	connections kernelwatch.RateLimit
+	turn        int
 }
 
 // destination is where clients of a family send to: an address and port, or that
@@ -82,7 +84,7 @@ type destination struct {
 func newConntrackReconciler(del deleteFlows, read func() (map[addr.Family]inherited, error), journal flowJournal) *conntrackReconciler {
 	return &conntrackReconciler{
 		delete: del, inherited: read, journal: journal, orphans: map[addr.Family]orphan{},
-		placed: map[desired.PortKey]served{}, gaps: newGaps(),
+		placed: map[desired.PortKey]*served{}, at: map[destination][]*served{}, gaps: newGaps(),
 		pending: map[destination]struct{}{}, since: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
 		connections: kernelwatch.NewRateLimit(),
 	}
@@ -123,7 +125,7 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		c.former = append(c.former, c.places)
 		c.places = now
 		for key, p := range c.placed {
-			c.look(key, p)
+			c.look(key, *p)
 		}
 		c.misled = true
 	}
@@ -135,14 +137,29 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 			continue
 		}
 		c.follows(change)
-		if change.to == nil {
-			delete(c.placed, change.key)
-			if _, foreign := want.Foreign[change.key.Service]; foreign {
-				c.lookOnce(change.key, *change.from)
-			}
-			continue
+		c.place(change)
+		if _, foreign := want.Foreign[change.key.Service]; foreign && change.to == nil {
+			c.lookOnce(change.key, *change.from)
 		}
-		c.placed[change.key] = *change.to
+	}
+}
+
+// place takes over a change that the kernel has followed.
+func (c *conntrackReconciler) place(change change) {
+	delete(c.placed, change.key)
+	if change.from != nil {
+		for at := range change.from.destinations(change.key) {
+			c.at[at] = slices.DeleteFunc(c.at[at], func(p *served) bool { return p == change.from })
+			if len(c.at[at]) == 0 {
+				delete(c.at, at)
+			}
+		}
+	}
+	if change.to != nil {
+		c.placed[change.key] = change.to
+		for at := range change.to.destinations(change.key) {
+			c.at[at] = append(c.at[at], change.to)
+		}
 	}
 }
 

@@ -185,13 +185,14 @@ func (f *Forwarder) settle() {
 
 // Clean deletes the flows that the rules would send elsewhere now, or past which they
 // went. It looks through the connection table, which takes milliseconds if that is
-// empty and seconds if it is full; it may be called beside Apply, which does not wait for that. The errors are the kernel's;
-// what failed is tried the next time.
-func (f *Forwarder) Clean() error {
+// empty and seconds if it is full; it may be called beside Apply, which does not wait for that. It returns after how long it is to be
+// called again for what it has no time for now, 0 if there is nothing. The errors are the kernel's; what failed is tried the next time.
+func (f *Forwarder) Clean() (again time.Duration, err error) {
 	if f.mode == None {
-		return nil
+		return 0, nil
 	}
-	return errors.Join(f.flows.Clean(), f.pings.clean(f.flows))
+	again, err = f.flows.Clean()
+	return again, errors.Join(err, f.pings.clean(f.flows))
 }
 
 // newFlowsWait is for how long flows that began past a new destination may be left alone. A Service mostly gets its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -65,9 +66,13 @@ func (c *conntrackReconciler) staleOf(family addr.Family, tuples []conntrack.Tup
 		some[destination{family, t.Protocol, t.To}] = struct{}{}
 		some[nodePort(family, t.Protocol, t.To.Port())] = struct{}{}
 	}
-	var look search
 	c.Lock()
-	c.lookFor(&look, some, own)
+	look := search{own: own, places: c.places, allowed: c.serving(maps.Keys(some))}
+	for at := range some {
+		if len(c.at[at]) == 0 { // that of no Service
+			delete(look.allowed, at)
+		}
+	}
 	c.Unlock()
 	return func(protocol view.Protocol, flow conntrack.Flow) bool {
 		endpoints, ours := look.allows(destination{family, protocol, flow.To})

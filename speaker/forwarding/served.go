@@ -74,23 +74,16 @@ func (c change) lacks(one, other *served) bool {
 
 // changes returns the differences between the ports that the kernel has, since a revision of them but for those that
 // were lacking, and the wanted ones.
-func changes(want desired.Forwarding, placed map[desired.PortKey]served, at uint64, lacking map[desired.PortKey]struct{}) []change {
+func changes(want desired.Forwarding, placed map[desired.PortKey]*served, at uint64, lacking map[desired.PortKey]struct{}) []change {
 	var all []change
 	compare := func(key desired.PortKey) {
-		from, had := placed[key]
-		port, wanted := want.Ports[key]
-		to := servedBy(port)
-		if had == wanted && from.equal(to) {
-			return
+		each := change{key: key, from: placed[key]}
+		if port, wanted := want.Ports[key]; wanted {
+			each.to = new(servedBy(port))
 		}
-		each := change{key: key}
-		if had {
-			each.from = new(from)
+		if each.from != each.to && (each.from == nil || each.to == nil || !each.from.equal(*each.to)) {
+			all = append(all, each)
 		}
-		if wanted {
-			each.to = new(to)
-		}
-		all = append(all, each)
 	}
 	for key := range lacking {
 		compare(key)

@@ -2,6 +2,7 @@ package forwarding
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,25 +17,47 @@ import (
 // Clean deletes the flows to pending destinations that go to none of the
 // endpoints that serve there now; of TCP and SCTP those that were not answered. An
 // endpoint that terminates but still serves keeps its flows, though new ones go elsewhere.
-// What fails is tried the next time, and what succeeds once more after a while.
-func (c *conntrackReconciler) Clean() error {
+// What fails is tried the next time, and what succeeds once more after a while. It returns after how long it is to be called
+// again for what is put off, 0 if nothing is, and the errors of what failed.
+func (c *conntrackReconciler) Clean() (again time.Duration, err error) {
 	look, err := c.begin()
 	if look == nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	for _, family := range addr.Families() {
-		for _, protocol := range []view.Protocol{view.UDP, view.TCP, view.SCTP} {
-			errs = append(errs, c.cleanOf(family, protocol, look))
-		}
+		errs = append(errs, c.cleanOf(family, view.UDP, look))
 	}
+	again, err = c.cleanConnections(look)
 	c.Lock()
 	defer c.Unlock()
+	c.misled = c.misled || look.misled && len(c.pending) > 0
 	if len(c.pending)+len(c.looked) == 0 {
 		c.former = nil
 	}
 	c.finish()
-	return errors.Join(errs...)
+	return again, errors.Join(append(errs, err)...)
+}
+
+// cleanConnections looks for unanswered connections of each protocol and family until the time for that is used up. Those
+// that it has no time for come first the next time. It returns when that is due, 0 if it has looked for all, and the errors of what failed.
+func (c *conntrackReconciler) cleanConnections(look *search) (again time.Duration, err error) {
+	protocols, families := []view.Protocol{view.TCP, view.SCTP}, addr.Families()
+	all := len(protocols) * len(families)
+	var errs []error
+	for i := range all {
+		turn := (c.turn + i) % all
+		family, protocol := families[turn%len(families)], protocols[turn/len(families)]
+		if len(look.of(family, protocol)) == 0 {
+			continue
+		}
+		if again = c.connections.Wait(); again > 0 {
+			c.turn = turn
+			break
+		}
+		errs = append(errs, c.cleanOf(family, protocol, look))
+	}
+	return again, errors.Join(errs...)
 }
 
 // begin returns what is looked for, nil if nothing is.
@@ -42,39 +65,32 @@ func (c *conntrackReconciler) begin() (*search, error) {
 	c.Lock()
 	defer c.Unlock()
 	c.lookAgain()
-	c.misled = false
-	clear(c.since)
 	if len(c.pending) == 0 && len(c.orphans) == 0 {
+		c.misled = false
 		c.finish()
 		return nil, nil
 	}
-	own, err := readLocalAddresses()
-	if err != nil {
+	look := &search{orphans: maps.Clone(c.orphans), places: c.places, former: slices.Clone(c.former), misled: c.misled}
+	var err error
+	if look.own, err = readLocalAddresses(); err != nil {
 		return nil, err
 	}
-	look := &search{orphans: maps.Clone(c.orphans), former: slices.Clone(c.former)}
-	c.lookFor(look, c.pending, own)
-	for at := range c.pending {
-		if _, placed := look.allowed[at]; !placed {
-			look.allowed[at] = nil
-		}
-	}
+	look.allowed = c.serving(maps.Keys(c.pending))
+	c.misled = false
+	clear(c.since)
 	return look, nil
 }
 
-// lookFor has a search know what the kernel does with destinations.
-func (c *conntrackReconciler) lookFor(look *search, some map[destination]struct{}, own *localAddresses) {
-	look.own, look.places = own, c.places
-	look.allowed, look.others = map[destination][]netip.AddrPort{}, map[destination]struct{}{}
-	for key, p := range c.placed {
-		for at := range p.destinations(key) {
-			if _, is := some[at]; is {
-				look.allowed[at] = append(look.allowed[at], p.serving...)
-			} else if own.have(at.Addr()) {
-				look.others[at] = struct{}{}
-			}
+// serving returns which endpoints destinations have, nil for those that no Service has.
+func (c *conntrackReconciler) serving(some iter.Seq[destination]) map[destination][]netip.AddrPort {
+	all := map[destination][]netip.AddrPort{}
+	for at := range some {
+		all[at] = nil
+		for _, p := range c.at[at] {
+			all[at] = append(all[at], p.serving...)
 		}
 	}
+	return all
 }
 
 // finish forgets what a next process would have had to know, once it is done.
@@ -93,42 +109,42 @@ func (c *conntrackReconciler) finish() {
 type search struct {
 	own     *localAddresses
 	allowed map[destination][]netip.AddrPort // where flows to the pending destinations may go
-	// others are destinations of Services on the node's own addresses that are not pending.
-	// They come before a NodePort of the same number.
-	others  map[destination]struct{}
 	orphans map[addr.Family]orphan
 	places  places
 	former  []places
+	misled  bool
+}
+
+// of returns the pending destinations of a family and protocol.
+func (l *search) of(family addr.Family, protocol view.Protocol) (some []destination) {
+	for at := range l.allowed {
+		if at.family == family && at.protocol == protocol {
+			some = append(some, at)
+		}
+	}
+	return some
 }
 
 func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol, look *search) error {
-	var mine []destination
-	for at := range look.allowed {
-		if at.family == family && at.protocol == protocol {
-			mine = append(mine, at)
-		}
-	}
+	mine := look.of(family, protocol)
 	isOrphan, orphaned := look.orphans[family]
 	orphaned = orphaned && protocol == view.UDP
 	if len(mine) == 0 && !orphaned {
 		return nil
 	}
-	if protocol != view.UDP {
-		if !c.connections.Allowed() {
-			return nil // the next time they are found; clients ask again meanwhile
-		}
-		defer func(began time.Time) { c.connections.Spend(time.Since(began)) }(time.Now())
-	}
 	deleting := &inDeletion{Mutex: &c.Mutex}
+	if protocol != view.UDP {
+		defer func(began time.Time) { c.connections.Spend(time.Since(began) - deleting.waited) }(time.Now())
+	}
 	_, err := c.delete(family, protocol, deleting, func(flow conntrack.Flow) bool {
 		to := destination{family, protocol, flow.To}
-		if deleting.begun && c.changed(to) {
+		endpoints, ours := look.allows(to)
+		if deleting.begun && (c.changed(to) || c.isAnothers(to, look)) {
 			return false
 		}
 		if orphaned && isOrphan(flow, look.own) {
 			return true
 		}
-		endpoints, ours := look.allows(to)
 		return ours && !slices.Contains(endpoints, flow.Answers)
 	})
 	if err != nil {
@@ -147,14 +163,19 @@ func (c *conntrackReconciler) cleanOf(family addr.Family, protocol view.Protocol
 	return nil
 }
 
-// inDeletion is the lock, and whether it is held.
+// inDeletion is the lock, whether it is held, and for how long it was waited for, which is not the search's time.
 type inDeletion struct {
 	*sync.Mutex
-	begun bool
+	begun  bool
+	waited time.Duration
 }
 
 // Lock is of sync.Locker.
-func (d *inDeletion) Lock() { d.Mutex.Lock(); d.begun = true }
+func (d *inDeletion) Lock() {
+	began := time.Now()
+	d.Mutex.Lock()
+	d.begun, d.waited = true, d.waited+time.Since(began)
+}
 
 // Unlock is of sync.Locker.
 func (d *inDeletion) Unlock() { d.begun = false; d.Mutex.Unlock() }
@@ -166,11 +187,17 @@ func (c *conntrackReconciler) changed(to destination) bool {
 	return itself || port
 }
 
+// isAnothers tells whether a destination that is not looked at is a Service's. On an address of the node it comes before a NodePort
+// of the same number.
+func (c *conntrackReconciler) isAnothers(to destination, look *search) bool {
+	_, looked := look.allowed[to]
+	return !looked && len(c.at[to]) > 0
+}
+
 // allows tells whether a flow to a destination is looked for, and where it may go.
 func (l *search) allows(to destination) (endpoints []netip.AddrPort, ours bool) {
 	a := to.Addr()
-	endpoints, ours = l.allowed[to]
-	if _, another := l.others[to]; ours || another || !l.own.have(a) {
+	if endpoints, ours = l.allowed[to]; ours || !l.own.have(a) {
 		return endpoints, ours
 	}
 	endpoints, ours = l.allowed[nodePort(to.family, to.protocol, to.Port())]

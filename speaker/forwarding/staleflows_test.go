@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -55,8 +56,8 @@ func TestAChangeWithinASearch(t *testing.T) {
 		apply(on("e1"))
 		apply(next) // the endpoint is there
 		next = on("e1")
-		apply(next)                       // it goes
-		if err := c.Clean(); err != nil { // nothing is left to be looked at
+		apply(next)                          // it goes
+		if _, err := c.Clean(); err != nil { // nothing is left to be looked at
 			t.Error(err)
 		}
 		if want := []bool{true, false, false, false, true, true}; !slices.Equal(verdicts, want) {
@@ -90,7 +91,7 @@ func BenchmarkApplyBesideAFullTable(b *testing.B) {
 				default:
 				}
 				began := time.Now()
-				if err := forwarder.Clean(); err != nil {
+				if _, err := forwarder.Clean(); err != nil {
 					b.Error(err)
 				}
 				searching.Add(int64(time.Since(began)))
@@ -137,4 +138,39 @@ func fillTable(b *testing.B, n int) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestConnectionsAreLookedForInTurn has searches take longer than their share of the time: what one has no time for is due
+// soon, and comes first then. Each family is looked at twice.
+func TestConnectionsAreLookedForInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looked []addr.Family
+		c := assembled(t, &scripted{}, func(family addr.Family, _ view.Protocol, _ sync.Locker, _ func(conntrack.Flow) bool) (int, error) {
+			looked = append(looked, family)
+			time.Sleep(4 * time.Second)
+			return 0, nil
+		})
+		want := desired.Forwarding{Ports: map[desired.PortKey]desired.Port{}}
+		for _, f := range families() {
+			key := portKey("web")
+			key.Family = f.Family
+			want.Ports[key] = desired.Port{ClusterIP: f.vip, Port: 80, Cluster: []netip.AddrPort{netip.AddrPortFrom(f.endpoint["e1"], 80)}}
+		}
+		if _, err := c.Apply(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
+		for len(looked) < 10 {
+			again, err := c.Clean()
+			if err != nil || again > 16*time.Second {
+				t.Fatalf("after a search of %v: what is put off is due after %v, error %v", looked, again, err)
+			}
+			if again == 0 {
+				break
+			}
+			time.Sleep(again)
+		}
+		if want := []addr.Family{addr.IPv4, addr.IPv6, addr.IPv4, addr.IPv6}; !slices.Equal(looked, want) {
+			t.Errorf("families looked at: %v, want %v", looked, want)
+		}
+	})
 }

@@ -29,7 +29,13 @@ func newWhole(mode forwarding.Mode) (blackbox.Backend, error) {
 // Apply deletes flows, too.
 func (b wholeBackend) Apply(ctx context.Context, want desired.Forwarding) (outcome.Missing, error) {
 	missing, err := b.Forwarder.Apply(ctx, want)
-	return missing, errors.Join(err, b.Clean())
+	for {
+		again, unclean := b.Clean()
+		if err = errors.Join(err, unclean); again == 0 {
+			return missing, err
+		}
+		time.Sleep(again)
+	}
 }
 
 // whole are the backends as a process has them, connection table included.

@@ -32,6 +32,14 @@ func (b *RateLimit) Allowed() bool {
 	return b.credit > 0
 }
 
+// Wait returns for how long work may not begin yet; 0 if it may.
+func (b *RateLimit) Wait() time.Duration {
+	if b.Allowed() {
+		return 0
+	}
+	return (1 - b.credit) * share
+}
+
 // Spend counts the time that work took. It may be more than was left.
 func (b *RateLimit) Spend(d time.Duration) { b.credit = max(b.credit-d, -longest/share) }
 
