@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // Lab is a running lab.
@@ -272,5 +274,5 @@ func (l *Lab) wireUp() error {
 	if err := l.Router.wireUp(); err != nil {
 		return err
 	}
-	return routePods(l.ControlPlane.Name, len(l.nodes), 0)
+	return routePods(l.ControlPlane.Name, len(l.nodes), 0, addr.Families()...)
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 const (
@@ -128,17 +131,21 @@ func setPort(machine string, up bool) error {
 	})
 }
 
-// routePods adds routes to the pods of every node but the one numbered except.
-func routePods(machine string, nodes, except int) error {
+// routePods adds routes to the pods of every node but the one numbered except, in those families.
+func routePods(machine string, nodes, except int, families ...addr.Family) error {
 	return namespaceOf(machine).links(func(h *netlink.Handle) error {
 		for n := range nodes {
 			if n+1 == except {
 				continue
 			}
-			pods, node := podRanges(n+1), nodeAddresses(n+1)
-			err := errors.Join(addRoute(h, pods.v4, node.v4.Addr()), addRoute(h, pods.v6, node.v6.Addr()))
-			if err != nil {
-				return err
+			pods, node := podRanges(n+1).all(), nodeAddresses(n+1).all()
+			for i := range pods {
+				if !slices.Contains(families, addr.FamilyOf(pods[i].Addr())) {
+					continue
+				}
+				if err := addRoute(h, pods[i], node[i].Addr()); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

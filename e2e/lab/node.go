@@ -105,10 +105,8 @@ func (n *Node) wireUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.lab.options.PodNetwork.own() {
-		return nil
-	}
-	if err := routePods(n.Name, len(n.lab.nodes), n.number); err != nil {
+	network := n.lab.options.PodNetwork
+	if err := routePods(n.Name, len(n.lab.nodes), n.number, network.routed()...); err != nil || network.own() {
 		return err
 	}
 	rules, err := render("masquerade.nft", n.settings())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // PodNetwork is what connects the pods of the nodes.
@@ -36,7 +38,19 @@ func (p PodNetwork) check() error {
 	return nil
 }
 
-// own tells whether the network brings its routes and its masquerading with it.
+// routed are the families whose routes from node to node the lab makes. kube-router v2.1.0 makes none of IPv6 where its BGP sessions are
+// of IPv4.
+func (p PodNetwork) routed() []addr.Family {
+	switch {
+	case !p.own():
+		return addr.Families()
+	case p == KubeRouter:
+		return []addr.Family{addr.IPv6}
+	}
+	return nil
+}
+
+// own tells whether the network brings its masquerading with it.
 func (p PodNetwork) own() bool { return p != "" && p != Bridge }
 
 // flannel is the backend that flanneld is to use, "" if it is none.

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +25,8 @@ const (
 	others = "others"
 )
 
-// admit is a policy that has the web servers answer some addresses alone.
+// admit is a policy that has the web servers answer some IPv4 addresses alone. Its sets for IPv6 this kube-router makes by another
+// name than its rules have, so that it admits nothing of IPv6.
 const admit = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -33,35 +37,40 @@ spec:
   ingress:
   - from:
     - ipBlock: {cidr: %s}
-    - ipBlock: {cidr: %s}
 `
 
-// TestNetworkPolicies has policies refuse the client and other pods, in both families, under both traffic policies and in both
-// modes. Our rules come before those of kube-router, which moves its own to the front only once a policy or a pod
-// changes, and after them. What a policy refuses never reaches a pod, and what it admits does.
+// target is where the client asks, and whether a policy that admits the client has pods answer there.
+type target struct {
+	netip.AddrPort
+	admitted bool
+}
+
+// TestNetworkPolicies has policies refuse the client and other pods, in both families, under both traffic policies, at VIPs and NodePorts and in both
+// modes. Our rules come after those of kube-router, which moves its own to the front only once a policy or a pod
+// changes, and before them. What a policy refuses never reaches a pod, and what it admits does.
 func TestNetworkPolicies(t *testing.T) {
 	c := start(t)
-	var vips, locals, clusterIPs []netip.Addr
+	var all []target
+	var clusterIPs []netip.Addr
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster} {
-		all, internal := expose(t, c, policy)
-		if vips = append(vips, all...); locals == nil {
-			locals = all
-		}
-		clusterIPs = append(clusterIPs, internal...)
+		some, internal := expose(t, c, policy)
+		all, clusterIPs = append(all, some...), append(clusterIPs, internal...)
 	}
-	everybody(t, c, vips)
+	admitted := slices.DeleteFunc(slices.Clone(all), func(a target) bool { return !a.admitted })
+	eventually(t, c, "every question is answered", func() bool { return answered(t, c, all, 1) == len(all) })
+	nobody := func() bool { return answered(t, c, all, tries) == 0 }
 	for i, mode := range []string{"iptables", "nftables", "iptables"} {
-		apply(t, c, "192.0.2.0/24", "2001:db8:ffff::/48")
-		nobody(t, c, vips)
+		apply(t, c, "192.0.2.0/24")
+		eventually(t, c, "no question is answered", nobody)
 		if err := c.Install(t.Context(), 3, "forwarding.mode="+mode); err != nil {
 			t.Fatal(err)
 		}
-		t.Run(fmt.Sprint(i, " ", mode, ", our rules are the newest"), func(t *testing.T) { refused(t, c, vips, clusterIPs) })
-		apply(t, c, c.Client.IPv4.String()+"/32", c.Client.IPv6.String()+"/128")
-		everybody(t, c, locals)
-		apply(t, c, "192.0.2.0/24", "2001:db8:ffff::/48")
-		nobody(t, c, vips)
-		t.Run(fmt.Sprint(i, " ", mode, ", the policy is the newest"), func(t *testing.T) { refused(t, c, vips, clusterIPs) })
+		t.Run(fmt.Sprint(i, " ", mode, ", our rules are the newest"), func(t *testing.T) { refused(t, c, all, clusterIPs) })
+		apply(t, c, c.Client.IPv4.String()+"/32")
+		eventually(t, c, "what is admitted is answered", func() bool { return answered(t, c, admitted, 1) == len(admitted) })
+		apply(t, c, "192.0.2.0/24")
+		eventually(t, c, "no question is answered", nobody)
+		t.Run(fmt.Sprint(i, " ", mode, ", the policy is the newest"), func(t *testing.T) { refused(t, c, all, clusterIPs) })
 	}
 }
 
@@ -90,92 +99,92 @@ func start(t *testing.T) *product.Cluster {
 	return c
 }
 
-// expose creates a Service of the web servers and returns its VIPs and ClusterIPs.
-func expose(t *testing.T, c *product.Cluster, policy corev1.ServiceExternalTrafficPolicy) (vips, clusterIPs []netip.Addr) {
+// expose creates a Service of the web servers and returns its VIPs and NodePorts, and its ClusterIPs.
+func expose(t *testing.T, c *product.Cluster, policy corev1.ServiceExternalTrafficPolicy) (all []target, clusterIPs []netip.Addr) {
 	t.Helper()
 	s := product.WebService(webs, strings.ToLower(string(policy)), "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
 	if err := c.API.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) (err error) {
-		vips, err = c.Addresses(ctx, client.ObjectKeyFromObject(s), 2)
-		return err
+	var vips []netip.Addr
+	eventually(t, c, "the Service has addresses", func() (has bool) {
+		var err error
+		vips, err = c.Addresses(t.Context(), client.ObjectKeyFromObject(s), 2)
+		return err == nil
 	})
 	if err := c.API.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range s.Spec.ClusterIPs {
-		clusterIPs = append(clusterIPs, netip.MustParseAddr(a))
+	add := func(a netip.Addr, port uint16) {
+		all = append(all, target{netip.AddrPortFrom(a, port), a.Is4() && policy == corev1.ServiceExternalTrafficPolicyLocal})
 	}
-	return vips, clusterIPs
+	for i, vip := range vips {
+		add(vip, 80)
+		clusterIPs = append(clusterIPs, netip.MustParseAddr(s.Spec.ClusterIPs[i]))
+	}
+	for _, n := range c.Nodes() {
+		add(n.IPv4, uint16(s.Spec.Ports[0].NodePort))
+		add(n.IPv6, uint16(s.Spec.Ports[0].NodePort))
+	}
+	return all, clusterIPs
 }
 
-func apply(t *testing.T, c *product.Cluster, v4, v6 string) {
+func apply(t *testing.T, c *product.Cluster, admitted string) {
 	t.Helper()
-	if err := c.Apply(t.Context(), fmt.Sprintf(admit, v4, v6)); err != nil {
+	if err := c.Apply(t.Context(), fmt.Sprintf(admit, admitted)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func eventually(t *testing.T, ask func(ctx context.Context) error) {
+// eventually waits until it is so. kube-router sometimes overlooks a change of a policy that comes right after another one, and is told again.
+func eventually(t *testing.T, c *product.Cluster, what string, isSo func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := lab.Until(ctx, func() error { return ask(ctx) }); err != nil {
-		t.Fatal(err)
+	for n := range 30 {
+		if isSo() {
+			return
+		}
+		if _, err := c.Kubectl(t.Context(), "-n", webs, "annotate", "networkpolicy", "--all", "--overwrite", fmt.Sprint("told=", n)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // a node of the lab programs a policy within it
 	}
-}
-
-// everybody waits until the client is answered.
-func everybody(t *testing.T, c *product.Cluster, vips []netip.Addr) {
-	t.Helper()
-	for _, vip := range vips {
-		eventually(t, func(ctx context.Context) error { return asked(ctx, c, vip) })
-	}
-}
-
-// nobody waits until the client is not answered any more, as the policy has come to every node.
-func nobody(t *testing.T, c *product.Cluster, vips []netip.Addr) {
-	t.Helper()
-	for _, vip := range vips {
-		eventually(t, func(ctx context.Context) error {
-			for range tries {
-				if asked(ctx, c, vip) == nil {
-					return fmt.Errorf("the client is answered at %s", vip)
-				}
-			}
-			return nil
-		})
-	}
+	t.Fatalf("it is not so that %s", what)
 }
 
 // tries is how often what a policy refuses is tried: chance sends it to another pod each time.
 const tries = 12
 
-func asked(ctx context.Context, c *product.Cluster, vip netip.Addr) error {
-	one, stop := context.WithTimeout(ctx, time.Second)
-	defer stop()
-	_, err := product.Ask(one, c.Client, vip, 80)
-	return err
+// answered counts the connections of the client that are answered, of so many to each target.
+func answered(t *testing.T, c *product.Cluster, all []target, each int) int {
+	t.Helper()
+	var asking sync.WaitGroup
+	var n atomic.Int64
+	for _, to := range all {
+		for range each {
+			asking.Go(func() {
+				one, stop := context.WithTimeout(t.Context(), 2*time.Second)
+				defer stop()
+				if _, err := product.Ask(one, c.Client, to.Addr(), to.Port()); err == nil {
+					n.Add(1)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	return int(n.Load())
 }
 
 // refused fails the test if a pod answers the client or another pod.
-func refused(t *testing.T, c *product.Cluster, vips, clusterIPs []netip.Addr) {
+func refused(t *testing.T, c *product.Cluster, all []target, clusterIPs []netip.Addr) {
 	t.Helper()
-	for _, vip := range vips {
-		answers := 0
-		for range tries {
-			if asked(t.Context(), c, vip) == nil {
-				answers++
-			}
-		}
-		if answers > 0 {
-			t.Errorf("of %d connections of the client to %s %d came past the policy", tries, vip, answers)
+	for _, to := range all {
+		if n := answered(t, c, []target{to}, tries); n > 0 {
+			t.Errorf("of %d connections of the client to %s %d came past the policy", tries, to, n)
 		}
 	}
 	for _, a := range clusterIPs {
 		out, err := c.Kubectl(t.Context(), "-n", others, "exec", "daemonset/"+product.Web, "--", "sh", "-c", fmt.Sprintf(
-			"for i in 1 2 3 4 5 6; do curl -s -m 1 http://%s/hostname && echo; done; :", netip.AddrPortFrom(a, 80)))
+			"for i in 1 2 3 4 5 6; do curl -s -m 1 http://%s/hostname & done; wait", netip.AddrPortFrom(a, 80)))
 		if err != nil || out != "" {
 			t.Errorf("a pod of another namespace asks %s and is answered: %q, %v", a, out, err)
 		}

@@ -36,7 +36,9 @@ func NewDescribeRouteTablesRequest() *Request { return &Request{} }
 func NewDeleteRoutesRequest() *Request        { return &Request{} }
 func NewCreateRoutesRequest() *Request        { return &Request{} }
 
-type Response struct{ Response struct{ RouteTableSet []*RouteTable } }
+type Response struct {
+	Response struct{ RouteTableSet []*RouteTable }
+}
 
 func (*Client) DescribeRouteTables(*Request) (*Response, error) { return nil, errAbsent }
 func (*Client) DeleteRoutes(*Request) (*Response, error)        { return nil, errAbsent }
