@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
@@ -93,6 +96,48 @@ func TestRulesInPlaceOfOursAreReplaced(t *testing.T) {
 	})
 }
 
+// compare applies want, and has all tables read for that.
+func (c *cluster) compare(want desired.Forwarding) {
+	for _, f := range c.backend.families {
+		f.reading.full, f.reading.whole = kernelwatch.Pace{}, 0
+	}
+	c.Apply(want)
+}
+
+// TestWhatOthersChangeBeforeItIsReadBack has others change rules before each reading of legacy tables, also of that right after
+// a second write: theirs are not taken for how a release prints ours, nor known and left.
+func TestWhatOthersChangeBeforeItIsReadBack(t *testing.T) {
+	withFault(t, Legacy, `case $name in iptables-legacy-save) [ -e $bin/fault ] && . $bin/fault;; esac`, func(t *testing.T, c *faulty) {
+		want := blackbox.Forwarding(blackbox.Services()...)
+		c.Apply(want)
+		c.Apply(want) // the first write may have made the tables themselves
+		sound := c.rules()
+		for what, how := range map[string]string{
+			"all of a table":    "iptables-legacy -w -t filter -F",
+			"a rule by another": "iptables-legacy -w -t filter -R " + chainForward + " 1 -j RETURN",
+			"a chain, and then another": "echo >>$bin/readings; chain=" + chainForward + "; [ $(wc -l <$bin/readings) -le 4 ] || chain=" + chainNoEndpoints +
+				"; iptables-legacy -w -t filter -F $chain",
+		} {
+			if err := os.WriteFile(filepath.Join(c.bin, "fault"), []byte(how), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				c.compare(want)
+			}
+			c.off()
+			var told bool
+			if c.Node.Do(func() { told = c.backend.disturbed() }); told {
+				c.Apply(want)
+			}
+			if got := c.rules(); got != sound {
+				t.Errorf("%s: the rules are\n%s\nwant\n%s", what, without(got, sound), without(sound, got))
+			}
+			c.Restart()
+			c.Apply(want)
+		}
+	})
+}
+
 // TestAnotherReleaseMayPrintRulesDifferently has iptables-legacy-save print a rule in another way than it is written. That
 // is no change by others, however often it is read; what they put in place of it is.
 func TestAnotherReleaseMayPrintRulesDifferently(t *testing.T) {
@@ -100,12 +145,7 @@ func TestAnotherReleaseMayPrintRulesDifferently(t *testing.T) {
 	withFault(t, Legacy, other, func(t *testing.T, c *faulty) {
 		want := blackbox.Forwarding(blackbox.Services()...)
 		c.Apply(want)
-		look := func() {
-			for _, f := range c.backend.families {
-				f.reading.full, f.reading.whole = kernelwatch.Pace{}, 0
-			}
-			c.Apply(want)
-		}
+		look := func() { c.compare(want) }
 		look()
 		look()
 		sound, before := c.rules(), c.repairs()

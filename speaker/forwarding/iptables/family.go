@@ -228,15 +228,15 @@ func (f *family) write(ctx context.Context) error {
 		}
 		f.loaded = true
 	}
+	epoch := f.watch.epoch
 	err := f.writeTables(ctx)
 	if refused(err) && f.watch.look() != f.reading.whole { // perhaps for what others wrote, and no count shows
 		if _, unread := f.compare(ctx, true, false); unread == nil {
-			f.sets.fill()
-			err = f.writeTables(ctx)
+			err = f.writeAgain(ctx)
 		}
 	}
 	if err == nil && f.commands.variant == Legacy && (f.nat.table.again || f.filter.table.again) {
-		_, err = f.compare(ctx, true, true)
+		err = f.readBack(ctx, epoch)
 	}
 	if err != nil {
 		return err
@@ -244,6 +244,23 @@ func (f *family) write(ctx context.Context) error {
 	f.begun, f.sound, f.damaged = true, true, false
 	f.writeFirst()
 	return nil
+}
+
+// writeAgain is write once more, of what others have changed meanwhile.
+func (f *family) writeAgain(ctx context.Context) error {
+	f.sets.fill()
+	return f.writeTables(ctx)
+}
+
+// readBack finds out how iptables-legacy-save prints what was written a moment ago, unless others have written since an epoch.
+// What they changed is written again at once: as they are known now, their changes begin no other epoch. It returns the
+// errors of the kernel or a program.
+func (f *family) readBack(ctx context.Context, epoch int) error {
+	damage, err := f.compare(ctx, true, f.watch.look() == epoch)
+	if f.judge(damage); err != nil || len(damage) == 0 {
+		return err
+	}
+	return f.writeAgain(ctx)
 }
 
 func (f *family) writeTables(ctx context.Context) error {

@@ -96,6 +96,16 @@ func (w *watch) begin() {
 	}
 }
 
+// steady reports whether legacy tables hold what they held when begin was called, in this epoch.
+func (w *watch) steady(epoch int) bool {
+	for i, table := range legacyTables {
+		if now, err := legacyContent(w.family, table, w.seed); err != nil || now != w.contents[i] {
+			return false
+		}
+	}
+	return w.look() == epoch
+}
+
 const (
 	// contentEvery is how often one of the legacy tables of a family is read for its content at the most.
 	contentEvery = 500 * time.Millisecond

@@ -25,7 +25,7 @@ type table struct {
 	another bool
 	// odd are contents that differed from what was written, until a chain is found as written. Those that are
 	// the same right after another write are prints: how this release of iptables-legacy-save prints our rules.
-	odd, prints map[string]content
+	odd, prints map[string]printed
 	again       bool // one of the odd was the same when they were last compared
 }
 
@@ -41,6 +41,9 @@ type content struct {
 	rules int
 }
 
+// printed is what was written into a chain, and what a program said of it.
+type printed struct{ written, read content }
+
 // foreign is the content of a chain with rules that we did not write.
 var foreign = content{rules: -1}
 
@@ -48,7 +51,7 @@ func newTable(name string, jumps []jump) *table {
 	return &table{
 		name: name, jumps: jumps, absent: jumps,
 		want: map[string]chain{}, kernel: map[string]content{}, dirty: map[string]struct{}{},
-		odd: map[string]content{}, prints: map[string]content{},
+		odd: map[string]printed{}, prints: map[string]printed{},
 	}
 }
 
@@ -185,22 +188,22 @@ func (c content) entries(exists bool) int {
 
 // compare takes over what the kernel holds. It returns the names of chains that others changed,
 // emptied or removed since they were written, and the jumps that are gone or too many. If it is read back, nothing
-// but the write before lies between.
+// but the write before lies between, as far as the kernel tells.
 func (t *table) compare(s saved, readBack bool) (damaged []string) {
 	fresh := len(t.kernel) == 0
 	t.another, t.again = false, false
 	for name, got := range s.chains {
 		known, ours := t.kernel[name]
 		if ours && got != known {
-			odd, again := t.odd[name]
-			again = again && odd == got
+			is := printed{known, got}
+			again := t.odd[name] == is && got.rules == known.rules
 			if again && readBack {
-				t.prints[name] = got
+				t.prints[name] = is
 			}
-			if prints, known := t.prints[name]; known && prints == got {
+			if t.prints[name] == is {
 				continue
 			}
-			t.again, t.odd[name] = t.again || again, got
+			t.again, t.odd[name] = t.again || again, is
 			t.another = t.another || got.sum != 0
 		} else if ours {
 			delete(t.odd, name)

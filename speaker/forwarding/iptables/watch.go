@@ -125,10 +125,10 @@ func (f *family) check(ctx context.Context) error {
 	var damage []string
 	if now := f.watch.look(); f.due(now) {
 		var err error
-		if damage, err = f.compare(ctx, now == f.reading.epoch, false); err != nil {
+		damage, err = f.compare(ctx, now == f.reading.epoch, false)
+		if f.judge(damage); err != nil {
 			return err
 		}
-		f.judge(damage)
 	}
 	err := f.sets.check()
 	if len(damage) == 0 { // else the repair is counted along with it
@@ -150,32 +150,32 @@ func (f *family) judge(damage []string) {
 }
 
 // compare reads the tables, and all of them if full, and returns the chains and jumps of ours that are not as
-// they were written. It returns the errors of the kernel or a program. What is read back was written a moment ago.
+// they were written, also beside the errors of the kernel or a program. What is read back was written a moment ago.
 func (f *family) compare(ctx context.Context, full, readBack bool) (damage []string, err error) {
 	began := time.Now()
 	// First: what changes while the tables are read shows next time.
 	epoch := f.watch.look()
 	f.watch.begin()
-	for i, t := range f.tables() {
-		var s saved
-		switch {
-		case f.commands.variant == Legacy:
-			full = true
-			s, err = f.commands.saveTable(ctx, &f.runners[i], t.name, t.lines())
-		case full:
-			s, err = t.fullCheck(f.family)
-		default:
-			s, err = t.quickCheck(f.family)
-		}
-		if err != nil {
+	full = full || f.commands.variant == Legacy
+	var tables [2]saved
+	read := 0
+	for i := range tables {
+		if tables[i], err = f.read(ctx, i, full); err != nil {
 			f.watch.compared = false
-			return nil, err
+			break
 		}
-		damage = append(damage, t.compare(s, readBack)...)
+		read++
+	}
+	readBack = readBack && read == len(tables) && f.watch.steady(epoch)
+	for i, t := range f.tables()[:read] {
+		damage = append(damage, t.compare(tables[i], readBack)...)
 		if t.another {
 			f.log.Warn("Another speaker on this node wrote to our chains; writing them again", "table", t.name)
 			f.sets.doubt()
 		}
+	}
+	if err != nil {
+		return damage, err
 	}
 	f.reading.epoch = epoch
 	if full {
@@ -183,4 +183,16 @@ func (f *family) compare(ctx context.Context, full, readBack bool) (damage []str
 		f.reading.full.Read(began, fullEvery, fullShare)
 	}
 	return damage, nil
+}
+
+// read reads one of the tables. It returns the errors of the kernel or a program.
+func (f *family) read(ctx context.Context, i int, full bool) (saved, error) {
+	switch t := f.tables()[i]; {
+	case f.commands.variant == Legacy:
+		return f.commands.saveTable(ctx, &f.runners[i], t.name, t.lines())
+	case full:
+		return t.fullCheck(f.family)
+	default:
+		return t.quickCheck(f.family)
+	}
 }
