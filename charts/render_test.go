@@ -316,9 +316,9 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 	all := objects(t, values{
 		"logLevel":          "debug",
 		"loadBalancerClass": "fairlead.dev/main", "serveUnclassed": true, "metallbAnnotations": false,
-		"apiServer":  values{"host": "192.0.2.10", "port": 8443},
+		"apiServer":  values{"host": "192.0.2.10", "port": 8443, "servers": []string{"192.0.2.12:6443", "[2001:db8::12]:6443"}},
 		"forwarding": values{"mode": "none", "clusterCIDRs": []string{"10.0.0.0/8", "fd00::/8"}, "externalIPs": []string{"192.0.2.0/28", "2001:db8::/64"}},
-		"controller": values{"metricsPort": 17472, "healthPort": 17473},
+		"controller": values{"apiServer": values{"host": "192.0.2.11", "port": 443}, "metricsPort": 17472, "healthPort": 17473},
 		"speaker": values{
 			"metricsPort": 17474, "ignoreExcludeLB": true, "bgpListenPort": 1790,
 			"hello": values{"port": 17475, "interval": "50ms", "multiplier": 4, "damping": "10m"},
@@ -343,14 +343,14 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 				"--leader-elect=true", "--metrics-bind-address=:17472", "--health-probe-bind-address=:17473", "--log-level=debug",
 			},
 			ports:     []int32{17472, 17473},
-			apiServer: "192.0.2.10 8443",
+			apiServer: "192.0.2.11 443",
 			fields:    map[string]string{"POD_NAMESPACE": "metadata.namespace"},
 		},
 		{
 			container: speaker.Spec.Containers[0],
 			command:   []string{"/usr/local/bin/speaker"},
 			args: []string{
-				"--forwarding-mode=none", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--external-ips=192.0.2.0/28,2001:db8::/64", "--host-ports=17475,17476", "--load-balancer-class=fairlead.dev/main",
+				"--forwarding-mode=none", "--api-servers=192.0.2.12:6443,[2001:db8::12]:6443", "--cluster-cidrs=10.0.0.0/8,fd00::/8", "--external-ips=192.0.2.0/28,2001:db8::/64", "--host-ports=17475,17476", "--load-balancer-class=fairlead.dev/main",
 				"--serve-unclassed=true", "--ignore-exclude-lb", "--bgp-listen-port=1790", "--metrics-bind-address=:17474", "--pulse-socket=/run/fairlead/pulse.sock", "--log-level=debug",
 			},
 			ports:     []int32{17474},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -363,6 +364,31 @@ func TestKubeSystemIsRefused(t *testing.T) {
 		_, err := helm(t, program, nil, "template", "fairlead", chart, "--namespace", "kube-system")
 		if err == nil || !strings.Contains(err.Error(), "Fairlead is not installed in kube-system") {
 			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
+// The controller is not on the network of a node, and the speakers ask further API servers after a first one.
+func TestAPIServersThatCannotBeReachedAreRefused(t *testing.T) {
+	t.Parallel()
+	for set, says := range map[string]string{
+		"controller.apiServer.host=localhost":                    "controller.apiServer.host is localhost, which is the controller's own pod",
+		"controller.apiServer.host=127.0.0.1":                    "leave it empty, so that the controller uses the ClusterIP",
+		"apiServer.servers={192.0.2.6:6443}":                     "set apiServer.host and apiServer.port to the first",
+		"apiServer.servers={192.0.2.6},apiServer.host=192.0.2.5": "servers",
+	} {
+		for version, program := range helms(t) {
+			_, err := helm(t, program, nil, "template", "fairlead", chart, "--namespace", "fairlead-system", "--set", set)
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %s: %v", version, set, err)
+			}
+		}
+	}
+	// On the loopback of each node, as with Talos, k3s and RKE2: for the speakers alone.
+	all := objects(t, values{"apiServer": values{"host": "127.0.0.1", "port": 7445}})
+	for _, v := range one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template.Spec.Containers[0].Env {
+		if v.Name == "KUBERNETES_SERVICE_HOST" {
+			t.Errorf("the controller is told to ask %s", v.Value)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/signal"
@@ -50,11 +51,12 @@ func speak(ctx context.Context, c flags.Config, more ...prometheus.Collector) er
 	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
 	klog.SetSlogLogger(c.Log)
 	c.Log.Info("speaker begins", "version", version, "node", c.Node, "forwarding", string(c.Mode))
-	config, kube, err := connect()
+	servers := apiservers.New(c.Node, c.APIServers, c.Log)
+	config, kube, err := connect(servers)
 	if err != nil {
 		return err
 	}
-	p, err := wire(c, config, kube, more)
+	p, err := wire(c, config, kube, servers, more)
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ type parts struct {
 }
 
 // wire makes the parts. The error is that of a part that cannot work with the flags.
-func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, more []prometheus.Collector) (p parts, err error) {
+func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, servers *apiservers.Servers, more []prometheus.Collector) (p parts, err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(more...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -135,7 +137,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, more [
 	p.disturbed = make(chan struct{}, 1)
 	p.agent = agent.New(agent.Config{
 		Options: c.Desired, Source: p.cluster, Forwarding: p.kernel, Disturbed: p.disturbed, Health: p.checks,
-		Layer2: p.layer2, BGP: bridge.Routes{Speaker: p.sessions}, Reporter: p.reporter, Log: c.Log, Resync: resync, Grace: bridge.DrainFor,
+		Layer2: p.layer2, BGP: bridge.Routes{Speaker: p.sessions}, Reporter: bridge.Learning{Reporter: p.reporter, Servers: servers}, Log: c.Log, Resync: resync, Grace: bridge.DrainFor,
 	})
 	return p, nil
 }
@@ -181,12 +183,13 @@ func connectPulse(ctx context.Context, client *socket.Client) (disconnect func()
 	}
 }
 
-// connect prepares the clients of the API server. Nothing is sent yet. The error is that of the configuration.
-func connect() (*rest.Config, kubernetes.Interface, error) {
+// connect prepares the clients of the API servers. Nothing is sent yet. The error is that of the configuration.
+func connect(servers *apiservers.Servers) (*rest.Config, kubernetes.Interface, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the API server: %w", err)
 	}
+	config = servers.Reach(config)
 	config.QPS, config.Burst = clientQPS, clientBurst
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {

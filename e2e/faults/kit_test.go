@@ -79,6 +79,7 @@ func (k *kit) install(ctx context.Context) error {
 		return err
 	}
 	err = k.Install(ctx, 3, fmt.Sprintf("apiServer.port=%d", apiPort),
+		"controller.apiServer.host="+k.ControlPlane.IPv4.String(), fmt.Sprintf("controller.apiServer.port=%d", apiPort),
 		"forwarding.externalIPs=All", // no rule about addresses is to be what keeps the cluster alive
 		"speaker.hello.damping=0s")   // a node may be the victim again and again
 	if err != nil {

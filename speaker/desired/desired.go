@@ -47,8 +47,8 @@ type Options struct {
 	ExternalIPCIDRs []netip.Prefix
 	// HostPorts are the ports on which Fairlead itself is reached on every node.
 	HostPorts []uint16
-	// APIServer is where this node reaches the API server; invalid: by a name.
-	APIServer netip.AddrPort
+	// APIServers are where this node reaches the API server, but for those that it reaches by a name.
+	APIServers []netip.AddrPort
 	// Resolvers are the DNS servers of this node.
 	Resolvers []netip.Addr
 }

@@ -73,6 +73,16 @@ func (l lifelines) differ(o lifelines) map[netip.Addr]struct{} {
 	return differ
 }
 
+// APIServers returns where the API servers of a cluster are, as the endpoints of Service default/kubernetes say.
+func APIServers(c *view.Cluster) (all []netip.AddrPort) {
+	for _, e := range c.Endpoints.Of(apiServer) {
+		for _, p := range e.Ports {
+			all = append(all, netip.AddrPortFrom(e.Addr, p.Port))
+		}
+	}
+	return all
+}
+
 // lifelinesOf finds the addresses of nodes, routers and API servers. own are the ports that no NodePort of this
 // node can be.
 func lifelinesOf(c *view.Cluster, o Options) (found lifelines, own []uint16) {
@@ -83,13 +93,8 @@ func lifelinesOf(c *view.Cluster, o Options) (found lifelines, own []uint16) {
 		}
 	}
 	servers := map[netip.Addr][]uint16{}
-	for _, e := range c.Endpoints.Of(apiServer) {
-		for _, p := range e.Ports {
-			servers[e.Addr] = append(servers[e.Addr], p.Port)
-		}
-	}
-	if o.APIServer.IsValid() {
-		servers[o.APIServer.Addr()] = append(servers[o.APIServer.Addr()], o.APIServer.Port())
+	for _, s := range slices.Concat(APIServers(c), o.APIServers) {
+		servers[s.Addr()] = append(servers[s.Addr()], s.Port())
 	}
 	usual := sorted(append([]uint16{portBGP, portBFD, portBFDMultihop, portKubelet}, o.HostPorts...)...)
 	own = usual

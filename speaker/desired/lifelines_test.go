@@ -30,7 +30,7 @@ func alive(services ...*view.Service) (*view.Cluster, desired.Options) {
 	c.BGPPeers["other"] = &view.BGPPeer{Name: "other", PeerAddress: ip("2001:db8:ffff::1"), PeerPort: 1179}
 	o := onNode("a")
 	o.HostPorts = []uint16{7474, 7475, 7476, 10256}
-	o.APIServer = netip.MustParseAddrPort("[2001:db8:fffe::1]:443")
+	o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8:fffe::1]:443")}
 	return c, o
 }
 

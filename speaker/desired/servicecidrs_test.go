@@ -46,7 +46,7 @@ func TestRangesOfClusterIPs(t *testing.T) {
 		}, prefixes("10.96.0.0/24"), ""},
 		"one that the API server by the settings is in": {func(c *view.Cluster, o *desired.Options) {
 			c.ServiceRanges = prefixes("10.96.0.0/30", "fd00:96::/126")
-			o.APIServer = netip.MustParseAddrPort("10.96.0.2:6443")
+			o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("10.96.0.2:6443")}
 		}, prefixes("10.96.0.0/31", "10.96.0.3/32", "fd00:96::/126"), "10.96.0.2 of an API server"},
 		"one that an API server is in": {func(c *view.Cluster, _ *desired.Options) {
 			c.ServiceRanges = prefixes("fd00:96::/126")
@@ -57,7 +57,7 @@ func TestRangesOfClusterIPs(t *testing.T) {
 			s := service()
 			s.Ref, s.ClusterIPs = view.Ref{Namespace: "default", Name: "kubernetes"}, ips("10.96.0.1")
 			c.Services[s.Ref] = s
-			o.APIServer = netip.MustParseAddrPort("10.96.0.1:443")
+			o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:443")}
 		}, prefixes("10.96.0.0/30"), ""},
 		"one that a DNS server of the node is in": {func(c *view.Cluster, o *desired.Options) {
 			c.ServiceRanges = prefixes("10.96.0.0/30")

@@ -9,18 +9,20 @@ import (
 	"strconv"
 	"strings"
 
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
 // claims is what the flags say of what Services have as addresses.
 type claims struct {
-	externalIPs, hostPorts string
-	noPing                 bool
+	externalIPs, hostPorts, apiServers string
+	noPing                             bool
 }
 
 func (f *claims) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.externalIPs, "external-ips", "Pools", "which spec.externalIPs of Services are forwarded: All, Pools (addresses of IPAddressPools that nothing of another namespace has), None, or those in CIDRs separated by commas")
 	flags.BoolVar(&f.noPing, "no-ping", false, "refuse pings of the addresses of Services of type LoadBalancer, which are answered while the node serves them")
+	flags.StringVar(&f.apiServers, "api-servers", "", "host:port of further API servers, separated by commas, for when the one in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT does not answer; with any, those that the cluster names are used, too")
 	flags.StringVar(&f.hostPorts, "host-ports", "7475,7476", "ports of pulse on the nodes, separated by commas: no Service gets them on an address of a node")
 }
 
@@ -29,7 +31,15 @@ func (f *claims) parse(c *Config) (err error) {
 	if c.Desired.ExternalIPs, c.Desired.ExternalIPCIDRs, err = parseExternalIPs(f.externalIPs); err != nil {
 		return err
 	}
-	c.Desired.APIServer, _ = netip.ParseAddrPort(net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")))
+	if c.APIServers, err = apiservers.Parse(f.apiServers); err != nil {
+		return fmt.Errorf("--api-servers: %w", err)
+	}
+	c.APIServers = append([]string{net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))}, c.APIServers...)
+	for _, server := range c.APIServers {
+		if a, err := netip.ParseAddrPort(server); err == nil {
+			c.Desired.APIServers = append(c.Desired.APIServers, a)
+		}
+	}
 	c.Desired.NoPing, c.Desired.Resolvers = f.noPing, resolvers("/etc/resolv.conf") // the node's: dnsPolicy is Default
 	c.Desired.HostPorts, err = parseHostPorts(f.hostPorts, *c)
 	return err

@@ -34,6 +34,7 @@ type Config struct {
 	HTTPAddress                string
 	ProxyHealth, ProxyStatus   string // addresses, "" for none
 	PulseSocket                string
+	APIServers                 []string // the first is the one of the environment
 	Log                        *slog.Logger
 }
 

@@ -22,19 +22,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Who and where the program is, and where it reaches the API server. */}}
+{{/* Where the program is, and where it reaches the API server; arguments: host, port. */}}
 {{- define "fairlead.env" -}}
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- with .Values.apiServer }}
 {{- if .host }}
 - name: KUBERNETES_SERVICE_HOST
   value: {{ .host | quote }}
 - name: KUBERNETES_SERVICE_PORT
   value: {{ .port | quote }}
-{{- end }}
 {{- end }}
 {{- end }}
 
