@@ -3,7 +3,7 @@
 GO      ?= go
 BIN     ?= bin
 FUZZTIME ?= 30s
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell cat VERSION)-$(shell git describe --always --dirty 2>/dev/null || echo dev)
 
 LAB    := $(GO) run ./e2e/lab/cmd/lab
 LINTER := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
@@ -44,6 +44,19 @@ image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)
 .PHONY: site
 site: ## Build the documentation as a site with search into build/site
 	$(GO) run ./docs/site
+
+.PHONY: release
+release: packages $(BIN)/helm ## Make dist/, all that is released of VERSION: docs/releasing.md (root)
+	HELM=$(abspath $(BIN)/helm) scripts/release
+
+# Helm of the version that the lab runs.
+$(BIN)/helm: e2e/lab/modules/helm4/go.mod
+	cd e2e/lab/modules/helm4 && $(GO) build -ldflags '-s -w' -o $(abspath $@) helm.sh/helm/v4/cmd/helm
+
+.PHONY: publish
+publish: ## Push dist/ to REGISTRY=registry.example.com/team
+	@[ -n "$(REGISTRY)" ] || { echo "name where to: make publish REGISTRY=registry.example.com/team" >&2; exit 2; }
+	$(GO) run ./internal/release publish $(REGISTRY)
 
 .PHONY: generate
 generate: ## Generate code, CRDs and the chart's copy of them, the API reference and the drawings
