@@ -61,10 +61,14 @@ func (s *schema) resolve(t *testing.T, root *schema) *schema {
 
 // openEnded are the objects whose keys the chart does not know, and whose.
 var openEnded = map[string]string{
-	".global":                              "Helm's: what an umbrella chart shares with all its charts",
-	".controller.affinity.nodeAffinity":    "the API server's",
-	".controller.affinity.podAffinity":     "the API server's",
-	".controller.affinity.podAntiAffinity": "the API server's",
+	".global":                                 "Helm's: what an umbrella chart shares with all its charts",
+	".controller.affinity.nodeAffinity":       "the API server's",
+	".controller.affinity.podAffinity":        "the API server's",
+	".controller.affinity.podAntiAffinity":    "the API server's",
+	".controller.topologySpreadConstraints[]": "the API server's",
+	".controller.extraEnv[].valueFrom":        "the API server's",
+	".speaker.extraEnv[].valueFrom":           "the API server's",
+	".extraObjects[]":                         "the user's",
 }
 
 func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
@@ -271,11 +275,14 @@ func TestOpenEndedObjectsExist(t *testing.T) {
 	for path := range openEnded {
 		s := root
 		for key := range strings.SplitSeq(strings.TrimPrefix(path, "."), ".") {
+			key, isList := strings.CutSuffix(key, "[]")
 			next, ok := s.Properties[key]
 			if !ok {
 				t.Fatalf("%s is not in the schema", path)
 			}
-			s = next.resolve(t, root)
+			if s = next.resolve(t, root); isList {
+				s = s.Items.resolve(t, root)
+			}
 		}
 		if string(s.AdditionalProperties) == "false" {
 			t.Errorf("%s is closed: take it off the list", path)

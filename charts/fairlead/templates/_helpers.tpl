@@ -5,10 +5,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels of pods besides those by which they are selected; arguments: root, extra. */}}
+{{- define "fairlead.podLabels" -}}
+{{- with omit (merge (deepCopy (.extra | default dict)) (.root.Values.commonLabels | default dict)) "app.kubernetes.io/name" "app.kubernetes.io/component" }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments after those of the chart. */}}
+{{- define "fairlead.extraArgs" -}}
+{{- range . }}
+- {{ . | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "fairlead.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Annotations for Prometheus and those of the user; arguments: root, port, extra. */}}

@@ -1,0 +1,174 @@
+package charts_test
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+)
+
+// What clusters ask of all charts: labels, arguments and variables of one's own, priorities, SELinux, where metrics are served.
+func TestOverrides(t *testing.T) {
+	t.Parallel()
+	variable := []values{{"name": "TZ", "value": "UTC"}, {"name": "IP", "valueFrom": values{"fieldRef": values{"fieldPath": "status.podIP"}}}}
+	all := objects(t, values{
+		"image":        values{"digest": "sha256:" + strings.Repeat("0a", 32)},
+		"commonLabels": values{"team": "edge"}, "selinux": true, "metrics": values{"address": "[::1]"},
+		"controller": values{
+			"podLabels": values{"tier": "control", "app.kubernetes.io/name": "another"}, "priorityClassName": "high", "dnsPolicy": "ClusterFirst",
+			"extraArgs": []string{"--log-level=warn"}, "extraEnv": variable, "serviceAccount": values{"annotations": values{"role": "a"}},
+			"topologySpreadConstraints": []values{{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+		},
+		"speaker": values{
+			"podLabels": values{"tier": "node"}, "priorityClassName": "higher", "extraArgs": []string{"--log-level=warn"}, "extraEnv": variable,
+			"serviceAccount": values{"annotations": values{"role": "b"}}, "pulse": values{"extraArgs": []string{"--log-level=error"}},
+		},
+		"extraObjects": []values{{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": values{"name": "more", "namespace": "{{ .Release.Namespace }}"}, "data": values{"a": "b"},
+		}},
+	})
+	controller := one[*appsv1.Deployment](t, all, "fairlead-controller")
+	speaker := one[*appsv1.DaemonSet](t, all, "fairlead-speaker")
+	for name, template := range map[string]corev1.PodTemplateSpec{"control": controller.Spec.Template, "node": speaker.Spec.Template} {
+		if l := template.Labels; l["team"] != "edge" || l["tier"] != name || l["app.kubernetes.io/name"] != "fairlead" {
+			t.Errorf("labels of pods: %v", l)
+		}
+		for i, c := range template.Spec.Containers {
+			if last := c.Args[len(c.Args)-1]; !strings.HasPrefix(last, "--log-level=") || last == "--log-level=info" || !strings.HasSuffix(c.Image, "@sha256:"+strings.Repeat("0a", 32)) {
+				t.Errorf("%s runs %s with %v", c.Name, c.Image, c.Args)
+			}
+			names := map[string]corev1.EnvVar{}
+			for _, e := range c.Env {
+				names[e.Name] = e
+			}
+			if i == 0 && (names["TZ"].Value != "UTC" || names["IP"].ValueFrom == nil) {
+				t.Errorf("%s has the variables %v", c.Name, slices.Collect(maps.Keys(names)))
+			}
+			if probe := c.ReadinessProbe.HTTPGet; name == "node" && probe.Host != "::1" {
+				t.Errorf("%s is asked at %q", c.Name, probe.Host)
+			}
+		}
+	}
+	if c, s := controller.Spec.Template.Spec, speaker.Spec.Template.Spec; c.PriorityClassName != "high" || s.PriorityClassName != "higher" ||
+		c.DNSPolicy != corev1.DNSClusterFirst || len(c.TopologySpreadConstraints) != 1 || s.SecurityContext.SELinuxOptions.Type != "spc_t" {
+		t.Errorf("controller %+v, speaker %+v", c, s)
+	}
+	for name, role := range map[string]string{"fairlead-controller": "a", "fairlead-speaker": "b"} {
+		if a := one[*corev1.ServiceAccount](t, all, name); a.Annotations["role"] != role || a.Labels["team"] != "edge" {
+			t.Errorf("%+v", a)
+		}
+	}
+	if more := one[*corev1.ConfigMap](t, all, "more"); more.Namespace != namespace {
+		t.Errorf("%+v", more)
+	}
+}
+
+// All ports with metrics are asked, pulse's among them.
+func TestPodMonitors(t *testing.T) {
+	t.Parallel()
+	out := render(t, helms(t)["helm4"], values{"metrics": values{"podMonitor": values{"enabled": true, "interval": "15s", "labels": values{"release": "prometheus"}}}})
+	for _, want := range []string{"name: fairlead-speaker", "port: pulse-metrics", "port: metrics", "interval: 15s", "release: prometheus"} {
+		if _, monitors, _ := strings.Cut(out, "kind: PodMonitor"); !strings.Contains(monitors, want) {
+			t.Errorf("the PodMonitors lack %q", want)
+		}
+	}
+}
+
+// The chart of the kinds alone has all of them, as the programs' chart has.
+func TestCRDsAlone(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../config/crd/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for version, program := range helms(t) {
+		out, err := helm(t, program, nil, "template", "fairlead-crds", "fairlead-crds")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for document := range strings.SplitSeq(out, "\n---\n") {
+			var crd apiextensionsv1.CustomResourceDefinition
+			if err := yaml.Unmarshal([]byte(document), &crd); err != nil {
+				t.Fatal(err)
+			}
+			if crd.Name != "" {
+				found = append(found, crd.Name)
+			}
+			if crd.Name != "" && crd.Annotations["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("%s: %s goes with the release", version, crd.Name)
+			}
+		}
+		if len(found) != len(files) {
+			t.Errorf("%s: %d kinds, want %d: %v", version, len(found), len(files), found)
+		}
+	}
+}
+
+// What the chart of the configuration makes of values is admitted by a real API server, and what a kind does not have
+// is refused by its name.
+func TestConfigFromValues(t *testing.T) {
+	t.Parallel()
+	programs := helms(t)
+	api, err := client.New(apiserver.Start(t).Config, client.Options{FieldValidation: "Strict"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := values{
+		"ipAddressPools":    values{"lan": values{"addresses": []string{"192.168.1.240-192.168.1.250", "fd00:1::/112"}, "avoidBuggyIPs": true}},
+		"l2Advertisements":  values{"lan": values{}},
+		"bgpPeers":          values{"tor": values{"myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.1.1", "bfdProfile": "fast"}},
+		"bgpAdvertisements": values{"all": values{"communities": []string{"drain"}}},
+		"bfdProfiles":       values{"fast": values{"receiveInterval": 150, "transmitInterval": 150}},
+		"communities":       values{"names": values{"communities": []values{{"name": "drain", "value": "65535:0"}}}},
+	}
+	for version, program := range programs {
+		out, err := helm(t, program, good, "template", "fairlead-config", "fairlead-config")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]bool{}
+		decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
+		for {
+			var object unstructured.Unstructured
+			if decoder.Decode(&object) != nil {
+				break
+			}
+			if len(object.Object) == 0 {
+				continue
+			}
+			if err := api.Create(t.Context(), &object, client.DryRunAll); err != nil && !apierrors.IsAlreadyExists(err) {
+				t.Errorf("%s: %v", version, err)
+			}
+			kinds[object.GetKind()] = true
+		}
+		if len(kinds) != len(good) {
+			t.Errorf("%s: kinds %v", version, kinds)
+		}
+	}
+	for says, bad := range map[string]values{
+		"adresses":         {"ipAddressPools": values{"lan": values{"adresses": []string{"192.168.1.0/24"}}}},
+		"ipAdressPools":    {"ipAdressPools": values{}},
+		"myASN":            {"bgpPeers": values{"tor": values{"myASN": "64512", "peerASN": 1, "peerAddress": "192.168.1.1"}}},
+		"addresses":        {"ipAddressPools": values{"lan": values{}}},
+		"detectMultiplier": {"bfdProfiles": values{"fast": values{"detectMultiplier": 1000}}},
+	} {
+		for version, program := range programs {
+			if _, err := helm(t, program, bad, "template", "fairlead-config", "fairlead-config"); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v is not refused for %s: %v", version, bad, says, err)
+			}
+		}
+	}
+}
