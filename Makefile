@@ -103,7 +103,7 @@ conformance: lab-down conformance-build image ## Run all of Kubernetes' own test
 
 .PHONY: test-kernels
 test-kernels: ## Run the packet suite in Debian's kernels, emulated, into docs/kernels.md: hours (root)
-	@e2e/lab/install-packages qemu-system-x86 cpio kmod
+	@e2e/lab/install-packages qemu-system-x86 qemu-system-arm cpio kmod
 	nice -n 10 $(GO) run ./e2e/kernels -out docs/kernels.md
 
 .PHONY: test-pod-networks

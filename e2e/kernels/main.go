@@ -70,10 +70,6 @@ func run(ctx context.Context, o options) error {
 	if !filepath.IsAbs(o.cache) {
 		return errors.New("-cache must name a folder by an absolute path, or FAIRLEAD_CACHE")
 	}
-	binary := filepath.Join("build", "packets.test")
-	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, suite).CombinedOutput(); err != nil {
-		return fmt.Errorf("build the tests: %w: %s", err, out)
-	}
 	var runs []results.Run
 	var failed []error
 	for _, r := range guest.Releases() {
@@ -84,7 +80,14 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
+		binary, err := build(ctx, r.Arch)
+		if err != nil {
+			return err
+		}
 		for processor := range strings.FieldsSeq(o.processors) {
+			if strings.Contains(processor, "avx") && r.Arch != "amd64" {
+				continue
+			}
 			one, err := try(ctx, g, processor, binary, o)
 			if err != nil {
 				return err
@@ -96,6 +99,17 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// build builds the tests for an architecture.
+func build(ctx context.Context, arch string) (binary string, err error) {
+	binary = filepath.Join("build", "packets-"+arch+".test")
+	c := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, suite)
+	c.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the tests for %s: %w: %s", arch, err, out)
+	}
+	return binary, nil
 }
 
 // try runs the tests in one kernel.

@@ -19,6 +19,7 @@ import (
 // Release is a kernel with the programs around it.
 type Release struct {
 	Name   string
+	Arch   string   // of Debian and of Go
 	Kernel string   // its package, as apt-get takes it
 	Apt    []string // the suite, and further sources
 }
@@ -28,9 +29,11 @@ func Releases() []Release {
 	// As they were released: what was mended since then is not on every host.
 	const archive = "deb http://deb.debian.org/debian "
 	return []Release{
-		{"bullseye", "linux-image-amd64", []string{"bullseye", archive + "bullseye main"}},
-		{"bookworm", "linux-image-amd64", []string{"bookworm", archive + "bookworm main"}},
-		{"bookworm-backports", "linux-image-amd64/bookworm-backports", []string{"bookworm", archive + "bookworm main", archive + "bookworm-backports main"}},
+		{"bullseye", "amd64", "linux-image-amd64", []string{"bullseye", archive + "bullseye main"}},
+		{"bookworm", "amd64", "linux-image-amd64", []string{"bookworm", archive + "bookworm main"}},
+		{"bookworm-backports", "amd64", "linux-image-amd64/bookworm-backports", []string{"bookworm", archive + "bookworm main", archive + "bookworm-backports main"}},
+		// Pages of 16 KiB, as Asahi Linux and the Raspberry Pi 5 have them.
+		{"trixie-16k", "arm64", "linux-image-arm64-16k", []string{"trixie", archive + "trixie main"}},
 	}
 }
 
@@ -49,7 +52,7 @@ type Guest struct {
 // Prepare makes what a release boots from, once, in a folder of the cache. The error is of the script that makes it, as where
 // Debian's archive does not have the packages.
 func Prepare(ctx context.Context, r Release, cache string) (Guest, error) {
-	args := append([]string{r.Kernel}, r.Apt...)
+	args := append([]string{r.Arch, r.Kernel}, r.Apt...)
 	digest := sha256.Sum256([]byte(makeInitrd + strings.Join(args, "\n")))
 	g := Guest{r, filepath.Join(cache, "kernels", fmt.Sprintf("%s-%x", r.Name, digest[:4]))}
 	if _, err := os.Stat(g.dir); err == nil {
@@ -76,8 +79,8 @@ func (g Guest) Version() (version string, settings map[string]string, err error)
 		if name, value, set := strings.Cut(strings.TrimPrefix(line, "CONFIG_"), "="); set {
 			settings[name] = value
 		}
-		if _, after, found := strings.Cut(line, "Linux/x86 "); found {
-			version, _, _ = strings.Cut(after, " ")
+		if _, after, found := strings.Cut(line, "# Linux/"); found {
+			version = strings.Fields(after)[1] // after the architecture
 		}
 	}
 	return version, settings, err
@@ -96,11 +99,15 @@ func (g Guest) Run(ctx context.Context, processor, script string, files []string
 		return err
 	}
 	var console bytes.Buffer
+	emulator, machine, terminal := "qemu-system-x86_64", "pc", "ttyS0"
+	if g.Arch == "arm64" {
+		emulator, machine, terminal = "qemu-system-aarch64", "virt", "ttyAMA0"
+	}
 	// One processor: emulation takes one of the host's for each.
-	c := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg", "-cpu", processor, "-smp", "1", "-m", "3072",
+	c := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-machine", machine, "-cpu", processor, "-smp", "1", "-m", "3072",
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", filepath.Join(g.dir, "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 loglevel=1 panic=-1 mitigations=off")
+		"-append", "console="+terminal+" loglevel=1 panic=-1 mitigations=off")
 	c.Stdout, c.Stderr = io.MultiWriter(out, &console), out
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("emulate %s with -cpu %s: %w", g.Name, processor, err)
