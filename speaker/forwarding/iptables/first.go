@@ -70,6 +70,9 @@ func (f *family) comeFirst() {
 	default:
 		f.nat.table.mirror, f.first.table = nil, nil
 	}
+	if f.first.failure != nil { // the next Apply looks again, when the error has that called
+		f.first.epoch, f.first.unknown = 0, true
+	}
 }
 
 // writeFirst brings the copy up to date, after the tables themselves and apart from them: if the kernel refuses

@@ -1,9 +1,12 @@
 package iptables
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 )
@@ -35,4 +38,30 @@ func TestChainsThatTranslateAreSeen(t *testing.T) {
 		c.Run("nft", "add table ip6 hostports; add chain ip6 hostports prerouting { type nat hook prerouting priority -110; }")
 		await(1)
 	})
+}
+
+// TestALookAtOthersChainsThatFailsIsMadeAgain has no socket be left for the look whether others translate, as where a process has too many
+// files open: the next Apply looks again, though nothing has changed meanwhile.
+func TestALookAtOthersChainsThatFailsIsMadeAgain(t *testing.T) {
+	c := newCluster(t, NFT)
+	want := blackbox.Forwarding(blackbox.Services()...)
+	c.Apply(want)
+	c.Run("nft", "add table ip another")
+	of := c.backend.families[0]
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	c.Node.Do(func() {
+		none := limit
+		none.Cur = 0
+		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+		of.comeFirst()
+		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(of.first.failure, unix.EMFILE) {
+		t.Fatalf("without sockets the look fails with %v", of.first.failure)
+	}
+	c.Apply(want)
 }
