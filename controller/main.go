@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/memlimit"
+	"fairlead.dev/fairlead/internal/serve"
 )
 
 const defaultNamespace = "fairlead-system"
@@ -86,7 +87,7 @@ func command(ctx context.Context, args []string) error {
 	}
 	lines := asynclog.Start(asynclog.Stderr())
 	defer lines.Close(asynclog.Within)
-	if err := metrics.Registry.Register(lines.Lost()); err != nil {
+	if err := errors.Join(metrics.Registry.Register(lines.Lost()), metrics.Registry.Register(serve.BuildInfo(version))); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	logger := slog.New(slog.NewJSONHandler(lines, &slog.HandlerOptions{Level: level}))

@@ -16,6 +16,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/memlimit"
+	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/speaker/flags"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/pulse/command"
@@ -43,7 +44,7 @@ func dispatch(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case "pulse":
-			return command.Run(ctx, args[1:], asynclog.Stderr())
+			return command.Run(ctx, args[1:], asynclog.Stderr(), serve.BuildInfo(version))
 		case "cleanup":
 			return cleanup(ctx, args[1:])
 		}
@@ -57,7 +58,7 @@ func dispatch(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return speak(ctx, c, lines.Lost())
+	return speak(ctx, c, lines.Lost(), serve.BuildInfo(version))
 }
 
 // cleanup removes every rule and set of ours from this node. Neither stopping nor an uninstall does.

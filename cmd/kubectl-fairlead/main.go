@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"fairlead.dev/fairlead/cmd/kubectl-fairlead/migrate"
+	"fairlead.dev/fairlead/cmd/kubectl-fairlead/skew"
 )
 
 // version is set by the linker.
@@ -20,7 +21,7 @@ var version = "dev"
 
 const usage = `Usage:
   kubectl fairlead migrate [flags]   say MetalLB's objects in Fairlead's kinds
-  kubectl fairlead version           tell the version of this program
+  kubectl fairlead version [flags]   tell the versions of this program, the chart, the controller and the speakers
 `
 
 func main() {
@@ -45,8 +46,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	case "migrate":
 		return migrate.Run(ctx, args[1:], stdin, stdout, stderr)
 	case "version":
-		_, err := fmt.Fprintln(stdout, version)
-		return err
+		return skew.Run(ctx, version, args[1:], stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		_, err := fmt.Fprint(stdout, usage)
 		return err

@@ -48,7 +48,8 @@ func TestCommand(t *testing.T) {
 	}{
 		{args: "", stderr: "Usage:", err: "no command given"},
 		{args: "help", stdout: "kubectl fairlead migrate"},
-		{args: "version", stdout: "dev\n"},
+		{args: "version -client", stdout: "dev\n"},
+		{args: "version -kubeconfig nowhere", err: "or ask with -client for this program's version (dev) alone"},
 		{args: "fly", stderr: "Usage:", err: `unknown command "fly"`},
 		{args: "migrate -h", stderr: "-metallb-namespace namespace", err: "help requested"},
 		{args: "migrate x.yaml", err: "give files with -f"},
@@ -87,6 +88,9 @@ func TestOnAnAPIServer(t *testing.T) {
 	kubeconfig := writeKubeconfig(t, server.Config)
 	if _, _, err := runs(t, "", "migrate", "--kubeconfig", kubeconfig); err == nil || !strings.Contains(err.Error(), "the cluster knows no kind of metallb.io") {
 		t.Errorf("without MetalLB: %v", err)
+	}
+	if out, _, err := runs(t, "", "version", "--kubeconfig", kubeconfig); err != nil || !strings.Contains(out, "Fairlead is not installed") {
+		t.Errorf("version without Fairlead: %v\n%s", err, out)
 	}
 	clients := installMetalLB(t, server.Config)
 	files := []string{"migrate"}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -46,6 +47,14 @@ func HTTP(ctx context.Context, address string, handler http.Handler, log *slog.L
 		log.Error("metrics and health cannot be served; trying again: free the port, or choose another",
 			"address", address, "error", err)
 	}}.Run(ctx)
+}
+
+// BuildInfo is a gauge that is always 1 and has the version of the program as a label.
+func BuildInfo(version string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fairlead_build_info", Help: "Always 1; the labels tell what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
 }
 
 // Metrics serves what is gathered, to a few at a time: anybody may ask, and gathering takes the time of

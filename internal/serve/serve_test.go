@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -104,4 +107,14 @@ func get(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+func TestBuildInfo(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(serve.BuildInfo("0.1.0"))
+	answer := httptest.NewRecorder()
+	serve.Metrics(registry).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if text := answer.Body.String(); !strings.Contains(text, `version="0.1.0"} 1`) {
+		t.Errorf("metrics lack the version:\n%s", text)
+	}
 }

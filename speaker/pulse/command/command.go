@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 // Run is the whole program; it ends well when the context does. Logs go to
 // stderr. It fails on bad flags and if the socket cannot be opened.
-func Run(ctx context.Context, args []string, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer, more ...prometheus.Collector) error {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -118,7 +118,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	run("hand-over of open connections", p.handing.Run)
 	run("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
-		handler := handler(p.server, lines.Lost(), &p.collector)
+		handler := handler(p.server, append(more, lines.Lost(), &p.collector)...)
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {
