@@ -276,10 +276,14 @@ func TestPartition(t *testing.T) {
 	w.expect(t, "healed", 0, 1, 2, 3, 4)
 }
 
-// TestScale: two hundred nodes hear each other, lose ten and find them again.
+// TestScale: two hundred nodes, or a hundred with -short, hear each other, lose ten and find them again.
 func TestScale(t *testing.T) {
-	const size, dead = 200, 10
-	const interval = (size - 1) * each // between so many
+	const dead = 10
+	size := 200
+	if testing.Short() {
+		size = 100
+	}
+	interval := time.Duration(size-1) * each // between so many
 	w := newWorld(size, 5)
 	for i := range size {
 		w.start(i)

@@ -9,7 +9,11 @@ import (
 // TestNodesLearnOfEachOtherAtDifferentTimes: whatever the order in which nodes are told of
 // those that come and go, nobody dies of it.
 func TestNodesLearnOfEachOtherAtDifferentTimes(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		const size, more = 20, 12
 		w := newWorld(size+more, seed)
 		all := map[string]Peer{}
