@@ -35,6 +35,10 @@ func (o *objects) occupy(c *view.Cluster) {
 		slices.SortFunc(networks, netip.Prefix.Compare)
 		c.PodRanges, c.Networks, o.prefixes = addr.Summarize(pods), slices.Compact(networks), false
 	}
+	c.Speakers = make(map[string]view.Speaker, len(o.networks))
+	for node := range o.networks {
+		c.Speakers[node] = view.Speaker{Node: node}
+	}
 	c.APIServers, c.ExternalIPs = nil, maps.Clone(o.externalIPs)
 	if o.own.APIServer.IsValid() {
 		c.APIServers = append(c.APIServers, o.own.APIServer)
@@ -44,13 +48,14 @@ func (o *objects) occupy(c *view.Cluster) {
 	}
 }
 
-// setNodeForwarding takes over the networks of a node, of which most do not change for months.
+// setNodeForwarding takes over the networks of a node that has a speaker, of which most do not change for months.
 func (o *objects) setNodeForwarding(key client.ObjectKey, f *v1beta1.NodeForwarding) bool {
 	var now []netip.Prefix
 	if f != nil {
 		now = fromkube.Networks(f)
 	}
-	if slices.Equal(o.networks[key.Name], now) {
+	before, known := o.networks[key.Name]
+	if known == (f != nil) && slices.Equal(before, now) {
 		return false
 	}
 	if o.networks[key.Name] = now; f == nil {

@@ -28,16 +28,21 @@ type way struct {
 	whatever bool     // also what no endpoint serves
 }
 
-// ways are the advertisements by which some node announces, sorted by kind and name.
+// ways are the advertisements that choose some node, which may announce or not, sorted by kind and name.
 func (r *reach) ways() []way {
 	var all []way
+	add := func(w way, chosen []bool) {
+		if slices.Contains(chosen, true) {
+			w.nodes = r.able(chosen)
+			all = append(all, w)
+		}
+	}
 	for _, ad := range r.cluster.L2Advertisements {
-		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.chosen(ad.NodeSelectors)), false})
+		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors}, r.chosen(ad.NodeSelectors))
 	}
 	for _, ad := range r.inUse {
-		all = append(all, way{ad.Object(), ad.Pools, ad.ServiceSelectors, r.able(r.from(ad)), ad.WithoutEndpoints})
+		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints}, r.from(ad))
 	}
-	all = slices.DeleteFunc(all, func(w way) bool { return len(w.nodes) == 0 })
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
 }
@@ -121,11 +126,10 @@ func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoi
 		return false
 	}
 	excluded := !slices.ContainsFunc(serving, func(node string) bool {
-		n := r.cluster.Nodes[node]
-		return n != nil && n.MayAnnounce()
+		return mayAnnounce(r.cluster, r.cluster.Nodes[node])
 	})
 	for _, w := range ways {
-		if excluded && w.whatever || slices.ContainsFunc(serving, func(node string) bool {
+		if excluded && w.whatever && len(w.nodes) > 0 || slices.ContainsFunc(serving, func(node string) bool {
 			_, announces := slices.BinarySearch(w.nodes, node)
 			return announces
 		}) {
@@ -138,7 +142,7 @@ func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoi
 	case len(named) == 0:
 		where = "name no node"
 	case excluded:
-		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network"
+		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)"
 	}
 	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
@@ -174,7 +178,16 @@ func unservedTogether(r *reach, s *view.Service, sharers []*view.Service, vip ne
 // announcing are the nodes with usable endpoints of a Service that may announce at all.
 func announcing(c *view.Cluster, s *view.Service, vip netip.Addr) []string {
 	return slices.DeleteFunc(view.UsableOf(s, c.Endpoints.Of(s.Ref), addr.FamilyOf(vip)).Nodes(), func(name string) bool {
-		n := c.Nodes[name]
-		return n == nil || !n.MayAnnounce()
+		return !mayAnnounce(c, c.Nodes[name])
 	})
+}
+
+// mayAnnounce reports whether a node that is there may announce, and has a speaker: one that says which networks it is on.
+// While none says so, nothing is known of any.
+func mayAnnounce(c *view.Cluster, n *view.Node) bool {
+	if n == nil || !n.MayAnnounce() {
+		return false
+	}
+	_, speaks := c.Speakers[n.Name]
+	return speaks || len(c.Speakers) == 0
 }

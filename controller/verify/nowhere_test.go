@@ -68,7 +68,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 				c.Endpoints, l2.NodeSelectors = serving("n2"), nil
 				c.Nodes["n2"].Excluded = true
 			},
-			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler or without network" + wayOut,
+			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)" + wayOut,
 		},
 		"it is, and what nobody serves is announced all the same": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
@@ -76,6 +76,23 @@ func TestAnnouncedByNobody(t *testing.T) {
 				c.Nodes["n2"].Excluded = true
 				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", WithoutEndpoints: true}}
 			},
+		},
+		"the only node with endpoints has no speaker": {
+			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
+				c.Endpoints, l2.NodeSelectors = serving("n2"), nil
+				c.Speakers = map[string]view.Speaker{"n1": {Node: "n1"}}
+			},
+			want: elsewhere + "are on n2, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)" + wayOut,
+		},
+		"it has one": {
+			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
+				c.Endpoints, l2.NodeSelectors = serving("n2"), nil
+				c.Speakers = map[string]view.Speaker{"n2": {Node: "n2"}}
+			},
+		},
+		"no node that is chosen may announce": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Nodes["n1"].Excluded = true },
+			want:   elsewhere + "are on n1, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)" + wayOut,
 		},
 		"endpoints of no node": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving("") },

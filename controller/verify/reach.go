@@ -91,7 +91,7 @@ func (r *reach) from(ad *view.BGPAdvertisement) []bool {
 func (r *reach) able(chosen []bool) []string {
 	var nodes []string
 	for i, node := range r.nodes {
-		if chosen[i] && node.MayAnnounce() {
+		if chosen[i] && mayAnnounce(r.cluster, node) {
 			nodes = append(nodes, node.Name)
 		}
 	}

@@ -35,7 +35,7 @@ func (r Ref) Compare(o Ref) int {
 	return strings.Compare(r.Name, o.Name)
 }
 
-// Cluster is one snapshot. The controller's holds no speakers and few endpoints, those
+// Cluster is one snapshot. The controller's holds few endpoints, those
 // of Services of policy Local, and where there are aggregates of all of type LoadBalancer.
 // The speaker's holds everything, but of a Service only what a speaker reads. Problems found
 // while reading objects travel along.
@@ -43,7 +43,8 @@ type Cluster struct {
 	Services  map[Ref]*Service
 	Endpoints Endpoints
 	Nodes     map[string]*Node
-	Speakers  map[string]Speaker // by node name
+	// Speakers are by node name. The controller's says on which nodes one has written, and nothing more of them.
+	Speakers map[string]Speaker
 	// Deployed: the DaemonSet of the speakers exists and is not being deleted. The speaker's snapshot has it.
 	Deployed bool
 	// LastOwn is what was last known of this node, see OwnNode. The speaker's snapshot has it; nil: nothing.
