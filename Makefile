@@ -5,7 +5,8 @@ BIN     ?= bin
 FUZZTIME ?= 30s
 VERSION ?= $(shell cat VERSION)-$(shell git describe --always --dirty 2>/dev/null || echo dev)
 
-LAB    := $(GO) run ./e2e/lab/cmd/lab
+# -v tells each package as it is compiled, which takes minutes the first time.
+LAB    := $(GO) run -v ./e2e/lab/cmd/lab
 LINTER := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 # Where the lab keeps the programs that it builds.
 export FAIRLEAD_CACHE ?= $(HOME)/.cache/fairlead
@@ -25,7 +26,7 @@ help: ## List the targets
 
 .PHONY: demo
 demo: lab-build image ## Start a cluster on this machine and show Fairlead at work (root)
-	$(GO) run ./e2e/demo
+	$(GO) run -v ./e2e/demo
 
 .PHONY: demo-down
 demo-down: ## Remove every trace of the demo
@@ -35,7 +36,7 @@ demo-down: ## Remove every trace of the demo
 
 .PHONY: build
 build: ## Build both programs and the plugin of kubectl into bin/
-	$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker ./cmd/kubectl-fairlead
+	$(GO) build -v -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./controller ./speaker ./cmd/kubectl-fairlead
 
 .PHONY: image
 image: build ## Build build/image.tar, the image localhost/fairlead:dev (root)
@@ -111,17 +112,18 @@ test-pod-networks: lab-down test-build image ## Run scenarios and Kubernetes' te
 	$(GO) run ./e2e/podnetworks -out docs/pod-networks.md
 
 .PHONY: bench-forwarding
-bench-forwarding: lab-build ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
+bench-forwarding: packages ## Compare forwarding with kube-proxy's, into docs/benchmarks/forwarding.md: hours, on an idle machine (root)
+	$(LAB) build proxy
 	$(GO) run ./e2e/bench forwarding $(if $(BEFORE),-before $(abspath $(BEFORE))) -out docs/benchmarks/forwarding.md
 
 .PHONY: bench-layer2
 bench-layer2: lab-build image ## Compare failover by layer 2 with MetalLB's, into docs/benchmarks/layer2.md: three hours, on an idle machine (root)
-	$(LAB) build metallb
+	$(LAB) build metallb proxy helm3
 	$(GO) run ./e2e/bench layer2 -out docs/benchmarks/layer2.md
 
 .PHONY: bench-bgp
 bench-bgp: lab-build image ## Compare routes by BGP with MetalLB's, into docs/benchmarks/bgp.md: an hour, on an idle machine (root)
-	$(LAB) build metallb frr-k8s
+	$(LAB) build metallb frr-k8s proxy helm3
 	$(GO) run ./e2e/bench bgp -rounds 4 -patience 6m -out docs/benchmarks/bgp.md
 
 .PHONY: bench-hellos
@@ -156,12 +158,12 @@ check-generated:
 ##@ The lab: a cluster in network namespaces of this machine (root)
 
 .PHONY: lab-build
-lab-build: packages ## Build its programs and images, once: ten minutes
+lab-build: packages ## Build its programs and images, once: minutes
 	$(LAB) build
 
 .PHONY: conformance-build
 conformance-build: packages
-	$(LAB) build conformance
+	$(LAB) build conformance helm3
 
 .PHONY: lab-up
 lab-up: lab-build ## Start it
@@ -173,7 +175,7 @@ lab-down: ## Remove every trace of it
 
 .PHONY: test-build
 test-build: packages
-	$(LAB) build conformance metallb proxy flannel kube-router
+	$(LAB) build conformance metallb proxy helm3 flannel kube-router
 	$(GO) test -c -o build/controller.test ./controller
 
 .PHONY: packages

@@ -26,9 +26,10 @@ const (
 	MetalLB Part = "metallb"
 	// FRRK8s is what MetalLB's default mode has besides, see [Lab.InstallMetalLBWithFRR].
 	FRRK8s Part = "frr-k8s"
-	// Proxy is the image of the real kube-proxy, for [Lab.InstallProxy]. Its program every
-	// lab has.
+	// Proxy is the real kube-proxy, its program and its image, for [Options] and [Lab.InstallProxy].
 	Proxy Part = "proxy"
+	// Helm3 is the Helm of major version 3. That of version 4 every lab has.
+	Helm3 Part = "helm3"
 	// FlannelPart is for the pod networks [Flannel] and [FlannelHostGW].
 	FlannelPart Part = "flannel"
 	// KubeRouterPart is for the pod network [KubeRouter].
@@ -37,7 +38,7 @@ const (
 
 // Parts are all of them.
 func Parts() []Part {
-	return []Part{Conformance, MetalLB, FRRK8s, Proxy, FlannelPart, KubeRouterPart}
+	return []Part{Conformance, MetalLB, FRRK8s, Proxy, Helm3, FlannelPart, KubeRouterPart}
 }
 
 // program is one Go program of a pinned module.
@@ -58,7 +59,7 @@ func programs() []program {
 	const plugins = "github.com/containernetworking/plugins/plugins/"
 	var all []program
 	for _, name := range []string{
-		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl",
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl",
 	} {
 		all = append(all, program{name: name, module: "kubernetes", pkg: kubernetes + name, ldflags: kubernetesVersionFlags()})
 	}
@@ -72,6 +73,7 @@ func programs() []program {
 	return append(
 		all,
 		program{name: "agnhost", module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/agnhost", ldflags: kubernetesVersionFlags()},
+		program{name: "kube-proxy", module: "kubernetes", pkg: kubernetes + "kube-proxy", ldflags: kubernetesVersionFlags(), part: Proxy},
 		program{
 			name: "e2e.test", module: "kubernetes", pkg: "k8s.io/kubernetes/test/e2e", tests: true,
 			ldflags: kubernetesVersionFlags(), part: Conformance,
@@ -83,9 +85,9 @@ func programs() []program {
 		program{name: "cni/loopback", module: "cni", pkg: plugins + "main/loopback"},
 		program{name: "cni/host-local", module: "cni", pkg: plugins + "ipam/host-local"},
 		program{name: "cni/portmap", module: "cni", pkg: plugins + "meta/portmap"},
-		program{name: "coredns", module: "coredns", pkg: "github.com/coredns/coredns"},
+		program{name: "coredns", module: "coredns", pkg: "fairlead.dev/fairlead/e2e/lab/modules/coredns"},
 		program{name: "helm4", module: "helm4", pkg: "helm.sh/helm/v4/cmd/helm"},
-		program{name: "helm3", module: "helm3", pkg: "helm.sh/helm/v3/cmd/helm"},
+		program{name: "helm3", module: "helm3", pkg: "helm.sh/helm/v3/cmd/helm", part: Helm3},
 		program{name: metallbController, module: "metallb", pkg: metallbModule + "/controller", part: MetalLB},
 		program{name: metallbSpeaker, module: "metallb", pkg: metallbModule + "/speaker", part: MetalLB},
 		program{name: "frr-k8s", module: "frr-k8s", pkg: frrK8sModule + "/cmd/frr-k8s-controller", part: FRRK8s},
@@ -149,7 +151,10 @@ func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
 			return fmt.Errorf("%s must be built, but a lab that uses it is up: run lab down", s.name)
 		}
 		took := newTeller(progress)
-		if err := s.run(ctx); err != nil {
+		done := took.every(tellEvery, s.name)
+		err := s.run(ctx)
+		done()
+		if err != nil {
 			return fmt.Errorf("build %s: %w", s.name, err)
 		}
 		if err := os.WriteFile(c.stamp(stampName(s.name)), []byte(s.stamp), 0o644); err != nil {
@@ -223,9 +228,12 @@ func wanted(part Part, parts []Part) bool { return part == "" || slices.Contains
 func (p program) step(c cache, source string) (step, error) {
 	dir := filepath.Join(source, "modules", p.module)
 	pins := []string{"go.mod", "go.sum"}
-	if p.module == "" {
+	switch p.module {
+	case "":
 		dir = filepath.Join(source, "cmd", p.name)
 		pins = []string{"main.go"}
+	case "coredns":
+		pins = append(pins, "main.go")
 	}
 	inputs, err := texts(dir, pins...)
 	if err != nil {

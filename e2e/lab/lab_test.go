@@ -83,7 +83,7 @@ func requireLab(t *testing.T) {
 	if missing := Missing(); len(missing) > 0 {
 		t.Skip(errors.Join(missing...))
 	}
-	if err := Built(); err != nil {
+	if err := Built(Proxy, Helm3); err != nil {
 		t.Skip(err)
 	}
 	if _, err := Open(); err == nil {

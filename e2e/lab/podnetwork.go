@@ -67,14 +67,17 @@ func (p PodNetwork) bridge() string {
 }
 
 // Parts are those that a lab with these options needs built.
-func (o Options) Parts() []Part {
+func (o Options) Parts() (parts []Part) {
+	if o.Proxy != "" {
+		parts = append(parts, Proxy)
+	}
 	switch {
 	case o.PodNetwork.flannel() != "":
-		return []Part{FlannelPart}
+		parts = append(parts, FlannelPart)
 	case o.PodNetwork == KubeRouter:
-		return []Part{KubeRouterPart}
+		parts = append(parts, KubeRouterPart)
 	}
-	return nil
+	return parts
 }
 
 // podNetworkFiles are the files that the node's network needs below /etc, with their templates.

@@ -14,6 +14,9 @@ type teller struct {
 	began time.Time
 }
 
+// tellEvery is how often a step that takes long is told of: also of the slowest, lest one think that it hangs.
+const tellEvery = 10 * time.Second
+
 // newTeller makes a teller; a nil writer discards.
 func newTeller(to io.Writer) *teller {
 	if to == nil {
@@ -27,4 +30,26 @@ func (t *teller) tell(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, _ = fmt.Fprintf(t.to, "%6.1fs  %s\n", time.Since(t.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// every tells again and again that this goes on, until done is called.
+func (t *teller) every(interval time.Duration, what string) (done func()) {
+	ended, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				t.tell("building %s …", what)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-gone
+	}
 }

@@ -38,7 +38,7 @@ func Up(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, 
 // Start is Up without kube-proxy, and installs Fairlead with Helm 3; the demo uses Helm 4. An error
 // is as of Up.
 func Start(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, error) {
-	c, err := Up(ctx, options, parts...)
+	c, err := Up(ctx, options, append(parts, lab.Helm3)...)
 	if err != nil {
 		return nil, err
 	}

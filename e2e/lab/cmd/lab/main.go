@@ -21,7 +21,7 @@ import (
 const usage = `usage: lab COMMAND
   check                  what this machine lacks for a lab
   build [PART...]        make the programs and images, once; PART: conformance,
-                         metallb, frr-k8s, proxy, flannel, kube-router
+                         metallb, frr-k8s, proxy, helm3, flannel, kube-router
   up [FLAGS]             start a lab (lab up -h)
   down                   remove every trace of it
   status                 its machines, nodes and pods
