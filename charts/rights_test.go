@@ -373,6 +373,9 @@ func TestAPIServersThatCannotBeReachedAreRefused(t *testing.T) {
 	t.Parallel()
 	for set, says := range map[string]string{
 		"controller.apiServer.host=localhost":                    "controller.apiServer.host is localhost, which is the controller's own pod",
+		"controller.apiServer.host=::1":                          "controller.apiServer.host is ::1",
+		"controller.apiServer.host=0:0:0:0:0:0:0:1":              "which is the controller's own pod",
+		"controller.apiServer.host=LocalHost":                    "which is the controller's own pod",
 		"controller.apiServer.host=127.0.0.1":                    "leave it empty, so that the controller uses the ClusterIP",
 		"apiServer.servers={192.0.2.6:6443}":                     "set apiServer.host and apiServer.port to the first",
 		"apiServer.servers={192.0.2.6},apiServer.host=192.0.2.5": "servers",

@@ -109,7 +109,7 @@ func addressOf(cluster *rest.Config) netip.Addr {
 // if the API server has answered.
 func unready(cluster *rest.Config, err error, doubt string) error {
 	if apihint.IsUnreached(err) {
-		_, doubt = apihint.Why(err)
+		_, doubt = apihint.Why(err, apihint.OfController)
 	}
 	return fmt.Errorf("ask the API server at %s: %w; %s", cluster.Host, err, doubt)
 }

@@ -20,7 +20,7 @@ func TestAnAPIServerThatDoesNotAnswerIsTold(t *testing.T) {
 	if err == nil {
 		t.Fatal("the controller ran without an API server")
 	}
-	for text, told := range map[string]bool{nobody.Host: true, "refused": true, "apiServer.host": true, "CRD": false} {
+	for text, told := range map[string]bool{nobody.Host: true, "refused": true, "controller.apiServer.host": true, "ClusterIP": true, "CRD": false} {
 		if strings.Contains(err.Error(), text) != told {
 			t.Errorf("%q is told: %v, want %v: %v", text, !told, told, err)
 		}

@@ -122,6 +122,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var errs []error
 	for i, server := range all {
 		response, err := t.ask(r, server)
+		if err == nil && i < len(all)-1 && r.Method == http.MethodGet && unable(response) {
+			err = errors.New(response.Status)
+			_ = response.Body.Close() // it is not read
+		}
 		if err == nil {
 			if i > 0 {
 				t.servers.moveOn(all[0], server, errors.Join(errs...))
@@ -166,6 +170,11 @@ func (t *transport) ask(r *http.Request, server string) (*http.Response, error) 
 	}
 	response.Body = &body{response.Body, func() { cancel(nil) }}
 	return response, nil
+}
+
+// unable tells whether a server, or a proxy before it, says that it cannot serve, as one without its etcd does.
+func unable(r *http.Response) bool {
+	return r.StatusCode == http.StatusBadGateway || r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusGatewayTimeout
 }
 
 // unsent tells whether a request has reached no server for certain.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
@@ -107,8 +108,8 @@ func (d *door) kill() {
 // has the certificate of another cluster: changes go on to arrive within seconds.
 func TestAnotherServerIsAsked(t *testing.T) {
 	// As the chart has it.
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "5")
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "3")
 	server := apiserver.Start(t)
 	address := strings.Trim(strings.TrimPrefix(server.Config.Host, "https:"), "/")
 	stranger := httptest.NewTLSServer(nil)
@@ -184,6 +185,36 @@ func TestNodesBeginWithDifferentServers(t *testing.T) {
 	for server, nodes := range first {
 		if nodes > 8 || len(first) != 3 {
 			t.Errorf("%d of 12 nodes begin with %s: %v", nodes, server, first)
+		}
+	}
+}
+
+// TestAServerThatCannotServeIsLeft: one that has lost its etcd, or a proxy without a server behind it, says so.
+func TestAServerThatCannotServeIsLeft(t *testing.T) {
+	serve := func(status int) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	unable, able := serve(http.StatusServiceUnavailable), serve(http.StatusOK)
+	for _, given := range [][]string{{unable, able}, {able, unable}, {unable, unable}} {
+		servers := New("", given, slog.New(slog.DiscardHandler))
+		servers.asked = given[0]
+		client := http.Client{Transport: &transport{servers: servers, next: http.DefaultTransport}}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+given[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[slices.Contains(given, able)]; response.StatusCode != want {
+			t.Errorf("%v answers %d, want %d", given, response.StatusCode, want)
+		}
+		if slices.Contains(given, able) && servers.inTurn()[0] != able {
+			t.Errorf("%s is asked from now on", servers.inTurn()[0])
 		}
 	}
 }

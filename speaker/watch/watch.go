@@ -225,7 +225,7 @@ func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.
 			w.reach("")
 			return informers
 		}
-		if why, hint := apihint.Why(err); why != logged {
+		if why, hint := apihint.Why(err, apihint.OfSpeakers); why != logged {
 			w.config.Log.Error("the API server cannot be asked; it is tried again", "server", w.config.REST.Host, "error", why, "hint", hint)
 			w.reach(fmt.Sprintf("the API server at %s cannot be asked yet: %s; %s", w.config.REST.Host, why, hint))
 			logged = why
