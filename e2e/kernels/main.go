@@ -20,6 +20,7 @@ import (
 
 	"fairlead.dev/fairlead/e2e/kernels/guest"
 	"fairlead.dev/fairlead/e2e/kernels/results"
+	"fairlead.dev/fairlead/e2e/marked"
 )
 
 // suite is the tests that run in each kernel.
@@ -135,25 +136,11 @@ func try(ctx context.Context, g guest.Guest, processor, binary string, o options
 // quoted is a word of the shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// keep writes the tables between the two marks of a page, or to standard output.
+// keep writes the tables into the page, or to standard output.
 func keep(path string, runs []results.Run) error {
-	var tables bytes.Buffer
+	var tables strings.Builder
 	if err := results.Write(&tables, runs, backends(), features()); err != nil {
 		return err
 	}
-	if path == "" {
-		fmt.Print(&tables)
-		return nil
-	}
-	const begin, end = "<!-- make test-kernels writes from here -->\n", "<!-- to here -->\n"
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, has := strings.Cut(string(page), begin)
-	_, after, ends := strings.Cut(rest, end)
-	if !has || !ends {
-		return fmt.Errorf("%s lacks the lines %q and %q, between which the tables go", path, begin, end)
-	}
-	return os.WriteFile(path, []byte(before+begin+tables.String()+end+after), 0o600)
+	return marked.Write(path, "test-kernels", tables.String())
 }

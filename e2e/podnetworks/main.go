@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/e2e/marked"
 	"fairlead.dev/fairlead/e2e/product"
 )
 
@@ -37,6 +38,9 @@ func suites() []suite {
 		{column: "NetworkPolicies", pkg: "./e2e/podnetworks/policies", run: ".", on: []lab.PodNetwork{lab.KubeRouter}},
 	}
 }
+
+// target is what makes the page.
+const target = "test-pod-networks"
 
 type options struct{ networks, suites, out string }
 
@@ -77,7 +81,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	return errors.Join(append(failed, keep(o.out, table(rows)))...)
+	return errors.Join(append(failed, marked.Write(o.out, target, table(rows)))...)
 }
 
 // try runs the tests of the suite in labs with that network, and returns what go test said.
@@ -118,23 +122,4 @@ func table(rows [][]string) string {
 		}
 	}
 	return b.String()
-}
-
-// keep writes the table between the two marks of a page, or to standard output.
-func keep(path, table string) error {
-	if path == "" {
-		fmt.Print(table)
-		return nil
-	}
-	const begin, end = "<!-- make test-pod-networks writes from here -->\n", "<!-- to here -->\n"
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, has := strings.Cut(string(page), begin)
-	_, after, ends := strings.Cut(rest, end)
-	if !has || !ends {
-		return fmt.Errorf("%s lacks the lines %q and %q, between which the table goes", path, begin, end)
-	}
-	return os.WriteFile(path, []byte(before+begin+table+end+after), 0o600)
 }

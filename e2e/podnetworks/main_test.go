@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fairlead.dev/fairlead/e2e/marked"
 )
 
 // TestCounts counts the parts of tests, and the tests that have none.
@@ -27,7 +29,7 @@ func TestKeep(t *testing.T) {
 	if err := os.WriteFile(page, []byte("a\n<!-- make test-pod-networks writes from here -->\nold\n<!-- to here -->\nb\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := keep(page, table([][]string{{"flannel", "1 passed", "–"}})); err != nil {
+	if err := marked.Write(page, target, table([][]string{{"flannel", "1 passed", "–"}})); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(page)
@@ -37,7 +39,7 @@ func TestKeep(t *testing.T) {
 	if err := os.WriteFile(page, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := keep(page, ""); err == nil {
+	if err := marked.Write(page, target, ""); err == nil {
 		t.Error("a page without marks is written to")
 	}
 }
