@@ -80,7 +80,8 @@ func inNetworkOf(ctx context.Context, m *lab.Machine, stdin string, command ...s
 // and Docker's or a firewall's scripts do.
 func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
 	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
-	for _, command := range []string{"iptables-nft", "ip6tables-nft"} {
+	for _, family := range families() {
+		command := family + "-nft"
 		saved, err := inNetworkOf(ctx, n.Machine, "", "chroot", root, command+"-save")
 		if err != nil || !strings.Contains(saved, "FAIRLEAD") {
 			t.Fatalf("%s saved %d bytes, and none of ours: %v", command, len(saved), err)
@@ -94,11 +95,14 @@ func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
 	}
 }
 
-// flushRules has a program delete all rules and chains of iptables. The node's own come back in the end.
-func flushRules(t *testing.T, k *kit, r *rand.Rand) {
-	n, ctx := k.victim(r), within(t, soon)
-	for _, command := range []string{"iptables", "ip6tables"} {
-		saved, err := n.Exec(ctx, command+"-save")
+// families of iptables, as its programs are called.
+func families() []string { return []string{"iptables", "ip6tables"} }
+
+// keepOwn has the rules of a node that are not Fairlead's come back when the test ends.
+func keepOwn(t *testing.T, n *lab.Node) {
+	t.Helper()
+	for _, command := range families() {
+		saved, err := n.Exec(within(t, soon), command+"-save")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,31 +111,28 @@ func flushRules(t *testing.T, k *kit, r *rand.Rand) {
 			_, err := inNetworkOf(ctx, n.Machine, strings.Join(own, ""), command+"-restore", "--noflush")
 			return err
 		})
+	}
+}
+
+// flushRules has a program delete all rules and chains of iptables.
+func flushRules(t *testing.T, k *kit, r *rand.Rand) {
+	n := k.victim(r)
+	keepOwn(t, n)
+	for _, command := range families() {
 		for _, table := range []string{"raw", "mangle", "nat", "filter"} {
 			// Others' chains may be written in between, which are then not empty.
-			if _, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf("%[1]s -t %[2]s -F && { %[1]s -t %[2]s -X || :; }", command, table)); err != nil {
+			if _, err := n.Exec(within(t, soon), "sh", "-c", fmt.Sprintf("%[1]s -t %[2]s -F && { %[1]s -t %[2]s -X || :; }", command, table)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 }
 
-// flushRuleset does what nftables.service does when it starts. The node's own rules come back in the end.
+// flushRuleset does what nftables.service does when it starts.
 func flushRuleset(t *testing.T, k *kit, r *rand.Rand) {
-	n, ctx := k.victim(r), within(t, soon)
-	saved, err := n.Exec(ctx, "sh", "-c", "iptables-save; echo =====; ip6tables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	four, six, _ := strings.Cut(saved, "=====\n")
-	for command, rules := range map[string]string{"iptables-restore": four, "ip6tables-restore": six} {
-		own := slices.DeleteFunc(strings.SplitAfter(rules, "\n"), func(line string) bool { return strings.Contains(line, "FAIRLEAD") })
-		atEnd(t, func(ctx context.Context) error {
-			_, err := inNetworkOf(ctx, n.Machine, strings.Join(own, ""), command, "--noflush")
-			return err
-		})
-	}
-	if _, err := n.Exec(ctx, "nft", "flush", "ruleset"); err != nil {
+	n := k.victim(r)
+	keepOwn(t, n)
+	if _, err := n.Exec(within(t, soon), "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
 	}
 }
