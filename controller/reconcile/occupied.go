@@ -34,10 +34,10 @@ func (o *objects) occupy(c *view.Cluster) {
 		}
 		slices.SortFunc(networks, netip.Prefix.Compare)
 		c.PodRanges, c.Networks, o.prefixes = addr.Summarize(pods), slices.Compact(networks), false
-	}
-	c.Speakers = make(map[string]view.Speaker, len(o.networks))
-	for node := range o.networks {
-		c.Speakers[node] = view.Speaker{Node: node}
+		c.Speakers = make(map[string]view.Speaker, len(o.networks))
+		for node := range o.networks {
+			c.Speakers[node] = view.Speaker{Node: node}
+		}
 	}
 	c.APIServers, c.ExternalIPs = nil, maps.Clone(o.externalIPs)
 	if o.own.APIServer.IsValid() {

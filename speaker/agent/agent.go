@@ -155,10 +155,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.timeToClean():
 		case c := <-a.cleaned:
 			failed := a.unclean != nil
-			a.cleaning, a.unclean, a.restUntil = false, c.err, time.Now().Add(max(rest*c.took, c.again))
+			rests := max(rest*c.took, c.again)
 			if c.err == nil {
-				a.restUntil = latest(a.restUntil, time.Now().Add(leastRest))
+				rests = max(rests, leastRest)
 			}
+			a.cleaning, a.unclean, a.restUntil = false, c.err, time.Now().Add(rests)
 			if c.again > 0 {
 				a.putOff, a.cleanAt = time.Now(), a.restUntil
 			}

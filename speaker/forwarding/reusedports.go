@@ -67,12 +67,8 @@ func (c *conntrackReconciler) staleOf(family addr.Family, tuples []conntrack.Tup
 		some[nodePort(family, t.Protocol, t.To.Port())] = struct{}{}
 	}
 	c.Lock()
+	maps.DeleteFunc(some, func(at destination, _ struct{}) bool { return len(c.at[at]) == 0 }) // those of no Service
 	look := search{own: own, places: c.places, allowed: c.serving(maps.Keys(some))}
-	for at := range some {
-		if len(c.at[at]) == 0 { // that of no Service
-			delete(look.allowed, at)
-		}
-	}
 	c.Unlock()
 	return func(protocol view.Protocol, flow conntrack.Flow) bool {
 		endpoints, ours := look.allows(destination{family, protocol, flow.To})
