@@ -38,8 +38,8 @@ func (p PodNetwork) check() error {
 	return nil
 }
 
-// routed are the families whose routes from node to node the lab makes. kube-router v2.1.0 makes none of IPv6 where its BGP sessions are
-// of IPv4.
+// routed are the families in which the lab makes routes from node to node. kube-router v2.1.0 makes none of IPv6 over BGP sessions of
+// IPv4.
 func (p PodNetwork) routed() []addr.Family {
 	switch {
 	case !p.own():

@@ -60,7 +60,7 @@ func Parse(text string) (servers []string, err error) {
 	return servers, nil
 }
 
-// Reach returns the config, or if several servers were given a copy of it whose clients ask one of them. Each has to prove itself by a
+// Reach returns the config, or if several servers were given a copy of it for clients that ask one of them. A server needs a
 // certificate for its own address, as if it were the only one.
 func (s *Servers) Reach(config *rest.Config) *rest.Config {
 	if len(s.given) < 2 {

@@ -18,7 +18,7 @@ import (
 //go:embed page.html style.css search.js
 var files embed.FS
 
-// contents is the page whose lists are the menu of all pages.
+// contents is the page with the lists that are the menu of all pages.
 const contents = "docs/README.md"
 
 // group is a part of the menu.

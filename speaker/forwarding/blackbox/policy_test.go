@@ -42,7 +42,7 @@ func TestForwardPolicyDrop(t *testing.T) {
 }
 
 // TestNetworkPolicyComesFirst has kube-router and Calico refuse what is for a pod in a chain of their own, at the front of FORWARD. Rules that
-// are put in later, or again, admit no stranger whose packets are masqueraded.
+// are put in later, or again, admit no masqueraded packets of strangers.
 func TestNetworkPolicyComesFirst(t *testing.T) {
 	eachInFirewall(t, func(t *testing.T, c *cluster) {
 		want := blackbox.Forwarding(blackbox.Services()...)
