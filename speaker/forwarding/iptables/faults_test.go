@@ -88,18 +88,7 @@ func (c *faulty) serves(f addr.Family) bool {
 // heals holds that the backend says when it is time to try again, and that it works then.
 func (c *faulty) heals(want desired.Forwarding, end func()) {
 	c.t.Helper()
-	ctx, said := c.watch()
-	select {
-	case <-said: // to compare what was written last, which with legacy iptables is due after a while
-		_, _ = c.Try(want)
-		ctx, said = c.watch()
-	case <-time.After(3 * kernelwatch.Interval):
-	}
-	select {
-	case <-said:
-		c.t.Error("it is to be tried again though nothing has become better")
-	case <-time.After(3 * kernelwatch.Interval):
-	}
+	ctx, said := c.calm(want)
 	end()
 	<-said
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -119,6 +108,23 @@ func (c *faulty) heals(want desired.Forwarding, end func()) {
 			c.t.Errorf("%s is not served after the fault", f)
 		}
 	}
+}
+
+// calm returns what watch does, once there is nothing to do. What was written last is compared first, of each family in
+// part and then whole: with legacy iptables after a while.
+func (c *faulty) calm(want desired.Forwarding) (context.Context, chan struct{}) {
+	c.t.Helper()
+	for range 2*len(addr.Families()) + 1 {
+		ctx, said := c.watch()
+		select {
+		case <-said:
+			_, _ = c.Try(want)
+		case <-time.After(3 * kernelwatch.Interval):
+			return ctx, said
+		}
+	}
+	c.t.Fatal("it is to be tried again and again though nothing has become better")
+	return nil, nil
 }
 
 // watch has the backend say, by the end of the channel, that there is something to do.
