@@ -124,6 +124,8 @@ func TestWhatIsLetThrough(t *testing.T) {
 		"a farewell":                {end, [][]byte{end}},
 		"a farewell in a session":   {append(slices.Clone(started), end...), append(slices.Clone(bare), end)},
 		"a route":                   {append(slices.Clone(started), message(2, 0, 0, 0, 0, 24, 20, 0, 0)...), append(slices.Clone(bare), keepalive)},
+		"a NEXT_HOP of no octets":   {append(slices.Clone(started), message(2, 0, 0, 0, 3, 0x40, 3, 0)...), append(slices.Clone(bare), keepalive)}, // GO-2026-4736
+		"a NEXT_HOP of 255 octets":  {append(slices.Clone(started), message(2, append([]byte{0, 0, 1, 2, 0x40, 3, 255}, make([]byte, 255)...)...)...), append(slices.Clone(bare), keepalive)},
 		"routes wanted again":       {refresh(0, 1, 0, 1), append(slices.Clone(bare), message(5, 0, 1, 0, 1))},
 		"those of IPv6":             {refresh(0, 2, 0, 1), append(slices.Clone(bare), message(5, 0, 2, 0, 1))},
 		"those of another family":   {refresh(0, 25, 0, 70), bare},
