@@ -142,11 +142,15 @@ func (p *publisher) apply(wanted map[problem.Object]write) {
 // many changes of the latter are one then.
 const countsLate = 200 * time.Millisecond
 
-// countsWait returns for how long a write waits: one that tells of nothing but what a pool has left may.
+// countsWait returns for how long a write waits: one that tells of nothing but what a pool has left may. So do the
+// messages of its conditions, which count as well.
 func countsWait(w write) time.Duration {
 	before, ok := w.base.(*v1beta1.IPAddressPool)
 	after, still := w.next.(*v1beta1.IPAddressPool)
-	if !ok || !still || !slices.Equal(before.Status.Conditions, after.Status.Conditions) {
+	same := func(a, b metav1.Condition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+	}
+	if !ok || !still || !slices.EqualFunc(before.Status.Conditions, after.Status.Conditions, same) {
 		return 0
 	}
 	return countsLate

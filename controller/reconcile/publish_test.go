@@ -311,6 +311,7 @@ func TestAddressesAreWrittenBeforeCounts(t *testing.T) {
 			base.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}}
 			next := base.DeepCopy()
 			next.Status.AssignedIPv4, next.Status.Conditions[0].Status = assigned, ready
+			next.Status.Conditions[0].Message = fmt.Sprintf("%d of its addresses are not given out", assigned)
 			all := wants(services...)
 			all[problem.Object{Kind: "IPAddressPool", Name: "pool"}] = write{base: base, next: next}
 			return all
