@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,14 +45,18 @@ type contest struct {
 	due     time.Time // what is wanted is not to be written before
 }
 
-// contests are those of all objects that were written to lately.
-type contests map[problem.Object]*contest
+// contests are those of all objects that were written to lately. To ask which last costs those that had a round.
+type contests struct {
+	of     map[problem.Object]*contest
+	fought map[problem.Object]struct{}
+	swept  time.Time // when those that have been quiet were forgotten
+}
 
 // judge decides when the write may be sent. A write that only restores what another program
 // wrote over waits, and the longer the more often that happened: two programs that each want
 // the last word would go on as fast as they can. A write with news does not wait.
-func (c contests) judge(object problem.Object, w write, now time.Time) {
-	k := c[object]
+func (c *contests) judge(object problem.Object, w write, now time.Time) {
+	k := c.of[object]
 	if k == nil {
 		return
 	}
@@ -65,6 +70,7 @@ func (c contests) judge(object problem.Object, w write, now time.Time) {
 		k.rounds = 0
 	}
 	k.rounds++
+	c.fought[object] = struct{}{}
 	k.version, k.undone, k.due = w.base.GetResourceVersion(), now, now
 	if k.rounds > 1 {
 		k.due = now.Add(min(firstPause<<min(k.rounds-2, 16), lastPause))
@@ -72,8 +78,8 @@ func (c contests) judge(object problem.Object, w write, now time.Time) {
 }
 
 // due is when what is wanted of the object may be written; the zero time for at once.
-func (c contests) due(object problem.Object) time.Time {
-	if k := c[object]; k != nil {
+func (c *contests) due(object problem.Object) time.Time {
+	if k := c.of[object]; k != nil {
 		return k.due
 	}
 	return time.Time{}
@@ -84,16 +90,16 @@ func (k *contest) overwritten(w write) bool { return says(w.base) != k.wrote[len
 
 // written notes that the write has succeeded, and returns its Events: of one that restores a
 // status, those that were not sent before.
-func (c contests) written(object problem.Object, w write, now time.Time) []status.Event {
+func (c *contests) written(object problem.Object, w write, now time.Time) []status.Event {
 	text := says(w.next)
 	if text == "" {
 		return w.events
 	}
-	k, events := c[object], w.events
+	k, events := c.of[object], w.events
 	switch {
 	case k == nil:
 		k = &contest{}
-		c[object] = k
+		c.of[object] = k
 	case k.overwritten(w):
 		events = slices.DeleteFunc(slices.Clone(events), func(e status.Event) bool { return slices.Contains(k.told, e) })
 	}
@@ -110,17 +116,25 @@ func remember[T comparable](list []T, newest T) []T {
 	return list[max(0, len(list)-remembered):]
 }
 
-// lasting are the objects whose status is contested, and until when if nothing happens. It
+// lasting are the objects whose status is contested, and until when if nothing happens. Now and then it
 // forgets those that have been quiet.
-func (c contests) lasting(now time.Time) map[problem.Object]time.Time {
+func (c *contests) lasting(now time.Time) map[problem.Object]time.Time {
 	found := map[problem.Object]time.Time{}
-	for object, k := range c {
-		switch over := k.undone.Add(quiet); {
-		case k.rounds >= fewest && now.Before(over):
+	for object := range c.fought {
+		k := c.of[object]
+		if over := k.undone.Add(quiet); k.rounds >= fewest && now.Before(over) {
 			found[object] = over
-		case now.Sub(k.at) >= quiet && !now.Before(over):
-			delete(c, object)
 		}
+	}
+	if now.Sub(c.swept) >= quiet {
+		c.swept = now
+		maps.DeleteFunc(c.of, func(object problem.Object, k *contest) bool {
+			forgotten := now.Sub(k.at) >= quiet && now.Sub(k.undone) >= quiet
+			if forgotten {
+				delete(c.fought, object)
+			}
+			return forgotten
+		})
 	}
 	return found
 }

@@ -79,7 +79,7 @@ func newPublisher(c writer, recorder events.EventRecorder, log *slog.Logger, met
 		same:     same,
 		spent:    map[problem.Object]string{},
 		failed:   map[problem.Object]string{},
-		contests: contests{},
+		contests: contests{of: map[problem.Object]*contest{}, fought: map[problem.Object]struct{}{}},
 	}
 }
 
