@@ -29,6 +29,7 @@ func (e Entry) Rests() bool { return !e.Until.IsZero() }
 // pointers finds what did.
 type Page struct {
 	entries map[netip.Addr]Entry
+	resting map[netip.Addr]struct{} // those of them that rest
 }
 
 // Book has an entry for each address that is held or cools down. It never changes: a
@@ -71,12 +72,14 @@ func (b Book) All() iter.Seq2[netip.Addr, Entry] {
 	}
 }
 
-// Resting are the entries of addresses that rest, in no order.
+// Resting are the entries of addresses that rest, in no order. It costs these, and a little for each page.
 func (b Book) Resting() iter.Seq2[netip.Addr, Entry] {
 	return func(yield func(netip.Addr, Entry) bool) {
-		for a, e := range b.All() {
-			if e.Rests() && !yield(a, e) {
-				return
+		for _, p := range b.pages {
+			for a := range p.resting {
+				if !yield(a, p.entries[a]) {
+					return
+				}
 			}
 		}
 	}
@@ -93,10 +96,13 @@ func (b Book) With(changes map[netip.Addr]Entry) Book {
 		next.pages = map[netip.Prefix]*Page{}
 	}
 	for a, e := range changes {
-		if p := next.page(b, Shard(a)); e == (Entry{}) {
+		p := next.page(b, Shard(a))
+		p.entries[a] = e
+		if e == (Entry{}) {
 			delete(p.entries, a)
-		} else {
-			p.entries[a] = e
+		}
+		if delete(p.resting, a); e.Rests() {
+			p.resting[a] = struct{}{}
 		}
 	}
 	for a := range changes {
@@ -112,9 +118,9 @@ func (b Book) page(former Book, shard netip.Prefix) *Page {
 	p := b.pages[shard]
 	switch p {
 	case nil:
-		p = &Page{entries: map[netip.Addr]Entry{}}
+		p = &Page{map[netip.Addr]Entry{}, map[netip.Addr]struct{}{}}
 	case former.pages[shard]:
-		p = &Page{maps.Clone(p.entries)}
+		p = &Page{maps.Clone(p.entries), maps.Clone(p.resting)}
 	}
 	b.pages[shard] = p
 	return p
