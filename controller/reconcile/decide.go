@@ -25,6 +25,7 @@ import (
 // decision is the outcome of one pass.
 type decision struct {
 	engine   *allocation.Engine // to be asked again
+	checker  *verify.Checker    // the same
 	outcome  allocation.Outcome // holds until then
 	problems []problem.Problem  // of all objects, sorted
 	writes   map[problem.Object]write
@@ -70,9 +71,9 @@ func assumed(last map[problem.Object]unseen, s *snapshot) allocation.Assignments
 // and the roll of the last decision up to date; the zero decision comes first. A status that
 // shows what must be in the ledger first is left out until stored has it.
 func decide(s *snapshot, last *decision, stored record, classes view.Classes, now time.Time) *decision {
-	d := &decision{engine: last.engine, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}, contested: s.contested}
+	d := &decision{engine: last.engine, checker: last.checker, writes: map[problem.Object]write{}, unseen: map[problem.Object]unseen{}, contested: s.contested}
 	if d.engine == nil {
-		d.engine = allocation.NewEngine(classes)
+		d.engine, d.checker = allocation.NewEngine(classes), &verify.Checker{}
 	}
 	s = s.withAssumed(last.unseen)
 	pools, assumed := withCoolDown(s.cluster.PoolsByAge()), assumed(last.unseen, s)
@@ -92,7 +93,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll.look(s.cluster, d.outcome.Assigned, services)
 	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, verify.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), slices.Collect(maps.Values(s.strays)))
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, d.checker.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), slices.Collect(maps.Values(s.strays)))
 	problem.Sort(d.problems)
 	d.straying = d.countStrays(s)
 

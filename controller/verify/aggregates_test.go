@@ -45,5 +45,5 @@ func TestAggregatesThatAPoolDoesNotHold(t *testing.T) {
 		message("aggregationLength", "ends-early", "198.51.101.0/24"),
 		message("aggregationLengthV6", "six", "2001:db8:1::/64"),
 	}
-	isAdvice(t, verify.Check(c, view.Occupied{}), want)
+	isAdvice(t, new(verify.Checker).Check(c, view.Occupied{}), want)
 }

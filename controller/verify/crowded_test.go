@@ -72,7 +72,7 @@ func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			isAdvice(t, verify.Check(c, view.Occupied{}), test.want)
+			isAdvice(t, new(verify.Checker).Check(c, view.Occupied{}), test.want)
 		})
 	}
 }

@@ -9,12 +9,9 @@ import (
 
 // sharers are the Services on each address, of those that share theirs if they may; and of these the
 // guests, which are in sharing no more.
-func sharers(c *view.Cluster) (sharing, guests map[netip.Addr][]*view.Service) {
+func (k *Checker) sharers(c *view.Cluster) (sharing, guests map[netip.Addr][]*view.Service) {
 	sharing, guests = map[netip.Addr][]*view.Service{}, map[netip.Addr][]*view.Service{}
-	for _, s := range c.Services {
-		if s.Type != view.LoadBalancer || s.Request.ShareKey == "" || len(s.Ports) == 0 {
-			continue
-		}
+	for _, s := range k.willing {
 		for _, vip := range s.VIPs {
 			sharing[vip] = append(sharing[vip], s)
 		}

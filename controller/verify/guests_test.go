@@ -71,7 +71,7 @@ func TestGuestsAreTold(t *testing.T) {
 				test.change(c, host, guest)
 			}
 			var got []string
-			for _, p := range verify.Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 				got = append(got, p.String())
 				if p.Advisory != test.advice {
 					t.Errorf("%s is advice: %t", p, p.Advisory)

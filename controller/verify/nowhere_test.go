@@ -142,7 +142,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 			c.BGPPeers["anywhere"] = peer("anywhere", "192.0.2.3", 179)
 			test.change(c, s, l2)
 			var got []string
-			for _, p := range verify.Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 				if p.Object.Kind != "BGPPeer" { // of which not all are announced to
 					got = append(got, p.String())
 				}

@@ -59,7 +59,7 @@ func TestPeersOfOneRouter(t *testing.T) {
 // told are the problems of a cluster.
 func told(c *view.Cluster) []string {
 	var found []string
-	for _, p := range verify.Check(c, view.Occupied{}) {
+	for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 		found = append(found, p.String())
 	}
 	return found

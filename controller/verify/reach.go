@@ -23,7 +23,7 @@ type reach struct {
 	inUse   []*view.BGPAdvertisement
 	unknown map[string][]string
 	// sharing are the Services that share an address, and guests those among them of other namespaces than
-	// that for which nodes announce it.
+	// that for which nodes announce it. Check has them.
 	sharing, guests map[netip.Addr][]*view.Service
 
 	problems []problem.Problem
@@ -40,7 +40,6 @@ func (r *reach) advise(object problem.Object, reason, format string, args ...any
 func newReach(c *view.Cluster) *reach {
 	nodes := slices.SortedFunc(maps.Values(c.Nodes), func(x, y *view.Node) int { return cmp.Compare(x.Name, y.Name) })
 	r := &reach{cluster: c, nodes: nodes, peers: peering.ByAge(c), unknown: map[string][]string{}}
-	r.sharing, r.guests = sharers(c)
 	for _, p := range r.peers {
 		r.at = append(r.at, r.chosen(p.NodeSelectors))
 	}

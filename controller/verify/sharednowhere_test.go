@@ -85,7 +85,7 @@ func TestSharedAndAnnouncedByNobody(t *testing.T) {
 			}
 			test.change(c, dns, web)
 			var got []string
-			for _, p := range verify.Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 				got = append(got, p.String())
 			}
 			if d := cmp.Diff(test.want, got); d != "" {

@@ -72,7 +72,7 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 				test.change(c)
 			}
 			var got []string
-			for _, p := range verify.Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 				if got = append(got, p.String()); p.Advisory {
 					t.Errorf("%s leaves %s as if it had what it needs", p.Reason, p.Object)
 				}

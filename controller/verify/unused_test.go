@@ -134,7 +134,7 @@ func TestWhatHasNoEffectIsTold(t *testing.T) {
 				t.Errorf("problems\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(test.want, "\n\t"))
 			}
 			c.Nodes = nil // of which nobody can be missed
-			for _, p := range verify.Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
 				if !p.Advisory {
 					t.Errorf("without nodes: %v", p)
 				}

@@ -5,6 +5,8 @@
 package verify
 
 import (
+	"maps"
+
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -33,11 +35,35 @@ const (
 	ReasonCommunityDuplicate = "CommunityDuplicate"
 )
 
+// Checker checks one cluster again and again: what it looks up is brought up to date by what has changed between two
+// snapshots of one source. The zero Checker has seen none.
+type Checker struct {
+	seen    uint64                     // revision of the last snapshot; 0: none, or one without a number
+	willing map[view.Ref]*view.Service // those that share their addresses
+}
+
+// follow takes in what has changed.
+func (k *Checker) follow(c *view.Cluster) {
+	looked := maps.Keys(c.Touched)
+	if c.Revision == 0 || c.Revision != k.seen && c.Since != k.seen || k.seen == 0 {
+		k.willing, looked = map[view.Ref]*view.Service{}, maps.Keys(c.Services)
+	}
+	k.seen = c.Revision
+	for ref := range looked {
+		s := c.Services[ref]
+		if delete(k.willing, ref); s != nil && s.Type == view.LoadBalancer && s.Request.ShareKey != "" && len(s.Ports) > 0 {
+			k.willing[ref] = s
+		}
+	}
+}
+
 // Check returns such problems of all objects of the snapshot, sorted. The correct names in an
 // advertisement stay in use beside the wrong ones. used are the addresses of pools that the
 // cluster itself uses, and what for.
-func Check(c *view.Cluster, used view.Occupied) []problem.Problem {
+func (k *Checker) Check(c *view.Cluster, used view.Occupied) []problem.Problem {
+	k.follow(c)
 	r := newReach(c)
+	r.sharing, r.guests = k.sharers(c)
 	for _, ad := range c.L2Advertisements {
 		object := ad.Object()
 		pools(r, object, ad.Pools)

@@ -1,0 +1,61 @@
+package verify_test
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"fairlead.dev/fairlead/controller/verify"
+	"fairlead.dev/fairlead/internal/view"
+)
+
+// TestACheckerDependsOnTheLastSnapshotAlone: what it finds after any history is what is found in the last snapshot
+// alone.
+func TestACheckerDependsOnTheLastSnapshotAlone(t *testing.T) {
+	t.Parallel()
+	vip := netip.MustParseAddr("192.0.2.1")
+	rapid.Check(t, func(t *rapid.T) {
+		c := &view.Cluster{
+			Services: map[view.Ref]*view.Service{},
+			Pools:    map[string]*view.Pool{"lan": {Name: "lan", Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.PrefixFrom(vip, 28))}}},
+			Nodes:    map[string]*view.Node{"n1": {Name: "n1"}, "n2": {Name: "n2"}},
+			L2Advertisements: map[string]*view.L2Advertisement{
+				"blue": {Name: "blue", ServiceSelectors: []view.Selector{labelled("blue")}},
+				"red":  {Name: "red", ServiceSelectors: []view.Selector{labelled("red")}},
+			},
+		}
+		var checker verify.Checker
+		for range 20 {
+			next := *c
+			next.Services = maps.Clone(c.Services)
+			next.Changes = view.Changes{Revision: c.Revision + 1, Since: c.Revision, Touched: map[view.Ref]struct{}{}}
+			for range rapid.IntRange(0, 2).Draw(t, "changes") {
+				s := view.Service{
+					Ref:  view.Ref{Namespace: "shop", Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")},
+					Type: rapid.SampledFrom([]view.ServiceType{view.LoadBalancer, view.LoadBalancer, view.ClusterIP}).Draw(t, "type"),
+					VIPs: []netip.Addr{vip}, Ports: port, ExternalLocal: rapid.Bool().Draw(t, "Local"),
+					Labels:  map[string]string{rapid.SampledFrom([]string{"red", "blue", "green"}).Draw(t, "label"): "yes"},
+					Request: view.Request{ShareKey: view.Secret(rapid.SampledFrom([]string{"", "k"}).Draw(t, "key"))},
+				}
+				next.Touched[s.Ref] = struct{}{}
+				endpoints := on(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node"))
+				next.Services[s.Ref] = &s
+				if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
+					delete(next.Services, s.Ref)
+				}
+				next.Endpoints = next.Endpoints.With(map[view.Ref][]view.Endpoint{s.Ref: endpoints})
+			}
+			c = &next
+			if rapid.IntRange(0, 9).Draw(t, "missed") == 0 {
+				continue
+			}
+			if d := cmp.Diff(new(verify.Checker).Check(c, view.Occupied{}), checker.Check(c, view.Occupied{})); d != "" {
+				t.Fatalf("(-from nothing +checker):\n%s", d)
+			}
+		}
+	})
+}
