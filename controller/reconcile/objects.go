@@ -46,7 +46,7 @@ type objects struct {
 	aggregates              int                       // how many BGPAdvertisements have an aggregate
 	// strays tell of keys that mean nothing, of cluster-scoped objects that have some.
 	strays   map[problem.Object]problem.Problem
-	straying int // Services with such keys
+	straying map[view.Ref]struct{} // Services with such keys
 
 	// What has changed since the last snapshot.
 	touched  map[view.Ref]struct{} // Services, or their endpoints
@@ -66,11 +66,13 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes, own Own) *objec
 		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
 		strays:      map[problem.Object]problem.Problem{},
+		straying:    map[view.Ref]struct{}{},
 		externalIPs: map[view.Ref][]netip.Addr{}, networks: map[string][]netip.Prefix{},
 		touched: map[view.Ref]struct{}{}, others: true, places: true, prefixes: true,
 		lent: &snapshot{
 			cluster:  &view.Cluster{Services: map[view.Ref]*view.Service{}},
 			services: map[view.Ref]*corev1.Service{},
+			straying: map[view.Ref]struct{}{},
 		},
 	}
 }
@@ -91,7 +93,7 @@ type snapshot struct {
 	communities       map[string]*v1beta1.Community
 	bgpSessions       map[string]*v1beta1.BGPSession
 	strays            map[problem.Object]problem.Problem
-	straying          int
+	straying          map[view.Ref]struct{}
 
 	// contested are the objects with a status that another program writes, too, and until when that counts.
 	contested map[problem.Object]time.Time
@@ -109,6 +111,7 @@ func (o *objects) snapshot() *snapshot {
 	for ref := range o.touched {
 		follow(c.Services, o.views, ref)
 		follow(s.services, o.services, ref)
+		follow(s.straying, o.straying, ref)
 		if now := o.endpoints(ref); len(now) > 0 || len(c.Endpoints.Of(ref)) > 0 {
 			endpoints[ref] = now
 		}
@@ -128,7 +131,7 @@ func (o *objects) snapshot() *snapshot {
 		s.bfdProfiles = maps.Clone(o.BFDProfiles.Objects)
 		s.communities = maps.Clone(o.Communities.Objects)
 	}
-	s.strays, s.straying = maps.Clone(o.strays), o.straying
+	s.strays = maps.Clone(o.strays)
 	c.ClusterIPs = nil
 	if len(c.ServiceRanges) == 0 {
 		c.ClusterIPs = maps.Clone(o.clusterIPs)
@@ -159,7 +162,7 @@ func follow[K comparable, V any](m, other map[K]V, key K) {
 func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
 	_, known := o.services[ref]
-	o.straying -= straying(o.views[ref])
+	delete(o.straying, ref)
 	delete(o.clusterIPs, ref)
 	listed := o.externalIPs[ref]
 	delete(o.externalIPs, ref)
@@ -186,7 +189,9 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	o.services[ref] = s
 	if v := o.requests.Service(s); v != nil {
 		o.views[ref] = v
-		o.straying += straying(v)
+		if v.Request.Stray != nil {
+			o.straying[ref] = struct{}{}
+		}
 	} else {
 		delete(o.views, ref)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/status"
-	"fairlead.dev/fairlead/internal/view"
 )
 
 // keyed looks at the annotations and labels of the objects of a cluster-scoped kind as well.
@@ -41,20 +40,12 @@ func withStray(problems []problem.Problem, stray *problem.Problem) []problem.Pro
 	return append(slices.Clone(problems), *stray)
 }
 
-func straying(s *view.Service) int {
-	if s == nil || s.Request.Stray == nil {
-		return 0
-	}
-	return 1
-}
-
 // countStrays counts the Services with such keys, of ours.
 func (d *decision) countStrays(s *snapshot) (n int) {
-	if s.straying == 0 {
-		return 0
-	}
-	for ref := range d.outcome.Assigned.Services {
-		n += straying(s.cluster.Services[ref])
+	for ref := range s.straying {
+		if _, ours := d.outcome.Assigned.Services[ref]; ours {
+			n++
+		}
 	}
 	return n
 }
