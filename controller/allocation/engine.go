@@ -47,6 +47,8 @@ type Outcome struct {
 	Extent map[string][]netipx.IPRange
 	// Occupied are the addresses of pools that the cluster itself uses, and what for.
 	Occupied view.Occupied
+	// Waiting is how many of the Services with an assignment have no address.
+	Waiting int
 	// Looked are the Services that were planned for: all others, and their assignments, are
 	// what they were the last time. nil: any of them may have changed.
 	Looked map[view.Ref]struct{}
@@ -106,6 +108,11 @@ func (e *Engine) Plan(c *view.Cluster, assumed Assignments) Outcome {
 	sc := &scene{c, e.active, e.settled, e.free}
 	o.Assigned = Assignments{Services: e.assigned, Reservations: make(map[view.Ref]Assignment, len(c.Reservations))}
 	o.Problems = sc.plan(assumed, e.classes, o.Assigned)
+	for ref := range e.active {
+		if a, ours := e.assigned[ref]; ours && len(a.Addresses) == 0 {
+			o.Waiting++
+		}
+	}
 	o.Users, o.Usage, o.Extent, o.Occupied = sc.users(o.Assigned), sc.count(o.Assigned), sc.extent(o.Assigned), e.free.used
 	return o
 }
@@ -227,5 +234,6 @@ func (e *Engine) contest(assumed map[view.Ref]Assignment) map[netip.Addr]int {
 // maySettle reports whether an active Service may settle.
 func (e *Engine) maySettle(s *view.Service, claims map[netip.Addr]int) bool {
 	alone := !slices.ContainsFunc(s.Ingress, func(a netip.Addr) bool { return claims[a] > 1 })
-	return alone && e.free.settles(s, decides(s, e.classes))
+	ours := decides(s, e.classes)
+	return alone && (!ours || len(s.Ingress) > 0) && e.free.settles(s, ours)
 }

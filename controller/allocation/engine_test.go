@@ -228,12 +228,21 @@ func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 			if d := cmp.Diff(allocation.Outcome{
 				Assigned: want, Problems: problems,
 				Users: allocation.Users(h.now, want), Usage: allocation.Count(h.now, want), Extent: allocation.Extent(h.now, want),
-				Occupied: occupied(h.now),
+				Occupied: occupied(h.now), Waiting: waiting(want),
 			}, got, same); d != "" {
 				t.Fatalf("revision %d (-from nothing +engine):\n%s", h.now.Revision, d)
 			}
 		}
 	})
+}
+
+func waiting(plan allocation.Assignments) (n int) {
+	for _, a := range plan.Services {
+		if len(a.Addresses) == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // occupied are the addresses of pools that the cluster itself uses.

@@ -10,7 +10,6 @@ import (
 	"fairlead.dev/fairlead/controller/allocation"
 	"fairlead.dev/fairlead/internal/gauge"
 	"fairlead.dev/fairlead/internal/problem"
-	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
@@ -94,18 +93,18 @@ func (m *Metrics) passed(took time.Duration, d *decision) {
 	m.pools.Replace(pools)
 	m.reserved.Replace(reserved)
 	m.problems.Replace(problems)
-	tally(m.services, d.outcome.Assigned.Services)
-	tally(m.bookings, d.outcome.Assigned.Reservations)
-}
-
-func tally(into *gauge.Set, assigned map[view.Ref]allocation.Assignment) {
-	allocated := 0
-	for _, a := range assigned {
-		if len(a.Addresses) > 0 {
-			allocated++
+	waiting := 0
+	for _, a := range d.outcome.Assigned.Reservations {
+		if len(a.Addresses) == 0 {
+			waiting++
 		}
 	}
-	into.Replace(gauge.Series{"allocated": float64(allocated), "waiting": float64(len(assigned) - allocated)})
+	tally(m.services, len(d.outcome.Assigned.Services), d.outcome.Waiting)
+	tally(m.bookings, len(d.outcome.Assigned.Reservations), waiting)
+}
+
+func tally(into *gauge.Set, all, waiting int) {
+	into.Replace(gauge.Series{"allocated": float64(all - waiting), "waiting": float64(waiting)})
 }
 
 // byObject groups problems; those of one object keep their order.
