@@ -92,7 +92,7 @@ func until[T client.Object](a *authority, what, name string, object T, good func
 	a.t.Helper()
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(50 * time.Millisecond) {
 		object.SetName("")
-		err := a.Get(a.t.Context(), client.ObjectKey{Name: name}, object)
+		err := a.Get(a.t.Context(), client.ObjectKey{Namespace: object.GetNamespace(), Name: name}, object)
 		if client.IgnoreNotFound(err) != nil {
 			a.t.Fatal(err)
 		}

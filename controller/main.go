@@ -1,6 +1,7 @@
 // Command controller gives external addresses to Services of type LoadBalancer
 // and to IPReservations, and reports the outcome in their status and in that of pools,
-// advertisements and peers. Of several replicas one leads; the others stand by.
+// advertisements and peers. Of several replicas one leads; the others stand by. "controller uninstall"
+// takes the addresses out of the statuses of Services, before the others are removed.
 package main
 
 import (
@@ -49,11 +50,14 @@ func main() {
 	}
 }
 
-// command reads the flags and runs the controller until the context ends.
+// command reads the flags and runs the controller until the context ends, or what the first argument names.
 func command(ctx context.Context, args []string) error {
 	o := options{namespace: os.Getenv("POD_NAMESPACE"), lease: leasefence.Standard()}
 	if o.namespace == "" {
 		o.namespace = defaultNamespace
+	}
+	if len(args) > 0 && args[0] == "uninstall" {
+		return leave(ctx, args[1:], o.namespace)
 	}
 	var level slog.Level
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)

@@ -177,7 +177,7 @@ func becomeTheirs(t *testing.T, c *product.Cluster) {
 	eventually(t, 3*time.Minute, func(context.Context) error { return c.Apply(within(t, soon), theirs) })
 }
 
-// uninstall removes Fairlead as its users do.
+// uninstall removes Fairlead as its users do, those too that forget --no-hooks on the way back to MetalLB.
 func uninstall(t *testing.T, c *product.Cluster) {
 	t.Helper()
 	if _, err := c.Helm(within(t, 3*time.Minute), 3, "uninstall", product.Release, "--namespace", product.Namespace, "--wait"); err != nil {

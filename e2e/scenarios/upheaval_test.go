@@ -163,7 +163,7 @@ func keepPodsOff(t *testing.T, c *product.Cluster, namespace string, n *lab.Node
 }
 
 // An uninstall is no restart: routes are withdrawn and answers end at once, instead of
-// being kept for a speaker that never comes back. What users wrote stays, and so does
+// being kept for a speaker that never comes back, and no status shows an address. What users wrote stays, and so does
 // the forwarding of the node, which "speaker cleanup" removes. It is the last test,
 // since nothing is installed after it.
 func TestUninstallHandsOver(t *testing.T) {
@@ -191,8 +191,17 @@ func TestUninstallHandsOver(t *testing.T) {
 	if err != nil || !strings.Contains(pools, "layer2") {
 		t.Errorf("the pools went with the release (%v): %s", err, pools)
 	}
+	var services corev1.ServiceList
+	if err := c.API.List(within(t, soon), &services); err != nil {
+		t.Fatal(err)
+	}
 	rules, err := c.Node(1).Exec(within(t, soon), "iptables-save", "-t", "nat")
-	if err != nil || !strings.Contains(rules, bgp.String()) {
-		t.Errorf("the uninstall removed forwarding (%v)", err)
+	for _, s := range services.Items {
+		if len(s.Status.LoadBalancer.Ingress)+len(s.Status.Conditions) > 0 {
+			t.Errorf("%s looks as if it were served: %+v", s.Name, s.Status)
+		}
+		if s.Name == "uninstalled-bgp" && !strings.Contains(rules, s.Spec.ClusterIP) {
+			t.Errorf("the uninstall removed forwarding (%v)", err)
+		}
 	}
 }

@@ -96,3 +96,32 @@ asked
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* What the pods of the controller have, and that of its uninstall. */}}
+{{- define "fairlead.controllerPod" -}}
+serviceAccountName: fairlead-controller
+priorityClassName: {{ .Values.controller.priorityClassName | default "system-cluster-critical" }}
+# The name of the API server is all that it looks up, and that must not take cluster DNS,
+# which itself needs the API server and a speaker.
+dnsPolicy: {{ .Values.controller.dnsPolicy | default "Default" }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .Values.controller.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.controller.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

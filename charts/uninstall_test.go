@@ -1,0 +1,104 @@
+package charts_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+)
+
+// An uninstall clears the statuses of Services first, by a Job with the rights of the controller, while there are any. One
+// that fails leaves the release, which goes without hooks. Who only renders the chart does not get the Job, which would
+// take all addresses where it is applied.
+func TestUninstallHook(t *testing.T) {
+	t.Parallel()
+	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
+	a.Client = a.as(a.config)
+	a.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	run := func(program string, args ...string) error {
+		out, err := exec.CommandContext(t.Context(), program, append(args, "--namespace", namespace, "--kubeconfig", kubeconfig)...).CombinedOutput()
+		t.Logf("%s %v: %s (%v)", program, args, out[max(0, len(out)-300):], err)
+		return err
+	}
+	for version, program := range programs {
+		for _, object := range decode(t, render(t, program, nil)) {
+			if _, is := object.(*batchv1.Job); is {
+				t.Errorf("%s template renders the Job", version)
+			}
+		}
+		if err := run(program, "install", "fairlead", chart, "--set", "crds.install=false"); err != nil {
+			t.Fatal(err)
+		}
+		for _, ends := range []struct{ criterion, condition batchv1.JobConditionType }{
+			{batchv1.JobFailureTarget, batchv1.JobFailed}, {batchv1.JobSuccessCriteriaMet, batchv1.JobComplete},
+		} {
+			done := make(chan error, 1)
+			go func() { done <- run(program, "uninstall", "fairlead") }()
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+			until(a, "of the hook", "fairlead-uninstall", job, func() bool { return len(job.Status.Conditions) == 0 && job.UID != "" })
+			a.checkUninstall(job)
+			now := metav1.Now()
+			job.Status.StartTime = &now
+			for _, c := range []batchv1.JobConditionType{ends.criterion, ends.condition} {
+				job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
+			}
+			if ends.condition == batchv1.JobComplete {
+				job.Status.CompletionTime = &now
+			}
+			if err := a.Status().Update(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; (err == nil) != (ends.condition == batchv1.JobComplete) {
+				t.Errorf("%s: the hook is %s, and the uninstall ends with %v", version, ends.condition, err)
+			}
+		}
+		for name, gone := range map[string]client.Object{"fairlead-uninstall": &batchv1.Job{}, "fairlead-controller": &appsv1.Deployment{}} {
+			if err := a.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, gone); !apierrors.IsNotFound(err) {
+				t.Errorf("%s: %s is there after the uninstall (%v)", version, name, err)
+			}
+		}
+	}
+}
+
+// checkUninstall checks that the hook's pod is one of the controller but for its command, that the Deployment does not take
+// it for its own, and that its rights are there.
+func (a *authority) checkUninstall(job *batchv1.Job) {
+	a.t.Helper()
+	deployment, binding := &appsv1.Deployment{}, &rbacv1.ClusterRoleBinding{}
+	if err := a.Get(a.t.Context(), client.ObjectKey{Namespace: namespace, Name: "fairlead-controller"}, deployment); err != nil {
+		a.t.Error(err)
+	}
+	if err := a.Get(a.t.Context(), client.ObjectKey{Name: "fairlead-controller"}, binding); err != nil {
+		a.t.Error(err)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		a.t.Error(err)
+	}
+	if pod := job.Spec.Template; selector.Matches(labels.Set(pod.Labels)) {
+		a.t.Errorf("the Deployment selects the hook's pod: %v", pod.Labels)
+	}
+	want, got := deployment.Spec.Template.Spec.DeepCopy(), job.Spec.Template.Spec.DeepCopy()
+	want.Affinity, want.RestartPolicy = nil, corev1.RestartPolicyNever
+	c := &want.Containers[0]
+	c.Name, c.Args, c.Ports, c.LivenessProbe, c.ReadinessProbe = "uninstall", nil, nil, nil, nil
+	c.Command = []string{"/usr/local/bin/controller", "uninstall"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		a.t.Errorf("the hook's pod (-want +got):\n%s", diff)
+	}
+}
