@@ -57,7 +57,7 @@ $(BIN)/helm: e2e/lab/modules/helm4/go.mod
 .PHONY: publish
 publish: ## Push dist/ to REGISTRY=registry.example.com/team
 	@[ -n "$(REGISTRY)" ] || { echo "name where to: make publish REGISTRY=registry.example.com/team" >&2; exit 2; }
-	$(GO) run ./internal/release publish $(REGISTRY)
+	$(GO) run ./internal/release $(if $(ARCHITECTURES),-architectures '$(ARCHITECTURES)') publish $(REGISTRY)
 
 .PHONY: generate
 generate: ## Generate code, CRDs and the chart's copy of them, the API reference and the drawings

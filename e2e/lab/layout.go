@@ -1,7 +1,7 @@
 // Package lab runs a real Kubernetes cluster on one machine: a control plane,
 // nodes, a client and a BGP router, each in a network namespace of its own and
 // all on one layer 2 LAN. Every program is built from pinned Go modules or is
-// Debian's; no image is ever pulled. It needs Linux and root.
+// Debian's; it pulls no image. It needs Linux and root.
 //
 // Build makes the programs and images once, Up starts a lab, Open finds the
 // one that runs, Down removes every trace of it.
@@ -26,7 +26,7 @@ const (
 	FRRK8sVersion     = "v0.0.26"
 )
 
-// registry is a name only: no image is ever pulled.
+// registry is a name only: nodes are given these images.
 const registry = "lab.local"
 
 // Names of the images that every node holds. Kubernetes' own tests ask for these

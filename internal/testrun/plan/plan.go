@@ -46,11 +46,11 @@ const (
 
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
-	// the controller does beside an API server, other pod networks, and the scenarios about rare changes of a node, a node that flaps among
-	// them, and about many connections.
+	// the controller does beside an API server, other pod networks, the scenarios about rare changes of a node, a node that flaps among
+	// them, and about many connections, and releases.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
-		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$"
+		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$"
 )
 
 // The packages that have groups of their own.
@@ -65,7 +65,9 @@ var (
 	}
 	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults", "./e2e/podnetworks/policies"}
 	scenarios = []string{"./e2e/scenarios"}
-	labs      = slices.Concat(lab, scenarios)
+	// released makes releases, minutes each, and starts a lab of its own.
+	released = []string{"./e2e/released"}
+	labs     = slices.Concat(lab, scenarios, released)
 )
 
 // gate is what a merge must pass.
@@ -75,7 +77,7 @@ func gate() []Phase {
 		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
 		{Flags: short + "-race", Packages: waiting},
 		// One after another: there is one lab, and it leaves half of the processors to the others.
-		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(bgp, labs)},
+		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(bgp, lab, scenarios)},
 	}}
 }
 
@@ -87,6 +89,7 @@ func shares() []share {
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
 		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
 		{"the lab, Kubernetes' tests and faults", Phase{{Flags: whole + "-p=1", Packages: lab}}},
+		{"releases", Phase{{Flags: whole, Packages: released}}},
 	}
 }
 
