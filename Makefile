@@ -91,7 +91,7 @@ test-all test-share test-ci: browser
 browser: packages
 	@e2e/lab/install-packages chromium fonts-dejavu-core
 
-test test-all test-share test-ci: packages lab-down test-build image
+test test-all test-share test-ci: packages emulator lab-down test-build image
 	FAIRLEAD_TEST_BIN=$(FAIRLEAD_CACHE)/bin $(GO) run ./internal/testrun $(TESTS)
 
 .PHONY: test-unit
@@ -101,6 +101,10 @@ test-unit: ## Run in short what needs no lab; without root, privileged tests are
 .PHONY: conformance
 conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
 	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=120m -v ./e2e/conformance
+
+.PHONY: emulator
+emulator: packages
+	@e2e/lab/install-packages qemu-system-x86 cpio kmod
 
 .PHONY: test-kernels
 test-kernels: ## Run the packet suite in Debian's kernels, emulated, into docs/kernels.md: hours (root)

@@ -61,17 +61,17 @@ func main() {
 	flag.StringVar(&o.cache, "cache", os.Getenv("FAIRLEAD_CACHE"), "where to keep what is booted")
 	flag.DurationVar(&o.patience, "patience", 90*time.Minute, "how long one kernel may take")
 	flag.Parse()
-	if err := run(ctx, o); err != nil {
+	if _, err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options) error {
+// run runs the tests in each kernel on each processor. The error is of what could not be tried, or of tests that failed.
+func run(ctx context.Context, o options) (runs []results.Run, err error) {
 	if !filepath.IsAbs(o.cache) {
-		return errors.New("-cache must name a folder by an absolute path, or FAIRLEAD_CACHE")
+		return nil, errors.New("-cache must name a folder by an absolute path, or FAIRLEAD_CACHE")
 	}
-	var runs []results.Run
 	var failed []error
 	for _, r := range guest.Releases() {
 		if !slices.Contains(strings.Fields(o.releases), r.Name) {
@@ -79,11 +79,11 @@ func run(ctx context.Context, o options) error {
 		}
 		g, err := guest.Prepare(ctx, r, o.cache)
 		if err != nil {
-			return err
+			return runs, err
 		}
 		binary, err := build(ctx, r.Arch)
 		if err != nil {
-			return err
+			return runs, err
 		}
 		for processor := range strings.FieldsSeq(o.processors) {
 			if strings.Contains(processor, "avx") && r.Arch != "amd64" {
@@ -91,15 +91,15 @@ func run(ctx context.Context, o options) error {
 			}
 			one, err := try(ctx, g, processor, binary, o)
 			if err != nil {
-				return err
+				return runs, err
 			}
 			runs, failed = append(runs, one), append(failed, one.Err)
 			if err := keep(o.out, runs); err != nil { // hours before the last
-				return err
+				return runs, err
 			}
 		}
 	}
-	return errors.Join(failed...)
+	return runs, errors.Join(failed...)
 }
 
 // build builds the tests for an architecture.
