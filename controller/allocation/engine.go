@@ -135,10 +135,14 @@ func (e *Engine) follow(c *view.Cluster) (whole bool) {
 	}
 	moved = moved || c.Others && !others.equal(e.others)
 	e.others, e.ranges = others, ranges
+	var changed []netip.Addr
 	for ref := range c.Touched {
 		before := e.activate(ref)
 		now := c.Services[ref]
-		moved = moved || straying(c, before) || straying(c, now)
+		if len(c.ServiceRanges) == 0 || straying(c, before) || straying(c, now) {
+			more, known := e.free.useAnew(c, ref)
+			changed, moved, e.free.beyond = append(changed, more...), moved || !known, nil
+		}
 		if now != nil {
 			e.active[ref] = now
 		} else {
@@ -146,12 +150,13 @@ func (e *Engine) follow(c *view.Cluster) (whole bool) {
 			delete(e.assigned, ref)
 		}
 	}
-	if moved || len(c.ServiceRanges) == 0 {
+	if moved {
 		e.free.use(c)
-		for a := range e.free.used.Addresses {
-			if s := e.settled.on[a]; s != nil {
-				e.activate(s.Ref) // it is told
-			}
+		changed = slices.AppendSeq(changed, maps.Keys(e.free.used.Addresses))
+	}
+	for _, a := range changed {
+		if s := e.settled.on[a]; s != nil {
+			e.activate(s.Ref)
 		}
 	}
 	return false

@@ -184,6 +184,7 @@ func (h *history) others(c *view.Cluster) {
 		h.reservations(c)
 	case 5:
 		h.ranges(c)
+		c.Touched[view.Ref{Namespace: "other", Name: "s"}] = struct{}{}
 	case 6:
 		c.Namespaces = rapid.SampledFrom([]map[string]map[string]string{
 			nil, {"default": {"tenant": "a"}}, {"default": nil, "shop": {"tenant": "b"}},
@@ -203,7 +204,7 @@ func (h *history) others(c *view.Cluster) {
 // snapshot alone, and the Services that it did not look at have what they had.
 func TestAnEngineDependsOnTheLastSnapshotAlone(t *testing.T) {
 	t.Parallel()
-	same := cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, view.Ref{}, netipx.IPRange{}, view.Use{})}
+	same := cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, view.Ref{}, netipx.IPRange{}, view.Use{}, view.PoolUse{}), cmpopts.IgnoreUnexported(view.Occupied{})}
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{T: t, now: cluster(nil)}
 		h.pools(h.now)

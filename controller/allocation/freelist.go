@@ -2,6 +2,8 @@ package allocation
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -24,6 +26,8 @@ type freeList struct {
 	// used is what the cluster itself uses of the pools, and beyond all that it uses; nil: nothing has asked yet.
 	used   view.Occupied
 	beyond *view.Occupied
+	// lost counts the addresses that a pool would give were they not used.
+	lost map[quantity]int64
 }
 
 // freePool is one pool and how far its ranges are known to be taken.
@@ -77,7 +81,6 @@ func newFreeList(c *view.Cluster) *freeList {
 	}
 	fl.findRivals()
 	fl.used.Ranges = fl.overlapping(c.UsedRanges())
-	fl.use(c)
 	taken := make([]netip.Prefix, 0, len(fl.used.Ranges))
 	for _, use := range fl.used.Ranges {
 		taken = append(taken, use.Prefix)
@@ -89,6 +92,7 @@ func newFreeList(c *view.Cluster) *freeList {
 		}
 		fp.low = slices.Clone(fp.next)
 	}
+	fl.use(c)
 	return fl
 }
 
@@ -101,9 +105,33 @@ func (fl *freeList) overlapping(ranges []view.Use) []view.Use {
 	})
 }
 
+// quantity are the addresses of one family of a pool.
+type quantity struct {
+	pool   string
+	family addr.Family
+}
+
+// lose counts addresses that are used, or used no more.
+func (fl *freeList) lose(addresses iter.Seq[netip.Addr], by int64) {
+	for a := range addresses {
+		if pool := fl.poolOf(a); pool != nil && fl.pool(pool.Name).gives(a) {
+			fl.lost[quantity{pool.Name, addr.FamilyOf(a)}] += by
+		}
+	}
+}
+
 // use finds the addresses of pools that the cluster itself uses.
 func (fl *freeList) use(c *view.Cluster) {
-	fl.used, fl.beyond = c.Occupied(fl.poolOf, fl.used.Ranges), nil
+	fl.used, fl.beyond, fl.lost = c.Occupied(fl.poolOf, fl.used.Ranges), nil, map[quantity]int64{}
+	fl.lose(maps.Keys(fl.used.Addresses), 1)
+}
+
+// useAnew finds those that one Service uses by now, and tells of those that this changes. ok is false where that is not known.
+func (fl *freeList) useAnew(c *view.Cluster, ref view.Ref) (changed []netip.Addr, ok bool) {
+	gone, come, ok := fl.used.Follow(c, fl.poolOf, ref)
+	fl.lose(slices.Values(gone), -1)
+	fl.lose(slices.Values(come), 1)
+	return slices.Concat(gone, come), ok
 }
 
 // gives reports whether the pool would give the address.

@@ -80,8 +80,8 @@ func (fl *freeList) settles(s *view.Service, ours bool) bool {
 		if (ours || fl.edited) && pool == nil || ours && (!addr.Reachable(a) || pool.Avoids(a)) {
 			return false
 		}
-		if _, used := fl.used.Use(a); ours && used {
-			return false
+		if _, used := fl.used.Use(a); used {
+			return false // it is told, and counts among what is used
 		}
 	}
 	return !ours || fl.content(s)

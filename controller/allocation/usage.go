@@ -72,9 +72,6 @@ func (sc *scene) count(assigned Assignments) map[string]Usage {
 			n.hold(a, false)
 		}
 	}
-	for a := range sc.free.used.Addresses {
-		n.idle(a)
-	}
 	for a := range sc.Cooling {
 		n.idle(a)
 	}
@@ -101,7 +98,7 @@ func (sc *scene) opening(fp *freePool) *Usage {
 		n := u.of(f)
 		n.Total, n.Assigned = fp.capacity(f), settled.assigned[f]
 		if u.Lack == nil {
-			n.Available = less(n.Total, settled.taken[f])
+			n.Available = less(n.Total, settled.taken[f]+sc.free.lost[quantity{fp.pool.Name, f}])
 		}
 	}
 	return u
@@ -146,19 +143,25 @@ func (n *counting) hold(a netip.Addr, reserved bool) {
 		return
 	}
 	u.Assigned++
-	if fp.gives(a) {
+	if fp.gives(a) && !n.used(a) {
 		u.Available = less(u.Available, 1)
 	}
 }
 
 // idle counts an address that is not held and cannot be given.
 func (n *counting) idle(a netip.Addr) {
-	if n.settled.has(a) || !n.first(a) {
+	if n.settled.has(a) || n.used(a) || !n.first(a) {
 		return
 	}
 	if u, fp := n.of(a); u != nil && fp.gives(a) {
 		u.Available = less(u.Available, 1)
 	}
+}
+
+// used reports whether the cluster itself uses the address, which opening counts. No settled Service has such a one.
+func (sc *scene) used(a netip.Addr) bool {
+	_, used := sc.free.used.Addresses[a]
+	return used
 }
 
 func (sc *scene) users(assigned Assignments) map[netip.Addr][]view.Ref {

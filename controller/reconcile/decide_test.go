@@ -31,13 +31,20 @@ func filled(tb testing.TB, services int, coolDown *metav1.Duration) *objects {
 	named(o, &o.Pools)(client.ObjectKeyFromObject(p), p)
 	o.setServiceCIDR(client.ObjectKey{Name: "kubernetes"}, &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}})
 	for i := range services {
-		s := balanced(fmt.Sprintf("s%05d", i), "1")
-		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		s := plain(fmt.Sprintf("s%05d", i), i)
 		s.CreationTimestamp = metav1.Unix(int64(i), 0)
 		o.see(s)
 	}
 	apply(tb, o, decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(0, 0)))
 	return o
+}
+
+// plain is a Service that is new, with the nth ClusterIP.
+func plain(name string, n int) *corev1.Service {
+	s := balanced(name, "1")
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	s.Spec.ClusterIP = netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}).String()
+	return s
 }
 
 // indelible is a ledger that has what it is to have as soon as it is wanted.
@@ -83,6 +90,35 @@ func TestDecideAtRest(t *testing.T) {
 	if len(d.unseen) != 1 {
 		t.Errorf("unseen: %v", d.unseen)
 	}
+}
+
+// TestClusterIPsComeAndGo: where the API server does not tell the range of ClusterIPs, those of Services that get no
+// external address are not given while these are there, and nothing wakes a pass for them.
+func TestClusterIPsComeAndGo(t *testing.T) {
+	t.Parallel()
+	o := newObjects(fromkube.Requests{}, fromkube.Nodes{}, Own{})
+	p := &v1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta1.IPAddressPoolSpec{Addresses: []string{"10.96.0.0-10.96.0.3"}}}
+	named(o, &o.Pools)(client.ObjectKeyFromObject(p), p)
+	last := &decision{}
+	gets := func(name, want string) {
+		t.Helper()
+		o.see(plain(name, 99))
+		last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(0, 0))
+		if got := last.outcome.Assigned.Services[view.Ref{Namespace: "default", Name: name}].Addresses; len(got) != 1 || got[0].String() != want {
+			t.Errorf("%s got %v, want %s", name, got, want)
+		}
+		apply(t, o, last)
+	}
+	internal := plain("internal", 1)
+	internal.Spec.Type = corev1.ServiceTypeClusterIP
+	gets("first", "10.96.0.0")
+	if o.setService(client.ObjectKeyFromObject(internal), internal) {
+		t.Error("a Service that gets no address wakes a pass")
+	}
+	gets("second", "10.96.0.2")
+	o.setService(client.ObjectKeyFromObject(internal), nil)
+	gets("third", "10.96.0.1")
+	gets("fourth", "10.96.0.3")
 }
 
 // TestExternalIPsOfNodes: no Service is given an ExternalIP of a node, which its InternalIP does
@@ -147,7 +183,8 @@ func TestWhereabouts(t *testing.T) {
 
 // BenchmarkPass: from the snapshot to the writes among many Services. first is the pass of a
 // new leader; one is a Service from its creation until nothing is left to be done, which takes
-// two passes. cooled: the same where the pool has a cool-down.
+// two passes. cooled: the same where the pool has a cool-down. told: the same where the API server does not tell the
+// range of ClusterIPs, and the pool has them all.
 func BenchmarkPass(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("first/services=%d", n), func(b *testing.B) {
@@ -160,6 +197,11 @@ func BenchmarkPass(b *testing.B) {
 		b.Run(fmt.Sprintf("cooled/services=%d", n), func(b *testing.B) {
 			oneMore(b, filled(b, n, &metav1.Duration{Duration: time.Minute}))
 		})
+		b.Run(fmt.Sprintf("told/services=%d", n), func(b *testing.B) {
+			o := filled(b, n, nil)
+			o.setServiceCIDR(client.ObjectKey{Name: "kubernetes"}, nil)
+			oneMore(b, o)
+		})
 	}
 }
 
@@ -168,9 +210,7 @@ func oneMore(b *testing.B, o *objects) {
 	b.Helper()
 	last := decide(o.snapshot(), &decision{}, indelible{}, view.Classes{}, time.Unix(1, 0))
 	for i := 0; b.Loop(); i++ {
-		s := balanced(fmt.Sprintf("one-more-%d", i), "2")
-		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-		o.see(s)
+		o.see(plain(fmt.Sprintf("one-more-%d", i), 20_000+i))
 		for range 2 {
 			last = decide(o.snapshot(), last, indelible{}, view.Classes{}, time.Unix(1, 0))
 			apply(b, o, last)

@@ -132,9 +132,15 @@ func (o *objects) snapshot() *snapshot {
 		s.communities = maps.Clone(o.Communities.Objects)
 	}
 	s.strays = maps.Clone(o.strays)
-	c.ClusterIPs = nil
-	if len(c.ServiceRanges) == 0 {
+	switch {
+	case len(c.ServiceRanges) > 0:
+		c.ClusterIPs = nil
+	case c.ClusterIPs == nil:
 		c.ClusterIPs = maps.Clone(o.clusterIPs)
+	default:
+		for ref := range c.Touched {
+			follow(c.ClusterIPs, o.clusterIPs, ref)
+		}
 	}
 	if o.sessions {
 		s.bgpSessions = maps.Clone(o.bgpSessions)
@@ -162,6 +168,7 @@ func follow[K comparable, V any](m, other map[K]V, key K) {
 func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 	ref := view.Ref{Namespace: key.Namespace, Name: key.Name}
 	_, known := o.services[ref]
+	used := o.clusterIPs[ref]
 	delete(o.straying, ref)
 	delete(o.clusterIPs, ref)
 	listed := o.externalIPs[ref]
@@ -178,6 +185,9 @@ func (o *objects) setService(key client.ObjectKey, s *corev1.Service) bool {
 		if lists := fromkube.ExternalIPs(s); len(lists) > 0 {
 			o.externalIPs[ref] = lists
 		}
+	}
+	if !slices.Equal(used, o.clusterIPs[ref]) {
+		o.touched[ref] = struct{}{}
 	}
 	if !slices.Equal(listed, o.externalIPs[ref]) {
 		o.others, o.places = true, true

@@ -39,24 +39,17 @@ type kept struct {
 func occupied(r *reach, used view.Occupied) {
 	for _, p := range r.cluster.PoolsByAge() {
 		found := map[view.UseKind]*kept{}
-		of := func(kind view.UseKind) *kept {
-			if found[kind] == nil {
-				found[kind] = &kept{}
-			}
-			return found[kind]
-		}
-		for a, use := range used.Addresses {
-			if !p.Contains(a) {
-				continue
-			}
-			k := of(use.Kind)
-			if k.count++; k.count == 1 || a.Less(k.lowest) {
-				k.lowest, k.use = a, use
+		for kind := range remedies {
+			if list := used.In[view.PoolUse{Pool: p.Name, Kind: kind}]; len(list) > 0 {
+				found[kind] = &kept{count: int64(len(list)), lowest: list[0], use: used.Addresses[list[0]]}
 			}
 		}
 		for _, use := range used.Ranges {
 			if n := within(p, netipx.RangeOfPrefix(use.Prefix)); n > 0 {
-				k := of(use.Kind)
+				if found[use.Kind] == nil {
+					found[use.Kind] = &kept{}
+				}
+				k := found[use.Kind]
 				k.count, k.use = max(k.count, k.count+n), use
 				k.ranges = append(k.ranges, use.Prefix.String())
 			}

@@ -71,6 +71,23 @@ func (u Use) Compare(o Use) int {
 type Occupied struct {
 	Addresses map[netip.Addr]Use
 	Ranges    []Use
+	// In lists the addresses by the pools that have them and what they are used for, sorted.
+	In map[PoolUse][]netip.Addr
+
+	of    map[Ref][]addressUse    // by Service
+	again map[netip.Addr]struct{} // those of several uses
+}
+
+// PoolUse is a kind of use of the addresses of a pool, by its name.
+type PoolUse struct {
+	Pool string
+	Kind UseKind
+}
+
+// addressUse is one of the uses of an address.
+type addressUse struct {
+	addr netip.Addr
+	use  Use
 }
 
 // Use returns what the cluster uses an address for, and false if it does not.
@@ -86,23 +103,106 @@ func (o *Occupied) Use(a netip.Addr) (Use, bool) {
 	return Use{}, false
 }
 
-// add notes a use of an address, unless one is known that comes before it.
-func (o *Occupied) add(a netip.Addr, use Use) {
-	if known, twice := o.Addresses[a]; !twice || use.Compare(known) < 0 {
+// add notes a use of an address, unless one is known that comes before it. twice: one is known.
+func (o *Occupied) add(a netip.Addr, use Use) (twice bool) {
+	known, twice := o.Addresses[a]
+	if !twice || use.Compare(known) < 0 {
 		o.Addresses[a] = use
 	}
+	return twice
 }
 
 // Occupied returns the addresses that the cluster itself uses of those for which of returns a pool, and all ranges of
 // ranges.
 func (c *Cluster) Occupied(of func(netip.Addr) *Pool, ranges []Use) Occupied {
-	o := Occupied{Addresses: map[netip.Addr]Use{}, Ranges: ranges}
+	o := Occupied{
+		Addresses: map[netip.Addr]Use{}, Ranges: ranges, In: map[PoolUse][]netip.Addr{},
+		of: map[Ref][]addressUse{}, again: map[netip.Addr]struct{}{},
+	}
 	for a, use := range c.Uses() {
-		if pool := of(a); pool != nil && (use.Kind != UsedExternalIP || pool.Open()) {
-			o.add(a, use)
+		if !counts(of, a, use) {
+			continue
+		}
+		if o.add(a, use) {
+			o.again[a] = struct{}{}
+		}
+		if use.Kind == UsedClusterIP || use.Kind == UsedExternalIP {
+			o.of[use.Of] = append(o.of[use.Of], addressUse{a, use})
 		}
 	}
+	for a, use := range o.Addresses {
+		o.list(c, addressUse{a, use}, func(list []netip.Addr) []netip.Addr { return append(list, a) })
+	}
+	for _, list := range o.In {
+		slices.SortFunc(list, netip.Addr.Compare)
+	}
 	return o
+}
+
+// counts reports whether a use of an address is one of those of which Occupied tells.
+func counts(of func(netip.Addr) *Pool, a netip.Addr, use Use) bool {
+	pool := of(a)
+	return pool != nil && (use.Kind != UsedExternalIP || pool.Open())
+}
+
+// list changes the lists that an address is on.
+func (o *Occupied) list(c *Cluster, u addressUse, change func([]netip.Addr) []netip.Addr) {
+	for name, pool := range c.Pools {
+		if !pool.Contains(u.addr) {
+			continue
+		}
+		key := PoolUse{name, u.use.Kind}
+		if o.In[key] = change(o.In[key]); len(o.In[key]) == 0 {
+			delete(o.In, key)
+		}
+	}
+}
+
+// Follow takes in what one Service uses now, at the cost of a change of sorted lists, and returns what is used no more
+// and what is since then. ok is false, and nothing is changed, where something else uses one of these addresses as well.
+func (o *Occupied) Follow(c *Cluster, of func(netip.Addr) *Pool, ref Ref) (gone, come []netip.Addr, ok bool) {
+	var now []addressUse
+	c.useByService(ref, c.single(func(a netip.Addr, use Use) bool {
+		if counts(of, a, use) {
+			now = append(now, addressUse{a, use})
+		}
+		return true
+	}))
+	before := o.of[ref]
+	if slices.Equal(before, now) {
+		return nil, nil, true
+	}
+	for _, u := range before {
+		gone = append(gone, u.addr)
+		if _, several := o.again[u.addr]; several {
+			return nil, nil, false
+		}
+	}
+	for _, u := range now {
+		_, used := o.Addresses[u.addr]
+		if used && !slices.Contains(gone, u.addr) || slices.Contains(come, u.addr) {
+			return nil, nil, false
+		}
+		come = append(come, u.addr)
+	}
+	for _, u := range before {
+		delete(o.Addresses, u.addr)
+		o.list(c, u, func(list []netip.Addr) []netip.Addr {
+			at, _ := slices.BinarySearchFunc(list, u.addr, netip.Addr.Compare)
+			return slices.Delete(list, at, at+1)
+		})
+	}
+	for _, u := range now {
+		o.Addresses[u.addr] = u.use
+		o.list(c, u, func(list []netip.Addr) []netip.Addr {
+			at, _ := slices.BinarySearchFunc(list, u.addr, netip.Addr.Compare)
+			return slices.Insert(list, at, u.addr)
+		})
+	}
+	if o.of[ref] = now; len(now) == 0 {
+		delete(o.of, ref)
+	}
+	return gone, come, true
 }
 
 // Beyond returns all that the cluster itself uses, but for spec.externalIPs.
@@ -120,15 +220,20 @@ func (c *Cluster) Beyond() Occupied {
 // among them.
 func (c *Cluster) Uses() iter.Seq2[netip.Addr, Use] {
 	return func(yield func(netip.Addr, Use) bool) {
-		each := func(addresses []netip.Addr, use Use) bool {
-			for _, a := range addresses {
-				if addr.Reachable(a) && (use.Kind != UsedClusterIP || !c.ServiceRange(a).IsValid()) && !yield(a, use) {
-					return false
-				}
-			}
-			return true
-		}
+		each := c.single(yield)
 		_ = c.useByMachines(each) && c.useByServices(each)
+	}
+}
+
+// single visits those addresses of a list that count by themselves.
+func (c *Cluster) single(yield func(netip.Addr, Use) bool) func([]netip.Addr, Use) bool {
+	return func(addresses []netip.Addr, use Use) bool {
+		for _, a := range addresses {
+			if addr.Reachable(a) && (use.Kind != UsedClusterIP || !c.ServiceRange(a).IsValid()) && !yield(a, use) {
+				return false
+			}
+		}
+		return true
 	}
 }
 
@@ -157,22 +262,30 @@ func (c *Cluster) useByMachines(each func([]netip.Addr, Use) bool) bool {
 }
 
 func (c *Cluster) useByServices(each func([]netip.Addr, Use) bool) bool {
-	for ref, s := range c.Services {
-		if !each(s.ClusterIPs, Use{Kind: UsedClusterIP, Of: ref}) || !each(s.ExternalIPs, Use{Kind: UsedExternalIP, Of: ref}) {
+	for ref := range c.Services {
+		if !c.useByService(ref, each) {
 			return false
 		}
 	}
-	for ref, addresses := range c.ClusterIPs {
-		if !each(addresses, Use{Kind: UsedClusterIP, Of: ref}) {
+	for ref := range c.ClusterIPs {
+		if c.Services[ref] == nil && !c.useByService(ref, each) {
 			return false
 		}
 	}
-	for ref, addresses := range c.ExternalIPs {
-		if !each(addresses, Use{Kind: UsedExternalIP, Of: ref}) {
+	for ref := range c.ExternalIPs {
+		if _, seen := c.ClusterIPs[ref]; !seen && c.Services[ref] == nil && !c.useByService(ref, each) {
 			return false
 		}
 	}
 	return true
+}
+
+func (c *Cluster) useByService(ref Ref, each func([]netip.Addr, Use) bool) bool {
+	ips, external := Use{Kind: UsedClusterIP, Of: ref}, Use{Kind: UsedExternalIP, Of: ref}
+	if s := c.Services[ref]; s != nil && (!each(s.ClusterIPs, ips) || !each(s.ExternalIPs, external)) {
+		return false
+	}
+	return each(c.ClusterIPs[ref], ips) && each(c.ExternalIPs[ref], external)
 }
 
 // UsedRanges are the ranges that ClusterIPs and pods are from.

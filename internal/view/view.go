@@ -101,7 +101,7 @@ type Changes struct {
 	// Revision numbers this snapshot, and Since the one that the rest is relative to;
 	// 0: not known.
 	Revision, Since uint64
-	// Touched are the Services that came, went, or changed, themselves or their endpoints.
+	// Touched are the Services that came, went, or changed, themselves or their endpoints; those in ClusterIPs, too.
 	Touched map[Ref]struct{}
 	// Reserved are the reservations that came, went, or hold other addresses.
 	Reserved map[Ref]struct{}
