@@ -28,6 +28,9 @@ func (l *Lab) newNode(number int) *Node {
 	return n
 }
 
+// String returns the name of the node.
+func (n *Node) String() string { return n.Name }
+
 // entering gives a command that becomes the given one as a process of the node.
 func (n *Node) entering(command []string) ([]string, error) {
 	first, err := n.lab.procs.find(n.process("init"))

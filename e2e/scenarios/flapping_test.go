@@ -121,7 +121,7 @@ func TestANodeComesBackWithoutPreemption(t *testing.T) {
 	})
 	for i, vip := range vips {
 		if after, err := c.Answerer(within(t, soon), vip); err != nil || after != now[i] {
-			t.Errorf("%s came back, and %v answers for %s, want %s (%v)", first.Name, after, vip, now[i].Name, err)
+			t.Errorf("%s came back, and %s answers for %s, want %s (%v)", first, after, vip, now[i], err)
 		}
 	}
 }
