@@ -210,12 +210,12 @@ const patience = restartTime * 3 / 4
 // keeps from happening what is waited for.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	pause := 2 * time.Millisecond
-	for end := time.Now().Add(patience); !condition(); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(end) {
+	for began := time.Now(); !condition(); {
+		waited := time.Since(began)
+		if waited > patience {
 			t.Fatalf("after %v still not: %s", patience, what)
 		}
-		time.Sleep(pause)
+		time.Sleep(min(max(waited/5, 2*time.Millisecond), 250*time.Millisecond))
 	}
 }
 

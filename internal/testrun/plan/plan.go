@@ -76,8 +76,9 @@ func gate() []Phase {
 		{Flags: short + "-race " + many, Gentle: true},
 		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
 		{Flags: short + "-race", Packages: waiting},
+		{Flags: short, Packages: bgp},
 		// One after another: there is one lab, and it leaves half of the processors to the others.
-		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(bgp, lab, scenarios)},
+		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)},
 	}}
 }
 
