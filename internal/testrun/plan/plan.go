@@ -63,11 +63,11 @@ var (
 	burning = []string{
 		"./speaker/pulse", "./speaker/forwarding/blackbox", "./charts", "./api/v1beta1", "./internal/houserules", "./docs",
 	}
-	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults", "./e2e/podnetworks/policies"}
+	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults"}
 	scenarios = []string{"./e2e/scenarios"}
-	// released makes releases, minutes each, and starts a lab of its own.
-	released = []string{"./e2e/released"}
-	labs     = slices.Concat(lab, scenarios, released)
+	// others start labs of their own kind: with another pod network, and from releases, which take minutes to make.
+	others = []string{"./e2e/podnetworks/policies", "./e2e/released"}
+	labs   = slices.Concat(lab, scenarios, others)
 )
 
 // gate is what a merge must pass.
@@ -90,7 +90,7 @@ func shares() []share {
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
 		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
 		{"the lab, Kubernetes' tests and faults", Phase{{Flags: whole + "-p=1", Packages: lab}}},
-		{"releases", Phase{{Flags: whole, Packages: released}}},
+		{"another pod network, and releases", Phase{{Flags: whole + "-p=1", Packages: others}}},
 	}
 }
 
