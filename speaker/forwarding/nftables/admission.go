@@ -69,8 +69,10 @@ func (l *layout) admit(n lengths, to string) []rule {
 
 // ifAdmitted ends the rule unless the source is in a prefix of this length that the VIP admits.
 func (l *layout) ifAdmitted(bits byte) []expr.Any {
-	// The nft program cannot show a constant here, but a choice of one.
-	return flat(l.slot(byAddress, 1, uint32(bits)), l.sourcePrefix(l.behind(byAddress)+1, int(bits)), l.find(ranges, false))
+	// The nft program cannot show a constant here, but a mark that has all bits replaced.
+	at := l.behind(byAddress)
+	length := []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(at)}, bitwise(at, 0, uint32(bits))}
+	return flat(l.destination(byAddress), length, l.sourcePrefix(l.behind(byAddress)+1, int(bits)), l.find(ranges, false))
 }
 
 // sourcePrefix loads the source with all but its first bits zero.

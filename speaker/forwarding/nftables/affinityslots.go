@@ -126,8 +126,8 @@ func (c *dump) recall() recall {
 			}
 		case affinityEndpoints, localAffinityEndpoints:
 			size := len(d.was) - 4
-			if a, ok := netip.AddrFromSlice([]byte(d.was[:max(size, 0)])); ok && len(i.key) == 4 {
-				affinitySlot := binary.NativeEndian.Uint32([]byte(i.key))
+			if a, ok := netip.AddrFromSlice([]byte(d.was[:max(size, 0)])); ok && len(i.key) == 8 {
+				affinitySlot := binary.NativeEndian.Uint32([]byte(i.key[4:]))
 				id, at := affinitySlot&^slotMask, netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(d.was[size:])))
 				if r.slots[id] == nil {
 					r.slots[id] = map[netip.AddrPort]uint32{}

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/speaker/desired"
@@ -72,7 +73,7 @@ func (l *layout) sticky(g group, w matchKind) []rule {
 	if g.local {
 		slots = localAffinityEndpoints
 	}
-	visit := flat(loadNote(0), l.lookup(slots, endpointAt))
+	visit := flat(protocol(0), loadNote(1), l.lookup(slots, endpointAt))
 	leave := flat(clearNote(l.words()+2), l.dnat(endpointAt))
 	stay := flat(visit, l.remember(time.Duration(g.seconds)*time.Second), leave)
 	return []rule{
@@ -112,10 +113,19 @@ func (c class) telling() string {
 	case c.pods == desired.Links{}:
 		return ""
 	case c.pods.Prefix:
-		return "links-" + c.pods.Name + "-"
+		return "links-" + spelled(c.pods.Name) + "-"
 	default:
-		return "link-" + c.pods.Name + "-"
+		return "link-" + spelled(c.pods.Name) + "-"
 	}
+}
+
+// spelled is what begins or is the name of an interface, in the letters that nft reads in names; no interface has a slash in its.
+func spelled(link string) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if strings.ContainsFunc(link, func(r rune) bool { return !strings.ContainsRune(letters, r) }) {
+		return fmt.Sprintf("/%x", link)
+	}
+	return link
 }
 
 type classKey struct {

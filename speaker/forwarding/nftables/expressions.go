@@ -234,8 +234,10 @@ func protocol(at uint32) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(at)}}
 }
 
-func ifTCP() []expr.Any {
-	return flat(protocol(0), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{unix.IPPROTO_TCP}}})
+func ifTCP() []expr.Any { return ifProtocol(unix.IPPROTO_TCP) }
+
+func ifProtocol(number byte) []expr.Any {
+	return flat(protocol(0), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{number}}})
 }
 
 // ifNoPorts ends the rule if a packet is of a protocol that Services have ports of.

@@ -18,7 +18,8 @@ import (
 const tableName = "fairlead"
 
 // layout is what the table of one family looks like whatever Services there are. All
-// rules are such as the nft program can show: some of its versions abort at others.
+// rules are such as the nft program can show, and from 1.0.6 on read as it shows them, since a host may load what it has
+// saved: some of its versions abort at others.
 type layout struct {
 	nftable.Table
 	sets [setCount]*nft.Set
@@ -38,7 +39,7 @@ const (
 	nodeEndpoints                       //
 	nodeAffinityPorts                   //
 	nodeAffinitySlots                   //
-	affinityEndpoints                   // affinity slot: address and port of an endpoint
+	affinityEndpoints                   // protocol, affinity slot: address and port of an endpoint
 	localAffinityEndpoints              // those of this node
 	affinity                            // client, id: affinity slot. The kernel alone writes it
 	addresses                           // destinations whose senders keep their addresses
@@ -89,8 +90,8 @@ func newLayout(family addr.Family) *layout {
 		nodeEndpoints:          {Name: "node-endpoints", KeyType: row(proto, port, slot), DataType: row(ip, port)},
 		nodeAffinityPorts:      {Name: "node-affinity-ports", KeyType: row(proto, port), DataType: affinitySlot},
 		nodeAffinitySlots:      {Name: "node-affinity-slots", KeyType: row(proto, port, slot), DataType: affinitySlot},
-		affinityEndpoints:      {Name: "affinity-endpoints", KeyType: affinitySlot, DataType: row(ip, port)},
-		localAffinityEndpoints: {Name: "local-affinity-endpoints", KeyType: affinitySlot, DataType: row(ip, port)},
+		affinityEndpoints:      {Name: "affinity-endpoints", KeyType: row(proto, affinitySlot), DataType: row(ip, port)},
+		localAffinityEndpoints: {Name: "local-affinity-endpoints", KeyType: row(proto, affinitySlot), DataType: row(ip, port)},
 		affinity:               {Name: "affinity", KeyType: row(ip, affinitySlot), DataType: affinitySlot, Dynamic: true, HasTimeout: true, Size: maxClients},
 		addresses:              {Name: "addresses", KeyType: row(ip, proto, port)},
 		alwaysMasked:           {Name: "masked", KeyType: row(ip, proto, port)},
@@ -225,10 +226,10 @@ func (l *layout) guard() chain {
 	}}
 }
 
-// Chains of those without endpoints.
+// Chains of those without endpoints. No chain has a word of nft's language for a name, which it could not read.
 const (
-	rejecting = "reject"
-	dropping  = "drop"
+	rejecting = "refuse"
+	dropping  = "discard"
 )
 
 // lost ends chains that send each packet somewhere. Only a packet that saw half of a

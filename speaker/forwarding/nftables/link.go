@@ -36,8 +36,8 @@ func (k *link) probe(l *layout) error {
 
 // addSets adds all sets and maps.
 func (l *layout) addSets(b *batch) {
-	for _, s := range l.sets {
-		b.Note(b.Conn.AddSet(s, nil))
+	for id, s := range l.sets {
+		b.AddSet(s, l.userData(setID(id)))
 	}
 }
 

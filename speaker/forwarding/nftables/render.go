@@ -267,7 +267,7 @@ func (r *renderer) endpoints() {
 	}
 	for set, all := range map[setID][]netip.AddrPort{affinityEndpoints: r.port.Cluster, localAffinityEndpoints: r.port.Local} {
 		for _, e := range all {
-			r.out.affinityEndpoints = append(r.out.affinityEndpoints, element{item{set, word(r.assignment.slot(e))}, endpoint(e)})
+			r.out.affinityEndpoints = append(r.out.affinityEndpoints, element{item{set, word8(r.protocol) + word(r.assignment.slot(e))}, endpoint(e)})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package nftables
 import (
 	nft "github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/speaker/desired"
 )
@@ -21,7 +22,7 @@ const (
 
 // The chains of what is masqueraded, and of what keeps its source unless an endpoint reaches itself.
 const (
-	masquerading = "masquerade"
+	masquerading = "other-source"
 	hairpin      = "hairpin"
 )
 
@@ -37,21 +38,12 @@ func (c class) linked() bool { return c.pods != (desired.Links{}) && c.source() 
 func (l *layout) bySource() []chain {
 	at := hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPostrouting, Priority: *nft.ChainPriorityNATSource}
 	rest := rule{Says: "an endpoint that reaches itself", Exprs: goTo(hairpin)}
-	return []chain{
+	all := []chain{
 		{Name: "postrouting", At: at, Rules: []rule{{Says: "what was translated", Exprs: flat(ifDNAT(), goTo("translated"))}}},
 		{Name: "translated", Rules: []rule{
-			{Says: "masquerade what was sent to a Service", Exprs: flat(l.ifSentTo(byAddress, always), goTo(masquerading))},
-			{Says: "or to a ClusterIP, unless a pod sends", Exprs: flat(l.ifNoPod(desired.Links{}), l.ifSentTo(byAddress, unlessPod), goTo(masquerading))},
-			{Says: "or by this node, under policy Local", Exprs: flat(l.byNode(), l.ifSentTo(byAddress, fromNodeAlone), goTo(masquerading))},
-			{Says: "where links tell pods", Exprs: flat(l.sentTo(byAddress), l.follow(linked))},
-			// What a Service has by its address is no NodePort's.
-			{Says: "what was sent to a NodePort", Exprs: flat(l.sentToNode(), l.toServer(), l.sentTo(byAddress), l.findNone(byAddress), goTo("translated-node"))},
-			rest,
-		}},
-		{Name: "translated-node", Rules: []rule{
-			{Says: "masquerade what was sent to a NodePort", Exprs: flat(l.ifSentTo(byNodePort, always), goTo(masquerading))},
-			{Says: "or by this node, under policy Local", Exprs: flat(l.byNode(), l.ifSentTo(byNodePort, fromNodeAlone), goTo(masquerading))},
-			{Says: "where links tell pods", Exprs: flat(l.sentTo(byNodePort), l.follow(linkedPorts))},
+			{Says: "of TCP", Exprs: flat(ifProtocol(unix.IPPROTO_TCP), goTo("translated-tcp"))},
+			{Says: "of UDP", Exprs: flat(ifProtocol(unix.IPPROTO_UDP), goTo("translated-udp"))},
+			{Says: "of SCTP", Exprs: flat(ifProtocol(unix.IPPROTO_SCTP), goTo("translated-sctp"))},
 			rest,
 		}},
 		{Name: masquerading, Rules: []rule{
@@ -59,6 +51,38 @@ func (l *layout) bySource() []chain {
 			{Says: "from that of the link", Exprs: masquerade()},
 		}},
 		{Name: hairpin, Rules: []rule{{Says: "masquerade an endpoint that reaches itself", Exprs: flat(l.toItself(), masquerade())}}},
+	}
+	for _, p := range []struct {
+		name   string
+		number byte
+	}{{"tcp", unix.IPPROTO_TCP}, {"udp", unix.IPPROTO_UDP}, {"sctp", unix.IPPROTO_SCTP}} {
+		all = append(all, l.translated("translated-"+p.name, p.number, rest)...)
+	}
+	return all
+}
+
+// translated are the chains for what a Service has translated of one protocol. Each rule that loads the port that the
+// client had sent to says the protocol again, since nft until 1.0.6 reads no such rule without.
+func (l *layout) translated(name string, number byte, rest rule) []chain {
+	only := func(says string, exprs ...[]expr.Any) rule {
+		return rule{Says: says, Exprs: flat(ifProtocol(number), flat(exprs...))}
+	}
+	return []chain{
+		{Name: name, Rules: []rule{
+			only("masquerade what was sent to a Service", l.ifSentTo(byAddress, always), goTo(masquerading)),
+			only("or to a ClusterIP, unless a pod sends", l.ifNoPod(desired.Links{}), l.ifSentTo(byAddress, unlessPod), goTo(masquerading)),
+			only("or by this node, under policy Local", l.byNode(), l.ifSentTo(byAddress, fromNodeAlone), goTo(masquerading)),
+			only("where links tell pods", l.sentTo(byAddress), l.follow(linked)),
+			// What a Service has by its address is no NodePort's.
+			only("what was sent to a NodePort", l.sentToNode(), l.toServer(), l.sentTo(byAddress), l.findNone(byAddress), goTo(name+"-node")),
+			rest,
+		}},
+		{Name: name + "-node", Rules: []rule{
+			only("masquerade what was sent to a NodePort", l.ifSentTo(byNodePort, always), goTo(masquerading)),
+			only("or by this node, under policy Local", l.byNode(), l.ifSentTo(byNodePort, fromNodeAlone), goTo(masquerading)),
+			only("where links tell pods", l.sentTo(byNodePort), l.follow(linkedPorts)),
+			rest,
+		}},
 	}
 }
 

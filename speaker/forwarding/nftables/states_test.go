@@ -265,24 +265,6 @@ func TestAForeignRuleInPlaceOfOursIsReplaced(t *testing.T) {
 	}
 }
 
-// TestWhatTheGuideSavesLoadsAtBoot loads what a host saved while our tables were there. nft refuses all of a ruleset
-// with one of ours, whose maps have a key that it can show and cannot read: the guide has them left out.
-func TestWhatTheGuideSavesLoadsAtBoot(t *testing.T) {
-	c := newCluster(t)
-	dir := t.TempDir()
-	c.Run("nft", "add", "table", "inet", "firewall")
-	c.Apply(blackbox.Forwarding(blackbox.Services()...))
-	c.Run("sh", "-c", "nft list ruleset >"+dir+"/all; nft list tables | grep -v ' fairlead' | sed 's/^/list /' | nft -f - >"+dir+"/guide")
-	c.Run("nft", "flush", "ruleset")
-	if out := c.Run("sh", "-c", "nft -f "+dir+"/all 2>&1 || true"); !strings.Contains(out, "Error") {
-		t.Errorf("nft loads our tables: the guide need not warn of it: %s", out)
-	}
-	c.Run("nft", "-f", dir+"/guide")
-	if got := c.Run("nft", "list", "tables"); !strings.Contains(got, "table inet firewall") || strings.Contains(got, tableName) {
-		t.Errorf("what the guide saves loads as\n%s", got)
-	}
-}
-
 // rules are what nft shows of our rules that dispatch packets.
 func (c *cluster) rules() string {
 	c.t.Helper()

@@ -8,16 +8,43 @@ import (
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // Batch is a transaction that is being composed.
 type Batch struct {
 	Conn *nft.Conn
 	err  error
+	// described are the sets that have user data, by name.
+	described map[string][]byte
 }
 
 // Note takes in an error of composing, with which the transaction fails.
 func (b *Batch) Note(err error) { b.err = errors.Join(b.err, err) }
+
+// AddSet adds a set or map with user data, from which the nft program knows what its keys and values are.
+func (b *Batch) AddSet(s *nft.Set, userData []byte) {
+	b.Note(b.Conn.AddSet(s, nil))
+	if len(userData) > 0 {
+		if b.described == nil {
+			b.described = map[string][]byte{}
+		}
+		b.described[s.Name] = userData
+	}
+}
+
+// describe returns the message with the user data of the set that it adds. The library has none but its own.
+func (b *Batch) describe(m netlink.Message) netlink.Message {
+	if len(b.described) == 0 || m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSET {
+		return m
+	}
+	const header = 4 // struct nfgenmsg
+	if data := b.described[nfnetlink.Text(m.Data[header:], unix.NFTA_SET_NAME)]; data != nil {
+		m.Data = nfnetlink.Attributes(m.Data).Add(unix.NFTA_SET_USERDATA, data...)
+	}
+	return m
+}
 
 // errRecorded stands for the kernel's receipts.
 var errRecorded = errors.New("recorded and not sent")
@@ -44,7 +71,7 @@ func Record(compose func(b *Batch)) ([]netlink.Message, error) {
 	for i := range all {
 		h := &all[i].Header
 		*h = netlink.Header{Type: h.Type, Flags: h.Flags &^ unix.NLM_F_ECHO}
-		all[i] = directed(all[i])
+		all[i] = directed(b.describe(all[i]))
 	}
 	if b.err != nil {
 		return nil, fmt.Errorf("compose a transaction of nf_tables: %w", b.err)
