@@ -51,6 +51,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - name: KUBERNETES_SERVICE_PORT
   value: {{ .port | quote }}
 {{- end }}
+# A connection on which an API server is silent for the first time, and answers no ping for the second, is given up, and another one
+# is made: to the next of apiServer.servers, or wherever the address leads then.
+- name: HTTP2_READ_IDLE_TIMEOUT_SECONDS
+  value: "2"
+- name: HTTP2_PING_TIMEOUT_SECONDS
+  value: "2"
 {{- end }}
 
 {{- define "fairlead.nodeName" -}}
