@@ -95,7 +95,7 @@ type parts struct {
 // wire makes the parts. The error is that of a part that cannot work with the flags.
 func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, servers *apiservers.Servers, more []prometheus.Collector) (p parts, err error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(more...)
+	registry.MustRegister(append(more, servers)...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = serve.Metrics(registry)
 	if p.kernel, err = forwarding.New(forwarding.Config{

@@ -1,7 +1,7 @@
 package apiservers
 
 import (
-	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -9,160 +9,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
-
-// door is a TCP proxy before the API server, as Talos, k3s and RKE2 have one on each node. It stands for one of several servers.
-type door struct {
-	net.Listener
-	mu      sync.Mutex
-	stopped bool
-	open    []net.Conn
-}
-
-func newDoor(t *testing.T, to string) *door {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &door{Listener: l}
-	t.Cleanup(d.kill)
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			d.mu.Lock()
-			d.open = append(d.open, in)
-			stopped := d.stopped
-			d.mu.Unlock()
-			if stopped {
-				continue // accepted, as the kernel does for a process that stands
-			}
-			out, err := new(net.Dialer).DialContext(context.Background(), "tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			go d.pass(in, out)
-			go d.pass(out, in)
-		}
-	}()
-	return d
-}
-
-// pass copies what one side says, until the door is stopped.
-func (d *door) pass(from, to net.Conn) {
-	defer func() { _, _ = from.Close(), to.Close() }()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		for d.isStopped() {
-			time.Sleep(10 * time.Millisecond) // until the test ends
-		}
-		if err != nil {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func (d *door) isStopped() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stopped
-}
-
-// stop has it say nothing more, and take connections.
-func (d *door) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stopped = true
-}
-
-// kill ends all connections, and refuses new ones.
-func (d *door) kill() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stopped = false
-	_ = d.Close()
-	for _, c := range d.open {
-		_ = c.Close()
-	}
-}
-
-// TestAnotherServerIsAsked watches by one of three servers, of which those that are asked are killed or stand still, and one
-// has the certificate of another cluster: changes go on to arrive within seconds.
-func TestAnotherServerIsAsked(t *testing.T) {
-	// As the chart has it.
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3")
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "3")
-	server := apiserver.Start(t)
-	address := strings.Trim(strings.TrimPrefix(server.Config.Host, "https:"), "/")
-	stranger := httptest.NewTLSServer(nil)
-	t.Cleanup(stranger.Close)
-	stranger.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	doors := []*door{newDoor(t, address), newDoor(t, address), newDoor(t, address)}
-	given := []string{doors[0].Addr().String(), stranger.Listener.Addr().String(), doors[1].Addr().String()}
-	servers := New("", given, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	servers.asked = given[0]
-	config := rest.CopyConfig(server.Config)
-	config.Host = "https://" + given[0]
-	direct, api := kubernetes.NewForConfigOrDie(server.Config), kubernetes.NewForConfigOrDie(servers.Reach(config))
-	factory := informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithNamespace(metav1.NamespaceDefault))
-	maps := factory.Core().V1().ConfigMaps()
-	informer := maps.Informer()
-	factory.Start(t.Context().Done())
-	factory.WaitForCacheSync(t.Context().Done())
-	arrives := func(name string, within time.Duration) {
-		t.Helper()
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := direct.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		for !slices.Contains(informer.GetIndexer().ListKeys(), metav1.NamespaceDefault+"/"+name) {
-			if time.Since(began) > within {
-				t.Fatalf("%s is not seen within %v", name, within)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Logf("%s is seen after %v, by %s", name, time.Since(began).Round(time.Millisecond), servers.inTurn()[0])
-	}
-	arrives("all-well", time.Minute)
-	doors[0].kill()
-	arrives("killed", 30*time.Second)
-	servers.Learn([]netip.AddrPort{netip.MustParseAddrPort(doors[2].Addr().String())})
-	doors[1].stop()
-	arrives("stopped", time.Minute)
-	if now := servers.inTurn()[0]; now != doors[2].Addr().String() {
-		t.Errorf("%s is asked, want the one that was learned", now)
-	}
-	// What is written arrives once.
-	created, err := api.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written"}}, metav1.CreateOptions{})
-	if err != nil || created.Name != "written" {
-		t.Errorf("created %v, %v", created, err)
-	}
-	doors[2].kill()
-	if _, err := api.Discovery().ServerVersion(); err == nil {
-		t.Error("a server answers that is not there")
-	} else if text := err.Error(); !strings.Contains(text, "certificate") || !strings.Contains(text, "refused") {
-		t.Errorf("no server is there: %s", text)
-	}
-}
 
 // TestServersAreRead: hosts with ports, of both families.
 func TestServersAreRead(t *testing.T) {
@@ -176,16 +29,86 @@ func TestServersAreRead(t *testing.T) {
 	}
 }
 
-// TestNodesBeginWithDifferentServers, or all would go to one and the same when it ends.
-func TestNodesBeginWithDifferentServers(t *testing.T) {
-	first := map[string]int{}
-	for _, node := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
-		first[New(node, []string{"1:1", "2:2", "3:3"}, nil).inTurn()[0]]++
-	}
-	for server, nodes := range first {
-		if nodes > 8 || len(first) != 3 {
-			t.Errorf("%d of 12 nodes begin with %s: %v", nodes, server, first)
+// spread counts which servers nodes ask. A request of each goes to the first that is not gone.
+func spread(t *testing.T, nodes []*Servers, gone string) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for _, s := range nodes {
+		client := &transport{servers: s, next: answers(func(r *http.Request) error {
+			if r.URL.Host == gone {
+				return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			count[r.URL.Host]++
+			return nil
+		})}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.given[0], nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if response, err := client.RoundTrip(request); err != nil {
+			t.Error(err)
+		} else if err := response.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return count
+}
+
+// answers is a RoundTripper that answers each request that does not fail.
+type answers func(*http.Request) error
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, a(r)
+}
+
+// TestNoServerHasAllNodes: nodes begin with different servers, those of one that ends go to all others, whether these were given or learned,
+// and they come back, not all at once, when it answers again.
+func TestNoServerHasAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		given := []string{"192.0.2.5:6443", "192.0.2.6:6443", "192.0.2.7:6443"}
+		var nodes []*Servers
+		for i := range 300 {
+			s := New(fmt.Sprint("node", i), given, slog.New(slog.DiscardHandler))
+			s.Learn([]netip.AddrPort{netip.MustParseAddrPort(given[0]), netip.MustParseAddrPort("192.0.2.8:6443")})
+			nodes = append(nodes, s)
+		}
+		even := func(when string, count map[string]int, least, most int, servers ...string) {
+			t.Helper()
+			t.Logf("%s: %v", when, count)
+			for _, server := range servers {
+				if n := count[server]; n < least || n > most || len(count) != len(servers) {
+					t.Errorf("%s, %d of %d nodes ask %s: %v", when, n, len(nodes), server, count)
+				}
+			}
+		}
+		even("at first", spread(t, nodes, ""), 75, 125, given...)
+		even("when one has ended", spread(t, nodes, given[0]), 120, 180, given[1:]...)
+		even("when it is back", spread(t, nodes, ""), 120, 180, given[1:]...)
+		time.Sleep(returnAfter - time.Second)
+		even("before they may return", spread(t, nodes, ""), 120, 180, given[1:]...)
+		time.Sleep(returnAfter / 2)
+		if n := spread(t, nodes, "")[given[0]]; n < 25 || n > 75 {
+			t.Errorf("half of the time later %d nodes are back", n)
+		}
+		time.Sleep(returnAfter)
+		even("at last", spread(t, nodes, ""), 75, 125, given...)
+		if n := testutil.CollectAndCount(nodes[0]); n != 2 {
+			t.Errorf("%d metrics, want the server in use and the count of changes", n)
+		}
+	})
+}
+
+// TestALearnedServerGoes: what was asked and is no more has no part in what is asked.
+func TestALearnedServerGoes(t *testing.T) {
+	s := New("node", []string{"192.0.2.5:6443", "192.0.2.6:6443"}, slog.New(slog.DiscardHandler))
+	s.Learn([]netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:6443")})
+	_, asked := s.inTurn(false)
+	s.moveOn(asked, "192.0.2.8:6443", errNoConnection)
+	s.Learn(nil)
+	_, first := s.inTurn(false)
+	s.moveOn(first, "", errNoConnection)
+	if _, second := s.inTurn(false); second == first || second == "192.0.2.8:6443" {
+		t.Errorf("%s does not answer, and %s is asked", first, second)
 	}
 }
 
@@ -199,7 +122,7 @@ func TestAServerThatCannotServeIsLeft(t *testing.T) {
 	unable, able := serve(http.StatusServiceUnavailable), serve(http.StatusOK)
 	for _, given := range [][]string{{unable, able}, {able, unable}, {unable, unable}} {
 		servers := New("", given, slog.New(slog.DiscardHandler))
-		servers.asked = given[0]
+		servers.given, servers.asked = given, given[0]
 		client := http.Client{Transport: &transport{servers: servers, next: http.DefaultTransport}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+given[0], nil)
 		if err != nil {
@@ -213,8 +136,8 @@ func TestAServerThatCannotServeIsLeft(t *testing.T) {
 		if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[slices.Contains(given, able)]; response.StatusCode != want {
 			t.Errorf("%v answers %d, want %d", given, response.StatusCode, want)
 		}
-		if slices.Contains(given, able) && servers.inTurn()[0] != able {
-			t.Errorf("%s is asked from now on", servers.inTurn()[0])
+		if _, asked := servers.inTurn(true); slices.Contains(given, able) && asked != able {
+			t.Errorf("%s is asked from now on", asked)
 		}
 	}
 }

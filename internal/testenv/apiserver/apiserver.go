@@ -89,7 +89,13 @@ func plane(tb testing.TB, options []Option) *envtest.ControlPlane {
 		Etcd:        &envtest.Etcd{Path: find(tb, "etcd"), DataDir: tb.TempDir(), StartTimeout: patience, StopTimeout: patience},
 		KubectlPath: "kubectl", // not used
 	}
-	server := p.GetAPIServer()
+	configure(tb, p.GetAPIServer(), options)
+	return p
+}
+
+// configure prepares an API server for tests.
+func configure(tb testing.TB, server *envtest.APIServer, options []Option) {
+	tb.Helper()
 	server.CertDir = tb.TempDir()
 	server.Path, server.StartTimeout, server.StopTimeout = find(tb, "kube-apiserver"), patience, patience
 	server.Configure().
@@ -99,7 +105,6 @@ func plane(tb testing.TB, options []Option) *envtest.ControlPlane {
 	for _, option := range options {
 		option(server)
 	}
-	return p
 }
 
 // Backup returns what brings back the state of now. For both the server ends, and comes back under its address.
