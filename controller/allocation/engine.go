@@ -81,7 +81,8 @@ func NewEngine(classes view.Classes) *Engine { return &Engine{classes: classes} 
 //     asked for. In the status of a Service, it is given back if no pool has or had it.
 //   - An address that is cooling down goes to the Service or reservation that left it, and to
 //     reservations of that namespace that name it.
-//   - Reservations choose before Services, the older before the younger. A Service that
+//   - Those that name addresses choose before all others, as after a restore without statuses. Beside that,
+//     reservations choose before Services, the older before the younger. A Service that
 //     asks for a reservation gets what the status of that shows.
 //
 // The problems name the objects that lack what they ask for, and pools that claim addresses

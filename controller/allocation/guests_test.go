@@ -33,7 +33,7 @@ func TestSharingAcrossNamespaces(t *testing.T) {
 	check(t, map[string]plan{
 		"by key alone: no": {
 			pools:    []*view.Pool{small},
-			services: []*view.Service{service("a", 1, tenant("shop"), shares("k", 80)), service("b", 2, tenant("evil"), shares("k", 443)), service("c", 3, tenant("evil"), shares("k", 444), asks(x))},
+			services: []*view.Service{service("a", 1, tenant("shop"), shares("k", 80), holds(x)), service("b", 2, tenant("evil"), shares("k", 443)), service("c", 3, tenant("evil"), shares("k", 444), asks(x))},
 			want:     map[string]string{"a": x, "b": "192.0.2.11", "c": ""},
 			problems: []string{"c RequestTaken"},
 		},

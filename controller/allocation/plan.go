@@ -58,14 +58,16 @@ func (sc *scene) plan(assumed Assignments, classes view.Classes, result Assignme
 	for _, req := range everyone {
 		p.block(req)
 	}
-	for _, req := range reservations {
-		if req.ours && !p.waits(req) {
-			p.reserve(req)
+	for _, named := range []bool{true, false} {
+		for _, req := range reservations {
+			if req.named() == named && req.ours && !p.waits(req) {
+				p.reserve(req)
+			}
 		}
-	}
-	for _, req := range services {
-		if req.ours && !p.waits(req) {
-			p.allocate(req)
+		for _, req := range services {
+			if req.named() == named && req.ours && !p.waits(req) {
+				p.allocate(req)
+			}
 		}
 	}
 	p.markGuests()

@@ -58,6 +58,18 @@ func TestOrder(t *testing.T) {
 			services: []*view.Service{service("young", 9), service("old", 1), service("holder", 5, holds("192.0.2.10"))},
 			want:     map[string]string{"old": "192.0.2.11", "young": "192.0.2.12", "holder": "192.0.2.10"},
 		},
+		"named addresses before all others": {
+			pools: []*view.Pool{pool("p", 1, "192.0.2.8/29")},
+			services: []*view.Service{
+				service("any", 1), service("names", 2, asks("192.0.2.8")), service("holder", 3, holds("192.0.2.11")),
+				service("names what is reserved", 4, asks("192.0.2.10")),
+			},
+			booked: bookings(booking("counts", 5, anyOf(1)), booking("lists", 6, these("192.0.2.10"))),
+			want: map[string]string{
+				"any": "192.0.2.12", "names": "192.0.2.8", "counts": "192.0.2.9", "lists": "192.0.2.10",
+				"names what is reserved": "192.0.2.10", "holder": "192.0.2.11",
+			},
+		},
 		"equal age: by name": {
 			pools:    []*view.Pool{small},
 			services: []*view.Service{service("b", 1), service("a", 1)},
@@ -191,8 +203,8 @@ func TestFamilies(t *testing.T) {
 				service("has one that is alone", 4, dual, holds("192.0.2.10")),
 			},
 			want: map[string]string{
-				"has": "198.51.100.7 2001:db8:2::", "has the other": "203.0.113.0 2001:db8:3::7",
-				"asks": "2001:db8:2::1 198.51.100.9", "has one that is alone": "192.0.2.10 2001:db8:1::",
+				"has": "198.51.100.7 2001:db8:2::1", "has the other": "203.0.113.0 2001:db8:3::7",
+				"asks": "2001:db8:2:: 198.51.100.9", "has one that is alone": "192.0.2.10 2001:db8:1::",
 			},
 		},
 		"a rank comes before a network of both families": {

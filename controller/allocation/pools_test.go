@@ -95,7 +95,7 @@ func TestQuota(t *testing.T) {
 		"both families count, and none is had by asking": {
 			pools: []*view.Pool{limited(2)},
 			services: []*view.Service{
-				service("a", 1, both), service("b", 2, asks("192.0.2.7")), service("c", 3, asksPool("p")),
+				service("a", 1, both, holds("2001:db8::", "192.0.2.0")), service("b", 2, asks("192.0.2.7")), service("c", 3, asksPool("p")),
 			},
 			want:     map[string]string{"a": "2001:db8:: 192.0.2.0", "b": "", "c": ""},
 			problems: []string{"b QuotaExceeded", "c QuotaExceeded"},

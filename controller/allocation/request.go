@@ -85,6 +85,15 @@ type request struct {
 	lost    []lost
 }
 
+// named reports whether all that it asks for are certain addresses: it may choose before others, which may have another one. What
+// a Service can have of a reservation is known once that has chosen.
+func (req *request) named() bool {
+	if req.service != nil {
+		return len(req.service.Request.Addresses) > 0 && len(req.service.Request.Reservations) == 0
+	}
+	return len(req.reservation.Addresses) > 0
+}
+
 // lost is an address that an owner holds and cannot keep, because of another one, or
 // for itself.
 type lost struct {
