@@ -64,6 +64,8 @@ func apply(tb testing.TB, o *objects, d *decision) {
 			named(o, &o.Pools)(client.ObjectKeyFromObject(next), next)
 		case *v1beta1.IPReservation:
 			o.setReservation(client.ObjectKeyFromObject(next), next)
+		case *v1beta1.L2Advertisement:
+			named(o, &o.L2Advertisements)(client.ObjectKeyFromObject(next), next)
 		default:
 			tb.Fatalf("a status of %T was written", next)
 		}
@@ -184,7 +186,7 @@ func TestWhereabouts(t *testing.T) {
 // BenchmarkPass: from the snapshot to the writes among many Services. first is the pass of a
 // new leader; one is a Service from its creation until nothing is left to be done, which takes
 // two passes. cooled: the same where the pool has a cool-down. told: the same where the API server does not tell the
-// range of ClusterIPs, and the pool has them all.
+// range of ClusterIPs, and the pool has them all. chosen: the same where an advertisement chooses Services by labels.
 func BenchmarkPass(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("first/services=%d", n), func(b *testing.B) {
@@ -200,6 +202,15 @@ func BenchmarkPass(b *testing.B) {
 		b.Run(fmt.Sprintf("told/services=%d", n), func(b *testing.B) {
 			o := filled(b, n, nil)
 			o.setServiceCIDR(client.ObjectKey{Name: "kubernetes"}, nil)
+			oneMore(b, o)
+		})
+		b.Run(fmt.Sprintf("chosen/services=%d", n), func(b *testing.B) {
+			o := filled(b, n, nil)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			o.setNode(client.ObjectKeyFromObject(node), node)
+			chooses := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "internal", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+			a := &v1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta1.L2AdvertisementSpec{ServiceSelectors: []metav1.LabelSelector{chooses}}}
+			named(o, &o.L2Advertisements)(client.ObjectKeyFromObject(a), a)
 			oneMore(b, o)
 		})
 	}

@@ -49,10 +49,9 @@ func (r *reach) ways() []way {
 
 // nowhere finds Services whose addresses no node announces, while others of the same pools may be:
 // what is wrong with a pool is the pool's problem. The first address of a Service is reported.
-// All Services are looked at only if advertisements choose some by their labels.
-func nowhere(r *reach) {
-	pools, covering, choosy := r.cluster.PoolsByAge(), map[*view.Pool][]way{}, false
-	for _, w := range r.ways() {
+func (k *Checker) nowhere(r *reach) {
+	pools, covering, choosy, ways := r.cluster.PoolsByAge(), map[*view.Pool][]way{}, false, r.ways()
+	for _, w := range ways {
 		choosy = choosy || len(w.services) > 0
 		for _, pool := range pools {
 			if w.pools.Matches(pool) {
@@ -67,19 +66,23 @@ func nowhere(r *reach) {
 			}
 		}
 	}
-	if choosy {
-		for _, s := range r.cluster.Services {
-			if s.Type == view.LoadBalancer {
-				look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
-			}
+	for ref, s := range k.rejudge(r.cluster, scenery{ways, pools, r.cluster.Nodes, r.cluster.Speakers, r.sharing}) {
+		before := len(r.problems)
+		if choosy {
+			look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
 		}
-	}
-	for s, endpoints := range served(r.cluster) {
-		if s.ExternalLocal {
+		if endpoints := r.cluster.Endpoints.Of(ref); s.ExternalLocal && len(endpoints) > 0 {
 			look(s, func(vip netip.Addr, covering []way) bool {
 				return unserved(r, s, vip, endpoints, choosing(covering, s)) || unservedTogether(r, s, r.sharing[vip], vip, covering)
 			})
 		}
+		if found := r.problems[before:]; len(found) > 0 {
+			k.verdicts[ref] = slices.Clone(found)
+		}
+		r.problems = r.problems[:before]
+	}
+	for _, found := range k.verdicts {
+		r.problems = append(r.problems, found...)
 	}
 }
 

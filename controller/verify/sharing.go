@@ -27,14 +27,12 @@ type local struct {
 // that no node may announce, since none can serve all of them. A Service that no node
 // can serve does not keep others from being announced, and one of policy Cluster any node
 // serves. Guests do not count.
-func apart(r *reach) {
+func (k *Checker) apart(r *reach) {
 	sharing := map[netip.Addr][]local{}
-	for s := range served(r.cluster) {
-		if !s.ExternalLocal {
-			continue
-		}
-		for _, vip := range s.VIPs {
-			if slices.Contains(r.guests[vip], s) {
+	for vip := range k.several {
+		for _, ref := range k.on[vip] {
+			s := k.services[ref]
+			if !s.ExternalLocal || slices.Contains(r.guests[vip], s) {
 				continue
 			}
 			if nodes := announcing(r.cluster, s, vip); len(nodes) > 0 {

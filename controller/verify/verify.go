@@ -5,8 +5,6 @@
 package verify
 
 import (
-	"maps"
-
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -35,28 +33,6 @@ const (
 	ReasonCommunityDuplicate = "CommunityDuplicate"
 )
 
-// Checker checks one cluster again and again: what it looks up is brought up to date by what has changed between two
-// snapshots of one source. The zero Checker has seen none.
-type Checker struct {
-	seen    uint64                     // revision of the last snapshot; 0: none, or one without a number
-	willing map[view.Ref]*view.Service // those that share their addresses
-}
-
-// follow takes in what has changed.
-func (k *Checker) follow(c *view.Cluster) {
-	looked := maps.Keys(c.Touched)
-	if c.Revision == 0 || c.Revision != k.seen && c.Since != k.seen || k.seen == 0 {
-		k.willing, looked = map[view.Ref]*view.Service{}, maps.Keys(c.Services)
-	}
-	k.seen = c.Revision
-	for ref := range looked {
-		s := c.Services[ref]
-		if delete(k.willing, ref); s != nil && s.Type == view.LoadBalancer && s.Request.ShareKey != "" && len(s.Ports) > 0 {
-			k.willing[ref] = s
-		}
-	}
-}
-
 // Check returns such problems of all objects of the snapshot, sorted. The correct names in an
 // advertisement stay in use beside the wrong ones. used are the addresses of pools that the
 // cluster itself uses, and what for.
@@ -78,9 +54,9 @@ func (k *Checker) Check(c *view.Cluster, used view.Occupied) []problem.Problem {
 	together(r)
 	ambiguous(r)
 	crowded(r)
-	apart(r)
+	k.apart(r)
 	visitors(r)
-	nowhere(r)
+	k.nowhere(r)
 	occupied(r, used)
 	problem.Sort(r.problems)
 	return r.problems
