@@ -1,17 +1,24 @@
 package charts_test
 
 import (
+	"errors"
 	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -82,6 +89,67 @@ func TestPodMonitors(t *testing.T) {
 	for _, want := range []string{"name: fairlead-speaker", "port: pulse-metrics", "port: metrics", "interval: 15s", "release: prometheus"} {
 		if _, monitors, _ := strings.Cut(out, "kind: PodMonitor"); !strings.Contains(monitors, want) {
 			t.Errorf("the PodMonitors lack %q", want)
+		}
+	}
+}
+
+// A NetworkPolicy names ports that the controller's container has.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	from := values{"namespaceSelector": values{"matchLabels": values{"kubernetes.io/metadata.name": "monitoring"}}}
+	all := objects(t, values{"networkPolicy": values{"enabled": true, "metricsFrom": []values{from}}})
+	policy := one[*networkingv1.NetworkPolicy](t, all, "fairlead-controller")
+	pod := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template
+	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+	if err != nil || !selector.Matches(labels.Set(pod.Labels)) {
+		t.Errorf("%s does not select the controller's pods: %v", selector, err)
+	}
+	allowed := map[string][]networkingv1.NetworkPolicyPeer{}
+	for _, rule := range policy.Spec.Ingress {
+		for _, port := range rule.Ports {
+			allowed[port.Port.StrVal] = rule.From
+		}
+	}
+	for _, port := range pod.Spec.Containers[0].Ports {
+		if peers, is := allowed[port.Name]; !is || (len(peers) > 0) != (port.Name == "metrics") {
+			t.Errorf("port %s is open to %v, %v", port.Name, peers, is)
+		}
+	}
+}
+
+// The alerts are those of the file that users without the operator take, and name metrics that there are.
+func TestPrometheusRule(t *testing.T) {
+	t.Parallel()
+	out := render(t, helms(t)["helm4"], values{"metrics": values{"prometheusRule": values{"enabled": true, "labels": values{"release": "prometheus"}}}})
+	_, rule, _ := strings.Cut(out, "kind: PrometheusRule")
+	rule, _, _ = strings.Cut(rule, "\n---\n")
+	var have struct {
+		Metadata metav1.ObjectMeta
+		Spec     any
+	}
+	file, err := os.ReadFile(chart + "/files/rules/fairlead.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := errors.Join(yaml.Unmarshal([]byte(rule), &have), yaml.Unmarshal(file, &want)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, have.Spec); diff != "" || have.Metadata.Labels["release"] != "prometheus" {
+		t.Errorf("%v: %s", have.Metadata.Labels, diff)
+	}
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bfairlead_[a-z0-9_]+`).FindAllString(string(file), -1) {
+		if !strings.Contains(string(page), "| `"+name+"` |") {
+			t.Errorf("an alert names the metric %s, which docs/metrics.md does not explain", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(file), -1) {
+		if !strings.Contains(string(page), "| `"+name[1]+"` |") {
+			t.Errorf("docs/metrics.md does not say what to do after the alert %s", name[1])
 		}
 	}
 }

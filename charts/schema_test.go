@@ -62,14 +62,17 @@ func (s *schema) resolve(t *testing.T, root *schema) *schema {
 
 // openEnded are the objects whose keys the chart does not know, and whose.
 var openEnded = map[string]string{
-	".global":                                 "Helm's: what an umbrella chart shares with all its charts",
-	".controller.affinity.nodeAffinity":       "the API server's",
-	".controller.affinity.podAffinity":        "the API server's",
-	".controller.affinity.podAntiAffinity":    "the API server's",
-	".controller.topologySpreadConstraints[]": "the API server's",
-	".controller.extraEnv[].valueFrom":        "the API server's",
-	".speaker.extraEnv[].valueFrom":           "the API server's",
-	".extraObjects[]":                         "the user's",
+	".global":                                        "Helm's: what an umbrella chart shares with all its charts",
+	".controller.affinity.nodeAffinity":              "the API server's",
+	".controller.affinity.podAffinity":               "the API server's",
+	".controller.affinity.podAntiAffinity":           "the API server's",
+	".controller.topologySpreadConstraints[]":        "the API server's",
+	".controller.extraEnv[].valueFrom":               "the API server's",
+	".speaker.extraEnv[].valueFrom":                  "the API server's",
+	".extraObjects[]":                                "the user's",
+	".networkPolicy.metricsFrom[].namespaceSelector": "the API server's",
+	".networkPolicy.metricsFrom[].podSelector":       "the API server's",
+	".networkPolicy.metricsFrom[].ipBlock":           "the API server's",
 }
 
 func TestSchemaDescribesEveryKeyAndKnowsNoOther(t *testing.T) {
