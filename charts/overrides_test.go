@@ -2,8 +2,10 @@ package charts_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -114,6 +116,33 @@ func TestNetworkPolicy(t *testing.T) {
 		if peers, is := allowed[port.Name]; !is || (len(peers) > 0) != (port.Name == "metrics") {
 			t.Errorf("port %s is open to %v, %v", port.Name, peers, is)
 		}
+	}
+}
+
+// The base of kustomize is the chart, with the values that stand in it, in a namespace that lets the speakers in.
+func TestKustomizeBase(t *testing.T) {
+	t.Parallel()
+	program := helms(t)["helm4"]
+	kubectl := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(program), "kubectl"), "kustomize", "--enable-helm",
+		"--load-restrictor", "LoadRestrictionsNone", "--helm-command", program, "../config/default")
+	out, err := kubectl.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(objects []client.Object) (all []string) {
+		for _, o := range objects {
+			all = append(all, fmt.Sprintf("%T %s", o, o.GetName()))
+		}
+		slices.Sort(all)
+		return all
+	}
+	base := decode(t, string(out))
+	want := append(objects(t, values{"forwarding": values{"mode": "none"}}), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	if diff := cmp.Diff(names(want), names(base)); diff != "" {
+		t.Error(diff)
+	}
+	if one[*corev1.Namespace](t, base, namespace).Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+		t.Error("the namespace refuses the speakers")
 	}
 }
 
