@@ -50,6 +50,8 @@ type kit struct {
 	turning netip.Addr
 	// sinceBackup is the address of a Service that came after the last backup.
 	sinceBackup netip.Addr
+	// beside checks what a copy of the cluster, which is on the LAN, believes.
+	beside func(ctx context.Context) error
 
 	// Of the fault that lasts.
 	absent *lab.Node // has no link

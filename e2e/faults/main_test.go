@@ -111,6 +111,10 @@ func (k *kit) live(t *testing.T, f fault, r *rand.Rand) {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asPulse) != "" {
+		asCopy()
+		return
+	}
 	code := m.Run()
 	if os.Getenv("FAIRLEAD_KEEP_LAB") == "" {
 		if err := lab.Down(context.Background()); err != nil {

@@ -21,6 +21,7 @@ func byStrangers() []fault {
 		{name: "a host speaks for a node that is dead", excused: excuses{moves: true, routes: true, lost: true}, inject: forgeTheDead},
 		{name: "a host says again what a node said that has stopped", excused: excuses{moves: true, routes: true, lost: true}, inject: replayHellos},
 		{name: "a host speaks for the router by BFD", inject: forgeBFD},
+		{name: "a copy of the cluster is on the LAN", inject: copied, check: func(ctx context.Context, k *kit) error { return k.beside(ctx) }},
 		{name: "there is no room for new connections", inject: noRoom},
 		{name: "what an address does not have is asked for", gate: true, inject: routeBack, check: closed},
 	}
