@@ -176,6 +176,10 @@ func TestTwoReleasesAreTheSame(t *testing.T) {
 		if err != nil || bytes.Contains(vex, []byte(`"affected"`)) || !bytes.Contains(vex, []byte("a KEEPALIVE in its place")) {
 			t.Errorf("what is known against it affects it, or why it does not is not stated (%v):\n%s", err, vex)
 		}
+		licences, err := os.ReadFile(filepath.Join(dir, "dist/licences-0.9.9.txt"))
+		if err != nil || !bytes.Contains(licences, []byte("\ngithub.com/osrg/gobgp/v3@")) {
+			t.Errorf("the licences lack that of GoBGP (%v)", err)
+		}
 	}
 	if !bytes.Equal(sums[0], sums[1]) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums[0], sums[1])
