@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,14 +31,20 @@ import (
 const asPulse = "FAIRLEAD_TEST_COPY_PULSE"
 
 // copied has a node of a second cluster, which was cloned from this one, at the place of the control plane: it has the key of
-// hellos, the name of a node, and the pools. It gives addresses of layer 2 that the first cluster answers for, and does not answer for them.
+// hellos, the name of a node, and the pools. It begins with addresses of layer 2 that the first cluster answers for, and does not answer for them.
 func copied(t *testing.T, k *kit, r *rand.Rand) {
 	var key corev1.Secret
 	if err := k.API.Get(within(t, soon), client.ObjectKey{Namespace: product.Namespace, Name: "fairlead-hello"}, &key); err != nil {
 		t.Fatal(err)
 	}
 	name, at := k.victim(r).Name, filepath.Join(t.TempDir(), "pulse.sock")
-	pulse := exec.CommandContext(t.Context(), os.Args[0], "--node-name="+name, "--socket="+at)
+	// Its machine was switched on a minute ago.
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		t.Fatal(err)
+	}
+	pulse := exec.CommandContext(t.Context(), "unshare", "--time", fmt.Sprintf("--boottime=%d", min(0, 60-up.Sec)), "--fork", "--kill-child",
+		os.Args[0], "--node-name="+name, "--socket="+at)
 	pulse.Env, pulse.Stderr = append(os.Environ(), asPulse+"=1"), t.Output()
 	if err := k.ControlPlane.Inside(pulse.Start); err != nil {
 		t.Fatal(err)
@@ -60,16 +67,6 @@ func copied(t *testing.T, k *kit, r *rand.Rand) {
 	}
 	for _, a := range k.layer2 {
 		table.Claims[a] = desired.Candidacy{Candidates: []string{name}}
-	}
-	// A pulse whose first table has them takes them for its own: it may follow a restart.
-	begun := table
-	begun.Claims = nil
-	begins := within(t, soon)
-	if err := lab.Until(begins, func() error {
-		_, err := agent.Apply(begins, begun)
-		return err
-	}); err != nil {
-		t.Fatal(err)
 	}
 	k.beside = func(ctx context.Context) error {
 		state, err := agent.Apply(ctx, table)

@@ -136,6 +136,7 @@ func (c *cluster) begin(t *testing.T, size int, random func() float64) {
 // start begins a node.
 func (c *cluster) start(i int) {
 	n := c.nodes[i]
+	booted := !n.kernel.Load()
 	listening := newEars(c, i)
 	n.answers.Store(listening)
 	n.kernel.Store(true)
@@ -150,7 +151,7 @@ func (c *cluster) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := NewServer(Config{
 		Node: n.name, Mesh: mesh, Links: cable{c, i},
-		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, LinkCheck: c.linkCheck(ctx, i, mesh), Handover: &n.hands, Damping: simDamping, Log: log,
+		ARP: listening, NDP: listening.six, BFD: path{&around{}}, Adjacency: lone{}, LinkCheck: c.linkCheck(ctx, i, mesh), Handover: &n.hands, Damping: simDamping, Booted: booted, Log: log,
 	})
 	c.tasks.Go(func() { _ = mesh.Run(ctx) })
 	c.tasks.Go(func() { server.loop(ctx) })

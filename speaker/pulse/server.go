@@ -120,7 +120,8 @@ type Config struct {
 	Adjacency Adjacency
 	LinkCheck LinkCheck
 	Handover  Handover      // nil: none
-	Damping   time.Duration // see owner.Input
+	Damping   time.Duration // see owner.Input, as for
+	Booted    bool
 	Log       *slog.Logger
 }
 
@@ -168,7 +169,7 @@ func NewServer(cfg Config) *Server {
 		owner:    owner.New(cfg.Node, rand.N[time.Duration]),
 	}
 	s.state.Store(&api.State{})
-	s.known.IsQuiet, s.known.Damping = cfg.Mesh.IsQuiet, cfg.Damping
+	s.known.IsQuiet, s.known.Damping, s.known.Booted = cfg.Mesh.IsQuiet, cfg.Damping, cfg.Booted
 	if cfg.Handover == nil {
 		s.cfg.Handover = withoutHandover{}
 	}

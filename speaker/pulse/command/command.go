@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/serve"
@@ -159,13 +160,27 @@ func assemble(o options, log *slog.Logger) (p *parts, err error) {
 	p.arp, p.ndp, p.sessions = arp.New(log), ndp.New(log), bfd.New(log)
 	config := pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: p.mesh, Links: p.watcher, ARP: p.arp, NDP: p.ndp, BFD: p.sessions,
-		Adjacency: p.routers, LinkCheck: p.apart, Damping: o.damping, Log: log,
+		Adjacency: p.routers, LinkCheck: p.apart, Damping: o.damping, Booted: hasJustBooted(log), Log: log,
 	}
 	if o.handOver {
 		config.Handover = p.handing
 	}
 	p.server = pulse.NewServer(config)
 	return p, nil
+}
+
+// bootTakes is for how long after its kernel a machine may still be starting. A pulse that is restarted within it asks for
+// its addresses for some 100 ms before it answers again.
+const bootTakes = 5 * time.Minute
+
+// hasJustBooted tells whether this pulse is the first one since the machine was switched on, as far as can be told.
+func hasJustBooted(log *slog.Logger) bool {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		log.Error("cannot read for how long this machine has been up: this start is taken for a restart", "error", err)
+		return false
+	}
+	return time.Duration(up.Nano()) < bootTakes
 }
 
 // handler serves /metrics, /healthz and /readyz.

@@ -55,6 +55,8 @@ type Input struct {
 	IsQuiet func(node string) bool
 	// Damping is within what time a node that dies again comes last for a while, and for how long at first; zero: never.
 	Damping time.Duration
+	// Booted: this machine has just booted, so that nothing on it can have answered for an address before.
+	Booted bool
 	// Epoch is later than all that were heard of, for the addresses that are taken in this step.
 	Epoch uint64
 	// Changed: something other than Table, Links and Heard may differ from the last step.
@@ -180,6 +182,7 @@ func (m *Machine) takeTable(now time.Time) (news bool) {
 	m.told.stale = true
 	m.backups.table(now, m.before, t)
 	m.probing.elsewhere(now, t.Elsewhere)
+	m.probing.booted = m.in.Booted
 	m.probing.table(now, t.Addresses())
 	return true
 }

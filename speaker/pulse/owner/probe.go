@@ -35,7 +35,8 @@ const (
 // probing decides which addresses must be asked for before they are answered for: those
 // that no node has ever held. An address that some node may hold is answered for at once:
 // one that moves, by a failover or a change of the order or of the candidates, one that comes with
-// the first table of a process, which may follow a restart, and one that was held lately.
+// the first table of a process, which may follow a restart, and one that was held lately. When the machine has just booted
+// it is no restart: a copy of the cluster, which begins with the addresses of the first one, asks for them.
 //
 // A node that replies to a probe holds the address, which moves here, be it that another speaker there replies, as
 // MetalLB's. But that node is asked first: if it says in its hellos that an interface there has the address, as
@@ -47,7 +48,9 @@ type probing struct {
 	// kernel tells whether an interface of this node has an address, so that the kernel replies for it,
 	// and gives the claim that others hear.
 	kernel  func(a netip.Addr) (claim neighbour.Claim, does bool)
-	began   bool // a table has come
+	booted  bool                // no process of this machine can have answered before this one, and
+	first   map[netip.Addr]bool // came with its first table: a node that replies for one hands it over
+	began   bool                // a table has come
 	held    map[netip.Addr]bool
 	gone    map[netip.Addr]time.Time     // the held ones that no node is to answer for any more
 	away    map[netip.Addr]time.Time     // since when only other nodes are to answer for them
@@ -69,7 +72,11 @@ func (v *probing) table(now time.Time, addresses map[netip.Addr]bool) {
 	if !v.began {
 		v.began = true
 		v.held, v.gone, v.pending = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}, map[netip.Addr]*addressProbe{}
-		maps.Copy(v.held, addresses)
+		if v.booted {
+			v.first = maps.Clone(addresses)
+		} else {
+			maps.Copy(v.held, addresses)
+		}
 		return
 	}
 	for a := range v.held {
@@ -146,7 +153,7 @@ func (v *probing) claimed(now time.Time, claim neighbour.Claim, of stations) (ne
 		return false
 	}
 	switch node := of.of(claim.Station); {
-	case node == "" || node == v.self: // maybe one of a node that has not told its stations
+	case node == "" || node == v.self || v.first[claim.Address]: // maybe one of a node that has not told its stations
 	case q.node == "":
 		q.node, q.claim, q.next = node, claim, now.Add(sayWithin)
 		return true

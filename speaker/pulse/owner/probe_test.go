@@ -51,6 +51,40 @@ func TestANewAddressIsAskedForBeforeItIsUsed(t *testing.T) {
 	}
 }
 
+// TestAMachineThatHasJustBootedAsks for the addresses of its first table, which a restarted process answers for at once: a
+// copy of a cluster leaves them to the first one. A node that replies hands over.
+func TestAMachineThatHasJustBootedAsks(t *testing.T) {
+	begin := func() (*probing, stations) {
+		v, nodes := vetted()
+		*v = probing{self: v.self, kernel: v.kernel, booted: true}
+		v.table(noon, all(vip4))
+		if wait := v.vet(noon, on(vip4), nil); !wait[vip4] {
+			t.Fatal("answered for at once")
+		}
+		return v, nodes
+	}
+	for _, test := range []struct {
+		name    string
+		from    neighbour.MAC
+		answers bool
+	}{{"a station of another cluster", stranger, false}, {"a node", colleague, true}} {
+		t.Run(test.name, func(t *testing.T) {
+			v, nodes := begin()
+			v.claimed(noon, says(vip4, test.from), nodes)
+			if wait := v.vet(noon, on(vip4), nil); wait[vip4] == test.answers || (len(v.conflicts()) > 0) == test.answers {
+				t.Errorf("waits: %v, conflicts: %v", wait, v.conflicts())
+			}
+		})
+	}
+	v, _ := begin()
+	for now := noon; !now.After(noon.Add(probes * probeEvery)); now = now.Add(time.Millisecond) {
+		v.due(now)
+	}
+	if wait := v.vet(noon.Add(probes*probeEvery), on(vip4), nil); len(wait) > 0 {
+		t.Errorf("nobody replied, and it waits for %v", wait)
+	}
+}
+
 // TestAnAddressThatSomebodyHeldIsUsedAtOnce: nothing that follows a failover, a move, a
 // restart or a pause waits for a probe.
 func TestAnAddressThatSomebodyHeldIsUsedAtOnce(t *testing.T) {
