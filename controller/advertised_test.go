@@ -43,10 +43,11 @@ func testAdvertised(t *testing.T, c *cluster) {
 }
 
 // testAnnouncedByNobody: a Service of policy Local whose pods run where nobody announces says so, and
-// one that no advertisement chooses; each cause heals at once.
+// one that no advertisement chooses, and one of policy Cluster whose nodes are excluded; each cause heals at once.
 func testAnnouncedByNobody(t *testing.T, c *cluster) {
 	c.start(t)
-	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{"edge": "yes"}}})
+	edge := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{"edge": "yes"}}}
+	c.temporary(t, edge)
 	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "inner"}})
 	ad := &v1beta1.L2Advertisement{ObjectMeta: metav1.ObjectMeta{Name: "l2"}}
 	ad.Spec.NodeSelectors = []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "yes"}}}
@@ -66,6 +67,16 @@ func testAnnouncedByNobody(t *testing.T, c *cluster) {
 	c.told(t, s, "NoServingNode")
 	update(t, c, slice, func(e *discoveryv1.EndpointSlice) { node := "edge"; e.Endpoints[0].NodeName = &node })
 	until(t, c, s, "well again", has(v1beta1.ReasonAllocated, ""))
+
+	cluster := c.service(t, "cluster")
+	c.holds(t, cluster, "192.0.2.1")
+	until(t, c, cluster, "announced", has(v1beta1.ReasonAllocated, ""))
+	update(t, c, edge, func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" })
+	until(t, c, cluster, "told that its only node is excluded", has("NoServingNode", "may announce: edge: excluded from load balancers"))
+	c.told(t, cluster, "NoServingNode")
+	update(t, c, edge, func(n *corev1.Node) { delete(n.Labels, corev1.LabelNodeExcludeBalancers) })
+	until(t, c, cluster, "announced again", has(v1beta1.ReasonAllocated, ""))
+	until(t, c, s, "announced again", has(v1beta1.ReasonAllocated, ""))
 
 	c.service(t, "other", func(s *corev1.Service) { s.Labels = map[string]string{"public": "yes"} })
 	update(t, c, ad, func(ad *v1beta1.L2Advertisement) {

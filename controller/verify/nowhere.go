@@ -15,7 +15,7 @@ import (
 const (
 	// ReasonServiceNotSelected: every advertisement of the pool chooses other Services.
 	ReasonServiceNotSelected = "ServiceNotSelected"
-	// ReasonNoServingNode: under policy Local no node that has endpoints announces.
+	// ReasonNoServingNode: no node that the advertisements choose may announce, or under policy Local none that has endpoints.
 	ReasonNoServingNode = "NoServingNode"
 )
 
@@ -25,6 +25,7 @@ type way struct {
 	pools    view.PoolMatch
 	services []view.Selector
 	nodes    []string // sorted
+	unable   []bool   // the chosen nodes, where none of them may announce
 	whatever bool     // also what no endpoint serves
 }
 
@@ -33,7 +34,9 @@ func (r *reach) ways() []way {
 	var all []way
 	add := func(w way, chosen []bool) {
 		if slices.Contains(chosen, true) {
-			w.nodes = r.able(chosen)
+			if w.nodes = r.able(chosen); len(w.nodes) == 0 {
+				w.unable = chosen
+			}
 			all = append(all, w)
 		}
 	}
@@ -70,6 +73,9 @@ func (k *Checker) nowhere(r *reach) {
 		before := len(r.problems)
 		if choosy {
 			look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
+		}
+		if !s.ExternalLocal {
+			look(s, func(vip netip.Addr, covering []way) bool { return unannounced(r, s, vip, choosing(covering, s)) })
 		}
 		if endpoints := r.cluster.Endpoints.Of(ref); s.ExternalLocal && len(endpoints) > 0 {
 			look(s, func(vip netip.Addr, covering []way) bool {
@@ -118,6 +124,30 @@ func unchosen(r *reach, s *view.Service, sharers []*view.Service, vip netip.Addr
 	r.add(s.Object(), ReasonServiceNotSelected,
 		"%s is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: %s; "+
 			"label the Service, or correct the selectors", vip, names(s))
+	return true
+}
+
+// unannounced tells of an address under policy Cluster, if no node that the ways go from may announce.
+func unannounced(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bool) {
+	if len(ways) == 0 || slices.ContainsFunc(ways, func(w way) bool { return w.unable == nil }) {
+		return false
+	}
+	inability := whyUnable()
+	names := make([][]string, len(inability))
+	for i, node := range r.nodes {
+		if slices.ContainsFunc(ways, func(w way) bool { return w.unable[i] }) {
+			why := slices.IndexFunc(inability, func(why unableNode) bool { return why.is(node) })
+			names[why] = append(names[why], node.Name)
+		}
+	}
+	var whys []string
+	for i, nodes := range names {
+		if len(nodes) > 0 {
+			whys = append(whys, problem.List(nodes, " ")+": "+inability[i].says)
+		}
+	}
+	r.add(s.Object(), ReasonNoServingNode, "%s is announced by nobody: no node that its advertisements choose may announce: %s; "+
+		"or have an advertisement choose other nodes", vip, strings.Join(whys, "; "))
 	return true
 }
 

@@ -30,6 +30,10 @@ func TestAnnouncedByNobody(t *testing.T) {
 	const (
 		elsewhere = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints "
 		wayOut    = "; run its pods on nodes that announce, or set the policy Cluster"
+		unable    = "Service/shop/web: NoServingNode: 192.0.2.1 is announced by nobody: no node that its advertisements choose may announce: "
+		labelOff  = "remove the label node.kubernetes.io/exclude-from-external-load-balancers, which control-plane nodes usually have, or set speaker.ignoreExcludeLB of the chart; " +
+			"or out of service: remove the taint node.kubernetes.io/out-of-service"
+		unableOut = "; or have an advertisement choose other nodes"
 		others    = "Service/shop/web: ServiceNotSelected: 192.0.2.1 is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: "
 		relabel   = "; label the Service, or correct the selectors"
 	)
@@ -48,6 +52,43 @@ func TestAnnouncedByNobody(t *testing.T) {
 			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
 				c.Endpoints, s.ExternalLocal = serving("n2"), false
 			},
+		},
+		"policy Cluster, and the only node that is chosen is excluded, as a single one that has the control plane": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal, c.Nodes["n1"].Excluded = false, true
+			},
+			want: unable + "n1: excluded from load balancers: " + labelOff + unableOut,
+		},
+		"policy Cluster, excluded, and there is no endpoint yet": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal, c.Nodes["n1"].Excluded, c.Endpoints = false, true, serving()
+			},
+			want: unable + "n1: excluded from load balancers: " + labelOff + unableOut,
+		},
+		"policy Cluster, and no node that is chosen may announce, each for a reason of its own": {
+			change: func(c *view.Cluster, s *view.Service, l2 *view.L2Advertisement) {
+				s.ExternalLocal, l2.NodeSelectors = false, nil
+				c.Nodes["n1"].Condemned, c.Nodes["n2"].NetworkUnavailable, c.Nodes["n4"] = true, true, &view.Node{Name: "n4"}
+				c.Speakers = map[string]view.Speaker{"n1": {Node: "n1"}}
+			},
+			want: unable + "n1: about to be deleted by an autoscaler; n2: without network: see the condition NetworkUnavailable of the node; " +
+				"n3 n4: without a speaker: see speaker.nodeSelector and speaker.tolerations of the chart" + unableOut,
+		},
+		"policy Cluster, and the routers are for excluded nodes alone": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal, c.Nodes["n1"].Excluded, c.L2Advertisements = false, true, nil
+				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all", Peers: []string{"first"}}}
+			},
+			want: unable + "n1: excluded from load balancers: " + labelOff + unableOut,
+		},
+		"policy Cluster, and another advertisement chooses a node that announces": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal, c.Nodes["n1"].Excluded = false, true
+				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
+			},
+		},
+		"policy Cluster, and no speaker says anything yet": {
+			change: func(_ *view.Cluster, s *view.Service, _ *view.L2Advertisement) { s.ExternalLocal = false },
 		},
 		"another advertisement for these": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
