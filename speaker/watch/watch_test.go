@@ -30,8 +30,9 @@ import (
 // namespace is our own.
 const namespace = "fairlead-system"
 
-// patience is more than what does happen takes on a busy machine.
-const patience = time.Minute
+// patience is more than what does happen takes on a busy machine: client-go waits for a minute before it asks a server again
+// that was away for long.
+const patience = 3 * time.Minute
 
 // observed is a watch on a real API server.
 type observed struct {

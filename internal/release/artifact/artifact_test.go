@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -168,9 +169,9 @@ func TestPublishRefuses(t *testing.T) {
 			if c.architectures == nil {
 				c.architectures = []string{"amd64", "arm64"}
 			}
-			refuse := true
+			var accept atomic.Bool
 			host := serve(t, func(r *http.Request) int {
-				if refuse && c.refuse != nil {
+				if !accept.Load() && c.refuse != nil {
 					return c.refuse(r)
 				}
 				return 0
@@ -179,7 +180,7 @@ func TestPublishRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v\nwant one line with %s", err, c.want)
 			}
-			refuse = false
+			accept.Store(true)
 			for _, name := range []string{"fairlead", "charts/fairlead", "release"} {
 				if got := tags(t, host, name); got != "" {
 					t.Errorf("%s got the tags %q", name, got)
