@@ -81,6 +81,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 // Run is the whole program; it ends well when the context does. Logs go to
 // stderr. It fails on bad flags and if the socket cannot be opened.
 func Run(ctx context.Context, args []string, stderr io.Writer, more ...prometheus.Collector) error {
+	return run(ctx, hasJustBooted, args, stderr, more...)
+}
+
+// run is Run on a machine that has just booted, or not.
+func run(ctx context.Context, booted func(*slog.Logger) bool, args []string, stderr io.Writer, more ...prometheus.Collector) error {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -96,7 +101,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer, more ...prometheu
 		startThreads()
 		threads.schedule()
 	}
-	p, err := assemble(o, log)
+	p, err := assemble(o, booted(log), log)
 	if err != nil {
 		return err
 	}
@@ -105,19 +110,19 @@ func Run(ctx context.Context, args []string, stderr io.Writer, more ...prometheu
 	// The mesh and BFD outlive the server, which says goodbye through them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
-	run := func(what string, task func(context.Context) error) {
+	start := func(what string, task func(context.Context) error) {
 		tasks.Go(func() {
 			if err := task(background); err != nil {
 				log.Error("a part of pulse ended", "part", what, "error", err)
 			}
 		})
 	}
-	run("hello mesh", p.mesh.Run)
-	run("hellos on other interfaces", p.apart.Run)
-	run("link watcher", p.watcher.Run)
-	run("BFD", p.sessions.Run)
-	run("hand-over of open connections", p.handing.Run)
-	run("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
+	start("hello mesh", p.mesh.Run)
+	start("hellos on other interfaces", p.apart.Run)
+	start("link watcher", p.watcher.Run)
+	start("BFD", p.sessions.Run)
+	start("hand-over of open connections", p.handing.Run)
+	start("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
 		handler := handler(p.server, append(more, lines.Lost(), &p.collector)...)
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
@@ -150,7 +155,7 @@ type parts struct {
 }
 
 // assemble puts them together, and returns an error for options that hello refuses.
-func assemble(o options, log *slog.Logger) (p *parts, err error) {
+func assemble(o options, booted bool, log *slog.Logger) (p *parts, err error) {
 	p = &parts{watcher: links.NewWatcher(log), routers: adjacency.New(log), handing: handover.New(log)}
 	p.watcher.Greets = true
 	if p.mesh, err = hello.New(hello.Config{Node: o.node, Port: uint16(o.port), Interval: o.interval, Multiplier: o.multiplier, Log: log}); err != nil {
@@ -160,7 +165,7 @@ func assemble(o options, log *slog.Logger) (p *parts, err error) {
 	p.arp, p.ndp, p.sessions = arp.New(log), ndp.New(log), bfd.New(log)
 	config := pulse.Config{
 		Node: o.node, Socket: o.socket, Mesh: p.mesh, Links: p.watcher, ARP: p.arp, NDP: p.ndp, BFD: p.sessions,
-		Adjacency: p.routers, LinkCheck: p.apart, Damping: o.damping, Booted: hasJustBooted(log), Log: log,
+		Adjacency: p.routers, LinkCheck: p.apart, Damping: o.damping, Booted: booted, Log: log,
 	}
 	if o.handOver {
 		config.Handover = p.handing

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := command.Run(ctx, os.Args[1:], os.Stderr); err != nil {
+	if err := command.RunSinceLong(ctx, os.Args[1:], os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
