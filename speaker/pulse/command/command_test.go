@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,8 +405,7 @@ func TestEveryThreadIsRealtime(t *testing.T) {
 	}
 	if !granted {
 		asked = unix.SCHED_DEADLINE
-		if err := exec.CommandContext(t.Context(), "chrt", "--deadline", "--sched-runtime", "200000",
-			"--sched-period", "5000000", "0", "true").Run(); err != nil {
+		if err := runBeforeOthers(); err != nil && !errors.Is(err, unix.EBUSY) {
 			t.Logf("here nobody may run before others: %v", err)
 			asked = unix.SCHED_NORMAL // pulse goes on all the same
 		}
@@ -436,14 +436,31 @@ func TestEveryThreadIsRealtime(t *testing.T) {
 			l.start(t)
 			// What the runtime starts meanwhile is new until the next look, a second later.
 			var err error
-			for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+			for began := time.Now(); time.Since(began) < soon; time.Sleep(50 * time.Millisecond) {
 				if err = n.runsBy(c.policy); err == nil {
+					return
+				}
+				if c.policy == unix.SCHED_DEADLINE && errors.Is(runBeforeOthers(), unix.EBUSY) {
+					t.Logf("others are promised what this one lacks, as those of a lab: %v", err)
 					return
 				}
 			}
 			t.Error(err)
 		})
 	}
+}
+
+// runBeforeOthers returns the error with which the kernel refuses to run one more thread as pulse has it run its own.
+func runBeforeOthers() error {
+	refused := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the function
+		refused <- unix.SchedSetAttr(0, &unix.SchedAttr{
+			Size: unix.SizeofSchedAttr, Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+			Runtime: uint64(200 * time.Microsecond), Deadline: uint64(5 * time.Millisecond), Period: uint64(5 * time.Millisecond),
+		}, 0)
+	}()
+	return <-refused
 }
 
 // runsBy returns an error if the kernel schedules a thread of pulse by another policy.

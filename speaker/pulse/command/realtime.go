@@ -84,7 +84,7 @@ type realtime struct {
 	log      *slog.Logger
 }
 
-// run schedules new threads until the context ends.
+// run schedules new threads, and those that could be scheduled better, until the context ends.
 func (r *realtime) run(ctx context.Context) {
 	for {
 		select {
@@ -96,8 +96,9 @@ func (r *realtime) run(ctx context.Context) {
 	}
 }
 
-// schedule schedules all threads that it has not scheduled yet, and those that they start meanwhile,
-// and logs the policy when that changes.
+// schedule schedules all threads that do not have the best policy yet, and those that they start meanwhile,
+// and logs the policy when that changes. What the kernel refuses it may grant later: other processes may have been
+// promised all that it can promise to deadline threads.
 func (r *realtime) schedule() {
 	var refused error // what kept the worst off from a better policy
 	worst := 0
@@ -116,11 +117,10 @@ func (r *realtime) schedule() {
 			}
 			chosen, known := r.by[id]
 			if !known {
-				more = true
-				chosen, err = r.scheduleThread(id)
-				if chosen > worst {
-					refused = err
-				}
+				more, chosen = true, len(r.policies)
+			}
+			if chosen, err = r.scheduleThread(id, chosen); chosen > worst {
+				refused = err
 			}
 			by[id], worst = chosen, max(worst, chosen)
 		}
@@ -133,10 +133,10 @@ func (r *realtime) schedule() {
 	r.logOnce("as any other process", refused)
 }
 
-// scheduleThread has the kernel schedule a thread by the first policy that it grants, and returns which one that is and
-// the errors of those before it.
-func (r *realtime) scheduleThread(id int) (chosen int, refused error) {
-	for i, policy := range r.policies {
+// scheduleThread has the kernel schedule a thread by the first policy before the one that it has which the kernel
+// grants, and returns which one it has then and the errors of those before it.
+func (r *realtime) scheduleThread(id, has int) (chosen int, refused error) {
+	for i, policy := range r.policies[:has] {
 		attr := policy.SchedAttr
 		attr.Size = unix.SizeofSchedAttr
 		err := unix.SchedSetAttr(id, &attr, 0)
@@ -145,7 +145,7 @@ func (r *realtime) scheduleThread(id int) (chosen int, refused error) {
 		}
 		refused = errors.Join(refused, fmt.Errorf("%s: %w", policy.name, err))
 	}
-	return len(r.policies), refused
+	return has, refused
 }
 
 func (r *realtime) logOnce(by string, refused error) {
