@@ -132,19 +132,20 @@ func unannounced(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bo
 	if len(ways) == 0 || slices.ContainsFunc(ways, func(w way) bool { return w.unable == nil }) {
 		return false
 	}
-	inability := whyUnable()
-	names := make([][]string, len(inability))
+	var whys []string // in the order of the nodes
+	names := map[string][]string{}
 	for i, node := range r.nodes {
-		if slices.ContainsFunc(ways, func(w way) bool { return w.unable[i] }) {
-			why := slices.IndexFunc(inability, func(why unableNode) bool { return why.is(node) })
-			names[why] = append(names[why], node.Name)
+		if !slices.ContainsFunc(ways, func(w way) bool { return w.unable[i] }) {
+			continue
 		}
+		why := whyUnable(r.cluster, node)
+		if names[why] == nil {
+			whys = append(whys, why)
+		}
+		names[why] = append(names[why], node.Name)
 	}
-	var whys []string
-	for i, nodes := range names {
-		if len(nodes) > 0 {
-			whys = append(whys, problem.List(nodes, " ")+": "+inability[i].says)
-		}
+	for i, why := range whys {
+		whys[i] = problem.List(names[why], " ") + ": " + why
 	}
 	r.add(s.Object(), ReasonNoServingNode, "%s is announced by nobody: no node that its advertisements choose may announce: %s; "+
 		"or have an advertisement choose other nodes", vip, strings.Join(whys, "; "))
@@ -213,14 +214,4 @@ func announcing(c *view.Cluster, s *view.Service, vip netip.Addr) []string {
 	return slices.DeleteFunc(view.UsableOf(s, c.Endpoints.Of(s.Ref), addr.FamilyOf(vip)).Nodes(), func(name string) bool {
 		return !mayAnnounce(c, c.Nodes[name])
 	})
-}
-
-// mayAnnounce reports whether a node that is there may announce, and has a speaker: one that says which networks it is on.
-// While none says so, nothing is known of any.
-func mayAnnounce(c *view.Cluster, n *view.Node) bool {
-	if n == nil || !n.MayAnnounce() {
-		return false
-	}
-	_, speaks := c.Speakers[n.Name]
-	return speaks || len(c.Speakers) == 0
 }

@@ -97,22 +97,26 @@ func (r *reach) able(chosen []bool) []string {
 	return nodes
 }
 
-// unableNode is why a node may not announce, and what to do.
-type unableNode struct {
-	is   func(*view.Node) bool
-	says string
+// whyUnable returns why a node that is there may not announce, and what to do; "" if it may, and has a speaker: one that says which
+// networks it is on. While none says so, nothing is known of any.
+func whyUnable(c *view.Cluster, n *view.Node) string {
+	_, speaks := c.Speakers[n.Name]
+	switch {
+	case n.Excluded:
+		return "excluded from load balancers: remove the label node.kubernetes.io/exclude-from-external-load-balancers, " +
+			"which control-plane nodes usually have, or set speaker.ignoreExcludeLB of the chart; or out of service: remove the taint node.kubernetes.io/out-of-service"
+	case n.Condemned:
+		return "about to be deleted by an autoscaler"
+	case !n.MayAnnounce(): // for the last of its reasons
+		return "without network: see the condition NetworkUnavailable of the node"
+	case !speaks && len(c.Speakers) > 0:
+		return "without a speaker: see speaker.nodeSelector and speaker.tolerations of the chart"
+	}
+	return ""
 }
 
-// whyUnable has the reasons for which mayAnnounce refuses a node that is there, the last of them for all others.
-func whyUnable() []unableNode {
-	return []unableNode{
-		{func(n *view.Node) bool { return n.Excluded }, "excluded from load balancers: remove the label node.kubernetes.io/exclude-from-external-load-balancers, " +
-			"which control-plane nodes usually have, or set speaker.ignoreExcludeLB of the chart; or out of service: remove the taint node.kubernetes.io/out-of-service"},
-		{func(n *view.Node) bool { return n.Condemned }, "about to be deleted by an autoscaler"},
-		{func(n *view.Node) bool { return n.NetworkUnavailable }, "without network: see the condition NetworkUnavailable of the node"},
-		{func(*view.Node) bool { return true }, "without a speaker: see speaker.nodeSelector and speaker.tolerations of the chart"},
-	}
-}
+// mayAnnounce reports whether a node is there and may announce.
+func mayAnnounce(c *view.Cluster, n *view.Node) bool { return n != nil && whyUnable(c, n) == "" }
 
 // served are the Services of type LoadBalancer whose endpoints are known, with these.
 func served(c *view.Cluster) iter.Seq2[*view.Service, []view.Endpoint] {
