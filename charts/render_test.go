@@ -398,6 +398,10 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			if got := env["KUBERNETES_SERVICE_HOST"] + " " + env["KUBERNETES_SERVICE_PORT"]; got != tt.apiServer {
 				t.Errorf("API server is %q, want %q", got, tt.apiServer)
 			}
+			// client-go waits for 30 s and 15 s. internal/apiservers tries the failover with what stands in the chart.
+			if got := env["HTTP2_READ_IDLE_TIMEOUT_SECONDS"] + " " + env["HTTP2_PING_TIMEOUT_SECONDS"]; tt.apiServer != " " && got != "2 2" {
+				t.Errorf("pings of the API server are %q", got)
+			}
 		})
 	}
 	for want, template := range map[string]corev1.PodTemplateSpec{"17472": controller, "17474": speaker} {

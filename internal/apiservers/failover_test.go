@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -148,12 +150,26 @@ func (c *cluster) goesBack(wants int) {
 	}
 }
 
+// pingAsTheChartHasIt has clients ping an API server that is silent as the programs do.
+func pingAsTheChartHasIt(t *testing.T) {
+	t.Helper()
+	env, err := os.ReadFile("../../charts/fairlead/templates/_helpers.tpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pings := regexp.MustCompile(`- name: (HTTP2_\w+)\n  value: "(\d+)"`).FindAllStringSubmatch(string(env), -1)
+	if len(pings) != 2 {
+		t.Fatalf("the chart sets %q", pings)
+	}
+	for _, variable := range pings {
+		t.Setenv(variable[1], variable[2])
+	}
+}
+
 // TestAnotherServerIsAsked watches by one of three API servers. That one is killed, stands still, is a black hole or has the certificate of
 // another cluster: changes go on to arrive within seconds, each once, and by the first server when that is back.
 func TestAnotherServerIsAsked(t *testing.T) {
-	// As the chart has it.
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "2")
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
+	pingAsTheChartHasIt(t)
 	c := newCluster(t)
 	c.watch()
 	c.arrives("all well", 1, 0)
