@@ -190,7 +190,7 @@ func TestTheAPIServerIsGone(t *testing.T) {
 		takenOver(t, c, vip)
 	}
 	for _, n := range c.Nodes() {
-		if rules, err := n.Exec(within(t, soon), "iptables-save", "-t", "nat"); err != nil || !strings.Contains(rules, vips[0].String()) {
+		if rules, err := n.Exec(within(t, soon), "iptables-save", "-t", "nat"); err != nil || !strings.Contains(rules, vips[0].String()+"/32") {
 			t.Errorf("%s lost its rules (%v)", n.Name, err)
 		}
 	}

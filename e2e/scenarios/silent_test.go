@@ -80,7 +80,10 @@ const nodeEvents = "default"
 
 // on runs a command on a node, and another one that undoes it, if there is one, when the
 // test ends.
-func on(t *testing.T, n *lab.Node, command, undo string) {
+func on(t *testing.T, n interface {
+	Exec(ctx context.Context, command ...string) (string, error)
+}, command, undo string,
+) {
 	t.Helper()
 	if _, err := n.Exec(within(t, soon), "sh", "-c", command); err != nil {
 		t.Fatal(err)
