@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -43,10 +44,8 @@ func (d familyDetection) explain(err error) {
 // family, and fails. A host without an address of the other family may not have got any yet. A lock or a
 // program that hangs ends, and says nothing about the host.
 func (d familyDetection) lacks(family addr.Family, failed error) error {
-	if errors.Is(d.socket(family), unix.EAFNOSUPPORT) {
-		if has, err := d.listed(family); err == nil && !has {
-			return fmt.Errorf("this node has no %s: its kernel was built or booted without (ipv6.disable=1); boot it with %s, or have no Services of it in this cluster", family, family)
-		}
+	if why := d.without(family); why != nil {
+		return why
 	}
 	if why := outcome.ReasonOf(failed); why != outcome.ReasonProgramMissing && why != outcome.ReasonFeatureMissing {
 		return nil
@@ -61,6 +60,43 @@ func (d familyDetection) lacks(family addr.Family, failed error) error {
 		return nil
 	}
 	return fmt.Errorf("this node has no %s: no interface has an address of it, and what forwards it is not there", family)
+}
+
+// without says that the kernel has not a family at all; nil: it has, or that is unknown.
+func (d familyDetection) without(family addr.Family) error {
+	if !errors.Is(d.socket(family), unix.EAFNOSUPPORT) {
+		return nil
+	}
+	if has, err := d.listed(family); err != nil || has {
+		return nil
+	}
+	return fmt.Errorf("this node has no %s: its kernel was built or booted without (ipv6.disable=1); boot it with %s, or have no Services of it in this cluster", family, family)
+}
+
+// unserved returns an *outcome.FamilyError for each family of which something is to be forwarded, that no backend failed to
+// write, and that the kernel has not: nf_tables takes rules of IPv6 in a kernel booted with ipv6.disable=1. All that is to be
+// forwarded of it is missing then.
+func (d familyDetection) unserved(want desired.Forwarding, missing outcome.Missing, absent map[addr.Family]bool) error {
+	var errs []error
+	for _, family := range addr.Families() {
+		if !want.Has(family) || absent[family] {
+			continue
+		}
+		if why := d.without(family); why != nil {
+			leaveOut(family, want, missing)
+			errs = append(errs, &outcome.FamilyError{Family: family, Settled: true, Err: outcome.Caused(outcome.ReasonFamilyAbsent, why)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leaveOut makes all that is to be forwarded of a family missing.
+func leaveOut(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
+	for key := range want.Ports {
+		if _, lacking := missing[key]; !lacking && key.Family == family {
+			missing[key] = desired.Port{}
+		}
+	}
 }
 
 func socket(family addr.Family) error {

@@ -160,6 +160,7 @@ func (f *Forwarder) Apply(ctx context.Context, want desired.Forwarding) (outcome
 	unread := f.flows.prepare(want)
 	missing, err := f.backend.Apply(ctx, want)
 	f.families.explain(err)
+	err = errors.Join(err, f.families.unserved(want, missing, outcome.Absent(err)))
 	complete := len(outcome.Behind(missing, err)) == 0
 	// Clean deletes what is stale.
 	f.flows.follow(want, missing, err, f.backend)

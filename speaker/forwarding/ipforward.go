@@ -30,11 +30,7 @@ func (h *host) forwards(want desired.Forwarding, missing outcome.Missing, absent
 		if why == "" {
 			continue
 		}
-		for key := range want.Ports {
-			if _, lacking := missing[key]; !lacking && key.Family == family {
-				missing[key] = desired.Port{}
-			}
-		}
+		leaveOut(family, want, missing)
 		reason := outcome.ReasonForwardingDisabled
 		if !has[family] && len(has) > 0 { // a host of the other family alone: no client or pod reaches it by this one
 			reason = outcome.ReasonFamilyAbsent

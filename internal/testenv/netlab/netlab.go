@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,6 +111,9 @@ func (h *Host) up(name string) {
 
 // Sysctl writes a value below /proc/sys of the host's network. Call it in Do.
 func (h *Host) Sysctl(name, value string) {
+	if strings.HasPrefix(name, "net/ipv6/") && !HasIPv6() {
+		return
+	}
 	h.check(os.WriteFile("/proc/sys/"+name, []byte(value), 0o600), "set %s", name)
 }
 
@@ -168,6 +172,9 @@ func (h *Host) Addr(name string, prefixes ...string) {
 				h.check(err, "address %s", prefix)
 				continue
 			}
+			if a.IP.To4() == nil && !HasIPv6() {
+				continue
+			}
 			a.Flags = unix.IFA_F_NODAD
 			h.check(netlink.AddrAdd(link, a), "add %s to %s", prefix, name)
 		}
@@ -175,6 +182,13 @@ func (h *Host) Addr(name string, prefixes ...string) {
 			time.Sleep(time.Millisecond)
 		}
 	})
+}
+
+// HasIPv6 reports whether this kernel has IPv6, which one booted with ipv6.disable=1 has not: there, hosts get no settings,
+// addresses and routes of it.
+func HasIPv6() bool {
+	_, err := os.Stat("/proc/thread-self/net/if_inet6")
+	return err == nil
 }
 
 // isTentative tells whether an address of an interface that is up is not used yet: without duplicate address detection,
@@ -203,6 +217,9 @@ func (h *Host) Route(prefix, via, name string) {
 		dst, err := netlink.ParseIPNet(prefix)
 		if err != nil {
 			h.check(err, "route to %s", prefix)
+			return
+		}
+		if dst.IP.To4() == nil && !HasIPv6() {
 			return
 		}
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst}
