@@ -23,9 +23,6 @@ import (
 	"fairlead.dev/fairlead/e2e/marked"
 )
 
-// suite is the tests that run in each kernel.
-const suite = "./speaker/forwarding/blackbox"
-
 // backends are those that the tests name.
 func backends() []string { return []string{"iptables-nft", "iptables-legacy", "nftables"} }
 
@@ -42,8 +39,8 @@ func features() []results.Feature {
 }
 
 type options struct {
-	releases, processors, run, out, cache string
-	patience                              time.Duration
+	releases, processors, boot, suite, run, out, cache string
+	patience                                           time.Duration
 }
 
 func main() {
@@ -56,6 +53,8 @@ func main() {
 	}
 	flag.StringVar(&o.releases, "releases", strings.Join(names, " "), "the releases of Debian whose kernels to boot")
 	flag.StringVar(&o.processors, "cpus", "max max,-avx2,-avx", "what to emulate, as qemu takes it")
+	flag.StringVar(&o.boot, "boot", "", "what the kernels are booted with besides, as ipv6.disable=1")
+	flag.StringVar(&o.suite, "suite", "./speaker/forwarding/blackbox", "the package of tests")
 	flag.StringVar(&o.run, "run", ".", "the tests to run, as go test takes it")
 	flag.StringVar(&o.out, "out", "", "the file to write the tables to; empty: standard output")
 	flag.StringVar(&o.cache, "cache", os.Getenv("FAIRLEAD_CACHE"), "where to keep what is booted")
@@ -81,7 +80,7 @@ func run(ctx context.Context, o options) (runs []results.Run, err error) {
 		if err != nil {
 			return runs, err
 		}
-		binary, err := build(ctx, r.Arch)
+		binary, err := build(ctx, o.suite, r.Arch)
 		if err != nil {
 			return runs, err
 		}
@@ -102,8 +101,8 @@ func run(ctx context.Context, o options) (runs []results.Run, err error) {
 	return runs, errors.Join(failed...)
 }
 
-// build builds the tests for an architecture.
-func build(ctx context.Context, arch string) (binary string, err error) {
+// build builds the tests of a package for an architecture.
+func build(ctx context.Context, suite, arch string) (binary string, err error) {
 	binary = filepath.Join("build", "packets-"+arch+".test")
 	c := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, suite)
 	c.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
@@ -127,7 +126,7 @@ func try(ctx context.Context, g guest.Guest, processor, binary string, o options
 	defer cancel()
 	var output bytes.Buffer
 	r := results.Run{Release: g.Name, Version: version, Processor: processor, Settings: settings}
-	r.Err = g.Run(within, processor, script, []string{binary}, io.MultiWriter(os.Stdout, &output))
+	r.Err = g.Run(within, processor, o.boot, script, []string{binary}, io.MultiWriter(os.Stdout, &output))
 	r.Output = output.String()
 	fmt.Printf("=== TOOK %s\n", time.Since(began).Round(time.Second))
 	return r, ctx.Err()

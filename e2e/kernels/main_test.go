@@ -13,7 +13,7 @@ import (
 // those with source ranges among them, asked over TCP and UDP in both families. The other kernels and tests have make test-kernels.
 func TestOneKernel(t *testing.T) {
 	o := options{
-		releases: "bookworm", processors: "max", run: "^TestMarksOfOthersStay$/^nftables$",
+		releases: "bookworm", processors: "max", suite: "./speaker/forwarding/blackbox", run: "^TestMarksOfOthersStay$/^nftables$",
 		cache: os.Getenv("FAIRLEAD_CACHE"), patience: 15 * time.Minute,
 	}
 	if o.cache == "" || os.Geteuid() != 0 {

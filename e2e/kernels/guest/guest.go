@@ -86,9 +86,9 @@ func (g Guest) Version() (version string, settings map[string]string, err error)
 	return version, settings, err
 }
 
-// Run boots the kernel on an emulated processor, runs a script there beside these files, and writes what it says to out.
+// Run boots the kernel on an emulated processor, with further arguments if boot is not empty, runs a script there beside these files, and writes what it says to out.
 // An error says that the script did not come to its end, or with a status other than zero.
-func (g Guest) Run(ctx context.Context, processor, script string, files []string, out io.Writer) error {
+func (g Guest) Run(ctx context.Context, processor, boot, script string, files []string, out io.Writer) error {
 	work, err := os.MkdirTemp("", "kernels-")
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (g Guest) Run(ctx context.Context, processor, script string, files []string
 	c := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-machine", machine, "-cpu", processor, "-smp", "1", "-m", "3072",
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", filepath.Join(g.dir, "vmlinuz"), "-initrd", initrd,
-		"-append", "console="+terminal+" loglevel=1 panic=-1 mitigations=off")
+		"-append", "console="+terminal+" loglevel=1 panic=-1 mitigations=off "+boot)
 	c.Stdout, c.Stderr = io.MultiWriter(out, &console), out
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("emulate %s with -cpu %s: %w", g.Name, processor, err)
