@@ -89,6 +89,10 @@ type simNode struct {
 	state   func() api.State
 	kernel  atomic.Bool // it answers, also while the node does not run
 	hands   inKernel    // over what moves here
+	cable   chan struct{}
+	pulled  bool         // its cable; guarded by wires, as
+	ups     uint64       // how often it was plugged in again
+	stalled atomic.Int64 // until when its server does not run, as Unix nanoseconds
 }
 
 // newCluster starts nodes and waits until they know each other.
@@ -117,7 +121,7 @@ func (c *cluster) begin(t *testing.T, size int, random func() float64) {
 		double: map[netip.Addr]time.Time{}, nobody: map[netip.Addr]time.Time{}, owners: map[netip.Addr][]int{},
 	}
 	for i := range size {
-		c.nodes = append(c.nodes, &simNode{index: i, name: fmt.Sprintf("node-%d", i), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})})
+		c.nodes = append(c.nodes, &simNode{index: i, name: fmt.Sprintf("node-%d", i), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)}), cable: make(chan struct{}, 1)})
 	}
 	c.lan.Lose(func(from, to netip.Addr) bool {
 		c.wires.Lock()

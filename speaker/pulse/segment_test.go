@@ -22,6 +22,7 @@ func (c *cluster) card(i int) links.Link {
 	l := linkstest.Ethernet(2, true)
 	l.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 	l.Prefixes = []netip.Prefix{netip.PrefixFrom(c.nodes[i].addr, 24)}
+	l.Running, l.Ups = !c.nodes[i].pulled, c.nodes[i].ups
 	if c.second != nil {
 		l.Prefixes = []netip.Prefix{netip.PrefixFrom(on4(1+i), 24), netip.PrefixFrom(on6(1+i), 64)}
 	}
@@ -48,11 +49,12 @@ type cable struct {
 }
 
 func (c cable) Snapshot() *links.Snapshot {
+	c.c.nodes[c.node].stand()
 	c.c.wires.Lock()
 	defer c.c.wires.Unlock()
 	return links.NewSnapshot(c.c.card(c.node))
 }
-func (c cable) Changed() <-chan struct{} { return nil }
+func (c cable) Changed() <-chan struct{} { return c.c.nodes[c.node].cable }
 
 func (c cable) Gateways() []links.Gateway {
 	c.c.wires.Lock()
@@ -216,6 +218,7 @@ func (e *ears) Ask(_ int, a, _ netip.Addr, to neighbour.MAC) {
 }
 
 func (e *ears) Claims() []neighbour.Claim {
+	e.c.nodes[e.node].stand()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	claims := e.claims

@@ -21,8 +21,9 @@ const claimsWithin = 100 * time.Millisecond
 // incumbents are the nodes that answer for the addresses which no candidate takes from them
 // (desired.Candidacy.NoPreempt; VRRP's Preempt_Mode off, RFC 9568). A node that answers keeps such an address while it
 // is alive and able. Without more, each node finds the first candidate that is able, as for all addresses. So a node that
-// answers and has a candidate before it which is alive, be it able or not, claims the address in its hellos, with its epoch,
-// and all others count it as the owner: the claim with the highest epoch.
+// answers and has a candidate before it, be that able or not, or dead, claims the address in its hellos, with its epoch,
+// and all others count it as the owner: the claim with the highest epoch. One that claimed an address only once it knew the
+// candidate to be alive would be too late where its process stands still meanwhile.
 //
 // A node that has just begun, or that heard no network until now, takes such an address only after the time that it takes
 // to hear of all claims: until then the first able candidate beside it counts as the owner. So does, for
@@ -230,7 +231,7 @@ func (k keeper) owner(q candidacy, first string) string {
 	in := k.find(q, first)
 	if in.node == q.self {
 		delete(k.of, q.address)
-		k.say[q.address] = q.before(q.view.IsAlive) != "" || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
+		k.say[q.address] = q.claim.Candidates[0] != q.self || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
 		return q.self
 	}
 	if epoch, answers := k.epochs[q.address]; answers {
