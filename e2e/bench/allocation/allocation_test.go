@@ -11,8 +11,8 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
-// TestAllocation: with few Services there is a figure of both in every table.
-func TestAllocation(t *testing.T) {
+// TestAllocationIsMeasured: with few Services there is a figure of both in every table.
+func TestAllocationIsMeasured(t *testing.T) {
 	bin := os.Getenv(apiserver.BinEnv)
 	if _, err := os.Stat(filepath.Join(bin, "metallb-controller")); bin == "" || err != nil {
 		t.Skipf("%s names no directory that has metallb-controller: run make test-build", apiserver.BinEnv)

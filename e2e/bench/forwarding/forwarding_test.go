@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestBench: with few Services and rounds there is a figure in every table, of ours and
+// TestForwardingIsMeasured: with few Services and rounds there is a figure in every table, of ours and
 // of kube-proxy.
-func TestBench(t *testing.T) {
+func TestForwardingIsMeasured(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}

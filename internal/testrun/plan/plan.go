@@ -47,10 +47,11 @@ const (
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
 	// the controller does beside an API server, other pod networks, the scenarios about rare changes of a node, a node that flaps among
-	// them, and about many connections, and releases.
+	// them, and about many connections, releases, an uninstall that waits for leases, and the benches' tests.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
-		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$"
+		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$" +
+		"|^TestUninstallClearsStatuses$|^TestAllocationIsMeasured$|^TestForwardingIsMeasured$"
 )
 
 // The packages that have groups of their own.
@@ -73,7 +74,7 @@ var (
 // gate is what a merge must pass.
 func gate() []Phase {
 	return []Phase{{
-		{Flags: short + "-race " + many, Gentle: true},
+		{Flags: short + "-race " + many + "-skip=" + later, Gentle: true},
 		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
 		{Flags: short + "-race", Packages: waiting},
 		{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
