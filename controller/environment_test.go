@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -106,7 +107,7 @@ func installed(t *testing.T, kubeconfig string) *cluster {
 func connect(t *testing.T, admin, controller *rest.Config) *cluster {
 	t.Helper()
 	kinds := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(kinds), v1beta1.AddToScheme(kinds)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(kinds), v1beta1.AddToScheme(kinds), apiextensionsv1.AddToScheme(kinds)); err != nil {
 		t.Fatal(err)
 	}
 	api, err := client.NewWithWatch(admin, client.Options{Scheme: kinds})

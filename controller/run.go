@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/controller/firstcontact"
 	"fairlead.dev/fairlead/controller/hellokey"
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/controller/reconcile"
-	"fairlead.dev/fairlead/internal/apihint"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/view"
@@ -47,13 +47,15 @@ type options struct {
 }
 
 // control is the controller. It returns when the context ends, or with the error
-// that it cannot go on with: the API server does not know our kinds, or the
-// lease was lost.
+// that it cannot go on with, such as that of a lease that was lost.
 func control(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
 	fence := leasefence.New(o.lease)
 	cluster = relist.AfterRestore(cluster)
 	if o.leaderElect {
 		cluster = fence.Guard(cluster)
+	}
+	if begin, err := firstcontact.Await(ctx, cluster, o.probeAddress, logger); !begin {
+		return err
 	}
 	m, err := newManager(cluster, o, logger)
 	if err != nil {
@@ -79,7 +81,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 		WriteTimeout: o.lease.WriteTimeout(),
 	})
 	if err != nil {
-		return unready(cluster, err, "are the CRDs of "+v1beta1.GroupVersion.String()+" installed?")
+		return fmt.Errorf("begin to watch the cluster: %w", err)
 	}
 	tasks := []run.Task{loop, fence}
 	if err := errors.Join(
@@ -105,15 +107,6 @@ func addressOf(cluster *rest.Config) netip.Addr {
 	return a.Unmap()
 }
 
-// unready is why the controller cannot begin, with what to do about it; doubt is what may be wrong
-// if the API server has answered.
-func unready(cluster *rest.Config, err error, doubt string) error {
-	if apihint.IsUnreached(err) {
-		_, doubt = apihint.Why(err, apihint.OfController)
-	}
-	return fmt.Errorf("ask the API server at %s: %w; %s", cluster.Host, err, doubt)
-}
-
 func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
@@ -134,7 +127,7 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 		RetryPeriod:                   &o.lease.Retry,
 	})
 	if err != nil {
-		return nil, unready(cluster, err, "see what the API server says in its log")
+		return nil, fmt.Errorf("prepare to run: %w", err)
 	}
 	return m, nil
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -8,8 +9,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"fairlead.dev/fairlead/internal/apihint"
 	"fairlead.dev/fairlead/internal/problem"
 )
 
@@ -40,15 +43,26 @@ func (w *Watch) miss(k *kind, err error, logged bool) {
 	case absent && k.optional:
 		w.config.Log.Info("this API server does not have a kind; all goes on without what it tells", "kind", fmt.Sprintf("%T", k.example))
 	default:
-		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", fmt.Sprintf("%T", k.example), "hint", hint(absent), "error", err)
+		why, hint := apihint.Why(err, apihint.OfSpeakers)
+		if absent {
+			hint = w.installKinds()
+		}
+		w.config.Log.Error("cannot watch a kind; it is tried again", "kind", fmt.Sprintf("%T", k.example), "hint", hint, "error", why)
 	}
 }
 
-func hint(absent bool) string {
-	if absent {
-		return "install the CRDs"
+// installKinds is what to do where the cluster lacks our kinds.
+func (w *Watch) installKinds() string { return cmp.Or(w.outdated, apihint.InstallCRDs) }
+
+// judge finds out whether the API server is too old. All that it serves is used nevertheless.
+func (w *Watch) judge() {
+	api, err := discovery.NewDiscoveryClientForConfig(w.config.REST)
+	if err != nil {
+		return // the informers have been made of the same
 	}
-	return "the API server may be starting"
+	if w.outdated = apihint.Outdated(api); w.outdated != "" {
+		w.config.Log.Error(w.outdated)
+	}
 }
 
 // reach reports why the API server has not been reached, "" once it has.
@@ -93,8 +107,7 @@ func (w *Watch) reportUnread() {
 		if k.unread.reason == "" {
 			continue
 		}
-		without, fix := "announces no address", "install the CRDs of this release: by helm upgrade with crds.install true, or, "+
-			"where something else installs them, by what helm template --show-only templates/crds.yaml writes"
+		without, fix := "announces no address", w.installKinds()
 		if k.core {
 			without = "neither programs nor announces anything"
 		}

@@ -1,7 +1,9 @@
 package watch_test
 
 import (
+	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -61,12 +64,25 @@ func (o observed) settles(told unread) {
 	}
 }
 
+// aged has an API server say that it is of Kubernetes 1.30, which refuses the CRDs. All else is this one's.
+type aged struct{ http.RoundTripper }
+
+func (a aged) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := a.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Path == "/version" {
+		_ = answer.Body.Close()
+		answer.Body, answer.ContentLength = io.NopCloser(strings.NewReader(`{"gitVersion": "v1.30.14"}`)), -1
+	}
+	return answer, err
+}
+
 // A kind that a release adds is missing where nobody has upgraded the CRDs.
 func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
 	t.Parallel()
 	told := make(unread, 100)
 	var missing apiextensionsv1.CustomResourceDefinition
-	o := observeAs(t, apiserver.Start(t), watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.DiscardHandler), Unread: func(p []problem.Problem) { told <- p }},
+	server := apiserver.Start(t)
+	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.DiscardHandler), Unread: func(p []problem.Problem) { told <- p }},
 		func(t *testing.T, api client.Client) {
 			if err := api.Get(t.Context(), client.ObjectKey{Name: "communities." + v1beta1.GroupName}, &missing); err != nil {
 				t.Fatal(err)
@@ -83,13 +99,20 @@ func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
 				}
 			}
 		})
-	told.tells(t, "KindMissing", "Community", "announces no address", "crds.install")
+	told.tells(t, "KindMissing", "Community", "announces no address", "crds.install", "fairlead-crds")
+	past, log, toldOfPast := *server, make(lines, 100), make(unread, 100)
+	past.Config = rest.CopyConfig(server.Config)
+	past.Config.Wrap(func(to http.RoundTripper) http.RoundTripper { return aged{to} })
+	older := observeAs(t, &past, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil)), Unread: func(p []problem.Problem) { toldOfPast <- p }})
+	toldOfPast.tells(t, "KindMissing", "Community", "v1.30.14", "upgrade the cluster to 1.31")
+	log.logs(t, "upgrade the cluster to 1.31")
 	if c := o.sees("what forwarding needs", func(*view.Cluster) bool { return true }); c.Configured {
 		t.Error("the cluster lacks a kind, and the snapshot says that all were read")
 	}
 	missing.ObjectMeta = metav1.ObjectMeta{Name: missing.Name, Labels: missing.Labels, Annotations: missing.Annotations}
 	o.create(&missing)
 	o.settles(told)
+	older.settles(toldOfPast)
 }
 
 // A role of another release may lack a kind. Its informer asks again and again.

@@ -67,7 +67,8 @@ type Config struct {
 
 // Watch holds the newest state of the cluster.
 type Watch struct {
-	config Config
+	config   Config
+	outdated string // why the API server is too old, "" if it is not; set before there are informers
 
 	mu      sync.Mutex
 	objects objects
@@ -223,6 +224,7 @@ func (w *Watch) firstContact(ctx context.Context, scheme *runtime.Scheme) cache.
 		informers, err := w.newCache(scheme)
 		if err == nil {
 			w.reach("")
+			w.judge()
 			return informers
 		}
 		if why, hint := apihint.Why(err, apihint.OfSpeakers); why != logged {
