@@ -52,13 +52,14 @@ func waits(t *testing.T, log lines, probes string, texts ...string) {
 	t.Helper()
 	serves(t, "http://"+probes+"/healthz", "ok")
 	code, why := get(t, "http://"+probes+"/readyz")
-	line := ""
+	var told []string
 	for len(log) > 0 {
 		if next := <-log; strings.Contains(next, "the controller waits") {
-			line += next
+			told = append(told, next)
 		}
 	}
-	if code != http.StatusServiceUnavailable || strings.Count(line, "the controller waits") != 1 {
+	line := strings.Join(told, "")
+	if code != http.StatusServiceUnavailable || len(told) != 1 {
 		t.Errorf("it is ready by %d, and logs %q", code, line)
 	}
 	for _, text := range texts {

@@ -52,12 +52,12 @@ func Await(ctx context.Context, cluster *rest.Config, probes string, logger *slo
 		why := obstacle(api, cluster.Host)
 		if why == "" {
 			if old := apihint.Outdated(api); old != "" {
-				logger.Error(old)
+				logger.Error("the API server is too old", "hint", old)
 			}
 			return true, nil
 		}
 		if why != told {
-			logger.Error("the controller waits: " + why)
+			logger.Error("the controller waits", "reason", why)
 			told = why
 		}
 		waits.Store(errors.New(why))

@@ -61,7 +61,7 @@ func (w *Watch) judge() {
 		return // the informers have been made of the same
 	}
 	if w.outdated = apihint.Outdated(api); w.outdated != "" {
-		w.config.Log.Error(w.outdated)
+		w.config.Log.Error("the API server is too old", "hint", w.outdated)
 	}
 }
 
