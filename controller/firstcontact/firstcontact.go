@@ -98,7 +98,7 @@ func ourKinds() (kinds []string) {
 	scheme := runtime.NewScheme()
 	_ = v1beta1.AddToScheme(scheme) // never fails
 	for kind, of := range scheme.KnownTypes(v1beta1.GroupVersion) {
-		if _, is := reflect.New(of).Interface().(client.Object); is {
+		if _, is := reflect.TypeAssert[client.Object](reflect.New(of)); is {
 			kinds = append(kinds, kind)
 		}
 	}
