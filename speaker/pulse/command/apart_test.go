@@ -107,6 +107,7 @@ func deadLink(t *testing.T, p plan) {
 		l.neighbour(t, first)
 		t.Logf("healed: the client got no reply for %v", s.longestGap().Round(time.Millisecond))
 		if gap > detection {
+			l.restart(t)
 			return fmt.Errorf("no reply for %v", gap)
 		}
 		return nil

@@ -182,6 +182,22 @@ func (l *lab) startWith(t *testing.T, table func(n *node) api.Table) {
 		n.startAgent()
 		n.say(table(n))
 	}
+	l.settled(t)
+}
+
+// restart starts pulse anew on each node. A pulse remembers for minutes that hellos and frames were late once, and waits longer.
+func (l *lab) restart(t *testing.T) {
+	t.Helper()
+	for _, n := range l.nodes {
+		n.kill()
+		n.startPulse()
+	}
+	l.settled(t)
+}
+
+// settled waits until the first node owns the address and all know each other.
+func (l *lab) settled(t *testing.T) {
+	t.Helper()
 	for _, n := range l.nodes {
 		n.until("settled", func(s api.State) bool { return s.Settled && len(s.Alive) == len(l.nodes) })
 		n.hears(t, "nodes_unheard 0$") // a node counts as alive also while only Kubernetes says so
