@@ -44,6 +44,16 @@ func aside(all map[int]Link, by func(netip.Addr) int) map[int]Link {
 	return all
 }
 
+// shared reports whether several links have one subnet, of which the kernel routes by one.
+func (s *Snapshot) shared() bool {
+	for _, l := range s.links {
+		if len(l.Aside) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // routedBy is the link of the kernel's route to an address; 0: there is none.
 func routedBy(a netip.Addr) int {
 	routes, err := netlink.RouteGet(a.AsSlice())

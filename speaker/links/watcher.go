@@ -14,6 +14,10 @@ import (
 // retryAfter is the pause before a broken subscription is renewed.
 const retryAfter = time.Second
 
+// routesAgain is after how long the kernel is asked again by which of several links with one subnet it routes that. Notices of
+// routes would tell at once, and are hundreds of thousands where the host has the Internet's.
+const routesAgain = time.Second
+
 // noticeBuffer is the receive buffer asked of the kernel, in bytes: enough for
 // the notices of a few hundred links that change at once. When it overflows
 // all the same, the subscription is renewed and everything is listed again.
@@ -86,10 +90,16 @@ func (w *Watcher) watch(ctx context.Context, t *table, healthy func()) error {
 	}
 	w.publish(t)
 	healthy()
+	routes := time.NewTicker(routesAgain)
+	defer routes.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-routes.C:
+			if !w.Snapshot().shared() {
+				continue
+			}
 		case c := <-changes:
 			if c.err != nil {
 				return c.err

@@ -75,6 +75,21 @@ func TestSources(t *testing.T) {
 			[]string{"0.0.0.0/0 2/192.0.2.254 src 192.0.2.1", "192.0.2.0/24 2 src 192.0.2.1", "10.244.1.0/24 5 src 10.244.1.1", "10.244.2.0/24 2/192.0.2.2", "::/0 2/fe80::1", "fd00:244:1::/64 5", "fd00:244:2::/64 2/2001:db8::2"},
 			nil,
 		},
+		"two default routes, the cable's before the wireless one's": {
+			[]egress.Link{eth0, link(3, "wlan0", "198.51.100.1/24", "2001:db8:1::1/64")},
+			[]string{"0.0.0.0/0 2/192.0.2.254", "0.0.0.0/0 3/198.51.100.254", "::/0 2/fe80::1", "::/0 3/fe80::2"},
+			nil,
+		},
+		"two ways of one default route, each with an address that its router knows": {
+			[]egress.Link{eth0, link(3, "eth1", "198.51.100.1/24", "2001:db8:1::1/64")},
+			[]string{"0.0.0.0/0 2/192.0.2.254 3/198.51.100.254", "::/0 2/fe80::1 3/fe80::2"},
+			nil,
+		},
+		"two default routes, the first with a source": {
+			[]egress.Link{eth0, link(3, "eth1", "198.51.100.1/24")},
+			[]string{"0.0.0.0/0 3/198.51.100.254 src 192.0.2.1", "0.0.0.0/0 2/192.0.2.254", "192.0.2.0/24 2", "198.51.100.0/24 3"},
+			[]string{"198.51.100.0/24 interface", "0.0.0.0/0 192.0.2.1"},
+		},
 		"a tunnel": {
 			[]egress.Link{eth0, cni0, link(6, "vxlan", "10.244.1.0/32", "fd00:244:1::/128")},
 			[]string{"0.0.0.0/0 2/192.0.2.254", "10.244.2.0/24 6/10.244.2.0", "fd00:244:2::/64 6/fd00:244:2::"},
