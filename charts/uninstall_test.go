@@ -3,6 +3,7 @@ package charts_test
 import (
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,7 +21,7 @@ import (
 
 // An uninstall clears the statuses of Services first, by a Job with the rights of the controller, while there are any. One
 // that fails leaves the release, which goes without hooks. Who only renders the chart does not get the Job, which would
-// take all addresses where it is applied.
+// take all addresses where it is applied. A second install names the first, and leaves nothing.
 func TestUninstallHook(t *testing.T) {
 	t.Parallel()
 	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
@@ -35,6 +36,14 @@ func TestUninstallHook(t *testing.T) {
 		t.Logf("%s %v: %s (%v)", program, args, out[max(0, len(out)-300):], err)
 		return err
 	}
+	twice := func(program, release, in string) {
+		args := []string{"install", release, chart, "--set", "crds.install=false", "--namespace", in, "--create-namespace", "--kubeconfig", kubeconfig}
+		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+		want := "is installed already, as release fairlead in namespace " + namespace + ", and a cluster has it once: change that one by helm upgrade fairlead --namespace " + namespace
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("a second install, as %s in %s: %v: %s", release, in, err, out)
+		}
+	}
 	for version, program := range programs {
 		for _, object := range decode(t, render(t, program, nil)) {
 			if _, is := object.(*batchv1.Job); is {
@@ -43,6 +52,11 @@ func TestUninstallHook(t *testing.T) {
 		}
 		if err := run(program, "install", "fairlead", chart, "--set", "crds.install=false"); err != nil {
 			t.Fatal(err)
+		}
+		twice(program, "second", namespace)
+		twice(program, "fairlead", "elsewhere")
+		if err := a.Get(t.Context(), client.ObjectKey{Namespace: "elsewhere", Name: "fairlead-controller"}, &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: a second install has left something (%v)", version, err)
 		}
 		for _, ends := range []struct{ criterion, condition batchv1.JobConditionType }{
 			{batchv1.JobFailureTarget, batchv1.JobFailed}, {batchv1.JobSuccessCriteriaMet, batchv1.JobComplete},
