@@ -55,7 +55,7 @@ func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (outcome.Mi
 	if w.broken {
 		missing := outcome.Missing{}
 		for key := range want.Ports {
-			missing[key] = w.kernel[key]
+			missing[key] = new(w.kernel[key])
 		}
 		return missing, errors.New("the kernel takes nothing")
 	}
@@ -64,12 +64,12 @@ func (w forwarder) Apply(_ context.Context, want desired.Forwarding) (outcome.Mi
 	for key := range have {
 		if key.Family == w.without {
 			delete(have, key)
-			missing[key] = desired.Port{}
+			missing[key] = &desired.Port{}
 			errs = append(errs, &outcome.FamilyError{Family: w.without, Err: outcome.Caused(outcome.ReasonFamilyAbsent, errors.New("none"))})
 		}
 		if w.refuses[key.Service] {
 			delete(have, key)
-			missing[key] = w.kernel[key]
+			missing[key] = new(w.kernel[key])
 			if old, ok := w.kernel[key]; ok {
 				have[key] = old // what was there stays
 			}

@@ -167,7 +167,7 @@ func (p *published) heldUp(want desired.Forwarding, missing outcome.Missing, put
 		return missing
 	}
 	held, has := maps.Clone(missing), map[netip.Addr]bool{}
-	maps.DeleteFunc(held, func(key desired.PortKey, _ desired.Port) bool {
+	maps.DeleteFunc(held, func(key desired.PortKey, _ *desired.Port) bool {
 		if _, is := putOff[key]; !is {
 			return false
 		}

@@ -53,9 +53,9 @@ type conntrackReconciler struct {
 	places places
 	// former are where they answered until the flows there have been looked at, both times.
 	former []places
-	// revision of the wanted ports that placed is of, but for the lacking ones.
+	// revision of the wanted ports that placed is of, but for the missing ones.
 	revision uint64
-	lacking  map[desired.PortKey]struct{}
+	missing  outcome.Missing
 	// gaps are the families of which others had taken rules away.
 	gaps gaps
 	// pending are the destinations whose flows are still to be looked at, looked those that
@@ -98,7 +98,7 @@ func (c *conntrackReconciler) prepare(want desired.Forwarding) error {
 		c.before, unread = c.inherited()
 		c.inherited = nil
 	}
-	c.journal.note(changes(want, c.placed, c.revision, c.lacking))
+	c.journal.note(changes(want, c.placed, c.revision, c.missing, isUDP))
 	return unread
 }
 
@@ -129,13 +129,9 @@ func (c *conntrackReconciler) note(want desired.Forwarding, missing outcome.Miss
 		}
 		c.misled = true
 	}
-	at, again := c.revision, c.lacking
-	c.revision, c.lacking = want.Revision, map[desired.PortKey]struct{}{}
-	for _, change := range changes(want, c.placed, at, again) {
-		if _, lacking := missing[change.key]; lacking {
-			c.lacking[change.key] = struct{}{} // to be looked at again
-			continue
-		}
+	at, again := c.revision, c.missing
+	c.revision, c.missing = want.Revision, missing // to be looked at again
+	for change := range changes(want, c.placed, at, again, missing.Not) {
 		c.follows(change)
 		c.place(change)
 		if _, foreign := want.Foreign[change.key.Service]; foreign && change.to == nil {

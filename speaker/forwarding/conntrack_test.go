@@ -133,7 +133,7 @@ func TestPortsThatAreMissingKeepTheirFlows(t *testing.T) {
 	apply(f.want(f.vip, 0, "e1"))
 	next := f.want(f.vip, 0, "e2")
 	for key := range next.Ports {
-		backend.missing = outcome.Missing{key: f.want(f.vip, 0, "e1").Ports[key]}
+		backend.missing = outcome.Missing{key: new(f.want(f.vip, 0, "e1").Ports[key])}
 	}
 	apply(next)
 	if deleted != 0 {
@@ -177,7 +177,7 @@ func TestFlowsOfWhatCannotBeRemoved(t *testing.T) {
 	}
 	stays := outcome.Missing{}
 	for key, port := range with.Ports {
-		without.Changed[key], stays[key] = struct{}{}, port
+		without.Changed[key], stays[key] = struct{}{}, &port
 	}
 	for _, step := range []struct {
 		name    string

@@ -94,7 +94,7 @@ func (d familyDetection) unserved(want desired.Forwarding, missing outcome.Missi
 func leaveOut(family addr.Family, want desired.Forwarding, missing outcome.Missing) {
 	for key := range want.Ports {
 		if _, lacking := missing[key]; !lacking && key.Family == family {
-			missing[key] = desired.Port{}
+			missing[key] = &desired.Port{}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package forwarding
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -35,13 +36,13 @@ func journalSet(family addr.Family) ipset.Spec {
 }
 
 // note writes what is to be left before an Apply that makes changes.
-func (j flowJournal) note(changes []change) {
+func (j flowJournal) note(changes iter.Seq[change]) {
 	if j.noted == nil {
 		return
 	}
 	elements := map[addr.Family]map[ipset.Element]bool{}
-	for _, change := range changes {
-		if change.from == nil || !isUDP(change.key) {
+	for change := range changes {
+		if change.from == nil {
 			continue
 		}
 		stay := map[destination]bool{}

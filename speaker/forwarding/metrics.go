@@ -93,9 +93,11 @@ func (m *metrics) count(want desired.Forwarding, missing outcome.Missing, err er
 		m.revision = 0
 	}
 	failed, later := map[addr.Family]bool{}, outcome.PutOff(err)
-	for key := range missing {
-		if _, putOff := later[key]; !putOff {
-			failed[key.Family] = true
+	if len(missing) > len(later) {
+		for key := range missing {
+			if _, putOff := later[key]; !putOff {
+				failed[key.Family] = true
+			}
 		}
 	}
 	for _, of := range outcome.AllOf[*outcome.FamilyError](err) {

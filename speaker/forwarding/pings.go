@@ -21,8 +21,8 @@ type pings struct {
 	answered map[netip.Addr]int               // by how many ports
 	echo     []netip.Addr
 	former   []netip.Addr // addresses that answered before
-	revision uint64       // of ports, but for the lacking ones
-	lacking  map[desired.PortKey]struct{}
+	revision uint64       // of ports, but for the missing ones
+	missing  outcome.Missing
 	stale    bool // there may be such flows
 }
 
@@ -35,13 +35,11 @@ func (p *pings) follow(want desired.Forwarding, missing outcome.Missing) {
 	if !slices.Equal(p.echo, want.Echo) {
 		p.former, p.echo, p.stale = append(p.former, p.echo...), want.Echo, true
 	}
-	at, again := p.revision, p.lacking
-	p.revision, p.lacking = want.Revision, map[desired.PortKey]struct{}{}
+	at, again := p.revision, p.missing
+	p.revision, p.missing = want.Revision, missing
 	for _, keys := range []iter.Seq[desired.PortKey]{maps.Keys(again), want.ChangedSince(at, maps.Keys(p.ports))} {
 		for key := range keys {
-			if _, lacking := missing[key]; lacking {
-				p.lacking[key] = struct{}{}
-			} else {
+			if missing.Not(key) {
 				p.take(key, want.Ports[key].Pinged())
 			}
 		}

@@ -72,28 +72,32 @@ func (c change) lacks(one, other *served) bool {
 	return false
 }
 
-// changes returns the differences between the ports that the kernel has, since a revision of them but for those that
-// were lacking, and the wanted ones.
-func changes(want desired.Forwarding, placed map[desired.PortKey]*served, at uint64, lacking map[desired.PortKey]struct{}) []change {
-	var all []change
-	compare := func(key desired.PortKey) {
-		each := change{key: key, from: placed[key]}
-		if port, wanted := want.Ports[key]; wanted {
-			each.to = new(servedBy(port))
+// changes yields the differences between the ports that the kernel has, since a revision of them but for those that
+// were missing, and the wanted ones, for the ports that are in scope.
+func changes(want desired.Forwarding, placed map[desired.PortKey]*served, at uint64, missing outcome.Missing, scope func(desired.PortKey) bool) iter.Seq[change] {
+	return func(yield func(change) bool) {
+		compare := func(key desired.PortKey) bool {
+			if !scope(key) {
+				return true
+			}
+			each := change{key: key, from: placed[key]}
+			if port, wanted := want.Ports[key]; wanted {
+				each.to = new(servedBy(port))
+			}
+			same := each.from == each.to || each.from != nil && each.to != nil && each.from.equal(*each.to)
+			return same || yield(each)
 		}
-		if each.from != each.to && (each.from == nil || each.to == nil || !each.from.equal(*each.to)) {
-			all = append(all, each)
+		for key := range missing {
+			if !compare(key) {
+				return
+			}
+		}
+		for key := range want.ChangedSince(at, maps.Keys(placed)) {
+			if _, compared := missing[key]; !compared && !compare(key) {
+				return
+			}
 		}
 	}
-	for key := range lacking {
-		compare(key)
-	}
-	for key := range want.ChangedSince(at, maps.Keys(placed)) {
-		if _, compared := lacking[key]; !compared {
-			compare(key)
-		}
-	}
-	return all
 }
 
 // takesAway reports whether a port lacks a destination or an endpoint that it had: flows may lead to what serves no more.

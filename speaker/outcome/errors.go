@@ -80,10 +80,12 @@ func Settled(err error, family addr.Family) bool {
 // changes all the time would have the family be behind for ever, and a family that the host has not at all.
 func Behind(missing Missing, err error) map[addr.Family]bool {
 	behind := Unsettled(err)
-	refused, later := Refused(err), PutOff(err)
-	for key := range missing {
-		if _, putOff := later[key]; !putOff && !refused[key] {
-			behind[key.Family] = true
+	if later := PutOff(err); len(missing) > len(later) { // else they are the same
+		refused := Refused(err)
+		for key := range missing {
+			if _, putOff := later[key]; !putOff && !refused[key] {
+				behind[key.Family] = true
+			}
 		}
 	}
 	for family := range Absent(err) {

@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"maps"
 
 	"fairlead.dev/fairlead/internal/addr"
@@ -10,7 +11,13 @@ import (
 // Missing are the ports that are not in the kernel as wanted, each with what the kernel has
 // instead; the zero Port stands for nothing. Ports among them that are not wanted should have
 // been removed, and have not been.
-type Missing map[desired.PortKey]desired.Port
+type Missing map[desired.PortKey]*desired.Port
+
+// Not reports whether a port is in the kernel as wanted.
+func (m Missing) Not(key desired.PortKey) bool {
+	_, is := m[key]
+	return !is
+}
 
 // Besides returns the missing ports of all but some families.
 func (m Missing) Besides(families map[addr.Family]bool) Missing {
@@ -18,7 +25,7 @@ func (m Missing) Besides(families map[addr.Family]bool) Missing {
 		return m
 	}
 	others := maps.Clone(m)
-	maps.DeleteFunc(others, func(key desired.PortKey, _ desired.Port) bool { return families[key.Family] })
+	maps.DeleteFunc(others, func(key desired.PortKey, _ *desired.Port) bool { return families[key.Family] })
 	return others
 }
 
@@ -38,6 +45,7 @@ type Attempt struct {
 	Family  addr.Family
 	Want    desired.Forwarding
 	Changes []desired.Change
+	Later   []desired.Change // those of them that it has put off
 	// Held are the ports as they are after it.
 	Held map[desired.PortKey]desired.Port
 	// Known: the kernel has what is held, but for the changes. Else it is unknown what it has,
@@ -51,24 +59,31 @@ type Attempt struct {
 // the kernel as it was, so all ports but those that were to change are in place where it is known.
 // Those that are wanted no more it may have as they are held.
 func (m Missing) Add(a Attempt) {
+	nothing := &desired.Port{}
 	if a.Known {
+		for i := range a.Later {
+			m[a.Later[i].Key] = cmp.Or(a.Later[i].From, nothing)
+		}
 		for _, c := range a.Changes {
+			if _, is := m[c.Key]; is {
+				continue
+			}
 			placed, has := a.Held[c.Key]
 			made := c.To == nil && !has || c.To != nil && has && a.Sound && placed.Equal(*c.To)
 			if !made {
-				m[c.Key] = placed
+				m[c.Key] = new(placed)
 			}
 		}
 		return
 	}
 	for key := range a.Want.Ports {
 		if key.Family == a.Family {
-			m[key] = desired.Port{}
+			m[key] = nothing
 		}
 	}
 	for key, placed := range a.Held {
 		if _, wanted := a.Want.Ports[key]; !wanted {
-			m[key] = placed
+			m[key] = new(placed)
 		}
 	}
 }

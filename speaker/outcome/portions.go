@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -36,14 +37,26 @@ func PutOff(err error) map[desired.PortKey]struct{} {
 // portion at most. What all attempts together lead to depends on the wanted state alone.
 type Portions struct {
 	Most  int // weight of a portion, about that many rows of a table
-	later map[desired.PortKey]struct{}
+	later []desired.Change
 	last  view.Ref // the large Service that the last portion was of
-	wrote bool     // the last attempt had a portion
+	waits bool     // the last attempt had no portion
 }
 
-// Changes returns what differs from what is held, as desired.Forwarding.Changes, and what is put off.
+// Changes returns what differs from what is held, as desired.Forwarding.Changes, and what is put off. Of the latter, what has
+// not changed since is as it was, and is not compared again.
 func (p *Portions) Changes(want desired.Forwarding, held map[desired.PortKey]desired.Port, at uint64, scope func(desired.PortKey) bool) []desired.Change {
-	return want.Changes(held, at, scope, slices.Collect(maps.Keys(p.later))...)
+	changes := want.Changes(held, at, scope)
+	changed, known := want.Delta.ChangedSince(at)
+	if !known {
+		return changes // compared all
+	}
+	changes = slices.Grow(changes, len(p.later))
+	for i := range p.later {
+		if _, compared := changed[p.later[i].Key]; !compared {
+			changes = append(changes, p.later[i])
+		}
+	}
+	return changes
 }
 
 // All puts nothing off.
@@ -51,9 +64,10 @@ func (p *Portions) All() { p.later = nil }
 
 // Next returns the changes to be made now, and puts off the others. All of a Service whose changes weigh no more than a portion
 // are made at once, in whatever number: of the others one portion, or one port that weighs more, the Services in turn. What is made
-// at once has waited for a portion if the last attempt had one, and does not wait for another.
+// at once waits for no portion if large Services have just changed, or the last attempt had one.
 func (p *Portions) Next(changes []desired.Change) []desired.Change {
-	p.later = nil
+	waited := p.waits
+	p.later, p.waits = nil, false
 	weights, all := map[view.Ref]int{}, 0
 	for i := range changes {
 		w := weight(changes[i])
@@ -61,69 +75,69 @@ func (p *Portions) Next(changes []desired.Change) []desired.Change {
 		all += w
 	}
 	if all <= p.Most {
-		p.wrote = false
 		return changes
 	}
-	large := map[view.Ref][]desired.Change{}
 	var small []desired.Change
-	for _, c := range changes {
-		if service := c.Key.Service; weights[service] > p.Most {
-			large[service] = append(large[service], c)
+	large := make([]desired.Change, 0, len(changes))
+	for i := range changes {
+		if weights[changes[i].Key.Service] > p.Most {
+			large = append(large, changes[i])
 		} else {
-			small = append(small, c)
+			small = append(small, changes[i])
 		}
 	}
-	if p.wrote && len(small) > 0 {
-		if now := p.putOff(small, slices.Concat(slices.Collect(maps.Values(large))...)); len(now) > 0 {
-			p.wrote = false
+	if !waited && len(small) > 0 {
+		if now := p.withoutHeirs(small, large); len(now) > 0 {
+			p.waits = true
 			return now
 		}
 	}
 	portion, later := p.divide(large)
-	p.wrote = len(portion) > 0
-	return append(p.putOff(small, later), portion...)
-}
-
-// putOff puts changes off, and returns which of others are to be made now.
-func (p *Portions) putOff(now, later []desired.Change) []desired.Change {
-	p.later = make(map[desired.PortKey]struct{}, len(later))
-	for i := range later {
-		p.later[later[i].Key] = struct{}{}
-	}
-	return p.withoutHeirs(now, later)
+	return append(p.withoutHeirs(small, later), portion...)
 }
 
 // divide returns the next portion of what is left of large Services, and the rest. What a Service gets comes before what it
 // loses: one port may follow another.
-func (p *Portions) divide(large map[view.Ref][]desired.Change) (portion, later []desired.Change) {
-	turns := slices.SortedFunc(maps.Keys(large), view.Ref.Compare)
-	next, _ := slices.BinarySearchFunc(turns, p.last, func(a, b view.Ref) int {
-		if a.Compare(b) <= 0 {
+func (p *Portions) divide(large []desired.Change) (portion, later []desired.Change) {
+	slices.SortFunc(large, func(a, b desired.Change) int {
+		if a.Key.Service == b.Key.Service {
+			return inOrder(a, b)
+		}
+		if had := a.Key.Service.Compare(p.last) <= 0; had != (b.Key.Service.Compare(p.last) <= 0) {
+			if had {
+				return 1
+			}
 			return -1
 		}
-		return 1
+		return a.Key.Service.Compare(b.Key.Service)
 	})
-	room := p.Most
-	for _, service := range slices.Concat(turns[next:], turns[:next]) {
-		slices.SortStableFunc(large[service], func(a, b desired.Change) int { return goes(a) - goes(b) })
-		for _, c := range large[service] {
-			if w := weight(c); w <= room || len(portion) == 0 {
-				room -= w
-				portion, p.last = append(portion, c), service
-			} else {
-				room = 0
-				later = append(later, c)
-			}
-		}
+	n, room := 0, p.Most
+	for n < len(large) && (n == 0 || weight(large[n]) <= room) {
+		room -= weight(large[n])
+		n++
 	}
-	return portion, later
+	if n > 0 {
+		p.last = large[n-1].Key.Service
+	}
+	return large[:n:n], large[n:]
 }
 
-func goes(c desired.Change) int {
-	if c.To == nil {
-		return 1
+// inOrder orders the changes of a Service: neighbours among the ports share chains of a table, which are then written once.
+func inOrder(a, b desired.Change) int {
+	p, q := a.To, b.To
+	if (p == nil) != (q == nil) {
+		if p == nil {
+			return 1
+		}
+		return -1
 	}
-	return 0
+	if p == nil {
+		p, q = a.From, b.From
+	}
+	if p.Port != q.Port {
+		return int(p.Port) - int(q.Port)
+	}
+	return a.Key.Compare(b.Key)
 }
 
 // weight is about how many rows of tables a change is about.
@@ -149,18 +163,24 @@ type place struct {
 	protocol view.Protocol
 }
 
-// withoutHeirs puts off also the changes by which a port gets what another one is still to lose, and would keep: it would seem
-// to be in place, and not be reached. Large Services wait for none, so that something is written in each pass.
+// withoutHeirs puts changes off, and of others those by which a port gets what another one is still to lose, and would keep: it
+// would seem to be in place, and not be reached. It returns which are to be made now. Large Services wait for none, so that something
+// is written in each pass.
 func (p *Portions) withoutHeirs(now, later []desired.Change) []desired.Change {
-	leaving := map[place]desired.Change{}
+	p.later = later
+	wanted, leaving := map[place]struct{}{}, map[place]desired.Change{}
+	for i := range now {
+		for at := range places(now[i].Key, now[i].To) {
+			wanted[at] = struct{}{}
+		}
+	}
 	for len(later) > 0 && len(now) > 0 {
 		for _, c := range later {
 			if c.From == nil || c.To != nil && samePlaces(*c.From, *c.To) {
 				continue
 			}
-			stays := places(c.Key, c.To)
 			for at := range places(c.Key, c.From) {
-				if _, kept := stays[at]; !kept {
+				if _, is := wanted[at]; is && !has(places(c.Key, c.To), at) {
 					leaving[at] = c
 				}
 			}
@@ -174,39 +194,58 @@ func (p *Portions) withoutHeirs(now, later []desired.Change) []desired.Change {
 				}
 			}
 			if heir {
-				p.later[c.Key] = struct{}{}
 				later = append(later, c)
 			}
 			return heir
 		})
+		p.later = append(p.later, later...)
 	}
 	return now
 }
 
-func places(key desired.PortKey, p *desired.Port) map[place]struct{} {
-	all := map[place]struct{}{}
-	if p == nil {
-		return all
-	}
-	for _, a := range slices.Concat([]netip.Addr{p.ClusterIP}, p.VIPs, p.ExternalIPs) {
-		if a.IsValid() {
-			all[place{netip.AddrPortFrom(a, p.Port), key.Protocol}] = struct{}{}
+// places yields the destinations of a port; nil has none.
+func places(key desired.PortKey, p *desired.Port) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		if p == nil {
+			return
+		}
+		for _, some := range [][]netip.Addr{{p.ClusterIP}, p.VIPs, p.ExternalIPs} {
+			for _, a := range some {
+				if a.IsValid() && !yield(place{netip.AddrPortFrom(a, p.Port), key.Protocol}) {
+					return
+				}
+			}
+		}
+		if p.NodePort != 0 {
+			yield(place{netip.AddrPortFrom(netip.Addr{}, p.NodePort), key.Protocol})
 		}
 	}
-	if p.NodePort != 0 {
-		all[place{netip.AddrPortFrom(netip.Addr{}, p.NodePort), key.Protocol}] = struct{}{}
+}
+
+func has(all iter.Seq[place], at place) bool {
+	for each := range all {
+		if each == at {
+			return true
+		}
 	}
-	return all
+	return false
 }
 
 func samePlaces(a, b desired.Port) bool {
 	return a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort && slices.Equal(a.VIPs, b.VIPs) && slices.Equal(a.ExternalIPs, b.ExternalIPs)
 }
 
+// Later returns the changes that are put off.
+func (p *Portions) Later() []desired.Change { return p.later }
+
 // Err returns a *PutOffError if something is put off.
 func (p *Portions) Err() error {
 	if len(p.later) == 0 {
 		return nil
 	}
-	return &PutOffError{p.later}
+	ports := make(map[desired.PortKey]struct{}, len(p.later))
+	for i := range p.later {
+		ports[p.later[i].Key] = struct{}{}
+	}
+	return &PutOffError{ports}
 }

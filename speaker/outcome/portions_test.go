@@ -19,11 +19,34 @@ import (
 type kernel struct {
 	portions outcome.Portions
 	held     map[desired.PortKey]desired.Port
+	want     desired.Forwarding
+	blind    bool // does not know what has changed
+}
+
+func kernelOf(most int, held map[desired.PortKey]desired.Port) *kernel {
+	return &kernel{portions: outcome.Portions{Most: most}, held: held, blind: true}
+}
+
+// differences are what all that is wanted and all that is held differ by.
+func (k *kernel) differences(want map[desired.PortKey]desired.Port) []desired.Change {
+	return (desired.Forwarding{Ports: want}).Changes(k.held, 0, nil)
 }
 
 // pass writes what Next says of what is wanted, and returns that, and whether something is put off.
 func (k *kernel) pass(want map[desired.PortKey]desired.Port) (now []desired.Change, putOff map[desired.PortKey]struct{}) {
-	now = k.portions.Next(k.portions.Changes(desired.Forwarding{Ports: want}, k.held, 0, nil))
+	changed, at := map[desired.PortKey]struct{}{}, k.want.Revision
+	for _, c := range (desired.Forwarding{Ports: want}).Changes(k.want.Ports, 0, nil) {
+		changed[c.Key] = struct{}{}
+	}
+	if k.want.Ports = want; k.blind {
+		k.want.Restart()
+	} else {
+		k.want.Advance(changed)
+	}
+	k.blind = false
+	changes := k.portions.Changes(k.want, k.held, at, nil)
+	k.portions.All() // as an attempt begins
+	now = k.portions.Next(changes)
 	for _, c := range now {
 		if c.To == nil {
 			delete(k.held, c.Key)
@@ -70,7 +93,7 @@ func TestPortions(t *testing.T) {
 		return 2 * (1 + endpoints)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		k := kernel{outcome.Portions{Most: most}, map[desired.PortKey]desired.Port{}}
+		k := kernelOf(most, map[desired.PortKey]desired.Port{})
 		for range 3 {
 			want := map[desired.PortKey]desired.Port{}
 			for _, name := range []string{"a", "b", "c", "d"} {
@@ -79,7 +102,7 @@ func TestPortions(t *testing.T) {
 			portion := true // of large ones, in the pass before
 			for more, passes := true, 0; more; passes++ {
 				left := map[view.Ref]int{} // weight of what differs
-				for _, c := range (desired.Forwarding{Ports: want}).Changes(k.held, 0, nil) {
+				for _, c := range k.differences(want) {
 					left[c.Key.Service] += weight(c)
 				}
 				now, putOff := k.pass(want)
@@ -101,7 +124,18 @@ func TestPortions(t *testing.T) {
 				if more = len(putOff) > 0; more && ports == 0 && !portion || passes > 200 {
 					t.Fatalf("nothing goes on in pass %d", passes)
 				}
-				portion = ports > 0
+				if left := k.differences(want); len(left) != len(putOff) || slices.ContainsFunc(left, func(c desired.Change) bool {
+					_, is := putOff[c.Key]
+					return !is
+				}) {
+					t.Fatalf("%d ports are put off, and %d are left", len(putOff), len(left))
+				}
+				if k.blind = rapid.Bool().Draw(t, "blind"); rapid.Bool().Draw(t, "changes") && passes < 20 {
+					want = maps.Clone(want)
+					maps.Copy(want, of(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "of"), rapid.IntRange(0, 6).Draw(t, "first ports"), rapid.IntRange(0, 12).Draw(t, "endpoints")))
+					more = true
+				}
+				portion = ports > 0 || more && len(putOff) == 0
 			}
 			if !maps.EqualFunc(k.held, want, desired.Port.Equal) {
 				t.Fatal("the end is not what is wanted")
@@ -114,7 +148,7 @@ func TestPortions(t *testing.T) {
 // come whose turn comes though the giant changes all the time.
 func TestOthersComeBetweenPortions(t *testing.T) {
 	t.Parallel()
-	k := kernel{outcome.Portions{Most: 100}, map[desired.PortKey]desired.Port{}}
+	k := kernelOf(100, map[desired.PortKey]desired.Port{})
 	for _, step := range []struct {
 		name  string
 		giant map[desired.PortKey]desired.Port
@@ -129,6 +163,9 @@ func TestOthersComeBetweenPortions(t *testing.T) {
 				}
 			}
 			more = len(putOff) > 0
+			if passes > 1000 {
+				t.Fatalf("%s: %d ports never have their turn", step.name, len(putOff))
+			}
 			if len(now) > 13 || more && len(now) > 1 && before > 1 { // the last ports are few
 				t.Fatalf("%s: %d ports in a pass, after one with %d", step.name, len(now), before)
 			}
@@ -177,7 +214,7 @@ func TestHeirsWait(t *testing.T) {
 		"a NodePort that it has not":    {"z", func(p *desired.Port) { p.NodePort = 32000 }, false},
 		"the address, with another one": {"z", func(p *desired.Port) { p.VIPs = []netip.Addr{other, vip} }, true},
 	} {
-		k := kernel{outcome.Portions{Most: 100}, maps.Clone(giant)}
+		k := kernelOf(100, maps.Clone(giant))
 		heir := of(test.service, 1, 1)
 		for key, p := range heir {
 			p.Port = at.Port

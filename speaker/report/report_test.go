@@ -295,7 +295,7 @@ func TestMetricsAndReadiness(t *testing.T) {
 	o := anOutcome()
 	o.Missing, o.Err = outcome.Missing{}, errors.New("no kernel")
 	for key := range o.Want.Forwarding.Ports {
-		o.Missing[key] = desired.Port{}
+		o.Missing[key] = &desired.Port{}
 	}
 	r.Report(o)
 	if r.Ready() == nil {

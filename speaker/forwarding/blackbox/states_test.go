@@ -72,7 +72,7 @@ func inPlace(want desired.Forwarding, missing outcome.Missing) desired.Forwardin
 	want.Ports = maps.Clone(want.Ports)
 	for key, held := range missing {
 		if delete(want.Ports, key); held.Port != 0 {
-			want.Ports[key] = held
+			want.Ports[key] = *held
 		}
 	}
 	return want

@@ -104,7 +104,7 @@ func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (outcome.M
 	err := b.prepare(ctx)
 	if b.failed = err != nil; b.failed {
 		for key := range want.Ports {
-			missing[key] = desired.Port{}
+			missing[key] = &desired.Port{}
 		}
 		for _, family := range addr.Families() {
 			if want.Has(family) {

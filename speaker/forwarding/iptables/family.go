@@ -87,7 +87,7 @@ func (f *family) apply(ctx context.Context, want desired.Forwarding, missing out
 		f.sets.count()
 	}
 	missing.Add(outcome.Attempt{
-		Family: f.family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: f.sound,
+		Family: f.family, Want: want, Changes: changes, Later: f.portions.Later(), Held: f.ports, Known: f.loaded && !f.damaged, Sound: f.sound,
 	})
 	if err != nil {
 		err = &outcome.FamilyError{Family: f.family, Settled: f.loaded && f.sound && f.sets.settled(), Err: err}

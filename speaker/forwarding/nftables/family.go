@@ -66,7 +66,7 @@ func (f *family) apply(want desired.Forwarding, missing outcome.Missing) error {
 		f.affinityOverflow.look(f.model)
 	}
 	missing.Add(outcome.Attempt{
-		Family: f.Family, Want: want, Changes: changes, Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
+		Family: f.Family, Want: want, Changes: changes, Later: f.portions.Later(), Held: f.ports, Known: f.loaded && !f.damaged, Sound: true,
 	})
 	if err != nil {
 		err = &outcome.FamilyError{Family: f.Family, Settled: f.loaded && !f.damaged && f.found == nil && f.nodeSets.equal(f.nodeSetsOf(want)), Err: err}
