@@ -168,12 +168,7 @@ type place struct {
 // is written in each pass.
 func (p *Portions) withoutHeirs(now, later []desired.Change) []desired.Change {
 	p.later = later
-	wanted, leaving := map[place]struct{}{}, map[place]desired.Change{}
-	for i := range now {
-		for at := range places(now[i].Key, now[i].To) {
-			wanted[at] = struct{}{}
-		}
-	}
+	wanted, leaving := wantedBy(now), map[place]desired.Change{}
 	for len(later) > 0 && len(now) > 0 {
 		for _, c := range later {
 			if c.From == nil || c.To != nil && samePlaces(*c.From, *c.To) {
@@ -201,6 +196,17 @@ func (p *Portions) withoutHeirs(now, later []desired.Change) []desired.Change {
 		p.later = append(p.later, later...)
 	}
 	return now
+}
+
+// wantedBy are the destinations that ports have after changes.
+func wantedBy(changes []desired.Change) map[place]struct{} {
+	wanted := map[place]struct{}{}
+	for i := range changes {
+		for at := range places(changes[i].Key, changes[i].To) {
+			wanted[at] = struct{}{}
+		}
+	}
+	return wanted
 }
 
 // places yields the destinations of a port; nil has none.
