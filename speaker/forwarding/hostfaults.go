@@ -40,20 +40,36 @@ func (f *Forwarder) Faults() []Fault {
 	return found
 }
 
-// note takes over what Faults goes by.
+// note takes over what Faults goes by. It looks only at what has changed, unless the port whose ClusterIP it had is gone.
 func (h *host) note(want desired.Forwarding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.clusterIPs = map[addr.Family]netip.Addr{}
-	for key, p := range want.Ports {
-		h.links = p.PodLinks // which all have the same
-		if p.ClusterIP.IsValid() {
-			h.clusterIPs[key.Family] = p.ClusterIP
-		}
-		if len(h.clusterIPs) == len(addr.Families()) {
-			break
+	since, before := h.revision, h.clustered
+	h.revision, h.clusterIPs, h.clustered = want.Revision, map[addr.Family]netip.Addr{}, map[addr.Family]desired.PortKey{}
+	for _, key := range before {
+		if !h.take(want, key) {
+			since = 0
 		}
 	}
+	for key := range want.ChangedSince(since, func(func(desired.PortKey) bool) {}) {
+		if _, known := h.clusterIPs[key.Family]; !known {
+			h.take(want, key)
+		}
+	}
+}
+
+// take notes the ClusterIP of a port, and by which links pods send, which is the same in all ports. It returns whether the port has one.
+func (h *host) take(want desired.Forwarding, key desired.PortKey) bool {
+	p, wanted := want.Ports[key]
+	if !wanted {
+		return false
+	}
+	h.links = p.PodLinks
+	if !p.ClusterIP.IsValid() {
+		return false
+	}
+	h.clusterIPs[key.Family], h.clustered[key.Family] = p.ClusterIP, key
+	return true
 }
 
 // podBridges are the bridges that have an address where pods send from, or by which pods send.
