@@ -69,6 +69,7 @@ func TestController(t *testing.T) {
 		{"says that it cannot make a key where the Secret is immutable", testHelloKeyImmutable},
 		{"is ready while it stands by, and hands over when it stops", testHandover},
 		{"serves a burst", testBurst},
+		{"has the readers of its metrics reviewed", testSecureMetrics},
 		{"takes over when the leader is killed", testFailover},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })

@@ -30,6 +30,7 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/controller/passwords"
+	"fairlead.dev/fairlead/internal/serve/secure"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
@@ -158,7 +159,7 @@ func (c *cluster) grant(t *testing.T) {
 // start runs a controller in this process until stop or the end of the test.
 func (c *cluster) start(t *testing.T, change ...func(*options)) (stop func()) {
 	t.Helper()
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", lease: leasefence.Standard(), requests: fromkube.Requests{MetalLB: true}}
+	o := options{namespace: defaultNamespace, metrics: secure.Options{Address: "0"}, probeAddress: "0", lease: leasefence.Standard(), requests: fromkube.Requests{MetalLB: true}}
 	for _, f := range change {
 		f(&o)
 	}

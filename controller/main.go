@@ -73,7 +73,8 @@ func command(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.lease.Duration, "leader-elect-lease-duration", o.lease.Duration, "how long after the leader was last heard of another replica takes over")
 	flags.DurationVar(&o.lease.Renew, "leader-elect-renew-deadline", o.lease.Renew, "how long a leader that cannot renew its lease goes on; less than the lease duration")
 	flags.DurationVar(&o.lease.Retry, "leader-elect-retry-period", o.lease.Retry, "how long to wait between two tries to get or renew the lease")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
+	flags.StringVar(&o.metrics.Address, "metrics-bind-address", ":7472", "where to serve /metrics; 0: nowhere")
+	o.metrics.Register(flags)
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":7473", "where to serve /healthz and /readyz; 0: nowhere")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := flags.Parse(args); err != nil {

@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/fairlead/controller/reconcile"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
+	"fairlead.dev/fairlead/internal/serve/secure"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 )
@@ -35,21 +36,22 @@ const leaseName = "fairlead-controller"
 
 // options are what flags and environment say.
 type options struct {
-	classes        view.Classes
-	requests       fromkube.Requests
-	nodes          fromkube.Nodes
-	pods           []netip.Prefix // that pods get their addresses from
-	namespace      string         // where the lease and the Secrets are
-	leaderElect    bool
-	lease          leasefence.Lease
-	metricsAddress string
-	probeAddress   string
+	classes      view.Classes
+	requests     fromkube.Requests
+	nodes        fromkube.Nodes
+	pods         []netip.Prefix // that pods get their addresses from
+	namespace    string         // where the lease and the Secrets are
+	leaderElect  bool
+	lease        leasefence.Lease
+	metrics      secure.Options
+	probeAddress string
 }
 
 // control is the controller. It returns when the context ends, or with the error
 // that it cannot go on with, such as that of a lease that was lost.
 func control(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
 	fence := leasefence.New(o.lease)
+	served := o.metrics.ForManager(cluster, logger) // the fence would stop the reviews of a replica that does not lead
 	cluster = relist.AfterRestore(cluster)
 	if o.leaderElect {
 		cluster = fence.Guard(cluster)
@@ -57,7 +59,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	if begin, err := firstcontact.Await(ctx, cluster, o.probeAddress, logger); !begin {
 		return err
 	}
-	m, err := newManager(cluster, o, logger)
+	m, err := newManager(cluster, o, served, logger)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func addressOf(cluster *rest.Config) netip.Addr {
 	return a.Unmap()
 }
 
-func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.Manager, error) {
+func newManager(cluster *rest.Config, o options, metrics server.Options, logger *slog.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -116,7 +118,7 @@ func newManager(cluster *rest.Config, o options, logger *slog.Logger) (manager.M
 		Scheme:                        scheme,
 		Logger:                        logr.FromSlogHandler(logger.Handler()),
 		Cache:                         reconcile.CacheOptions(o.namespace, passwords.Role),
-		Metrics:                       server.Options{BindAddress: o.metricsAddress},
+		Metrics:                       metrics,
 		HealthProbeBindAddress:        o.probeAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              leaseName,

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/internal/serve/secure"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 )
 
@@ -95,7 +96,7 @@ func (c *cluster) leads(t *testing.T) (stop func()) {
 	}
 	t.Cleanup(stop)
 	o := options{
-		namespace: defaultNamespace, metricsAddress: "0", probeAddress: "0", leaderElect: true,
+		namespace: defaultNamespace, metrics: secure.Options{Address: "0"}, probeAddress: "0", leaderElect: true,
 		lease: leasefence.Lease{Duration: 5 * time.Second, Renew: 3 * time.Second, Retry: 500 * time.Millisecond},
 	}
 	logger := testlog.New(t)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/controller/leasefence"
+	"fairlead.dev/fairlead/internal/serve/secure"
 )
 
 // lines are those of a log.
@@ -33,7 +34,7 @@ func (l lines) Write(line []byte) (int, error) {
 func waiting(t *testing.T, cluster *rest.Config) (log lines, probes string, stop func()) {
 	t.Helper()
 	log, probes = make(lines, 10000), freeAddress(t)
-	o := options{namespace: defaultNamespace, metricsAddress: "0", probeAddress: probes, lease: leasefence.Standard()}
+	o := options{namespace: defaultNamespace, metrics: secure.Options{Address: "0"}, probeAddress: probes, lease: leasefence.Standard()}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

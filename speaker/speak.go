@@ -66,10 +66,8 @@ func speak(ctx context.Context, c flags.Config, more ...prometheus.Collector) er
 	defer p.events.Shutdown()
 	disconnect := connectPulse(ctx, p.pulse)
 	tasks := tasksOf(p, c)
-	probes := serve.Probes(p.metrics, func() error { return run.Ready(tasks...) })
 	err = run.All(ctx, append(tasks, run.Func("serving metrics and health", func(ctx context.Context) error {
-		serve.HTTP(ctx, c.HTTPAddress, probes, c.Log)
-		return nil
+		return c.Metrics.Serve(ctx, p.metrics, func() error { return run.Ready(tasks...) }, config, c.Log)
 	}))...)
 	err = errors.Join(err, shutdown.Speaker{Node: c.Node, Namespace: c.Namespace, DaemonSet: c.DaemonSet}.Run(kube, p.cluster.Snapshot(),
 		shutdown.Parts{Leave: p.agent.Leave, Close: p.sessions.Close, Remove: p.objects.Remove}, c.Log))

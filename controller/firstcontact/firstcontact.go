@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,7 +45,7 @@ func Await(ctx context.Context, cluster *rest.Config, probes string, logger *slo
 			return
 		}
 		ready := func() error { return waits.Load().(error) }
-		served.Go(func() { serve.HTTP(serving, probes, serve.Probes(http.NotFoundHandler(), ready), logger) })
+		served.Go(func() { serve.HTTP(serving, probes, serve.Probes(nil, ready), logger) })
 	})
 	for told := ""; ; {
 		why := obstacle(api, cluster.Host)

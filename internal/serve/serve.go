@@ -5,6 +5,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -39,7 +40,12 @@ const (
 // HTTP serves on address, of both families, until ctx ends. An address that cannot
 // be bound is told once and tried again.
 func HTTP(ctx context.Context, address string, handler http.Handler, log *slog.Logger) {
-	Server{Network: "tcp", Address: address, Handler: handler, Log: log, Told: func(err error) {
+	HTTPS(ctx, address, nil, handler, log)
+}
+
+// HTTPS does the same over TLS, or without it if secure is nil.
+func HTTPS(ctx context.Context, address string, secure *tls.Config, handler http.Handler, log *slog.Logger) {
+	Server{Network: "tcp", Address: address, TLS: secure, Handler: handler, Log: log, Told: func(err error) {
 		if err == nil {
 			log.Info("serving metrics and health", "address", address)
 			return
@@ -67,6 +73,7 @@ func Metrics(from prometheus.Gatherer) http.Handler {
 type Server struct {
 	Network string // "tcp4" or "tcp6" for one family, "tcp" for both
 	Address string
+	TLS     *tls.Config // nil: without
 	Handler http.Handler
 	Log     *slog.Logger
 	// Control prepares the socket before it is bound, as in net.ListenConfig; nil: not at all.
@@ -106,6 +113,9 @@ func (s Server) serve(ctx context.Context, listening func()) error {
 	listener, err := config.Listen(ctx, s.Network, s.Address)
 	if err != nil {
 		return err
+	}
+	if s.TLS != nil {
+		listener = tls.NewListener(listener, s.TLS)
 	}
 	listening()
 	return s.on(ctx, listener)

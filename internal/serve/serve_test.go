@@ -118,3 +118,31 @@ func TestBuildInfo(t *testing.T) {
 		t.Errorf("metrics lack the version:\n%s", text)
 	}
 }
+
+// What another program serves is handed on, and nothing that says who asks.
+func TestARelayKeepsTokensToItself(t *testing.T) {
+	var got http.Header
+	pulse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		got = q.Header
+		_, _ = io.WriteString(w, "metrics of "+q.URL.Path)
+	}))
+	relay := serve.Relay(pulse.Listener.Addr().String())
+	ask := func() *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/pulse", http.NoBody)
+		request.Header.Set("Authorization", "Bearer secret")
+		request.Header.Set("Cookie", "secret")
+		answer := httptest.NewRecorder()
+		relay.ServeHTTP(answer, request)
+		return answer
+	}
+	if answer := ask(); answer.Code != http.StatusOK || answer.Body.String() != "metrics of /metrics" {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+	if got["Authorization"] != nil || got["Cookie"] != nil {
+		t.Errorf("pulse is told %v", got)
+	}
+	pulse.Close()
+	if answer := ask(); answer.Code != http.StatusBadGateway || !strings.Contains(answer.Body.String(), "no metrics at 127.0.0.1") {
+		t.Errorf("without pulse: %d %s", answer.Code, answer.Body)
+	}
+}

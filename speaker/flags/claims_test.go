@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.dev/fairlead/internal/serve/secure"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -37,7 +38,7 @@ func TestExternalIPs(t *testing.T) {
 
 // TestHostPorts: all ports at which Fairlead itself is reached on a node are spared, as they are set.
 func TestHostPorts(t *testing.T) {
-	c := Config{BGPPort: 1179, HTTPAddress: ":9474", ProxyHealth: "127.0.0.1:10256"}
+	c := Config{BGPPort: 1179, Metrics: secure.Options{Address: ":9474"}, ProxyHealth: "127.0.0.1:10256"}
 	got, err := parseHostPorts("7475, 7476", c)
 	if want := []uint16{1179, 7475, 7476, 9474, 10256}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)

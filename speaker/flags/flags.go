@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/serve/secure"
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
@@ -31,7 +32,7 @@ type Config struct {
 	ConntrackDir               string
 	Nodes                      fromkube.Nodes
 	BGPPort                    uint16
-	HTTPAddress                string
+	Metrics                    secure.Options
 	ProxyHealth, ProxyStatus   string // addresses, "" for none
 	PulseSocket                string
 	APIServers                 []string // the first is the one of the environment
@@ -58,7 +59,7 @@ func Parse(args []string, log io.Writer) (Config, error) {
 	flags.BoolVar(&c.Desired.Classes.Unclassed, "serve-unclassed", false, "announce Services with no class as well as those of --load-balancer-class")
 	flags.BoolVar(&c.Nodes.IgnoreExclude, "ignore-exclude-lb", false, "announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
 	port := flags.Uint("bgp-listen-port", 179, "TCP port to which routers connect whose BGPPeer is passive; nothing listens without any")
-	flags.StringVar(&c.HTTPAddress, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
+	registerMetrics(flags, &c.Metrics)
 	flags.StringVar(&c.ProxyHealth, "proxy-health-address", ":10256", "where the /healthz and /livez of a service proxy are served, unless another one forwards; empty: nowhere")
 	flags.StringVar(&c.ProxyStatus, "proxy-status-address", "127.0.0.1:10249", "where the /proxyMode, /healthz and /metrics of a service proxy are served, unless another one forwards; empty: nowhere")
 	flags.StringVar(&c.PulseSocket, "pulse-socket", "/run/fairlead/pulse.sock", "the socket of the pulse process beside us")
@@ -99,6 +100,12 @@ func Parse(args []string, log io.Writer) (Config, error) {
 		return Config{}, errors.New("the environment must name NODE_NAME and POD_NAMESPACE, as the chart's DaemonSet does")
 	}
 	return c, nil
+}
+
+func registerMetrics(flags *flag.FlagSet, o *secure.Options) {
+	flags.StringVar(&o.Address, "metrics-bind-address", ":7474", "where /metrics, /healthz and /readyz are served")
+	flags.StringVar(&o.Pulse, "pulse-metrics-address", "", "where pulse serves its metrics on this node, to be served at /metrics/pulse, too; empty: they are not")
+	o.Register(flags)
 }
 
 // prefixes parses a flag of CIDRs separated by commas.

@@ -33,6 +33,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $annotations := dict }}
 {{- if .root.Values.metrics.annotations }}
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .port) "prometheus.io/path" "/metrics" }}
+{{- if .root.Values.metrics.secure }}
+{{- $_ := set $annotations "prometheus.io/scheme" "https" }}
+{{- end }}
 {{- end }}
 {{- with merge (deepCopy (.extra | default dict)) $annotations }}
 {{- toYaml . }}
@@ -57,6 +60,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   value: "2"
 - name: HTTP2_PING_TIMEOUT_SECONDS
   value: "2"
+{{- end }}
+
+{{/* Arguments for metrics over TLS, then where they are mounted, and from where. */}}
+{{- define "fairlead.metricsArgs" -}}
+{{- if .Values.metrics.secure }}
+- --metrics-secure
+{{- if .Values.metrics.certificateSecret }}
+- --metrics-certificate-dir=/run/metrics-certificate
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.metricsMount" -}}
+{{- if and .Values.metrics.secure .Values.metrics.certificateSecret }}
+- name: metrics-certificate
+  mountPath: /run/metrics-certificate
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.metricsVolume" -}}
+{{- if and .Values.metrics.secure .Values.metrics.certificateSecret }}
+# Optional, since no pod is to wait for it.
+- name: metrics-certificate
+  secret:
+    secretName: {{ .Values.metrics.certificateSecret }}
+    optional: true
+{{- end }}
 {{- end }}
 
 {{- define "fairlead.nodeName" -}}
