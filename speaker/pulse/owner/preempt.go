@@ -231,7 +231,7 @@ func (k keeper) owner(q candidacy, first string) string {
 	in := k.find(q, first)
 	if in.node == q.self {
 		delete(k.of, q.address)
-		k.say[q.address] = q.claim.Candidates[0] != q.self || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
+		k.say[q.address] = slices.Index(q.claim.Candidates, q.self) > 0 || k.back[q.address] || slices.ContainsFunc(q.view.Apart, k.isApart)
 		return q.self
 	}
 	if epoch, answers := k.epochs[q.address]; answers {
