@@ -36,10 +36,9 @@ type host struct {
 	sources []desired.Source
 	failed  error // why some are left out
 
-	links      desired.Links                   // by which pods send, as Apply was told last
-	clusterIPs map[addr.Family]netip.Addr      // one of each family
-	clustered  map[addr.Family]desired.PortKey // the ports that have those
-	revision   uint64                          // of what Apply was told last
+	links      desired.Links             // by which pods send, as Apply was told last
+	clusterIPs map[addr.Family]clusterIP // one of each family
+	revision   uint64                    // of what Apply was told last
 }
 
 // askAgain is after how long settings are read again though no notice says that they have changed.

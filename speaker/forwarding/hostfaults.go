@@ -33,21 +33,27 @@ func (f *Forwarder) Faults() []Fault {
 	f.host.mu.Unlock()
 	found := deaf(outward)
 	for _, family := range addr.Families() {
-		if to := clusterIPs[family]; to.IsValid() {
-			found = append(append(found, bypassed(family, bridges)...), unroutable(family, to)...)
+		if to, has := clusterIPs[family]; has {
+			found = append(append(found, bypassed(family, bridges)...), unroutable(family, to.Addr)...)
 		}
 	}
 	return found
 }
 
-// note takes over what Faults goes by. It looks only at what has changed, unless the port whose ClusterIP it had is gone.
+// clusterIP is the address of a port.
+type clusterIP struct {
+	netip.Addr
+	of desired.PortKey
+}
+
+// note takes over what Faults goes by. Only ports that may have changed are looked at, unless one is gone whose ClusterIP was noted.
 func (h *host) note(want desired.Forwarding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since, before := h.revision, h.clustered
-	h.revision, h.clusterIPs, h.clustered = want.Revision, map[addr.Family]netip.Addr{}, map[addr.Family]desired.PortKey{}
-	for _, key := range before {
-		if !h.take(want, key) {
+	since, before := h.revision, h.clusterIPs
+	h.revision, h.clusterIPs = want.Revision, map[addr.Family]clusterIP{}
+	for _, noted := range before {
+		if !h.take(want, noted.of) {
 			since = 0
 		}
 	}
@@ -68,7 +74,7 @@ func (h *host) take(want desired.Forwarding, key desired.PortKey) bool {
 	if !p.ClusterIP.IsValid() {
 		return false
 	}
-	h.clusterIPs[key.Family], h.clustered[key.Family] = p.ClusterIP, key
+	h.clusterIPs[key.Family] = clusterIP{p.ClusterIP, key}
 	return true
 }
 

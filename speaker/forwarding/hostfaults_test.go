@@ -40,7 +40,7 @@ func TestOneClusterIPIsKnown(t *testing.T) {
 		}
 		want.Advance(changed)
 		h.note(want)
-		if got := h.clusterIPs[addr.IPv4]; got != step.knows {
+		if got := h.clusterIPs[addr.IPv4].Addr; got != step.knows {
 			t.Errorf("after %+v the host knows %s, want %s", step, got, step.knows)
 		}
 	}

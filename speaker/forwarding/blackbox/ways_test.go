@@ -32,7 +32,7 @@ type way struct {
 	client    string // and on the client
 }
 
-// ways are those that nodes have. With a VRF, routes lead from the one to the other, as whoever sets it up must have them.
+// ways are those that nodes have. With a VRF, the node has routes from the VRF to the main table and back.
 var ways = []way{
 	{name: "plain", dev: "way"},
 	{name: "vlan", dev: "vlan5", add: "link add d0 type bridge; link add link d0 name vlan5 type vlan id 5", node: overVLAN, client: overVLAN},

@@ -103,8 +103,8 @@ func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (outcome.M
 	missing := outcome.Missing{}
 	err := b.prepare(ctx)
 	if b.failed = err != nil; b.failed {
-		for key := range want.Ports {
-			missing[key] = &desired.Port{}
+		for _, family := range addr.Families() {
+			missing.Add(outcome.Attempt{Family: family, Want: want})
 		}
 		for _, family := range addr.Families() {
 			if want.Has(family) {
