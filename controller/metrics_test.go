@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testSecureMetrics asks a replica that does not lead, whose writes the fence of the lease stops.
+// testSecureMetrics reads the metrics of a replica that does not lead. The fence of the lease stops its writes, and not its reviews.
 func testSecureMetrics(t *testing.T, c *cluster) {
 	c.temporary(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "reviews"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,20 +19,14 @@ import (
 
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/internal/serve/secure"
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/testlog"
 )
 
-// lines are those of a log.
-type lines chan string
-
-func (l lines) Write(line []byte) (int, error) {
-	l <- string(line)
-	return len(line), nil
-}
-
 // waiting runs a controller that cannot begin until stop, which holds that it ends without an error.
-func waiting(t *testing.T, cluster *rest.Config) (log lines, probes string, stop func()) {
+func waiting(t *testing.T, cluster *rest.Config) (log testlog.Lines, probes string, stop func()) {
 	t.Helper()
-	log, probes = make(lines, 10000), freeAddress(t)
+	log, probes = make(testlog.Lines, 10000), freeAddress(t)
 	o := options{namespace: defaultNamespace, metrics: secure.Options{Address: "0"}, probeAddress: probes, lease: leasefence.Standard()}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -49,7 +42,7 @@ func waiting(t *testing.T, cluster *rest.Config) (log lines, probes string, stop
 }
 
 // waits holds that the controller lives, and says the same in its log, once, and of why it is not ready.
-func waits(t *testing.T, log lines, probes string, texts ...string) {
+func waits(t *testing.T, log testlog.Lines, probes string, texts ...string) {
 	t.Helper()
 	serves(t, "http://"+probes+"/healthz", "ok")
 	code, why := get(t, "http://"+probes+"/readyz")
@@ -112,19 +105,7 @@ func TestAnAPIServerThatCannotBeAskedIsTold(t *testing.T) {
 	}
 }
 
-// aged has an API server say that it is of Kubernetes 1.30, which refuses the CRDs. All else is this one's.
-type aged struct{ http.RoundTripper }
-
-func (a aged) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := a.RoundTripper.RoundTrip(r)
-	if err == nil && r.URL.Path == "/version" {
-		_ = answer.Body.Close()
-		answer.Body, answer.ContentLength = io.NopCloser(strings.NewReader(`{"gitVersion": "v1.30.14"}`)), -1
-	}
-	return answer, err
-}
-
-// A controller whose kinds are missing lives on, says what to do, and begins when they come.
+// Without the CRDs the controller lives on, says what to do, and begins when they come.
 func TestAClusterWithoutOurKindsIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -140,9 +121,7 @@ func TestAClusterWithoutOurKindsIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	past := rest.CopyConfig(c.controller)
-	past.Wrap(func(to http.RoundTripper) http.RoundTripper { return aged{to} })
-	log, probes, stop := waiting(t, past)
+	log, probes, stop := waiting(t, apiserver.Aged(c.controller))
 	waits(t, log, probes, "BFDProfile, BGPAdvertisement", "v1.30.14", "upgrade the cluster to 1.31")
 	stop()
 	log, probes, stop = waiting(t, c.controller)

@@ -119,7 +119,7 @@ func TestBuildInfo(t *testing.T) {
 	}
 }
 
-// What another program serves is handed on, and nothing that says who asks.
+// A relay hands on what another program serves, and tells it nothing of the client.
 func TestARelayKeepsTokensToItself(t *testing.T) {
 	var got http.Header
 	pulse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/watch"
 )
@@ -59,7 +60,7 @@ func testAnAPIServerThatDoesNotAnswerIsTold(t *testing.T, reached *apiserver.Ser
 	left.Store(12)
 	server.Config = rest.CopyConfig(server.Config)
 	server.Config.Wrap(func(to http.RoundTripper) http.RoundTripper { return unanswered{to, &left} })
-	told, log := make(chan string, 100), make(lines, 100)
+	told, log := make(chan string, 100), make(testlog.Lines, 100)
 	o := observeAs(t, &server, watch.Config{
 		Log: slog.New(slog.NewTextHandler(log, nil)), Unreached: func(why string) { told <- why },
 	})

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/watch"
 )
@@ -79,20 +80,12 @@ func testTheOwnNodeIsRemembered(t *testing.T, server *apiserver.Server) {
 	}
 }
 
-// lines are what is logged.
-type lines chan string
-
-func (l lines) Write(line []byte) (int, error) {
-	l <- string(line)
-	return len(line), nil
-}
-
-// logs waits for a line with a text.
-func (l lines) logs(t *testing.T, text string) {
+// logs waits until a log has a line with a text.
+func logs(t *testing.T, log testlog.Lines, text string) {
 	t.Helper()
 	for limit := time.After(patience); ; {
 		select {
-		case line := <-l:
+		case line := <-log:
 			if strings.Contains(line, text) {
 				return
 			}
@@ -132,7 +125,7 @@ func testTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T, server *apiserver.S
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log, node := make(lines, 1000), &corev1.Node{ObjectMeta: meta("", "own", nil)}
+			log, node := make(testlog.Lines, 1000), &corev1.Node{ObjectMeta: meta("", "own", nil)}
 			config := watch.Config{Node: "own", OwnIn: time.Hour, OwnPods: test.ownPods, Log: slog.New(slog.NewTextHandler(log, nil))}
 			o := observeAs(t, server, config, func(t *testing.T, api client.Client) {
 				t.Helper()
@@ -147,7 +140,7 @@ func testTheFirstSnapshotHasWhatTheOwnNodeSays(t *testing.T, server *apiserver.S
 					t.Fatal(err)
 				}
 			})
-			log.logs(t, test.says)
+			logs(t, log, test.says)
 			if o.Snapshot() != nil {
 				t.Error("there is a snapshot without what the own Node is to say")
 			}
@@ -185,9 +178,9 @@ func testPodCIDRsThatNobodyWritesAreNotWaitedFor(t *testing.T, server *apiserver
 // Who does not know where it is does not know at which addresses NodePorts answer, which an
 // earlier speaker may have left in the kernel: there is no snapshot before that is known.
 func testTheFirstSnapshotHasTheOwnNode(t *testing.T, server *apiserver.Server) {
-	log := make(lines, 1000)
+	log := make(testlog.Lines, 1000)
 	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Hour, Log: slog.New(slog.NewTextHandler(log, nil))})
-	log.logs(t, "the cluster has no Node of our name")
+	logs(t, log, "the cluster has no Node of our name")
 	if c := o.Snapshot(); c != nil {
 		t.Errorf("there is a snapshot without the own Node, of %d", len(c.Nodes))
 	}
@@ -199,9 +192,9 @@ func testTheFirstSnapshotHasTheOwnNode(t *testing.T, server *apiserver.Server) {
 
 // A Node that does not come holds up the rest of the cluster for a while only.
 func testTheOwnNodeIsWaitedForInVain(t *testing.T, server *apiserver.Server) {
-	log := make(lines, 1000)
+	log := make(testlog.Lines, 1000)
 	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
-	log.logs(t, "going on without our own Node")
+	logs(t, log, "going on without our own Node")
 	if c := o.sees("a snapshot", func(*view.Cluster) bool { return true }); c.OwnNode("own") != nil {
 		t.Errorf("somebody made the Node %+v", c.OwnNode("own"))
 	}

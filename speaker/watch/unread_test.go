@@ -1,9 +1,7 @@
 package watch_test
 
 import (
-	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
+	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/watch"
 )
@@ -64,18 +62,6 @@ func (o observed) settles(told unread) {
 	}
 }
 
-// aged has an API server say that it is of Kubernetes 1.30, which refuses the CRDs. All else is this one's.
-type aged struct{ http.RoundTripper }
-
-func (a aged) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := a.RoundTripper.RoundTrip(r)
-	if err == nil && r.URL.Path == "/version" {
-		_ = answer.Body.Close()
-		answer.Body, answer.ContentLength = io.NopCloser(strings.NewReader(`{"gitVersion": "v1.30.14"}`)), -1
-	}
-	return answer, err
-}
-
 // A kind that a release adds is missing where nobody has upgraded the CRDs.
 func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
 	t.Parallel()
@@ -100,12 +86,11 @@ func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
 			}
 		})
 	told.tells(t, "KindMissing", "Community", "announces no address", "crds.install", "fairlead-crds")
-	past, log, toldOfPast := *server, make(lines, 100), make(unread, 100)
-	past.Config = rest.CopyConfig(server.Config)
-	past.Config.Wrap(func(to http.RoundTripper) http.RoundTripper { return aged{to} })
+	past, log, toldOfPast := *server, make(testlog.Lines, 100), make(unread, 100)
+	past.Config = apiserver.Aged(server.Config)
 	older := observeAs(t, &past, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil)), Unread: func(p []problem.Problem) { toldOfPast <- p }})
 	toldOfPast.tells(t, "KindMissing", "Community", "v1.30.14", "upgrade the cluster to 1.31")
-	log.logs(t, "upgrade the cluster to 1.31")
+	logs(t, log, "upgrade the cluster to 1.31")
 	if c := o.sees("what forwarding needs", func(*view.Cluster) bool { return true }); c.Configured {
 		t.Error("the cluster lacks a kind, and the snapshot says that all were read")
 	}

@@ -131,7 +131,7 @@ func asked(t *testing.T, handler http.Handler, path, authorization string) (stat
 	return answer.Code, strings.TrimSpace(answer.Body.String())
 }
 
-// Metrics are for those whom the API server lets read them, and a client of the last hour reads them while it is away.
+// The API server decides which clients read metrics. While it is away, those of the last hour do.
 func TestReviews(t *testing.T) {
 	a := newAuthority(t)
 	now := time.Now()
