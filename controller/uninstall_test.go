@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,15 +45,27 @@ func TestUninstallClearsStatuses(t *testing.T) {
 	}
 	c.refused(t, ours[0], "RequestOutsidePools")
 	stop()
-	c.uninstall(t, "stay as they are")
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = defaultNamespace, leaseName
+	until(t, c, lease, "given back", func(l *coordinationv1.Lease) bool { return ptr.Deref(l.Spec.HolderIdentity, "") == "" })
+	update(t, c, lease, func(l *coordinationv1.Lease) {
+		l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = new("killed"), new(int32(1))
+	})
+	c.uninstall(t, false, "a controller was killed")
 	for _, s := range ours[1:] {
 		c.holds(t, s, ips(s)...)
+	}
+	update(t, c, lease, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("") })
+	c.uninstall(t, true, "Services keep their addresses")
+	for _, s := range ours { // which another load balancer has by now, and nothing of ours
+		had := ips(s)
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || !slices.Equal(ips(s), had) || len(s.Status.Conditions) > 0 {
+			t.Errorf("%s had %v, and is left with %+v (%v)", s.Name, had, s.Status, err)
+		}
 	}
 
 	c.leads(t)
 	c.leads(t)
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = defaultNamespace, leaseName
 	until(t, c, lease, "held", func(l *coordinationv1.Lease) bool { return ptr.Deref(l.Spec.HolderIdentity, "") != "" })
 	ctx, cancel := context.WithCancel(t.Context())
 	changed := make(chan error, 1)
@@ -63,7 +76,7 @@ func TestUninstallClearsStatuses(t *testing.T) {
 		}
 		changed <- err
 	}()
-	c.uninstall(t, "no Service has an address")
+	c.uninstall(t, true, `"addressesCleared":true`)
 	cancel()
 	if err := <-changed; err != nil && ctx.Err() == nil {
 		t.Fatal(err)
@@ -109,12 +122,12 @@ func (c *cluster) leads(t *testing.T) (stop func()) {
 	return stop
 }
 
-// uninstall runs the chart's hook, which says this.
-func (c *cluster) uninstall(t *testing.T, says string) {
+// uninstall runs the chart's hook, which succeeds or does not, and says this.
+func (c *cluster) uninstall(t *testing.T, succeeds bool, says string) {
 	t.Helper()
 	program := exec.CommandContext(t.Context(), os.Args[0], "uninstall")
 	program.Env = append(os.Environ(), runMain+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAMESPACE="+defaultNamespace)
-	if said, err := program.CombinedOutput(); err != nil || !strings.Contains(string(said), says) {
+	if said, err := program.CombinedOutput(); (err == nil) != succeeds || !strings.Contains(string(said), says) {
 		t.Fatalf("uninstall says %s (%v), want %q", said, err, says)
 	}
 }

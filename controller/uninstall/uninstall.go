@@ -5,6 +5,7 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	poll "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,29 +34,60 @@ const (
 	clearing, removal = 45 * time.Second, 30 * time.Second
 	// writers is how many statuses are written at the same time.
 	writers = 16
+	// late is how much later than the lease runs out a controller that stands by may have it.
+	late = 5 * time.Second
 )
 
-// Run clears the statuses of the Services that a controller gave addresses to, once no controller writes any more. It leaves
-// them where the lease was given back, as by a Deployment of no replicas: another load balancer may have them. It
-// returns the first error of a Service that still has its status in the end, or that of the lease.
+// errAbandoned is the error of a lease of a controller that was killed, after which none came.
+var errAbandoned = errors.New("a controller was killed that has it, and none runs: another load balancer may have the addresses of Services by now")
+
+// Run clears the statuses of the Services that a controller gave addresses to, once no controller writes any more. Where the
+// lease was given back, as by a Deployment of no replicas, another load balancer may have the addresses: they stay, and
+// only what a controller says of them goes. It returns the first error of a Service that still has its status in the end,
+// or that of the lease.
 func Run(ctx context.Context, c client.Client, lease client.ObjectKey, log *slog.Logger) error {
-	wait, err := take(ctx, c, lease)
+	err := awaitRenewal(ctx, c, lease)
+	var wait *time.Duration
+	if err == nil {
+		wait, err = take(ctx, c, lease)
+	}
 	if err != nil {
 		return fmt.Errorf("take the lease %s: %w", lease, err)
 	}
 	if wait == nil {
-		log.Info("no controller has the lease: the statuses of Services stay as they are", "lease", lease.String())
-		return nil
-	}
-	log.Info("took the lease; waiting until no controller writes any more", "lease", lease.String(), "wait", wait.String())
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(*wait):
+		log.Info("no controller has the lease: Services keep their addresses", "lease", lease.String())
+	} else {
+		log.Info("took the lease; waiting until no controller writes any more", "lease", lease.String(), "wait", wait.String())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(*wait):
+		}
 	}
 	within, cancel := context.WithTimeout(ctx, clearing)
 	defer cancel()
-	return clearAll(within, c, log)
+	return clearAll(within, c, wait != nil, log)
+}
+
+// awaitRenewal waits until a controller renews its lease, or another one takes it. The time in a lease does not tell whether
+// one will, since it is of another clock. The error is [errAbandoned] if none does, or that of a request.
+func awaitRenewal(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	var first, now coordinationv1.Lease
+	if err := c.Get(ctx, key, &first); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if by := ptr.Deref(first.Spec.HolderIdentity, ""); by == "" || by == holder {
+		return nil
+	}
+	patience := time.Duration(ptr.Deref(first.Spec.LeaseDurationSeconds, 0))*time.Second + late
+	err := poll.PollUntilContextTimeout(ctx, time.Second, patience, false, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, key, &now)
+		return err == nil && now.ResourceVersion != first.ResourceVersion, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return errAbandoned
+	}
+	return err
 }
 
 // take makes the lease that of this program, and returns for how long the leader may go on writing; nil: there is none.
@@ -84,12 +117,13 @@ func take(ctx context.Context, c client.Client, key client.ObjectKey) (wait *tim
 	return wait, err
 }
 
-// clearAll clears statuses until there are none left, or returns why there are when the context ends.
-func clearAll(ctx context.Context, c client.Client, log *slog.Logger) error {
+// clearAll clears statuses until there are none left, or returns why there are when the context ends. Addresses go
+// if served is set: a controller led until now.
+func clearAll(ctx context.Context, c client.Client, served bool, log *slog.Logger) error {
 	for {
-		left, err := clearOnce(ctx, c)
+		left, err := clearOnce(ctx, c, served)
 		if left == 0 && err == nil {
-			log.Info("no Service has an address of Fairlead in its status any more")
+			log.Info("no Service has anything of Fairlead in its status any more", "addressesCleared", served)
 			return nil
 		}
 		if err != nil {
@@ -108,7 +142,7 @@ func clearAll(ctx context.Context, c client.Client, log *slog.Logger) error {
 
 // clearOnce writes each status once, and returns how many there were to write, and the first error of one that
 // stays.
-func clearOnce(ctx context.Context, c client.Client) (left int, err error) {
+func clearOnce(ctx context.Context, c client.Client, served bool) (left int, err error) {
 	var services corev1.ServiceList
 	if err := c.List(ctx, &services); err != nil {
 		return 0, fmt.Errorf("list Services: %w", err)
@@ -117,7 +151,7 @@ func clearOnce(ctx context.Context, c client.Client) (left int, err error) {
 	group.SetLimit(writers)
 	for i := range services.Items {
 		s := &services.Items[i]
-		next := cleared(s)
+		next := cleared(s, served)
 		if next == nil {
 			continue
 		}
@@ -137,9 +171,9 @@ func clearOnce(ctx context.Context, c client.Client) (left int, err error) {
 
 // cleared is the status of a Service without what Fairlead wrote; nil: it wrote nothing. The addresses of one that it does not
 // serve any more may be announced by another load balancer.
-func cleared(s *corev1.Service) *corev1.ServiceStatus {
+func cleared(s *corev1.Service, served bool) *corev1.ServiceStatus {
 	next := status.Released(s)
-	if c := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated); next != nil && c != nil && c.Reason != reconcile.ReasonClassNotServed {
+	if c := meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated); served && next != nil && c != nil && c.Reason != reconcile.ReasonClassNotServed {
 		next.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 	return next

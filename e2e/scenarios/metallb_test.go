@@ -116,6 +116,11 @@ func TestMetalLBIsReplacedAndComesBack(t *testing.T) {
 	uninstall(t, c)
 	page.step(t, "Remove the label")
 	kept("with MetalLB again")
+	for _, s := range services {
+		if err := c.API.Get(within(t, soon), client.ObjectKeyFromObject(s), s); err != nil || len(s.Status.Conditions) > 0 {
+			t.Errorf("%s: MetalLB serves it, and Fairlead has left %v (%v)", s.Name, s.Status.Conditions, err)
+		}
+	}
 
 	stop()
 	for name, count := range counts {
