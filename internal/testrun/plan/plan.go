@@ -76,7 +76,7 @@ func gate() []Phase {
 	return []Phase{{
 		{Flags: short + "-race " + many + "-skip=" + later, Gentle: true},
 		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
-		{Flags: short + "-race", Packages: waiting},
+		{Flags: short, Packages: waiting},
 		{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
 		// One after another: there is one lab, and it leaves half of the processors to the others.
 		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)},
