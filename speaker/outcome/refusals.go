@@ -53,6 +53,10 @@ func (r *Refusals) Like(key desired.PortKey, port *desired.Port, reason error) e
 // themselves delay no other. While others are fresh they are left alone for a while, and told
 // again: the error joins a *RefusedError for each.
 func (r *Refusals) Part(changes []desired.Change, now time.Time) (fresh, again []desired.Change, told error) {
+	if len(r.of) == 0 {
+		r.tried = now
+		return changes, nil, nil
+	}
 	still := Refusals{tried: r.tried}
 	var errs []error
 	for _, c := range changes {
