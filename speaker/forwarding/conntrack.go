@@ -63,7 +63,7 @@ type conntrackReconciler struct {
 	pending map[destination]struct{}
 	looked  map[destination]time.Time
 	last    map[destination]bool
-	// since are the destinations that came to pending since Clean began: what it finds there may be out of date.
+	// since are the destinations that came to pending since Clean began: what it finds there may be out of date. nil: it is not under way.
 	since map[destination]struct{}
 	// misled: pending has a destination whose flows may lead to what serves no more.
 	misled bool
@@ -85,7 +85,7 @@ func newConntrackReconciler(del deleteFlows, read func() (map[addr.Family]inheri
 	return &conntrackReconciler{
 		delete: del, inherited: read, journal: journal, orphans: map[addr.Family]orphan{},
 		placed: map[desired.PortKey]*served{}, at: map[destination][]*served{}, gaps: newGaps(),
-		pending: map[destination]struct{}{}, since: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
+		pending: map[destination]struct{}{}, looked: map[destination]time.Time{}, last: map[destination]bool{},
 		connections: kernelwatch.NewRateLimit(),
 	}
 }
@@ -177,8 +177,16 @@ func isUDP(key desired.PortKey) bool { return key.Protocol == view.UDP }
 
 func (c *conntrackReconciler) look(key desired.PortKey, p served) {
 	for at := range p.destinations(key) {
-		c.pending[at], c.since[at] = struct{}{}, struct{}{}
+		c.await(at)
 		delete(c.last, at)
+	}
+}
+
+// await has the flows to a destination looked at, also by a Clean that is under way once more.
+func (c *conntrackReconciler) await(at destination) {
+	c.pending[at] = struct{}{}
+	if c.since != nil {
+		c.since[at] = struct{}{}
 	}
 }
 
@@ -186,7 +194,8 @@ func (c *conntrackReconciler) look(key desired.PortKey, p served) {
 // in the meantime looks like what entered the table late, which goes where it would send it, too.
 func (c *conntrackReconciler) lookOnce(key desired.PortKey, p served) {
 	for at := range p.destinations(key) {
-		c.pending[at], c.since[at], c.last[at] = struct{}{}, struct{}{}, true
+		c.await(at)
+		c.last[at] = true
 		delete(c.looked, at)
 	}
 }

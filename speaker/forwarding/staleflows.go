@@ -31,7 +31,7 @@ func (c *conntrackReconciler) Clean() (again time.Duration, err error) {
 	again, err = c.cleanConnections(look)
 	c.Lock()
 	defer c.Unlock()
-	c.misled = c.misled || look.misled && len(c.pending) > 0
+	c.misled, c.since = c.misled || look.misled && len(c.pending) > 0, nil
 	if len(c.pending)+len(c.looked) == 0 {
 		c.former = nil
 	}
@@ -77,7 +77,7 @@ func (c *conntrackReconciler) begin() (*search, error) {
 	}
 	look.allowed = c.serving(maps.Keys(c.pending))
 	c.misled = false
-	clear(c.since)
+	c.since = map[destination]struct{}{}
 	return look, nil
 }
 
