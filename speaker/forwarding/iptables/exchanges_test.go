@@ -194,7 +194,7 @@ func strange(s ipset.Spec) ipset.Element {
 	case ipset.BitmapPort:
 		e = ipset.Element{Port: 7}
 	case ipset.HashIPPortIP:
-		e.Second = a
+		e.Second = a.Next()
 		fallthrough
 	case ipset.HashIPPort:
 		e.Protocol, e.Port = 6, 7

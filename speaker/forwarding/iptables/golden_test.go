@@ -73,7 +73,7 @@ func goldenOf(t *testing.T, name string, s style, want desired.Forwarding) {
 	for _, table := range fam.tables() {
 		fmt.Fprintf(&b, "-- %s --\n", table.name)
 		for _, chain := range slices.Sorted(maps.Keys(table.want)) {
-			for rule := range strings.Lines(table.want[chain].text) {
+			for rule := range strings.Lines(table.want[chain].text()) {
 				fmt.Fprintf(&b, "-A %s %s", chain, rule)
 			}
 		}
@@ -82,7 +82,7 @@ func goldenOf(t *testing.T, name string, s style, want desired.Forwarding) {
 		fmt.Fprintf(&b, "-- %s --\n", fam.sets.fixed[of].Name)
 		var elements []string
 		for e := range fam.sets.fixed[of].members {
-			elements = append(elements, e.String()+"\n")
+			elements = append(elements, e.element().String()+"\n")
 		}
 		slices.Sort(elements)
 		b.WriteString(strings.Join(elements, ""))

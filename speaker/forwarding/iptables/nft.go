@@ -125,7 +125,7 @@ func (t *table) byWay(names []string) []string {
 			return
 		}
 		pending[name] = false
-		for line := range strings.Lines(t.want[name].text) {
+		for line := range strings.Lines(t.want[name].text()) {
 			visit(leadsTo(strings.TrimSuffix(line, "\n")))
 		}
 		sorted = append(sorted, name)
@@ -141,7 +141,7 @@ func (t *table) put(tx *wire.Transaction, name string) error {
 	if t.kernel[name] != (content{}) {
 		tx.Clear(t.name, name)
 	}
-	return tx.Append(t.name, name, t.want[name].text, t.want[name].sum)
+	return tx.Append(t.name, name, t.want[name].text(), t.want[name].sum)
 }
 
 // cleanupNFT removes all that is ours from the tables of nf_tables. It returns the kernel's errors.

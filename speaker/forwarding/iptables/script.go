@@ -59,7 +59,7 @@ func (t *table) script() string {
 	s := newScript(t.name)
 	s.chains(slices.Concat(write, remove))
 	for _, name := range write {
-		s.rules(name, t.want[name].text)
+		s.rules(name, t.want[name].text())
 	}
 	s.jumps(t)
 	s.drop(remove)

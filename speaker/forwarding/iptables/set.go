@@ -20,8 +20,8 @@ const maxElements = 1 << 20
 type set struct {
 	ipset.Spec
 	socket  *nfnetlink.Conn // that all sets of a family share
-	members map[ipset.Element]member
-	dirty   map[ipset.Element]struct{}
+	members map[packed]member
+	dirty   map[packed]struct{}
 	known   bool // what the kernel holds
 	altered bool // others were seen to have put other elements into it
 	present int  // members that the kernel holds
@@ -41,16 +41,17 @@ func newSet(name string, kind ipset.Type, family addr.Family, socket *nfnetlink.
 	}
 	return &set{
 		Spec: spec, socket: socket,
-		members: map[ipset.Element]member{}, dirty: map[ipset.Element]struct{}{},
+		members: map[packed]member{}, dirty: map[packed]struct{}{},
 	}
 }
 
 // use counts those that want an element up (by 1) or down (by -1).
 func (s *set) use(e ipset.Element, by int32) {
-	m := s.members[e]
+	p, _ := pack(e)
+	m := s.members[p]
 	m.users += by
-	s.put(e, m)
-	s.dirty[e] = struct{}{}
+	s.put(p, m)
+	s.dirty[p] = struct{}{}
 }
 
 // exactly makes these the elements that the set has from one user that says all of its
@@ -68,7 +69,7 @@ func (s *set) exactly(elements []ipset.Element) {
 	s.exact = elements
 }
 
-func (s *set) put(e ipset.Element, m member) {
+func (s *set) put(e packed, m member) {
 	if old := s.members[e]; old.present != m.present {
 		if m.present {
 			s.present++
@@ -83,7 +84,7 @@ func (s *set) put(e ipset.Element, m member) {
 	}
 }
 
-func (s *set) mark(e ipset.Element, present bool) {
+func (s *set) mark(e packed, present bool) {
 	m := s.members[e]
 	m.present = present
 	s.put(e, m)
@@ -111,9 +112,20 @@ func (s *set) load() error {
 		s.mark(e, false)
 		s.dirty[e] = struct{}{}
 	}
+	var foreign []ipset.Element
 	for _, e := range elements {
-		s.mark(e, true)
-		s.dirty[e] = struct{}{}
+		p, ours := pack(e)
+		if !ours {
+			foreign = append(foreign, e)
+			continue
+		}
+		s.mark(p, true)
+		s.dirty[p] = struct{}{}
+	}
+	if len(foreign) > 0 {
+		if err := ipset.Delete(s.Name, foreign); err != nil {
+			return err
+		}
 	}
 	s.known, s.altered = true, false
 	return nil
@@ -142,14 +154,14 @@ func (s *set) replace(other ipset.Header) ([]ipset.Element, error) {
 	}
 	missing, _ := s.differences(maps.Keys(s.members))
 	// What does not go in shows as missing, and is told, when the set is filled.
-	_ = ipset.Add(spare.Name, missing)
+	_ = ipset.Add(spare.Name, unpacked(missing))
 	elements, err := ipset.Elements(spare.Name)
 	return elements, errors.Join(err, ipset.Swap(spare.Name, s.Name), ipset.Destroy(spare.Name))
 }
 
 // differences are the elements of some that are wanted and not in the kernel, and
 // the other way round.
-func (s *set) differences(some iter.Seq[ipset.Element]) (missing, surplus []ipset.Element) {
+func (s *set) differences(some iter.Seq[packed]) (missing, surplus []packed) {
 	for e := range some {
 		switch m := s.members[e]; {
 		case m.users > 0 && !m.present:
@@ -187,7 +199,10 @@ func (s *set) sweep() bool {
 		return false
 	}
 	elements, err := ipset.ElementsOver(s.socket, s.Name)
-	s.altered = err == nil && slices.ContainsFunc(elements, func(e ipset.Element) bool { return !s.members[e].present })
+	s.altered = err == nil && slices.ContainsFunc(elements, func(e ipset.Element) bool {
+		p, ours := pack(e)
+		return !ours || !s.members[p].present
+	})
 	return s.altered
 }
 
@@ -203,9 +218,9 @@ func (s *set) fill() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	err := ipset.Add(s.Name, missing)
+	err := ipset.Add(s.Name, unpacked(missing))
 	if errors.Is(err, ipset.ErrFull) && s.trim() == nil { // rather too early than too late
-		err = ipset.Add(s.Name, missing)
+		err = ipset.Add(s.Name, unpacked(missing))
 	}
 	if err != nil {
 		s.known = false // some of them may be in it
@@ -220,7 +235,7 @@ func (s *set) fill() error {
 func (s *set) trim() error {
 	_, surplus := s.differences(maps.Keys(s.dirty))
 	if len(surplus) > 0 {
-		if err := ipset.Delete(s.Name, surplus); err != nil {
+		if err := ipset.Delete(s.Name, unpacked(surplus)); err != nil {
 			s.known = false
 			return err
 		}
@@ -229,7 +244,7 @@ func (s *set) trim() error {
 		s.mark(e, false)
 	}
 	if s.known && len(s.dirty) > 0 {
-		s.dirty = map[ipset.Element]struct{}{} // a map keeps the room that the first fill took
+		s.dirty = map[packed]struct{}{} // a map keeps the room that the first fill took
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (s *sets) settled() bool {
 		if !each.known {
 			return false
 		}
-		if missing, _ := each.differences(slices.Values(each.exact)); len(missing) > 0 {
+		if slices.ContainsFunc(each.exact, func(e ipset.Element) bool { p, _ := pack(e); return !each.members[p].present }) {
 			return false
 		}
 	}

@@ -29,10 +29,32 @@ type table struct {
 	again       bool // one of the odd was the same when they were last compared
 }
 
-// chain is the wanted rules of a chain, each on a line, as iptables-save prints them.
+// chain is the wanted rules of a chain.
 type chain struct {
-	text string
+	brief string // what they are written as, in which each of the phrases is a byte
 	content
+}
+
+// text is the rules, each on a line, as iptables-save prints them.
+func (c chain) text() string { return lengthen.Replace(c.brief) }
+
+// phrases are most of what rules are written as, which is kept of tens of thousands of them. The bytes are in no rule: comments
+// are quoted.
+var phrases = []string{
+	"-p tcp", "\x01", "-p udp", "\x02", " -m tcp --dport ", "\x03", " -m udp --dport ", "\x04", " -g " + ours, "\x05",
+	" -m statistic --mode random --probability ", "\x06", " -j DNAT --to-destination ", "\x07", "-m comment --comment ", "\x08",
+}
+
+// These put bytes in place of phrases, and phrases in place of bytes.
+var (
+	shorten  = strings.NewReplacer(phrases...)
+	lengthen = strings.NewReplacer(reversed(phrases)...)
+)
+
+func reversed(all []string) []string {
+	all = slices.Clone(all)
+	slices.Reverse(all)
+	return all
 }
 
 // content identifies what is in a chain. Rules that others wrote give another sum.
@@ -56,8 +78,8 @@ func newTable(name string, jumps []jump) *table {
 }
 
 func newChain(name string, rules ...string) chain {
-	text := strings.Join(append(slices.Clip(rules), ""), "\n") // not a byte too many: it is kept
-	return chain{text, contentOf(name, text, len(rules))}
+	text := strings.Join(append(slices.Clip(rules), ""), "\n")
+	return chain{shorten.Replace(text), contentOf(name, text, len(rules))}
 }
 
 // contentOf is the content of a chain that has these lines.
@@ -124,7 +146,7 @@ func (t *table) uses() map[string]int {
 	uses := make(map[string]int, len(t.want))
 	for name, c := range t.want {
 		uses[name] += c.rules
-		for line := range strings.Lines(c.text) {
+		for line := range strings.Lines(c.text()) {
 			if to := leadsTo(strings.TrimSuffix(line, "\n")); to != "" {
 				uses[to]++
 			}
