@@ -28,7 +28,7 @@ func TestSpeakersWriteWithTheirTokens(t *testing.T) {
 	address, uid, other := netip.MustParseAddr("192.0.2.1"), types.UID("of a"), types.UID("of b")
 	held := map[netip.Addr]report.Address{address: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now()}}}
 	session := map[string]bgp.State{"router": {Phase: bgp.Established, Since: time.Now(), Advertised: 3}}
-	forwarding := report.Forwarding{Mode: "nftables", Since: time.Now(), Conditions: []metav1.Condition{
+	forwarding := v1beta1.NodeForwardingStatus{Mode: "nftables", Since: metav1.Now(), Conditions: []metav1.Condition{
 		{Type: "Programmed", Status: metav1.ConditionTrue, Reason: "AsExpected", LastTransitionTime: metav1.Now()},
 	}}
 	one.Sessions(uid, session, nil)

@@ -15,7 +15,6 @@ import (
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/internal/view/fromkube"
-	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
 )
@@ -31,27 +30,13 @@ const (
 	ReasonProxiesUnknown = "ProxiesUnknown"
 )
 
-// Forwarding is how the forwarding of this node does.
-type Forwarding struct {
-	Mode, Tool string
-	Since      time.Time // when this process began
-	Services   int
-	// Ports counts those of the Services in each family, Programmed those of them that are
-	// in the kernel as wanted.
-	Ports, Programmed int
-	Problems          int            // that conditions have
-	Networks          []netip.Prefix // that the node is on, sorted
-	Conditions        []metav1.Condition
-}
-
 // quiet is how long our rules must have been left alone to count as undisturbed.
 const quiet = 10 * time.Minute
 
 type forwardingState struct {
-	mode   string
 	kernel forwarding.Gauge // nil: another proxy forwards
 
-	now     Forwarding
+	now     v1beta1.NodeForwardingStatus
 	counted time.Time // when the Services last were
 	// What others did to the rules.
 	repairs   int       // of chains, sets and the like
@@ -62,7 +47,8 @@ type forwardingState struct {
 	unseen error // why not everything could be looked at
 }
 
-func (r *Reporter) programmed(o agent.Outcome) {
+// programmed takes over what of the forwarding is in the kernel, but for so many ports of each family.
+func (r *Reporter) programmed(want desired.Forwarding, lacking map[addr.Family]int) {
 	f := &r.forwarding
 	if f.kernel == nil {
 		return
@@ -78,13 +64,10 @@ func (r *Reporter) programmed(o agent.Outcome) {
 		f.disturbed = time.Now()
 	}
 	f.repairs = repairs
-	f.now.Ports = len(o.Want.Forwarding.Ports)
-	f.now.Programmed = f.now.Ports
-	for _, lacking := range o.Missing.Of(o.Want.Forwarding) {
-		f.now.Programmed -= lacking
-	}
+	f.now.Ports = int32(len(want.Ports))
+	f.now.ProgrammedPorts = f.now.Ports - int32(lacking[addr.IPv4]+lacking[addr.IPv6])
 	if time.Since(f.counted) >= recount {
-		f.counted, f.now.Services = time.Now(), services(o.Want.Forwarding)
+		f.counted, f.now.Services = time.Now(), services(want)
 	}
 }
 
@@ -110,22 +93,29 @@ func (r *Reporter) fullAffinity() []problem.Problem {
 // there are, and is written less often.
 const recount = 10 * time.Second
 
-func services(f desired.Forwarding) int {
+func services(f desired.Forwarding) int32 {
 	found := map[view.Ref]struct{}{}
 	for key := range f.Ports {
 		found[key.Service] = struct{}{}
 	}
-	return len(found)
+	return int32(len(found))
 }
+
+// mostNetworks is how many a NodeForwarding lists, as its schema has it.
+const mostNetworks = 64
 
 // Networks takes in the networks that the interfaces of this node are on, sorted.
 func (r *Reporter) Networks(networks []netip.Prefix) {
+	var texts []string
+	for _, network := range networks[:min(len(networks), mostNetworks)] {
+		texts = append(texts, network.String())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Equal(networks, r.forwarding.now.Networks) {
+	if slices.Equal(texts, r.forwarding.now.Networks) {
 		return
 	}
-	r.forwarding.now.Networks = networks
+	r.forwarding.now.Networks = texts
 	r.writeForwarding()
 }
 
@@ -143,7 +133,7 @@ func (r *Reporter) writeForwarding() {
 			f.now.Problems++
 		}
 	}
-	f.now.Mode, f.now.Since, f.now.Conditions = f.mode, r.began, slices.Clone(f.now.Conditions)
+	f.now.Conditions = slices.Clone(f.now.Conditions) // the last ones were handed on
 	condition := func(kind, well string) { f.condition(kind, well, about[kind]) }
 	if f.kernel != nil {
 		condition(v1beta1.ConditionProgrammed, "the kernel has all that the Services want")

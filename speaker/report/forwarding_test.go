@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -25,10 +26,10 @@ import (
 type board struct {
 	unread
 	uid types.UID
-	now report.Forwarding
+	now v1beta1.NodeForwardingStatus
 }
 
-func (b *board) Forwarding(uid types.UID, f report.Forwarding) { b.uid, b.now = uid, f }
+func (b *board) Forwarding(uid types.UID, f v1beta1.NodeForwardingStatus) { b.uid, b.now = uid, f }
 
 // kernel is told by nft, and others changed so much of it.
 type kernel map[addr.Family]int
@@ -96,7 +97,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 	r.Rivals(nil, nil)
 	b.says(t, "all is well")
-	if b.uid != "uid" || b.now.Mode != "iptables" || b.now.Tool != "iptables-nft" || b.now.Services != 1 || b.now.Ports != 1 || b.now.Programmed != 1 || len(b.now.Conditions) != 7 {
+	if b.uid != "uid" || b.now.Mode != "iptables" || b.now.Tool != "iptables-nft" || b.now.Services != 1 || b.now.Ports != 1 || b.now.ProgrammedPorts != 1 || len(b.now.Conditions) != 7 {
 		t.Errorf("of a node that is well: %+v", b)
 	}
 
@@ -109,8 +110,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		}
 		r.Report(o)
 		b.says(t, when, want...)
-		if b.now.Programmed+len(o.Missing) != 1 || b.now.Problems != len(want) {
-			t.Errorf("%s: %d ports are programmed, %d problems", when, b.now.Programmed, b.now.Problems)
+		if b.now.ProgrammedPorts+int32(len(o.Missing)) != 1 || int(b.now.Problems) != len(want) {
+			t.Errorf("%s: %d ports are programmed, %d problems", when, b.now.ProgrammedPorts, b.now.Problems)
 		}
 		r.Report(onNode())
 		b.says(t, "after "+when)
@@ -134,8 +135,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	stays.Err = &outcome.FamilyError{Family: addr.IPv4, Settled: true, Err: errors.New("busy")}
 	r.Report(stays)
 	b.says(t, "a port that is to go", "Programmed=False ForwardingFailed: what is forwarded of IPv4 is not all as wanted; it is tried again: busy")
-	if b.now.Programmed != 1 {
-		t.Errorf("%d of 1 port are programmed though another one is to go", b.now.Programmed)
+	if b.now.ProgrammedPorts != 1 {
+		t.Errorf("%d of 1 port are programmed though another one is to go", b.now.ProgrammedPorts)
 	}
 	r.Report(onNode())
 

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -33,7 +35,8 @@ type Objects interface {
 	L2Addresses
 	// Sessions takes in the BGP sessions and their BFD sessions, by BGPPeer.
 	Sessions(uid types.UID, sessions map[string]bgp.State, paths map[string]bfd.Status)
-	Forwarding(uid types.UID, f Forwarding)
+	// Forwarding takes in the forwarding, whose conditions it does not change.
+	Forwarding(uid types.UID, f v1beta1.NodeForwardingStatus)
 	// MarkStale takes in the dead nodes that this node is to mark as such, and since when they are dead.
 	MarkStale(nodes map[string]time.Time)
 }
@@ -104,8 +107,9 @@ type Reporter struct {
 func New(c Config) *Reporter {
 	r := &Reporter{
 		node: c.Node, began: time.Now(), recorder: c.Recorder, objects: c.Objects, log: c.Log, metrics: newMetrics(),
-		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: forwardingState{mode: c.Mode, kernel: c.Kernel},
+		gained: map[netip.Addr]bool{}, dead: map[string]time.Time{}, forwarding: forwardingState{kernel: c.Kernel},
 	}
+	r.forwarding.now.Mode, r.forwarding.now.Since = c.Mode, metav1.NewTime(r.began)
 	c.Metrics.MustRegister(r.metrics.all()...)
 	return r
 }
@@ -164,7 +168,7 @@ func (r *Reporter) Report(o agent.Outcome) {
 	r.passErr = o.Err
 	r.failed = r.failures()
 	r.passed = slices.Concat(o.Problems, o.Cluster.Problems, r.fullAffinity())
-	r.programmed(o)
+	r.programmed(o.Want.Forwarding, lacking)
 	r.publishProblems()
 	r.ownershipEvents()
 	r.markStale()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
@@ -54,7 +55,7 @@ func (unread) Addresses(types.UID, map[netip.Addr]report.Address) {}
 
 func (unread) Doubts(map[netip.Addr]api.Doubt) {}
 
-func (unread) Forwarding(types.UID, report.Forwarding) {}
+func (unread) Forwarding(types.UID, v1beta1.NodeForwardingStatus) {}
 
 func (unread) MarkStale(map[string]time.Time) {}
 

@@ -18,7 +18,6 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/bgp"
-	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
 
@@ -63,7 +62,7 @@ func TestAWriteWithoutAnAnswerIsGivenUp(t *testing.T) {
 		}
 	})
 	o.Sessions(node.UID, map[string]bgp.State{"router": {Phase: bgp.Established, Since: time.Now()}}, nil)
-	o.Forwarding(node.UID, report.Forwarding{Mode: "nftables", Since: time.Now()})
+	o.Forwarding(node.UID, v1beta1.NodeForwardingStatus{Mode: "nftables", Since: metav1.Now()})
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		var session v1beta1.BGPSession
 		var forwarding v1beta1.NodeForwarding

@@ -64,4 +64,4 @@ func (a *Addresses) Set(uid types.UID, addresses map[netip.Addr]report.Address) 
 
 func (d *Doubts) Set(doubts map[netip.Addr]api.Doubt) { d.of.Doubts(doubts) }
 
-func (f *Forwardings) Set(uid types.UID, is report.Forwarding) { f.of.Forwarding(uid, is) }
+func (f *Forwardings) Set(uid types.UID, is v1beta1.NodeForwardingStatus) { f.of.Forwarding(uid, is) }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -95,7 +96,7 @@ func TestWhatIsDeletedIsMadeAgain(t *testing.T) {
 	c.follow(t, f)
 	a.Set(uid, map[netip.Addr]report.Address{vip6: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}}})
 	s.Set(uid, map[string]bgp.State{"tor": established(since)}, nil)
-	f.Set(uid, report.Forwarding{Mode: "iptables", Since: since})
+	f.Set(uid, v1beta1.NodeForwardingStatus{Mode: "iptables", Since: metav1.NewTime(since)})
 	all := func(what string) {
 		t.Helper()
 		c.addresses(t, what, func(all map[string]v1beta1.L2Address) bool { return of(all["2001:db8::10"], "node1", uid) })

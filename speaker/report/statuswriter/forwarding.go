@@ -11,11 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/report"
 )
 
 // Forwarding implements report.Objects.
-func (o *Objects) Forwarding(uid types.UID, f report.Forwarding) {
+func (o *Objects) Forwarding(uid types.UID, f v1beta1.NodeForwardingStatus) {
 	o.forwarding.want([]*v1beta1.NodeForwarding{renderForwarding(o.node, uid, f)})
 }
 
@@ -67,29 +66,21 @@ func withForwardingStatus(object, of *v1beta1.NodeForwarding) *v1beta1.NodeForwa
 	return next
 }
 
-func renderForwarding(node string, uid types.UID, f report.Forwarding) *v1beta1.NodeForwarding {
+func renderForwarding(node string, uid types.UID, f v1beta1.NodeForwardingStatus) *v1beta1.NodeForwarding {
 	object := &v1beta1.NodeForwarding{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            node,
 			Labels:          map[string]string{v1beta1.LabelNode: v1beta1.LabelValue(node)},
 			OwnerReferences: owner(node, uid),
 		},
-		Spec: v1beta1.NodeForwardingSpec{Node: node},
-		Status: v1beta1.NodeForwardingStatus{
-			Mode: f.Mode, Tool: f.Tool,
-			// As the API server stores it, to be compared with that.
-			Since:    metav1.NewTime(f.Since.Truncate(time.Second)),
-			Services: int32(f.Services), Ports: int32(f.Ports), ProgrammedPorts: int32(f.Programmed), Problems: int32(f.Problems),
-			Conditions: slices.Clone(f.Conditions),
-		},
+		Spec:   v1beta1.NodeForwardingSpec{Node: node},
+		Status: *f.DeepCopy(),
 	}
-	const most = 64 // as the schema has it
-	for _, network := range f.Networks[:min(len(f.Networks), most)] {
-		object.Status.Networks = append(object.Status.Networks, network.String())
-	}
+	// As the API server stores it, to be compared with that.
+	second := func(t *metav1.Time) { t.Time = t.Truncate(time.Second) }
+	second(&object.Status.Since)
 	for i := range object.Status.Conditions {
-		c := &object.Status.Conditions[i]
-		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
+		second(&object.Status.Conditions[i].LastTransitionTime)
 	}
 	return object
 }

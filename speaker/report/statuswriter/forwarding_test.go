@@ -2,7 +2,6 @@ package statuswriter_test
 
 import (
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/report"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
 
@@ -51,10 +49,10 @@ func TestTheObjectSaysHowTheForwardingDoes(t *testing.T) {
 	c := newCluster(t)
 	uid := c.node(t, "node1")
 	began := time.Now().Add(-time.Hour)
-	is := func(status metav1.ConditionStatus, reason string, since time.Time) report.Forwarding {
-		return report.Forwarding{
-			Mode: "iptables", Tool: "iptables-legacy", Since: began, Services: 3, Ports: 5, Programmed: 4, Problems: 1,
-			Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
+	is := func(status metav1.ConditionStatus, reason string, since time.Time) v1beta1.NodeForwardingStatus {
+		return v1beta1.NodeForwardingStatus{
+			Mode: "iptables", Tool: "iptables-legacy", Since: metav1.NewTime(began), Services: 3, Ports: 5, ProgrammedPorts: 4, Problems: 1,
+			Networks: []string{"192.0.2.0/24", "2001:db8::/64"},
 			Conditions: []metav1.Condition{{
 				Type: "Programmed", Status: status, Reason: reason, Message: strings.Repeat("x", 4096), LastTransitionTime: metav1.NewTime(since),
 			}},

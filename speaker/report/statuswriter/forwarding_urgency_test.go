@@ -2,7 +2,6 @@ package statuswriter
 
 import (
 	"log/slog"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,16 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/speaker/report"
 )
 
 // forwarding is how a node does that is well.
-func forwarding(since time.Time) report.Forwarding {
+func forwarding(since time.Time) v1beta1.NodeForwardingStatus {
 	condition := func(kind string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "AsExpected", LastTransitionTime: metav1.NewTime(since)}
 	}
-	return report.Forwarding{
-		Mode: "iptables", Tool: "iptables-nft", Since: since, Services: 3, Ports: 5, Programmed: 5,
+	return v1beta1.NodeForwardingStatus{
+		Mode: "iptables", Tool: "iptables-nft", Since: metav1.NewTime(since), Services: 3, Ports: 5, ProgrammedPorts: 5,
 		Conditions: []metav1.Condition{condition("Programmed"), condition("Readable")},
 	}
 }
@@ -32,22 +30,24 @@ func TestWhatIsNewsOfTheForwarding(t *testing.T) {
 	since := time.Now()
 	before := renderForwarding("node1", "uid", forwarding(since))
 	for name, c := range map[string]struct {
-		change func(*report.Forwarding)
+		change func(*v1beta1.NodeForwardingStatus)
 		want   urgency
 	}{
-		"nothing":              {func(*report.Forwarding) {}, unchanged},
-		"a part of a second":   {func(f *report.Forwarding) { f.Since = since.Truncate(time.Second) }, unchanged},
-		"what it knew already": {func(f *report.Forwarding) { f.Conditions[0].LastTransitionTime = metav1.NewTime(since.Add(time.Hour)) }, unchanged},
-		"the Services":         {func(f *report.Forwarding) { f.Services++ }, throttled},
-		"the ports":            {func(f *report.Forwarding) { f.Ports, f.Programmed = 6, 5 }, throttled},
-		"the words":            {func(f *report.Forwarding) { f.Conditions[0].Message = "other words" }, throttled},
-		"the reason":           {func(f *report.Forwarding) { f.Conditions[0].Reason = "ProgramHangs" }, immediate},
-		"what is not well":     {func(f *report.Forwarding) { f.Conditions[1].Status = metav1.ConditionFalse }, immediate},
-		"one condition less":   {func(f *report.Forwarding) { f.Conditions = f.Conditions[:1] }, immediate},
-		"the mode":             {func(f *report.Forwarding) { f.Mode = "nftables" }, immediate},
-		"the tool":             {func(f *report.Forwarding) { f.Tool = "iptables-legacy" }, immediate},
-		"the networks":         {func(f *report.Forwarding) { f.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, immediate},
-		"another process":      {func(f *report.Forwarding) { f.Since = since.Add(time.Minute) }, immediate},
+		"nothing":            {func(*v1beta1.NodeForwardingStatus) {}, unchanged},
+		"a part of a second": {func(f *v1beta1.NodeForwardingStatus) { f.Since = metav1.NewTime(since.Truncate(time.Second)) }, unchanged},
+		"what it knew already": {func(f *v1beta1.NodeForwardingStatus) {
+			f.Conditions[0].LastTransitionTime = metav1.NewTime(since.Add(time.Hour))
+		}, unchanged},
+		"the Services":       {func(f *v1beta1.NodeForwardingStatus) { f.Services++ }, throttled},
+		"the ports":          {func(f *v1beta1.NodeForwardingStatus) { f.Ports, f.ProgrammedPorts = 6, 5 }, throttled},
+		"the words":          {func(f *v1beta1.NodeForwardingStatus) { f.Conditions[0].Message = "other words" }, throttled},
+		"the reason":         {func(f *v1beta1.NodeForwardingStatus) { f.Conditions[0].Reason = "ProgramHangs" }, immediate},
+		"what is not well":   {func(f *v1beta1.NodeForwardingStatus) { f.Conditions[1].Status = metav1.ConditionFalse }, immediate},
+		"one condition less": {func(f *v1beta1.NodeForwardingStatus) { f.Conditions = f.Conditions[:1] }, immediate},
+		"the mode":           {func(f *v1beta1.NodeForwardingStatus) { f.Mode = "nftables" }, immediate},
+		"the tool":           {func(f *v1beta1.NodeForwardingStatus) { f.Tool = "iptables-legacy" }, immediate},
+		"the networks":       {func(f *v1beta1.NodeForwardingStatus) { f.Networks = []string{"192.0.2.0/24"} }, immediate},
+		"another process":    {func(f *v1beta1.NodeForwardingStatus) { f.Since = metav1.NewTime(since.Add(time.Minute)) }, immediate},
 	} {
 		f := forwarding(since)
 		c.change(&f)

@@ -19,8 +19,8 @@ import (
 )
 
 // forwardsWell is what a node says whose forwarding is as it should be.
-func forwardsWell(since time.Time) report.Forwarding {
-	well := report.Forwarding{Mode: "iptables", Services: 3}
+func forwardsWell(since time.Time) v1beta1.NodeForwardingStatus {
+	well := v1beta1.NodeForwardingStatus{Mode: "iptables", Services: 3}
 	for _, condition := range []string{v1beta1.ConditionProgrammed, v1beta1.ConditionReadable} {
 		well.Conditions = append(well.Conditions, metav1.Condition{
 			Type: condition, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonAsExpected, LastTransitionTime: metav1.NewTime(since),
