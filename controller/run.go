@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -23,6 +27,7 @@ import (
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/controller/reconcile"
+	"fairlead.dev/fairlead/controller/uninstall"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve/secure"
@@ -132,4 +137,30 @@ func newManager(cluster *rest.Config, o options, metrics server.Options, logger 
 		return nil, fmt.Errorf("prepare to run: %w", err)
 	}
 	return m, nil
+}
+
+// answerWithin is how long the API server may take for an answer.
+const answerWithin = 15 * time.Second
+
+// leave takes the addresses out of the statuses of Services, as the chart's hook before an uninstall. An error
+// says how to uninstall without.
+func leave(ctx context.Context, args []string, namespace string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("controller uninstall takes no argument %q", args[0])
+	}
+	cluster, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	cluster.Timeout = answerWithin
+	c, err := client.New(cluster, client.Options{Scheme: clientgoscheme.Scheme})
+	if err == nil {
+		log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+		err = uninstall.Run(ctx, c, client.ObjectKey{Namespace: namespace, Name: leaseName}, log)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; Services keep addresses in their statuses that nobody will answer for: try again, or uninstall with "+
+			"helm uninstall --no-hooks and clear them as docs/guide/restores.md shows", err)
+	}
+	return nil
 }

@@ -4,13 +4,17 @@
 package serve
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -134,4 +138,77 @@ func (s Server) on(ctx context.Context, listener net.Listener) error {
 	stop()
 	_ = server.Close() // what was accepted while the first Close was at work
 	return err
+}
+
+// guests are the connections of a server, as many as there is room for. A new one takes the place of the
+// one that has been idle for longest. Were new ones to wait, a few silent clients would keep a load
+// balancer from hearing that the node is well.
+type guests struct {
+	room int
+
+	mu    sync.Mutex // guards what follows
+	of    map[net.Conn]*list.Element
+	order list.List // of net.Conn, the last active one at the end
+}
+
+func newGuests(room int) *guests { return &guests{room: room, of: map[net.Conn]*list.Element{}} }
+
+// changed takes in what a connection does, as http.Server.ConnState tells it.
+func (g *guests) changed(c net.Conn, state http.ConnState) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, known := g.of[c]
+	switch {
+	case state == http.StateNew:
+		if g.order.Len() >= g.room {
+			first := g.order.Front()
+			g.leave(first)
+			_ = first.Value.(net.Conn).Close() // its server sees that, and says so
+		}
+		g.of[c] = g.order.PushBack(c)
+	case !known: // it had to leave
+	case state == http.StateClosed || state == http.StateHijacked:
+		g.leave(at)
+	default:
+		g.order.MoveToBack(at)
+	}
+}
+
+// leave needs mu.
+func (g *guests) leave(at *list.Element) {
+	delete(g.of, at.Value.(net.Conn))
+	g.order.Remove(at)
+}
+
+// Probes returns the handler of the paths of metrics, of /healthz and /readyz. ready returns an error that says what the process
+// waits for, nil once it is ready.
+func Probes(metrics map[string]http.Handler, ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	for path, handler := range metrics {
+		mux.Handle(path, handler)
+	}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	return mux
+}
+
+// Relay serves the metrics that another program on this machine serves at an address. That program learns nothing of
+// the client, and least of all its token: another one may have the port while it is away.
+func Relay(address string) http.Handler {
+	return &httputil.ReverseProxy{
+		Transport: &http.Transport{ResponseHeaderTimeout: requestWithin, MaxConnsPerHost: scrapes},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL = &url.URL{Scheme: "http", Host: address, Path: "/metrics"}
+			r.Out.Header = http.Header{"Accept": r.In.Header["Accept"], "Accept-Encoding": r.In.Header["Accept-Encoding"]}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, fmt.Sprintf("no metrics at %s: %v", address, err), http.StatusBadGateway)
+		},
+	}
 }

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/problem"
+	"fairlead.dev/fairlead/internal/view"
 )
 
 const (
@@ -194,4 +196,77 @@ func ingress(addresses []netip.Addr) []corev1.LoadBalancerIngress {
 		entries = append(entries, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
 	}
 	return entries
+}
+
+// Reasons of the condition Established of a BGPPeer when it is False.
+const (
+	// ReasonNotEstablished: a node that the peer chooses has no session that is up.
+	ReasonNotEstablished = "NotEstablished"
+	// ReasonNoNodeSelected: the peer chooses no node.
+	ReasonNoNodeSelected = "NoNodeSelected"
+)
+
+// Peer returns the status of a BGPPeer: how many of the nodes that it chooses have an
+// established session, why the others have none, and its problems. inUse: these do not keep
+// it from taking part. It equals the present one when there is nothing to change.
+func Peer(p *v1beta1.BGPPeer, problems []problem.Problem, inUse bool, established, nodes int, lacking []string, now metav1.Time) *v1beta1.BGPPeerStatus {
+	condition := holds(v1beta1.ConditionEstablished, v1beta1.ReasonEstablished, "the session of every node that the peer chooses is established", p.Generation, now)
+	switch {
+	case nodes == 0:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonNoNodeSelected, "spec.nodeSelectors: no node has such labels, so nobody talks to the router"
+	case len(lacking) > 0:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonNotEstablished, problem.List(lacking, "; ")
+	}
+	return &v1beta1.BGPPeerStatus{
+		Sessions:   fmt.Sprintf("%d/%d", established, nodes),
+		Conditions: with(Ready(p.Status.Conditions, p.Generation, problems, inUse, now), condition),
+	}
+}
+
+const messageReserved = "the reservation holds the addresses that it asks for"
+
+// maxUsers is how many Services on one address a status lists.
+const maxUsers = 16
+
+// Reserved is what there is to say of an IPReservation beside its addresses.
+type Reserved struct {
+	// Invalid says what of the spec cannot be read.
+	Invalid *problem.Problem
+	// Users are the Services on reserved addresses, sorted, those of others too.
+	Users map[netip.Addr][]view.Ref
+}
+
+// Reservation returns the status of an IPReservation: the addresses, the Services on them,
+// and the conditions Allocated and Ready. It equals the present one when there is nothing to
+// change.
+func Reservation(r *v1beta1.IPReservation, a Allocation, b Reserved, now metav1.Time) *v1beta1.IPReservationStatus {
+	next := &v1beta1.IPReservationStatus{Conditions: r.Status.Conditions}
+	for _, address := range a.Addresses {
+		next.Addresses = append(next.Addresses, address.String())
+		var names []string
+		for _, user := range b.Users[address] {
+			if user.Namespace == r.Namespace {
+				names = append(names, user.Name)
+			}
+		}
+		if len(names) > 0 {
+			next.Used++
+			next.InUse = append(next.InUse, v1beta1.AddressInUse{Address: address.String(), Services: names[:min(len(names), maxUsers)]})
+		}
+	}
+	reserved := judge(v1beta1.ConditionReserved, v1beta1.ReasonAllocated, messageReserved, a.Problems, a.Met, r.Generation, now)
+	next.Conditions = with(next.Conditions, reserved)
+	var invalid []problem.Problem
+	if b.Invalid != nil {
+		invalid = append(invalid, *b.Invalid)
+	}
+	next.Conditions = Ready(next.Conditions, r.Generation, invalid, len(invalid) == 0, now)
+	return next
+}
+
+// ReservationEvents returns the Events of a change of an IPReservation's status: addresses
+// that came or went, and new problems.
+func ReservationEvents(before, after *v1beta1.IPReservationStatus) []Event {
+	return slices.Concat(moves(before.Addresses, after.Addresses),
+		warnings(before.Conditions, after.Conditions, v1beta1.ConditionReserved, v1beta1.ReasonAllocated, ActionAllocate))
 }

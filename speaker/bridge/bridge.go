@@ -10,8 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/internal/view"
+	"fairlead.dev/fairlead/speaker/agent"
 	"fairlead.dev/fairlead/speaker/bgp"
+	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/pulse/api"
 	"fairlead.dev/fairlead/speaker/pulse/bfd"
 	"fairlead.dev/fairlead/speaker/pulse/socket"
@@ -186,4 +189,16 @@ func failed(counts map[string]uint64, states map[string]bfd.Status) map[string]s
 		}
 	}
 	return news
+}
+
+// Learning is a reporter that takes from each pass which API servers there are.
+type Learning struct {
+	agent.Reporter
+	Servers *apiservers.Servers
+}
+
+// Report implements agent.Reporter.
+func (l Learning) Report(o agent.Outcome) {
+	l.Servers.Learn(desired.APIServers(o.Cluster))
+	l.Reporter.Report(o)
 }

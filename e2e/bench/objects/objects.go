@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 // Where everything is.
@@ -211,4 +215,24 @@ func offset(first string, by int) netip.Addr {
 	bytes := netip.MustParseAddr(first).As4()
 	binary.BigEndian.PutUint32(bytes[:], binary.BigEndian.Uint32(bytes[:])+uint32(by))
 	return netip.AddrFrom4(bytes)
+}
+
+// Serve starts an API server until the test ends that takes tens of thousands of Services
+// in minutes. An error says that the environment could not be set.
+func Serve(tb testing.TB) (*apiserver.Server, error) {
+	tb.Helper()
+	measuredAsUsual, err := collectLate()
+	if err != nil {
+		return nil, err
+	}
+	server := apiserver.Start(tb, apiserver.ManyServices)
+	return server, measuredAsUsual()
+}
+
+// collectLate has the programs that are started before it is undone collect garbage late:
+// the API server and etcd, which have the memory. Creating many Services makes little else.
+func collectLate() (undo func() error, err error) {
+	const name, percent = "GOGC", "400"
+	before := os.Getenv(name) // empty is as good as unset
+	return func() error { return os.Setenv(name, before) }, os.Setenv(name, percent)
 }

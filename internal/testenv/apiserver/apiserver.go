@@ -6,15 +6,20 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -193,4 +198,35 @@ func root(tb testing.TB) string {
 		}
 		dir = parent
 	}
+}
+
+// Aged returns a configuration by which the API server says that it is of Kubernetes 1.30, which refuses the CRDs. All else is
+// as it is.
+func Aged(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return aged{to} })
+	return config
+}
+
+type aged struct{ http.RoundTripper }
+
+func (a aged) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := a.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Path == "/version" {
+		_ = answer.Body.Close()
+		answer.Body, answer.ContentLength = io.NopCloser(strings.NewReader(`{"gitVersion": "v1.30.14"}`)), -1
+	}
+	return answer, err
+}
+
+// WriteKubeconfig writes a file by which programs, kubectl among them, find the API server. The error is
+// that of the file.
+func WriteKubeconfig(config *rest.Config, path string) error {
+	const name = "test"
+	return clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, path)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -68,4 +69,18 @@ func LocksApart(run func() int) {
 		os.Exit(1)
 	}
 	os.Exit(run())
+}
+
+// emulated tells that the processor is emulated, as e2e/kernels has it.
+const emulated = "FAIRLEAD_TEST_EMULATED"
+
+// Emulated reports whether the processor is emulated, in a kernel that has what the host's may lack.
+func Emulated() bool { return os.Getenv(emulated) != "" }
+
+// Patience returns the time itself, and ten times as long on an emulated processor.
+func Patience(t time.Duration) time.Duration {
+	if Emulated() {
+		return 10 * t
+	}
+	return t
 }

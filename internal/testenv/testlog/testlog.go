@@ -2,10 +2,14 @@
 package testlog
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // New returns a logger for the test. What is logged after the test has ended is
@@ -41,4 +45,36 @@ func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.to = io.Discard
+}
+
+// Lines are those that a log has written and no test has taken yet. A log waits once there is no room for more.
+type Lines chan string
+
+// Write takes in a line, and returns no error.
+func (l Lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// Unread is a pipe that is full and that nothing reads, for the standard error of a program: a write to it waits
+// until the test ends. So does a program's log while the container runtime stands still.
+func Unread(t testing.TB) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	read, write := os.NewFile(uintptr(ends[0]), "read"), os.NewFile(uintptr(ends[1]), "unread")
+	t.Cleanup(func() { _ = errors.Join(read.Close(), write.Close()) })
+	for text := make([]byte, 4096); ; {
+		if _, err := unix.Write(ends[1], text); errors.Is(err, unix.EAGAIN) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.SetNonblock(ends[1], false); err != nil {
+		t.Fatal(err)
+	}
+	return write
 }

@@ -259,3 +259,24 @@ func Generation(t testing.TB, h *netlab.Host) (number uint32) {
 
 // Quiet returns a log that discards all.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// Powerless does something without the right to change the network.
+func Powerless(t testing.TB, do func()) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var has [2]unix.CapUserData
+	if err := unix.Capget(&header, &has[0]); err != nil {
+		t.Fatal(err)
+	}
+	less := has
+	less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&header, &less[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Capset(&header, &has[0]); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	do()
+}
