@@ -56,6 +56,7 @@ type conntrackReconciler struct {
 	// revision of the wanted ports that placed is of, but for the missing ones.
 	revision uint64
 	missing  outcome.Missing
+	putOff   bool // some of those are
 	// gaps are the families of which others had taken rules away.
 	gaps gaps
 	// pending are the destinations whose flows are still to be looked at, looked those that
@@ -98,13 +99,18 @@ func (c *conntrackReconciler) prepare(want desired.Forwarding) error {
 		c.before, unread = c.inherited()
 		c.inherited = nil
 	}
-	c.journal.note(changes(want, c.placed, c.revision, c.missing, isUDP))
+	before := c.missing
+	if c.journal.whole {
+		before = nil
+	}
+	c.journal.note(changes(want, c.placed, c.revision, before, isUDP))
 	return unread
 }
 
 // follow finds out, after an Apply, what that made stale. It is left to Clean.
 func (c *conntrackReconciler) follow(want desired.Forwarding, missing outcome.Missing, err error, of Gauge) {
 	c.note(want, missing, outcome.Unsettled(err))
+	c.putOff = len(outcome.PutOff(err)) > 0
 	for family := range c.gaps.closed(of, missing, err) {
 		c.lookAtAll(family, want, missing)
 	}

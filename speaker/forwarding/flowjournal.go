@@ -22,11 +22,12 @@ import (
 // not want. Where there are no ipsets, as nftables needs none, there is no note. The zero value takes none.
 type flowJournal struct {
 	noted map[addr.Family]bool // there may be a note
+	whole bool                 // of all that is missing
 }
 
 // newFlowJournal takes notes, and takes it that the process before may have left some.
 func newFlowJournal() flowJournal {
-	return flowJournal{map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}}
+	return flowJournal{noted: map[addr.Family]bool{addr.IPv4: true, addr.IPv6: true}}
 }
 
 func journalSet(family addr.Family) ipset.Spec {
@@ -35,11 +36,12 @@ func journalSet(family addr.Family) ipset.Spec {
 	}
 }
 
-// note writes what is to be left before an Apply that makes changes.
-func (j flowJournal) note(changes iter.Seq[change]) {
+// note writes what is to be left before an Apply that makes changes. Those that were missing before are in the note if it is whole.
+func (j *flowJournal) note(changes iter.Seq[change]) {
 	if j.noted == nil {
 		return
 	}
+	j.whole = true
 	elements := map[addr.Family]map[ipset.Element]bool{}
 	for change := range changes {
 		if change.from == nil {
@@ -72,9 +74,9 @@ func (j flowJournal) note(changes iter.Seq[change]) {
 		}
 	}
 	for family, some := range elements {
-		// It may be there already. What fails leaves no note.
+		// It may be there already. What fails leaves no note, and is tried again.
 		_ = ipset.Create(journalSet(family), len(some))
-		_ = ipset.Add(journalSet(family).Name, slices.Collect(maps.Keys(some)))
+		j.whole = ipset.Add(journalSet(family).Name, slices.Collect(maps.Keys(some))) == nil && j.whole
 		j.noted[family] = true
 	}
 }
@@ -88,11 +90,12 @@ func anyNode(family addr.Family) netip.Addr {
 }
 
 // forget removes the notes once the flows are gone.
-func (j flowJournal) forget() {
+func (j *flowJournal) forget() {
 	for family := range j.noted {
 		_ = ipset.Destroy(journalSet(family).Name) // what is left tells of flows that are gone
 	}
 	clear(j.noted)
+	j.whole = false
 }
 
 // removeJournals removes the notes of whichever process. It returns the kernel's errors; no note and no

@@ -100,7 +100,7 @@ func (c *conntrackReconciler) finish() {
 			return
 		}
 	}
-	if c.before == nil && len(c.orphans) == 0 {
+	if c.before == nil && len(c.orphans) == 0 && !c.putOff {
 		c.journal.forget()
 	}
 }
