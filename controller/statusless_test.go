@@ -9,12 +9,10 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// Services that come back without their statuses get what they name, whatever came before them, where no controller ran
+// testStatusless: Services that come back without their statuses get what they name, whatever came before them, where no controller ran
 // meanwhile; the others get what is left, each another one. Where a controller runs, a name holds an address that nothing else
 // may have: of a pool without autoAssign, or of an IPReservation that came first.
-func TestServicesComeBackWithoutStatus(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testStatusless(t *testing.T, c *cluster) {
 	named := func(address string) func(*corev1.Service) {
 		return asking(v1beta1.AnnotationAddresses, address)
 	}
