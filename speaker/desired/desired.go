@@ -213,3 +213,9 @@ func allOf(addresses []netip.Addr, family addr.Family) []netip.Addr {
 	slices.SortFunc(own, netip.Addr.Compare)
 	return slices.Compact(own)
 }
+
+// Source is the source address of what is masqueraded and goes to a prefix.
+type Source struct {
+	To   netip.Prefix
+	From netip.Addr // an address of this node of the same family; invalid: that of the interface
+}

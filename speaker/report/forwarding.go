@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"fairlead.dev/fairlead/internal/view/fromkube"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding"
+	"fairlead.dev/fairlead/speaker/outcome"
 )
 
 // Reasons of conditions of the NodeForwarding without an Event, and of an Event without a condition.
@@ -214,4 +217,47 @@ func (f *forwardingState) undisturbed() {
 		"others changed the speaker's rules, last at %s: %d chains, sets or elements on %d occasions since the speaker began; they are written again each time; "+
 			"find who does it, such as a firewall that flushes all rules when it loads its own",
 		f.disturbed.UTC().Format(time.RFC3339), f.repairs, f.times))
+}
+
+// failure identifies what went wrong in a pass, whatever the words for it.
+type failure struct {
+	object problem.Object
+	reason string
+	of     string // which of several
+}
+
+// failures returns the problems of the forwarding and of layer 2 in the error of the last pass, and that of the
+// handover. Each keeps the words with which it began: these name times and lines, which differ at each attempt.
+func (r *Reporter) failures() []problem.Problem {
+	err, node := r.passErr, r.self()
+	now := map[failure]problem.Problem{}
+	note := func(f failure, format string, args ...any) {
+		p, known := r.failing[f]
+		if !known {
+			p = problem.New(f.object, f.reason, format, args...)
+		}
+		now[f] = p
+	}
+	for _, refused := range outcome.AllOf[*outcome.RefusedError](err) {
+		service := refused.Key.Service
+		note(failure{problem.Object{Kind: "Service", Namespace: service.Namespace, Name: service.Name}, ReasonRefused, fmt.Sprint(refused.Key)},
+			"node %s: the kernel does not take port %q (%s, %s), which stays as it was: %v",
+			r.node, refused.Key.Name, refused.Key.Protocol, refused.Key.Family, refused.Err)
+	}
+	for _, failed := range outcome.AllOf[*outcome.FamilyError](err) {
+		if why := failed.Beyond(); why != nil {
+			note(failure{node, cmp.Or(outcome.ReasonOf(why), ReasonForwardingFailed), failed.Family.String()},
+				"what is forwarded of %s is not all as wanted; it is tried again: %v", failed.Family, why)
+		}
+	}
+	for _, unset := range outcome.AllOf[*outcome.SettingError](err) {
+		note(failure{node, ReasonSettingFailed, unset.Of}, "%v; it is tried again", unset)
+	}
+	if r.handover != "" {
+		note(failure{object: node, reason: ReasonHandoverFailed}, "%s; it is tried again", r.handover)
+	}
+	r.failing = now
+	problems := slices.Collect(maps.Values(now))
+	problem.Sort(problems)
+	return problems
 }
