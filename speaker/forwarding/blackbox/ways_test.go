@@ -90,6 +90,11 @@ func TestWaysIn(t *testing.T) {
 			}
 			t.Run(w.name, func(t *testing.T) { c.comeBy(t, w) })
 		}
+		if hasIPVS(t) {
+			t.Run("ipvs", func(t *testing.T) { c.besideIPVS(t) })
+		} else if netlab.Emulated() {
+			t.Error("the kernel has no IPVS")
+		}
 		if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP); err == nil {
 			_ = unix.Close(fd)
 			t.Run("sctp", func(t *testing.T) { c.associateBySockets(t) })
