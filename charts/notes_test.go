@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -16,7 +17,7 @@ import (
 )
 
 // TestNotes: an upgrade to other classes says how many Services lose what they have, and one beside Cilium in kube-proxy's place
-// which mode to set.
+// which mode to set. One where every node is excluded from load balancers, as a single one that has the control plane, says that none announces.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
@@ -81,6 +82,25 @@ func TestNotes(t *testing.T) {
 		}
 		notes, out, err := notes(programs["helm4"], "forwarding.mode="+test.mode)
 		if err != nil || strings.Contains(notes, "set forwarding.mode to none") != test.told {
+			t.Errorf("%+v: %v: %s", test, err, out)
+		}
+	}
+	const everyNode = "Every node has the label " + corev1.LabelNodeExcludeBalancers
+	for _, test := range []struct {
+		node     string
+		excluded bool
+		ignored  string
+		told     bool
+	}{{"control-plane", true, "false", true}, {"control-plane", true, "true", false}, {"worker", false, "false", false}} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: test.node}}
+		if test.excluded {
+			node.Labels = map[string]string{corev1.LabelNodeExcludeBalancers: ""}
+		}
+		if err := a.Create(t.Context(), node); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		notes, out, err := notes(programs["helm4"], "speaker.ignoreExcludeLB="+test.ignored)
+		if err != nil || strings.Contains(notes, everyNode) != test.told {
 			t.Errorf("%+v: %v: %s", test, err, out)
 		}
 	}
