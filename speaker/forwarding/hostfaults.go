@@ -109,11 +109,14 @@ func deaf(outward []string) []Fault {
 // endpoint to a pod beside it comes from the endpoint's address, and the pod takes it for nothing.
 func bypassed(family addr.Family, bridges []string) []Fault {
 	tables := map[addr.Family]string{addr.IPv4: "iptables", addr.IPv6: "ip6tables"}[family]
-	bridges = slices.DeleteFunc(slices.Clone(bridges), func(name string) bool {
-		return isOne(filepath.Join("/sys/class/net", name, "bridge/nf_call_"+tables))
-	})
 	setting := "bridge-nf-call-" + tables
-	if len(bridges) == 0 || isOne(filepath.Join("/proc/sys/net/bridge", setting)) {
+	every := filepath.Join("/proc/sys/net/bridge", setting)
+	if _, err := os.Stat(every); err == nil { // what is set for a bridge is nothing while the module is not loaded
+		bridges = slices.DeleteFunc(slices.Clone(bridges), func(name string) bool {
+			return isOne(filepath.Join("/sys/class/net", name, "bridge/nf_call_"+tables))
+		})
+	}
+	if len(bridges) == 0 || isOne(every) {
 		return nil
 	}
 	return []Fault{{outcome.ReasonBridgeBypassed, fmt.Sprintf(
