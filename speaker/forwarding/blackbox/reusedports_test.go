@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +21,8 @@ import (
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
-	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
+	"fairlead.dev/fairlead/speaker/forwarding/reusedports"
 )
 
 // freeReusedPorts has the node do so until the test ends.
@@ -142,6 +145,15 @@ func TestReusedPorts(t *testing.T) {
 
 		c.crash("p1", 23000)
 		c.reuse("an endpoint that serves", "p1", 23000)
+		c.answered()
+	})
+}
+
+// answered waits until the node notes no connection that was begun anew and waits for an answer.
+func (c *cluster) answered() {
+	c.t.Helper()
+	eventually(c.t, "forgotten as answered", func() bool {
+		return !strings.Contains(c.Run("nft", "list", "table", "ip", reusedports.Table)+c.Run("nft", "list", "table", "ip6", reusedports.Table), "elements")
 	})
 }
 
@@ -183,9 +195,13 @@ func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
 	each(t, withLatest(allWhole()), func(t *testing.T, c *cluster) {
 		c.freeReusedPorts()
+		const steady = "net/ipv4/tcp_syn_linear_timeouts"
+		if _, err := os.Stat(filepath.Join("/proc/sys", steady)); err == nil { // from Linux 6.5 on
+			c.Client.Do(func() { c.Client.Sysctl(steady, "60") }) // a SYN each second, however long what follows takes
+		}
 		c.Apply(web(p2Of))
-		blackbox.RunOn(t, c.Client, "nft", "add table inet deaf; add chain inet deaf in { type filter hook input priority -400; }; "+
-			"add rule inet deaf in tcp flags & (syn|ack) == syn|ack drop")
+		blackbox.RunOn(t, c.Client, "nft", "add table inet deaf; add chain inet deaf answers { type filter hook input priority -400; }; "+
+			"add rule inet deaf answers tcp flags & (syn|ack) == syn|ack drop")
 		var all asking
 		for _, f := range addr.Families() {
 			to := netip.AddrPortFrom(blackbox.Nth(blackbox.Plan(f).VIPs, webN), 80)
@@ -195,8 +211,8 @@ func TestHalfOpenConnections(t *testing.T) {
 		go func() { done <- all.all() }()
 		eventually(t, "half open", func() bool { return c.halfOpen() == len(all.questions) })
 		c.Apply(web(p1Of))
+		die(t, c.P2) // before the client hears: the answer that is sent again would establish the connection
 		blackbox.RunOn(t, c.Client, "nft", "delete table inet deaf")
-		die(t, c.P2)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -227,55 +243,122 @@ const (
 	sctpCookieAck  = 11
 )
 
-// TestReusedPortsOfSCTP begins an association anew after its endpoint stopped to serve.
+// TestReusedPortsOfSCTP begins associations anew after their endpoints stopped to serve, packet by packet: the first one is dropped,
+// and once the speaker has looked, the next one gets the endpoint that serves.
 func TestReusedPortsOfSCTP(t *testing.T) {
 	t.Parallel()
 	each(t, withLatest(allWhole()), func(t *testing.T, c *cluster) {
 		c.freeReusedPorts()
-		const mine, tag = 4000, 7
+		eventually(t, "with rules", func() bool { return strings.Contains(c.Run("nft", "list", "tables"), "ip6 "+reusedports.Table) })
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
-			for _, to := range []netip.AddrPort{netip.AddrPortFrom(blackbox.Nth(a.VIPs, webN), 80), netip.AddrPortFrom(a.Node, 30000+webN)} {
-				c.Apply(web(p2Of))
+			for i, to := range []netip.AddrPort{netip.AddrPortFrom(blackbox.Nth(a.VIPs, webN), 80), netip.AddrPortFrom(a.Node, 30000+webN)} {
 				client, p1, p2 := sctp(t, c.Client, a.Client), sctp(t, c.P1, a.P1), sctp(t, c.P2, a.P2)
-				send := func(from net.PacketConn, to netip.Addr, packet []byte) {
-					if _, err := from.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
-						t.Errorf("%s: %v", to, err)
-					}
-				}
-				expect := func(at net.PacketConn, want byte) netip.AddrPort {
-					from, _, chunk, err := receive(at)
-					if err != nil || chunk != want {
-						t.Errorf("%s: chunk %d from %s, %v, want %d", to, chunk, from, err, want)
-					}
-					return from
-				}
-				send(client, to.Addr(), sctpPacket(sctpInit, mine, to.Port(), 0))
-				from := expect(p2, sctpInit)
-				send(p2, from.Addr(), sctpPacket(sctpInitAck, blackbox.ServePort, from.Port(), tag))
-				expect(client, sctpInitAck)
-				send(client, to.Addr(), sctpPacket(sctpCookieEcho, mine, to.Port(), tag))
-				expect(p2, sctpCookieEcho)
-				send(p2, from.Addr(), sctpPacket(sctpCookieAck, blackbox.ServePort, from.Port(), tag))
-				expect(client, sctpCookieAck)
+				s := association{c, conntrack.Tuple{Protocol: view.SCTP, From: netip.AddrPortFrom(a.Client, 4000), To: to}, client}
+				c.Apply(web(p2Of))
+				s.begin()
+				s.establish(p2)
 
 				c.Apply(web(p1Of))
-				ctx, end := context.WithCancel(t.Context())
-				var again sync.WaitGroup
-				again.Go(func() {
-					begin := func() { send(client, to.Addr(), sctpPacket(sctpInit, mine, to.Port(), 0)) }
-					begin()
-					kernelwatch.Poll(ctx, time.Second, func() bool { return true }, begin) // as clients do
-				})
-				expect(p1, sctpInit)
-				end()
-				again.Wait()
-				_ = p2.SetReadDeadline(time.Now().Add(silenceAfter))
-				if _, _, chunk, err := receive(p2); err == nil {
-					t.Errorf("%s: the endpoint that serves no more got chunk %d", to, chunk)
+				s.begin()
+				s.freed("it was established", a.P2)
+				s.begin()
+				s.establish(p1)
+
+				c.Apply(web(p2Of))
+				s.begin()
+				s.freed("it was established on a port that had been freed", a.P1)
+				s.silent("it was established on a port that had been freed", p1)
+				s.begin()
+				s.establish(p2)
+
+				s.begin()
+				s.silent("the first one", p2)
+				if f == addr.IPv4 && i == 0 {
+					time.Sleep(toThirdInit)
 				}
+				s.begin()
+				s.expect(p2, sctpInit) // which has died, so that nothing answers
+				c.Apply(web(p1Of))
+				s.freed("it was begun anew before", a.P2)
+				s.begin()
+				s.establish(p1)
+				s.silent("at the end", p2)
 				_, _, _ = client.Close(), p1.Close(), p2.Close()
 			}
 		}
+	})
+}
+
+// toThirdInit is after how long a client sends its third INIT (RFC 9260, 6.3 and 15).
+const toThirdInit = 6 * time.Second
+
+// association is one of a client, which sends packets by itself.
+type association struct {
+	*cluster
+	conntrack.Tuple
+	client net.PacketConn
+}
+
+func (s association) send(from net.PacketConn, to netip.Addr, packet []byte) {
+	s.t.Helper()
+	_ = from.SetWriteDeadline(time.Now().Add(answerIn))
+	if _, err := from.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		s.t.Errorf("%s: %v", s.To, err)
+	}
+}
+
+func (s association) expect(at net.PacketConn, want byte) netip.AddrPort {
+	s.t.Helper()
+	_ = at.SetReadDeadline(time.Now().Add(answerIn))
+	from, _, chunk, err := receive(at)
+	if err != nil || chunk != want {
+		s.t.Fatalf("%s: chunk %d from %s, %v, want %d", s.To, chunk, from, err, want)
+	}
+	return from
+}
+
+// silent holds that an endpoint got nothing that it has not read.
+func (s association) silent(what string, at net.PacketConn) {
+	s.t.Helper()
+	_ = at.SetReadDeadline(time.Now().Add(silenceAfter))
+	if _, _, chunk, err := receive(at); err == nil {
+		s.t.Errorf("%s: %s: the endpoint got chunk %d", s.To, what, chunk)
+	}
+}
+
+func (s association) begin() {
+	s.t.Helper()
+	s.send(s.client, s.To.Addr(), sctpPacket(sctpInit, s.From.Port(), s.To.Port(), 0))
+}
+
+// establish is what follows the first chunk.
+func (s association) establish(endpoint net.PacketConn) {
+	s.t.Helper()
+	const tag = 7
+	from := s.expect(endpoint, sctpInit)
+	s.send(endpoint, from.Addr(), sctpPacket(sctpInitAck, blackbox.ServePort, from.Port(), tag))
+	s.expect(s.client, sctpInitAck)
+	s.send(s.client, s.To.Addr(), sctpPacket(sctpCookieEcho, s.From.Port(), s.To.Port(), tag))
+	s.expect(endpoint, sctpCookieEcho)
+	s.send(endpoint, from.Addr(), sctpPacket(sctpCookieAck, blackbox.ServePort, from.Port(), tag))
+	s.expect(s.client, sctpCookieAck)
+	s.answered()
+}
+
+// freed waits until the node knows no flow of the client to an endpoint.
+func (s association) freed(what string, endpoint netip.Addr) {
+	s.t.Helper()
+	eventually(s.t, what+": freed", func() bool {
+		leads := false
+		s.Node.Do(func() {
+			if _, err := conntrack.DeleteOf(addr.FamilyOf(endpoint), []conntrack.Tuple{s.Tuple}, func(_ view.Protocol, flow conntrack.Flow) bool {
+				leads = flow.Answers.Addr() == endpoint
+				return false
+			}); err != nil {
+				s.t.Fatal(err)
+			}
+		})
+		return !leads
 	})
 }

@@ -28,8 +28,9 @@ const Table = "fairlead-reused-ports"
 
 const (
 	begun = "begun" // the set of tuples that began anew
-	// remembered is how long one stays there: less than from the third SYN to the fourth.
-	remembered = 5 * time.Second
+	// remembered is how long one stays there that is not answered: longer than from any SYN or INIT to the next one, so that only the
+	// first is dropped.
+	remembered = 70 * time.Second
 	most       = 4096
 	// atOnce bounds what one call of Find returns.
 	atOnce = 256
@@ -40,7 +41,7 @@ type Finder struct {
 	keeper *nftable.Keeper
 	conn   nfnetlink.Conn
 	tables []nftable.Table
-	seen   map[conntrack.Tuple]bool // in the last look
+	seen   map[conntrack.Tuple]bool // in the last looks, until all were
 }
 
 // New returns a finder that writes nothing before Find. The generation is that of nftable.NewSocket.
@@ -56,17 +57,20 @@ func New(g *kernelwatch.Generation, log *slog.Logger) *Finder {
 	return f
 }
 
-// Find returns the tuples of which a connection was begun anew since the last call, by family; if these are many, some of
-// them, and others the next time. It keeps the rules in place. The errors are the kernel's.
+// Find returns the tuples of which a connection was begun anew that nothing has answered yet, by family: new ones, or if there
+// are none, those that earlier calls returned, whose endpoint may serve no more by now. If they are many, it is some of
+// them, and others the next time. It keeps the rules in place. The errors are the kernel's, and one where there is no more room for others.
 func (f *Finder) Find() (map[addr.Family][]conntrack.Tuple, error) {
 	f.keeper.Apply()
 	found, seen := map[addr.Family][]conntrack.Tuple{}, map[conntrack.Tuple]bool{}
 	var errs []error
 	for _, t := range f.tables {
+		noted := 0
 		about := t.Attributes().Text(unix.NFTA_SET_ELEM_LIST_SET, begun)
 		err := f.conn.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family, about, func(list []byte) {
 			nfnetlink.Each(nfnetlink.Find(list, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, element []byte) {
 				tuple, ok := parse(t.Family, nfnetlink.Find(element, unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE))
+				noted++
 				switch {
 				case !ok:
 				case f.seen[tuple]:
@@ -77,11 +81,17 @@ func (f *Finder) Find() (map[addr.Family][]conntrack.Tuple, error) {
 				}
 			})
 		})
-		if err != nil && !errors.Is(err, unix.ENOENT) { // which the keeper tells of
+		switch {
+		case err != nil && !errors.Is(err, unix.ENOENT): // which the keeper tells of
 			errs = append(errs, fmt.Errorf("read set %s of table %s of %s: %w", begun, Table, t.Family, err))
+		case noted > most*9/10: // those that are about to go take room, too
+			errs = append(errs, fmt.Errorf("set %s of table %s of %s has little room left of %d: clients that reuse a port may be sent to "+
+				"endpoints that are gone; it shows which others began anew and were not answered", begun, Table, t.Family, most))
 		}
 	}
-	f.seen = seen
+	if f.seen = seen; len(found) == 0 {
+		f.seen = nil
+	}
 	return found, errors.Join(errs...)
 }
 
@@ -113,12 +123,13 @@ func layout(t *nftable.Table) nftable.Layout {
 		Table: t.NFT, ID: 1, Name: begun, KeyType: key, Concatenation: strings.Contains(key.Name, " . "),
 		Dynamic: true, HasTimeout: true, Timeout: remembered, Size: most,
 	}
-	t.Salt = fmt.Append(nil, key.Name, remembered, most)
+	t.Salt = fmt.Append(nil, key.Name, remembered, forgotten, most)
 	at := func(hook *nft.ChainHook) nftable.Hook {
 		return nftable.Hook{Kind: nft.ChainTypeFilter, Number: *hook, Priority: beforeTranslation}
 	}
 	return nftable.Layout{Sets: []*nft.Set{set}, Chains: []nftable.Chain{
-		{Name: "known", Rules: known(t.Family)},
+		{Name: ofTCP, Rules: known(t.Family, unix.IPPROTO_TCP)},
+		{Name: ofSCTP, Rules: known(t.Family, unix.IPPROTO_SCTP)},
 		{Name: "arriving", At: at(nft.ChainHookPrerouting), Rules: begins()},
 		{Name: "leaving", At: at(nft.ChainHookOutput), Rules: begins()},
 	}}

@@ -1,7 +1,9 @@
 package reusedports
 
 import (
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -24,11 +26,11 @@ func TestTheRulesAreKept(t *testing.T) {
 			t.Errorf("found %v, %v", found, err)
 		}
 	}
-	rules := func() int { return strings.Count(blackbox.RunOn(t, node, "nft", "list", "ruleset"), "goto known") }
+	rules := func() int { return strings.Count(blackbox.RunOn(t, node, "nft", "list", "ruleset"), "goto ") }
 	f := New(nil, testlog.New(t))
 	find(f)
 	for _, others := range []string{
-		"nft flush ruleset", "nft delete table ip6 " + Table, "nft flush chain ip " + Table + " known", "nft insert rule ip " + Table + " arriving accept",
+		"nft flush ruleset", "nft delete table ip6 " + Table, "nft flush chain ip " + Table + " of-tcp", "nft insert rule ip " + Table + " arriving accept",
 	} {
 		blackbox.RunOn(t, node, "sh", "-c", others)
 		find(f)
@@ -44,8 +46,8 @@ func TestTheRulesAreKept(t *testing.T) {
 	}
 }
 
-// TestFindTellsOnce has tuples be noted, as packets do it.
-func TestFindTellsOnce(t *testing.T) {
+// TestFindTellsAgain has tuples be noted, as packets do it. They are told anew once all were, however many they are, and that there is no room for others.
+func TestFindTellsAgain(t *testing.T) {
 	node := netlab.NewHost(t, "node")
 	node.Do(func() {
 		f := New(nil, testlog.New(t))
@@ -68,7 +70,33 @@ func TestFindTellsOnce(t *testing.T) {
 			}
 		}
 		if again, failed := f.Find(); err != nil || failed != nil || len(again) > 0 {
-			t.Errorf("found again: %v, errors %v, %v", again, err, failed)
+			t.Errorf("found again at once: %v, errors %v, %v", again, err, failed)
+		}
+		if again, err := f.Find(); err != nil || len(again) != 2 {
+			t.Errorf("found later: %v, %v, want both", again, err)
+		}
+
+		var many strings.Builder
+		for i := range most - 1 {
+			fmt.Fprintf(&many, "192.0.2.1 . %d . 198.51.100.1 . 443 . tcp,", 1025+i)
+		}
+		add := exec.CommandContext(t.Context(), "nft", "-f", "-")
+		add.Stdin = strings.NewReader("add element ip " + Table + " begun {" + many.String() + "}")
+		if out, err := add.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		told := map[conntrack.Tuple]bool{}
+		for looks := 0; len(told) < most; looks++ {
+			if looks > 2*most/atOnce+2 {
+				t.Fatalf("%d told of %d after %d looks", len(told), most, looks)
+			}
+			found, err = f.Find()
+			if err == nil || !strings.Contains(err.Error(), "of IPv4 has little room left of 4096") {
+				t.Fatalf("a full set: %v", err)
+			}
+			for _, tuple := range found[addr.IPv4] {
+				told[tuple] = true
+			}
 		}
 	})
 }

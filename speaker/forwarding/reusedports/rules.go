@@ -2,6 +2,8 @@ package reusedports
 
 import (
 	"encoding/binary"
+	"slices"
+	"time"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -17,20 +19,30 @@ const beforeTranslation = -150
 // begins are the rules of the chains that all packets come through: few of them get past the first comparisons.
 func begins() []nftable.Rule {
 	return []nftable.Rule{
-		rule("a SYN of a flow", ifProtocol(unix.IPPROTO_TCP), ifByte(13, synFlags, syn), ifAnswered(), goTo("known")),
-		rule("an INIT of a flow", ifProtocol(unix.IPPROTO_SCTP), ifByte(12, 0xff, sctpInit), ifAnswered(), goTo("known")),
+		rule("a SYN of a flow, or its answer", ifProtocol(unix.IPPROTO_TCP), ifByte(13, synFlags, expr.CmpOpEq, syn), ifAnswered(), goTo(ofTCP)),
+		rule("an INIT of a flow, or its answer", ifProtocol(unix.IPPROTO_SCTP), ifByte(12, 0xff, expr.CmpOpGte, sctpInit), ifByte(12, 0xff, expr.CmpOpLte, sctpInitAck),
+			ifAnswered(), goTo(ofSCTP)),
 	}
 }
 
+// Chains of such packets; tcp alone is a word of nft.
+const (
+	ofTCP  = "of-tcp"
+	ofSCTP = "of-sctp"
+)
+
 // known are the rules for such a packet. The first one of an established connection is dropped: the endpoint's address may be
 // another pod's by now, which must not get it. The client sends it again after a second, and that goes where the flow goes,
-// unless this was deleted.
-func known(family addr.Family) []nftable.Rule {
-	tuple := loadTuple(family)
+// unless this was deleted. An answer ends the wait: the next one is of yet another connection.
+func known(family addr.Family, protocol byte) []nftable.Rule {
+	tuple := loadTuple(family, protocol)
+	noted := append(slices.Clone(tuple), &expr.Lookup{SourceRegister: register(0), SetName: begun})
 	return []nftable.Rule{
-		rule("sent again", tuple, []expr.Any{&expr.Lookup{SourceRegister: register(0), SetName: begun}}, verdict(expr.VerdictReturn, "")),
-		rule("the first one", ifStatus(assured), tuple, add(), verdict(expr.VerdictDrop, "")),
-		rule("not established yet", tuple, add()),
+		rule("an answer", ifDirection(reply), noted, write(unix.NFT_DYNSET_OP_UPDATE, forgotten)),
+		rule("nothing waits for it any more", ifDirection(reply), verdict(expr.VerdictReturn, "")),
+		rule("sent again", noted, write(unix.NFT_DYNSET_OP_UPDATE, 0), verdict(expr.VerdictReturn, "")),
+		rule("the first one", ifStatus(assured), tuple, write(unix.NFT_DYNSET_OP_ADD, 0), verdict(expr.VerdictDrop, "")),
+		rule("not established yet", tuple, write(unix.NFT_DYNSET_OP_ADD, 0)),
 	}
 }
 
@@ -52,11 +64,13 @@ func words(family addr.Family) uint32 {
 	return 1
 }
 
-// TCP flags (RFC 9293, 3.1) that are looked at, and the chunk that begins an association (RFC 9260, 3.2).
+// TCP flags (RFC 9293, 3.1) that are looked at: an answer has an ACK besides; and the chunks that begin an association and answer
+// that (RFC 9260, 3.2).
 const (
-	syn      = 0x02
-	synFlags = 0x17 // ACK, RST, SYN, FIN
-	sctpInit = 1
+	syn         = 0x02
+	synFlags    = 0x07 // RST, SYN, FIN
+	sctpInit    = 1
+	sctpInitAck = 2
 )
 
 func ifProtocol(number byte) []expr.Any {
@@ -66,12 +80,12 @@ func ifProtocol(number byte) []expr.Any {
 	}
 }
 
-// ifByte ends the rule unless a byte of the transport header, masked, is this one.
-func ifByte(offset uint32, mask, is byte) []expr.Any {
+// ifByte ends the rule unless a byte of the transport header, masked, is to this one as the operator says.
+func ifByte(offset uint32, mask byte, op expr.CmpOp, than byte) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: register(0), Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1},
 		&expr.Bitwise{SourceRegister: register(0), DestRegister: register(0), Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{is}},
+		&expr.Cmp{Op: op, Register: register(0), Data: []byte{than}},
 	}
 }
 
@@ -82,12 +96,15 @@ const (
 	translated  = 1 << 5 // IPS_DST_NAT
 )
 
-// ifAnswered ends the rule unless the packet is the client's, and of a flow that is translated and was answered.
+// ifAnswered ends the rule unless the packet is of a flow that is translated and was answered.
 func ifAnswered() []expr.Any {
-	return append(append(ifBit(expr.CtKeySTATE, established), ifStatus(translated)...),
-		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register(0)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{0}}, // IP_CT_DIR_ORIGINAL
-	)
+	return append(ifBit(expr.CtKeySTATE, established), ifStatus(translated)...)
+}
+
+const reply = 1 // IP_CT_DIR_REPLY
+
+func ifDirection(is byte) []expr.Any {
+	return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{is}}}
 }
 
 func ifStatus(bit uint32) []expr.Any { return ifBit(expr.CtKeySTATUS, bit) }
@@ -100,27 +117,26 @@ func ifBit(key expr.CtKey, bit uint32) []expr.Any {
 	}
 }
 
-// loadTuple loads the key of the set.
-func loadTuple(family addr.Family) []expr.Any {
-	size, source, destination := words(family), uint32(12), uint32(16)
-	if family == addr.IPv6 {
-		source, destination = 8, 24
-	}
-	load := func(base expr.PayloadBase, offset, length, into uint32) expr.Any {
-		return &expr.Payload{DestRegister: register(into), Base: base, Offset: offset, Len: length}
-	}
-	return []expr.Any{
-		load(expr.PayloadBaseNetworkHeader, source, 4*size, 0),
-		load(expr.PayloadBaseTransportHeader, 0, 2, size),
-		load(expr.PayloadBaseNetworkHeader, destination, 4*size, size+1),
-		load(expr.PayloadBaseTransportHeader, 2, 2, 2*size+1),
+// loadTuple loads the key of the set: where the client sends from and to, whichever way the packet goes. nft refuses rules that it
+// shows of ports unless they tell the protocol, which is known.
+func loadTuple(family addr.Family, protocol byte) []expr.Any {
+	size := words(family)
+	return append(ifProtocol(protocol),
+		&expr.Ct{Key: expr.CtKeySRC, Register: register(0)},
+		&expr.Ct{Key: expr.CtKeyPROTOSRC, Register: register(size)},
+		&expr.Ct{Key: expr.CtKeyDST, Register: register(size + 1)},
+		&expr.Ct{Key: expr.CtKeyPROTODST, Register: register(2*size + 1)},
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register(2*size + 2)},
-	}
+	)
 }
 
-// add notes the tuple, and ends the rule where there is no room.
-func add() []expr.Any {
-	return []expr.Any{&expr.Dynset{SrcRegKey: register(0), SetName: begun, Operation: unix.NFT_DYNSET_OP_ADD}}
+// forgotten is how much longer a tuple is noted that was answered: the kernel's deletion by packets leaks memory before Linux 6.5,
+// and what is less than a tick of its clock, of 10 ms at most, is no time to it before 6.12.
+const forgotten = 100 * time.Millisecond
+
+// write notes the tuple, for as long as the set has it or another time, and ends the rule where there is no room.
+func write(how uint32, lasting time.Duration) []expr.Any {
+	return []expr.Any{&expr.Dynset{SrcRegKey: register(0), SetName: begun, Operation: how, Timeout: lasting}}
 }
 
 func verdict(kind expr.VerdictKind, chain string) []expr.Any {

@@ -43,10 +43,10 @@ func directed(m netlink.Message) netlink.Message {
 func loading(e []byte, protocol byte) nfnetlink.Attributes {
 	data := nfnetlink.Find(e, unix.NFTA_EXPR_DATA)
 	key, _ := nfnetlink.Number(data, unix.NFTA_CT_KEY)
-	if key == unix.NFT_CT_DST {
-		key = unix.NFT_CT_DST_IP
+	if key == unix.NFT_CT_SRC || key == unix.NFT_CT_DST {
+		key += unix.NFT_CT_SRC_IP - unix.NFT_CT_SRC
 		if protocol == unix.NFPROTO_IPV6 {
-			key = unix.NFT_CT_DST_IP6
+			key += unix.NFT_CT_SRC_IP6 - unix.NFT_CT_SRC_IP
 		}
 	}
 	into, _ := nfnetlink.Number(data, unix.NFTA_CT_DREG)
@@ -57,8 +57,13 @@ func loading(e []byte, protocol byte) nfnetlink.Attributes {
 
 // undirected returns the key by which the library knows what the kernel loads.
 func undirected(key []byte) []byte {
-	if len(key) == 4 && (key[3] == unix.NFT_CT_DST_IP || key[3] == unix.NFT_CT_DST_IP6) {
-		return binary.BigEndian.AppendUint32(nil, unix.NFT_CT_DST)
+	if len(key) == 4 {
+		switch key[3] {
+		case unix.NFT_CT_SRC_IP, unix.NFT_CT_SRC_IP6:
+			return binary.BigEndian.AppendUint32(nil, unix.NFT_CT_SRC)
+		case unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6:
+			return binary.BigEndian.AppendUint32(nil, unix.NFT_CT_DST)
+		}
 	}
 	return key
 }
