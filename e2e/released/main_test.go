@@ -180,6 +180,7 @@ func TestTwoReleasesAreTheSame(t *testing.T) {
 		if err != nil || !bytes.Contains(licences, []byte("\ngithub.com/osrg/gobgp/v3@")) {
 			t.Errorf("the licences lack that of GoBGP (%v)", err)
 		}
+		checkSBOMs(t, filepath.Join(dir, "dist"), "0.9.9")
 	}
 	if !bytes.Equal(sums[0], sums[1]) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums[0], sums[1])
