@@ -159,12 +159,20 @@ func (s site) must(t *testing.T, script string) {
 	t.Logf("%v for\n%s", time.Since(began).Round(time.Millisecond), strings.TrimSpace(script))
 }
 
-// TestTwoReleasesAreTheSame makes a release of one commit in two places.
+// TestTwoReleasesAreTheSame makes a release of one commit in two places, signed by one key.
 func TestTwoReleasesAreTheSame(t *testing.T) {
 	var sums [2][]byte
+	key := filepath.Join(t.TempDir(), "release.key")
 	for i := range sums {
 		dir := checkout(t, "0.9.9")
-		run(t, dir, "make", "release")
+		if i == 0 {
+			out, err := exec.CommandContext(within(t, patience), "make", "--directory", dir, "release", "KEY="+key).CombinedOutput()
+			if err == nil || !bytes.Contains(out, []byte(key+": no such file or directory")) {
+				t.Errorf("without its key a release ends with %v and\n%s", err, out)
+			}
+			run(t, dir, "openssl", "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", key)
+		}
+		run(t, dir, "make", "release", "KEY="+key)
 		for _, name := range []string{"dist/SHA256SUMS", "dist/oci/index.json"} {
 			text, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
@@ -181,6 +189,9 @@ func TestTwoReleasesAreTheSame(t *testing.T) {
 			t.Errorf("the licences lack that of GoBGP (%v)", err)
 		}
 		checkSBOMs(t, filepath.Join(dir, "dist"), "0.9.9")
+	}
+	if n := bytes.Count(sums[0], []byte(`.sig"}`)); n != 5 { // the image, three charts and the files
+		t.Errorf("the layout has %d signatures:\n%s", n, sums[0])
 	}
 	if !bytes.Equal(sums[0], sums[1]) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums[0], sums[1])

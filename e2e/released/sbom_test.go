@@ -2,7 +2,6 @@ package released
 
 import (
 	"archive/tar"
-	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -26,9 +25,9 @@ type component struct {
 func checkSBOMs(t *testing.T, dist, version string) {
 	t.Helper()
 	for _, arch := range []string{"amd64", "arm64"} {
-		packages := debianPackages(t, filepath.Join(dist, "oci"), arch)
-		if packages["iptables"] == "" || packages["libc6"] == "" {
-			t.Fatalf("the image for %s has %v", arch, packages)
+		packages, licences := imageContents(t, filepath.Join(dist, "oci"), arch)
+		if packages["iptables"] == "" || packages["libc6"] == "" || !strings.Contains(licences, "\ngithub.com/osrg/gobgp/v3@") {
+			t.Fatalf("the image for %s has the packages %v and the licences\n%.200s", arch, packages, licences)
 		}
 		var sbom struct {
 			Metadata   struct{ Component component }
@@ -68,14 +67,16 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// debianPackages are the versions of the Debian packages in the image of a layout.
-func debianPackages(t *testing.T, layout, arch string) map[string]string {
+// imageContents are the versions of the Debian packages in the image of a layout, and the licences of its programs.
+func imageContents(t *testing.T, layout, arch string) (packages map[string]string, licences string) {
 	t.Helper()
-	blob := func(d ocispec.Descriptor) string { return filepath.Join(layout, "blobs", d.Digest.Algorithm().String(), d.Digest.Encoded()) }
+	blob := func(d ocispec.Descriptor) string {
+		return filepath.Join(layout, "blobs", d.Digest.Algorithm().String(), d.Digest.Encoded())
+	}
 	var all, image ocispec.Index
 	read(t, filepath.Join(layout, "index.json"), &all)
 	for _, m := range all.Manifests {
-		if strings.HasPrefix(m.Annotations[ocispec.AnnotationRefName], "fairlead:") {
+		if ref := m.Annotations[ocispec.AnnotationRefName]; strings.HasPrefix(ref, "fairlead:") && !strings.HasSuffix(ref, ".sig") {
 			read(t, blob(m), &image)
 		}
 	}
@@ -85,15 +86,22 @@ func debianPackages(t *testing.T, layout, arch string) map[string]string {
 			read(t, blob(m), &manifest)
 		}
 	}
-	packages := map[string]string{}
+	packages = map[string]string{}
 	for _, layer := range manifest.Layers {
-		addPackages(t, blob(layer), packages)
+		eachFile(t, blob(layer), func(name, text string) {
+			if name == "usr/share/doc/fairlead/licences.txt" {
+				licences = text
+			}
+			if of, is := strings.CutPrefix(name, "var/lib/dpkg/status.d/"); is {
+				_, after, _ := strings.Cut(text, "\nVersion: ")
+				packages[of], _, _ = strings.Cut(after, "\n")
+			}
+		})
 	}
-	return packages
+	return packages, licences
 }
 
-// addPackages adds those of a layer.
-func addPackages(t *testing.T, layer string, to map[string]string) {
+func eachFile(t *testing.T, layer string, do func(name, text string)) {
 	t.Helper()
 	file, err := os.Open(layer)
 	if err != nil {
@@ -112,14 +120,13 @@ func addPackages(t *testing.T, layer string, to map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if dir, name := filepath.Split(header.Name); dir == "var/lib/dpkg/status.d/" && name != "" {
-			text, err := io.ReadAll(files)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, after, _ := strings.Cut(string(text), "\nVersion: ")
-			version, _, _ := strings.Cut(after, "\n")
-			to[name] = cmp.Or(version, "none")
+		if header.Typeflag != tar.TypeReg {
+			continue
 		}
+		text, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(header.Name, string(text))
 	}
 }

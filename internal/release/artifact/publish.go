@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,10 @@ func uploads(ctx context.Context, store *oci.Store, registry string) ([]upload, 
 		}
 		return nil
 	})
-	slices.SortFunc(all, func(a, b upload) int { return strings.Compare(a.name, b.name) })
+	// A tag is there once its signature is.
+	slices.SortFunc(all, func(a, b upload) int {
+		return cmp.Or(strings.Compare(a.name, b.name), -strings.Compare(a.tag, b.tag))
+	})
 	return all, err
 }
 
