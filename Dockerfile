@@ -10,7 +10,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN make build BIN=/out VERSION="$VERSION"
+RUN make build BIN=/out VERSION="$VERSION" && scripts/licences /out/controller /out/speaker >/out/licences.txt
 
 FROM docker.io/library/debian:bookworm-slim AS rootfs
 RUN apt-get update && apt-get install --yes --no-install-recommends mmdebstrap
@@ -23,6 +23,7 @@ LABEL org.opencontainers.image.title="Fairlead" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=rootfs /rootfs/ /
 COPY --from=programs /out/controller /out/speaker /usr/local/bin/
+COPY --from=programs /out/licences.txt /usr/share/doc/fairlead/
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin
 # The controller's user; the speaker's pod asks for root by itself.
 USER 65532:65532
