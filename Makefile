@@ -87,6 +87,8 @@ test-ci: check-generated lint
 
 # A share opens the site in a browser, which the gate does not.
 test-all test-share test-ci: browser
+# To build a second Kubernetes takes too long for a share.
+test-all: test-kubernetes
 .PHONY: browser
 browser: packages
 	@e2e/lab/install-packages chromium fonts-dejavu-core
@@ -101,6 +103,11 @@ test-unit: ## Run in short what needs no lab; without root, privileged tests are
 .PHONY: conformance
 conformance: lab-down conformance-build image ## Run all of Kubernetes' own tests of Services (root); ends a demo
 	FAIRLEAD_CONFORMANCE=whole $(GO) test -count=1 -timeout=120m -v ./e2e/conformance
+
+.PHONY: test-kubernetes
+test-kubernetes: lab-down conformance-build image ## Run those that every cluster must pass on the oldest Kubernetes that is supported (root); ends a demo
+	$(LAB) build kubernetes-1.31
+	FAIRLEAD_OLDER_KUBERNETES=yes $(GO) test -count=1 -short -timeout=60m -v -run '^TestKubernetesServices$$' ./e2e/conformance
 
 .PHONY: emulator
 emulator: packages

@@ -51,11 +51,15 @@ func TestFlannel(t *testing.T) {
 	run(t, lab.Options{PodNetwork: lab.Flannel}, sample, nil, "iptables", "nftables")
 }
 
-// run runs the tests that match focus, and all those of that title, in a lab of its own, once in each mode
+// run runs the tests that match focus, and all those of the titles that the version has, in a lab of its own, once in each mode
 // of the forwarding.
-func run(t *testing.T, options lab.Options, focus, titles []string, modes ...string) {
+func run(t *testing.T, options lab.Options, focus []string, titles func(version string) []string, modes ...string) {
 	t.Helper()
 	c := start(t, options)
+	var all []string
+	if titles != nil {
+		all = titles(c.Kubernetes())
+	}
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -64,12 +68,12 @@ func run(t *testing.T, options lab.Options, focus, titles []string, modes ...str
 				t.Fatal(err)
 			}
 			isSo(t, c, options, mode)
-			conform(t, c, focus, skipPatterns(options.IPv6First), titles)
+			conform(t, c, focus, skipPatterns(options.IPv6First), all)
 		})
 	}
 }
 
-// isSo fails unless the cluster is what the options say: of that first family, and with our rules in that
+// isSo fails unless the cluster is what the options say: of that version and first family, and with our rules in that
 // iptables.
 func isSo(t *testing.T, c *product.Cluster, options lab.Options, mode string) {
 	t.Helper()
@@ -79,6 +83,11 @@ func isSo(t *testing.T, c *product.Cluster, options lab.Options, mode string) {
 	}
 	if strings.Contains(first, ":") != options.IPv6First {
 		t.Errorf("the first Service has the ClusterIP %s", first)
+	}
+	versions, err := c.Kubectl(t.Context(), "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}")
+	if server, absent := c.Kubectl(t.Context(), "get", "--raw", "/version"); err != nil || absent != nil ||
+		!strings.Contains(server, `"`+c.Kubernetes()+`"`) || strings.Count(versions, c.Kubernetes()) != len(c.Nodes()) {
+		t.Errorf("the API server is %s, kubelets are %s: want %s %v", server, versions, c.Kubernetes(), errors.Join(err, absent))
 	}
 	if mode != "iptables" {
 		return

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"fairlead.dev/fairlead/e2e/lab"
 )
 
 // junit is cut from a report that Ginkgo wrote.
@@ -58,6 +60,7 @@ func TestReadReportRefusesWhatIsNone(t *testing.T) {
 
 func TestARequiredTestThatIsNotRunIsNamed(t *testing.T) {
 	var specs []spec
+	required := required(lab.KubernetesVersion)
 	for _, title := range required {
 		specs = append(specs, spec{name: "[sig-network] " + title, passed: true})
 	}
@@ -75,7 +78,7 @@ func TestRequiredTestsAreSelected(t *testing.T) {
 	anyOf := func(patterns []string, name string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool { return regexp.MustCompile(p).MatchString(name) })
 	}
-	for _, title := range required {
+	for _, title := range slices.Concat(required(lab.KubernetesVersion), required(lab.OlderKubernetesVersion)) {
 		name := "[sig-network] " + title
 		if !anyOf(conforming, name) || !anyOf(whole, name) || anyOf(skipPatterns(true), name) {
 			t.Errorf("%s is not run", name)

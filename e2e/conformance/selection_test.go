@@ -6,6 +6,8 @@ package conformance
 import (
 	"slices"
 	"strings"
+
+	"fairlead.dev/fairlead/e2e/lab"
 )
 
 // conforming are what every cluster must pass. A test is run if its name matches one of
@@ -16,13 +18,30 @@ var conforming = []string{
 	`\[sig-network\] EndpointSliceMirroring .*\[Conformance\]`,
 }
 
-// required are the titles of the tests that conforming selects in the release of Kubernetes
-// that the lab runs. Another release may have others: then this list is to be changed with it.
-var required = []string{
-	"EndpointSlice should create Endpoints and EndpointSlices for Pods matching a Service [Conformance]",
+// required returns the titles of the tests that conforming selects in the newest release of Kubernetes that the lab runs, or in the
+// older one. Others may have others: then these lists are to be changed with them.
+func required(version string) []string {
+	if version == lab.OlderKubernetesVersion {
+		return slices.Concat(requiredOfAll, requiredOfOlder)
+	}
+	return slices.Concat(requiredOfAll, requiredOfNewest)
+}
+
+var requiredOfOlder = []string{
+	"EndpointSlice should create and delete Endpoints and EndpointSlices for a Service with a selector specified [Conformance]",
+	"EndpointSlice should have Endpoints and EndpointSlices pointing to API Server [Conformance]",
+	"Services should provide secure master service [Conformance]",
+	"Services should test the lifecycle of an Endpoint [Conformance]",
+}
+
+var requiredOfNewest = []string{
 	"EndpointSlice should create and delete EndpointSlices for a Service with a selector that matches no pods [Conformance]",
 	"EndpointSlice should support a Service with multiple endpoint IPs specified in multiple EndpointSlices [Conformance]",
 	"EndpointSlice should support a Service with multiple ports specified in multiple EndpointSlices [Conformance]",
+}
+
+var requiredOfAll = []string{
+	"EndpointSlice should create Endpoints and EndpointSlices for Pods matching a Service [Conformance]",
 	"EndpointSlice should support creating EndpointSlice API operations [Conformance]",
 	"EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete [Conformance]",
 	"Services should be able to change the type from ClusterIP to ExternalName [Conformance]",

@@ -34,11 +34,14 @@ const (
 	FlannelPart Part = "flannel"
 	// KubeRouterPart is for the pod network [KubeRouter].
 	KubeRouterPart Part = "kube-router"
+	// OlderKubernetes is the oldest Kubernetes that is supported, with its end-to-end tests, for [Options] of a lab that runs it
+	// in place of the newest. It is also the directory of its module and of its programs.
+	OlderKubernetes Part = "kubernetes-1.31"
 )
 
 // Parts are all of them.
 func Parts() []Part {
-	return []Part{Conformance, MetalLB, FRRK8s, Proxy, Helm3, FlannelPart, KubeRouterPart}
+	return []Part{Conformance, MetalLB, FRRK8s, Proxy, Helm3, FlannelPart, KubeRouterPart, OlderKubernetes}
 }
 
 // program is one Go program of a pinned module.
@@ -61,7 +64,7 @@ func programs() []program {
 	for _, name := range []string{
 		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl",
 	} {
-		all = append(all, program{name: name, module: "kubernetes", pkg: kubernetes + name, ldflags: kubernetesVersionFlags()})
+		all = append(all, program{name: name, module: "kubernetes", pkg: kubernetes + name, ldflags: kubernetesVersionFlags(KubernetesVersion)})
 	}
 	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
 		all = append(all, program{
@@ -71,12 +74,12 @@ func programs() []program {
 		})
 	}
 	return append(
-		all,
-		program{name: "agnhost", module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/agnhost", ldflags: kubernetesVersionFlags()},
-		program{name: "kube-proxy", module: "kubernetes", pkg: kubernetes + "kube-proxy", ldflags: kubernetesVersionFlags(), part: Proxy},
+		append(all, olderPrograms()...),
+		program{name: "agnhost", module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/agnhost", ldflags: kubernetesVersionFlags(KubernetesVersion)},
+		program{name: "kube-proxy", module: "kubernetes", pkg: kubernetes + "kube-proxy", ldflags: kubernetesVersionFlags(KubernetesVersion), part: Proxy},
 		program{
 			name: "e2e.test", module: "kubernetes", pkg: "k8s.io/kubernetes/test/e2e", tests: true,
-			ldflags: kubernetesVersionFlags(), part: Conformance,
+			ldflags: kubernetesVersionFlags(KubernetesVersion), part: Conformance,
 		},
 		program{name: "ginkgo", module: "kubernetes", pkg: "github.com/onsi/ginkgo/v2/ginkgo", part: Conformance},
 		program{name: invalidPackets, module: "kubernetes", pkg: "k8s.io/kubernetes/test/images/" + invalidPackets, part: Conformance},
@@ -102,23 +105,6 @@ func programs() []program {
 	)
 }
 
-// kubernetesVersionFlags set what a Kubernetes program says of its version; a
-// kubelet that says v0.0.0 is refused by the API server.
-func kubernetesVersionFlags() string {
-	parts := strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")
-	var flags []string
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags = append(
-			flags,
-			"-X "+pkg+".gitVersion="+KubernetesVersion,
-			"-X "+pkg+".gitMajor="+parts[0],
-			"-X "+pkg+".gitMinor="+parts[1],
-			"-X "+pkg+".gitTreeState=clean",
-		)
-	}
-	return strings.Join(flags, " ")
-}
-
 // step makes one file or directory of the cache. Its stamp is a hash of all
 // that decides the result; the step is skipped while the stamp is the same.
 type step struct {
@@ -137,7 +123,7 @@ func Build(ctx context.Context, progress io.Writer, parts ...Part) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{c.bin("cni"), c.path("images"), c.path("manifests"), c.path("stamps")} {
+	for _, dir := range []string{c.bin("cni"), c.bin(string(OlderKubernetes)), c.path("images"), c.path("manifests"), c.path("stamps")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

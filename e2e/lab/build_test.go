@@ -31,11 +31,12 @@ func TestModulesPinWhatIsBuilt(t *testing.T) {
 		}
 	}
 	for module, want := range map[string]string{
-		"kubernetes": "k8s.io/kubernetes " + KubernetesVersion,
-		"containerd": "github.com/containerd/containerd/v2 " + ContainerdVersion,
-		"metallb":    metallbModule + " " + MetalLBVersion,
-		"frr-k8s":    frrK8sModule + " " + FRRK8sVersion,
-		"coredns":    "github.com/coredns/coredns v" + strings.Split(CoreDNSImage, ":")[1],
+		"kubernetes":            "k8s.io/kubernetes " + KubernetesVersion,
+		string(OlderKubernetes): "k8s.io/kubernetes " + OlderKubernetesVersion,
+		"containerd":            "github.com/containerd/containerd/v2 " + ContainerdVersion,
+		"metallb":               metallbModule + " " + MetalLBVersion,
+		"frr-k8s":               frrK8sModule + " " + FRRK8sVersion,
+		"coredns":               "github.com/coredns/coredns v" + strings.Split(CoreDNSImage, ":")[1],
 	} {
 		if !strings.Contains(pins(module), want+" ") {
 			t.Errorf("modules/%s/go.mod does not pin %s", module, want)

@@ -46,6 +46,9 @@ func (l *Lab) RunE2E(ctx context.Context, tests E2E, stdio Stdio) error {
 			return err
 		}
 	}
+	if err := l.nameImages(ctx); err != nil {
+		return err
+	}
 	mirrors := l.dir.state("mirrors.yaml")
 	text := fmt.Sprintf("promoterE2eRegistry: %[1]s/e2e-test-images\nbuildImageRegistry: %[1]s/build-image\ngcRegistry: %[1]s\n", registry)
 	if err := os.WriteFile(mirrors, []byte(text), 0o644); err != nil {
@@ -53,7 +56,7 @@ func (l *Lab) RunE2E(ctx context.Context, tests E2E, stdio Stdio) error {
 	}
 	command := []string{
 		"env", "KUBE_TEST_REPO_LIST=" + mirrors,
-		l.dir.bin("ginkgo"), "run", "--no-color", "--silence-skips",
+		l.dir.bin(l.options.program("ginkgo")), "run", "--no-color", "--silence-skips",
 		"--procs=" + strconv.Itoa(tests.Processes), "--timeout=" + tests.Timeout.String(),
 	}
 	for _, focus := range tests.Focus {
@@ -62,7 +65,7 @@ func (l *Lab) RunE2E(ctx context.Context, tests E2E, stdio Stdio) error {
 	for _, skip := range tests.Skip {
 		command = append(command, "--skip="+skip)
 	}
-	command = append(command, l.dir.bin("e2e.test"), "--",
+	command = append(command, l.dir.bin(l.options.program("e2e.test")), "--",
 		"--provider=skeleton", "--kubeconfig="+l.Kubeconfig(), "--kubectl-path="+l.dir.bin("kubectl"),
 		"--num-nodes="+strconv.Itoa(len(l.nodes)), "--report-dir="+tests.Reports)
 	return l.Client.Run(ctx, stdio, command...)

@@ -14,14 +14,14 @@ func (l *Lab) startProgram(ctx context.Context, name string, args ...string) err
 		env = append(os.Environ(), "GOGC=400")
 	}
 	return namespaceOf(controlPlaneName).do(func() error {
-		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(name)}, args...), env: env})
+		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(l.options.program(name))}, args...), env: env})
 		return err
 	})
 }
 
-// emulated has the control plane be as of the last version that can create many Services.
+// emulated has the control plane be as of the last version that can create many Services, if it is newer.
 func (l *Lab) emulated() []string {
-	if l.options.ManyServices {
+	if l.options.ManyServices && !l.options.Older {
 		return []string{"--emulated-version=1.33"}
 	}
 	return nil

@@ -40,6 +40,8 @@ type Options struct {
 	LegacyIPTables bool
 	// PodNetwork is what connects pods; "" means Bridge.
 	PodNetwork PodNetwork
+	// Older runs [OlderKubernetesVersion] in place of [KubernetesVersion]. It needs the part [OlderKubernetes].
+	Older bool
 	// ManyServices lets ten thousand Services be created in minutes. By default each costs what
 	// there are already: the API server counts all IPAddress objects, twice, after it has created
 	// one. As of 1.33, whose behaviour it then emulates, it keeps ClusterIPs in a bitmap. It and
@@ -101,6 +103,14 @@ func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
 
 // PodNetwork gives what connects the pods.
 func (l *Lab) PodNetwork() PodNetwork { return l.options.PodNetwork }
+
+// Kubernetes gives the version of the cluster.
+func (l *Lab) Kubernetes() string {
+	if l.options.Older {
+		return OlderKubernetesVersion
+	}
+	return KubernetesVersion
+}
 
 // Machines gives every machine of the lab.
 func (l *Lab) Machines() []*Machine {

@@ -21,9 +21,11 @@ import (
 // these and all others.
 const (
 	KubernetesVersion = "v1.36.3"
-	ContainerdVersion = "v2.2.3"
-	MetalLBVersion    = "v0.16.1"
-	FRRK8sVersion     = "v0.0.26"
+	// OlderKubernetesVersion is the newest patch of which the module proxy has all.
+	OlderKubernetesVersion = "v1.31.13"
+	ContainerdVersion      = "v2.2.3"
+	MetalLBVersion         = "v0.16.1"
+	FRRK8sVersion          = "v0.0.26"
 )
 
 // registry is a name only: nodes are given these images.

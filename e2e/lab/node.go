@@ -182,7 +182,7 @@ func (n *Node) startDaemons(ctx context.Context) error {
 	if err := n.startPodNetwork(ctx); err != nil {
 		return err
 	}
-	_, err := n.start(ctx, "kubelet", "kubelet", "--config=/etc/kubernetes/kubelet.yaml",
+	_, err := n.start(ctx, "kubelet", "/usr/local/bin/"+n.lab.options.program("kubelet"), "--config=/etc/kubernetes/kubelet.yaml",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--hostname-override="+n.Name,
 		"--node-ip="+n.lab.options.list(n.IPv4.String(), n.IPv6.String()))
 	if err != nil || n.lab.options.Proxy == "" {

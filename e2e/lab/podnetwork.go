@@ -71,6 +71,9 @@ func (o Options) Parts() (parts []Part) {
 	if o.Proxy != "" {
 		parts = append(parts, Proxy)
 	}
+	if o.Older {
+		parts = append(parts, OlderKubernetes)
+	}
 	switch {
 	case o.PodNetwork.flannel() != "":
 		parts = append(parts, FlannelPart)

@@ -12,6 +12,9 @@ import (
 // PodNetwork is an environment variable: the pod network of labs that ask for none, see [lab.PodNetworks].
 const PodNetwork = "FAIRLEAD_POD_NETWORK"
 
+// OlderKubernetes is an environment variable: if it is set, all labs run the oldest Kubernetes that is supported.
+const OlderKubernetes = "FAIRLEAD_OLDER_KUBERNETES"
+
 // ErrMachine says that this machine cannot have a lab.
 var ErrMachine = errors.New("this machine cannot have a lab")
 
@@ -22,6 +25,7 @@ func Up(ctx context.Context, options lab.Options, parts ...lab.Part) (*Cluster, 
 	if options.PodNetwork == "" {
 		options.PodNetwork = lab.PodNetwork(os.Getenv(PodNetwork))
 	}
+	options.Older = options.Older || os.Getenv(OlderKubernetes) != ""
 	if absent := errors.Join(append(lab.Missing(), lab.Built(append(parts, options.Parts()...)...))...); absent != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMachine, absent)
 	}

@@ -21,7 +21,8 @@ import (
 const usage = `usage: lab COMMAND
   check                  what this machine lacks for a lab
   build [PART...]        make the programs and images, once; PART: conformance,
-                         metallb, frr-k8s, proxy, helm3, flannel, kube-router
+                         metallb, frr-k8s, proxy, helm3, flannel, kube-router,
+                         kubernetes-1.31
   up [FLAGS]             start a lab (lab up -h)
   down                   remove every trace of it
   status                 its machines, nodes and pods
@@ -140,6 +141,7 @@ func up(ctx context.Context, args []string) error {
 	flags.BoolVar(&options.BFD, "bfd", false, "run BFD on the router")
 	flags.BoolVar(&options.IPv6First, "ipv6-first", false, "have IPv6 for the first family of the cluster")
 	flags.BoolVar(&options.LegacyIPTables, "legacy-iptables", false, "have the nodes use legacy iptables")
+	flags.BoolVar(&options.Older, "older", false, "run the oldest Kubernetes that is supported (default the newest)")
 	flags.Func("cni", "the pod network: bridge, flannel (by VXLAN), flannel-host-gw or kube-router (default bridge)", func(name string) error {
 		options.PodNetwork = lab.PodNetwork(name)
 		return nil
