@@ -40,6 +40,7 @@ func features() []results.Feature {
 
 type options struct {
 	releases, processors, boot, suite, run, out, cache string
+	hardened                                           bool
 	patience                                           time.Duration
 }
 
@@ -58,6 +59,7 @@ func main() {
 	flag.StringVar(&o.run, "run", ".", "the tests to run, as go test takes it")
 	flag.StringVar(&o.out, "out", "", "the file to write the tables to; empty: standard output")
 	flag.StringVar(&o.cache, "cache", os.Getenv("FAIRLEAD_CACHE"), "where to keep what is booted")
+	flag.BoolVar(&o.hardened, "hardened", false, "have runc there and what confines containers, for -boot \"security=selinux selinux=1\" or apparmor")
 	flag.DurationVar(&o.patience, "patience", 90*time.Minute, "how long one kernel may take")
 	flag.Parse()
 	if _, err := run(ctx, o); err != nil {
@@ -79,6 +81,11 @@ func run(ctx context.Context, o options) (runs []results.Run, err error) {
 		g, err := guest.Prepare(ctx, r, o.cache)
 		if err != nil {
 			return runs, err
+		}
+		if o.hardened {
+			if g, err = g.Hardened(ctx, o.cache); err != nil {
+				return runs, err
+			}
 		}
 		binary, err := build(ctx, o.suite, r.Arch)
 		if err != nil {

@@ -33,6 +33,8 @@ func (d familyDetection) explain(err error) {
 		}
 		if why := d.lacks(failed.Family, failed.Err); why != nil {
 			failed.Err = errors.Join(outcome.Caused(outcome.ReasonFamilyAbsent, why), failed.Err)
+		} else if why := bySELinux(failed.Err); why != nil {
+			failed.Err = errors.Join(why, failed.Err)
 		}
 	}
 }

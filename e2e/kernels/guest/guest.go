@@ -43,30 +43,47 @@ const Ended = "=== EXIT "
 //go:embed make-initrd
 var makeInitrd string
 
+//go:embed make-hardening
+var makeHardening string
+
 // Guest is a release that is ready to boot.
 type Guest struct {
 	Release
-	dir string
+	dir       string
+	hardening string // a folder with another initial RAM disk; empty: none
 }
 
 // Prepare makes what a release boots from, once, in a folder of the cache. The error is of the script that makes it, as where
 // Debian's archive does not have the packages.
-func Prepare(ctx context.Context, r Release, cache string) (Guest, error) {
-	args := append([]string{r.Arch, r.Kernel}, r.Apt...)
-	digest := sha256.Sum256([]byte(makeInitrd + strings.Join(args, "\n")))
-	g := Guest{r, filepath.Join(cache, "kernels", fmt.Sprintf("%s-%x", r.Name, digest[:4]))}
-	if _, err := os.Stat(g.dir); err == nil {
-		return g, nil
+func Prepare(ctx context.Context, r Release, cache string) (g Guest, err error) {
+	g.Release = r
+	g.dir, err = made(ctx, filepath.Join(cache, "kernels", r.Name), makeInitrd, append([]string{r.Arch, r.Kernel}, r.Apt...)...)
+	return g, err
+}
+
+// Hardened is the guest, with a container runtime, what loads its profile of AppArmor, and a policy for SELinux in the folder hardened. The
+// error is of the script that makes it, once.
+func (g Guest) Hardened(ctx context.Context, cache string) (_ Guest, err error) {
+	g.hardening, err = made(ctx, filepath.Join(cache, "kernels", "hardening"), makeHardening)
+	return g, err
+}
+
+// made is the folder that a script makes, where it is not there yet.
+func made(ctx context.Context, name, script string, args ...string) (dir string, err error) {
+	digest := sha256.Sum256([]byte(script + strings.Join(args, "\n")))
+	dir = fmt.Sprintf("%s-%x", name, digest[:4])
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
 	}
-	half := g.dir + ".half"
+	half := dir + ".half"
 	if err := errors.Join(os.RemoveAll(half), os.MkdirAll(half, 0o755)); err != nil {
-		return g, err
+		return "", err
 	}
-	c := exec.CommandContext(ctx, "bash", append([]string{"-c", makeInitrd, "make-initrd", half}, args...)...)
+	c := exec.CommandContext(ctx, "bash", append([]string{"-c", script, "make", half}, args...)...)
 	if out, err := c.CombinedOutput(); err != nil {
-		return g, fmt.Errorf("make what %s boots from: %w: %s", r.Name, err, out)
+		return "", fmt.Errorf("make %s to boot from: %w: %s", filepath.Base(dir), err, out)
 	}
-	return g, os.Rename(half, g.dir)
+	return dir, os.Rename(half, dir)
 }
 
 // Version is the version of the kernel, and the settings of its configuration, by names without CONFIG_. The error is of
@@ -129,8 +146,8 @@ func (g Guest) withTests(ctx context.Context, work, initrd, script string, files
 	if err := os.WriteFile(filepath.Join(tests, "run"), []byte(script), 0o600); err != nil {
 		return err
 	}
-	c := exec.CommandContext(ctx, "sh", append([]string{"-ec", `initrd=$1 work=$2 base=$3; shift 3; cp "$@" "$work/tests/"; cp "$base" "$initrd"
-		cd "$work"; find tests | cpio --create --format=newc --quiet >>"$initrd"`, "add-tests", initrd, work, filepath.Join(g.dir, "initrd")}, files...)...)
+	c := exec.CommandContext(ctx, "sh", append([]string{"-ec", `initrd=$1 work=$2 base=$3 more=$4; shift 4; cp "$@" "$work/tests/"; cat "$base" ${more:+"$more/initrd"} >"$initrd"
+		cd "$work"; find tests | cpio --create --format=newc --quiet >>"$initrd"`, "add-tests", initrd, work, filepath.Join(g.dir, "initrd"), g.hardening}, files...)...)
 	if text, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("add the tests to %s: %w: %s", g.Name, err, text)
 	}

@@ -3,11 +3,10 @@ package nftables
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/speaker/outcome"
 )
@@ -50,7 +49,7 @@ func probe(k *link, l *layout, chains []chain) error {
 	for i := range bare {
 		bare[i].Rules = nil
 	}
-	if errors.Is(err, unix.EPERM) {
+	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("nf_tables of %s: %w: the process needs the capability NET_ADMIN", l.Family, err)
 	}
 	if err := try(bare); err != nil {
@@ -89,7 +88,7 @@ const probeAgain = time.Minute
 func (f *family) explain() error {
 	if time.Since(f.probed) >= probeAgain {
 		f.probed, f.lacks = time.Now(), probe(f.link, f.layout, f.specimens())
-		if !errors.Is(f.lacks, unix.EPERM) {
+		if !errors.Is(f.lacks, fs.ErrPermission) {
 			f.lacks = outcome.Caused(outcome.ReasonFeatureMissing, f.lacks)
 		}
 	}
