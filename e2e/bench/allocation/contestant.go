@@ -101,7 +101,8 @@ func (r *run) open(ctx context.Context, tb testing.TB, c contestant) (*place, er
 	if err := p.furnish(ctx); err != nil {
 		return nil, err
 	}
-	return p, p.start(ctx, tb)
+	p.running, err = process.Start(tb, c.name, c.command(ctx, p.kubeconfig), func(start func()) { start() })
+	return p, err
 }
 
 // furnish makes the namespace that the controller runs in, and the pod that MetalLB's looks
@@ -117,12 +118,6 @@ func (p *place) furnish(ctx context.Context) error {
 	pod := core("Pod", metallbPod)
 	pod.Object["spec"] = map[string]any{"containers": []any{map[string]any{"name": "controller", "image": "controller"}}}
 	_, err = p.api.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(p.namespace).Create(ctx, pod, metav1.CreateOptions{})
-	return err
-}
-
-// start starts the controller.
-func (p *place) start(ctx context.Context, tb testing.TB) (err error) {
-	p.running, err = process.Start(tb, p.name, p.command(ctx, p.kubeconfig), func(start func()) { start() })
 	return err
 }
 

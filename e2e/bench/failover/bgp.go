@@ -324,12 +324,8 @@ func (b *bench) speakBFD(ctx context.Context, interval int) error {
 		"router bgp "+fmt.Sprint(lab.RouterASN), "neighbor nodes bfd profile bench"); err != nil {
 		return err
 	}
-	if err := b.Apply(ctx, fmt.Sprintf(`
-apiVersion: %s/v1beta1
-kind: BFDProfile
-metadata: {name: bench%s}
-spec: {transmitInterval: %d, receiveInterval: %d, detectMultiplier: 3}
-`, b.group, b.within, interval, interval)); err != nil {
+	spec := "transmitInterval: " + ms + ", receiveInterval: " + ms + ", detectMultiplier: 3"
+	if err := b.Apply(ctx, b.object("v1beta1", "BFDProfile", "bench", spec)); err != nil {
 		return err
 	}
 	_, err := b.Kubectl(ctx, "patch", "-n", b.namespace, "bgppeers."+b.group, "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"bench"}}`)

@@ -69,10 +69,6 @@ func (b *bench) stopBIRD(ctx context.Context) error {
 
 // peer is another session of each node with a router at the same address.
 func (b *bench) peer(name string, port int) string {
-	return fmt.Sprintf(`
-apiVersion: %s/%s
-kind: BGPPeer
-metadata: {name: %s%s}
-spec: {myASN: %d, peerASN: %d, peerAddress: %v, peerPort: %d, holdTime: 9s}
-`, b.group, b.peerVersion, name, b.within, lab.NodeASN, lab.RouterASN, b.Router.IPv4, port)
+	return b.object(b.peerVersion, "BGPPeer", name,
+		fmt.Sprintf("myASN: %d, peerASN: %d, peerAddress: %v, peerPort: %d, holdTime: 9s", lab.NodeASN, lab.RouterASN, b.Router.IPv4, port))
 }

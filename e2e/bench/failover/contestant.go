@@ -103,23 +103,9 @@ metadata: {name: router, namespace: metallb-system}
 spec: {myASN: 64500, peerASN: 64512, peerAddress: 172.30.0.200, holdTime: 9s}
 `
 
-// manyPool is the pool of many addresses, manyAdvertisement what has them announced.
-func (c contestant) manyPool() string {
-	return fmt.Sprintf(`
-apiVersion: %s/v1beta1
-kind: IPAddressPool
-metadata: {name: many%s}
-spec: {addresses: [10.200.0.0/16], autoAssign: false}
-`, c.group, c.within)
-}
-
-func (c contestant) manyAdvertisement() string {
-	return fmt.Sprintf(`
-apiVersion: %s/v1beta1
-kind: BGPAdvertisement
-metadata: {name: many%s}
-spec: {ipAddressPools: [many]}
-`, c.group, c.within)
+// object is the manifest of an object of the contestant's kinds.
+func (c contestant) object(version, kind, name, spec string) string {
+	return fmt.Sprintf("---\n{apiVersion: %s/%s, kind: %s, metadata: {name: %s%s}, spec: {%s}}\n", c.group, version, kind, name, c.within, spec)
 }
 
 // namespace is where the web servers that are asked run.

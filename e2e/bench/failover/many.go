@@ -65,7 +65,8 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	if err := b.secondRouter(ctx); err != nil {
 		return err
 	}
-	if err := lab.Until(ctx, func() error { return b.Apply(ctx, b.manyPool()+"---"+b.peer("second", secondPort)) }); err != nil {
+	pool := b.object("v1beta1", "IPAddressPool", "many", "addresses: [10.200.0.0/16], autoAssign: false")
+	if err := lab.Until(ctx, func() error { return b.Apply(ctx, pool+b.peer("second", secondPort)) }); err != nil {
 		return err
 	}
 	// Speakers that follow each Service as it comes would take the processors that create them.
@@ -88,7 +89,7 @@ func (b *bench) announceMany(ctx context.Context, n int, done func(format string
 	done("all have forwarding")
 	for range min(b.Rounds, 3) {
 		began := time.Now()
-		if err := b.Apply(ctx, b.manyAdvertisement()); err != nil {
+		if err := b.Apply(ctx, b.object("v1beta1", "BGPAdvertisement", "many", "ipAddressPools: [many]")); err != nil {
 			return err
 		}
 		if err := lab.Until(ctx, func() error { return b.received(ctx, n, 0) }); err != nil {
