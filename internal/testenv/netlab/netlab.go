@@ -103,10 +103,18 @@ func (h *Host) check(err error, format string, args ...any) {
 	}
 }
 
-func (h *Host) up(name string) {
+// link is an interface; nil, and noted, if there is none.
+func (h *Host) link(name string) netlink.Link {
 	link, err := netlink.LinkByName(name)
-	h.check(err, "find interface %s", name)
-	if err == nil {
+	if err != nil {
+		h.check(err, "find interface %s", name)
+		return nil
+	}
+	return link
+}
+
+func (h *Host) up(name string) {
+	if link := h.link(name); link != nil {
 		h.check(netlink.LinkSetUp(link), "set %s up", name)
 	}
 }
@@ -163,9 +171,8 @@ func (h *Host) AwaitCarrier(name string) {
 // Addr gives addresses to an interface, which work when it returns if the interface is up.
 func (h *Host) Addr(name string, prefixes ...string) {
 	h.Do(func() {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			h.check(err, "find interface %s", name)
+		link := h.link(name)
+		if link == nil {
 			return
 		}
 		for _, prefix := range prefixes {
@@ -211,9 +218,8 @@ func (h *Host) isTentative(index int) bool {
 // Route sends packets for a prefix out of an interface, by way of a neighbour if via is not "".
 func (h *Host) Route(prefix, via, name string) {
 	h.Do(func() {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			h.check(err, "find interface %s", name)
+		link := h.link(name)
+		if link == nil {
 			return
 		}
 		dst, err := netlink.ParseIPNet(prefix)
@@ -239,9 +245,8 @@ func (h *Host) Route(prefix, via, name string) {
 func (h *Host) Own(prefix netip.Prefix) {
 	h.Do(func() {
 		h.Sysctl("net/ipv6/ip_nonlocal_bind", "1") // IPv6 takes its routes for no reason to let one bind
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			h.check(err, "find the loopback interface")
+		lo := h.link("lo")
+		if lo == nil {
 			return
 		}
 		h.check(netlink.RouteAdd(&netlink.Route{
