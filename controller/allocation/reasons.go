@@ -253,13 +253,7 @@ func (p *planner) advise(to interface{ Object() problem.Object }, reason, format
 }
 
 // join writes addresses for people.
-func join(addrs []netip.Addr) string {
-	texts := make([]string, 0, len(addrs))
-	for _, a := range addrs {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ", ")
-}
+func join(addrs []netip.Addr) string { return strings.Join(addr.Texts(addrs), ", ") }
 
 // list writes pool names for people.
 func list(names []string) string {

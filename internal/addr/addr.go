@@ -52,6 +52,15 @@ func (f Family) Bits() int {
 	return 32
 }
 
+// Texts returns addresses, or prefixes, as text; nil for none.
+func Texts[A netip.Addr | netip.Prefix](all []A) []string {
+	var texts []string
+	for _, a := range all {
+		texts = append(texts, fmt.Sprint(a))
+	}
+	return texts
+}
+
 // HostPrefix is the prefix that holds this one address: a /32 or a /128.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -57,11 +58,8 @@ func withGuest(conditions []metav1.Condition, addresses []netip.Addr, generation
 	if len(addresses) == 0 {
 		return without(conditions, v1beta1.ConditionGuest)
 	}
-	names := make([]string, 0, len(addresses))
-	for _, a := range addresses {
-		names = append(names, a.String())
-	}
-	return with(conditions, holds(v1beta1.ConditionGuest, v1beta1.ReasonGuest, v1beta1.GuestOf+strings.Join(names, ", "), generation, now))
+	message := v1beta1.GuestOf + strings.Join(addr.Texts(addresses), ", ")
+	return with(conditions, holds(v1beta1.ConditionGuest, v1beta1.ReasonGuest, message, generation, now))
 }
 
 // without returns the conditions but for those of a type.

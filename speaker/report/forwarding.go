@@ -109,10 +109,7 @@ const mostNetworks = 64
 
 // Networks takes in the networks that the interfaces of this node are on, sorted.
 func (r *Reporter) Networks(networks []netip.Prefix) {
-	var texts []string
-	for _, network := range networks[:min(len(networks), mostNetworks)] {
-		texts = append(texts, network.String())
-	}
+	texts := addr.Texts(networks[:min(len(networks), mostNetworks)])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Equal(texts, r.forwarding.now.Networks) {

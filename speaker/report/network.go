@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/problem"
 )
 
@@ -51,7 +52,7 @@ func (r *Reporter) isolation() []problem.Problem {
 		problems = append(problems, problem.New(r.self(), ReasonCutOff,
 			"node %s answers for no address: it hears no more than half of the nodes that it heard, and its gateway %s does not answer; "+
 				"see to its cable, its switch and its VLAN; it goes on by itself once it hears the nodes or the gateway",
-			r.node, listed(r.network.CutOff)))
+			r.node, strings.Join(addr.Texts(r.network.CutOff), ", ")))
 	}
 	if len(r.network.Links) > 0 {
 		problems = append(problems, problem.New(r.self(), ReasonLinkCutOff,
@@ -78,12 +79,4 @@ func (r *Reporter) isolation() []problem.Problem {
 		}
 	}
 	return problems
-}
-
-func listed(addresses []netip.Addr) string {
-	var text []string
-	for _, a := range addresses {
-		text = append(text, a.String())
-	}
-	return strings.Join(text, ", ")
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -141,13 +140,11 @@ func (k addressKind) remove(ctx context.Context, object *v1beta1.L2Address) erro
 }
 
 func renderAddress(node string, uid types.UID, address netip.Addr, a report.Address) *v1beta1.L2Address {
-	// As the API server stores it, to be compared with that.
-	second := func(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 	found := func(kind string, f report.Finding) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: second(f.Since), Reason: f.Reason, Message: f.Message}
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: stored(f.Since), Reason: f.Reason, Message: f.Message}
 	}
 	answering := metav1.Condition{
-		Type: v1beta1.ConditionAnswering, Status: metav1.ConditionTrue, LastTransitionTime: second(a.Since),
+		Type: v1beta1.ConditionAnswering, Status: metav1.ConditionTrue, LastTransitionTime: stored(a.Since),
 		Reason: v1beta1.ReasonFirst, Message: fmt.Sprintf("node %s is the first of the candidates", node),
 	}
 	switch {
@@ -166,7 +163,7 @@ func renderAddress(node string, uid types.UID, address netip.Addr, a report.Addr
 		},
 		Spec: v1beta1.L2AddressSpec{Address: address.String()},
 		Status: v1beta1.L2AddressStatus{
-			Node: node, Interfaces: a.Interfaces, RunnerUp: a.Next, Services: a.Services, Since: second(a.Since),
+			Node: node, Interfaces: a.Interfaces, RunnerUp: a.Next, Services: a.Services, Since: stored(a.Since),
 		},
 	}
 	conditions := []metav1.Condition{answering}

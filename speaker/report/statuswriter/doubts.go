@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,7 +62,7 @@ func part(name string, labels map[string]string, conditions []metav1.Condition) 
 func renderDoubt(node string, address netip.Addr, d api.Doubt) *v1beta1.L2Address {
 	f := report.DoubtOf(node, address, d)
 	return part(v1beta1.L2AddressName(address), map[string]string{v1beta1.LabelDoubtedBy: v1beta1.LabelValue(node)}, []metav1.Condition{{
-		Type: v1beta1.ConditionDoubted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(f.Since.Truncate(time.Second)),
+		Type: v1beta1.ConditionDoubted, Status: metav1.ConditionTrue, LastTransitionTime: stored(f.Since),
 		Reason: f.Reason, Message: f.Message,
 	}})
 }

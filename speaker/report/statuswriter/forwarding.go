@@ -2,7 +2,6 @@ package statuswriter
 
 import (
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -76,11 +75,9 @@ func renderForwarding(node string, uid types.UID, f v1beta1.NodeForwardingStatus
 		Spec:   v1beta1.NodeForwardingSpec{Node: node},
 		Status: *f.DeepCopy(),
 	}
-	// As the API server stores it, to be compared with that.
-	second := func(t *metav1.Time) { t.Time = t.Truncate(time.Second) }
-	second(&object.Status.Since)
-	for i := range object.Status.Conditions {
-		second(&object.Status.Conditions[i].LastTransitionTime)
+	object.Status.Since = stored(f.Since.Time)
+	for i, c := range f.Conditions {
+		object.Status.Conditions[i].LastTransitionTime = stored(c.LastTransitionTime.Time)
 	}
 	return object
 }

@@ -3,6 +3,7 @@ package statuswriter
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,9 @@ func (k private[T]) remove(ctx context.Context, object T) error {
 func ofNode(node string) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelNode: v1beta1.LabelValue(node)}
 }
+
+// stored returns a time as the API server stores it, to be compared with that.
+func stored(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // owner returns the reference by which an object is deleted with the Node.
 func owner(node string, uid types.UID) []metav1.OwnerReference {

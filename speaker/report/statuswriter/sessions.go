@@ -3,7 +3,6 @@ package statuswriter
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,16 +83,13 @@ func render(node string, uid types.UID, peer string, s bgp.State, paths map[stri
 		},
 		Spec: v1beta1.BGPSessionSpec{Node: node, Peer: peer},
 		Status: v1beta1.BGPSessionStatus{
-			State: v1beta1.BGPSessionState(s.Phase),
-			// As the API server stores it, to be compared with that.
-			Since:              metav1.NewTime(s.Since.Truncate(time.Second)),
+			State:              v1beta1.BGPSessionState(s.Phase),
+			Since:              stored(s.Since),
 			LastError:          cmp.Or(s.LastError, s.Overcome),
 			AdvertisedPrefixes: int32(s.Advertised),
+			Prefixes:           addr.Texts(s.Prefixes),
 			PeerASN:            int64(s.PeerASN),
 		},
-	}
-	for _, prefix := range s.Prefixes {
-		object.Status.Prefixes = append(object.Status.Prefixes, prefix.String())
 	}
 	for _, u := range s.Unannounced {
 		object.Status.LeftOut = append(object.Status.LeftOut, v1beta1.FamilyLeftOut{Family: u.Family.String(), Reason: u.Err.Error()})
