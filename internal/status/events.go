@@ -56,22 +56,23 @@ func moves(had, has []string) []Event {
 // ReadyEvents returns the Events of a change of the condition Ready: new problems, and that
 // the object is well again.
 func ReadyEvents(before, after []metav1.Condition) []Event {
-	events := warnings(before, after, v1beta1.ConditionReady, v1beta1.ReasonReady, ActionVerify)
-	if meta.IsStatusConditionFalse(before, v1beta1.ConditionReady) && meta.IsStatusConditionTrue(after, v1beta1.ConditionReady) {
-		events = append(events, Event{corev1.EventTypeNormal, v1beta1.ReasonReady, ActionVerify, messageReady})
+	return changes(before, after, v1beta1.ConditionReady, v1beta1.ReasonReady, messageReady)
+}
+
+// changes has the Event of a new problem that a condition tells of, or of its end. well is its reason when there is none.
+func changes(before, after []metav1.Condition, conditionType, well, message string) []Event {
+	if meta.IsStatusConditionFalse(before, conditionType) && meta.IsStatusConditionTrue(after, conditionType) {
+		return append(warnings(before, after, conditionType, well, ActionVerify), Event{corev1.EventTypeNormal, well, ActionVerify, message})
 	}
-	return events
+	return warnings(before, after, conditionType, well, ActionVerify)
 }
 
 // PoolEvents returns the Events of a change of the conditions of a pool: those of Ready, that
 // it has no addresses to give any more, or again, and that no node announces those in use, or
 // one does again.
 func PoolEvents(before, after []metav1.Condition) []Event {
-	events := ReadyEvents(before, after)
-	events = append(events, warnings(before, after, v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, ActionVerify)...)
-	if meta.IsStatusConditionFalse(before, v1beta1.ConditionHasCapacity) && meta.IsStatusConditionTrue(after, v1beta1.ConditionHasCapacity) {
-		events = append(events, Event{corev1.EventTypeNormal, v1beta1.ReasonHasCapacity, ActionVerify, messageHasCapacity})
-	}
+	events := append(ReadyEvents(before, after),
+		changes(before, after, v1beta1.ConditionHasCapacity, v1beta1.ReasonHasCapacity, messageHasCapacity)...)
 	was, is := meta.FindStatusCondition(before, v1beta1.ConditionAdvertised), meta.FindStatusCondition(after, v1beta1.ConditionAdvertised)
 	unannounced := was != nil && was.Status == metav1.ConditionFalse
 	switch {

@@ -65,28 +65,24 @@ func (o Requests) Read(s *corev1.Service, v *view.Service) view.Request {
 		r.ShareKey = view.Secret(strings.TrimSpace(keys[0].text))
 		r.Conflicts = append(r.Conflicts, conflicts(keys, parseKey)...)
 	}
-	if at := o.mentions(s, v1beta1.AnnotationShareWith, ""); len(at) > 0 {
+	for _, named := range []struct {
+		ours, theirs string
+		into         *[]string
+	}{
+		{v1beta1.AnnotationShareWith, "", &r.ShareWith},
+		{v1beta1.AnnotationPool, v1beta1.MetalLBPool, &r.Pools},
+		{v1beta1.AnnotationReservation, "", &r.Reservations},
+	} {
+		at := o.mentions(s, named.ours, named.theirs)
+		if len(at) == 0 {
+			continue
+		}
 		names, err := parseNames(at[0].text)
 		if err != nil {
 			return invalid(at[0], err)
 		}
-		r.ShareWith = names
-	}
-	pools := o.mentions(s, v1beta1.AnnotationPool, v1beta1.MetalLBPool)
-	if len(pools) > 0 {
-		names, err := parseNames(pools[0].text)
-		if err != nil {
-			return invalid(pools[0], err)
-		}
-		r.Pools = names
-		r.Conflicts = append(r.Conflicts, conflicts(pools, parseNames)...)
-	}
-	if at := o.mentions(s, v1beta1.AnnotationReservation, ""); len(at) > 0 {
-		names, err := parseNames(at[0].text)
-		if err != nil {
-			return invalid(at[0], err)
-		}
-		r.Reservations = names
+		*named.into = names
+		r.Conflicts = append(r.Conflicts, conflicts(at, parseNames)...)
 	}
 	addresses := o.mentions(s, v1beta1.AnnotationAddresses, v1beta1.MetalLBAddresses)
 	if s.Spec.LoadBalancerIP != "" {
