@@ -11,6 +11,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,16 +126,22 @@ func (b *Backend) Apply(ctx context.Context, want desired.Forwarding) (outcome.M
 func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.families {
-		if f.family != family || !f.loaded {
-			continue
-		}
-		for _, t := range f.tables() {
-			rules += t.rules + len(t.jumps)
-		}
-		repairs = f.repairs + f.sets.repairs()
+	f := b.of(family)
+	if f == nil || !f.loaded {
+		return 0, 0
 	}
-	return rules, repairs
+	for _, t := range f.tables() {
+		rules += t.rules + len(t.jumps)
+	}
+	return rules, f.repairs + f.sets.repairs()
+}
+
+// of is what there is of a family, nil until it is known what to work with.
+func (b *Backend) of(family addr.Family) *family {
+	if b.families == nil {
+		return nil
+	}
+	return b.families[slices.Index(addr.Families(), family)]
 }
 
 // AffinityOverflows counts the endpoints of one family whose list of clients was full when it was
@@ -142,10 +149,8 @@ func (b *Backend) Tally(family addr.Family) (rules, repairs int) {
 func (b *Backend) AffinityOverflows(family addr.Family) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.families {
-		if f.family == family {
-			return f.sets.full
-		}
+	if f := b.of(family); f != nil {
+		return f.sets.full
 	}
 	return 0
 }
