@@ -56,6 +56,7 @@ func TestFlannel(t *testing.T) {
 func run(t *testing.T, options lab.Options, focus []string, titles func(version string) []string, modes ...string) {
 	t.Helper()
 	c := start(t, options)
+	options.IPv6First = options.IPv6First || len(c.Families()) == 1
 	var all []string
 	if titles != nil {
 		all = titles(c.Kubernetes())
@@ -95,6 +96,9 @@ func isSo(t *testing.T, c *product.Cluster, options lab.Options, mode string) {
 	save := "iptables-nft-save"
 	if options.LegacyIPTables {
 		save = "iptables-legacy-save"
+	}
+	if options.IPv6First {
+		save = "ip6" + strings.TrimPrefix(save, "ip")
 	}
 	rules, err := c.Node(1).Exec(t.Context(), save, "-t", "nat")
 	if err != nil {

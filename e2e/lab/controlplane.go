@@ -88,7 +88,7 @@ func (l *Lab) waitForAPI(ctx context.Context) error {
 		return err
 	}
 	return l.procs.untilReady(ctx, server, func() error {
-		_, err := Get(ctx, client, apiServerURL()+"/readyz")
+		_, err := Get(ctx, client, apiServerURL(l.Families())+"/readyz")
 		return err
 	})
 }

@@ -81,8 +81,8 @@ func newLab(c cache, options Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{
-		ControlPlane: newMachine(controlPlaneName, controlPlaneAddresses()),
-		Client:       newMachine(clientName, clientAddresses()),
+		ControlPlane: newMachine(controlPlaneName, controlPlaneAddresses(), options.PodNetwork.families()),
+		Client:       newMachine(clientName, clientAddresses(), addr.Families()),
 		options:      options,
 		dir:          c,
 		procs:        processes{records: c.state("processes"), logs: c.state("log")},
@@ -103,6 +103,9 @@ func (l *Lab) Nodes() []*Node { return slices.Clone(l.nodes) }
 
 // PodNetwork gives what connects the pods.
 func (l *Lab) PodNetwork() PodNetwork { return l.options.PodNetwork }
+
+// Families gives those that the cluster has.
+func (l *Lab) Families() []addr.Family { return l.options.PodNetwork.families() }
 
 // Kubernetes gives the version of the cluster.
 func (l *Lab) Kubernetes() string {
@@ -192,7 +195,7 @@ func (l *Lab) saveOptions() error {
 // start brings everything up: nodes boot while the API server starts.
 func (l *Lab) start(ctx context.Context) error {
 	progress := newTeller(l.options.Progress)
-	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes)); err != nil {
+	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes), apiServerURL(l.Families())); err != nil {
 		return err
 	}
 	if err := l.wireUp(); err != nil {
@@ -272,17 +275,18 @@ func (l *Lab) finish(ctx context.Context, progress *teller) error {
 
 // wireUp makes the network but for the nodes', which wire themselves up.
 func (l *Lab) wireUp() error {
+	families := l.Families()
 	if err := createLAN(); err != nil {
 		return err
 	}
-	if err := joinLAN(l.ControlPlane.Name, controlPlaneAddresses()); err != nil {
+	if err := joinLAN(l.ControlPlane.Name, controlPlaneAddresses(), families); err != nil {
 		return err
 	}
-	if err := joinLAN(l.Client.Name, clientAddresses()); err != nil {
+	if err := joinLAN(l.Client.Name, clientAddresses(), addr.Families()); err != nil {
 		return err
 	}
 	if err := l.Router.wireUp(); err != nil {
 		return err
 	}
-	return routePods(l.ControlPlane.Name, len(l.nodes), 0, addr.Families()...)
+	return routePods(l.ControlPlane.Name, len(l.nodes), 0, families...)
 }

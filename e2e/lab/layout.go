@@ -14,7 +14,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // Versions that programs are told of themselves; the module directories pin
@@ -83,7 +86,14 @@ func clientRange6() netip.Prefix { return netip.MustParsePrefix("fd00:31::/64") 
 // addresses are what a machine has on the LAN, with the prefix of its subnet.
 type addresses struct{ v4, v6 netip.Prefix }
 
-func (a addresses) all() []netip.Prefix { return []netip.Prefix{a.v4, a.v6} }
+// in gives those of the families.
+func (a addresses) in(families []addr.Family) []netip.Prefix {
+	return ofFamilies(families, a.v4, a.v6)
+}
+
+func ofFamilies(families []addr.Family, prefixes ...netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(prefixes, func(p netip.Prefix) bool { return !slices.Contains(families, addr.FamilyOf(p.Addr())) })
+}
 
 // mac is the hardware address of the machine's LAN link, the same after a
 // power cycle: locally administered, then the IPv4 address.
@@ -123,9 +133,9 @@ func podRanges(n int) addresses {
 
 func nodeName(n int) string { return fmt.Sprintf("node%d", n) }
 
-// apiServerURL is where the API server listens, as every machine reaches it.
-func apiServerURL() string {
-	return fmt.Sprintf("https://%s:6443", controlPlaneAddresses().v4.Addr())
+// apiServerURL is where the API server listens, as every machine of a cluster of those families reaches it.
+func apiServerURL(families []addr.Family) string {
+	return "https://" + netip.AddrPortFrom(controlPlaneAddresses().in(families)[0].Addr(), 6443).String()
 }
 
 // cache is the directory that holds all that the lab makes:

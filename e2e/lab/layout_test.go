@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 func TestAddressPlanHasNoOverlaps(t *testing.T) {
@@ -33,7 +35,7 @@ func TestAddressPlanHasNoOverlaps(t *testing.T) {
 	}
 	owner := make(map[netip.Addr]string)
 	for name, addrs := range machines {
-		for _, p := range addrs.all() {
+		for _, p := range addrs.in(addr.Families()) {
 			if other, taken := owner[p.Addr()]; taken {
 				t.Errorf("%s and %s both have %s", name, other, p.Addr())
 			}
@@ -68,7 +70,7 @@ func TestOpenCacheTakesAbsolutePathsOnly(t *testing.T) {
 func TestPKI(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	if err := createPKI(dir, now, 2); err != nil {
+	if err := createPKI(dir, now, 2, apiServerURL(addr.Families())); err != nil {
 		t.Fatal(err)
 	}
 	ca := x509.NewCertPool()
@@ -97,7 +99,7 @@ func TestPKI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rest.TLSConfigFor(config); err != nil || config.Host != apiServerURL() {
+	if _, err := rest.TLSConfigFor(config); err != nil || config.Host != apiServerURL(addr.Families()) {
 		t.Errorf("administrator's configuration: host %s, %v", config.Host, err)
 	}
 }

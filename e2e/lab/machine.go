@@ -11,11 +11,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // debianPath is where a node and an image look for programs.
@@ -24,7 +27,7 @@ const debianPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 // Machine is one machine on the LAN: a network namespace, for a node more.
 type Machine struct {
 	Name string
-	IPv4 netip.Addr
+	IPv4 netip.Addr // invalid if it has none
 	IPv6 netip.Addr
 	MAC  net.HardwareAddr // of the link to the LAN
 
@@ -33,8 +36,28 @@ type Machine struct {
 	inside func(command []string) ([]string, error)
 }
 
-func newMachine(name string, addrs addresses) *Machine {
-	return &Machine{Name: name, IPv4: addrs.v4.Addr(), IPv6: addrs.v6.Addr(), MAC: addrs.mac()}
+func newMachine(name string, addrs addresses, families []addr.Family) *Machine {
+	m := &Machine{Name: name, IPv6: addrs.v6.Addr(), MAC: addrs.mac()}
+	if slices.Contains(families, addr.IPv4) {
+		m.IPv4 = addrs.v4.Addr()
+	}
+	return m
+}
+
+// Like gives the machine's address of the same family as the other one.
+func (m *Machine) Like(other netip.Addr) netip.Addr {
+	if other.Is6() {
+		return m.IPv6
+	}
+	return m.IPv4
+}
+
+// Main gives the machine's address of IPv4 if it has one, else that of IPv6.
+func (m *Machine) Main() netip.Addr {
+	if m.IPv4.IsValid() {
+		return m.IPv4
+	}
+	return m.IPv6
 }
 
 // Stdio are the standard streams of a command; nil ones are empty.

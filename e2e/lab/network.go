@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -29,7 +28,7 @@ func createLAN() error {
 		if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}); err != nil {
 			return fmt.Errorf("add bridge %s: %w", bridge, err)
 		}
-		return configure(h, bridge, gatewayAddresses())
+		return configure(h, bridge, gatewayAddresses().in(addr.Families()))
 	})
 	if err != nil {
 		return err
@@ -38,9 +37,9 @@ func createLAN() error {
 	return lan.sysctl("0", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables")
 }
 
-// joinLAN makes a machine's namespace and plugs it into the switch. The port on
+// joinLAN makes a machine's namespace and plugs it into the switch, with its addresses of those families. The port on
 // the switch has the machine's name.
-func joinLAN(machine string, addrs addresses) error {
+func joinLAN(machine string, addrs addresses, families []addr.Family) error {
 	ns := namespaceOf(machine)
 	if err := ns.create(); err != nil {
 		return err
@@ -57,23 +56,24 @@ func joinLAN(machine string, addrs addresses) error {
 		return err
 	}
 	return ns.links(func(h *netlink.Handle) error {
-		if err := configure(h, uplink, addrs); err != nil {
+		if err := configure(h, uplink, addrs.in(families)); err != nil {
 			return err
 		}
 		routes := []netip.Prefix{clientRange4(), clientRange6()}
 		if addrs == clientAddresses() {
 			routes = []netip.Prefix{lanRange4(), lanRange6()}
 		}
-		for _, dst := range routes {
+		for _, dst := range ofFamilies(families, routes...) {
 			if err := addRoute(h, dst, netip.Addr{}); err != nil {
 				return err
 			}
 		}
-		gateway := gatewayAddresses()
-		return errors.Join(
-			addRoute(h, netip.MustParsePrefix("0.0.0.0/0"), gateway.v4.Addr()),
-			addRoute(h, netip.MustParsePrefix("::/0"), gateway.v6.Addr()),
-		)
+		for _, gateway := range gatewayAddresses().in(families) {
+			if err := addRoute(h, netip.PrefixFrom(gateway.Addr(), 0).Masked(), gateway.Addr()); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -138,11 +138,8 @@ func routePods(machine string, nodes, except int, families ...addr.Family) error
 			if n+1 == except {
 				continue
 			}
-			pods, node := podRanges(n+1).all(), nodeAddresses(n+1).all()
+			pods, node := podRanges(n+1).in(families), nodeAddresses(n+1).in(families)
 			for i := range pods {
-				if !slices.Contains(families, addr.FamilyOf(pods[i].Addr())) {
-					continue
-				}
 				if err := addRoute(h, pods[i], node[i].Addr()); err != nil {
 					return err
 				}
@@ -153,7 +150,7 @@ func routePods(machine string, nodes, except int, families ...addr.Family) error
 }
 
 // configure puts a link up and gives it its addresses, usable at once.
-func configure(h *netlink.Handle, link string, addrs addresses) error {
+func configure(h *netlink.Handle, link string, addrs []netip.Prefix) error {
 	l, err := h.LinkByName(link)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
@@ -161,7 +158,7 @@ func configure(h *netlink.Handle, link string, addrs addresses) error {
 	if err := h.LinkSetUp(l); err != nil {
 		return err
 	}
-	for _, p := range addrs.all() {
+	for _, p := range addrs {
 		a := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD

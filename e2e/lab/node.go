@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,7 @@ type Node struct {
 }
 
 func (l *Lab) newNode(number int) *Node {
-	n := &Node{Machine: newMachine(nodeName(number), nodeAddresses(number)), lab: l, number: number}
+	n := &Node{Machine: newMachine(nodeName(number), nodeAddresses(number), l.Families()), lab: l, number: number}
 	n.inside = n.entering
 	return n
 }
@@ -99,16 +100,20 @@ func booted(p process) error {
 // wireUp makes the node's network: the LAN link, and unless the pod network does, routes to the pods of other
 // nodes and masquerading for its own.
 func (n *Node) wireUp(ctx context.Context) error {
-	if err := joinLAN(n.Name, nodeAddresses(n.number)); err != nil {
+	network := n.lab.options.PodNetwork
+	if err := joinLAN(n.Name, nodeAddresses(n.number), network.families()); err != nil {
 		return err
 	}
 	ns := namespaceOf(n.Name)
-	err := ns.sysctl("1", "ipv4/ip_forward", "ipv6/conf/all/forwarding",
-		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables")
+	forwards4 := "1"
+	if n.IPv4 == (netip.Addr{}) {
+		forwards4 = "0" // as no node of IPv6 alone needs it
+	}
+	err := errors.Join(ns.sysctl(forwards4, "ipv4/ip_forward"),
+		ns.sysctl("1", "ipv6/conf/all/forwarding", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"))
 	if err != nil {
 		return err
 	}
-	network := n.lab.options.PodNetwork
 	if err := routePods(n.Name, len(n.lab.nodes), n.number, network.routed()...); err != nil || network.own() {
 		return err
 	}
@@ -124,20 +129,24 @@ func (n *Node) wireUp(ctx context.Context) error {
 // settings are what the node's configuration files are rendered with.
 func (n *Node) settings() map[string]string {
 	pods := podRanges(n.number)
-	inOrder := ordered(n.lab.options, pods.v4, pods.v6)
-	return map[string]string{
+	inOrder := ordered(n.lab.options, pods.v4.String(), pods.v6.String())
+	settings := map[string]string{
 		"Name": n.Name, "Number": strconv.Itoa(n.number), "DNS": n.lab.options.dnsService(), "PauseImage": pauseImage,
-		"Pods4": pods.v4.String(), "Pods6": pods.v6.String(), "PodRange4": podRange4, "PodRange6": podRange6,
-		"FirstPods": inOrder[0].String(), "SecondPods": inOrder[1].String(),
+		"Pods4": "", "Pods6": pods.v6.String(), "PodRange4": podRange4, "PodRange6": podRange6,
+		"FirstPods": inOrder[0], "AllPods": strings.Join(inOrder, `", "`),
 		"Bridge": n.lab.options.PodNetwork.bridge(), "Flannel": n.lab.options.PodNetwork.flannel(), "PodNetworkUser": podNetworkUser,
 	}
+	if n.IPv4.IsValid() {
+		settings["Pods4"] = pods.v4.String()
+	}
+	return settings
 }
 
 // install writes the node's disk as it is before the first boot.
 func (n *Node) install(pkiDir string) error {
 	contents := map[string][]byte{
 		"hostname":    []byte(n.Name + "\n"),
-		"hosts":       fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", n.IPv4, n.Name),
+		"hosts":       fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", n.Main(), n.Name),
 		"resolv.conf": nil,
 		"machine-id":  []byte(hash(n.Name)[:32] + "\n"),
 	}
@@ -184,7 +193,7 @@ func (n *Node) startDaemons(ctx context.Context) error {
 	}
 	_, err := n.start(ctx, "kubelet", "/usr/local/bin/"+n.lab.options.program("kubelet"), "--config=/etc/kubernetes/kubelet.yaml",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--hostname-override="+n.Name,
-		"--node-ip="+n.lab.options.list(n.IPv4.String(), n.IPv6.String()))
+		"--node-ip="+n.lab.options.list(nodeAddresses(n.number).v4.Addr().String(), n.IPv6.String()))
 	if err != nil || n.lab.options.Proxy == "" {
 		return err
 	}

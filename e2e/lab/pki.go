@@ -18,8 +18,9 @@ import (
 // pki makes keys and certificates as PEM files in a directory, NAME.key and
 // NAME.crt.
 type pki struct {
-	dir string
-	now time.Time
+	dir    string
+	now    time.Time
+	server string // the URL of the API server
 }
 
 type authority struct {
@@ -36,12 +37,12 @@ type identity struct {
 }
 
 // createPKI makes all that a cluster with that many nodes needs, and the
-// kubeconfig files of those that talk to the API server.
-func createPKI(dir string, now time.Time, nodes int) error {
+// kubeconfig files of those that talk to the API server at that URL.
+func createPKI(dir string, now time.Time, nodes int, server string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p := pki{dir: dir, now: now}
+	p := pki{dir: dir, now: now, server: server}
 	ca, err := p.authority("ca")
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (p pki) kubeconfig(user string) error {
 		encoded[file] = base64.StdEncoding.EncodeToString(text)
 	}
 	text, err := render("kubeconfig.yaml", map[string]string{
-		"User": user, "Server": apiServerURL(), "CA": encoded["ca.crt"],
+		"User": user, "Server": p.server, "CA": encoded["ca.crt"],
 		"Certificate": encoded[user+".crt"], "Key": encoded[user+".key"],
 	})
 	if err != nil {

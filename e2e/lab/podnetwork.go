@@ -15,6 +15,8 @@ type PodNetwork string
 const (
 	// Bridge is a bridge on each node, with routes from node to node that the lab makes. It is the default.
 	Bridge PodNetwork = "bridge"
+	// BridgeIPv6 is the same in a cluster of IPv6 alone: nodes, pods, Services and the API server have no address of IPv4.
+	BridgeIPv6 PodNetwork = "bridge-ipv6"
 	// Flannel is flannel with its VXLAN backend. It needs the part [FlannelPart].
 	Flannel PodNetwork = "flannel"
 	// FlannelHostGW is flannel with routes from node to node. It needs the same part.
@@ -25,7 +27,9 @@ const (
 )
 
 // PodNetworks are all of them.
-func PodNetworks() []PodNetwork { return []PodNetwork{Bridge, Flannel, FlannelHostGW, KubeRouter} }
+func PodNetworks() []PodNetwork {
+	return []PodNetwork{Bridge, BridgeIPv6, Flannel, FlannelHostGW, KubeRouter}
+}
 
 // podNetworkUser is the user of the API server that the programs of pod networks are.
 const podNetworkUser = "pod-network"
@@ -43,15 +47,23 @@ func (p PodNetwork) check() error {
 func (p PodNetwork) routed() []addr.Family {
 	switch {
 	case !p.own():
-		return addr.Families()
+		return p.families()
 	case p == KubeRouter:
 		return []addr.Family{addr.IPv6}
 	}
 	return nil
 }
 
+// families are those that the cluster has.
+func (p PodNetwork) families() []addr.Family {
+	if p == BridgeIPv6 {
+		return []addr.Family{addr.IPv6}
+	}
+	return addr.Families()
+}
+
 // own tells whether the network brings its masquerading with it.
-func (p PodNetwork) own() bool { return p != "" && p != Bridge }
+func (p PodNetwork) own() bool { return p != "" && p != Bridge && p != BridgeIPv6 }
 
 // flannel is the backend that flanneld is to use, "" if it is none.
 func (p PodNetwork) flannel() string {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // runDir is where the router's daemons keep their sockets. They run as a user
@@ -33,12 +35,12 @@ type Router struct {
 }
 
 func (l *Lab) newRouter() *Router {
-	return &Router{Machine: newMachine(routerName, routerAddresses()), procs: l.procs, bfd: l.options.BFD}
+	return &Router{Machine: newMachine(routerName, routerAddresses(), addr.Families()), procs: l.procs, bfd: l.options.BFD}
 }
 
 // wireUp makes the router's network and the client's routes through it.
 func (r *Router) wireUp() error {
-	if err := joinLAN(r.Name, routerAddresses()); err != nil {
+	if err := joinLAN(r.Name, routerAddresses(), addr.Families()); err != nil {
 		return err
 	}
 	ns := namespaceOf(r.Name)

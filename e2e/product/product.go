@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/e2e/lab"
+	"fairlead.dev/fairlead/internal/addr"
 )
 
 // Where Fairlead is installed, and the release's name.
@@ -80,7 +81,7 @@ func (c *Cluster) Install(ctx context.Context, helm int, values ...string) error
 		"--set", "image.tag=dev", "--set", "image.pullPolicy=Never",
 		// The size of the connection table is the whole machine's: leave it.
 		"--set", "forwarding.conntrack.maxPerCore=0",
-		"--set", "apiServer.host=" + c.ControlPlane.IPv4.String(), "--set", "apiServer.port=6443",
+		"--set", "apiServer.host=" + c.ControlPlane.Main().String(), "--set", "apiServer.port=6443",
 	}
 	for _, v := range values {
 		args = append(args, "--set", v)
@@ -110,6 +111,15 @@ func (c *Cluster) Sample(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// IPFamilies are those that Services of the cluster may have.
+func (c *Cluster) IPFamilies() []corev1.IPFamily {
+	var families []corev1.IPFamily
+	for _, f := range c.Families() {
+		families = append(families, map[addr.Family]corev1.IPFamily{addr.IPv4: corev1.IPv4Protocol, addr.IPv6: corev1.IPv6Protocol}[f])
+	}
+	return families
 }
 
 // Addresses are the addresses of a LoadBalancer Service; an error while it has fewer

@@ -34,7 +34,7 @@ func TestLargePacketsPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
-			s := product.WebService(webs, "large-"+strings.ToLower(mode+"-"+string(policy)), "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
+			s := product.WebService(webs, "large-"+strings.ToLower(mode+"-"+string(policy)), "layer2", policy, c.IPFamilies()...)
 			vips := expose(t, c, s)
 			for _, vip := range vips {
 				t.Run(fmt.Sprintf("%s %s %v", mode, policy, vip.Is4()), func(t *testing.T) {

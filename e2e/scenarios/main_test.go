@@ -64,6 +64,9 @@ func up(ctx context.Context) (*product.Cluster, error) {
 		return nil, err
 	}
 	err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml")
+	if err == nil && !c.ControlPlane.IPv4.IsValid() {
+		_, err = c.Kubectl(ctx, "patch", "bgppeer", "router", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"peerAddress":%q}}`, c.Router.IPv6))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,11 @@ const (
 func TestLayer2ServesAndKeepsTheClientsAddress(t *testing.T) {
 	c := cluster(t)
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
-		s := product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
+		s := product.WebService(webs, "l2-"+strings.ToLower(string(policy)), "layer2", policy, c.IPFamilies()...)
 		vips := expose(t, c, s)
 		for i, family := range s.Spec.IPFamilies {
 			t.Run(string(policy)+" "+string(family), func(t *testing.T) {
-				vip, us := vips[i], []netip.Addr{c.Client.IPv4, c.Client.IPv6}[i]
+				vip, us := vips[i], c.Client.Like(vips[i])
 				// The Service that had the address before may still be in the rules of a node.
 				eventually(t, soon, func(ctx context.Context) error {
 					got, err := product.FirstReply(ctx, c.Client, vip, 80)
@@ -80,18 +80,17 @@ func TestBGPServesFromEveryNode(t *testing.T) {
 	c := cluster(t)
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{local, everyone} {
 		t.Run(string(policy), func(t *testing.T) {
-			s := product.WebService(webs, "bgp-"+strings.ToLower(string(policy)), "bgp", policy, corev1.IPv4Protocol, corev1.IPv6Protocol)
+			s := product.WebService(webs, "bgp-"+strings.ToLower(string(policy)), "bgp", policy, c.IPFamilies()...)
 			vips := expose(t, c, s)
-			clients := []netip.Addr{c.Client.IPv4, c.Client.IPv6}
-			for i, vip := range vips {
+			for _, vip := range vips {
 				eventually(t, soon, func(context.Context) error { return nextHops(c, vip, 3) })
 				pods := map[string]bool{}
 				// Chance leaves one pod out of 100 once in 10^17 times.
 				for n := 0; n < 30 || len(pods) < 3 && n < 100; n++ {
 					got := reply(t, c.Client, vip)
 					pods[got.Pod] = true
-					if preserved := got.Source == clients[i]; preserved != (policy == local) {
-						t.Fatalf("under policy %s the pod saw %s, the client is %s", policy, got.Source, clients[i])
+					if preserved := got.Source == c.Client.Like(vip); preserved != (policy == local) {
+						t.Fatalf("under policy %s the pod saw %s, the client is %s", policy, got.Source, c.Client.Like(vip))
 					}
 				}
 				if len(pods) != 3 {
@@ -131,13 +130,13 @@ func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
 	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 3) })
 	onNodes(`{"kubernetes.io/hostname":"node2"}`)
 	eventually(t, 3*time.Minute, func(context.Context) error {
-		hops, err := c.Router.Routes(netip.PrefixFrom(vip, 32))
-		if err == nil && !slices.Equal(hops, []netip.Addr{c.Node(2).IPv4}) {
-			err = fmt.Errorf("next hops %v, want node2 alone (%s)", hops, c.Node(2).IPv4)
+		hops, err := c.Router.Routes(netip.PrefixFrom(vip, vip.BitLen()))
+		if err == nil && !slices.Equal(hops, []netip.Addr{c.Node(2).Like(vip)}) {
+			err = fmt.Errorf("next hops %v, want node2 alone (%s)", hops, c.Node(2).Like(vip))
 		}
 		return err
 	})
-	if got := reply(t, c.Client, vip); got.Source != c.Client.IPv4 {
+	if got := reply(t, c.Client, vip); got.Source != c.Client.Like(vip) {
 		t.Errorf("the pod saw %s", got.Source)
 	}
 	onNodes(`{"kubernetes.io/hostname":"nowhere"}`)
@@ -208,7 +207,7 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 	clusterIP := netip.MustParseAddr(now.Spec.ClusterIP)
 	for _, n := range c.Nodes() {
 		// Each node learns of the Service by itself: that one answers says nothing of the others.
-		answers(t, "NodePort on "+n.Name, c.Client, n.IPv4, nodePort)
+		answers(t, "NodePort on "+n.Name, c.Client, n.Main(), nodePort)
 		answers(t, "ClusterIP from "+n.Name, n.Machine, clusterIP, 80)
 		answers(t, "VIP from "+n.Name, n.Machine, vip, 80)
 	}
@@ -227,7 +226,7 @@ func TestForwardingInPlaceOfKubeProxy(t *testing.T) {
 		return err
 	})
 	for _, n := range c.Nodes() {
-		rules, err := n.Exec(within(t, soon), "iptables-save")
+		rules, err := n.Exec(within(t, soon), map[bool]string{true: "iptables-save", false: "ip6tables-save"}[vip.Is4()])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +280,7 @@ func TestNoEndpointsRefuses(t *testing.T) {
 		addr netip.AddrPort
 	}{
 		"ClusterIP from a node":    {"node1", netip.AddrPortFrom(netip.MustParseAddr(now.Spec.ClusterIP), 80)},
-		"NodePort from the client": {"client", netip.AddrPortFrom(c.Node(1).IPv4, uint16(now.Spec.Ports[0].NodePort))},
+		"NodePort from the client": {"client", netip.AddrPortFrom(c.Node(1).Main(), uint16(now.Spec.Ports[0].NodePort))},
 	} {
 		from, err := c.Machine(at.from)
 		if err != nil {

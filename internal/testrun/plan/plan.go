@@ -51,7 +51,7 @@ const (
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
 		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$" +
-		"|^TestUninstallClearsStatuses$|^TestAllocationIsMeasured$|^TestForwardingIsMeasured$"
+		"|^TestMainScenariosOverIPv6Alone$|^TestUninstallClearsStatuses$|^TestAllocationIsMeasured$|^TestForwardingIsMeasured$"
 )
 
 // The packages that have groups of their own.
@@ -66,8 +66,8 @@ var (
 	}
 	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults"}
 	scenarios = []string{"./e2e/scenarios"}
-	// others start labs of their own kind: with another pod network, and from releases, which take minutes to make.
-	others = []string{"./e2e/podnetworks/policies", "./e2e/released"}
+	// others start labs of their own kind: with another pod network, without IPv4, and from releases, which take minutes to make.
+	others = []string{"./e2e/podnetworks/policies", "./e2e/podnetworks/ipv6", "./e2e/released"}
 	labs   = slices.Concat(lab, scenarios, others)
 )
 
