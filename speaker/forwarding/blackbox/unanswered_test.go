@@ -90,9 +90,9 @@ func p2Of(a blackbox.Addresses) netip.Addr { return a.P2 }
 // die has a host hear and say nothing any more, but for what neighbours ask.
 func die(t *testing.T, h *netlab.Host) {
 	t.Helper()
-	blackbox.RunOn(t, h, "nft", "add table inet dead; add chain inet dead in { type filter hook input priority -400; }; "+
-		"add rule inet dead in meta l4proto { tcp, sctp } drop; add chain inet dead out { type filter hook output priority -400; }; "+
-		"add rule inet dead out meta l4proto { tcp, sctp } drop")
+	blackbox.RunOn(t, h, "nft", "add table inet dead; add chain inet dead arriving { type filter hook input priority -400; }; "+
+		"add rule inet dead arriving meta l4proto { tcp, sctp } drop; add chain inet dead leaving { type filter hook output priority -400; }; "+
+		"add rule inet dead leaving meta l4proto { tcp, sctp } drop")
 }
 
 // unanswered counts the unanswered flows that the node has to one endpoint.
