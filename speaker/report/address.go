@@ -70,9 +70,13 @@ func ContestOf(node string, address netip.Addr, c api.Contest) Finding {
 			"take the address from that machine, or out of the pool; it is tried again every 5 seconds",
 			node, address, c.Station, c.Interface), c.Since}
 	}
-	return Finding{ReasonAddressContested, fmt.Sprintf("%s, which node %s answers for, is also claimed by the station %s on %s, so that clients may reach that one: "+
+	reach := "so that clients may reach that one"
+	if c.Yielded {
+		reach = "which announces it again and again, as a node of another cluster does, and has the lower MAC address, so that clients reach that one"
+	}
+	return Finding{ReasonAddressContested, fmt.Sprintf("%s, which node %s answers for, is also claimed by the station %s on %s, %s: "+
 		"take the address from that machine, or out of the pool",
-		address, node, c.Station, c.Interface), c.Since}
+		address, node, c.Station, c.Interface, reach), c.Since}
 }
 
 // DoubtOf returns what the node found about an address of another node, and what to do about it.

@@ -33,6 +33,10 @@ func TestAContestedAddressIsToldOnItsService(t *testing.T) {
 	got.want(t, "shop/web Warning AddressContested: 192.0.2.10, which node node1 answers for, is also claimed by the station "+
 		"02:00:00:00:00:07 on eth0, so that clients may reach that one: take the address from that machine, or out of the pool")
 	counts("contested", 1)
+	r.Contests(map[netip.Addr]api.Contest{vip: {Station: "02:00:00:00:00:07", Interface: "eth0", Yielded: true}}, nil)
+	got.want(t, "shop/web Warning AddressContested: 192.0.2.10, which node node1 answers for, is also claimed by the station 02:00:00:00:00:07 on eth0, "+
+		"which announces it again and again, as a node of another cluster does, and has the lower MAC address, so that clients reach that one: "+
+		"take the address from that machine, or out of the pool")
 	r.Contests(map[netip.Addr]api.Contest{vip6: {Station: "02:00:00:00:00:08", Interface: "eth1", Withheld: true}}, nil)
 	got.want(t, "shop/web Warning AddressTaken: node node1 does not answer for 2001:db8::10: the station 02:00:00:00:00:08 on eth1 "+
 		"has it already; take the address from that machine, or out of the pool; it is tried again every 5 seconds")

@@ -78,6 +78,9 @@ type Contest struct {
 	// Withheld: the station had the address before any node did, so that this one does
 	// not answer for it.
 	Withheld bool
+	// Yielded: the station announces the address as often as this node does, and has the lower MAC, so that this node
+	// announces it no more.
+	Yielded bool
 }
 
 // Equal reports whether two contests are the same by value.

@@ -48,7 +48,7 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 	case ours.Concerns(p.SenderIP):
 		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{
 			Address: p.SenderIP, Station: asker, Source: differing(f, asker),
-			Reply: p.Operation == arp.OperationReply && neighbour.MAC(f.Destination) == ours.MAC,
+			Reply: p.Operation == arp.OperationReply && neighbour.MAC(f.Destination) == ours.MAC, Announced: p.SenderIP == p.TargetIP,
 		}
 	case asks && p.SenderIP.IsUnspecified() && ours.Probes(p.TargetIP):
 		found.What, found.Claim = neighbour.Conflict, neighbour.Claim{

@@ -161,6 +161,7 @@ func TestClaims(t *testing.T) {
 		"a reply about ours":         {frame(t, arp.OperationReply, clientMAC, other, client), neighbour.Claim{Address: other, Station: clientMAC}},
 		"a reply about the probed":   {frame(t, arp.OperationReply, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
 		"a question from the probed": {frame(t, arp.OperationRequest, clientMAC, vip, client), neighbour.Claim{Address: vip, Station: clientMAC}},
+		"one tells of ours":          {frame(t, arp.OperationRequest, clientMAC, other, other), neighbour.Claim{Address: other, Station: clientMAC, Announced: true}},
 		"another probes the same":    {probe(vip, clientMAC), neighbour.Claim{Address: vip, Station: clientMAC, Probe: true}},
 		"a reply to us":              {toUs, neighbour.Claim{Address: other, Station: clientMAC, Reply: true}},
 		"a reply in another's name": {

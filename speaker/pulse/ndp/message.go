@@ -104,7 +104,7 @@ func (protocol) Handle(frame []byte, ours *neighbour.Answers) (found neighbour.F
 		if ours.Concerns(body.TargetAddress) {
 			station, err := linkLayerAddress(body.Options, ndp.Target)
 			found = m.claims(body.TargetAddress, station)
-			found.Claim.Reply = body.Solicited && !m.to.IsMulticast()
+			found.Claim.Reply, found.Claim.Announced = body.Solicited && !m.to.IsMulticast(), !body.Solicited && m.to.IsMulticast()
 			return found, err
 		}
 	}

@@ -240,13 +240,13 @@ func TestClaims(t *testing.T) {
 		frame []byte
 		want  neighbour.Claim
 	}{
-		"one tells of ours":       {tells(clientMAC, other), neighbour.Claim{Address: other, Station: clientMAC}},
-		"one tells of the probed": {tells(clientMAC, vip), neighbour.Claim{Address: vip, Station: clientMAC}},
+		"one tells of ours":       {tells(clientMAC, other), neighbour.Claim{Address: other, Station: clientMAC, Announced: true}},
+		"one tells of the probed": {tells(clientMAC, vip), neighbour.Claim{Address: vip, Station: clientMAC, Announced: true}},
 		"one tells of another's": {
 			frame(t, proxyMAC, vip, allNodes(), &ndp.NeighborAdvertisement{
 				TargetAddress: vip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: clientMAC[:]}},
 			}),
-			neighbour.Claim{Address: vip, Station: clientMAC, Source: proxyMAC},
+			neighbour.Claim{Address: vip, Station: clientMAC, Source: proxyMAC, Announced: true},
 		},
 		"one replies": {
 			frame(t, clientMAC, other, netip.MustParseAddr("fe80::1"), &ndp.NeighborAdvertisement{Solicited: true, TargetAddress: other}),

@@ -124,6 +124,8 @@ type Claim struct {
 	Probe bool
 	// Reply: the frame is a reply to this node alone, as the answer to a question of it is.
 	Reply bool
+	// Announced: it is told to the segment unasked, as by a station that takes or defends the address.
+	Announced bool
 	// Source is the Ethernet source of the frame, unset where that is Station.
 	Source MAC
 }

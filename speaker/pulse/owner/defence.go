@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,6 +28,9 @@ const (
 	// otherAfter is for how long the stranger that is told of must be silent, asked twice, for
 	// another one to be told of in its place.
 	otherAfter = 2*askEvery + askEvery/2
+	// yieldAfter is how often an address is defended before it is left to a station that defends it, too, and has the
+	// lower MAC, as a node of another cluster may: two that never give in would have clients change sides for ever.
+	yieldAfter = 2
 	// rememberFor is for how long the stations of a node count as a node's after it told
 	// them last. What it sent while it handed over may be on its way.
 	rememberFor = time.Minute
@@ -106,8 +108,9 @@ func (n *stations) strange(station neighbour.MAC) bool { return n.complete && !n
 // defence are the strangers that have addresses which this node answers for. It is
 // driven by Machine, which calls due when next says so.
 type defence struct {
-	of  map[netip.Addr]*conflict
-	ask map[netip.Addr]time.Time // when to ask which station has the address
+	mine map[netip.Addr][]links.Link // what is answered for
+	of   map[netip.Addr]*conflict
+	ask  map[netip.Addr]time.Time // when to ask which station has the address
 }
 
 type conflict struct {
@@ -116,6 +119,15 @@ type conflict struct {
 	link     int
 	heard    time.Time // when any stranger was heard last
 	defended time.Time
+	defences int
+	rivalled time.Time // when a station to which the address is left announced it last
+}
+
+// isLost tells whether a claim is one of a station that the address is to be left to: it answers each defence, and its MAC
+// is lower. Both know that without a word, and one of them goes on.
+func (c *conflict) isLost(claim neighbour.Claim, on []links.Link) bool {
+	i := slices.IndexFunc(on, func(l links.Link) bool { return l.Index == claim.Index })
+	return claim.Announced && c.defences >= yieldAfter && i >= 0 && slices.Compare(claim.Station[:], on[i].MAC) < 0
 }
 
 // conflictingStation is the stranger that is told of. Others that have the address, too, are not told of while this
@@ -144,6 +156,7 @@ func (c *defence) keep(now time.Time, mine map[netip.Addr][]links.Link, taken []
 	if c.of == nil {
 		c.of, c.ask = map[netip.Addr]*conflict{}, map[netip.Addr]time.Time{}
 	}
+	c.mine = mine
 	maps.DeleteFunc(c.of, func(a netip.Addr, _ *conflict) bool { return mine[a] == nil })
 	maps.DeleteFunc(c.ask, func(a netip.Addr, _ time.Time) bool { return mine[a] == nil })
 	for _, a := range taken {
@@ -160,20 +173,30 @@ func (c *defence) claimed(now time.Time, claim neighbour.Claim) (news bool) {
 		c.of[claim.Address], c.ask[claim.Address] = known, now.Add(askEvery)
 	}
 	known.link, known.heard = claim.Index, now
-	return known.claimed(now, claim)
+	if known.isLost(claim, c.mine[claim.Address]) {
+		news, known.rivalled, known.Yielded = !known.Yielded, now, true
+	}
+	return known.claimed(now, claim) || news
 }
 
-// due ends the contests that are over, and returns what there is to be said now and
-// whether any ended.
-func (c *defence) due(now time.Time) (say []word, over bool) {
+// yields tells whether an address is left to another station, and not announced.
+func (c *defence) yields(a netip.Addr) bool { return c.of[a] != nil && c.of[a].Yielded }
+
+// due ends the contests that are over, and returns what there is to be said now, which addresses are to be asked for, and
+// whether any contest ended, or is fought again.
+func (c *defence) due(now time.Time) (say []word, ask []netip.Addr, over bool) {
 	for a, contest := range c.of {
+		if contest.Yielded && !now.Before(contest.rivalled.Add(otherAfter)) {
+			contest.Yielded, over = false, true
+		}
 		switch {
 		case !now.Before(contest.heard.Add(overAfter)):
 			delete(c.of, a)
 			delete(c.ask, a)
 			over = true
-		case contest.heard.After(contest.defended) && !now.Before(contest.defended.Add(defendEvery)):
+		case contest.toDefend() && !now.Before(contest.defended.Add(defendEvery)):
 			contest.defended = now
+			contest.defences++
 			say = append(say, word{what: neighbour.Announcement, address: a, link: contest.link})
 		}
 	}
@@ -181,22 +204,29 @@ func (c *defence) due(now time.Time) (say []word, over bool) {
 		if now.Before(at) {
 			continue
 		}
-		say = append(say, word{what: neighbour.Probe, address: a})
+		ask = append(ask, a)
 		if delete(c.ask, a); c.of[a] != nil {
 			c.ask[a] = now.Add(askEvery)
 		}
 	}
-	slices.SortFunc(say, func(a, b word) int { return cmp.Or(cmp.Compare(a.what, b.what), a.address.Compare(b.address)) })
-	return say, over
+	slices.SortFunc(say, func(a, b word) int { return a.address.Compare(b.address) })
+	slices.SortFunc(ask, netip.Addr.Compare)
+	return say, ask, over
 }
+
+// toDefend tells whether a station was heard since the address was defended last.
+func (c *conflict) toDefend() bool { return c.heard.After(c.defended) && !c.Yielded }
 
 // next is when due has something to do, if nothing is heard until then; zero: never.
 func (c *defence) next() time.Time {
 	var next time.Time
 	for _, contest := range c.of {
 		next = sooner(next, contest.heard.Add(overAfter))
-		if contest.heard.After(contest.defended) {
+		if contest.toDefend() {
 			next = sooner(next, contest.defended.Add(defendEvery))
+		}
+		if contest.Yielded {
+			next = sooner(next, contest.rivalled.Add(otherAfter))
 		}
 	}
 	for _, at := range c.ask {

@@ -76,7 +76,7 @@ func TestAContestIsDefendedNowAndThen(t *testing.T) {
 	var c defence
 	mine := on(vip4)
 	c.keep(noon, mine, []netip.Addr{vip4})
-	said := map[neighbour.Word][]int{}
+	said, questions := map[neighbour.Word][]int{}, []int(nil)
 	ended := 0
 	for second := range 180 {
 		now := noon.Add(time.Duration(second) * time.Second)
@@ -85,7 +85,10 @@ func TestAContestIsDefendedNowAndThen(t *testing.T) {
 				t.Errorf("second %d: news %t", second, news)
 			}
 		}
-		words, over := c.due(now)
+		words, asked, over := c.due(now)
+		if len(asked) > 0 {
+			questions = append(questions, second)
+		}
 		for _, w := range words {
 			said[w.what] = append(said[w.what], second)
 		}
@@ -100,8 +103,8 @@ func TestAContestIsDefendedNowAndThen(t *testing.T) {
 	if want := []int{30, 40, 50}; !slices.Equal(said[neighbour.Announcement], want) {
 		t.Errorf("defended at %v, want %v", said[neighbour.Announcement], want)
 	}
-	if want := []int{1, 45, 60, 75, 90, 105}; !slices.Equal(said[neighbour.Probe], want) {
-		t.Errorf("asked at %v, want %v: after it was taken, and while there is a contest", said[neighbour.Probe], want)
+	if want := []int{1, 45, 60, 75, 90, 105}; !slices.Equal(questions, want) {
+		t.Errorf("asked at %v, want %v: after it was taken, and while there is a contest", questions, want)
 	}
 	if ended != 113 {
 		t.Errorf("the contest ended at %d, want 113: %v after the stranger was heard last", ended, overAfter)
@@ -117,7 +120,7 @@ func TestAContestGoesWithTheAddress(t *testing.T) {
 	c.claimed(noon, says(vip4, stranger))
 	c.claimed(noon, says(vip6, stranger))
 	c.keep(noon, on(vip6), nil)
-	if words, _ := c.due(noon); len(words) != 1 || words[0].address != vip6 || len(c.of) != 1 {
+	if words, _, _ := c.due(noon); len(words) != 1 || words[0].address != vip6 || len(c.of) != 1 {
 		t.Errorf("said %v, contests %v", words, c.of)
 	}
 	another := says(vip6, neighbour.MAC{2, 0, 0, 0, 9, 8})
@@ -155,7 +158,7 @@ func TestAFloodOfStrangersIsToldOnceInAWhile(t *testing.T) {
 	if c.due(last.Add(overAfter - time.Second)); len(c.of) != 1 {
 		t.Error("it was over before nobody was heard for long")
 	}
-	if _, over := c.due(last.Add(overAfter)); !over || len(c.of) > 0 {
+	if _, _, over := c.due(last.Add(overAfter)); !over || len(c.of) > 0 {
 		t.Error("it is not over")
 	}
 }
@@ -181,5 +184,62 @@ func TestTwoStrangersThatBothAnswer(t *testing.T) {
 	want := map[time.Duration]string{0: stranger.String(), 30*time.Minute + 2*askEvery: second.String()}
 	if !maps.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
+	}
+}
+
+// TestTwoThatBothDefend are nodes of two clusters, each of which hears all that the other says: one of them is heard no more
+// soon, and the other goes on. A station that only answers is defended against whatever its MAC, and so is one that is
+// silent again.
+func TestTwoThatBothDefend(t *testing.T) {
+	const low, high = 0, 1
+	var sides [2]defence
+	macs := [2]neighbour.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+	for i := range sides {
+		link := linkstest.Ethernet(2, true)
+		link.MAC = macs[i][:]
+		sides[i].keep(noon, map[netip.Addr][]links.Link{vip4: {link}}, nil)
+	}
+	announced, told := [2][]int{}, [2][]int{}
+	hear := func(second, by, of int, announces bool) {
+		claim := says(vip4, macs[of])
+		claim.Announced, claim.Reply = announces, !announces
+		if sides[by].mine != nil && sides[by].claimed(noon.Add(time.Duration(second)*time.Second), claim) {
+			told[by] = append(told[by], second)
+		}
+	}
+	hear(0, low, high, true) // it has come onto the network
+	const quiet, ended = 120, 300
+	for second := range ended {
+		now := noon.Add(time.Duration(second) * time.Second)
+		for range 2 { // what one says, the other hears within the second
+			for i := range sides {
+				words, asked, _ := sides[i].due(now)
+				if next := sides[i].next(); !next.IsZero() && !next.After(now) {
+					t.Fatalf("second %d: there is always something to do: %v", second, next)
+				}
+				if len(words) > 0 {
+					announced[i] = append(announced[i], second)
+					hear(second, 1-i, i, true)
+				}
+				if len(asked) > 0 && (i == low || second < quiet) { // what is low answers no more later
+					hear(second, i, 1-i, false)
+				}
+			}
+		}
+		if second == quiet {
+			sides[low].keep(now, nil, nil)
+		}
+		if second == 200 {
+			hear(second, high, low, false)
+		}
+	}
+	if a := announced[low]; len(a) < 8 || a[len(a)-1] < quiet-int(askEvery/time.Second) {
+		t.Errorf("the lower announced at %v", a)
+	}
+	if want := []int{0, 15, 158, 201}; !slices.Equal(announced[high], want) {
+		t.Errorf("the higher announced at %v, want %v", announced[high], want)
+	}
+	if !slices.Equal(told[low], []int{0}) || !slices.Equal(told[high], []int{0, 30, 200}) {
+		t.Errorf("news at %v of the one, and %v of the other", told[low], told[high])
 	}
 }

@@ -115,7 +115,7 @@ func (m *Machine) findContests(before, now map[netip.Addr]api.Contest) {
 	for _, a := range slices.SortedFunc(maps.Keys(now), netip.Addr.Compare) {
 		if c := now[a]; before[a] != c {
 			m.warn("another station, or an interface of a node, has an address of ours", "address", a, "station", c.Station,
-				"node", c.Node, "interface", c.Interface, "withheld", c.Withheld)
+				"node", c.Node, "interface", c.Interface, "withheld", c.Withheld, "clientsLeftToIt", c.Yielded)
 		}
 	}
 	for a, c := range before {

@@ -93,7 +93,7 @@ func (m *Machine) taken(now time.Time, claim neighbour.Claim) (news bool) {
 
 // attend finds what is due, what is to be said of that, and whether it left anything to decide.
 func (m *Machine) attend(now time.Time) (news bool) {
-	words, over := m.defence.due(now)
+	words, questions, over := m.defence.due(now)
 	probes, free := m.probing.due(now)
 	asks, listen, found := m.audit.due(now, m.in.View)
 	if listen && m.table != nil { // which changes no owner
@@ -102,7 +102,8 @@ func (m *Machine) attend(now time.Time) (news bool) {
 	adopted := m.adopt(now)
 	inquiries, talk := m.arbitration.due(now, m.in.IsQuiet)
 	successors, waits := m.releases.due(now)
-	m.inquire(asks)
+	m.inquire(asks, m.audit.under())
+	m.inquire(questions, m.mine)
 	for _, w := range slices.Concat(words, probes, inquiries, successors) {
 		for _, l := range m.mine[w.address] {
 			if w.link == 0 || w.link == l.Index {
@@ -110,10 +111,10 @@ func (m *Machine) attend(now time.Time) (news bool) {
 			}
 		}
 	}
-	questions, again := m.fencing.due(now)
+	fences, again := m.fencing.due(now)
 	living, dead := m.dataplanes.due(now)
 	unheard, missed := m.unheard.due(now)
-	for _, w := range slices.Concat(questions, living, unheard) {
+	for _, w := range slices.Concat(fences, living, unheard) {
 		m.out.Frames = append(m.out.Frames, Frame{Address: w.address, Link: w.link, From: w.from})
 	}
 	return m.listening.isOver(now) || m.incumbents.isDue(now) || m.damping.isDue(now) || waits || over || free || found || adopted || again || dead || missed || talk
@@ -141,8 +142,7 @@ func (m *Machine) adopt(now time.Time) (news bool) {
 // inquire asks for addresses as a client does that has an address of this node, so that the
 // kernels of others say what they would say to clients: a proxy, for one, answers to none
 // without an address, and IPv6 tells all of the segment then.
-func (m *Machine) inquire(asks []netip.Addr) {
-	under := m.audit.under()
+func (m *Machine) inquire(asks []netip.Addr, under map[netip.Addr][]links.Link) {
 	for _, a := range asks {
 		for _, l := range under[a] {
 			m.ask(a, l, neighbour.MAC{})
@@ -183,10 +183,10 @@ func (m *Machine) answers() map[addr.Family]Answers {
 		for _, l := range on {
 			of[l.Index] = append(of[l.Index], a)
 		}
-		// One that is to be handed over is not announced again: the next announcement of it is the other node's. One
+		// One that is to be handed over, or left to another station, is not announced again: the next announcement of it is the other's. One
 		// that was adopted is, since that may be long in coming.
 		h, leaves := m.releases[a]
-		if interval := m.table.Claims[a].AnnounceInterval; interval > 0 && !m.wait[a] && (!leaves || h.adopted) {
+		if interval := m.table.Claims[a].AnnounceInterval; interval > 0 && !m.wait[a] && (!leaves || h.adopted) && !m.defence.yields(a) {
 			every[a] = interval
 		}
 	}

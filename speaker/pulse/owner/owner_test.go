@@ -91,7 +91,7 @@ func TestAStepSettles(t *testing.T) {
 				in.Links = links.NewSnapshot(linkstest.Ethernet(2, rapid.Bool().Draw(t, "carrier")))
 			case 3:
 				in.Heard = []neighbour.Claim{{
-					Address: rapid.SampledFrom(vips).Draw(t, "claimed"), Index: 2, Interface: "eth2", Reply: rapid.Bool().Draw(t, "reply"),
+					Address: rapid.SampledFrom(vips).Draw(t, "claimed"), Index: 2, Interface: "eth2", Reply: rapid.Bool().Draw(t, "reply"), Announced: rapid.Bool().Draw(t, "announced"),
 					Station: rapid.SampledFrom([]neighbour.MAC{{2, 0, 0, 0, 1, 0}, {2, 0, 0, 0, 1, 1}, stranger}).Draw(t, "station"),
 				}}
 			case 4:
