@@ -47,9 +47,9 @@ func (k *kit) create(t *testing.T, o client.Object) {
 }
 
 // told waits until an Event of the tenant's Service has a reason.
-func (k *kit) told(t *testing.T, reason string) {
+func (k *kit) told(t *testing.T, reason string, limit time.Duration) {
 	t.Helper()
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, limit)
 	err := lab.Until(ctx, func() error {
 		var events corev1.EventList
 		if err := k.tenant.List(ctx, &events, client.InNamespace(evil)); err != nil {
@@ -83,7 +83,7 @@ func lifeline(what string, addresses func(*kit) []netip.Addr, protocol corev1.Pr
 		name: "a tenant claims " + what, gate: true,
 		inject: func(t *testing.T, k *kit, _ *rand.Rand) {
 			k.create(t, claim(addresses(k), protocol, ports...))
-			k.told(t, "LifelineTaken")
+			k.told(t, "LifelineTaken", 10*time.Second)
 		},
 	}
 }
@@ -113,7 +113,7 @@ func byTenants() []fault {
 		lifeline("hellos and BFD", nodes, corev1.ProtocolUDP, 7475, 3784, 4784),
 		lifeline("ports of nodes", nodes, corev1.ProtocolTCP, 10250, 10256, 7474, 7476),
 		lifeline("the API server", func(k *kit) []netip.Addr { return []netip.Addr{k.ControlPlane.IPv4} }, corev1.ProtocolTCP, 6443, apiPort),
-		router, sharing(), aStatus(),
+		router, sharing(), aStatus(), giant(),
 	}
 }
 
