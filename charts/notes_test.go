@@ -104,4 +104,16 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%+v: %v: %s", test, err, out)
 		}
 	}
+	s390x := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mainframe"}}
+	a.create(s390x)
+	s390x.Status.NodeInfo.Architecture, s390x.Status.NodeInfo.OperatingSystem = "s390x", "linux"
+	if err := a.Status().Update(t.Context(), s390x); err != nil {
+		t.Fatal(err)
+	}
+	for architectures, told := range map[string]bool{"{amd64}": true, "{amd64,s390x}": false, "null": false} {
+		notes, out, err := notes(programs["helm4"], "image.architectures="+architectures)
+		if err != nil || strings.Contains(notes, "add it to image.architectures:\n\n  mainframe (s390x)") != told {
+			t.Errorf("with image.architectures=%s: %v: %s", architectures, err, out)
+		}
+	}
 }

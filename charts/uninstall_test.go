@@ -108,7 +108,7 @@ func (a *authority) checkUninstall(job *batchv1.Job) {
 		a.t.Errorf("the Deployment selects the hook's pod: %v", pod.Labels)
 	}
 	want, got := deployment.Spec.Template.Spec.DeepCopy(), job.Spec.Template.Spec.DeepCopy()
-	want.Affinity, want.RestartPolicy = nil, corev1.RestartPolicyNever
+	want.Affinity.PodAntiAffinity, want.RestartPolicy = nil, corev1.RestartPolicyNever
 	c := &want.Containers[0]
 	c.Name, c.Args, c.Ports, c.LivenessProbe, c.ReadinessProbe = "uninstall", nil, nil, nil, nil
 	c.Command = []string{"/usr/local/bin/controller", "uninstall"}

@@ -28,6 +28,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{/* The affinity to nodes that can run the image. */}}
+{{- define "fairlead.architectures" -}}
+{{- with .Values.image.architectures }}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - key: kubernetes.io/arch
+            operator: In
+            values: {{ toJson . }}
+{{- end }}
+{{- end }}
+
 {{/* Annotations for Prometheus and those of the user; arguments: root, port, extra. */}}
 {{- define "fairlead.podAnnotations" -}}
 {{- $annotations := dict }}
