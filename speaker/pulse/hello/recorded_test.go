@@ -43,10 +43,7 @@ func hello010() hello {
 		Epoch: 17, TableDigest: 1<<63 + 18, Table: new(table), Reverse: []ID{IDOf("node-e")},
 	}
 	for i := range h.Buckets {
-		h.Buckets[i] = uint32(i) << 24
-	}
-	for i := range h.Table {
-		h.Table[i] = uint32(i) + 1
+		h.Buckets[i], h.Table[i] = uint32(i)<<24, uint32(i)+1
 	}
 	return h
 }
