@@ -87,7 +87,7 @@ func run(ctx context.Context, o options) (runs []results.Run, err error) {
 				return runs, err
 			}
 		}
-		binary, err := build(ctx, o.suite, r.Arch)
+		binary, err := build(ctx, o, r.Arch)
 		if err != nil {
 			return runs, err
 		}
@@ -109,9 +109,13 @@ func run(ctx context.Context, o options) (runs []results.Run, err error) {
 }
 
 // build builds the tests of a package for an architecture.
-func build(ctx context.Context, suite, arch string) (binary string, err error) {
+func build(ctx context.Context, o options, arch string) (binary string, err error) {
 	binary = filepath.Join("build", "packets-"+arch+".test")
-	c := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, suite)
+	tags := ""
+	if o.hardened {
+		tags = "hardened"
+	}
+	c := exec.CommandContext(ctx, "go", "test", "-c", "-tags", tags, "-o", binary, o.suite)
 	c.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the tests for %s: %w: %s", arch, err, out)

@@ -1,3 +1,5 @@
+//go:build hardened
+
 package forwarding
 
 import (
@@ -25,12 +27,17 @@ const (
 	confined = "FAIRLEAD_TEST_CONFINED"
 )
 
+// TestMain is also what runs in a container.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(confined); mode != "" {
+		os.Exit(writeConfined(Mode(mode)))
+	}
+	netlab.LocksApart(m.Run)
+}
+
 // TestConfinedContainers has a container write the rules of each backend, started by Debian's runc as the chart asks for it, with the
 // capabilities NET_ADMIN and NET_RAW alone, where the kernel enforces SELinux or AppArmor: e2e/kernels boots such.
 func TestConfinedContainers(t *testing.T) {
-	if _, err := os.Stat(hardened); err != nil {
-		t.Skip("the kernel enforces neither SELinux nor AppArmor: run make test-kernels")
-	}
 	bundle := t.TempDir()
 	copyImage(t, filepath.Join(bundle, "rootfs"))
 	module := shell(t, hardened+`/enforce "$1"`, filepath.Join(bundle, "rootfs"))
