@@ -47,7 +47,8 @@ const (
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
 	// the controller does beside an API server, other pod networks, the scenarios about rare changes of a node, a node that flaps among
-	// them, and about many connections, releases, an uninstall that waits for leases, and the benches' tests.
+	// them, and about many connections, releases, an uninstall that waits for leases, the benches' tests, every way in which objects are restored,
+	// a bridge with each of its settings, and going back to an older release.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
 		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$" +
@@ -75,7 +76,7 @@ var (
 func gate() []Phase {
 	return []Phase{{
 		{Flags: short + "-race " + many + "-skip=" + later, Gentle: true},
-		{Flags: short, Packages: slices.Concat(hellos, burning), Gentle: true},
+		{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
 		{Flags: short, Packages: waiting},
 		{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
 		// One after another: there is one lab, and it leaves half of the processors to the others.
