@@ -127,7 +127,7 @@ func byStopping() []fault {
 	}
 	return append(faults, fault{
 		name: "a kubelet stops", excused: excuses{unasked: true},
-		inject: func(t *testing.T, k *kit, r *rand.Rand) { k.stopped(t, k.victim(r), "^kubelet --") },
+		inject: func(t *testing.T, k *kit, r *rand.Rand) { k.stopped(t, k.victim(r), `^/usr/local/bin/.*kubelet --`) },
 	})
 }
 
