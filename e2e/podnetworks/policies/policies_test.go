@@ -135,10 +135,11 @@ func apply(t *testing.T, c *product.Cluster, admitted string) {
 	}
 }
 
-// eventually waits until it is so. kube-router sometimes overlooks a change of a policy that comes right after another one, and is told again.
+// eventually waits until it is so. kube-router writes all sets twice, for each family those that it saved before the change and
+// its own new ones, in an order that chance gives: in seven cases of eight IPv6 comes last, and IPv4 stays as it was. It is told again and again.
 func eventually(t *testing.T, c *product.Cluster, what string, isSo func() bool) {
 	t.Helper()
-	for n := range 30 {
+	for n := range 100 {
 		if isSo() {
 			return
 		}
