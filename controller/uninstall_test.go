@@ -78,6 +78,8 @@ func TestUninstallClearsStatuses(t *testing.T) {
 	}()
 	c.uninstall(t, true, `"addressesCleared":true`)
 	cancel()
+	// Controllers that are installed next wait for as long as it says.
+	until(t, c, lease, "about to run out", func(l *coordinationv1.Lease) bool { return *l.Spec.LeaseDurationSeconds <= 10 })
 	if err := <-changed; err != nil && ctx.Err() == nil {
 		t.Fatal(err)
 	}

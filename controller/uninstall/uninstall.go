@@ -31,7 +31,7 @@ const (
 	holder = "fairlead-uninstall"
 	// clearing is how long the statuses may take, and removal how long the controllers stay away after that: Helm deletes
 	// them meanwhile. If it does not, one of them leads again.
-	clearing, removal = 45 * time.Second, 30 * time.Second
+	clearing, removal = 45 * time.Second, 10 * time.Second
 	// writers is how many statuses are written at the same time.
 	writers = 16
 	// late is how much later than the lease runs out a controller that stands by may have it.
@@ -66,7 +66,25 @@ func Run(ctx context.Context, c client.Client, lease client.ObjectKey, log *slog
 	}
 	within, cancel := context.WithTimeout(ctx, clearing)
 	defer cancel()
-	return clearAll(within, c, wait != nil, log)
+	err = clearAll(within, c, wait != nil, log)
+	if err != nil || wait == nil {
+		return err
+	}
+	return leave(ctx, c, lease)
+}
+
+// leave has the lease run out once Helm has deleted the controllers: those of an installation that comes next wait for as long as it
+// says, from when they begin.
+func leave(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	var lease coordinationv1.Lease
+	if err := c.Get(ctx, key, &lease); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
+		return nil
+	}
+	lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NowMicro()), new(int32(removal.Seconds()))
+	return c.Update(ctx, &lease)
 }
 
 // awaitRenewal waits until a controller renews its lease, or another one takes it. The time in a lease does not tell whether
