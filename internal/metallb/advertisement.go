@@ -85,7 +85,7 @@ func (s *subject) aliases(in communitySpec, t *translator) v1beta1.CommunitySpec
 		switch {
 		case t.named[c.Name] || t.community[c.Name] != "":
 			s.lose(path, c.Name, "another Community has this name, which MetalLB refuses: the value of the first is taken")
-		case !community(c.Value) || !aliasName.MatchString(c.Name) || len(c.Name) > maxAlias || slices.Contains(wellKnown, c.Name) || len(out.Communities) == maxNames:
+		case !community(c.Value) || !isAlias(c.Name) || slices.Contains(wellKnown, c.Name) || len(out.Communities) == maxNames:
 			t.community[c.Name] = c.Value
 			s.find(Differs, path, c.Name, "not a name that a Community has here: its value is written out in the BGPAdvertisements")
 		default:
@@ -96,34 +96,42 @@ func (s *subject) aliases(in communitySpec, t *translator) v1beta1.CommunitySpec
 	return out
 }
 
-// aliasName is what a name of a community looks like here, of at most maxAlias bytes, unless
-// it is well known.
+// aliasName is what a name of a community looks like here, of at most maxAlias bytes.
 var aliasName = regexp.MustCompile(`^[A-Za-z]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)
 
 const maxAlias = 63
 
+func isAlias(name string) bool { return aliasName.MatchString(name) && len(name) <= maxAlias }
+
 // wellKnown are the names that stand for communities without any Community.
 var wellKnown = []string{"no-export", "no-advertise", "no-export-subconfed", "no-peer", "blackhole", "graceful-shutdown", "accept-own"}
 
-// communities takes values, and names that a Community of ours has, as they are, and writes
-// other names out. What is neither of RFC 1997 nor of RFC 8092 is lost.
+// communities takes values, and names that a Community of ours may have, as they are, and writes
+// other names out. Without one of them, routes could go where they must not: what is neither of RFC 1997 nor of
+// RFC 8092 refuses the object.
 func (s *subject) communities(in []string, t *translator) []string {
 	const path = "spec.communities"
 	var out []string
 	for _, text := range in {
-		value := text
-		if written, ok := t.community[text]; ok {
-			value = written
+		value, written := t.community[text]
+		if !written {
+			value = text
 		}
 		switch {
-		case !t.named[value] && !community(value):
-			s.lose(path, text, "neither asn:value, with both halves 0 to 65535, nor large:asn:value:value, nor the name of one in a Community that was given: write the value in place of the name")
 		case slices.Contains(out, value):
-		case len(out) == maxNames:
-			s.lose(path, text, "more than %d communities", maxNames)
+			continue
+		case t.named[value] || community(value):
+		case written || !isAlias(value):
+			s.refuse(path, text, "neither asn:value, with both halves 0 to 65535, nor large:asn:value:value, nor the name of one in a Community that was given: write the value in place of the name")
+		case slices.Contains(wellKnown, value):
+			s.find(Differs, path, text, "is the well-known community, while MetalLB, which has no such names, announces nothing by it")
 		default:
-			out = append(out, value)
+			s.find(Step, path, text, "no Community in what is printed has this name: make it, or write the value in its place; until then nothing is announced by this advertisement, as in MetalLB")
 		}
+		out = append(out, value)
+	}
+	if len(out) > maxNames {
+		s.refuse(path, len(out), "more than %d communities: make it two objects, whose communities add up", maxNames)
 	}
 	return out
 }

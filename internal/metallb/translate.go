@@ -204,7 +204,7 @@ func (t *translator) ours(s *subject, u unstructured.Unstructured) {
 			return v1beta1.BFDProfile{TypeMeta: typeMeta(s.kind), ObjectMeta: meta, Spec: s.bfd(spec)}
 		})
 	default:
-		s.lose("apiVersion", u.GetAPIVersion(), "a kind that is not known here: have MetalLB v0.13 or newer convert it, or say in our kinds what it says")
+		s.lose("apiVersion", u.GetAPIVersion(), "a kind that is not known here: say in our kinds what it says (an AddressPool, which MetalLB has had no more since v0.14, in an IPAddressPool and an advertisement)")
 	}
 }
 

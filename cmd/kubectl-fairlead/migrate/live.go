@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"fairlead.dev/fairlead/internal/metallb"
@@ -19,24 +23,6 @@ import (
 // finds them.
 type cluster struct {
 	kubeconfig, context string
-}
-
-// resource is one of MetalLB's, with its versions, the newest first.
-type resource struct {
-	name     string
-	versions []string
-}
-
-// resources are what users write for MetalLB.
-func resources() []resource {
-	return []resource{
-		{"ipaddresspools", []string{"v1beta1"}},
-		{"l2advertisements", []string{"v1beta1"}},
-		{"bgpadvertisements", []string{"v1beta1"}},
-		{"bgppeers", []string{"v1beta2", "v1beta1"}},
-		{"bfdprofiles", []string{"v1beta1"}},
-		{"communities", []string{"v1beta1"}},
-	}
 }
 
 // read reads MetalLB's objects of its namespace, and the Services of all.
@@ -51,21 +37,20 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
-	var all []unstructured.Unstructured
-	known := false
-	for _, r := range resources() {
-		found, err := listNewest(ctx, api, r, namespace)
-		if apierrors.IsNotFound(err) {
-			continue // a MetalLB that is older than the kind
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list %s.%s in the namespace %s: %w", r.name, metallb.Group, namespace, err)
-		}
-		known = true
-		all = append(all, found...)
+	resources, err := kinds(config)
+	if err != nil {
+		return nil, fmt.Errorf("list the kinds of %s: %w", metallb.Group, err)
 	}
-	if !known {
+	if len(resources) == 0 {
 		return nil, errors.New("the cluster knows no kind of " + metallb.Group + ": MetalLB is not installed, or it is older than v0.13")
+	}
+	var all []unstructured.Unstructured
+	for _, r := range resources {
+		found, err := list(ctx, api.Resource(r).Namespace(namespace))
+		if err != nil {
+			return nil, fmt.Errorf("list %s in the namespace %s: %w", r.GroupResource(), namespace, err)
+		}
+		all = append(all, found...)
 	}
 	for _, name := range metallb.ConfigMaps() {
 		found, err := api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -83,18 +68,21 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 	return append(all, services...), nil
 }
 
-// listNewest lists in the newest version that the API server knows. The error is
-// NotFound if it knows none.
-func listNewest(ctx context.Context, api dynamic.Interface, r resource, namespace string) ([]unstructured.Unstructured, error) {
-	var err error
-	for _, version := range r.versions {
-		var found []unstructured.Unstructured
-		found, err = list(ctx, api.Resource(schema.GroupVersionResource{Group: metallb.Group, Version: version, Resource: r.name}).Namespace(namespace))
-		if !apierrors.IsNotFound(err) {
-			return found, err
-		}
+// kinds returns all of MetalLB's that the API server knows, each in one version, the newest: what a release has that this
+// program does not know is to be told of, too. The API servers of other groups may be out of reach.
+func kinds(config *rest.Config) ([]schema.GroupVersionResource, error) {
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	groups, err := discovery.ServerPreferredNamespacedResources(api)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	listed := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, groups)
+	found, err := discovery.GroupVersionResources(listed)
+	maps.DeleteFunc(found, func(r schema.GroupVersionResource, _ struct{}) bool { return r.Group != metallb.Group })
+	return slices.Collect(maps.Keys(found)), err
 }
 
 func list(ctx context.Context, of dynamic.ResourceInterface) ([]unstructured.Unstructured, error) {
