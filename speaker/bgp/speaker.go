@@ -114,17 +114,20 @@ func (s *Speaker) Apply(ctx context.Context, want map[string]desired.Session) er
 	return errors.Join(all...)
 }
 
-// endUnwanted ends the sessions that are gone or have a new identity, and waits a moment for that.
+// endUnwanted ends the sessions that are gone or have a new identity, and waits a moment for that. The router keeps the routes of
+// one where another, by whatever name, is wanted with it.
 func (s *Speaker) endUnwanted(ctx context.Context, want map[string]desired.Session) {
 	var ended []<-chan struct{}
 	for name, have := range s.sessions {
-		next, ok := want[name]
-		identity := sessionIdentity(next.Identity)
-		if ok && have.identity == identity {
+		if next, ok := want[name]; ok && have.identity == sessionIdentity(next.Identity) {
 			continue
 		}
+		restarts := false
+		for _, next := range want {
+			restarts = restarts || sameNeighbour(have.identity, sessionIdentity(next.Identity))
+		}
 		delete(s.sessions, name)
-		ended = append(ended, s.end(have, !ok || !sameNeighbour(have.identity, identity)))
+		ended = append(ended, s.end(have, !restarts))
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
