@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -170,7 +171,7 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 		OneFamily:       !ptr.Deref(p.Spec.DualStackAddressFamily, true),
 		GracefulRestart: ptr.Deref(p.Spec.EnableGracefulRestart, true),
 		BFDProfile:      p.Spec.BFDProfile,
-		Password:        view.Secret(p.Spec.Password),
+		Password:        key(p.Spec.Password),
 	}
 	if p.Spec.DynamicASN == v1beta1.DynamicInternal {
 		v.PeerASN = v.MyASN
@@ -204,11 +205,11 @@ func BGPPeer(p *v1beta1.BGPPeer, secret func(name string) (*corev1.Secret, bool)
 	}
 	if ref := p.Spec.PasswordSecret; ref != nil {
 		found, there := secret(ref.Name)
-		key, reason, why := password(ref.Name, found, there)
+		md5, reason, why := password(ref.Name, found, there)
 		if reason != "" {
 			invalid(reason, "spec.passwordSecret: %s", why)
 		}
-		v.Password = key
+		v.Password = md5
 	}
 	return v, r.problems
 }
@@ -224,9 +225,11 @@ func unusablePeer(spec *v1beta1.BGPPeerSpec, v *view.BGPPeer) string {
 		return "spec.myASN must be given, and one of spec.peerASN and spec.dynamicASN"
 	case spec.Password != "" && spec.PasswordSecret != nil:
 		return "give one of spec.password and spec.passwordSecret; until then, no session is opened"
-	case len(spec.Password) > maxPassword:
+	case spec.Password != "" && v.Password == "":
+		return "spec.password has nothing but a line break; until it has more, no session is opened"
+	case len(v.Password) > maxPassword:
 		return fmt.Sprintf("spec.password has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; until it is shorter, no session is opened",
-			len(spec.Password), maxPassword)
+			len(v.Password), maxPassword)
 	case spec.DisableMP:
 		return "spec.disableMP: write dualStackAddressFamily: false, which is the same"
 	case spec.VRF != "":
@@ -237,20 +240,24 @@ func unusablePeer(spec *v1beta1.BGPPeerSpec, v *view.BGPPeer) string {
 	return ""
 }
 
+// key returns the TCP MD5 key that a password is: without the line break that echo and editors put at its end. No router can be
+// given one with it, and FRR, which MetalLB writes its configuration for, reads none.
+func key(password string) view.Secret { return view.Secret(strings.TrimRight(password, "\r\n")) }
+
 // password reads the TCP MD5 key from a Secret of this name, if it is there. Without a key there
 // is a reason, and words that say why.
-func password(name string, s *corev1.Secret, there bool) (key view.Secret, reason, why string) {
+func password(name string, s *corev1.Secret, there bool) (found view.Secret, reason, why string) {
 	if !there {
 		return "", ReasonSecretMissing, fmt.Sprintf("there is no Secret %q in Fairlead's namespace; until there is, no session is opened", name)
 	}
-	switch text := s.Data[corev1.BasicAuthPasswordKey]; {
-	case len(text) == 0:
+	switch found = key(string(s.Data[corev1.BasicAuthPasswordKey])); {
+	case len(found) == 0:
 		return "", ReasonSecretInvalid, fmt.Sprintf("Secret %q has nothing under the key %q; until it has, no session is opened", name, corev1.BasicAuthPasswordKey)
-	case len(text) > maxPassword:
+	case len(found) > maxPassword:
 		return "", ReasonSecretInvalid, fmt.Sprintf("the password in Secret %q has %d bytes, and TCP MD5 (RFC 2385) takes at most %d; "+
-			"until it is shorter, no session is opened", name, len(text), maxPassword)
+			"until it is shorter, no session is opened", name, len(found), maxPassword)
 	default:
-		return view.Secret(text), "", ""
+		return found, "", ""
 	}
 }
 

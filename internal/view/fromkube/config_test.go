@@ -178,7 +178,8 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 		"good":  {Data: map[string][]byte{"password": []byte("hunter2")}},
 		"empty": {Data: map[string][]byte{"other": []byte("x")}},
 		"most":  {Data: map[string][]byte{"password": []byte(strings.Repeat("hunter2!", 10))}},
-		"long":  {Data: map[string][]byte{"password": []byte(strings.Repeat("hunter2!", 10) + "\n")}},
+		"long":  {Data: map[string][]byte{"password": []byte(strings.Repeat("hunter2!", 10) + "x")}},
+		"blank": {Data: map[string][]byte{"password": []byte("\r\n")}},
 	}
 	find := func(name string) (*corev1.Secret, bool) { s, ok := secrets[name]; return s, ok }
 	for text, want := range map[string]string{
@@ -187,6 +188,8 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: empty}}`:                     fromkube.ReasonSecretInvalid,
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: most}}`:                      "",
 		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: long}}`:                      fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, passwordSecret: {name: blank}}`:                     fromkube.ReasonSecretInvalid,
+		`{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, password: "\n"}`:                                    fromkube.ReasonInvalidPeer,
 		`{myASN: 1, peerASN: 2, peerAddress: nonsense}`:                                                     fromkube.ReasonInvalidPeer,
 		`{myASN: 1, dynamicASN: external, peerAddress: 192.0.2.1}`:                                          "",
 		`{myASN: 1, peerAddress: 192.0.2.1}`:                                                                fromkube.ReasonInvalidPeer,
@@ -205,6 +208,20 @@ func TestAPeerThatIsNotWholeIsUnusable(t *testing.T) {
 		}
 		if shown := fmt.Sprintf("%v %+v %#v %s", peer, *peer, *peer, peer.Password); strings.Contains(shown, "hunter2") {
 			t.Errorf("the password can be read: %s", shown)
+		}
+	}
+}
+
+// TestALineBreakIsNoPartOfAPassword: echo, editors and blocks of YAML end with one, and no router can be given it.
+func TestALineBreakIsNoPartOfAPassword(t *testing.T) {
+	t.Parallel()
+	find := func(string) (*corev1.Secret, bool) {
+		return &corev1.Secret{Data: map[string][]byte{"password": []byte(" hunter2 \r\n")}}, true
+	}
+	for _, text := range []string{`passwordSecret: {name: tor}`, `password: " hunter2 \n"`} {
+		peer, problems := fromkube.BGPPeer(object[v1beta1.BGPPeer](t, "metadata: {name: tor}\nspec: {myASN: 1, peerASN: 2, peerAddress: 192.0.2.1, "+text+"}"), find)
+		if string(peer.Password) != " hunter2 " || len(problems) > 0 {
+			t.Errorf("%s: the key has %d bytes, problems %v", text, len(string(peer.Password)), problems)
 		}
 	}
 }
