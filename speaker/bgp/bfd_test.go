@@ -97,7 +97,7 @@ type bfdPeer struct {
 
 func (r *router) bfd(of netip.Addr) bfdPeer {
 	var all []bfdPeer
-	_ = json.Unmarshal([]byte(r.vty("show bfd peers json")), &all)
+	_ = json.Unmarshal([]byte(r.vty("bfdd", "show bfd peers json")), &all)
 	for _, p := range all {
 		if p.Peer == of.String() {
 			return p
@@ -110,11 +110,11 @@ func (r *router) bfd(of netip.Addr) bfdPeer {
 func (r *router) withBFD(bfd timers) {
 	r.t.Helper()
 	r.start("bfdd", bfd.profile(), "--bfdctl", r.dir+"/bfdd.sock")
-	r.waitFor("bfdd", func() bool { return strings.Contains(r.vty("show bfd peers json"), "[") })
+	r.waitFor("bfdd", func() bool { return strings.Contains(r.vty("bfdd", "show bfd peers json"), "[") })
 }
 
 // configure gives the router lines after its start, as bfdd has to be there first.
 func (r *router) configure(lines ...string) {
 	r.t.Helper()
-	r.vty(append([]string{"configure terminal", fmt.Sprintf("router bgp %d", routerASN)}, lines...)...)
+	r.vty("bgpd", append([]string{"configure terminal", fmt.Sprintf("router bgp %d", routerASN)}, lines...)...)
 }

@@ -1,7 +1,9 @@
 package bgp
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
@@ -26,13 +30,13 @@ func newBIRD(t testing.TB) *bird {
 	if !netlab.IsIsolated() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
 	}
-	for _, binary := range []string{"/usr/sbin/bird", "/usr/sbin/birdc", "/usr/sbin/ip"} {
+	for _, binary := range []string{"/usr/sbin/bird", "/usr/sbin/ip"} {
 		if _, err := os.Stat(binary); err != nil {
 			t.Skipf("needs %s (Debian packages bird2 and iproute2)", binary)
 		}
 	}
 	b := &bird{router: plugIn(t, t.TempDir()), id: router4}
-	b.socket, b.proto = filepath.Join(b.dir, "bird.ctl"), "bird"
+	b.socket, b.protocol = filepath.Join(b.dir, "bird.ctl"), unix.RTPROT_BIRD
 	return b
 }
 
@@ -85,13 +89,36 @@ func (b *bird) run(config string, more ...string) {
 	b.waitForAnswer("show status", "Daemon is up and running")
 }
 
-// ask asks BIRD as its operator does; without an answer, "".
+// ask asks BIRD as birdc does, without birdc's process: a line begins with a number, or with a blank in its place, and the last one of
+// an answer has a blank behind the number. BIRD greets first. Without an answer it is "".
 func (b *bird) ask(command string) string {
-	out, err := exec.Command("/usr/sbin/birdc", "-r", "-s", b.socket, command).Output()
+	conn, err := net.DialTimeout("unix", b.socket, patience)
 	if err != nil {
 		return ""
 	}
-	return string(out)
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	var said strings.Builder
+	greeted := false
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		line := lines.Text()
+		text, goesOn := strings.CutPrefix(line, " ")
+		if !goesOn && len(line) > 4 {
+			goesOn, text = line[4] == '-', line[5:]
+		}
+		said.WriteString(text + "\n")
+		switch {
+		case goesOn:
+		case greeted:
+			return said.String()
+		default:
+			greeted = true
+			if _, err := conn.Write([]byte(command + "\n")); err != nil {
+				return ""
+			}
+		}
+	}
+	return ""
 }
 
 // waitForAnswer asks until all parts are in the answer.

@@ -1,10 +1,10 @@
 package bgp
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
+	"bufio"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 )
@@ -27,9 +29,11 @@ type router struct {
 	t      testing.TB
 	ns     string
 	dir    string
-	proto  string // of its routes in the kernel; empty: bgp
 	config string // of FRR's bgpd
 	daemon map[string]*exec.Cmd
+
+	routing  *netlink.Handle       // of its kernel
+	protocol netlink.RouteProtocol // of its daemon's routes there
 }
 
 const (
@@ -48,25 +52,34 @@ var (
 // plugIn makes the router's namespace and the cable to it.
 func plugIn(t testing.TB, dir string) *router {
 	t.Helper()
-	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: dir, daemon: map[string]*exec.Cmd{}}
+	r := &router{t: t, ns: fmt.Sprintf("flbgp%d", os.Getpid()), dir: dir, daemon: map[string]*exec.Cmd{}, protocol: unix.RTPROT_BGP}
 	r.addNamespace(r.ns)
 	t.Cleanup(r.stop)
-	for _, command := range []string{
-		// A link-local address that comes late has FRR look at its next hops anew.
-		"ip netns exec " + r.ns + " sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0",
-		"ip link add flbgp0 type veth peer name tonode netns " + r.ns,
-		"ip addr add 10.98.0.2/24 dev flbgp0",
-		"ip addr add 10.98.0.3/24 dev flbgp0",
-		"ip addr add fd98::2/64 dev flbgp0 nodad",
-		"ip addr add fd98::3/64 dev flbgp0 nodad",
-		"ip link set flbgp0 up",
-		"ip -n " + r.ns + " link set lo up",
-		"ip -n " + r.ns + " addr add 10.98.0.1/24 dev tonode",
-		"ip -n " + r.ns + " addr add fd98::1/64 dev tonode nodad",
-		"ip -n " + r.ns + " link set tonode up",
-	} {
-		r.must(strings.Fields(command)...)
+	// A link-local address that comes late has FRR look at its next hops anew.
+	r.must("ip", "netns", "exec", r.ns, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
+	r.ip("",
+		"link add flbgp0 type veth peer name tonode netns "+r.ns,
+		"addr add 10.98.0.2/24 dev flbgp0",
+		"addr add 10.98.0.3/24 dev flbgp0",
+		"addr add fd98::2/64 dev flbgp0 nodad",
+		"addr add fd98::3/64 dev flbgp0 nodad",
+		"link set flbgp0 up",
+	)
+	r.ip(r.ns,
+		"link set lo up",
+		"addr add 10.98.0.1/24 dev tonode",
+		"addr add fd98::1/64 dev tonode nodad",
+		"link set tonode up",
+	)
+	ns, err := netns.GetFromName(r.ns)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer ns.Close()
+	if r.routing, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.routing.Close)
 	return r
 }
 
@@ -84,7 +97,7 @@ func newFRR(t testing.TB) *router {
 	if !netlab.IsIsolated() {
 		t.Skip("needs CAP_SYS_ADMIN and CAP_NET_ADMIN for network namespaces")
 	}
-	for _, binary := range []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/bin/vtysh", "/usr/sbin/ip"} {
+	for _, binary := range []string{"/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/sbin/ip"} {
 		if _, err := os.Stat(binary); err != nil {
 			t.Skipf("needs %s (Debian packages frr and iproute2)", binary)
 		}
@@ -96,11 +109,11 @@ func newFRR(t testing.TB) *router {
 func (r *router) run(bgp string, more ...string) {
 	r.t.Helper()
 	r.start("zebra", "", "--v6-rr-semantics") // else it removes a route of IPv6 to replace it
-	r.waitFor("zebra", func() bool { return r.vty("show version") != "" })
+	r.waitFor("zebra", func() bool { return r.vty("zebra", "show version") != "" })
 	// What it logs is shown where a test fails, and why a session ended is said to debuggers alone.
 	r.config = fmt.Sprintf("debug bgp neighbor-events\ndebug bgp graceful-restart\nfrr defaults traditional\nrouter bgp %d\n bgp router-id 10.98.0.1\n no bgp ebgp-requires-policy\n%s\n", routerASN, bgp)
 	r.start("bgpd", r.config, more...)
-	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("show bgp summary json"), "{") })
+	r.waitFor("bgpd", func() bool { return strings.Contains(r.vty("bgpd", "show bgp summary json"), "{") })
 }
 
 // frrDir makes a directory that the user frr may use: the daemons drop root.
@@ -175,6 +188,20 @@ func (r *router) addNamespace(name string) {
 	r.must("ip", "netns", "add", name)
 }
 
+// ip has iproute2 do all of this in a network namespace, "" being the tests' own, in one process.
+func (r *router) ip(ns string, commands ...string) {
+	r.t.Helper()
+	args := []string{"-batch", "-"}
+	if ns != "" {
+		args = append([]string{"-n", ns}, args...)
+	}
+	batch := exec.Command("ip", args...)
+	batch.Stdin = strings.NewReader(strings.Join(commands, "\n"))
+	if out, err := batch.CombinedOutput(); err != nil {
+		r.t.Fatalf("%v: %v\n%s", commands, err, out)
+	}
+}
+
 func (r *router) must(args ...string) {
 	r.t.Helper()
 	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -182,18 +209,31 @@ func (r *router) must(args ...string) {
 	}
 }
 
-func (r *router) vty(commands ...string) string {
-	args := []string{"--vty_socket", r.dir}
-	for _, c := range commands {
-		args = append(args, "-c", c)
-	}
-	var out bytes.Buffer
-	cmd := exec.Command("/usr/bin/vtysh", args...)
-	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
+// vty gives one of FRR's daemons commands as vtysh does, without vtysh's process, which knows the commands of all daemons: each
+// command ends with a zero, each answer with three and a status. Without the daemon it answers "".
+func (r *router) vty(daemon string, commands ...string) string {
+	conn, err := net.DialTimeout("unix", filepath.Join(r.dir, daemon+".vty"), patience)
+	if err != nil {
 		return ""
 	}
-	return out.String()
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	var said strings.Builder
+	answers := bufio.NewReader(conn)
+	for _, command := range append([]string{"enable"}, commands...) {
+		if _, err := conn.Write([]byte(command + "\x00")); err != nil {
+			return ""
+		}
+		answer, err := answers.ReadString(0)
+		if err != nil {
+			return ""
+		}
+		if _, err := answers.Discard(len("\x00\x00") + 1); err != nil {
+			return ""
+		}
+		said.WriteString(strings.TrimSuffix(answer, "\x00"))
+	}
+	return said.String()
 }
 
 func (r *router) waitFor(what string, condition func() bool) {
@@ -220,45 +260,42 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 }
 
 // kernel lists the gateways of a prefix in the router's kernel.
-func (r *router) kernel(prefix string) []string {
+func (r *router) kernel(prefix string) (gateways []string) {
 	r.t.Helper()
-	return r.routes(prefix, cmp.Or(r.proto, "bgp"))
+	for gateway := range r.weights(prefix) {
+		gateways = append(gateways, gateway)
+	}
+	return gateways
 }
 
-// routes lists the gateways that a routing daemon gave a prefix.
-func (r *router) routes(prefix, daemon string) []string {
+// weights are those of the gateways that the routing daemon gave a prefix in the router's kernel.
+func (r *router) weights(prefix string) map[string]int {
 	r.t.Helper()
-	family := "-4"
-	if strings.Contains(prefix, ":") {
-		family = "-6"
-	}
-	out, err := exec.Command("ip", "-n", r.ns, family, "-j", "route", "show", prefix, "proto", daemon).Output()
+	dst, err := netlink.ParseIPNet(prefix)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var routes []struct {
-		Gateway string `json:"gateway"`
-		Via     struct {
-			Host string `json:"host"` // of the other family
-		} `json:"via"`
-		NextHops []struct {
-			Gateway string `json:"gateway"`
-		} `json:"nexthops"`
+	family := netlink.FAMILY_V4
+	if strings.Contains(prefix, ":") {
+		family = netlink.FAMILY_V6
 	}
-	if err := json.Unmarshal(out, &routes); err != nil {
-		r.t.Fatalf("%v in %q", err, out)
+	var routes []netlink.Route
+	for err = netlink.ErrDumpInterrupted; errors.Is(err, netlink.ErrDumpInterrupted); { // they changed meanwhile
+		routes, err = r.routing.RouteListFiltered(family, &netlink.Route{Dst: dst, Protocol: r.protocol}, netlink.RT_FILTER_DST|netlink.RT_FILTER_PROTOCOL)
 	}
-	var gateways []string
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	weights := map[string]int{}
 	for _, route := range routes {
-		if route.Gateway != "" {
-			gateways = append(gateways, route.Gateway)
-		}
-		if route.Via.Host != "" {
-			gateways = append(gateways, route.Via.Host)
-		}
-		for _, hop := range route.NextHops {
-			gateways = append(gateways, hop.Gateway)
+		for _, hop := range append(route.MultiPath, &netlink.NexthopInfo{Gw: route.Gw, Via: route.Via}) {
+			if via, is := hop.Via.(*netlink.Via); is { // of the other family
+				hop.Gw = via.Addr
+			}
+			if hop.Gw != nil {
+				weights[hop.Gw.String()] = hop.Hops + 1
+			}
 		}
 	}
-	return gateways
+	return weights
 }

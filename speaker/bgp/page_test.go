@@ -62,7 +62,7 @@ func TestFRROnThePage(t *testing.T) {
 	r := newFRR(t)
 	for _, daemon := range []string{"zebra", "bgpd"} {
 		r.start(daemon, "")
-		r.waitFor(daemon, func() bool { return strings.Contains(r.vty("show daemons"), daemon) })
+		r.waitFor(daemon, func() bool { return r.vty(daemon, "show version") != "" })
 	}
 	r.withBFD(patientBFD())
 	file := filepath.Join(r.dir, "page.conf")

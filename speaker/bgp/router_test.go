@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -95,34 +94,6 @@ func (r *router) waitForKernel(prefix string, gateways ...string) {
 		slices.Sort(have)
 		return slices.Equal(have, gateways)
 	})
-}
-
-// weights are those of the gateways of a prefix in the router's kernel.
-func (r *router) weights(prefix string) map[string]int {
-	r.t.Helper()
-	out, err := exec.Command("ip", "-n", r.ns, "-j", "route", "show", prefix, "proto", "bgp").Output()
-	if strings.Contains(prefix, ":") {
-		out, err = exec.Command("ip", "-n", r.ns, "-6", "-j", "route", "show", prefix, "proto", "bgp").Output()
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var routes []struct {
-		NextHops []struct {
-			Gateway string `json:"gateway"`
-			Weight  int    `json:"weight"`
-		} `json:"nexthops"`
-	}
-	if err := json.Unmarshal(out, &routes); err != nil {
-		r.t.Fatalf("%v in %q", err, out)
-	}
-	weights := map[string]int{}
-	for _, route := range routes {
-		for _, hop := range route.NextHops {
-			weights[hop.Gateway] = hop.Weight
-		}
-	}
-	return weights
 }
 
 // waitForShares waits until the kernel gives two next hops these shares, such as 10.98.0.2=3 and 10.98.0.3=1.

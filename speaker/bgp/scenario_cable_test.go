@@ -170,10 +170,10 @@ func (s *scene) routerBFD(arg string) {
 	switch {
 	case s.birdd != nil:
 		s.birdd.configure(s.setup.timers, s.bird(s.setup))
-		s.near().must("ip", "netns", "exec", s.near().ns, "birdc", "-s", s.birdd.socket, "configure")
+		s.birdd.waitForAnswer("configure", "Reconfigur")
 	case begun:
 		ms := fmt.Sprint(s.setup.timers.every.Milliseconds())
-		s.frrd.vty("configure terminal", "bfd", "profile fast", "transmit-interval "+ms, "receive-interval "+ms)
+		s.frrd.vty("bfdd", "configure terminal", "bfd", "profile fast", "transmit-interval "+ms, "receive-interval "+ms)
 	default:
 		s.frrd.withBFD(s.setup.timers)
 		s.frrd.configure(fmt.Sprintf("neighbor %s bfd profile fast", s.neighbourName(1)))

@@ -30,34 +30,33 @@ func (r *router) moveAway() {
 	hop := fmt.Sprintf("flhop%d", os.Getpid())
 	r.addNamespace(hop)
 	r.t.Cleanup(func() { r.must("ip", "netns", "del", hop) })
-	for _, command := range []string{
-		"ip -n " + r.ns + " link set tonode netns " + hop,
-		"ip -n " + hop + " link add torouter type veth peer name tonode netns " + r.ns,
-		"ip netns exec " + hop + " sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
-		"ip -n " + hop + " addr add 10.98.0.254/24 dev tonode",
-		"ip -n " + hop + " addr add fd98::fe/64 dev tonode nodad",
-		"ip -n " + hop + " addr add 10.99.0.254/24 dev torouter",
-		"ip -n " + hop + " addr add 10.99.0.253/24 dev torouter",
-		"ip -n " + hop + " addr add fd99::fe/64 dev torouter nodad",
-		"ip -n " + hop + " addr add fd99::fd/64 dev torouter nodad",
-		"ip -n " + hop + " link set tonode up",
-		"ip -n " + hop + " link set torouter up",
-		"ip -n " + hop + " route add 192.0.2.0/24 via 10.98.0.2",
-		"ip -n " + hop + " route add 198.51.100.0/24 via 10.98.0.2",
-		"ip -n " + hop + " route add 2001:db8:a::/48 via fd98::2",
-		"ip -n " + hop + " route add 2001:db8:b::/48 via fd98::2",
-		"ip -n " + r.ns + " addr add 10.99.0.1/24 dev tonode",
-		"ip -n " + r.ns + " addr add fd99::1/64 dev tonode nodad",
-		"ip -n " + r.ns + " link set tonode up",
-		"ip -n " + r.ns + " route add 10.98.0.0/24 via 10.99.0.254",
-		"ip -n " + r.ns + " route add 10.98.0.3 via 10.99.0.253",
-		"ip -n " + r.ns + " route add fd98::/64 via fd99::fe",
-		"ip -n " + r.ns + " route add fd98::3 via fd99::fd",
-		"ip route add 10.99.0.0/24 via 10.98.0.254",
-		"ip route add fd99::/64 via fd98::fe",
-	} {
-		r.must(strings.Fields(command)...)
-	}
+	r.ip(r.ns, "link set tonode netns "+hop)
+	r.must("ip", "netns", "exec", hop, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	r.ip(hop,
+		"link add torouter type veth peer name tonode netns "+r.ns,
+		"addr add 10.98.0.254/24 dev tonode",
+		"addr add fd98::fe/64 dev tonode nodad",
+		"addr add 10.99.0.254/24 dev torouter",
+		"addr add 10.99.0.253/24 dev torouter",
+		"addr add fd99::fe/64 dev torouter nodad",
+		"addr add fd99::fd/64 dev torouter nodad",
+		"link set tonode up",
+		"link set torouter up",
+		"route add 192.0.2.0/24 via 10.98.0.2",
+		"route add 198.51.100.0/24 via 10.98.0.2",
+		"route add 2001:db8:a::/48 via fd98::2",
+		"route add 2001:db8:b::/48 via fd98::2",
+	)
+	r.ip(r.ns,
+		"addr add 10.99.0.1/24 dev tonode",
+		"addr add fd99::1/64 dev tonode nodad",
+		"link set tonode up",
+		"route add 10.98.0.0/24 via 10.99.0.254",
+		"route add 10.98.0.3 via 10.99.0.253",
+		"route add fd98::/64 via fd99::fe",
+		"route add fd98::3 via fd99::fd",
+	)
+	r.ip("", "route add 10.99.0.0/24 via 10.98.0.254", "route add fd99::/64 via fd98::fe")
 }
 
 // setup is how the router is configured towards the nodes.

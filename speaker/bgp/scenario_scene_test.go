@@ -264,10 +264,10 @@ func (s *scene) told(args []string) {
 	})
 }
 
-// vtysh asks FRR until its answer matches all patterns, or with "!" none: vtysh 'show bgp AFI unicast VIP' 'localpref 250'
+// vtysh asks FRR's daemon that the second word names until its answer matches all patterns, or with "!" none: vtysh 'show bgp AFI unicast VIP' 'localpref 250'
 func (s *scene) vtysh(neg bool, args []string) {
 	if s.cell.router == "frr" {
-		s.ask(neg, args, func(command string) string { return s.frrd.vty(command) })
+		s.ask(neg, args, func(command string) string { return s.frrd.vty(strings.Fields(command)[1]+"d", command) })
 	}
 }
 

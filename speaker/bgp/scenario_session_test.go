@@ -63,7 +63,7 @@ func (r *router) session(neighbour string) (h held, answered bool) {
 		Established int    `json:"connectionsEstablished"`
 		Dropped     int    `json:"connectionsDropped"`
 	}
-	err := json.Unmarshal([]byte(r.vty("show bgp neighbors "+neighbour+" json")), &all)
+	err := json.Unmarshal([]byte(r.vty("bgpd", "show bgp neighbors "+neighbour+" json")), &all)
 	n, there := all[neighbour]
 	return held{up: n.State == "Established", established: n.Established, dropped: n.Dropped}, err == nil && there
 }

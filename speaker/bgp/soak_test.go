@@ -80,7 +80,7 @@ func (s *soak) start(name string, args ...string) {
 }
 
 func (s *soak) status() bfd.Status {
-	state, _ := s.api.State()
+	state, _ := s.pulse.State()
 	return state.BFD["tor"]
 }
 
@@ -149,7 +149,7 @@ func (r *router) bfdDowns(of netip.Addr) int {
 		Peer  string `json:"peer"`
 		Downs *int   `json:"session-down"`
 	}
-	_ = json.Unmarshal([]byte(r.vty("show bfd peers counters json")), &all)
+	_ = json.Unmarshal([]byte(r.vty("bfdd", "show bfd peers counters json")), &all)
 	for _, p := range all {
 		if p.Peer == of.String() && p.Downs != nil {
 			return *p.Downs
