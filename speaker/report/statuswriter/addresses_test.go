@@ -56,11 +56,9 @@ func of(o v1beta1.L2Address, node string, uid types.UID) bool {
 		len(o.OwnerReferences) == 1 && o.OwnerReferences[0].UID == uid && o.OwnerReferences[0].Name == node
 }
 
-// TestAddressesSayWhoAnswers goes through the life of the objects of two nodes on a real API
+// testAddressesSayWhoAnswers goes through the life of the objects of two nodes on a real API
 // server: they come, are taken over and given back, and go.
-func TestAddressesSayWhoAnswers(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testAddressesSayWhoAnswers(t *testing.T, c cluster) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	since := time.Now().Add(-time.Hour)
 	first := map[netip.Addr]report.Address{

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
 	"fairlead.dev/fairlead/internal/testenv/testlog"
 	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
@@ -39,14 +38,11 @@ func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A write that the API server never answers is given up, and the state is told after all. Without a deadline it would be
 // waited for until the connection ends, which may be never.
-func TestAWriteWithoutAnAnswerIsGivenUp(t *testing.T) {
-	t.Parallel()
-	server := apiserver.Start(t)
-	c := newClusterOf(t, server)
+func testAWriteWithoutAnAnswerIsGivenUp(t *testing.T, c cluster) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
 	c.create(t, node)
 	var sessions, forwardings atomic.Bool
-	config := rest.CopyConfig(server.Config)
+	config := rest.CopyConfig(c.admin)
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return silent{to, &sessions, &forwardings} })
 	o, err := statuswriter.New("node1", config, testlog.New(t))
 	if err != nil {

@@ -36,12 +36,10 @@ func doubt(all map[string]v1beta1.L2Address, address string) string {
 	return c.Reason + " by " + by
 }
 
-// TestDoubtsAreNotedInTheObjectsOfOthers goes through the life of a doubt on a real API server:
+// testDoubtsAreNotedInTheObjectsOfOthers goes through the life of a doubt on a real API server:
 // neither the node that answers nor the one that doubts undoes what the other writes, another
 // process takes back what one left behind, and the object goes with who answers.
-func TestDoubtsAreNotedInTheObjectsOfOthers(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testDoubtsAreNotedInTheObjectsOfOthers(t *testing.T, c cluster) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	since := time.Now().Add(-time.Hour)
 	answers := map[netip.Addr]report.Address{
@@ -109,10 +107,8 @@ func TestDoubtsAreNotedInTheObjectsOfOthers(t *testing.T) {
 	})
 }
 
-// TestDoubtsOfADeadNodeAreTakenBack: by another one, which lives.
-func TestDoubtsOfADeadNodeAreTakenBack(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+// testDoubtsOfADeadNodeAreTakenBack: by another one, which lives.
+func testDoubtsOfADeadNodeAreTakenBack(t *testing.T, c cluster) {
 	one := c.node(t, "node1")
 	a1, _ := c.keepAddresses(t, "node1")
 	a1.Set(one, map[netip.Addr]report.Address{vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now()}}})

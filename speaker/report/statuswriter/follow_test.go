@@ -38,12 +38,10 @@ func answering(since time.Time) map[netip.Addr]report.Address {
 	return map[netip.Addr]report.Address{vip4: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: since}}}
 }
 
-// TestTheLastToWriteIsNotTheOneThatGoesOn: two nodes answer for a moment, as neither hears the
+// testTheLastToWriteIsNotTheOneThatGoesOn: two nodes answer for a moment, as neither hears the
 // other, and both write. The one that goes on never knew of the other, and its object is there
 // again after the other has removed its own.
-func TestTheLastToWriteIsNotTheOneThatGoesOn(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testTheLastToWriteIsNotTheOneThatGoesOn(t *testing.T, c cluster) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	a1, a2 := c.followAddresses(t, "node1"), c.followAddresses(t, "node2")
 	began := time.Now().Add(-time.Hour)
@@ -55,11 +53,9 @@ func TestTheLastToWriteIsNotTheOneThatGoesOn(t *testing.T) {
 	c.addresses(t, "the first node again", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
 }
 
-// TestWhoIsBackWithinAMoment: an address goes to another node and back before the one that had
+// testWhoIsBackWithinAMoment: an address goes to another node and back before the one that had
 // it has written that it has not. What it knew of its object is not true any more then.
-func TestWhoIsBackWithinAMoment(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testWhoIsBackWithinAMoment(t *testing.T, c cluster) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	a1, a2 := c.followAddresses(t, "node1"), c.followAddresses(t, "node2")
 	began := time.Now().Add(-time.Hour)
@@ -82,11 +78,9 @@ func TestWhoIsBackWithinAMoment(t *testing.T) {
 	c.addresses(t, "the first node still", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
 }
 
-// TestWhatIsDeletedIsMadeAgain: somebody deletes objects of each kind, and they are there again at
+// testWhatIsDeletedIsMadeAgain: somebody deletes objects of each kind, and they are there again at
 // once, although nothing changed that they tell.
-func TestWhatIsDeletedIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testWhatIsDeletedIsMadeAgain(t *testing.T, c cluster) {
 	uid := c.node(t, "node1")
 	since := time.Now().Add(-time.Hour)
 	a, s, f := c.followAddresses(t, "node1"), statuswriter.NewSessions("node1", c.speaker, slog.New(slog.DiscardHandler)), statuswriter.NewForwardings("node1", c.speaker, slog.New(slog.DiscardHandler))

@@ -42,11 +42,9 @@ func (c cluster) forwards(t *testing.T, node, what string, ok func(*v1beta1.Node
 	return nil
 }
 
-// TestTheObjectSaysHowTheForwardingDoes goes through the life of the object of one node, on a
+// testTheObjectSaysHowTheForwardingDoes goes through the life of the object of one node, on a
 // real API server: it comes, changes, survives a restart, and goes.
-func TestTheObjectSaysHowTheForwardingDoes(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testTheObjectSaysHowTheForwardingDoes(t *testing.T, c cluster) {
 	uid := c.node(t, "node1")
 	began := time.Now().Add(-time.Hour)
 	is := func(status metav1.ConditionStatus, reason string, since time.Time) v1beta1.NodeForwardingStatus {

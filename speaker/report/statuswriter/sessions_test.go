@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -31,16 +32,13 @@ const patience = 2 * time.Minute
 // cluster is an API server, and a client with the rights that the chart gives a speaker.
 type cluster struct {
 	client.Client
+	admin   *rest.Config
 	speaker client.WithWatch
 }
 
 func newCluster(t *testing.T) cluster {
 	t.Helper()
-	return newClusterOf(t, apiserver.Start(t))
-}
-
-func newClusterOf(t *testing.T, server *apiserver.Server) cluster {
-	t.Helper()
+	server := apiserver.Start(t)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -54,7 +52,7 @@ func newClusterOf(t *testing.T, server *apiserver.Server) cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cluster{admin, speaker}
+	c := cluster{admin, server.Config, speaker}
 	c.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions"}, Verbs: []string{"list", "watch", "create", "delete"}},
 		{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"bgpsessions/status"}, Verbs: []string{"patch"}},
@@ -138,11 +136,9 @@ func established(since time.Time) bgp.State {
 	}
 }
 
-// TestObjectsSayWhatSessionsDo goes through the life of the objects of one node, on a real
+// testObjectsSayWhatSessionsDo goes through the life of the objects of one node, on a real
 // API server: they come, change, survive a restart, and go.
-func TestObjectsSayWhatSessionsDo(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testObjectsSayWhatSessionsDo(t *testing.T, c cluster) {
 	uid := c.node(t, "node1")
 	stranger := &v1beta1.BGPSession{
 		ObjectMeta: metav1.ObjectMeta{Name: "tor.node2", Labels: map[string]string{v1beta1.LabelNode: "node2"}},

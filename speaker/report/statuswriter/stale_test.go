@@ -38,12 +38,10 @@ func allAre(want string) func(*v1beta1.NodeForwarding) bool {
 	}
 }
 
-// TestWhatADeadNodeSaidIsMarked: what nobody knows any more is marked by a node that lives, on
+// testWhatADeadNodeSaidIsMarked: what nobody knows any more is marked by a node that lives, on
 // a real API server; what another node has taken over is not, and the node writes its own
 // again when it is back, whether its process has ended or not.
-func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testWhatADeadNodeSaidIsMarked(t *testing.T, c cluster) {
 	one, two := c.node(t, "node1"), c.node(t, "node2")
 	since := time.Now().Add(-time.Hour)
 	sessions := map[string]bgp.State{"tor": established(since)}
@@ -137,11 +135,9 @@ func TestWhatADeadNodeSaidIsMarked(t *testing.T) {
 	c.sees(t, "its own words after a restart", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Established" })
 }
 
-// TestAMarkOfASpeakerThatLivesIsTakenBack: its pulse is away, or heard by nobody, and it knows all the same
+// testAMarkOfASpeakerThatLivesIsTakenBack: its pulse is away, or heard by nobody, and it knows all the same
 // how its sessions and its forwarding do.
-func TestAMarkOfASpeakerThatLivesIsTakenBack(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+func testAMarkOfASpeakerThatLivesIsTakenBack(t *testing.T, c cluster) {
 	one := c.node(t, "node1")
 	since := time.Now().Add(-time.Hour)
 	s, _ := c.keep(t, "node1")
