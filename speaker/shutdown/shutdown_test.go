@@ -53,13 +53,24 @@ func TestWhatTheNodeSaysOfGoing(t *testing.T) {
 	}
 }
 
-// TestWhatTheDaemonSetSaysOfGoing asks a real API server, and one that is not there.
-func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
+// TestOnOneAPIServer are the tests that share one, with the node and a DaemonSet that stays, since each takes seconds of a processor
+// to start.
+func TestOnOneAPIServer(t *testing.T) {
 	server := apiserver.Start(t)
 	admin := clientFor(t, server.Config)
+	if _, err := admin.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(t.Context(), newDaemonSet("stays"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	setReady := registerNode(t, admin)
+	t.Run("what the DaemonSet says of going", func(t *testing.T) { testWhatTheDaemonSetSaysOfGoing(t, server, admin) })
+	t.Run("the node shuts down", func(t *testing.T) { testTheNodeShutsDown(t, server, setReady) })
+	t.Run("one refusal is not for good", func(t *testing.T) { testOneRefusalIsNotForGood(t, server, admin) })
+}
+
+// testWhatTheDaemonSetSaysOfGoing asks a real API server, and one that is not there.
+func testWhatTheDaemonSetSaysOfGoing(t *testing.T, server *apiserver.Server, admin kubernetes.Interface) {
 	sets := admin.AppsV1().DaemonSets(metav1.NamespaceDefault)
 	for name, change := range map[string]func(*appsv1.DaemonSet){
-		"stays":     func(*appsv1.DaemonSet) {},
 		"elsewhere": func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeSelector["lb"] = "yes" },
 		"leaving":   func(d *appsv1.DaemonSet) { d.Finalizers = []string{"example.com/slow"} },
 	} {
@@ -72,7 +83,6 @@ func TestWhatTheDaemonSetSaysOfGoing(t *testing.T) {
 	if err := sets.Delete(t.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	registerNode(t, admin)
 	nobody, wrong, dead := server.User(t, "nobody").Config(), rest.AnonymousClientConfig(server.Config), rest.CopyConfig(server.Config)
 	wrong.BearerToken = "of somebody who is gone"
 	dead.Host = "https://127.0.0.1:1"
@@ -149,14 +159,8 @@ func registerNode(t *testing.T, admin kubernetes.Interface) (setReady func(corev
 	return setReady
 }
 
-// TestTheNodeShutsDown has kubelets that go and that stay: what starts a speaker again is a kubelet.
-func TestTheNodeShutsDown(t *testing.T) {
-	server := apiserver.Start(t)
-	admin := clientFor(t, server.Config)
-	if _, err := admin.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(t.Context(), newDaemonSet("stays"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	setReady := registerNode(t, admin)
+// testTheNodeShutsDown has kubelets that go and that stay: what starts a speaker again is a kubelet.
+func testTheNodeShutsDown(t *testing.T, server *apiserver.Server, setReady func(corev1.ConditionStatus)) {
 	dead := rest.CopyConfig(server.Config)
 	dead.Host = "https://127.0.0.1:1"
 	for name, test := range map[string]struct {
@@ -224,15 +228,10 @@ func TestAListenerIsFoundInTheKernelsTable(t *testing.T) {
 	}
 }
 
-// TestOneRefusalIsNotForGood has an API server allow only later what the speaker asks for, as one does
+// testOneRefusalIsNotForGood has an API server allow only later what the speaker asks for, as one does
 // that has just started.
-func TestOneRefusalIsNotForGood(t *testing.T) {
-	server := apiserver.Start(t)
-	admin := clientFor(t, server.Config)
+func testOneRefusalIsNotForGood(t *testing.T, server *apiserver.Server, admin kubernetes.Interface) {
 	meta := metav1.ObjectMeta{Name: "stays", Namespace: metav1.NamespaceDefault}
-	if _, err := admin.AppsV1().DaemonSets(meta.Namespace).Create(t.Context(), newDaemonSet(meta.Name), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	speaker := clientFor(t, server.User(t, "late").Config())
 	c := Speaker{Node: "node1", Namespace: meta.Namespace, DaemonSet: meta.Name}
 

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
@@ -25,11 +27,10 @@ func (o observed) ranges(want ...string) {
 	})
 }
 
-// TestServiceCIDRs: the ranges are those of all ServiceCIDRs, at once as they come and go.
+// testServiceCIDRs: the ranges are those of all ServiceCIDRs, at once as they come and go.
 // One that is being deleted is there until it is gone, since Services may have its addresses.
-func TestServiceCIDRs(t *testing.T) {
-	t.Parallel()
-	o := observe(t, apiserver.Start(t))
+func testServiceCIDRs(t *testing.T, server *apiserver.Server) {
+	o := observe(t, server)
 	own := []string{"10.96.0.0/16", "fd00:10:96::/112"} // the API server's
 	o.ranges(own...)
 	more := &networkingv1.ServiceCIDR{ObjectMeta: meta("", "more", nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.99.0.0/24"}}}
@@ -52,6 +53,10 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 	o.create(&networkingv1.ServiceCIDR{ObjectMeta: meta("", "last", nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.99.8.0/24"}}})
 	o.ranges(own[0], "10.99.0.0/24", "10.99.7.0/24", "10.99.8.0/24", own[1], "fd00:99::/112")
+	if err := o.Patch(o.Context(), held, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		o.Fatal(err)
+	}
+	o.ranges(own[0], "10.99.0.0/24", "10.99.7.0/24", "10.99.8.0/24", own[1])
 }
 
 // TestAnAPIServerWithoutServiceCIDRs, as those before Kubernetes 1.33 are: all else is there, and that they are not is told once.

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ func TestOnOneAPIServer(t *testing.T) {
 		"an API server that does not answer is told":       testAnAPIServerThatDoesNotAnswerIsTold,
 		"the first snapshot is whole":                      testTheFirstSnapshotIsWhole,
 		"labels of other proxies and of headless Services": testLabelsOfOtherProxiesAndOfHeadlessServices,
+		"ServiceCIDRs":                                     testServiceCIDRs,
 		"what reservations hold":                           testWhatReservationsHold,
 		"a storm of changes is followed":                   testAStormOfChangesIsFollowed,
 		"an empty key of the hellos replaces none":         testAnEmptyKeyOfTheHellosReplacesNone,
@@ -49,6 +51,14 @@ func TestOnOneAPIServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 		empty(t, api)
 	}
+}
+
+// TestWithoutKindsOfOurs are the tests that take CRDs away, the last one all of them.
+func TestWithoutKindsOfOurs(t *testing.T) {
+	t.Parallel()
+	server := apiserver.Start(t)
+	t.Run("one that is missing is told once", func(t *testing.T) { testAKindThatIsMissingIsToldOnce(t, server) })
+	t.Run("the core kinds do not wait for ours", func(t *testing.T) { testCoreKindsDoNotWaitForOurs(t, server) })
 }
 
 // connect makes a client for all kinds that tests create.
@@ -74,6 +84,7 @@ func empty(t *testing.T, api client.Client) {
 	for _, list := range []client.ObjectList{
 		&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}, &corev1.NodeList{}, &corev1.SecretList{}, &appsv1.DaemonSetList{},
 		&v1beta1.IPAddressPoolList{}, &v1beta1.L2AdvertisementList{}, &v1beta1.BGPAdvertisementList{}, &v1beta1.BGPPeerList{}, &v1beta1.IPReservationList{},
+		&networkingv1.ServiceCIDRList{},
 	} {
 		for limit := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 			if left := remove(t, api, list); left == 0 {

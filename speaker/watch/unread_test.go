@@ -63,11 +63,9 @@ func (o observed) settles(told unread) {
 }
 
 // A kind that a release adds is missing where nobody has upgraded the CRDs.
-func TestAKindThatIsMissingIsToldOnce(t *testing.T) {
-	t.Parallel()
+func testAKindThatIsMissingIsToldOnce(t *testing.T, server *apiserver.Server) {
 	told := make(unread, 100)
 	var missing apiextensionsv1.CustomResourceDefinition
-	server := apiserver.Start(t)
 	o := observeAs(t, server, watch.Config{Node: "own", OwnIn: time.Millisecond, Log: slog.New(slog.DiscardHandler), Unread: func(p []problem.Problem) { told <- p }},
 		func(t *testing.T, api client.Client) {
 			if err := api.Get(t.Context(), client.ObjectKey{Name: "communities." + v1beta1.GroupName}, &missing); err != nil {

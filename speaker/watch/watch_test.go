@@ -337,9 +337,8 @@ func testTriggersOfChanges(t *testing.T, server *apiserver.Server) {
 
 // Forwarding must not wait for kinds that a cluster does not have: a missing CRD
 // would otherwise stop every Service.
-func TestCoreKindsDoNotWaitForOurs(t *testing.T) {
-	t.Parallel()
-	o := observe(t, apiserver.Start(t), removeOurKinds)
+func testCoreKindsDoNotWaitForOurs(t *testing.T, server *apiserver.Server) {
+	o := observe(t, server, removeOurKinds)
 	if c := o.sees("the core kinds", func(*view.Cluster) bool { return true }); c.Configured {
 		t.Error("the cluster has none of our kinds, and the snapshot says that they were read")
 	}
