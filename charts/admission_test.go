@@ -10,21 +10,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
-	"fairlead.dev/fairlead/internal/testenv/netlab"
+	"k8s.io/client-go/rest"
 )
 
-// A port that was free when the API server chose it must be free when it is bound.
-func TestMain(m *testing.M) { netlab.Isolated(m.Run) }
-
-// TestPodSecurity creates the pods where a real API server enforces each of the levels of
+// testPodSecurity creates the pods where a real API server enforces each of the levels of
 // https://kubernetes.io/docs/concepts/security/pod-security-standards/. The controller is
 // admitted under the strictest one, the speaker under the one that the chart's README names,
 // whatever the values; and the speaker is refused for nothing but what it needs.
-func TestPodSecurity(t *testing.T) {
-	t.Parallel()
-	api, err := kubernetes.NewForConfig(apiserver.Start(t).Config)
+func testPodSecurity(t *testing.T, config *rest.Config) {
+	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}

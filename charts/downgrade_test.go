@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
@@ -48,11 +47,8 @@ func tomorrow(t *testing.T, name string) string {
 
 // A chart whose kinds lack fields that objects have is refused, by one sentence, before anything has changed. Where none has them, or
 // when it is asked for, it is not.
-func TestADowngradeThatWouldLoseFields(t *testing.T) {
-	t.Parallel()
-	a := &authority{t: t, config: apiserver.Start(t).Config}
-	a.Client = a.as(a.config)
-	a.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+func testADowngradeThatWouldLoseFields(t *testing.T, config *rest.Config) {
+	a := asAdmin(t, config)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
 		t.Fatal(err)

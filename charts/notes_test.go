@@ -9,19 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/rest"
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
-// TestNotes: an upgrade to other classes says how many Services lose what they have, and one beside Cilium in kube-proxy's place
+// testNotes: an upgrade to other classes says how many Services lose what they have, and one beside Cilium in kube-proxy's place
 // which mode to set. One where every node is excluded from load balancers, as a single one that has the control plane, says that none announces.
-func TestNotes(t *testing.T) {
-	t.Parallel()
-	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
-	a.Client = a.as(a.config)
+func testNotes(t *testing.T, config *rest.Config) {
+	programs, a := helms(t), asAdmin(t, config)
 	for name, class := range map[string]*string{"one": nil, "two": nil, "of-a-class": new("example.com/lb"), "never-ours": nil} {
 		s := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -38,13 +35,8 @@ func TestNotes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["it"] = &clientcmdapi.Cluster{Server: a.config.Host, CertificateAuthorityData: a.config.CAData}
-	config.AuthInfos["it"] = &clientcmdapi.AuthInfo{ClientCertificateData: a.config.CertData, ClientKeyData: a.config.KeyData}
-	config.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "it"}
-	config.CurrentContext = "it"
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := apiserver.WriteKubeconfig(config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	notes := func(program, set string) (notes, out string, err error) {

@@ -22,10 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
-
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 // What clusters ask of all charts: labels, arguments and variables of one's own, priorities, SELinux, where metrics are served.
@@ -216,10 +215,9 @@ func TestCRDsAlone(t *testing.T) {
 
 // What the chart of the configuration makes of values is admitted by a real API server, and what a kind does not have
 // is refused by its name.
-func TestConfigFromValues(t *testing.T) {
-	t.Parallel()
+func testConfigFromValues(t *testing.T, config *rest.Config) {
 	programs := helms(t)
-	api, err := client.New(apiserver.Start(t).Config, client.Options{FieldValidation: "Strict"})
+	api, err := client.New(config, client.Options{FieldValidation: "Strict"})
 	if err != nil {
 		t.Fatal(err)
 	}

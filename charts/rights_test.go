@@ -32,10 +32,17 @@ type authority struct {
 	kube          kubernetes.Interface
 }
 
+// asAdmin has an API server and nothing installed.
+func asAdmin(t *testing.T, config *rest.Config) *authority {
+	t.Helper()
+	a := &authority{t: t, config: config}
+	a.Client = a.as(config)
+	return a
+}
+
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, config: apiserver.Start(t).Config}
-	a.Client = a.as(a.config)
+	a := asAdmin(t, apiserver.Start(t).Config)
 	var err error
 	if a.kube, err = kubernetes.NewForConfig(a.config); err != nil {
 		t.Fatal(err)
@@ -160,11 +167,9 @@ func eventOf(node, by string) map[string]any {
 	}
 }
 
-// TestWhatASpeakerMayNot tries, with the token that the kubelet gives to a speaker, what a node that was broken into
+// testWhatASpeakerMayNot tries, with the token that the kubelet gives to a speaker, what a node that was broken into
 // would: to speak for another node, and to read what is not its own.
-func TestWhatASpeakerMayNot(t *testing.T) {
-	t.Parallel()
-	a := newAuthority(t)
+func testWhatASpeakerMayNot(t *testing.T, a *authority) {
 	ctx := t.Context()
 	for _, name := range []string{"fairlead-hello", "sh.helm.release.v1.fairlead.v1", "password"} {
 		a.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
@@ -257,11 +262,9 @@ func TestWhatASpeakerMayNot(t *testing.T) {
 	}
 }
 
-// TestWhatAControllerMayNot tries, with its token, what a controller that was broken into would: to get the token of
+// testWhatAControllerMayNot tries, with its token, what a controller that was broken into would: to get the token of
 // another ServiceAccount, and to send traffic elsewhere.
-func TestWhatAControllerMayNot(t *testing.T) {
-	t.Parallel()
-	a := newAuthority(t)
+func testWhatAControllerMayNot(t *testing.T, a *authority) {
 	ctx := t.Context()
 	controller := a.as(a.token("fairlead-controller", ""))
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }

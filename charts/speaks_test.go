@@ -19,11 +19,9 @@ import (
 	"fairlead.dev/fairlead/speaker/report/statuswriter"
 )
 
-// TestSpeakersWriteWithTheirTokens runs what writes the objects of a node, for two nodes, each with its own token: a node
+// testSpeakersWriteWithTheirTokens runs what writes the objects of a node, for two nodes, each with its own token: a node
 // writes of itself, takes an address over, doubts another node, and says that one is dead, until that is back.
-func TestSpeakersWriteWithTheirTokens(t *testing.T) {
-	t.Parallel()
-	a := newAuthority(t)
+func testSpeakersWriteWithTheirTokens(_ *testing.T, a *authority) {
 	one, two := a.writes("a"), a.writes("b")
 	address, uid, other := netip.MustParseAddr("192.0.2.1"), types.UID("of a"), types.UID("of b")
 	held := map[netip.Addr]report.Address{address: {Ownership: api.Ownership{Interfaces: []string{"eth0"}, Since: time.Now()}}}

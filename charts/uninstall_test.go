@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/internal/testenv/apiserver"
@@ -22,11 +23,8 @@ import (
 // An uninstall clears the statuses of Services first, by a Job with the rights of the controller, while there are any. One
 // that fails leaves the release, which goes without hooks. Who only renders the chart does not get the Job, which would
 // take all addresses where it is applied. A second install names the first, and leaves nothing.
-func TestUninstallHook(t *testing.T) {
-	t.Parallel()
-	programs, a := helms(t), &authority{t: t, config: apiserver.Start(t).Config}
-	a.Client = a.as(a.config)
-	a.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+func testUninstallHook(t *testing.T, config *rest.Config) {
+	programs, a := helms(t), asAdmin(t, config)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
 		t.Fatal(err)
