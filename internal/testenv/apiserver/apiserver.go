@@ -106,7 +106,9 @@ func plane(tb testing.TB, options []Option) *envtest.ControlPlane {
 func configure(tb testing.TB, server *envtest.APIServer, options []Option) {
 	tb.Helper()
 	server.CertDir = tb.TempDir()
-	server.Path, server.StartTimeout, server.StopTimeout = find(tb, "kube-apiserver"), patience, patience
+	find(tb, "kube-apiserver") // which the script finds, too
+	server.Path = filepath.Join(root(tb), "internal", "testenv", "apiserver", "kube-apiserver")
+	server.StartTimeout, server.StopTimeout = patience, patience
 	server.Configure().
 		Set("advertise-address", "203.0.113.1"). // of no host, lest it look for a default route
 		Set("service-cluster-ip-range", "10.96.0.0/16,fd00:10:96::/112").
