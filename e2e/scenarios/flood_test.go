@@ -79,6 +79,7 @@ func (f *flooding) request() {
 	case err != nil:
 		f.count.Failed++
 		f.count.Errors[err.Error()]++
+		f.count.Lost = append(f.count.Lost, span{began, now})
 		if connected {
 			f.count.Cut = append(f.count.Cut, span{began, now})
 		}

@@ -22,6 +22,9 @@ import (
 // rushEach is how many connections a second each of the two addresses of a Service gets.
 const rushEach = 250
 
+// instant is how the logs of programs tell a time, to the millisecond.
+const instant = "15:04:05.000"
+
 // rush opens 500 connections a second to a dual-stack Service over layer 2. What it returns
 // ends that, and fails the test if a connection was not made or was cut: whatever happens
 // meanwhile is to be no client's business. A machine that is so busy that it does not come to so
@@ -52,6 +55,9 @@ func rush(t *testing.T, c *product.Cluster, name string, policy corev1.ServiceEx
 			if count.OK < 500 || count.Failed > 0 && (!busy || tooMany(count)) {
 				t.Errorf("%s: %d of %d requests failed, %d of them after their connections were made, at %d moments",
 					vip, count.Failed, count.OK+count.Failed, len(count.Cut), moments(count.Cut))
+				for _, lost := range count.Lost[:min(len(count.Lost), 20)] {
+					t.Logf("%s: lost from %s to %s", vip, lost.From.Format(instant), lost.To.Format(instant))
+				}
 			}
 		}
 	}

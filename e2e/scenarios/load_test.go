@@ -21,8 +21,8 @@ type tally struct {
 	Longest time.Duration
 	// Errors counts what the failed requests met, in words.
 	Errors map[string]int
-	// Cut are the failed requests of a flood whose connections had been made.
-	Cut []span
+	// Lost are the failed requests of a flood, and Cut those of them whose connections had been made.
+	Lost, Cut []span
 	// Sources counts the addresses that the pods saw.
 	Sources map[netip.Addr]int
 	// Pods counts who answered.
