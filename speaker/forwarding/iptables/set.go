@@ -138,7 +138,7 @@ func (s *set) load() error {
 func (s *set) replace(other ipset.Header) ([]ipset.Element, error) {
 	if other.Type != s.Type || other.Family != s.Family {
 		if err := ipset.Destroy(s.Name); err != nil {
-			return nil, fmt.Errorf("somebody else's set has the name of ours, but its type is %s and not %s of %s: %w: delete those rules",
+			return nil, fmt.Errorf("another program's set has the name of ours, but its type is %s and not %s of %s: %w: delete those rules",
 				other.Type, s.Type, s.Family, err)
 		}
 		return nil, ipset.Create(s.Spec, len(s.members))

@@ -234,7 +234,7 @@ func (s *sets) trim() error {
 			errs = append(errs, ipset.Flush(name))
 		case !h.told && time.Since(h.since) > time.Second:
 			s.held[name] = held{h.since, true}
-			s.log.Warn("A set of ours that is not needed any more is in use by somebody else's rules; it is removed when they are gone", "ipset", name)
+			s.log.Warn("A set of ours that is not needed any more is in use by another program's rules; it is removed when they are gone", "ipset", name)
 		}
 	}
 	return errors.Join(errs...)

@@ -145,7 +145,7 @@ func (p *port) speak() {
 	}
 }
 
-// pause waits for so long, or less if somebody wakes it, and tells whether to go on.
+// pause waits for so long, or until wake receives, and returns whether to go on.
 func (p *port) pause(d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

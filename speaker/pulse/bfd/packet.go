@@ -36,7 +36,7 @@ const (
 	NoDiag       Diag = 0
 	Expired      Diag = 1 // nothing was heard for the detection time
 	NeighborDown Diag = 3 // the peer said that the session is down
-	AdminOff     Diag = 7 // somebody ended the session on purpose
+	AdminOff     Diag = 7 // the session was shut down administratively
 )
 
 // String tells it in words.

@@ -67,7 +67,7 @@ type session struct {
 	machine *machine
 	want    desired.BFD
 	out     sender    // nil: it could not be opened
-	parting time.Time // it is AdminDown and ends then; zero: somebody wants it
+	parting time.Time // it is AdminDown and ends then; zero: it is wanted
 	since   time.Time
 	// Why it cannot send; and the counts of Stats.
 	trouble        string

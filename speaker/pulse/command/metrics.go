@@ -64,7 +64,7 @@ var (
 	overARP = responding{
 		answers:       describe("arp_answers_total", "ARP requests answered."),
 		announcements: describe("arp_gratuitous_total", "Gratuitous ARP requests and replies sent."),
-		probes:        describe("arp_probes_total", "ARP requests sent to ask whether somebody else has an address."),
+		probes:        describe("arp_probes_total", "ARP requests sent to ask whether another station has an address."),
 		malformed:     describe("arp_parse_errors_total", "Frames that were not well-formed ARP."),
 		conflicts:     describe("arp_conflicts_total", "ARP frames in which another station claimed an address of ours."),
 		unsent:        describe("arp_send_errors_total", "ARP frames that the kernel did not take."),
@@ -73,7 +73,7 @@ var (
 	overNDP = responding{
 		answers:       describe("ndp_answers_total", "Neighbour solicitations answered."),
 		announcements: describe("ndp_unsolicited_total", "Unsolicited neighbour advertisements sent."),
-		probes:        describe("ndp_probes_total", "Neighbour solicitations sent to ask whether somebody else has an address."),
+		probes:        describe("ndp_probes_total", "Neighbour solicitations sent to ask whether another station has an address."),
 		malformed:     describe("ndp_parse_errors_total", "Frames that were not well-formed neighbour discovery."),
 		conflicts:     describe("ndp_conflicts_total", "Neighbour discovery messages in which another station claimed an address of ours."),
 		unsent:        describe("ndp_send_errors_total", "Neighbour advertisements that the kernel did not take."),

@@ -90,7 +90,7 @@ func (s *Socket) Dropped() uint64 {
 // nothing to do with it: the socket hears nothing any more, and is not told.
 func (s *Socket) Gone() bool {
 	gone := false
-	_ = s.raw.Control(func(fd uintptr) { // it is closed, which whoever closed it knows
+	_ = s.raw.Control(func(fd uintptr) { // its error says that it is closed, which the caller of Close knows
 		at, err := unix.Getsockname(int(fd))
 		link, is := at.(*unix.SockaddrLinklayer)
 		gone = err == nil && is && link.Ifindex != s.index

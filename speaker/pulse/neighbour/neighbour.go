@@ -108,7 +108,7 @@ const (
 // Finding is what a frame was to us.
 type Finding struct {
 	What Event
-	// Reply is to what is Asked. A Conflict has one, too, if somebody asks for one of our addresses from
+	// Reply is to what is Asked. A Conflict has one, too, if a station asks for one of our addresses from
 	// one that we only probe, as a gateway may while it is probed.
 	Reply Frame
 	Claim Claim // of a Conflict, without the interface

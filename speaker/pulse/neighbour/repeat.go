@@ -67,7 +67,7 @@ func (q *turns) take(now time.Time) []netip.Addr {
 	return due
 }
 
-// next receives when it is somebody's turn; nil: never.
+// next returns a channel that receives when an address is due; nil: none will be.
 func (q *turns) next() <-chan time.Time {
 	if len(*q) == 0 {
 		return nil
