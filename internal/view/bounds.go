@@ -26,10 +26,11 @@ const (
 	mostGiven = 16
 )
 
-// Bounded returns the part of a Service, and of its endpoints, that nodes forward, and says what is left out. That
+// Bounded returns the part of a Service, and of its endpoints, that a node forwards, and says what is left out. That
 // is the first ports as they are listed, with the first of ClusterIPs, VIPs and ExternalIPs, endpoints and source ranges: of
-// these, in an order that does not depend on how they are listed.
-func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.Problem) {
+// these, in an order that does not depend on how they are listed. The node's own endpoints come before those of other nodes,
+// since policy Local has no others; "" stands for what all nodes forward alike.
+func Bounded(s *Service, endpoints []Endpoint, node string) (*Service, []Endpoint, []problem.Problem) {
 	var told []problem.Problem
 	note := func(what, fix string, most int) {
 		told = append(told, problem.New(s.Object(), ReasonTooLarge, "%s of one Service: nodes forward the first %d; %s, or have several Services", what, most, fix))
@@ -56,7 +57,7 @@ func Bounded(s *Service, endpoints []Endpoint) (*Service, []Endpoint, []problem.
 	}
 	destinations := of * max(len(part.Ports), 1)
 	most := max(min(mostTargets/destinations, mostOfOnePort/of), 1)
-	if first := firstEndpoints(endpoints, most); len(first) < len(endpoints) {
+	if first := firstEndpoints(endpoints, most, node); len(first) < len(endpoints) {
 		note(fmt.Sprintf("%d destinations with more than %d endpoints each", destinations, most), "have fewer ports or endpoints", most)
 		endpoints = first
 	}
@@ -85,8 +86,8 @@ func (s *Service) boundDestinations() {
 	s.ExternalIPs = first(s.ExternalIPs)
 }
 
-// firstEndpoints are the first so many of each family, those before others that new flows may go to.
-func firstEndpoints(all []Endpoint, most int) []Endpoint {
+// firstEndpoints are the first so many of each family, those before others that new flows may go to, and of these those of a node.
+func firstEndpoints(all []Endpoint, most int, node string) []Endpoint {
 	count := map[addr.Family]int{}
 	for i := range all {
 		count[addr.FamilyOf(all[i].Addr)]++
@@ -95,10 +96,13 @@ func firstEndpoints(all []Endpoint, most int) []Endpoint {
 		return all
 	}
 	last := func(e Endpoint) int {
-		if (Offer{Endpoint: &e}).Usable() {
-			return 0
+		switch usable := (Offer{Endpoint: &e}).Usable(); {
+		case !usable:
+			return 2
+		case e.Node != node:
+			return 1
 		}
-		return 1
+		return 0
 	}
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b Endpoint) int {
 		return cmp.Or(last(a)-last(b), a.Addr.Compare(b.Addr), cmp.Compare(a.Node, b.Node))

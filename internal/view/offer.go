@@ -108,9 +108,9 @@ func (e *Endpoint) supersedes(other *Endpoint) bool {
 // Usable are the endpoints of a Service that flows may go to, by its ports.
 type Usable [][]Offer
 
-// UsableOf lists those of one family, of the part that nodes forward.
+// UsableOf lists those of one family, of the part that all nodes forward.
 func UsableOf(s *Service, endpoints []Endpoint, family addr.Family) Usable {
-	s, endpoints, _ = Bounded(s, endpoints)
+	s, endpoints, _ = Bounded(s, endpoints, "")
 	names := s.PortNames()
 	by, _ := OffersByPort(endpoints, family, names)
 	usable := make(Usable, 0, len(names))

@@ -111,6 +111,26 @@ func TestOneServiceIsBounded(t *testing.T) {
 	}
 }
 
+// TestALargeServiceIsServedByEachNode: of more endpoints than a node forwards, its own are among them.
+func TestALargeServiceIsServedByEachNode(t *testing.T) {
+	t.Parallel()
+	z := size{ports: 1000, vips: 1, endpoints: 300}
+	pods := z.pods()
+	for i := range pods {
+		pods[i].Node = fmt.Sprint("node", i%100)
+	}
+	s := z.service()
+	s.ExternalLocal, s.InternalLocal, s.HealthCheckPort = true, true, 30100
+	c := cluster(s, pods...)
+	for _, node := range []string{"node0", "node50", "node99"} {
+		got, _ := fresh(c, onNode(node))
+		p := got.Forwarding.Ports[desired.PortKey{Service: s.Ref, Name: "p999", Protocol: view.TCP, Family: addr.IPv4}]
+		if ready := got.Health[s.Ref].Ready[addr.IPv4]; len(p.Local) != ready || ready == 0 || len(p.Cluster) != 25 {
+			t.Errorf("%s: %d endpoints of its own, and %d of all; its health check says %d", node, len(p.Local), len(p.Cluster), ready)
+		}
+	}
+}
+
 // TestALargeServiceCostsOthersNothing has Services change beside one of the size that an API server admits.
 func TestALargeServiceCostsOthersNothing(t *testing.T) {
 	giant := size{ports: 10000, external: 20000, vips: 1, endpoints: 1000, sources: 5000}

@@ -163,7 +163,7 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 	if s != nil && !s.ProxiedElsewhere {
 		from := vantage{e.options.Node, e.zone, c.Fallen}
 		s = e.claims.granted(s)
-		part, endpoints, told := view.Bounded(s, c.Endpoints.Of(ref))
+		part, endpoints, told := view.Bounded(s, c.Endpoints.Of(ref), e.options.Node)
 		if len(told) > 0 {
 			e.claims.lost[ref] = append(e.claims.lost[ref], told...)
 		}
