@@ -37,15 +37,16 @@ func TestWhyASessionEnded(t *testing.T) {
 	long, just := time.Now().Add(-hold), time.Now()
 	ceased := []byte("\x06\x02\x05rack7")
 	for want, r := range map[string]*relay{
-		"the hold time passed without a message from 192.0.2.1":                                                    {guard: up, heard: long},
-		"192.0.2.1 closed the connection without giving a reason":                                                  {guard: up, heard: just, closed: true},
+		"the hold time passed without a message from 192.0.2.1":   {guard: up, heard: long},
+		"192.0.2.1 closed the connection without giving a reason": {guard: up, heard: just, closed: true},
+		"192.0.2.1 closed the connection and opened no session: it may have no neighbor 192.0.2.11, or one that is shut down or activated for no address family": {heard: just, closed: true},
 		"sending to 192.0.2.1 failed":                                                                              {guard: up, heard: just},
 		`192.0.2.1 ended the session: cease (administrative shutdown) ("rack7")`:                                   {guard: up, heard: just, notified: ceased, closed: true},
 		`192.0.2.1 refused to open the session: cease (administrative shutdown) ("rack7")`:                         {heard: just, notified: ceased, closed: true},
 		"what 192.0.2.1 sent was refused: header (bad message type): it was 9":                                     {guard: up, heard: long, closed: true, refused: malformedHeader(3, nil, "it was 9")},
 		"192.0.2.1 opens the session with AS number 7 in place of 64999: correct peerASN, or the AS of the router": {heard: just, closed: true, refused: &refusal{code: 2, subcode: 2, words: wrongASN(id, 7), sentence: true}},
 	} {
-		r.id = id
+		r.id, r.local = id, netip.MustParseAddrPort("192.0.2.11:50000")
 		if got := r.reason(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

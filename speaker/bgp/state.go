@@ -90,6 +90,9 @@ func (r *relay) reason() string {
 		return fmt.Sprintf("%v ended the session: %s", router, notificationWords(r.notified))
 	case r.notified != nil:
 		return refusedWords(r.id, r.notified)
+	case r.closed && !r.guard.opened && !r.id.Passive:
+		return fmt.Sprintf("%v closed the connection and opened no session: it may have no neighbor %v, or one that is shut down or activated for no address family",
+			router, r.local.Addr().WithZone(""))
 	case r.closed:
 		return fmt.Sprintf("%v closed the connection without giving a reason", router)
 	case r.holdTimePassed():
