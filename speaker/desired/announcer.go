@@ -302,10 +302,15 @@ func (id Identity) unnumbered(over string, adjacent view.Adjacency) Identity {
 	return id
 }
 
+// routerIDFromName returns one that looks like the address of a host, as RFC 4271, 6.2, asks for, and routers do that are older than RFC 6286.
 func routerIDFromName(name string) netip.Addr {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return netip.AddrFrom4([4]byte(h.Sum(nil)))
+	id := [4]byte(h.Sum(nil))
+	if first := id[0]; first == 0 || first == 127 || first >= 224 {
+		id[0] = 1 + first%126
+	}
+	return netip.AddrFrom4(id)
 }
 
 // unannounced returns a problem of each address while no node may announce any.

@@ -1,6 +1,7 @@
 package desired_test
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -577,10 +578,23 @@ func TestSessions(t *testing.T) {
 	if diff := cmp.Diff(want, session.Routes, compare); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
-	c.Nodes["a"].Addresses = ips("2001:db8:1::1")
-	got, _ = fresh(c, onNode("a"))
-	if id := got.BGP["tor"].Identity.RouterID; !id.Is4() {
-		t.Errorf("router ID %s of a node without IPv4 is no IPv4 number", id)
+}
+
+// TestNodesWithoutIPv4HaveRouterIDs: each one of its own, which might be the address of a host.
+func TestNodesWithoutIPv4HaveRouterIDs(t *testing.T) {
+	c, ids := cluster(service()), map[netip.Addr]string{}
+	for i := range 100 {
+		name := fmt.Sprint("node", i)
+		c.Nodes[name] = &view.Node{Name: name, Ready: true, Addresses: ips("2001:db8:1::1")}
+		got, _ := fresh(c, onNode(name))
+		id := got.BGP["tor"].Identity.RouterID
+		if first := id.AsSlice()[0]; !id.Is4() || first == 0 || first == 127 || first >= 224 {
+			t.Errorf("%s has the router ID %s", name, id)
+		}
+		if other := ids[id]; other != "" {
+			t.Errorf("%s and %s have the router ID %s", name, other, id)
+		}
+		ids[id] = name
 	}
 }
 
