@@ -504,12 +504,15 @@ func TestMessages(t *testing.T) {
 		[]*view.Pool{pool("old", 1, "192.0.2.0/30"), pool("young", 2, "192.0.2.2-192.0.2.9")},
 		service("a", 1, holds("192.0.2.0")), service("b", 2, asks("192.0.2.0")),
 		service("c", 3, families(view.PreferDualStack, addr.IPv4, addr.IPv6)),
+		service("d", 4, holds("192.0.2.1")), service("e", 5, asks("192.0.2.1")),
 	)
+	c.Services[view.Ref{Namespace: "default", Name: "d"}].Deleting = true
 	_, problems := allocation.Plan(c, allocation.Assignments{}, view.Classes{})
 	want := []string{
 		`IPAddressPool/young: PoolOverlap: 192.0.2.2-192.0.2.3 is in the older IPAddressPool "old" too: this pool gives no addresses until the ranges are apart; addresses already given stay`,
 		`Service/default/b: RequestTaken: the requested address 192.0.2.0 is held by Service default/a (to share it, give both the same annotation fairlead.dev/share-key)`,
 		`Service/default/c: FamilyMissing: no IPv6 address: no IPAddressPool gives this Service IPv6 addresses without being asked: create one, or look at autoAssign, disabled and serviceAllocation of those that there are`,
+		`Service/default/e: RequestTaken: the requested address 192.0.2.1 is held by Service default/d (it is being deleted, and has the address until its finalizers are done)`,
 	}
 	var got []string
 	for _, p := range problems {

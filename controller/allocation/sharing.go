@@ -53,7 +53,11 @@ func (p *planner) obstacle(a netip.Addr, o owner) (holder, why string) {
 		}
 	}
 	for _, other := range p.tenantsOf(a) {
-		if why = p.apart(other, o, a); why != "" {
+		why = p.apart(other, o, a)
+		if why != "" && other.Deleting {
+			why = "it is being deleted, and has the address until its finalizers are done"
+		}
+		if why != "" {
 			return owner{service: other}.String(), why
 		}
 	}
