@@ -163,6 +163,7 @@ func (s *session) begin(conn *net.TCPConn) (over <-chan struct{}) {
 	if err := setSendHold(conn, hold); err != nil {
 		s.log.Warn("a router that takes nothing will not be noticed", "address", s.identity.PeerAddress, "error", err)
 	}
+	r.parting = s.parting
 	s.relay, s.status.Phase = r, Idle
 	time.AfterFunc(s.openPatience, func() { s.openTimedOut(r) })
 	err := s.renewDaemon()

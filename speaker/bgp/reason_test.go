@@ -40,6 +40,7 @@ func TestWhyASessionEnded(t *testing.T) {
 		"the hold time passed without a message from 192.0.2.1":   {guard: up, heard: long},
 		"192.0.2.1 closed the connection without giving a reason": {guard: up, heard: just, closed: true},
 		"192.0.2.1 closed the connection and opened no session: it may have no neighbor 192.0.2.11, or one that is shut down or activated for no address family": {heard: just, closed: true},
+		"192.0.2.1 ended the session: cease; since then it closes each connection":                                                                               {heard: just, closed: true, parting: "192.0.2.1 ended the session: cease"},
 		"sending to 192.0.2.1 failed":                                                                              {guard: up, heard: just},
 		`192.0.2.1 ended the session: cease (administrative shutdown) ("rack7")`:                                   {guard: up, heard: just, notified: ceased, closed: true},
 		`192.0.2.1 refused to open the session: cease (administrative shutdown) ("rack7")`:                         {heard: just, notified: ceased, closed: true},

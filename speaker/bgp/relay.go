@@ -31,6 +31,7 @@ type relay struct {
 	inside   netip.Addr
 	counts   *traffic
 	again    bool          // this process has had the session before
+	parting  string        // what there is to tell of the NOTIFICATION by which the router ended the last one; "" for none
 	sendHold time.Duration // SendHoldTimer (RFC 9687)
 	over     chan struct{} // closed when the session has given it up
 	done     chan struct{} // closed when both connections are closed

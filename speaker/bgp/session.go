@@ -70,7 +70,8 @@ type session struct {
 	accounted  bool                   // status has the announced routes; false after a change
 	logged     map[addr.Family]error  // the families that the log says are unannounced, and why
 	status     State
-	failures   int // attempts in a row that failed before Established
+	failures   int    // attempts in a row that failed before Established
+	parting    string // see relay
 }
 
 // newSession starts a session. The error says which setting is wrong, or is that of its server.
@@ -131,7 +132,7 @@ func (s *session) follow(peer *api.Peer) {
 }
 
 func (s *session) up() {
-	s.failures = 0
+	s.failures, s.parting = 0, ""
 	s.status.Established++
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = time.Now()
@@ -146,6 +147,9 @@ func (s *session) up() {
 func (s *session) down(reason string) {
 	s.status.Since = time.Now()
 	s.status.LastError = reason
+	if s.relay.isNotified() {
+		s.parting = reason
+	}
 	s.status.IPv4, s.status.IPv6 = false, false
 	s.status.Advertised, s.status.Prefixes, s.status.Unannounced = 0, nil, nil
 	if s.ended {

@@ -90,6 +90,8 @@ func (r *relay) reason() string {
 		return fmt.Sprintf("%v ended the session: %s", router, notificationWords(r.notified))
 	case r.notified != nil:
 		return refusedWords(r.id, r.notified)
+	case r.closed && !r.guard.opened && r.parting != "": // FRR does so while the neighbor is shut down, or has sent too many prefixes
+		return r.parting + "; since then it closes each connection"
 	case r.closed && !r.guard.opened && !r.id.Passive:
 		return fmt.Sprintf("%v closed the connection and opened no session: it may have no neighbor %v, or one that is shut down or activated for no address family",
 			router, r.local.Addr().WithZone(""))
@@ -99,6 +101,13 @@ func (r *relay) reason() string {
 		return fmt.Sprintf("the hold time passed without a message from %v", router)
 	}
 	return fmt.Sprintf("sending to %v failed", router)
+}
+
+// isNotified returns whether the router ended the session by a NOTIFICATION.
+func (r *relay) isNotified() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.notified != nil
 }
 
 // refusedWords tell why a router refused to open the session, by the body of its NOTIFICATION, and what to look
