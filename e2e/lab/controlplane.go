@@ -13,7 +13,7 @@ func (l *Lab) startProgram(ctx context.Context, name string, args ...string) err
 	if l.options.ManyServices {
 		env = append(os.Environ(), "GOGC=400")
 	}
-	return namespaceOf(controlPlaneName).do(func() error {
+	return l.ControlPlane.Inside(func() error {
 		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(l.options.program(name))}, args...), env: env})
 		return err
 	})
@@ -39,7 +39,8 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	more, own := l.emulated(), controlPlaneAddresses()
+	more := l.emulated()
+	_, own := l.options.controlPlane()
 	if l.options.ManyServices {
 		more = append(more, "--feature-gates=MultiCIDRServiceAllocator=false")
 	}
@@ -88,7 +89,7 @@ func (l *Lab) waitForAPI(ctx context.Context) error {
 		return err
 	}
 	return l.procs.untilReady(ctx, server, func() error {
-		_, err := Get(ctx, client, apiServerURL(l.Families())+"/readyz")
+		_, err := Get(ctx, client, l.options.apiServerURL()+"/readyz")
 		return err
 	})
 }

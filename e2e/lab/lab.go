@@ -40,6 +40,8 @@ type Options struct {
 	LegacyIPTables bool
 	// PodNetwork is what connects pods; "" means Bridge.
 	PodNetwork PodNetwork
+	// ControlPlaneOnNode runs the control plane on node1, which cannot be killed then, and not on a machine of its own.
+	ControlPlaneOnNode bool
 	// Older runs [OlderKubernetesVersion] in place of [KubernetesVersion]. It needs the part [OlderKubernetes].
 	Older bool
 	// ManyServices lets ten thousand Services be created in minutes. By default each costs what
@@ -80,8 +82,9 @@ func newLab(c cache, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	name, own := options.controlPlane()
 	l := &Lab{
-		ControlPlane: newMachine(controlPlaneName, controlPlaneAddresses(), options.PodNetwork.families()),
+		ControlPlane: newMachine(name, own, options.PodNetwork.families()),
 		Client:       newMachine(clientName, clientAddresses(), addr.Families()),
 		options:      options,
 		dir:          c,
@@ -117,11 +120,14 @@ func (l *Lab) Kubernetes() string {
 
 // Machines gives every machine of the lab.
 func (l *Lab) Machines() []*Machine {
-	all := []*Machine{l.ControlPlane, l.Client, l.Router.Machine}
+	all := []*Machine{l.Client, l.Router.Machine}
 	for _, n := range l.nodes {
 		all = append(all, n.Machine)
 	}
-	return all
+	if l.options.ControlPlaneOnNode {
+		return all
+	}
+	return append(all, l.ControlPlane)
 }
 
 // Machine gives the machine of that name: cp, client, router or node1 and up. Any other name is
@@ -195,7 +201,7 @@ func (l *Lab) saveOptions() error {
 // start brings everything up: nodes boot while the API server starts.
 func (l *Lab) start(ctx context.Context) error {
 	progress := newTeller(l.options.Progress)
-	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes), apiServerURL(l.Families())); err != nil {
+	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes), l.options.apiServerURL()); err != nil {
 		return err
 	}
 	if err := l.wireUp(); err != nil {
@@ -279,7 +285,8 @@ func (l *Lab) wireUp() error {
 	if err := createLAN(); err != nil {
 		return err
 	}
-	if err := joinLAN(l.ControlPlane.Name, controlPlaneAddresses(), families); err != nil {
+	name, own := l.options.controlPlane()
+	if err := joinLAN(name, own, families); err != nil {
 		return err
 	}
 	if err := joinLAN(l.Client.Name, clientAddresses(), addr.Families()); err != nil {
@@ -288,5 +295,8 @@ func (l *Lab) wireUp() error {
 	if err := l.Router.wireUp(); err != nil {
 		return err
 	}
-	return routePods(l.ControlPlane.Name, len(l.nodes), 0, families...)
+	if l.options.ControlPlaneOnNode {
+		return nil
+	}
+	return routePods(name, len(l.nodes), 0, families...)
 }

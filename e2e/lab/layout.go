@@ -110,10 +110,9 @@ func onLAN(n int) addresses {
 	}
 }
 
-func gatewayAddresses() addresses      { return onLAN(1) }
-func controlPlaneAddresses() addresses { return onLAN(10) }
-func nodeAddresses(n int) addresses    { return onLAN(10 + n) }
-func routerAddresses() addresses       { return onLAN(200) }
+func gatewayAddresses() addresses   { return onLAN(1) }
+func nodeAddresses(n int) addresses { return onLAN(10 + n) }
+func routerAddresses() addresses    { return onLAN(200) }
 
 // clientAddresses are in a subnet of their own, though on the same link, so
 // that a test can tell a client from a node by its address.
@@ -133,9 +132,18 @@ func podRanges(n int) addresses {
 
 func nodeName(n int) string { return fmt.Sprintf("node%d", n) }
 
-// apiServerURL is where the API server listens, as every machine of a cluster of those families reaches it.
-func apiServerURL(families []addr.Family) string {
-	return "https://" + netip.AddrPortFrom(controlPlaneAddresses().in(families)[0].Addr(), 6443).String()
+// controlPlane is the machine that the control plane runs on.
+func (o Options) controlPlane() (name string, addrs addresses) {
+	if o.ControlPlaneOnNode {
+		return nodeName(1), nodeAddresses(1)
+	}
+	return controlPlaneName, onLAN(10)
+}
+
+// apiServerURL is where the API server listens, as every machine of the cluster reaches it.
+func (o Options) apiServerURL() string {
+	_, own := o.controlPlane()
+	return "https://" + netip.AddrPortFrom(own.in(o.PodNetwork.families())[0].Addr(), 6443).String()
 }
 
 // cache is the directory that holds all that the lab makes:

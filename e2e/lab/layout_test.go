@@ -18,7 +18,7 @@ import (
 
 func TestAddressPlanHasNoOverlaps(t *testing.T) {
 	machines := map[string]addresses{
-		"gateway": gatewayAddresses(), controlPlaneName: controlPlaneAddresses(),
+		"gateway": gatewayAddresses(), controlPlaneName: onLAN(10),
 		routerName: routerAddresses(), clientName: clientAddresses(),
 	}
 	ranges := []netip.Prefix{
@@ -69,8 +69,8 @@ func TestOpenCacheTakesAbsolutePathsOnly(t *testing.T) {
 // API server and the Node authorizer check.
 func TestPKI(t *testing.T) {
 	dir := t.TempDir()
-	now := time.Now()
-	if err := createPKI(dir, now, 2, apiServerURL(addr.Families())); err != nil {
+	now, url := time.Now(), Options{}.apiServerURL()
+	if err := createPKI(dir, now, 2, url); err != nil {
 		t.Fatal(err)
 	}
 	ca := x509.NewCertPool()
@@ -85,7 +85,7 @@ func TestPKI(t *testing.T) {
 		t.Errorf("node2 is %s", node.Subject)
 	}
 	server := certificate(t, dir, "apiserver")
-	for _, name := range []string{"kubernetes.default.svc", apiService4, apiService6, "172.30.0.10"} {
+	for _, name := range []string{"kubernetes.default.svc", apiService4, apiService6, "172.30.0.10", "172.30.0.11"} {
 		if _, err := server.Verify(x509.VerifyOptions{Roots: ca, DNSName: name, CurrentTime: now}); err != nil {
 			t.Errorf("API server as %s: %v", name, err)
 		}
@@ -99,7 +99,7 @@ func TestPKI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rest.TLSConfigFor(config); err != nil || config.Host != apiServerURL(addr.Families()) {
+	if _, err := rest.TLSConfigFor(config); err != nil || config.Host != url {
 		t.Errorf("administrator's configuration: host %s, %v", config.Host, err)
 	}
 }

@@ -101,8 +101,10 @@ func booted(p process) error {
 // nodes and masquerading for its own.
 func (n *Node) wireUp(ctx context.Context) error {
 	network := n.lab.options.PodNetwork
-	if err := joinLAN(n.Name, nodeAddresses(n.number), network.families()); err != nil {
-		return err
+	if n.Name != n.lab.ControlPlane.Name { // which is on the LAN already
+		if err := joinLAN(n.Name, nodeAddresses(n.number), network.families()); err != nil {
+			return err
+		}
 	}
 	ns := namespaceOf(n.Name)
 	forwards4 := "1"

@@ -88,7 +88,7 @@ func createPKI(dir string, now time.Time, nodes int, server string) error {
 }
 
 func apiServerIdentity() identity {
-	addrs := controlPlaneAddresses()
+	own, node := onLAN(10), nodeAddresses(1)
 	return identity{
 		commonName: "kube-apiserver",
 		dns: []string{
@@ -97,7 +97,7 @@ func apiServerIdentity() identity {
 		},
 		ips: []net.IP{
 			net.ParseIP("127.0.0.1"), net.ParseIP(apiService4), net.ParseIP(apiService6),
-			addrs.v4.Addr().AsSlice(), addrs.v6.Addr().AsSlice(),
+			own.v4.Addr().AsSlice(), own.v6.Addr().AsSlice(), node.v4.Addr().AsSlice(), node.v6.Addr().AsSlice(),
 		},
 	}
 }

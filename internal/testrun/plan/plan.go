@@ -46,13 +46,13 @@ const (
 
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
-	// the controller does beside an API server, other pod networks, the scenarios about rare changes of a node, a node that flaps among
+	// the controller does beside an API server, other pod networks, a cluster of one node, the scenarios about rare changes of a node, a node that flaps among
 	// them, and about many connections, releases, an uninstall that waits for leases, the benches' tests, every way in which objects are restored,
 	// a bridge with each of its settings, and going back to an older release.
 	later = "IsReplacedAndComesBack$|^TestLab$|^TestAnotherCluster$|^TestControllersCrash$|^TestAnotherModeOfForwarding$" +
 		"|^TestNetworkCardsComeAndGo$|^TestALinkFlaps$|^TestANodeThatFlapsComesLast$|^TestANodeDiesWhileTablesDiffer$|^TestWhatBreaksLayer2IsTold$|^TestAnUpgradeUnderManyConnections$" +
 		"|^TestSpeakersRestartUnderLoad$|^TestLargePacketsPass$|^TestNetworkPolicies$|^TestFlannel$|^TestTwoReleasesAreTheSame$|^TestReleases$" +
-		"|^TestMainScenariosOverIPv6Alone$|^TestUninstallClearsStatuses$|^TestAllocationIsMeasured$|^TestForwardingIsMeasured$"
+		"|^TestMainScenariosOverIPv6Alone$|^TestOneNodeIsTheControlPlane$|^TestUninstallClearsStatuses$|^TestAllocationIsMeasured$|^TestForwardingIsMeasured$"
 )
 
 // The packages that have groups of their own.
@@ -67,8 +67,8 @@ var (
 	}
 	lab       = []string{"./e2e/lab", "./e2e/conformance", "./e2e/faults"}
 	scenarios = []string{"./e2e/scenarios"}
-	// others start labs of their own kind: with another pod network, without IPv4, and from releases, which take minutes to make.
-	others = []string{"./e2e/podnetworks/policies", "./e2e/podnetworks/ipv6", "./e2e/released"}
+	// others start labs of their own kind: with another pod network, without IPv4, with one node, and from releases, which take minutes to make.
+	others = []string{"./e2e/podnetworks/policies", "./e2e/podnetworks/ipv6", "./e2e/podnetworks/onenode", "./e2e/released"}
 	labs   = slices.Concat(lab, scenarios, others)
 )
 
@@ -92,7 +92,7 @@ func shares() []share {
 		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
 		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
 		{"the lab, Kubernetes' tests and faults", Phase{{Flags: whole + "-p=1", Packages: lab}}},
-		{"another pod network, and releases", Phase{{Flags: whole + "-p=1", Packages: others}}},
+		{"another pod network, one node, and releases", Phase{{Flags: whole + "-p=1", Packages: others}}},
 	}
 }
 

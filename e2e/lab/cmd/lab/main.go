@@ -141,6 +141,7 @@ func up(ctx context.Context, args []string) error {
 	flags.BoolVar(&options.BFD, "bfd", false, "run BFD on the router")
 	flags.BoolVar(&options.IPv6First, "ipv6-first", false, "have IPv6 for the first family of the cluster")
 	flags.BoolVar(&options.LegacyIPTables, "legacy-iptables", false, "have the nodes use legacy iptables")
+	flags.BoolVar(&options.ControlPlaneOnNode, "control-plane-on-node", false, "run the control plane on node1 (default on a machine of its own)")
 	flags.BoolVar(&options.Older, "older", false, "run the oldest Kubernetes that is supported (default the newest)")
 	flags.Func("cni", "the pod network: bridge, bridge-ipv6 (of a cluster of IPv6 alone), flannel (by VXLAN), flannel-host-gw or kube-router (default bridge)", func(name string) error {
 		options.PodNetwork = lab.PodNetwork(name)
