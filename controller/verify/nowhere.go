@@ -74,12 +74,11 @@ func (k *Checker) nowhere(r *reach) {
 		if choosy {
 			look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
 		}
-		if !s.ExternalLocal {
-			look(s, func(vip netip.Addr, covering []way) bool { return unannounced(r, s, vip, choosing(covering, s)) })
-		}
-		if endpoints := r.cluster.Endpoints.Of(ref); s.ExternalLocal && len(endpoints) > 0 {
+		if endpoints := r.cluster.Endpoints.Of(ref); !s.ExternalLocal || len(endpoints) > 0 {
 			look(s, func(vip netip.Addr, covering []way) bool {
-				return unserved(r, s, vip, endpoints, choosing(covering, s)) || unservedTogether(r, s, r.sharing[vip], vip, covering)
+				chosen := choosing(covering, s)
+				return unannounced(r, s, vip, chosen) ||
+					s.ExternalLocal && (unserved(r, s, vip, endpoints, chosen) || unservedTogether(r, s, r.sharing[vip], vip, covering))
 			})
 		}
 		if found := r.problems[before:]; len(found) > 0 {
@@ -127,7 +126,7 @@ func unchosen(r *reach, s *view.Service, sharers []*view.Service, vip netip.Addr
 	return true
 }
 
-// unannounced tells of an address under policy Cluster, if no node that the ways go from may announce.
+// unannounced tells of an address, if no node that the ways go from may announce.
 func unannounced(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bool) {
 	if len(ways) == 0 || slices.ContainsFunc(ways, func(w way) bool { return w.unable == nil }) {
 		return false

@@ -133,7 +133,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 		},
 		"no node that is chosen may announce": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Nodes["n1"].Excluded = true },
-			want:   elsewhere + "are on n1, which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)" + wayOut,
+			want:   unable + "n1: excluded from load balancers: " + labelOff + unableOut, // another policy or another node would not help
 		},
 		"endpoints of no node": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving("") },
