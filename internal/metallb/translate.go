@@ -133,7 +133,8 @@ func Translate(objects []unstructured.Unstructured, in Namespaces) *Translation 
 		return len(order)
 	}
 	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()),
+			cmp.Compare(a.GetKind(), b.GetKind()))
 	})
 	for _, u := range objects {
 		t.object(u)

@@ -57,6 +57,17 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestTheOrderOfObjectsDoesNotMatter: an API server lists kinds that are not known here in any order.
+func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	one := "apiVersion: metallb.io/v1\nkind: One\nmetadata: {name: same}\n"
+	two := "apiVersion: metallb.io/v1\nkind: Two\nmetadata: {name: same}\n"
+	first, again := told(translate(t, one+"---\n"+two)), told(translate(t, two+"---\n"+one))
+	if !strings.Contains(first, "One/same") || first != again {
+		t.Errorf("told\n%s and in the other order\n%s", first, again)
+	}
+}
+
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
