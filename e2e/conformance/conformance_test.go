@@ -160,15 +160,7 @@ func start(t *testing.T, options lab.Options) *product.Cluster {
 	defer cancel()
 	options.Progress = t.Output()
 	c, err := product.Start(ctx, options, lab.Conformance)
-	if errors.Is(err, product.ErrMachine) {
-		t.Skip(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Down(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("down: %v", err)
-		}
-	})
-	lab.Keep(t)
+	product.EndWith(t, err)
 	if err == nil {
 		err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml")
 	}

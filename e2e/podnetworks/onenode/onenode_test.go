@@ -67,15 +67,7 @@ func start(t *testing.T) *product.Cluster {
 	t.Helper()
 	ctx := t.Context()
 	c, err := product.Up(ctx, lab.Options{Nodes: 1, ControlPlaneOnNode: true, Progress: t.Output()}, lab.Helm3)
-	if errors.Is(err, product.ErrMachine) {
-		t.Skip(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Down(context.WithoutCancel(ctx)); err != nil {
-			t.Errorf("down: %v", err)
-		}
-	})
-	lab.Keep(t)
+	product.EndWith(t, err)
 	if err == nil {
 		err = c.LoadImage(ctx)
 	}

@@ -77,15 +77,7 @@ func start(t *testing.T) *product.Cluster {
 	t.Helper()
 	ctx := t.Context()
 	c, err := product.Start(ctx, lab.Options{PodNetwork: lab.KubeRouter, Progress: t.Output()})
-	if errors.Is(err, product.ErrMachine) {
-		t.Skip(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Down(context.WithoutCancel(ctx)); err != nil {
-			t.Errorf("down: %v", err)
-		}
-	})
-	lab.Keep(t)
+	product.EndWith(t, err)
 	if err == nil {
 		err = c.Sample(ctx, "pool.yaml", "l2advertisement.yaml")
 	}
