@@ -25,7 +25,7 @@ type plugin struct {
 	marks, bits uint32
 }
 
-// plugins are those that forward no Services themselves. Calico marks what a policy admits, and forgets who came from a pod; a packet that no
+// plugins are those that forward no Services themselves. Calico marks what a policy admits, and forgets which packets came from a pod; a packet that no
 // chain of a pod admits ends there. Cilium marks what the host sends; it and Antrea admit all that is of pods, which they police elsewhere.
 var plugins = []plugin{
 	{

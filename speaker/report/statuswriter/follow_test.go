@@ -78,7 +78,7 @@ func testWhoIsBackWithinAMoment(t *testing.T, c cluster) {
 	c.addresses(t, "the first node still", func(all map[string]v1beta1.L2Address) bool { return of(all["192.0.2.10"], "node1", one) })
 }
 
-// testWhatIsDeletedIsMadeAgain: somebody deletes objects of each kind, and they are there again at
+// testWhatIsDeletedIsMadeAgain: another client deletes objects of each kind, and they are there again at
 // once, although nothing changed that they tell.
 func testWhatIsDeletedIsMadeAgain(t *testing.T, c cluster) {
 	uid := c.node(t, "node1")

@@ -38,7 +38,7 @@ func allAre(want string) func(*v1beta1.NodeForwarding) bool {
 	}
 }
 
-// testWhatADeadNodeSaidIsMarked: what nobody knows any more is marked by a node that lives, on
+// testWhatADeadNodeSaidIsMarked: what no node knows any more is marked by a node that lives, on
 // a real API server; what another node has taken over is not, and the node writes its own
 // again when it is back, whether its process has ended or not.
 func testWhatADeadNodeSaidIsMarked(t *testing.T, c cluster) {
@@ -135,7 +135,7 @@ func testWhatADeadNodeSaidIsMarked(t *testing.T, c cluster) {
 	c.sees(t, "its own words after a restart", func(all map[string]v1beta1.BGPSession) bool { return state(all, "tor.node1") == "Established" })
 }
 
-// testAMarkOfASpeakerThatLivesIsTakenBack: its pulse is away, or heard by nobody, and it knows all the same
+// testAMarkOfASpeakerThatLivesIsTakenBack: its pulse is away, or heard by no node, and it knows all the same
 // how its sessions and its forwarding do.
 func testAMarkOfASpeakerThatLivesIsTakenBack(t *testing.T, c cluster) {
 	one := c.node(t, "node1")
