@@ -67,7 +67,7 @@ func (f *Finder) Find() (map[addr.Family][]conntrack.Tuple, error) {
 	for _, t := range f.tables {
 		noted := 0
 		about := t.Attributes().Text(unix.NFTA_SET_ELEM_LIST_SET, begun)
-		err := f.conn.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family, about, func(list []byte) {
+		err := f.conn.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family, about, func(list []byte) {
 			nfnetlink.Each(nfnetlink.Find(list, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, element []byte) {
 				tuple, ok := parse(t.Family, nfnetlink.Find(element, unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE))
 				noted++

@@ -134,7 +134,7 @@ func TallyOf(list []byte) (tally uint32) {
 func (g *Generation) ask() (uint32, error) {
 	var generation uint32
 	found := false
-	err := g.conn.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
+	err := g.conn.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, 0, 0, nil, func(answer []byte) {
 		generation, found = nfnetlink.Number(answer, unix.NFTA_GEN_ID)
 	})
 	if err == nil && !found {

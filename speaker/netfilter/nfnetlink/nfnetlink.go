@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -32,61 +31,18 @@ func Protocol(family addr.Family) uint8 {
 	}
 }
 
-// attempts is how often a listing is asked for that changes keep interrupting.
-const attempts = 5
-
-// Request sends one command of a subsystem and calls f with the attributes of each
-// answer, once all of them have come. The error wraps the kernel's unix.Errno.
+// Request is Conn.Request over a socket of its own.
 func Request(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
-	var answers [][]byte
-	err := Stream(subsystem, command, flags, family, body, func() { answers = nil }, func(attributes []byte) {
-		answers = append(answers, attributes)
-	})
-	if err != nil {
-		return err
-	}
-	for _, answer := range answers {
-		f(answer)
-	}
-	return nil
+	var c Conn
+	defer release(c.close)
+	return c.Request(subsystem, command, flags, family, body, f)
 }
 
-// Stream is Request for long listings: f gets the answers as they come, from the first
-// one on after each call of begin. They are not valid after f. The errors are those
-// of Request.
+// Stream is Conn.Stream over a socket of its own.
 func Stream(subsystem, command, flags int, family addr.Family, body Attributes, begin func(), f func(attributes []byte)) error {
-	for left := attempts; ; left-- {
-		begin()
-		req := nl.NewNetlinkRequest(subsystem<<8|command, flags)
-		req.AddData(&nl.Nfgenmsg{NfgenFamily: Protocol(family), Version: nl.NFNETLINK_V0})
-		req.AddRawData(body)
-		err := execute(req, func(answer []byte) {
-			if len(answer) >= nl.SizeofNfgenmsg {
-				f(answer[nl.SizeofNfgenmsg:])
-			}
-		})
-		if left > 1 && Again(err) {
-			continue
-		}
-		return err
-	}
-}
-
-// execute sends a request over a socket of its own and hands on the answers.
-func execute(req *nl.NetlinkRequest, f func(answer []byte)) error {
-	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer release(socket.Close)
-	if err := errors.Join(socket.SetSendTimeout(&nl.SocketTimeoutTv), socket.SetReceiveTimeout(&nl.SocketTimeoutTv)); err != nil {
-		return err
-	}
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: socket}}
-	return req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(answer []byte) bool {
-		f(answer)
-		return true
-	})
+	var c Conn
+	defer release(c.close)
+	return c.Stream(subsystem, command, flags, family, body, begin, f)
 }
 
 // Lingering is for how long a socket that is not needed any more is better left open. The
@@ -190,16 +146,12 @@ func receipts(fd int, f func(sequence uint32, errno unix.Errno)) error {
 
 // eachReceipt calls f for each receipt, up to the first message that is not whole.
 func eachReceipt(said []byte, f func(sequence uint32, errno unix.Errno)) {
-	for len(said) >= unix.SizeofNlMsghdr+4 {
-		size := int(binary.NativeEndian.Uint32(said))
-		if size < unix.SizeofNlMsghdr+4 || size > len(said) {
-			return
+	eachMessage(said, func(m message) bool {
+		if m.kind == unix.NLMSG_ERROR && len(m.body) >= 4 {
+			f(m.sequence, m.errno())
 		}
-		if binary.NativeEndian.Uint16(said[4:]) == unix.NLMSG_ERROR {
-			f(binary.NativeEndian.Uint32(said[8:]), unix.Errno(-int32(binary.NativeEndian.Uint32(said[unix.SizeofNlMsghdr:]))))
-		}
-		said = said[min((size+3)&^3, len(said)):]
-	}
+		return true
+	})
 }
 
 // Again tells whether an error is gone when the same is asked again.
@@ -309,51 +261,4 @@ func Number(attributes []byte, path ...uint16) (n uint32, ok bool) {
 		n = n<<8 | uint32(b)
 	}
 	return n, value != nil
-}
-
-// Conn is for short questions that are asked again and again: a socket that stays open,
-// since to open one takes longer than the question. The zero value opens it when it is
-// needed. One goroutine at a time may use it.
-type Conn struct{ socket *netlink.Conn }
-
-// answerIn is how long the kernel is waited for, which answers before a question is sent. An
-// answer that is lost must not have all wait.
-const answerIn = 10 * time.Second
-
-// Ask is Request over the socket, with the same errors.
-func (c *Conn) Ask(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
-	if c.socket == nil {
-		socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-		if err != nil {
-			return err
-		}
-		c.socket = socket
-	}
-	var answers []netlink.Message
-	err := c.socket.SetReadDeadline(time.Now().Add(answerIn))
-	if err == nil {
-		answers, err = c.ask(subsystem, command, flags, family, body)
-	}
-	if err != nil {
-		err = errors.Join(err, c.socket.Close()) // more answers may be left in it
-		c.socket = nil
-		return err
-	}
-	for _, answer := range answers {
-		if answer.Header.Type != netlink.Done && answer.Header.Type != netlink.Error && len(answer.Data) >= nl.SizeofNfgenmsg {
-			f(answer.Data[nl.SizeofNfgenmsg:])
-		}
-	}
-	return nil
-}
-
-func (c *Conn) ask(subsystem, command, flags int, family addr.Family, body Attributes) ([]netlink.Message, error) {
-	return c.socket.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type: netlink.HeaderType(subsystem<<8 | command),
-			// A receipt would stay in the socket. Refusals come without one, too.
-			Flags: netlink.Request | netlink.HeaderFlags(flags)&^netlink.Acknowledge,
-		},
-		Data: append([]byte{Protocol(family), nl.NFNETLINK_V0, 0, 0}, body...),
-	})
 }

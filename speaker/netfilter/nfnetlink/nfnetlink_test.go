@@ -47,13 +47,13 @@ func TestErrors(t *testing.T) {
 func TestConn(t *testing.T) {
 	var c Conn
 	for range 2 {
-		err := c.Ask(unix.NFNL_SUBSYS_NFTABLES, 999, unix.NLM_F_ACK, addr.IPv4, nil, func([]byte) { t.Error("an answer to an unknown command") })
+		err := c.Request(unix.NFNL_SUBSYS_NFTABLES, 999, unix.NLM_F_ACK, addr.IPv4, nil, func([]byte) { t.Error("an answer to an unknown command") })
 		if !errors.Is(err, unix.EINVAL) {
 			t.Errorf("an unknown command: %v", err)
 		}
 		for range 2 {
 			answers := 0
-			err = c.Ask(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, 0, nil, func(answer []byte) {
+			err = c.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, 0, nil, func(answer []byte) {
 				if _, ok := Number(answer, unix.NFTA_GEN_ID); ok {
 					answers++
 				}
