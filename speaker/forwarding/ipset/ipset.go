@@ -202,7 +202,7 @@ func ignore([]byte) {}
 // Look reads the header of one set, over a socket that is kept since this is asked often.
 // It costs the same however many elements there are. It returns ErrMissing for no such set.
 func Look(over *nfnetlink.Conn, name string) (Header, error) {
-	found, err := headers(over.Ask, named(name))
+	found, err := headers(over.Request, named(name))
 	if err != nil {
 		return Header{}, about("look at", name, err)
 	}
@@ -218,7 +218,7 @@ func Index(over *nfnetlink.Conn, name string) (uint16, error) {
 	// IPSET_CMD_GET_BYNAME, since Linux 4.20, and IPSET_ATTR_INDEX.
 	const protocol, byName, attribute = 7, 14, 11
 	index, found := uint32(0), false
-	err := put(over.Ask, byName, 0, nfnetlink.Attributes(nil).Add(nl.IPSET_ATTR_PROTOCOL, protocol).Text(nl.IPSET_ATTR_SETNAME, name),
+	err := put(over.Request, byName, 0, nfnetlink.Attributes(nil).Add(nl.IPSET_ATTR_PROTOCOL, protocol).Text(nl.IPSET_ATTR_SETNAME, name),
 		func(answer []byte) { index, found = nfnetlink.Number(answer, attribute) })
 	if err == nil && !found {
 		err = ErrMissing
@@ -246,23 +246,20 @@ func headers(ask request, of nfnetlink.Attributes) ([]Header, error) {
 }
 
 // Elements reads what a set holds. It returns ErrMissing for no such set.
-func Elements(name string) ([]Element, error) { return elements(nfnetlink.Request, name) }
-
-// ElementsOver is Elements over a socket that is kept, with the same errors.
-func ElementsOver(over *nfnetlink.Conn, name string) ([]Element, error) {
-	return elements(over.Ask, name)
-}
-
-func elements(over request, name string) ([]Element, error) {
-	var found []Element
-	err := put(over, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { // a large set comes in several
-		nfnetlink.Each(nfnetlink.Find(answer, nl.IPSET_ATTR_ADT), func(kind uint16, data []byte) {
-			if kind == nl.IPSET_ATTR_DATA {
-				found = append(found, parseElement(data))
-			}
-		})
+func Elements(name string) (found []Element, err error) {
+	err = put(nfnetlink.Request, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { // a large set comes in several
+		eachElement(answer, func(e Element) { found = append(found, e) })
 	})
 	return found, about("list", name, err)
+}
+
+// Scan calls f for each element of a set, over a socket that is kept, and for some of them twice if changes interrupt it. The
+// errors are those of Elements.
+func Scan(over *nfnetlink.Conn, name string, f func(Element)) error {
+	stream := func(subsystem, command, flags int, family addr.Family, body nfnetlink.Attributes, read func(answer []byte)) error {
+		return over.Stream(subsystem, command, flags, family, body, func() {}, read)
+	}
+	return about("list", name, put(stream, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { eachElement(answer, f) }))
 }
 
 // about says what could not be done, nil for no error.

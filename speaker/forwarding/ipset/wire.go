@@ -69,20 +69,47 @@ func parseHeader(data []byte) Header {
 	return h
 }
 
-func parseElement(data []byte) Element {
-	var e Element
-	prefix, ok := parseAddress(nfnetlink.Find(data, nl.IPSET_ATTR_IP))
-	if ok {
+// eachElement calls f for each element in an answer.
+func eachElement(answer []byte, f func(Element)) {
+	nfnetlink.Each(nfnetlink.Find(answer, nl.IPSET_ATTR_ADT), func(kind uint16, data []byte) {
+		if kind == nl.IPSET_ATTR_DATA {
+			f(parseElement(data))
+		}
+	})
+}
+
+func parseElement(data []byte) (e Element) {
+	var prefix netip.Addr
+	bits := -1
+	nfnetlink.Each(data, func(kind uint16, value []byte) {
+		switch kind {
+		case nl.IPSET_ATTR_IP:
+			prefix, _ = parseAddress(value)
+		case nl.IPSET_ATTR_IP2:
+			e.Second, _ = parseAddress(value)
+		case nl.IPSET_ATTR_CIDR:
+			bits = int(number(value))
+		case nl.IPSET_ATTR_PROTO:
+			e.Protocol = uint8(number(value))
+		case nl.IPSET_ATTR_PORT:
+			e.Port = uint16(number(value))
+		}
+	})
+	switch {
+	case bits >= 0:
+		e.Prefix = netip.PrefixFrom(prefix, bits)
+	case prefix.IsValid():
 		e.Prefix = addr.HostPrefix(prefix)
 	}
-	if bits, narrow := nfnetlink.Number(data, nl.IPSET_ATTR_CIDR); narrow {
-		e.Prefix = netip.PrefixFrom(prefix, int(bits))
-	}
-	e.Second, _ = parseAddress(nfnetlink.Find(data, nl.IPSET_ATTR_IP2))
-	protocol, _ := nfnetlink.Number(data, nl.IPSET_ATTR_PROTO)
-	port, _ := nfnetlink.Number(data, nl.IPSET_ATTR_PORT)
-	e.Protocol, e.Port = uint8(protocol), uint16(port)
 	return e
+}
+
+// number is the value of an attribute in network byte order.
+func number(value []byte) (n uint32) {
+	for _, b := range value[:min(len(value), 4)] {
+		n = n<<8 | uint32(b)
+	}
+	return n
 }
 
 // parseAddress reads the address in a nest of either family.

@@ -61,7 +61,7 @@ func (f *family) comeFirst() {
 			f.nat.table.mirror = f.first.table
 		}
 		var s saved
-		if s, f.first.failure = f.first.quickCheck(f.family); f.first.failure == nil {
+		if s, f.first.failure = f.first.quickCheck(&f.socket, f.family); f.first.failure == nil {
 			f.repairs += len(f.first.compare(s, false))
 		}
 	case slices.Contains(names, firstTable):

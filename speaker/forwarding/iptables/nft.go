@@ -146,10 +146,11 @@ func (t *table) put(tx *wire.Transaction, name string) error {
 
 // cleanupNFT removes all that is ours from the tables of nf_tables. It returns the kernel's errors.
 func cleanupNFT(family addr.Family) error {
-	tx := wire.New(family, 4096, &nfnetlink.Conn{})
+	socket := &nfnetlink.Conn{}
+	tx := wire.New(family, 4096, socket)
 	for _, name := range []string{"nat", "filter"} {
 		t := newTable(name, nil) // in which nothing is wanted
-		s, err := t.fullCheck(family)
+		s, err := t.fullCheck(socket, family)
 		if err != nil {
 			return err
 		}

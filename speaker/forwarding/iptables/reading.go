@@ -25,6 +25,7 @@ type saved struct {
 	chains map[string]content
 	jumps  []jump          // into chains of ours, from others
 	base   map[string]bool // the built-in chains of nf_tables that are there
+	names  []string        // of all chains of nf_tables
 	places
 }
 
@@ -66,24 +67,15 @@ func parseSave(r io.Reader) (saved, error) {
 	return s, lines.Err()
 }
 
-// readNFT reads a table of nf_tables: all rules, or those of some chains. It returns the kernel's errors.
-func (s *saved) readNFT(family addr.Family, table string, chains ...string) error {
-	if chains == nil {
-		chains = []string{""}
-	}
+// readNFT reads the rules of some chains of a table of nf_tables, one chain after the other: in a listing of all rules
+// the kernel walks, for each message of it, all those again that it has listed. It returns the kernel's errors.
+func (s *saved) readNFT(socket *nfnetlink.Conn, family addr.Family, table string, chains []string) error {
 	for _, chain := range chains {
-		query := nfnetlink.Attributes(nil).Text(unix.NFTA_RULE_TABLE, table)
-		if chain != "" {
-			query = query.Text(unix.NFTA_RULE_CHAIN, chain)
-		}
+		query := nfnetlink.Attributes(nil).Text(unix.NFTA_RULE_TABLE, table).Text(unix.NFTA_RULE_CHAIN, chain)
 		var rules []wire.Rule
-		begin := func() { rules = nil }
-		err := nfnetlink.Stream(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family, query, begin, func(answer []byte) {
-			r := wire.ParseRule(answer)
-			// Older kernels know no such question, and list all.
-			if nfnetlink.Text(answer, unix.NFTA_RULE_TABLE) == table && (chain == "" || chain == r.Chain) {
-				rules = append(rules, r)
-			}
+		begin := func() { rules = rules[:0] }
+		err := socket.Stream(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family, query, begin, func(answer []byte) {
+			rules = append(rules, wire.ParseRule(answer))
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table or chain
 			return fmt.Errorf("read the rules of nf_tables: %w", absent(err))
@@ -97,15 +89,18 @@ func (s *saved) readNFT(family addr.Family, table string, chains ...string) erro
 
 // readChains reads which chains a table of nf_tables has, and how often each of ours is used, by its rules and
 // by those that lead to it. It returns the kernel's errors.
-func readChains(family addr.Family, table string) (s saved, uses map[string]int, err error) {
+func readChains(socket *nfnetlink.Conn, family addr.Family, table string) (s saved, uses map[string]int, err error) {
 	begin := func() {
 		s = saved{chains: map[string]content{}, base: map[string]bool{}}
 		uses = map[string]int{}
 	}
-	err = nfnetlink.Stream(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family, nil, begin, func(answer []byte) {
+	err = socket.Stream(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family, nil, begin, func(answer []byte) {
 		name := nfnetlink.Text(answer, unix.NFTA_CHAIN_NAME)
+		if nfnetlink.Text(answer, unix.NFTA_CHAIN_TABLE) != table {
+			return
+		}
+		s.names = append(s.names, name)
 		switch {
-		case nfnetlink.Text(answer, unix.NFTA_CHAIN_TABLE) != table:
 		case strings.HasPrefix(name, ours):
 			n, _ := nfnetlink.Number(answer, unix.NFTA_CHAIN_USE)
 			s.chains[name], uses[name] = content{}, int(n)
@@ -119,18 +114,15 @@ func readChains(family addr.Family, table string) (s saved, uses map[string]int,
 	return s, uses, err
 }
 
-// few is how many chains are read one by one rather than all at once.
-const few = 64
-
 // quickCheck reads of a table of nf_tables the rules of those chains alone that are used more or less often
-// than what was written does, and of the built-in ones: to read all takes the kernel ten microseconds a rule.
+// than what was written does, and of the built-in ones: to read all takes the kernel some microseconds a rule.
 // All is read if nothing of that differs, if the table was made anew, as iptables-restore does, or if another
 // speaker has written: its chains may have as many rules as ours. It returns the kernel's errors.
-func (t *table) quickCheck(family addr.Family) (saved, error) {
-	if handle, err := tableHandle(family, t.name); err != nil || handle != t.handle {
-		return t.fullCheck(family)
+func (t *table) quickCheck(socket *nfnetlink.Conn, family addr.Family) (saved, error) {
+	if handle, err := tableHandle(socket, family, t.name); err != nil || handle != t.handle {
+		return t.fullCheck(socket, family)
 	}
-	s, uses, err := readChains(family, t.name)
+	s, uses, err := readChains(socket, family, t.name)
 	if err != nil {
 		return s, err
 	}
@@ -143,28 +135,28 @@ func (t *table) quickCheck(family addr.Family) (saved, error) {
 			s.chains[name] = t.kernel[name]
 		}
 	}
-	if !t.asWanted() || len(suspects) > few {
-		return t.fullCheck(family)
+	if !t.asWanted() {
+		return t.fullCheck(socket, family)
 	}
-	if err := s.readNFT(family, t.name, slices.Concat(suspects, slices.Collect(maps.Keys(s.base)))...); err != nil {
+	if err := s.readNFT(socket, family, t.name, slices.Concat(suspects, slices.Collect(maps.Keys(s.base)))); err != nil {
 		return s, err
 	}
 	another := slices.ContainsFunc(suspects, func(name string) bool { return s.chains[name].sum != 0 && s.chains[name] != t.kernel[name] })
 	if another || len(suspects) > 0 && maps.Equal(s.chains, t.kernel) && len(s.jumps) == len(t.jumps) {
-		return t.fullCheck(family)
+		return t.fullCheck(socket, family)
 	}
 	return s, nil
 }
 
 // fullCheck reads all rules of a table of nf_tables. It returns the kernel's errors.
-func (t *table) fullCheck(family addr.Family) (saved, error) {
-	handle, err := tableHandle(family, t.name)
+func (t *table) fullCheck(socket *nfnetlink.Conn, family addr.Family) (saved, error) {
+	handle, err := tableHandle(socket, family, t.name)
 	if err != nil {
 		return saved{}, err
 	}
-	s, _, err := readChains(family, t.name)
+	s, _, err := readChains(socket, family, t.name)
 	if err == nil {
-		err = s.readNFT(family, t.name)
+		err = s.readNFT(socket, family, t.name, s.names)
 	}
 	if err == nil {
 		t.handle = handle
@@ -174,10 +166,10 @@ func (t *table) fullCheck(family addr.Family) (saved, error) {
 
 // tableHandle is the number that nf_tables gave a table when it was made, which no other one gets; 0 if there is
 // none. It returns the kernel's errors.
-func tableHandle(family addr.Family, name string) (handle uint64, err error) {
+func tableHandle(socket *nfnetlink.Conn, family addr.Family, name string) (handle uint64, err error) {
 	const attribute = 4 // NFTA_TABLE_HANDLE
 	about := nfnetlink.Attributes(nil).Text(unix.NFTA_TABLE_NAME, name)
-	err = nfnetlink.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, 0, family, about, func(answer []byte) {
+	err = socket.Request(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, 0, family, about, func(answer []byte) {
 		if value := nfnetlink.Find(answer, attribute); len(value) == 8 {
 			handle = binary.BigEndian.Uint64(value)
 		}

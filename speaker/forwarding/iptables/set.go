@@ -200,11 +200,12 @@ func (s *set) sweep() bool {
 	if !s.known {
 		return false
 	}
-	elements, err := ipset.ElementsOver(s.socket, s.Name)
-	s.altered = err == nil && slices.ContainsFunc(elements, func(e ipset.Element) bool {
+	others := false
+	err := ipset.Scan(s.socket, s.Name, func(e ipset.Element) {
 		p, ours := pack(e)
-		return !ours || !s.members[p].present
+		others = others || !ours || !s.members[p].present
 	})
+	s.altered = err == nil && others
 	return s.altered
 }
 

@@ -191,8 +191,8 @@ func (f *family) read(ctx context.Context, i int, full bool) (saved, error) {
 	case f.commands.variant == Legacy:
 		return f.commands.saveTable(ctx, &f.runners[i], t.name, t.lines())
 	case full:
-		return t.fullCheck(f.family)
+		return t.fullCheck(&f.socket, f.family)
 	default:
-		return t.quickCheck(f.family)
+		return t.quickCheck(&f.socket, f.family)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/blackbox"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
 // keep applies want whenever the backend says that it is time, as the agent does, until
@@ -61,7 +62,7 @@ func (c *cluster) state() string {
 					note("%s %s %v %v", f, table, counts, err)
 					continue
 				}
-				s, err := newTable(table, nil).fullCheck(f)
+				s, err := newTable(table, nil).fullCheck(new(nfnetlink.Conn), f)
 				for i := range s.jumps {
 					s.jumps[i].handle = 0
 				}
