@@ -318,8 +318,9 @@ func imageSteps(c cache, earlier []step, parts []Part) []step {
 			name: a.name, output: c.image(a.name), stamp: hash(inputs...),
 			run: func(context.Context) error { return a.image.Write(c.image(a.name)) },
 		})
+		stamps[a.name] = steps[len(steps)-1].stamp
 	}
-	return steps
+	return append(steps, storeStep(c, stamps))
 }
 
 // hash gives a short name to a list of strings.

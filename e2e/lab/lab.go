@@ -230,27 +230,20 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	progress.tell("nodes booted, images imported, router started")
+	progress.tell("nodes booted, router started")
 	return l.finish(ctx, progress)
 }
 
-// prepare installs and boots a node and gives it the lab's images.
+// prepare installs a node, gives it the lab's images, and boots it.
 func (l *Lab) prepare(ctx context.Context, n *Node) error {
-	if err := n.install(l.pkiDir()); err != nil {
+	if err := errors.Join(n.install(l.pkiDir()), n.copyStore()); err != nil {
 		return err
 	}
 	if err := n.boot(ctx); err != nil {
 		return err
 	}
 	if l.options.LegacyIPTables {
-		if err := n.chooseLegacy(ctx); err != nil {
-			return err
-		}
-	}
-	for _, archive := range []string{"pause.tar", "coredns.tar", "agnhost.tar"} {
-		if err := n.importImage(ctx, l.dir.image(archive)); err != nil {
-			return err
-		}
+		return n.chooseLegacy(ctx)
 	}
 	return nil
 }
