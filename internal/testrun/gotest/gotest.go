@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,7 +28,7 @@ const stopDelay = time.Minute
 const rerunMost = 8
 
 // Run runs all groups, those of a phase beside one another, whatever the result of the phase
-// before, then each of a few failed tests again by itself, and reports whether all is well.
+// before, then each of a few failed tests again, subtests beside their siblings alone, and reports whether all is well.
 func Run(ctx context.Context, phases []plan.Phase, folder string, stdout, stderr io.Writer) bool {
 	r := &report{kept: folder, out: stdout}
 	kept, err := emptied(folder)
@@ -52,41 +53,70 @@ func Run(ctx context.Context, phases []plan.Phase, folder string, stdout, stderr
 	return r.close()
 }
 
-// rerun runs each failed test again, with nothing beside it, and has those that pass then told of apart. The packages
+// rerun runs each failed test again, with nothing beside it but what failed of the same test, and has those that pass then told of apart. The packages
 // of a phase share the processors with many others, and a machine may stand still for seconds: a test that waits for
 // what a timer does tells of that as of a fault. A test that was skipped, that did
 // not end, that panicked or that found a data race has failed for good.
 func (r *report) rerun(ctx context.Context, kept string, stderr io.Writer) {
 	failures := r.failures
 	r.failures = nil
-	for _, f := range failures {
+	for len(failures) > 0 {
+		f := failures[0]
+		var beside []failure
+		beside, failures = split(failures, f.siblingOf)
 		if f.test == "" || ctx.Err() != nil {
-			r.failures = append(r.failures, f)
+			r.failures = append(r.failures, beside...)
 			continue
 		}
 		g := f.group
 		g.Packages, g.Gentle = []string{f.pkg}, false
-		g.Flags += " -run=" + exactly(f.test)
+		g.Flags += " -run=" + exactly(beside)
 		second := &report{kept: r.kept, out: r.out}
 		one := second.begin(g)
 		began := time.Now()
 		one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
-		if len(second.failures) > 0 {
-			f.reason += ", and when it was run again"
-			r.failures = append(r.failures, f)
-			continue
+		for _, f := range beside {
+			again := func(s failure) bool { return s.test == "" || s.test == f.test || strings.HasPrefix(s.test, f.test+"/") }
+			if slices.ContainsFunc(second.failures, again) || second.passed+len(second.failures) < len(beside) {
+				f.reason += ", and when it was run again"
+				r.failures = append(r.failures, f)
+				continue
+			}
+			r.passed++
+			r.secondly = append(r.secondly, f)
 		}
-		r.passed++
-		r.secondly = append(r.secondly, f)
 	}
 }
 
-// exactly returns the pattern of go test's -run that only this test or subtest matches.
-func exactly(test string) string {
-	parts := strings.Split(test, "/")
-	for i, part := range parts {
+// siblingOf tells whether the two are subtests of one test, or one and the same: what that test sets up, a lab maybe, is set up for both.
+func (f failure) siblingOf(other failure) bool {
+	return f.name == other.name || f.test != "" && f.pkg == other.pkg && f.group.String() == other.group.String() &&
+		strings.Contains(f.test, "/") && path.Dir(f.test) == path.Dir(other.test)
+}
+
+// split returns those of which it is true, and the others.
+func split(all []failure, is func(failure) bool) (these, others []failure) {
+	for _, f := range all {
+		if is(f) {
+			these = append(these, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	return these, others
+}
+
+// exactly returns the pattern of go test's -run that only these siblings match.
+func exactly(siblings []failure) string {
+	parts := strings.Split(siblings[0].test, "/")
+	for i, part := range parts[:len(parts)-1] {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
+	var last []string
+	for _, f := range siblings {
+		last = append(last, regexp.QuoteMeta(path.Base(f.test)))
+	}
+	parts[len(parts)-1] = "^(" + strings.Join(last, "|") + ")$"
 	return strings.Join(parts, "/")
 }
 
