@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -36,11 +37,12 @@ const (
 // kit is a cluster in which faults happen.
 type kit struct {
 	*product.Cluster
-	api    *apiServer
-	admin  kubernetes.Interface
-	roots  *x509.CertPool // of the cluster
-	tenant client.Client  // may edit the namespace evil
-	stalls *probe.Stalls
+	backend backend
+	api     *apiServer
+	admin   kubernetes.Interface
+	roots   *x509.CertPool // of the cluster
+	tenant  client.Client  // may edit the namespace evil
+	stalls  *probe.Stalls
 
 	layer2  []netip.Addr // the addresses of a Service, of both families
 	routed  []netip.Addr // and of one that is announced by BGP
@@ -82,6 +84,7 @@ func (k *kit) install(ctx context.Context) error {
 	}
 	err = k.Install(ctx, 3, fmt.Sprintf("apiServer.port=%d", apiPort),
 		"controller.apiServer.host="+k.ControlPlane.IPv4.String(), fmt.Sprintf("controller.apiServer.port=%d", apiPort),
+		"forwarding.mode="+k.backend.mode(),
 		"forwarding.externalIPs=All", // no rule about addresses is to be what keeps the cluster alive
 		"speaker.hello.damping=0s")   // a node may be the victim again and again
 	if err != nil {
@@ -100,7 +103,7 @@ func (k *kit) install(ctx context.Context) error {
 	if _, err := k.Kubectl(ctx, "patch", "bgppeer", "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"patient"}}`); err != nil {
 		return err
 	}
-	return k.populate(ctx)
+	return errors.Join(k.populate(ctx), k.used(ctx))
 }
 
 // populate deploys the web servers, the Services and the tenant.

@@ -48,9 +48,9 @@ type excuses struct {
 	unasked bool // the API server reaches no kubelet
 }
 
-func all() []fault {
+func all(b backend) []fault {
 	var faults []fault
-	for _, some := range [][]fault{byTenants(), byStrangers(), byStopping(), byTheAPIServer(), byNeighbours()} {
+	for _, some := range [][]fault{byTenants(), byStrangers(), byStopping(), byTheAPIServer(), byNeighbours(), byFirewalls(b)} {
 		faults = append(faults, some...)
 	}
 	return faults
@@ -62,10 +62,11 @@ func TestFaults(t *testing.T) {
 	if chosen == 0 {
 		chosen = uint64(time.Now().UnixNano())
 	}
-	t.Logf("-faults.seed=%d", chosen)
-	k := start(t)
+	forwards := chooseBackend(t, chosen)
+	t.Logf("-faults.seed=%d -faults.backend=%s", chosen, forwards)
+	k := start(t, forwards)
 	r := rand.New(rand.NewPCG(chosen, 0))
-	faults := all()
+	faults := all(forwards)
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for _, f := range faults {
 		// What one fault draws does not depend on which others there are.
@@ -126,11 +127,11 @@ func TestMain(m *testing.M) {
 }
 
 // start is a cluster with Fairlead and what is watched in it; where a machine cannot have one the test is skipped.
-func start(t *testing.T) *kit {
+func start(t *testing.T, b backend) *kit {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	c, err := product.Up(ctx, lab.Options{BFD: true, Progress: os.Stderr})
+	c, err := product.Up(ctx, lab.Options{BFD: true, LegacyIPTables: b == iptablesLegacy, Progress: os.Stderr})
 	if errors.Is(err, product.ErrMachine) {
 		t.Skip(err)
 	}
@@ -138,7 +139,7 @@ func start(t *testing.T) *kit {
 	if err != nil {
 		t.Fatal("the lab did not come up: ", err)
 	}
-	k := &kit{Cluster: c, api: newAPI(t, c), stalls: probe.WatchStalls()}
+	k := &kit{Cluster: c, backend: b, api: newAPI(t, c), stalls: probe.WatchStalls()}
 	t.Cleanup(k.stalls.Stop)
 	if err := k.install(ctx); err != nil {
 		t.Fatal(err)

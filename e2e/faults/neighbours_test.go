@@ -22,13 +22,9 @@ import (
 	"fairlead.dev/fairlead/e2e/product"
 )
 
-// byNeighbours are what other programs and the administrator of a node do to its kernel, and what one does to the store of the cluster.
+// byNeighbours are what the administrator of a node does to its kernel, and what one does to the store of the cluster.
 func byNeighbours() []fault {
-	flushed := excuses{moves: true, routes: true, lost: true} // there is nothing for up to a second
 	return []fault{
-		{name: "an older iptables restores what it saved", gate: true, inject: restoreRules},
-		{name: "another program flushes all rules of iptables", excused: flushed, inject: flushRules},
-		{name: "another program flushes all rules of nf_tables", excused: flushed, inject: flushRuleset},
 		changedSetting("net.ipv4.ip_forward", "ForwardingDisabled", excuses{moves: true, routes: true, lost: true, unheard: true, unasked: true}),
 		// Both nodes and clients are others than the pods beside an endpoint.
 		changedSetting("net.bridge.bridge-nf-call-iptables", "BridgeBypassed", excuses{}),
@@ -74,25 +70,6 @@ func inNetworkOf(ctx context.Context, m *lab.Machine, stdin string, command ...s
 		return err
 	})
 	return out, err
-}
-
-// restoreRules has a program restore the rules that an older iptables saved before endpoints changed, as netfilter-persistent
-// and Docker's or a firewall's scripts do.
-func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
-	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
-	for _, family := range families() {
-		command := family + "-nft"
-		saved, err := inNetworkOf(ctx, n.Machine, "", "chroot", root, command+"-save")
-		if err != nil || !strings.Contains(saved, "FAIRLEAD") {
-			t.Fatalf("%s saved %d bytes, and none of ours: %v", command, len(saved), err)
-		}
-		if err := k.follow(ctx, soon); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := inNetworkOf(ctx, n.Machine, saved, "chroot", root, command+"-restore"); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // families of iptables, as its programs are called.

@@ -91,7 +91,7 @@ func byStopping() []fault {
 				n := k.victim(r)
 				k.unread(t, n, agent)
 				// What the agent warns of from now on finds no room.
-				if _, err := n.Exec(within(t, soon), "iptables", "-t", "nat", "-F", "FAIRLEAD-DISPATCH"); err != nil {
+				if _, err := n.Exec(within(t, soon), k.backend.flushDispatch()...); err != nil {
 					t.Fatal(err)
 				}
 			},

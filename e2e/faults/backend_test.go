@@ -1,0 +1,126 @@
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/fairlead/api/v1beta1"
+	"fairlead.dev/fairlead/e2e/lab"
+)
+
+var backendFlag = flag.String("faults.backend", "", "what forwards: iptables-nft, iptables-legacy or nftables; empty: iptables-nft with -short, and else what the seed gives")
+
+// backend is what forwards, as NodeForwarding.status.tool has it.
+type backend string
+
+const (
+	iptablesNFT    backend = "iptables-nft"
+	iptablesLegacy backend = "iptables-legacy"
+	nftables       backend = "nftables"
+)
+
+// chooseBackend returns that of the flag, or the one that the seed gives.
+func chooseBackend(t *testing.T, seed uint64) backend {
+	t.Helper()
+	all := []backend{iptablesNFT, iptablesLegacy, nftables}
+	switch wanted := backend(*backendFlag); {
+	case slices.Contains(all, wanted):
+		return wanted
+	case wanted != "":
+		t.Fatalf("-faults.backend=%s: want one of %v", wanted, all)
+	case !testing.Short():
+		return all[seed%uint64(len(all))]
+	}
+	return iptablesNFT
+}
+
+// mode is the value forwarding.mode of the chart.
+func (b backend) mode() string {
+	if b == nftables {
+		return "nftables"
+	}
+	return "iptables"
+}
+
+// program is the program of iptables that writes where the backend does, "-save" or "-restore" may follow.
+func (b backend) program(family string) string {
+	return family + strings.TrimPrefix(string(b), "iptables")
+}
+
+// used waits until all nodes tell that the backend forwards.
+func (k *kit) used(ctx context.Context) error {
+	return lab.Until(ctx, func() error {
+		for _, n := range k.Nodes() {
+			var status v1beta1.NodeForwarding
+			if err := k.API.Get(ctx, client.ObjectKey{Name: n.Name}, &status); err != nil {
+				return err
+			}
+			if status.Status.Tool != string(k.backend) {
+				return fmt.Errorf("%s forwards by %q, want %s", n.Name, status.Status.Tool, k.backend)
+			}
+		}
+		return nil
+	})
+}
+
+// byFirewalls are what other programs do to the rules of a node.
+func byFirewalls(b backend) []fault {
+	flushed := excuses{moves: true, routes: true, lost: true} // there is nothing for up to a second
+	faults := []fault{
+		{name: "another program flushes all rules of iptables", excused: flushed, inject: flushRules},
+		{name: "another program flushes all rules of nf_tables", excused: flushed, inject: flushRuleset},
+	}
+	if b == nftables {
+		return append(faults, fault{name: "nft restores what it saved", gate: true, inject: restoreRuleset})
+	}
+	return append(faults, fault{name: "an older iptables restores what it saved", gate: true, inject: restoreRules})
+}
+
+// flushDispatch is the command of a node that empties the chain by which the first packets find their Service.
+func (b backend) flushDispatch() []string {
+	if b == nftables {
+		return []string{"nft", "flush", "chain", "ip", "fairlead", "prerouting"}
+	}
+	return []string{"iptables", "-t", "nat", "-F", "FAIRLEAD-DISPATCH"}
+}
+
+// restoreRules has a program restore the rules that an older iptables saved before endpoints changed, as netfilter-persistent
+// and Docker's or a firewall's scripts do.
+func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
+	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
+	for _, family := range families() {
+		command := k.backend.program(family)
+		saved, err := inNetworkOf(ctx, n.Machine, "", "chroot", root, command+"-save")
+		if err != nil || !strings.Contains(saved, "FAIRLEAD") {
+			t.Fatalf("%s saved %d bytes, and none of ours: %v", command, len(saved), err)
+		}
+		if err := k.follow(ctx, soon); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inNetworkOf(ctx, n.Machine, saved, "chroot", root, command+"-restore"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// restoreRuleset has nftables.service load again what was saved before endpoints changed.
+func restoreRuleset(t *testing.T, k *kit, r *rand.Rand) {
+	n, ctx := k.victim(r), within(t, 2*soon)
+	saved, err := n.Exec(ctx, "nft", "list", "ruleset")
+	if err != nil || !strings.Contains(saved, "table ip fairlead {") {
+		t.Fatalf("nft saved %d bytes, and none of ours: %v", len(saved), err)
+	}
+	if err := k.follow(ctx, soon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inNetworkOf(ctx, n.Machine, "flush ruleset\n"+saved, "nft", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
