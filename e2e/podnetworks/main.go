@@ -48,7 +48,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var o options
-	flag.StringVar(&o.networks, "networks", "bridge bridge-ipv6 flannel-host-gw kube-router", "the pod networks to try")
+	flag.StringVar(&o.networks, "networks", "bridge bridge-ipv6 flannel flannel-host-gw kube-router", "the pod networks to try")
 	flag.StringVar(&o.suites, "suites", ".", "the columns to fill: those whose names match this regular expression")
 	flag.StringVar(&o.out, "out", "", "the page to write the table into; empty: standard output")
 	flag.Parse()
