@@ -236,7 +236,7 @@ func (l *Lab) start(ctx context.Context) error {
 
 // prepare installs a node, gives it the lab's images, and boots it.
 func (l *Lab) prepare(ctx context.Context, n *Node) error {
-	if err := errors.Join(n.install(l.pkiDir()), n.copyStore()); err != nil {
+	if err := errors.Join(n.install(l.pkiDir()), n.copyStore(ctx)); err != nil {
 		return err
 	}
 	if err := n.boot(ctx); err != nil {

@@ -87,12 +87,12 @@ func answers(ctx context.Context, socket string) bool {
 
 // copyStore gives a node's containerd, which has not begun, the images. Nothing writes to a layer or a blob that is there: they are
 // one file for all nodes. The databases are each node's own.
-func (n *Node) copyStore() error {
+func (n *Node) copyStore(ctx context.Context) error {
 	from, to := n.lab.dir.image(storeName), n.lab.dir.state(n.Name, "var", "lib", "containerd")
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	if err := runQuietly(exec.Command("cp", "--archive", "--link", from+"/.", to)); err != nil {
+	if err := runQuietly(exec.CommandContext(ctx, "cp", "--archive", "--link", from+"/.", to)); err != nil {
 		return err
 	}
 	databases, err := filepath.Glob(filepath.Join(from, "*", "*.db"))
@@ -101,7 +101,7 @@ func (n *Node) copyStore() error {
 	}
 	for _, database := range databases {
 		own := filepath.Join(to, filepath.Base(filepath.Dir(database)))
-		if err := runQuietly(exec.Command("cp", "--remove-destination", database, own)); err != nil {
+		if err := runQuietly(exec.CommandContext(ctx, "cp", "--remove-destination", database, own)); err != nil {
 			return err
 		}
 	}

@@ -84,9 +84,9 @@ func parseElement(data []byte) (e Element) {
 	nfnetlink.Each(data, func(kind uint16, value []byte) {
 		switch kind {
 		case nl.IPSET_ATTR_IP:
-			prefix, _ = parseAddress(value)
+			prefix = parseAddress(value)
 		case nl.IPSET_ATTR_IP2:
-			e.Second, _ = parseAddress(value)
+			e.Second = parseAddress(value)
 		case nl.IPSET_ATTR_CIDR:
 			bits = int(number(value))
 		case nl.IPSET_ATTR_PROTO:
@@ -112,10 +112,10 @@ func number(value []byte) (n uint32) {
 	return n
 }
 
-// parseAddress reads the address in a nest of either family.
-func parseAddress(nest []byte) (a netip.Addr, ok bool) {
-	nfnetlink.Each(nest, func(_ uint16, v []byte) { a, ok = netip.AddrFromSlice(v) })
-	return a, ok
+// parseAddress reads the address in a nest of either family, the zero Addr if there is none.
+func parseAddress(nest []byte) (a netip.Addr) {
+	nfnetlink.Each(nest, func(_ uint16, v []byte) { a, _ = netip.AddrFromSlice(v) })
+	return a
 }
 
 // request is how to send a command: nfnetlink.Request, or one over a Conn.
