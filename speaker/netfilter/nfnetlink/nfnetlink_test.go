@@ -96,3 +96,33 @@ func FuzzReceipts(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReply holds that no answer, however odd, ends the process, that one which ends is the last one that is read, and that
+// those to another request count for nothing.
+func FuzzReply(f *testing.F) {
+	const ours = 7
+	m := func(kind, flags uint16, sequence uint32) []byte {
+		return Attributes(nil).message(kind, flags, sequence, 2, 0, func(a Attributes) Attributes { return a.Uint32(1, 4) })
+	}
+	f.Add(m(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, unix.NLM_F_MULTI, ours))
+	f.Add(append(m(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, unix.NLM_F_MULTI, ours), m(unix.NLMSG_DONE, 0, ours)...))
+	f.Add(m(unix.NLMSG_ERROR, 0, ours+1))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		answers := 0
+		r := reply{sequence: ours, f: func([]byte) { answers++ }}
+		eachMessage(said, func(m message) bool {
+			if r.over {
+				t.Errorf("%x: more is read after the end", said)
+			}
+			before := answers
+			more := r.read(m)
+			if m.sequence != ours && (!more || answers != before) {
+				t.Errorf("%x: an answer to another request counts", said)
+			}
+			return more
+		})
+		if answers > len(said)/unix.SizeofNlMsghdr || r.result != nil && !r.over {
+			t.Errorf("%x: %d answers, %v", said, answers, r.result)
+		}
+	})
+}
