@@ -7,12 +7,16 @@
 //	testrun b2ec46…  the share that falls to this commit
 //	testrun all      every share
 //
+// With -begin-within=45m a later run that could not begin in that time is left out, and told of: continuous integration ends all
+// that takes longer than it waits, and then nothing is known.
+//
 // Several words are several runs, one after the other, with one count. What a failed test said,
 // and the files that it kept (testing's ArtifactDir), are then in the folder build/test-failures.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -28,12 +32,14 @@ const failuresFolder = "build/test-failures"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	phases, err := plan.Of(os.Args[1:], os.Stdout)
+	within := flag.Duration("begin-within", 0, "leave out each further run that could not begin within this `time`; 0: none")
+	flag.Parse()
+	phases, err := plan.Of(flag.Args(), os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	if !gotest.Run(ctx, phases, failuresFolder, os.Stdout, os.Stderr) {
+	if !gotest.Run(ctx, phases, *within, failuresFolder, os.Stdout, os.Stderr) {
 		os.Exit(1)
 	}
 }

@@ -28,15 +28,20 @@ const stopDelay = time.Minute
 const rerunMost = 8
 
 // Run runs all groups, those of a phase beside one another, whatever the result of the phase
-// before, then each of a few failed tests again, subtests beside their siblings alone, and reports whether all is well.
-func Run(ctx context.Context, phases []plan.Phase, folder string, stdout, stderr io.Writer) bool {
+// before, but no phase that could not begin within a time, if that is not zero, and tells which; then each of a few failed tests again, subtests beside their siblings alone, and reports whether all is well.
+func Run(ctx context.Context, phases []plan.Phase, within time.Duration, folder string, stdout, stderr io.Writer) bool {
 	r := &report{kept: folder, out: stdout}
 	kept, err := emptied(folder)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return false
 	}
-	for _, p := range phases {
+	start := time.Now()
+	for i, p := range phases {
+		if took := time.Since(start); i > 0 && within > 0 && took > within {
+			r.leaveOut(p, took)
+			continue
+		}
 		var beside sync.WaitGroup
 		for _, g := range p {
 			beside.Go(func() {

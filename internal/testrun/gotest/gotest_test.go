@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/tools/txtar"
 
@@ -172,10 +173,11 @@ func inModule(t *testing.T) {
 func TestRunCountsEveryEnd(t *testing.T) {
 	inModule(t)
 	tests := map[string]struct {
-		run  []plan.Phase
-		ok   bool
-		last string
-		says []string
+		run    []plan.Phase
+		within time.Duration
+		ok     bool
+		last   string
+		says   []string
 	}{
 		"all pass": {
 			run:  one("./good", "./none"),
@@ -259,11 +261,18 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			last: "4 passed, 1 failed",
 			says: []string{"ok   ends/good: 3 passed"},
 		},
+		"a phase for which there is no time is told of": {
+			run:    []plan.Phase{{{Packages: []string{"./good"}}}, {{Packages: []string{"./bad"}}}},
+			within: time.Nanosecond,
+			ok:     true,
+			last:   "3 passed, 0 failed",
+			says:   []string{"\nNOT RUN: go test  ./bad: what came before took "},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out, stderr strings.Builder
-			ok := Run(t.Context(), tt.run, "failures", &out, &stderr)
+			ok := Run(t.Context(), tt.run, tt.within, "failures", &out, &stderr)
 			t.Logf("%s%s", out.String(), stderr.String())
 			if ok != tt.ok {
 				t.Errorf("run reported %v, want %v", ok, tt.ok)
@@ -290,7 +299,7 @@ func one(packages ...string) []plan.Phase { return []plan.Phase{{{Packages: pack
 func TestWhatFailedTestsLeaveIsInOneFolder(t *testing.T) {
 	inModule(t)
 	for range 2 { // the second empties what the first left
-		if Run(t.Context(), one("./keeps"), "failures", io.Discard, t.Output()) {
+		if Run(t.Context(), one("./keeps"), 0, "failures", io.Discard, t.Output()) {
 			t.Fatal("a failed test passed")
 		}
 	}
@@ -309,7 +318,7 @@ func TestRunStopsWhenInterrupted(t *testing.T) {
 	var out strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if Run(ctx, one("."), t.TempDir(), &out, &out) {
+	if Run(ctx, one("."), 0, t.TempDir(), &out, &out) {
 		t.Error("an interrupted run reported success")
 	}
 	if want := "\n0 passed, 1 failed\n"; !strings.Contains(out.String(), want) {

@@ -41,6 +41,7 @@ type report struct {
 	failures []failure
 	secondly []failure // of tests that passed when they were run again
 	took     []packageTook
+	leftOut  []string // groups for which there was no time
 }
 
 // packageTook is how long the tests of a package took, in seconds.
@@ -106,6 +107,13 @@ func (r *report) print(line string) {
 	fmt.Fprint(r.out, line)
 }
 
+// leaveOut takes note of groups that are not run, as the phases before took so long.
+func (r *report) leaveOut(p plan.Phase, took time.Duration) {
+	for _, g := range p {
+		r.leftOut = append(r.leftOut, fmt.Sprintf("%s: what came before took %s", g, took.Round(time.Second)))
+	}
+}
+
 // close tells the slowest packages, the failures again, with what the tests said, then the counts and where all of
 // it is kept, and reports success: the end of a long output tells what went wrong.
 func (r *report) close() bool {
@@ -113,6 +121,9 @@ func (r *report) close() bool {
 	fmt.Fprintln(r.out, "\nThe slowest packages:")
 	for _, p := range r.took[:min(10, len(r.took))] {
 		fmt.Fprintf(r.out, "%6.0fs %s\n", p.seconds, p.name)
+	}
+	for _, g := range r.leftOut {
+		fmt.Fprintf(r.out, "\nNOT RUN: %s\n", g)
 	}
 	r.list("Passed only when it was run again with nothing beside it:", r.secondly)
 	r.list("Not passed:", r.failures)
