@@ -43,7 +43,7 @@ const (
 
 	// many has more packages tested at once than there are processors: most wait for an API server or for
 	// timers, and two at a time left a processor idle for minutes.
-	many = "-p=3 "
+	many = "-p=4 "
 
 	// later is what the gate leaves out, minutes each: the scenarios about what Fairlead replaces and what replaces
 	// it, what tries the lab and not Fairlead, a second cluster of Kubernetes' tests, in the lab what TestCrashes of
@@ -87,8 +87,8 @@ var (
 // gate is what a merge must pass.
 func gate() []Phase {
 	return []Phase{{
-		{Flags: short + many + "-skip=" + later, Gentle: true},
-		{Flags: short + "-race -skip=" + later, Packages: concurrent, Gentle: true},
+		{Flags: short + "-skip=" + later, Gentle: true},
+		{Flags: short + "-race -p=1 -skip=" + later, Packages: concurrent, Gentle: true},
 		{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
 		{Flags: short, Packages: waiting},
 		{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
