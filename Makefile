@@ -71,7 +71,7 @@ SHARE ?= $(shell git rev-parse HEAD)
 test:       TESTS = gate
 test-share: TESTS = $(SHARE)
 # CI ends what takes 90 minutes: on a slow machine it proves the gate.
-test-ci:    TESTS = -begin-within=45m gate $(SHARE)
+test-ci:    TESTS = -begin-within=30m gate $(SHARE)
 test-all:   TESTS = all
 
 .PHONY: test

@@ -15,7 +15,7 @@ import (
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-var backendFlag = flag.String("faults.backend", "", "what forwards: iptables-nft, iptables-legacy or nftables; empty: iptables-nft with -short, and else what the seed gives")
+var backendFlag = flag.String("faults.backend", string(iptablesNFT), "what forwards: iptables-nft, iptables-legacy or nftables")
 
 // backend is what forwards, as NodeForwarding.status.tool has it.
 type backend string
@@ -26,19 +26,14 @@ const (
 	nftables       backend = "nftables"
 )
 
-// chooseBackend returns that of the flag, or the one that the seed gives.
-func chooseBackend(t *testing.T, seed uint64) backend {
+// chooseBackend returns that of the flag.
+func chooseBackend(t *testing.T) backend {
 	t.Helper()
 	all := []backend{iptablesNFT, iptablesLegacy, nftables}
-	switch wanted := backend(*backendFlag); {
-	case slices.Contains(all, wanted):
-		return wanted
-	case wanted != "":
-		t.Fatalf("-faults.backend=%s: want one of %v", wanted, all)
-	case !testing.Short():
-		return all[seed%uint64(len(all))]
+	if !slices.Contains(all, backend(*backendFlag)) {
+		t.Fatalf("-faults.backend=%s: want one of %v", *backendFlag, all)
 	}
-	return iptablesNFT
+	return backend(*backendFlag)
 }
 
 // mode is the value forwarding.mode of the chart.

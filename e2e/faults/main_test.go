@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 	if chosen == 0 {
 		chosen = uint64(time.Now().UnixNano())
 	}
-	forwards := chooseBackend(t, chosen)
+	forwards := chooseBackend(t)
 	t.Logf("-faults.seed=%d -faults.backend=%s", chosen, forwards)
 	k := start(t, forwards)
 	r := rand.New(rand.NewPCG(chosen, 0))

@@ -7,7 +7,7 @@
 //	testrun b2ec46…  the share that falls to this commit
 //	testrun all      every share
 //
-// With -begin-within=45m a later run that could not begin in that time is left out, and told of: continuous integration ends all
+// With -begin-within=30m a later run that could not begin in that time is left out, and told of: continuous integration ends all
 // that takes longer than it waits, and then nothing is known.
 //
 // Several words are several runs, one after the other, with one count. What a failed test said,

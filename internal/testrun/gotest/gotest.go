@@ -27,7 +27,7 @@ const stopDelay = time.Minute
 // rerunMost is how many failed tests are run again. A busy machine fails a few; more of them are a fault.
 const rerunMost = 8
 
-// Run runs all groups, those of a phase beside one another, whatever the result of the phase
+// Run runs all groups, the lanes of a phase beside one another, whatever the result of the phase
 // before, but no phase that could not begin within a time, if that is not zero, and tells which; then each of a few failed tests again, subtests beside their siblings alone, and reports whether all is well.
 func Run(ctx context.Context, phases []plan.Phase, within time.Duration, folder string, stdout, stderr io.Writer) bool {
 	r := &report{kept: folder, out: stdout}
@@ -43,11 +43,13 @@ func Run(ctx context.Context, phases []plan.Phase, within time.Duration, folder 
 			continue
 		}
 		var beside sync.WaitGroup
-		for _, g := range p {
+		for _, lane := range p {
 			beside.Go(func() {
-				one := r.begin(g)
-				began := time.Now()
-				one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
+				for _, g := range lane {
+					one := r.begin(g)
+					began := time.Now()
+					one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
+				}
 			})
 		}
 		beside.Wait()

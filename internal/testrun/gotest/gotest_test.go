@@ -247,22 +247,22 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			says: []string{"FAIL go test  ./none: no test was run"},
 		},
 		"bad arguments": {
-			run:  []plan.Phase{{{Flags: "-timeout=never", Packages: []string{"./good"}}}},
+			run:  []plan.Phase{{{{Flags: "-timeout=never", Packages: []string{"./good"}}}}},
 			last: "0 passed, 1 failed",
 			says: []string{"FAIL go test -timeout=never ./good: exit status"},
 		},
-		"groups of a phase run beside one another": {
-			run:  []plan.Phase{{{Packages: []string{"./waits/left"}, Gentle: true}, {Packages: []string{"./waits/right"}}, {Packages: []string{"./bad"}}}},
+		"lanes of a phase run beside one another": {
+			run:  []plan.Phase{{{{Packages: []string{"./waits/left"}, Gentle: true}}, {{Packages: []string{"./waits/right"}}, {Packages: []string{"./bad"}}}}},
 			last: "4 passed, 2 failed",
 			says: []string{"ok   ends/waits/left: 1 passed", "ok   ends/waits/right: 1 passed", "go test  ./bad: ended after"},
 		},
 		"phases run in turn, the failed ones too": {
-			run:  []plan.Phase{{{Packages: []string{"./skips"}}}, {{Flags: "-p=1", Packages: []string{"./good"}}}},
+			run:  []plan.Phase{{{{Packages: []string{"./skips"}}}}, {{{Flags: "-p=1", Packages: []string{"./good"}}}}},
 			last: "4 passed, 1 failed",
 			says: []string{"ok   ends/good: 3 passed"},
 		},
 		"a phase for which there is no time is told of": {
-			run:    []plan.Phase{{{Packages: []string{"./good"}}}, {{Packages: []string{"./bad"}}}},
+			run:    []plan.Phase{{{{Packages: []string{"./good"}}}}, {{{Packages: []string{"./bad"}}}}},
 			within: time.Nanosecond,
 			ok:     true,
 			last:   "3 passed, 0 failed",
@@ -294,7 +294,7 @@ func TestRunCountsEveryEnd(t *testing.T) {
 }
 
 // one is a run of go test with nothing beside it.
-func one(packages ...string) []plan.Phase { return []plan.Phase{{{Packages: packages}}} }
+func one(packages ...string) []plan.Phase { return []plan.Phase{{{{Packages: packages}}}} }
 
 func TestWhatFailedTestsLeaveIsInOneFolder(t *testing.T) {
 	inModule(t)

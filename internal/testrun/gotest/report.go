@@ -109,7 +109,7 @@ func (r *report) print(line string) {
 
 // leaveOut takes note of groups that are not run, as the phases before took so long.
 func (r *report) leaveOut(p plan.Phase, took time.Duration) {
-	for _, g := range p {
+	for _, g := range p.Groups() {
 		r.leftOut = append(r.leftOut, fmt.Sprintf("%s: what came before took %s", g, took.Round(time.Second)))
 	}
 }

@@ -20,9 +20,12 @@ type Group struct {
 	Gentle   bool     // it burns the processors, and gives way to what waits for timers beside it
 }
 
-// Phase is groups that run beside one another: what waits for timers takes no time from what
-// needs the processors.
-type Phase []Group
+// Lane is groups that run one after another.
+type Lane []Group
+
+// Phase is lanes beside one another: what waits for timers takes no time from what needs the processors. They are few: what runs
+// at once takes each other's cache, and among ten tests and links an API server took 11 to 24 seconds of a processor to start, for 5 to 8 alone.
+type Phase []Lane
 
 // share is a part of all tests that takes a quarter of an hour at most.
 type share struct {
@@ -87,13 +90,17 @@ var (
 // gate is what a merge must pass.
 func gate() []Phase {
 	return []Phase{{
-		{Flags: short + "-skip=" + later, Gentle: true},
-		{Flags: short + "-race -p=1 -skip=" + later, Packages: concurrent, Gentle: true},
-		{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
-		{Flags: short, Packages: waiting},
-		{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
-		// One after another: there is one lab, and it leaves half of the processors to the others.
-		{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)},
+		// There is one lab, and it leaves half of the processors to the others.
+		{{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)}},
+		{
+			{Flags: short, Packages: waiting},
+			{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
+		},
+		{
+			{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
+			{Flags: short + "-skip=" + later, Gentle: true},
+			{Flags: short + "-race -skip=" + later, Packages: concurrent, Gentle: true},
+		},
 	}}
 }
 
@@ -101,14 +108,14 @@ func gate() []Phase {
 func shares() []share {
 	return []share{
 		{"all that is in no other share", Phase{
-			{Flags: whole + many}, {Flags: whole, Packages: concurrent}, {Flags: whole, Packages: burning, Gentle: true},
+			{{Flags: whole + many}}, {{Flags: whole, Packages: concurrent}, {Flags: whole, Packages: burning, Gentle: true}},
 		}},
-		{"BGP", Phase{{Flags: bgpWhole, Packages: bgp}}},
-		{"hellos, and what waits longest", Phase{{Flags: whole, Packages: hellos, Gentle: true}, {Flags: whole, Packages: waiting}}},
-		{"scenarios", Phase{{Flags: whole, Packages: scenarios}}},
-		{"the lab, Kubernetes' tests and faults", Phase{{Flags: whole + "-p=1", Packages: lab}}},
-		{"another pod network, and one node", Phase{{Flags: whole + "-p=1", Packages: others}}},
-		{"releases", Phase{{Flags: whole, Packages: released}}},
+		{"BGP", Phase{{{Flags: bgpWhole, Packages: bgp}}}},
+		{"hellos, and what waits longest", Phase{{{Flags: whole, Packages: hellos, Gentle: true}}, {{Flags: whole, Packages: waiting}}}},
+		{"scenarios", Phase{{{Flags: whole, Packages: scenarios}}}},
+		{"the lab, Kubernetes' tests and faults", Phase{{{Flags: whole + "-p=1", Packages: lab}}}},
+		{"another pod network, and one node", Phase{{{Flags: whole + "-p=1", Packages: others}}}},
+		{"releases", Phase{{{Flags: whole, Packages: released}}}},
 	}
 }
 
@@ -144,6 +151,9 @@ func Of(words []string, out io.Writer) ([]Phase, error) {
 	}
 	return phases, nil
 }
+
+// Groups are those of all lanes.
+func (p Phase) Groups() []Group { return slices.Concat(p...) }
 
 // Listed are the packages of the group, or an error of go list.
 func (g Group) Listed(ctx context.Context) ([]string, error) {

@@ -21,10 +21,10 @@ func TestTheSharesAreEverything(t *testing.T) {
 	t.Chdir("../../..")
 	var whole, merge []Group
 	for _, s := range shares() {
-		whole = append(whole, s.Phase...)
+		whole = append(whole, s.Groups()...)
 	}
 	for _, p := range gate() {
-		merge = append(merge, p...)
+		merge = append(merge, p.Groups()...)
 	}
 	wholeHas, mergeHas := having(t, whole), having(t, merge)
 	left := map[string]bool{}
