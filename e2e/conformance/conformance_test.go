@@ -117,7 +117,7 @@ func conform(t *testing.T, c *product.Cluster, focus, skip, titles []string) {
 	var output bytes.Buffer
 	began := time.Now()
 	failed := c.RunE2E(t.Context(), lab.E2E{
-		Focus: focus, Skip: skip, Processes: 12, Timeout: 20 * time.Minute, Reports: reports,
+		Focus: focus, Skip: skip, Processes: 6, Timeout: 20 * time.Minute, Reports: reports,
 	}, lab.Stdio{Out: &output, Err: &output})
 	t.Logf("ran for %v", time.Since(began).Round(time.Second))
 
