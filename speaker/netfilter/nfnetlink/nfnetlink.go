@@ -31,14 +31,14 @@ func Protocol(family addr.Family) uint8 {
 	}
 }
 
-// Request is Conn.Request over a socket of its own.
+// Request is Conn.Request over a socket of its own, with the same errors.
 func Request(subsystem, command, flags int, family addr.Family, body Attributes, f func(attributes []byte)) error {
 	var c Conn
 	defer release(c.close)
 	return c.Request(subsystem, command, flags, family, body, f)
 }
 
-// Stream is Conn.Stream over a socket of its own.
+// Stream is Conn.Stream over a socket of its own, with the same errors.
 func Stream(subsystem, command, flags int, family addr.Family, body Attributes, begin func(), f func(attributes []byte)) error {
 	var c Conn
 	defer release(c.close)
