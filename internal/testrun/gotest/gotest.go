@@ -83,8 +83,7 @@ func (r *report) rerun(ctx context.Context, kept string, stderr io.Writer) {
 		began := time.Now()
 		one.end(goTest(ctx, g, kept, one, stderr), time.Since(began))
 		for _, f := range beside {
-			again := func(s failure) bool { return s.test == "" || s.test == f.test || strings.HasPrefix(s.test, f.test+"/") }
-			if slices.ContainsFunc(second.failures, again) || second.passed+len(second.failures) < len(beside) {
+			if slices.ContainsFunc(second.failures, f.sharesFateOf) || second.passed+len(second.failures) < len(beside) {
 				f.reason += ", and when it was run again"
 				r.failures = append(r.failures, f)
 				continue
@@ -99,6 +98,12 @@ func (r *report) rerun(ctx context.Context, kept string, stderr io.Writer) {
 func (f failure) siblingOf(other failure) bool {
 	return f.name == other.name || f.test != "" && f.pkg == other.pkg && f.group.String() == other.group.String() &&
 		strings.Contains(f.test, "/") && path.Dir(f.test) == path.Dir(other.test)
+}
+
+// sharesFateOf tells whether the failure of the other in the same run is that of f, too: as of f itself, of a test within it, of one that it is
+// within, which may not have come to it, or of all.
+func (f failure) sharesFateOf(other failure) bool {
+	return other.test == "" || strings.HasPrefix(f.test+"/", other.test+"/") || strings.HasPrefix(other.test, f.test+"/")
 }
 
 // split returns those of which it is true, and the others.

@@ -59,6 +59,19 @@ func TestOnce(t *testing.T) {
 		}
 	})
 }
+-- setup/setup_test.go --
+package setup
+import (
+	"os"
+	"testing"
+)
+func TestSetUp(t *testing.T) {
+	if _, err := os.Stat("ran"); err == nil {
+		t.Fatal("no lab")
+	}
+	os.WriteFile("ran", nil, 0o600)
+	t.Run("late", func(t *testing.T) { t.Error("late") })
+}
 -- races/races_test.go --
 package races
 import (
@@ -205,6 +218,11 @@ func TestRunCountsEveryEnd(t *testing.T) {
 			run:  one("./bad"),
 			last: "2 passed, 2 failed",
 			says: []string{"failed after 0s, and when it was run again"},
+		},
+		"what is not come to again has failed": {
+			run:  one("./setup"),
+			last: "0 passed, 1 failed",
+			says: []string{"FAIL ends/setup.TestSetUp:", "  ends/setup.TestSetUp/late: failed after 0s, and when it was run again"},
 		},
 		"a race has failed for good": {
 			run:  one("./races"),
