@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -79,13 +78,7 @@ func (n *Node) boot(ctx context.Context) error {
 		return err
 	}
 	socket := fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", first.pid)
-	return n.lab.procs.untilReady(ctx, containerd, func() error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
+	return n.lab.procs.untilReady(ctx, containerd, func() error { return listens(ctx, socket) })
 }
 
 // booted tells whether the boot script has become the process that reaps.

@@ -61,12 +61,8 @@ func fillStore(ctx context.Context, c cache) error {
 func importInto(ctx context.Context, c cache, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for !answers(ctx, socket) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("containerd does not answer: %w", ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
+	if err := Until(ctx, func() error { return listens(ctx, socket) }); err != nil {
+		return fmt.Errorf("containerd does not answer: %w", err)
 	}
 	for _, archive := range baseImages() {
 		if err := runQuietly(exec.CommandContext(ctx, c.bin("ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", c.image(archive))); err != nil {
@@ -76,13 +72,13 @@ func importInto(ctx context.Context, c cache, socket string) error {
 	return nil
 }
 
-func answers(ctx context.Context, socket string) bool {
+// listens returns nil once a program listens on the socket, and else an error.
+func listens(ctx context.Context, socket string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return false
+		return err
 	}
-	_ = conn.Close()
-	return true
+	return conn.Close()
 }
 
 // copyStore gives a node's containerd, which has not begun, the images. Nothing writes to a layer or a blob that is there: they are
