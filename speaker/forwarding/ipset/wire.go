@@ -82,17 +82,18 @@ func parseElement(data []byte) (e Element) {
 	var prefix netip.Addr
 	bits := -1
 	nfnetlink.Each(data, func(kind uint16, value []byte) {
+		number, _ := nfnetlink.Number(value)
 		switch kind {
 		case nl.IPSET_ATTR_IP:
 			prefix = parseAddress(value)
 		case nl.IPSET_ATTR_IP2:
 			e.Second = parseAddress(value)
 		case nl.IPSET_ATTR_CIDR:
-			bits = int(number(value))
+			bits = int(number)
 		case nl.IPSET_ATTR_PROTO:
-			e.Protocol = uint8(number(value))
+			e.Protocol = uint8(number)
 		case nl.IPSET_ATTR_PORT:
-			e.Port = uint16(number(value))
+			e.Port = uint16(number)
 		}
 	})
 	switch {
@@ -102,14 +103,6 @@ func parseElement(data []byte) (e Element) {
 		e.Prefix = addr.HostPrefix(prefix)
 	}
 	return e
-}
-
-// number is the value of an attribute in network byte order.
-func number(value []byte) (n uint32) {
-	for _, b := range value[:min(len(value), 4)] {
-		n = n<<8 | uint32(b)
-	}
-	return n
 }
 
 // parseAddress reads the address in a nest of either family, the zero Addr if there is none.
