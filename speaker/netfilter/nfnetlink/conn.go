@@ -2,7 +2,6 @@ package nfnetlink
 
 import (
 	"encoding/binary"
-	"errors"
 	"os"
 
 	"github.com/vishvananda/netlink/nl"
@@ -88,16 +87,12 @@ func (c *Conn) open() error {
 	if c.file != nil {
 		return nil
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := dial()
 	if err != nil {
 		return err
 	}
 	c.file = os.NewFile(uintptr(fd), "netfilter")
-	err = errors.Join(
-		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerIn}),
-	)
-	if err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerIn}); err != nil {
 		c.close()
 		return err
 	}

@@ -57,25 +57,31 @@ func release(socket func()) { time.AfterFunc(Lingering, socket) }
 // Settle waits until the kernel has destroyed what transactions of nf_tables have taken away, as far as it does
 // before it closes a socket.
 func Settle() {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return
+	if fd, err := dial(); err == nil {
+		_ = unix.Close(fd)
 	}
-	_ = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // without an address the kernel would not wait
-	_ = unix.Close(fd)
+}
+
+// dial opens a socket with an address: at the close of one without, the kernel would not wait.
+func dial() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // Batch sends a command for each of the bodies, many in one message, and returns how many
 // succeeded. The error joins the unix.Errno of those that did not, unless it is excused.
 func Batch(subsystem, command, flags int, family addr.Family, bodies []Attributes, excuse func(unix.Errno) bool) (done int, err error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := dial()
 	if err != nil {
 		return 0, err
 	}
 	defer release(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, err
-	}
 	var errs []error
 	for some := range slices.Chunk(bodies, batch) {
 		var messages Attributes

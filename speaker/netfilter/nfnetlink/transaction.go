@@ -56,7 +56,7 @@ func (t *Transaction) command(kind, flags uint16, protocol uint8, resource uint1
 // not take, or an error of the socket.
 func (t *Transaction) Send() error {
 	t.command(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC, t.subsystem, nil)
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := dial()
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,6 @@ func (t *Transaction) Send() error {
 	// It must be one message, and so fit into the buffer.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(t.message)); err != nil {
 		return fmt.Errorf("make room for a transaction of %d bytes: %w", len(t.message), err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
 	}
 	if err := unix.Sendto(fd, t.message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send a transaction of %d bytes: %w", len(t.message), err)
