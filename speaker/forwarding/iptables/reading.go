@@ -75,7 +75,11 @@ func (s *saved) readNFT(socket *nfnetlink.Conn, family addr.Family, table string
 		var rules []wire.Rule
 		begin := func() { rules = rules[:0] }
 		err := socket.Stream(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family, query, begin, func(answer []byte) {
-			rules = append(rules, wire.ParseRule(answer))
+			r := wire.ParseRule(answer)
+			// Older kernels know no such question, and list all.
+			if nfnetlink.Text(answer, unix.NFTA_RULE_TABLE) == table && r.Chain == chain {
+				rules = append(rules, r)
+			}
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table or chain
 			return fmt.Errorf("read the rules of nf_tables: %w", absent(err))
