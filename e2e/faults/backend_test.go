@@ -90,20 +90,21 @@ func (b backend) flushDispatch() []string {
 // and Docker's or a firewall's scripts do.
 func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
 	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
+	// Legacy iptables finds the tables that there are by /proc.
+	older := func(stdin, program string) (string, error) {
+		return inNetworkOf(ctx, n.Machine, stdin, "unshare", "--mount", "sh", "-ec",
+			`mkdir -p "$0/proc" && mount --rbind /proc "$0/proc" && exec chroot "$0" "$1"`, root, program)
+	}
 	for _, family := range families() {
 		command := k.backend.program(family)
-		var saved strings.Builder
-		for _, table := range []string{"nat", "filter"} { // legacy iptables finds tables by /proc, which that root has not
-			text, err := inNetworkOf(ctx, n.Machine, "", "chroot", root, command+"-save", "-t", table)
-			if err != nil || !strings.Contains(text, "FAIRLEAD") {
-				t.Fatalf("%s saved %d bytes of %s, and none of ours: %v", command, len(text), table, err)
-			}
-			saved.WriteString(text)
+		saved, err := older("", command+"-save")
+		if err != nil || !strings.Contains(saved, "FAIRLEAD") {
+			t.Fatalf("%s saved %d bytes, and none of ours: %v", command, len(saved), err)
 		}
 		if err := k.follow(ctx, soon); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := inNetworkOf(ctx, n.Machine, saved.String(), "chroot", root, command+"-restore"); err != nil {
+		if _, err := older(saved, command+"-restore"); err != nil {
 			t.Fatal(err)
 		}
 	}

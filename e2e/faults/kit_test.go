@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -90,6 +89,9 @@ func (k *kit) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := k.used(ctx); err != nil {
+		return err
+	}
 	if err := k.Sample(ctx, "pool.yaml", "l2advertisement.yaml", "bgpadvertisement.yaml", "bgppeer.yaml"); err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (k *kit) install(ctx context.Context) error {
 	if _, err := k.Kubectl(ctx, "patch", "bgppeer", "router", "--type=merge", "-p", `{"spec":{"bfdProfile":"patient"}}`); err != nil {
 		return err
 	}
-	return errors.Join(k.populate(ctx), k.used(ctx))
+	return k.populate(ctx)
 }
 
 // populate deploys the web servers, the Services and the tenant.
