@@ -13,8 +13,9 @@ func (l *Lab) startProgram(ctx context.Context, name string, args ...string) err
 	if l.options.ManyServices {
 		env = append(os.Environ(), "GOGC=400")
 	}
+	command := append([]string{l.dir.bin(l.options.program(name))}, args...)
 	return l.ControlPlane.Inside(func() error {
-		_, err := l.procs.start(ctx, daemon{name: name, command: append([]string{l.dir.bin(l.options.program(name))}, args...), env: env})
+		_, err := l.procs.start(ctx, daemon{name: name, command: l.cgroups.joining(controlPlaneName, true, command...), env: env})
 		return err
 	})
 }

@@ -204,7 +204,7 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := createPKI(l.pkiDir(), time.Now(), len(l.nodes), l.options.apiServerURL()); err != nil {
 		return err
 	}
-	if err := l.wireUp(); err != nil {
+	if err := errors.Join(l.cgroups.create(controlPlaneName), l.cgroups.create(routerName), l.wireUp()); err != nil {
 		return err
 	}
 	if err := l.startAPI(ctx); err != nil {

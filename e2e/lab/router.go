@@ -30,12 +30,13 @@ const frrDir = "/usr/lib/frr"
 // to eight of the routes that it learned.
 type Router struct {
 	*Machine
-	procs processes
-	bfd   bool
+	procs   processes
+	cgroups cgroups
+	bfd     bool
 }
 
 func (l *Lab) newRouter() *Router {
-	return &Router{Machine: newMachine(routerName, routerAddresses(), addr.Families()), procs: l.procs, bfd: l.options.BFD}
+	return &Router{Machine: newMachine(routerName, routerAddresses(), addr.Families()), procs: l.procs, cgroups: l.cgroups, bfd: l.options.BFD}
 }
 
 // wireUp makes the router's network and the client's routes through it.
@@ -87,6 +88,7 @@ func (r *Router) startDaemon(ctx context.Context, d frrDaemon) error {
 	command := append([]string{filepath.Join(frrDir, d.name)}, d.args...)
 	command = append(command, "--user=frr", "--group=frr", "--vty_socket="+runDir, "--socket="+r.file("zserv.api"),
 		"--config_file="+r.file("frr.conf"), "--pid_file="+r.file(d.name+".pid"))
+	command = r.cgroups.joining(r.Name, true, command...)
 	var started process
 	err := namespaceOf(r.Name).do(func() (err error) {
 		started, err = r.procs.start(ctx, daemon{name: r.Name + "-" + d.name, command: command})
