@@ -62,13 +62,11 @@ const (
 // The packages that have groups of their own.
 var (
 	bgp     = []string{"./speaker/bgp"}
+	packets = []string{"./speaker/forwarding/blackbox", "./speaker/forwarding/iptables", "./speaker/forwarding/nftables"}
 	hellos  = []string{"./speaker/pulse/hello"}
 	waiting = []string{"./speaker/pulse/command", "./speaker/watch", "./speaker/report/statuswriter"}
-	// burning take what the lab leaves of the processors. They simulate, render, compile rules and read sources,
-	// which takes many times as long with the race detector: it is left to the shares.
-	burning = []string{
-		"./speaker/pulse", "./speaker/forwarding/blackbox", "./charts", "./api/v1beta1", "./internal/houserules", "./docs",
-	}
+	// burning simulate, render and read sources, which takes many times as long with the race detector: it is left to the shares.
+	burning = []string{"./speaker/pulse", "./charts", "./api/v1beta1", "./internal/houserules", "./docs"}
 	// concurrent are those in which goroutines share memory. A merge must pass the race detector in them; the shares have it in all. It doubles
 	// what it takes to link a test, and that is a third of what a gate takes.
 	concurrent = []string{
@@ -87,28 +85,31 @@ var (
 	labs     = slices.Concat(lab, scenarios, others, released)
 )
 
-// gate is what a merge must pass.
+// gate is what a merge must pass. The lab comes first by the weight of its cgroups, and leaves a processor to what has patience. Routers whose
+// BFD ends a session, and programs of iptables that are killed when they seem to hang, come after it.
 func gate() []Phase {
-	return []Phase{{
-		// There is one lab, and it leaves half of the processors to the others.
-		{{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)}},
+	return []Phase{
 		{
-			{Flags: short, Packages: waiting},
-			{Flags: short, Packages: bgp, Gentle: true}, // it is patient, and beside it a flood and a restored etcd were seen too late
+			{{Flags: short + "-p=1 -skip=" + later, Packages: slices.Concat(lab, scenarios)}},
+			{{Flags: short, Packages: waiting}},
+			{
+				{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
+				{Flags: short + "-skip=" + later, Gentle: true},
+			},
 		},
 		{
-			{Flags: short + "-skip=" + later, Packages: slices.Concat(hellos, burning), Gentle: true},
-			{Flags: short + "-skip=" + later, Gentle: true},
-			{Flags: short + "-race -skip=" + later, Packages: concurrent, Gentle: true},
+			{{Flags: short, Packages: bgp}},
+			{{Flags: short + "-p=1 -skip=" + later, Packages: packets}},
+			{{Flags: short + "-race -skip=" + later, Packages: concurrent}},
 		},
-	}}
+	}
 }
 
 // shares are all tests there are, in whole and with the race detector.
 func shares() []share {
 	return []share{
 		{"all that is in no other share", Phase{
-			{{Flags: whole + many}}, {{Flags: whole, Packages: concurrent}, {Flags: whole, Packages: burning, Gentle: true}},
+			{{Flags: whole + many}}, {{Flags: whole, Packages: concurrent}, {Flags: whole, Packages: slices.Concat(packets, burning), Gentle: true}},
 		}},
 		{"BGP", Phase{{{Flags: bgpWhole, Packages: bgp}}}},
 		{"hellos, and what waits longest", Phase{{{Flags: whole, Packages: hellos, Gentle: true}}, {{Flags: whole, Packages: waiting}}}},
@@ -164,7 +165,7 @@ func (g Group) Listed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	named, err := goList(ctx, slices.Concat(bgp, hellos, waiting, burning, concurrent, labs)...)
+	named, err := goList(ctx, slices.Concat(bgp, packets, hellos, waiting, burning, concurrent, labs)...)
 	if err != nil {
 		return nil, err
 	}
