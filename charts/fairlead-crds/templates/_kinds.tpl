@@ -1,3 +1,15 @@
+{{/* Fails if a CRD is of another release. Helm would refuse it, too, and tell of metadata and not of what to do. Arguments: root, name, leave. */}}
+{{- define "fairlead.ownKind" -}}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
+{{- $release := $.root.Release }}
+{{- $name := index (.metadata.annotations | default dict) "meta.helm.sh/release-name" | default $release.Name }}
+{{- $in := index (.metadata.annotations | default dict) "meta.helm.sh/release-namespace" | default $release.Namespace }}
+{{- if or (ne $name $release.Name) (ne $in $release.Namespace) }}
+{{- fail (printf "CustomResourceDefinition %s is of release %s in namespace %s, which keeps it when it is uninstalled: %s, or give all of them to this release by kubectl annotate --overwrite crd --selector app.kubernetes.io/name=fairlead meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .metadata.name $name $in $.leave $release.Name $release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Fails if an object of this kind has a field that the chart's CRD lacks, which the API server would drop, or a version that it
 lacks is stored. Without a cluster, as in helm template, there is nothing to lose. Arguments: root, crd, value. */}}
 {{- define "fairlead.keepFields" -}}
