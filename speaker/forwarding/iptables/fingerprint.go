@@ -59,10 +59,12 @@ func (w *watch) read() (fingerprint, error) {
 
 // look returns the epoch: tables that were read in the same one are as they
 // were, but for our own writes.
-func (w *watch) look() int {
+func (w *watch) look() int { return w.at(w.generation.Epoch) }
+
+// at is look where now returns the epoch of nf_tables.
+func (w *watch) at(now func() kernelwatch.Epoch) int {
 	if w.variant == NFT {
-		epoch, _ := w.generation.Read(func() error { return nil }) // the tables are read next
-		return int(epoch)
+		return int(now())
 	}
 	if now, err := w.read(); err != nil || now != w.seen {
 		w.seen = now

@@ -31,8 +31,8 @@ type first struct {
 // firstJumps are those of the nat table that translate destinations.
 func firstJumps() []jump { return natJumps()[:2] }
 
-// disturbed tells whether others wrote to nf_tables since the last look.
-func (t *first) disturbed(g *kernelwatch.Generation) bool { return !t.unknown && g.Changed(t.epoch) }
+// disturbed tells whether others wrote to nf_tables since the last look. Without nf_tables the kernel would look for its module each time that it is asked.
+func (t *first) disturbed(now func() kernelwatch.Epoch) bool { return !t.unknown && now() != t.epoch }
 
 // comeFirst finds out whether a copy is needed, and reads it or has it removed.
 func (f *family) comeFirst() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,16 +46,17 @@ func (b *Backend) disturbed() bool {
 		}
 		return false
 	}
+	now := sync.OnceValue(b.config.Generation.Epoch) // one request for both families
 	for _, f := range b.families {
-		if f.disturbed() {
+		if f.disturbed(now) {
 			return true
 		}
 	}
 	return false
 }
 
-// disturbed tells whether an Apply would find something to do.
-func (f *family) disturbed() bool {
+// disturbed tells whether an Apply would find something to do; now returns the epoch of nf_tables.
+func (f *family) disturbed(now func() kernelwatch.Epoch) bool {
 	for i := range f.runners {
 		if f.runners[i].ended() {
 			return true
@@ -69,7 +71,7 @@ func (f *family) disturbed() bool {
 	case !f.loaded || !f.sound || !f.reading.Allowed():
 		return false
 	}
-	if f.due(f.watch.look()) || f.first.disturbed(f.watch.generation) || f.watch.altered() || f.sets.sweep() {
+	if f.due(f.watch.at(now)) || f.first.disturbed(now) || f.watch.altered() || f.sets.sweep() {
 		return true
 	}
 	if time.Since(f.sets.looked) < kernelwatch.Interval {

@@ -44,18 +44,19 @@ type Generation struct {
 // Read calls read and returns the epoch in which it began, so that what others change meanwhile shows
 // the next time, and the error of read.
 func (g *Generation) Read(read func() error) (Epoch, error) {
-	g.mu.Lock()
-	epoch := g.now()
-	g.mu.Unlock()
+	epoch := g.Epoch()
 	return epoch, read()
 }
 
-// Changed reports whether others have written since an epoch began.
-func (g *Generation) Changed(since Epoch) bool {
+// Epoch returns the one that is now, which costs a request to the kernel.
+func (g *Generation) Epoch() Epoch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.now() != since
+	return g.now()
 }
+
+// Changed reports whether others have written since an epoch began.
+func (g *Generation) Changed(since Epoch) bool { return g.Epoch() != since }
 
 // Write calls write, which returns how many transactions it committed. These begin no epoch. Nothing else
 // is asked of g meanwhile. The error is that of write.
