@@ -44,6 +44,26 @@ func TestSecureMetrics(t *testing.T) {
 	}
 }
 
+// With metrics.enabled false no program serves any, nobody is asked to read them, and readiness is as before.
+func TestNoMetrics(t *testing.T) {
+	t.Parallel()
+	off := values{"metrics": values{"enabled": false}}
+	all := objects(t, off)
+	speaker := one[*appsv1.DaemonSet](t, all, "fairlead-speaker").Spec.Template
+	controller := one[*appsv1.Deployment](t, all, "fairlead-controller").Spec.Template
+	for _, pod := range []corev1.PodTemplateSpec{speaker, controller} {
+		for _, c := range pod.Spec.Containers {
+			if !slices.Contains(c.Args, "--metrics-off") || c.ReadinessProbe == nil || pod.Annotations["prometheus.io/scrape"] != "" {
+				t.Errorf("%s: %q, %v, %v", c.Name, c.Args, c.ReadinessProbe, pod.Annotations)
+			}
+		}
+	}
+	off["metrics"].(values)["podMonitor"] = values{"enabled": true}
+	if out, err := helm(t, helms(t)["helm4"], off, "template", "fairlead", chart); err == nil || !strings.Contains(err.Error(), "metrics.enabled is false") {
+		t.Errorf("a PodMonitor of nothing: %v\n%s", err, out)
+	}
+}
+
 // A Prometheus finds what it needs for all containers: TLS, a token that the release has, and the path of pulse.
 func TestSecurePodMonitors(t *testing.T) {
 	t.Parallel()

@@ -38,10 +38,13 @@ func TestOverrides(t *testing.T) {
 			"podLabels": values{"tier": "control", "app.kubernetes.io/name": "another"}, "priorityClassName": "high", "dnsPolicy": "ClusterFirst",
 			"extraArgs": []string{"--log-level=warn"}, "extraEnv": variable, "serviceAccount": values{"annotations": values{"role": "a"}},
 			"topologySpreadConstraints": []values{{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+			"podSecurityContext":        values{"runAsUser": nil, "fsGroup": 7}, "securityContext": values{"readOnlyRootFilesystem": false},
 		},
 		"speaker": values{
 			"podLabels": values{"tier": "node"}, "priorityClassName": "higher", "extraArgs": []string{"--log-level=warn"}, "extraEnv": variable,
-			"serviceAccount": values{"annotations": values{"role": "b"}}, "pulse": values{"extraArgs": []string{"--log-level=error"}},
+			"serviceAccount": values{"annotations": values{"role": "b"}}, "podSecurityContext": values{"seccompProfile": values{"type": "Unconfined"}},
+			"securityContext": values{"privileged": true, "allowPrivilegeEscalation": true}, "affinity": values{"podAffinity": values{}},
+			"pulse": values{"extraArgs": []string{"--log-level=error"}, "extraEnv": variable, "securityContext": values{"privileged": true}},
 		},
 		"extraObjects": []values{{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": values{"name": "more", "namespace": "{{ .Release.Namespace }}"}, "data": values{"a": "b"},
@@ -53,7 +56,7 @@ func TestOverrides(t *testing.T) {
 		if l := template.Labels; l["team"] != "edge" || l["tier"] != name || l["app.kubernetes.io/name"] != "fairlead" {
 			t.Errorf("labels of pods: %v", l)
 		}
-		for i, c := range template.Spec.Containers {
+		for _, c := range template.Spec.Containers {
 			if last := c.Args[len(c.Args)-1]; !strings.HasPrefix(last, "--log-level=") || last == "--log-level=info" || !strings.HasSuffix(c.Image, "@sha256:"+strings.Repeat("0a", 32)) {
 				t.Errorf("%s runs %s with %v", c.Name, c.Image, c.Args)
 			}
@@ -61,7 +64,7 @@ func TestOverrides(t *testing.T) {
 			for _, e := range c.Env {
 				names[e.Name] = e
 			}
-			if i == 0 && (names["TZ"].Value != "UTC" || names["IP"].ValueFrom == nil) {
+			if names["TZ"].Value != "UTC" || names["IP"].ValueFrom == nil {
 				t.Errorf("%s has the variables %v", c.Name, slices.Collect(maps.Keys(names)))
 			}
 			if probe := c.ReadinessProbe.HTTPGet; name == "node" && probe.Host != "::1" {
@@ -73,6 +76,7 @@ func TestOverrides(t *testing.T) {
 		c.DNSPolicy != corev1.DNSClusterFirst || len(c.TopologySpreadConstraints) != 1 || s.SecurityContext.SELinuxOptions.Type != "spc_t" {
 		t.Errorf("controller %+v, speaker %+v", c, s)
 	}
+	checkSecurity(t, controller.Spec.Template.Spec, speaker.Spec.Template.Spec)
 	for name, role := range map[string]string{"fairlead-controller": "a", "fairlead-speaker": "b"} {
 		if a := one[*corev1.ServiceAccount](t, all, name); a.Annotations["role"] != role || a.Labels["team"] != "edge" {
 			t.Errorf("%+v", a)
@@ -80,6 +84,27 @@ func TestOverrides(t *testing.T) {
 	}
 	if more := one[*corev1.ConfigMap](t, all, "more"); more.Namespace != namespace {
 		t.Errorf("%+v", more)
+	}
+}
+
+// checkSecurity checks that fields of the values are in place of the chart's, of which the others stay.
+func checkSecurity(t *testing.T, controller, speaker corev1.PodSpec) {
+	t.Helper()
+	pod, container := controller.SecurityContext, controller.Containers[0].SecurityContext
+	if pod.RunAsUser != nil || *pod.FSGroup != 7 || !*pod.RunAsNonRoot || *container.ReadOnlyRootFilesystem || *container.AllowPrivilegeEscalation {
+		t.Errorf("controller: %v, %v", pod, container)
+	}
+	if pod := speaker.SecurityContext; pod.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined || *pod.RunAsUser != 0 || pod.SELinuxOptions.Type != "spc_t" {
+		t.Errorf("speaker: %v", pod)
+	}
+	if a := speaker.Affinity; a.PodAffinity == nil || a.NodeAffinity == nil {
+		t.Errorf("affinity of the speaker: %v", a)
+	}
+	for _, c := range speaker.Containers {
+		s := c.SecurityContext
+		if !*s.Privileged || *s.AllowPrivilegeEscalation != (c.Name == "speaker") || !slices.Contains(s.Capabilities.Add, "NET_ADMIN") {
+			t.Errorf("container %s: %v", c.Name, s)
+		}
 	}
 }
 

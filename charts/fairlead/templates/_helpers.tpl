@@ -44,7 +44,7 @@ nodeAffinity:
 {{/* Annotations for Prometheus and those of the user; arguments: root, port, extra. */}}
 {{- define "fairlead.podAnnotations" -}}
 {{- $annotations := dict }}
-{{- if .root.Values.metrics.annotations }}
+{{- if and .root.Values.metrics.annotations .root.Values.metrics.enabled }}
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .port) "prometheus.io/path" "/metrics" }}
 {{- if .root.Values.metrics.secure }}
 {{- $_ := set $annotations "prometheus.io/scheme" "https" }}
@@ -75,8 +75,11 @@ nodeAffinity:
   value: "2"
 {{- end }}
 
-{{/* Arguments for metrics over TLS, then where they are mounted, and from where. */}}
+{{/* Arguments for no metrics or for metrics over TLS, then where they are mounted, and from where. */}}
 {{- define "fairlead.metricsArgs" -}}
+{{- if not .Values.metrics.enabled }}
+- --metrics-off
+{{- end }}
 {{- if .Values.metrics.secure }}
 - --metrics-secure
 {{- if .Values.metrics.certificateSecret }}
@@ -120,13 +123,32 @@ nodeAffinity:
 {{- end }}
 {{- end }}
 
-{{/* The securityContext of the containers on the host network, with a list of capabilities. */}}
-{{- define "fairlead.speakerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-  add: [{{ join ", " . }}]
+{{/* The securityContext of a container, in which fields of the user's are in place of the chart's; arguments: capabilities, a list, and more, the user's. */}}
+{{- define "fairlead.security" -}}
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
+{{- with .capabilities }}
+{{- $_ := set $own.capabilities "add" . }}
+{{- end }}
+{{- range $field, $value := .more }}
+{{- $_ := set $own $field $value }}
+{{- end }}
+{{- toYaml $own }}
+{{- end }}
+
+{{/* The securityContext of a pod, in which fields of the user's are in place of the chart's; arguments: user, the number of user and group, selinux, whether it
+has the type that may do its work, and more, the user's. */}}
+{{- define "fairlead.podSecurity" -}}
+{{- $own := dict "runAsUser" .user "runAsGroup" .user "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- if .user }}
+{{- $_ := set $own "runAsNonRoot" true }}
+{{- end }}
+{{- if .selinux }}
+{{- $_ := set $own "seLinuxOptions" (dict "type" "spc_t") }}
+{{- end }}
+{{- range $field, $value := .more }}
+{{- $_ := set $own $field $value }}
+{{- end }}
+{{- toYaml $own }}
 {{- end }}
 
 {{/* Something, if NodePorts are to answer on loopback addresses. */}}
@@ -161,11 +183,7 @@ imagePullSecrets:
   {{- end }}
 {{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- include "fairlead.podSecurity" (dict "user" 65532 "more" .Values.controller.podSecurityContext) | nindent 2 }}
 {{- with .Values.controller.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

@@ -31,12 +31,14 @@ import (
 type Options struct {
 	Address string // where metrics are served
 	Pulse   string // where pulse serves its own on this machine, "" if it serves them to all
-	On      bool
+	Off     bool   // no metrics are served
+	On      bool   // they are served over TLS
 	Dir     string // has tls.crt and tls.key; "": the program makes a certificate
 }
 
 // Register adds the flags.
 func (o *Options) Register(flags *flag.FlagSet) {
+	flags.BoolVar(&o.Off, "metrics-off", false, "serve no metrics")
 	flags.BoolVar(&o.On, "metrics-secure", false, "serve metrics over TLS, to those alone whom the API server lets read them: by TokenReview and SubjectAccessReview")
 	flags.StringVar(&o.Dir, "metrics-certificate-dir", "", "with --metrics-secure: where tls.crt and tls.key are, which may change at any time; empty: a certificate is made")
 }
@@ -130,8 +132,11 @@ func selfMade() (*tls.Certificate, error) {
 // Serve serves metrics, those of pulse if it is asked to, and health until ctx ends. The error is that of the client of the
 // API server.
 func (o *Options) Serve(ctx context.Context, metrics http.Handler, ready func() error, cluster *rest.Config, log *slog.Logger) error {
-	paths := map[string]http.Handler{"/metrics": metrics}
-	if o.Pulse != "" {
+	paths := map[string]http.Handler{}
+	if !o.Off {
+		paths["/metrics"] = metrics
+	}
+	if !o.Off && o.Pulse != "" {
 		paths["/metrics/pulse"] = serve.Relay(o.Pulse)
 	}
 	var certificate *tls.Config
@@ -152,6 +157,9 @@ func (o *Options) Serve(ctx context.Context, metrics http.Handler, ready func() 
 // ForManager returns how a manager of controller-runtime serves metrics.
 func (o *Options) ForManager(cluster *rest.Config, log *slog.Logger) server.Options {
 	how := server.Options{BindAddress: o.Address}
+	if o.Off {
+		how.BindAddress = "0" // the manager's word for nowhere
+	}
 	if o.On {
 		ours := TLS(o.Dir, log)
 		how.SecureServing = true

@@ -217,6 +217,46 @@ func write(t *testing.T, file string, content []byte) {
 }
 
 // The certificate of a Secret is shown from the moment that it is there, the renewed one after it, and a broken one never.
+func TestNoMetricsAreServed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := secure.Options{Address: listener.Addr().String(), Pulse: "127.0.0.1:1", Off: true}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if how := o.ForManager(nil, testlog.New(t)); how.BindAddress != "0" {
+		t.Errorf("a manager serves at %s", how.BindAddress)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := o.Serve(ctx, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() error { return nil }, nil, testlog.New(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	status := func(path string) int {
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			response, err := http.Get("http://" + o.Address + path)
+			if err == nil {
+				_ = response.Body.Close()
+				return response.StatusCode
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatal(err)
+			}
+		}
+	}
+	for path, want := range map[string]int{"/metrics": 404, "/metrics/pulse": 404, "/healthz": 200, "/readyz": 200} {
+		if got := status(path); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	end()
+	serving.Wait()
+}
+
 func TestCertificates(t *testing.T) {
 	dir, address := t.TempDir(), "127.0.0.1:17474"
 	ctx, cancel := context.WithCancel(t.Context())

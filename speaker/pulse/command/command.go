@@ -43,6 +43,7 @@ type options struct {
 	multiplier int
 	damping    time.Duration
 	metrics    string
+	metricsOff bool
 	realtime   bool
 	handOver   bool
 	level      slog.Level
@@ -58,7 +59,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.interval, "hello-interval", 50*time.Millisecond, "longest time between two hellos to a node; 1ms for each node where that is more")
 	f.IntVar(&o.multiplier, "hello-multiplier", 3, "so many intervals of silence mean that a node is dead, or more where hellos are late or lost")
 	f.DurationVar(&o.damping, "damping", 3*time.Minute, "a node that dies for the second time within it comes last for as long, and longer each time; 0: never")
-	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics and /healthz; empty: none")
+	f.StringVar(&o.metrics, "metrics-bind-address", ":7476", "address that serves /metrics, /healthz and /readyz; empty: none")
+	f.BoolVar(&o.metricsOff, "metrics-off", false, "serve no metrics")
 	f.BoolVar(&o.realtime, "realtime", true, "ask the kernel to run pulse before ordinary processes, so that a busy node is not taken for a dead one")
 	f.BoolVar(&o.handOver, "hand-over", true, "hand over to the node that had an address before what belongs to connections from then; false where another proxy forwards")
 	f.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -124,7 +126,7 @@ func run(ctx context.Context, booted func(*slog.Logger) bool, args []string, std
 	start("hand-over of open connections", p.handing.Run)
 	start("hellos and BFD without connection tracking", untracked.New(uint16(o.port), log).Run)
 	if o.metrics != "" {
-		handler := handler(p.server, append(more, lines.Lost(), &p.collector)...)
+		handler := handler(p.server, o.metricsOff, append(more, lines.Lost(), &p.collector)...)
 		tasks.Go(func() { serve.HTTP(background, o.metrics, handler, log) })
 	}
 	if o.realtime {
@@ -188,14 +190,16 @@ func hasJustBooted(log *slog.Logger) bool {
 	return time.Duration(up.Nano()) < bootTakes
 }
 
-// handler serves /metrics, /healthz and /readyz.
-func handler(server *pulse.Server, metrics ...prometheus.Collector) http.Handler {
+// handler serves /metrics, unless they are off, /healthz and /readyz.
+func handler(server *pulse.Server, off bool, metrics ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics...)
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", serve.Metrics(registry))
+	if !off {
+		mux.Handle("/metrics", serve.Metrics(registry))
+	}
 	answer := func(path string, check func(context.Context) error) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
