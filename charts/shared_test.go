@@ -33,8 +33,8 @@ func TestTheChartInACluster(t *testing.T) {
 		}
 	})
 	t.Run("the hook of an uninstall", func(t *testing.T) { testUninstallHook(t, config) })
-	t.Run("a downgrade that would lose fields", func(t *testing.T) { testADowngradeThatWouldLoseFields(t, config) })
 	t.Run("kinds of another release", func(t *testing.T) { testKindsOfAnotherRelease(t, config) })
+	t.Run("a downgrade that would lose fields", func(t *testing.T) { testADowngradeThatWouldLoseFields(t, config) })
 }
 
 // TestRights are the tests that share an API server with what the chart installs of rights. What one makes is gone for the next, but
