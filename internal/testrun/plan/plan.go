@@ -99,7 +99,7 @@ func gate() []Phase {
 		},
 		{
 			{{Flags: short, Packages: bgp}},
-			{{Flags: short + "-p=1 -skip=" + later, Packages: packets}},
+			{{Flags: short + "-skip=" + later, Packages: packets}},
 			{{Flags: short + "-race -skip=" + later, Packages: concurrent}},
 		},
 	}
