@@ -235,8 +235,7 @@ func (p program) step(c cache, source string) (step, error) {
 			cmd := exec.CommandContext(ctx, "go", append(build, "-trimpath", "-buildvcs=false",
 				"-tags", p.tags, "-ldflags", "-s -w "+p.ldflags, "-o", c.bin(p.name), p.pkg)...)
 			cmd.Dir = dir
-			// A sixth of what compilers take is to collect garbage that ends with them.
-			cmd.Env = append(os.Environ(), "CGO_ENABLED="+map[bool]string{false: "0", true: "1"}[p.cgo], "GOWORK=off", "GOGC=400")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED="+map[bool]string{false: "0", true: "1"}[p.cgo], "GOWORK=off")
 			return runQuietly(cmd)
 		},
 	}, nil
