@@ -1,6 +1,7 @@
 package blackbox_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -250,10 +253,8 @@ func (c *cluster) reverse(network string, from netip.AddrPort, at netip.Addr) *r
 	if network == "udp" {
 		_, _, err = packets.ReadFromUDPAddrPort(make([]byte, 1))
 		check()
-		_ = packets.Close()
-		c.Client.Do(func() {
-			r.server, err = net.DialUDP("udp", address.(*net.UDPAddr), net.UDPAddrFromAddrPort(from))
-		})
+		err = connect(packets, from) // a socket made anew may find its port taken
+		r.server = packets
 	} else {
 		r.server, err = listener.Accept()
 		_ = listener.Close()
@@ -264,6 +265,17 @@ func (c *cluster) reverse(network string, from netip.AddrPort, at netip.Addr) *r
 		check()
 	}
 	return r
+}
+
+// connect has the kernel send what is written to a socket to this address. It returns the kernel's errors.
+func connect(socket *net.UDPConn, to netip.AddrPort) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var connected error
+	err = raw.Control(func(fd uintptr) { connected = unix.Connect(int(fd), sockaddr(to)) })
+	return errors.Join(err, connected)
 }
 
 // hear has the peer send, and the node hear it.
