@@ -1,12 +1,21 @@
+{{/* The name and namespace, in JSON, of the release that an object is of, if that is another one than this; arguments: root, object. */}}
+{{- define "fairlead.anotherRelease" -}}
+{{- $release := .root.Release }}
+{{- $annotations := dig "metadata" "annotations" (dict) .object }}
+{{- $name := index $annotations "meta.helm.sh/release-name" | default $release.Name }}
+{{- $in := index $annotations "meta.helm.sh/release-namespace" | default $release.Namespace }}
+{{- if or (ne $name $release.Name) (ne $in $release.Namespace) }}
+{{- dict "name" $name "namespace" $in | toJson }}
+{{- else }}
+{{- dict | toJson }}
+{{- end }}
+{{- end }}
+
 {{/* Fails if a CRD is of another release. Helm would refuse it, too, and tell of metadata and not of what to do. Arguments: root, name, leave. */}}
 {{- define "fairlead.ownKind" -}}
-{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
-{{- $release := $.root.Release }}
-{{- $name := index (.metadata.annotations | default dict) "meta.helm.sh/release-name" | default $release.Name }}
-{{- $in := index (.metadata.annotations | default dict) "meta.helm.sh/release-namespace" | default $release.Namespace }}
-{{- if or (ne $name $release.Name) (ne $in $release.Namespace) }}
-{{- fail (printf "CustomResourceDefinition %s is of release %s in namespace %s, which keeps it when it is uninstalled: %s, or give all of them to this release by kubectl annotate --overwrite crd --selector app.kubernetes.io/name=fairlead meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .metadata.name $name $in $.leave $release.Name $release.Namespace) }}
-{{- end }}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
+{{- with include "fairlead.anotherRelease" (dict "root" .root "object" $crd) | fromJson }}
+{{- fail (printf "CustomResourceDefinition %s is of release %s in namespace %s, which keeps it when it is uninstalled: %s, or give all of them to this release by kubectl annotate --overwrite crd --selector app.kubernetes.io/name=fairlead meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" $.name .name .namespace $.leave $.root.Release.Name $.root.Release.Namespace) }}
 {{- end }}
 {{- end }}
 

@@ -123,16 +123,21 @@ nodeAffinity:
 {{- end }}
 {{- end }}
 
+{{/* What the chart has, own, with each field of the user's, more, in place of its. */}}
+{{- define "fairlead.overridden" -}}
+{{- range $field, $value := .more }}
+{{- $_ := set $.own $field $value }}
+{{- end }}
+{{- toYaml .own }}
+{{- end }}
+
 {{/* The securityContext of a container, in which fields of the user's are in place of the chart's; arguments: capabilities, a list, and more, the user's. */}}
 {{- define "fairlead.security" -}}
 {{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
 {{- with .capabilities }}
 {{- $_ := set $own.capabilities "add" . }}
 {{- end }}
-{{- range $field, $value := .more }}
-{{- $_ := set $own $field $value }}
-{{- end }}
-{{- toYaml $own }}
+{{- include "fairlead.overridden" (dict "own" $own "more" .more) }}
 {{- end }}
 
 {{/* The securityContext of a pod, in which fields of the user's are in place of the chart's; arguments: user, the number of user and group, selinux, whether it
@@ -145,10 +150,7 @@ has the type that may do its work, and more, the user's. */}}
 {{- if .selinux }}
 {{- $_ := set $own "seLinuxOptions" (dict "type" "spc_t") }}
 {{- end }}
-{{- range $field, $value := .more }}
-{{- $_ := set $own $field $value }}
-{{- end }}
-{{- toYaml $own }}
+{{- include "fairlead.overridden" (dict "own" $own "more" .more) }}
 {{- end }}
 
 {{/* Something, if NodePorts are to answer on loopback addresses. */}}
